@@ -145,18 +145,6 @@ def show_logs(say: Callable[[str], None], hidden: Hidden) -> None:
         logging.getLogger(name).handlers[:] = [handler]
 
 
-PREFECT_SECONDS = {True: 3.0, False: 10.0}
-"""Seconds that Prefect adds to a run, with a configured and with a temporary server: on two cores,
-runs of 60 small objects took 4 s and 7 to 13 s, of which 1 s was their own work."""
-
-
-def with_prefect_start(document: dict[str, Any]) -> dict[str, Any]:
-    """The document of a plan; its time includes Prefect's start, if the flow would run."""
-    if document["status"] != "planned":
-        return document
-    return {**document, "seconds": round(document["seconds"] + PREFECT_SECONDS[has_server()], 1)}
-
-
 class _Lines(logging.Handler):
     """Shows a record as one line."""
 

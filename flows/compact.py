@@ -15,7 +15,6 @@ if __name__ == "__main__":
 import sys
 from collections.abc import Sequence
 
-from flows._prefect import with_prefect_start
 from flows.prepare import run_flow
 from larder.cli import compact
 from larder.cli.command import run
@@ -23,9 +22,7 @@ from larder.cli.command import run
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status."""
-    return compact.main(
-        arguments, "python -m flows.compact", run=run_flow, with_start=with_prefect_start
-    )
+    return compact.main(arguments, "python -m flows.compact", run=run_flow)
 
 
 if __name__ == "__main__":

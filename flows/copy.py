@@ -17,7 +17,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from flows._prefect import has_server, with_prefect_start
+from flows._prefect import has_server
 from flows._start import prefect_ready
 from larder.cli import copy
 from larder.cli.command import run
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status."""
-    return copy.main(arguments, "python -m flows.copy", run=run_flow, with_start=with_prefect_start)
+    return copy.main(arguments, "python -m flows.copy", run=run_flow)
 
 
 def run_flow(

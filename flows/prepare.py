@@ -18,7 +18,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from flows._prefect import has_server, with_prefect_start
+from flows._prefect import has_server
 from flows._start import prefect_ready
 from larder.cli import prepare
 from larder.cli.command import run
@@ -34,9 +34,7 @@ if TYPE_CHECKING:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns its exit status."""
     register_blocks()
-    return prepare.main(
-        arguments, "python -m flows.prepare", run=run_flow, with_start=with_prefect_start
-    )
+    return prepare.main(arguments, "python -m flows.prepare", run=run_flow)
 
 
 def run_flow(settings: Settings, parameters: dict[str, Any], display: Display) -> dict[str, Any]:

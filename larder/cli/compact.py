@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from larder.cli import prepare
 from larder.cli.prepare import Run, run_here
@@ -23,9 +22,6 @@ def main(
     prog: str = "larder compact",
     *,
     run: Run = run_here,
-    with_start: Callable[[dict[str, Any]], dict[str, Any]] = dict,
 ) -> int:
     """The command; returns its exit status. The arguments are as in `larder.cli.prepare`."""
-    return prepare.command_main(
-        arguments, prog, DESCRIPTION, run=run, with_start=with_start, compact=True
-    )
+    return prepare.command_main(arguments, prog, DESCRIPTION, run=run, compact=True)

@@ -71,7 +71,6 @@ def main(
     prog: str = "larder copy",
     *,
     run: RunCopy = run_here,
-    with_start: Callable[[dict[str, Any]], dict[str, Any]] = dict,
 ) -> int:
     """The command; returns its exit status.
 
@@ -79,7 +78,6 @@ def main(
         arguments: The command line arguments; those of this process if None.
         prog: How the command is called.
         run: Executes the copy.
-        with_start: Adds to a plan's document the time that ``run`` takes to start.
     """
     namespace = parser(prog).parse_args(arguments)
     parameters = {
@@ -100,7 +98,7 @@ def main(
         if not namespace.plan:
             return run(settings, parameters, display)
         runner = InlineRunner(workers_for(settings.runner, settings.limits), display)
-        return with_start(copy(settings, runner, plan_only=True))
+        return copy(settings, runner, plan_only=True)
 
     show(namespace, work, copy_lines)
     return 0

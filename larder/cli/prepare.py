@@ -56,10 +56,9 @@ def main(
     prog: str = "larder prepare",
     *,
     run: Run = run_here,
-    with_start: Callable[[dict[str, Any]], dict[str, Any]] = dict,
 ) -> int:
     """The command; returns its exit status. The arguments are those of `command_main`."""
-    return command_main(arguments, prog, DESCRIPTION, run=run, with_start=with_start, compact=False)
+    return command_main(arguments, prog, DESCRIPTION, run=run, compact=False)
 
 
 def command_main(
@@ -68,7 +67,6 @@ def command_main(
     description: str,
     *,
     run: Run,
-    with_start: Callable[[dict[str, Any]], dict[str, Any]],
     compact: bool,
 ) -> int:
     """A command that prepares a dataset; returns its exit status.
@@ -78,7 +76,6 @@ def command_main(
         prog: How the command is called.
         description: What it does, for --help.
         run: Executes the run.
-        with_start: Adds to a plan's document the time that ``run`` takes to start.
         compact: Whether all samples are to be in a single segment.
     """
     parser = command(prog, description)
@@ -109,7 +106,7 @@ def command_main(
 
     def work(display: Display) -> dict[str, Any]:
         if namespace.plan:
-            return with_start(plan(settings, display))
+            return plan(settings, display)
         parameters = {
             "dataset": namespace.dataset,
             "output": str(settings.output),

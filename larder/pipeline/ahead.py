@@ -15,7 +15,6 @@ from larder.errors import ConfigError
 from larder.pipeline.job import open_location
 from larder.pipeline.results import Totals
 from larder.progress import Progress
-from larder.transfer.cost import GB, egress_cost
 from larder.transfer.engines.choice import Choice, choose_engine
 from larder.transfer.engines.skyplane import (
     SkyplanePlace,
@@ -25,6 +24,7 @@ from larder.transfer.engines.skyplane import (
 )
 from larder.transfer.engines.skyplane_supervise import SkyplaneLimits, SkyplaneReport
 from larder.transfer.engines.uploads import UploadRecords
+from larder.transfer.prices import GB, egress_usd_per_gb
 from larder.transfer.site import Site
 
 
@@ -159,5 +159,4 @@ class Route:
 
     def _egress_usd_per_gb(self) -> float | None:
         """What the provider of the source charges; None if that is not known."""
-        cost = egress_cost(Site.of(self.source), Site.of(self.storage), GB)
-        return cost.egress_usd
+        return egress_usd_per_gb(Site.of(self.source), Site.of(self.storage))

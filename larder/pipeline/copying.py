@@ -13,10 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from larder.disk import check_room
 from larder.pipeline.ahead import SentAhead
 from larder.pipeline.copying_batch import copy_objects, send_ahead
 from larder.pipeline.copying_end import end_copy
-from larder.pipeline.copying_estimate import check_copy
 from larder.pipeline.copying_job import begin_copy, copy_batches
 from larder.pipeline.copying_plan import CopyPlan, plan_copy
 from larder.pipeline.copying_record import CopyDocument
@@ -28,9 +28,12 @@ from larder.pipeline.copying_report import (
 )
 from larder.pipeline.copying_settings import CopySettings
 from larder.pipeline.job import scratch
-from larder.pipeline.results import BatchReport, RunError, merge_reports
+from larder.pipeline.results import BatchReport, RefusedError, RunError, merge_reports
 from larder.pipeline.runner import Runner
 from larder.progress import Progress
+from larder.store import local_path
+from larder.transfer.prices import check_cost
+from larder.units import format_count
 
 ExecuteCopy = Callable[[CopyPlan], dict[str, Any]]
 """Executes a plan, and returns the JSON document of the copy."""
@@ -77,12 +80,24 @@ def checked_copy(settings: CopySettings, folder: Path, *, progress: Progress) ->
         progress: Reports progress of stages ``inventory`` and ``compare``.
 
     Raises:
-        ConfigError: See `larder.pipeline.copying_plan.plan_copy` and
-            `larder.pipeline.copying_estimate.check_copy`.
-        StoreError: A store refuses access or cannot be reached.
+        RefusedError: ``config.bad_key``: keys that the storage cannot hold. It lists them.
+        ConfigError: See `larder.pipeline.copying_plan.plan_copy`; ``config.cost_limit``; or the
+            chosen engine cannot make the copy.
+        StoreError: A store refuses access or cannot be reached; ``store.full``: it would write more
+            into a directory than fits.
     """
     plan = plan_copy(settings, folder, progress=progress)
-    check_copy(plan)
+    if plan.unfit.count:
+        failures, count = plan.unfit.failures, plan.unfit.count
+        message = f"{format_count(count, 'key')} that the storage cannot hold"
+        hint = "rename or exclude them"
+        report = BatchReport(failures=failures, failed=count)
+        raise RefusedError("config.bad_key", f"{message}: {failures[0].message}", hint, report)
+    check_cost(plan.cost, settings.limits.max_cost_usd, "copy")
+    plan.route.check()
+    root = plan.known.root
+    if root.features.local_path and not plan.replaced:  # what is replaced makes room
+        check_room(local_path(root, "x").parent, plan.copies.bytes)
     return plan
 
 

@@ -35,6 +35,8 @@ from larder.store.base import ObjectInfo
 from larder.transfer.difference import places
 from larder.transfer.inventory import Listed
 from larder.transfer.outstanding import Outstanding
+from larder.transfer.prices import Cost, estimate_cost
+from larder.transfer.site import Site
 from larder.transfer.source_objects import object_batches
 from larder.transfer.storable import Storage, Unfit, unfit_keys
 from larder.transfer.unlisted import NEVER_TRIED
@@ -115,6 +117,18 @@ class CopyPlan:
         settings = self.located
         url = self.known.root.url
         return Route(settings.source, settings.storage, url, "", settings.limits, self.copies)
+
+    @property
+    def cost(self) -> Cost:
+        """What the copies cost, estimated."""
+        settings, copies = self.located, self.copies
+        return estimate_cost(
+            Site.of(settings.source),
+            Site.of(settings.storage),
+            size_bytes=copies.bytes,
+            objects=copies.count,
+            written=copies.count,
+        )
 
     @property
     def current(self) -> bool:

@@ -8,14 +8,13 @@ from typing import Any
 
 from larder.errors import Failure, printable
 from larder.pipeline.ahead import SentAhead
-from larder.pipeline.copying_estimate import copy_cost, copy_seconds
 from larder.pipeline.copying_plan import CopyPlan, Gone
 from larder.pipeline.copying_record import CopyDocument
-from larder.pipeline.planned_price import cost_document, cost_lines
 from larder.pipeline.results import BatchReport, Totals
 from larder.progress import TimedProgress
 from larder.store import object_url
 from larder.transfer.inventory import LeftOut
+from larder.transfer.prices import cost_document, cost_lines
 from larder.units import format_bytes, format_count, format_seconds
 
 
@@ -26,9 +25,8 @@ def copy_plan_document(plan: CopyPlan) -> dict[str, Any]:
         "excluded": _excluded(plan),
         "failed": plan.unlisted.failed,
         "failures": [asdict(failure) for failure in plan.unlisted.failures],
-        "cost": cost_document(copy_cost(plan)),
+        "cost": cost_document(plan.cost),
         "engine": asdict(plan.route.choice),
-        "seconds": round(copy_seconds(plan.settings, plan.copies), 1),
     }
 
 
@@ -140,7 +138,6 @@ def copy_lines(document: Mapping[str, Any]) -> list[str]:
         ("checks", _checks(document)),
         ("engine", _engine(document)),
         *(("" if place else "cost", line) for place, line in enumerate(cost)),
-        ("time", f"about {format_seconds(document['seconds'])}" if _planned(document) else ""),
     ]
     lines = [_first(document)]
     lines += [f"  {name:<8} {text}" for name, text in rows if text]

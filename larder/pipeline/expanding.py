@@ -22,10 +22,9 @@ from larder.pipeline.results import BatchReport, RunError
 from larder.progress import Progress
 from larder.samples.order import ignored_keys
 from larder.store.base import Readable, Store
-from larder.store.counted import CountedReads
 from larder.transfer.archive_expansion import archive_expansion, archives_to_list
 from larder.transfer.expanded import Expanded, Expansion, expand
-from larder.transfer.inventory import Indexing, Inventory
+from larder.transfer.inventory import Inventory
 from larder.transfer.row_expansion import row_expansion
 from larder.versions import layout
 
@@ -74,10 +73,9 @@ def expand_inventory(
     if not dataset.source.expands:
         return inventory
     own = storage_of(dataset, cluster, layout.derived_prefix())
-    counted = CountedReads(source)
     expansions = _expansions(
         dataset,
-        counted,
+        source,
         own,
         None if plan_only else own,
         progress,
@@ -94,9 +92,7 @@ def expand_inventory(
         concurrency=_LOCAL_THREADS if local else min(cluster.copy_.concurrency, _MOST_THREADS),
         progress=progress,
     )
-    checked = _checked(found, dataset, inventory)
-    took = Indexing(requests=counted.requests, bytes=counted.bytes)
-    return replace(checked, indexing=checked.indexing + took)
+    return _checked(found, dataset, inventory)
 
 
 def _expansions(

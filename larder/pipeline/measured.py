@@ -1,7 +1,7 @@
-"""How fast earlier runs copied to this storage, for the next plan's estimate of the time.
+"""How fast earlier runs copied to this storage, for the next plan's time.
 
 One small document below the dataset's root, *work/measured.json*, written when a run has copied
-enough to tell. It is a hint: if it is missing or unreadable, a plan uses its rough estimate.
+enough to tell. It is a hint: if it is missing or unreadable, a plan says no time.
 """
 
 from __future__ import annotations
@@ -41,6 +41,10 @@ class Measured:
     seconds: float
     source: str
     storage: str
+
+    def expected_seconds(self, copies: Totals) -> float:
+        """How long other copies take: as their bytes or their number did, whichever is longer."""
+        return self.seconds * max(copies.bytes / self.bytes, copies.count / self.objects)
 
 
 def read_measured(root: Store, dataset: Dataset, cluster: Cluster) -> Measured | None:

@@ -20,7 +20,6 @@ from larder.manifest.schemas import OBJECTS
 from larder.pipeline.annotating import match_annotations
 from larder.pipeline.archived import archived_to_read
 from larder.pipeline.copied import mirrored, read_receipts
-from larder.pipeline.estimate import copy_basis, estimate_seconds
 from larder.pipeline.growth import (
     Growth,
     find_previous,
@@ -32,28 +31,26 @@ from larder.pipeline.growth import (
 )
 from larder.pipeline.job import ManifestRef, UsedSegment, source_of, storage_of
 from larder.pipeline.manifests import read_ref
-from larder.pipeline.measured import Measured, read_measured
+from larder.pipeline.measured import read_measured
 from larder.pipeline.mirror import mirror_route
 from larder.pipeline.mirrored_source import mirror_choice, mirrors
-from larder.pipeline.planned_reads import PlannedReads, planned_reads
 from larder.pipeline.planned_segment import PlannedSegment, caches_to_build, plan_segment
 from larder.pipeline.previous import Previous, published_splits
-from larder.pipeline.priced import Priced, Work, price
 from larder.pipeline.results import Totals
 from larder.pipeline.selected import Selected
 from larder.pipeline.source import SourceState
 from larder.progress import Progress
-from larder.samples.images import is_image
 from larder.samples.order import SampleOrder, order_samples
 from larder.samples.parts import with_labels
 from larder.shards.formats import shard_format
-from larder.shards.formats.base import SplitIndexed
 from larder.store.base import Store
 from larder.transfer.choice import MirrorChoice
 from larder.transfer.difference import with_copies
 from larder.transfer.engines.choice import Choice
 from larder.transfer.expanded import LABELS
 from larder.transfer.inventory import Inventory
+from larder.transfer.prices import Cost, estimate_cost
+from larder.transfer.site import Site
 from larder.transfer.storable import Storage, Unfit, unfit_keys
 from larder.versions import layout
 from larder.versions.identity import own_cache_id, split_rule, version_id
@@ -80,9 +77,8 @@ class Plan:
         archived: Objects to read that are archived, and have to be restored first.
         version: ID of the version.
         published: Whether it exists already, made from other inputs.
-        priced: The requests and the cost of reading and copying, and of the mirror.
-        seconds: A rough estimate of the duration.
-        copy_basis: Where the pace of its copies is from: ``given``, ``measured`` or ``estimated``.
+        cost: What copying and packing costs, estimated.
+        copy_seconds: How long the copies take, as an earlier run measured; None if none did.
         delivery: How training will reach the data, and why.
         formats: Format of the shards of each segment of the previous version, by ID.
         weaker: Of these segments, those whose images were checked more weakly than they are now.
@@ -100,9 +96,8 @@ class Plan:
     archived: Unfit
     version: str
     published: bool
-    priced: Priced
-    seconds: float
-    copy_basis: str
+    cost: Cost
+    copy_seconds: float | None
     delivery: Advice
     formats: Mapping[str, FormatUse]
     weaker: tuple[str, ...]
@@ -179,9 +174,8 @@ def make_plan(found: SourceState, folder: Path, progress: Progress) -> Plan:
         archived=_archived(found, growth.selected, new, mirror, folder),
         version=version,
         published=published,
-        priced=_priced(found, copies, sample_order, growth.selected, new),
-        seconds=_seconds(found, sample_order, growth.selected, copies, new, measured),
-        copy_basis=copy_basis(cluster.copy_, measured),
+        cost=_cost(found, copies, growth.selected, new),
+        copy_seconds=measured.expected_seconds(copies) if measured and copies else None,
         delivery=_delivery(found, growth, new),
         formats={segment.id: segment.document.shape.use for segment in previous.segments}
         if previous
@@ -325,56 +319,19 @@ def _own_keys(dataset: Dataset, segment: str, *, mirror: bool) -> Iterator[tuple
     yield "a receipt", f"{layout.partial_shards_prefix(segment)}{name}"
 
 
-def _priced(
-    found: SourceState,
-    copies: Totals | None,
-    order: SampleOrder,
-    selected: Selected,
-    new: PlannedSegment | None,
-) -> Priced:
-    idle = new is None or new.complete
-    reads = PlannedReads(Totals(), Totals()) if idle else planned_reads(found, selected)
-    work = Work(
-        inventory=found.inventory,
-        copied=None if copies is None or idle else copies,
-        read=reads.given,
-        shards=new.shards if new and not idle else Totals(),
-        mirrored=Totals() if copies is None else Totals(order.objects, order.object_bytes),
-        own=reads.own,
-        indexes=_indexes(found.dataset, new) if new and not idle else 0,
-    )
-    return price(found.dataset.source, found.cluster.storage, found.cluster.copy_, work)
-
-
-def _indexes(dataset: Dataset, new: PlannedSegment) -> int:
-    """Objects that are written with the shards: their further files, and indexes of readers."""
-    format_ = shard_format(dataset.shards.format, dataset.shards.options)
-    files = len(format_.file_names(format_.shard_name(dataset.name, 0, 1)))
-    of_shard = files - 1 + len(format_.indexes)
-    of_split = len(format_.split_indexes) if isinstance(format_, SplitIndexed) else 0
-    splits = sum(found.count > 0 for found in new.splits.values())
-    return of_shard * new.shards.count + of_split * splits
-
-
-def _seconds(
-    found: SourceState,
-    sample_order: SampleOrder,
-    selected: Selected,
-    copies: Totals | None,
-    new: PlannedSegment | None,
-    measured: Measured | None,
-) -> float:
+def _cost(
+    found: SourceState, copies: Totals | None, selected: Selected, new: PlannedSegment | None
+) -> Cost:
+    """Of the bytes that are copied, or packed if there is no mirror."""
+    crossing, written = selected.read if copies is None else copies, copies or Totals()
     if new is None or new.complete:
-        return 0.0
-    parts = sample_order.statistics.parts
-    images = sum((part.bytes for part in parts if is_image(part.ext)), 0)
-    share = selected.read.bytes / max(1, sample_order.object_bytes)
-    return estimate_seconds(
-        found.dataset,
-        found.cluster,
-        objects=selected.read + selected.packed,
-        images=Totals(0, int(images * share)),
-        copied=copies or Totals(),
-        shards=new.shards,
-        measured=measured,
+        crossing = written = Totals()
+    else:
+        written += new.shards
+    return estimate_cost(
+        Site.of(found.dataset.source),
+        Site.of(found.cluster.storage),
+        size_bytes=crossing.bytes,
+        objects=crossing.count,
+        written=written.count,
     )

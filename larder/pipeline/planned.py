@@ -17,21 +17,15 @@ from larder.pipeline.plan import Plan
 from larder.pipeline.planned_growth import growth_document, growth_lines
 from larder.pipeline.planned_price import (
     archived_lines,
-    cost_lines,
     mirror_lines,
     priced_document,
-    request_lines,
 )
 from larder.pipeline.results import Totals
 from larder.transfer.inventory import SHOWN_KEYS, LeftOut
+from larder.transfer.prices import cost_lines
 from larder.units import format_bytes, format_count, format_names, format_seconds
 
 WIDTH = 80
-_BASES = {
-    "given": ", copying at the given bandwidth",
-    "measured": ", copying as fast as an earlier run",
-    "estimated": "",
-}
 
 SHOWN_LINES = 10
 SHOWN_CLASSES = 5
@@ -75,8 +69,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "classes": _classes(plan) if settings.dataset.labels else None,
         "delivery": {"kind": plan.delivery.delivery, "reason": plan.delivery.sentence},
         **priced_document(plan),
-        "seconds": round(plan.seconds, 1),
-        "copy_basis": plan.copy_basis,
+        "copy_seconds": None if plan.copy_seconds is None else round(plan.copy_seconds, 1),
         "skipped": sample_order.left_out_count,
         "failures": [asdict(failure) for failure in sample_order.left_out[:SHOWN_FAILURES]],
         "warnings": warnings(plan),
@@ -164,9 +157,8 @@ def plan_lines(document: Mapping[str, Any]) -> list[str]:
         "images": _image_lines(shards["images"]),
         "cache": [document["cache"] or "none"],
         "delivery": [f"{delivery['kind']}: {delivery['reason']}"],
-        "requests": request_lines(document),
         "cost": cost_lines(document["cost"]),
-        "time": [f"about {format_seconds(document['seconds'])}{_BASES[document['copy_basis']]}"],
+        "time": _time_lines(document["copy_seconds"]),
         "skipped": _skipped_lines(document),
     }
     lines = _wrapped(f"plan for {document['dataset']}, version {document['version']}")
@@ -268,6 +260,12 @@ def _class_line(end: str, found: Mapping[str, Any]) -> str:
 def _shard_line(shards: Mapping[str, Any], about: str) -> str:
     count, samples = format_count(shards["count"], "shard"), shards["samples"]
     return f"{count}, {about}{format_bytes(shards['bytes'])}, {format_count(samples, 'sample')}"
+
+
+def _time_lines(seconds: float | None) -> list[str]:
+    if seconds is None:
+        return []
+    return [f"about {format_seconds(seconds)} to copy, as an earlier run took"]
 
 
 def _skipped_lines(document: Mapping[str, Any]) -> list[str]:

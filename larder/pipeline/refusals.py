@@ -7,7 +7,6 @@ from pathlib import Path
 from larder.config.models import Dataset
 from larder.disk import check_room, folder_bytes
 from larder.errors import ConfigError, Failure
-from larder.pipeline.cost_limit import check_cost
 from larder.pipeline.emit import check_configs
 from larder.pipeline.image_rules import strongest_check
 from larder.pipeline.job import source_of, storage_of
@@ -21,6 +20,7 @@ from larder.samples.images import is_image
 from larder.samples.statistics import Found
 from larder.store import local_path
 from larder.transfer.archived import is_restored
+from larder.transfer.prices import check_cost
 from larder.units import format_count
 from larder.versions import layout
 
@@ -74,9 +74,9 @@ def check_plan(plan: Plan) -> None:
             hint += ", samples.join and samples.annotations"
         message = f"no samples: {objects}, all of them {kinds}"
         raise ConfigError("config.empty_source", message, where=dataset.source.url, hint=hint)
-    _check_cost(plan)
-    _check_room(plan)
     state, copies = plan.source_state, plan.copies
+    check_cost(plan.cost, state.cluster.copy_.max_cost_usd, "cluster.copy")
+    _check_room(plan)
     if copies:
         mirror_route(state.dataset, state.cluster, copies).check()
 
@@ -85,11 +85,6 @@ def _decodes_images(dataset: Dataset) -> bool:
     """Whether parts are images by other rules than `larder.samples.images.role` knows."""
     uses = dataset.image_options.decoders
     return any(is_image(use.ext) or use.use == IMAGE for use in uses)
-
-
-def _check_cost(plan: Plan) -> None:
-    limit = plan.source_state.cluster.copy_.max_cost_usd
-    check_cost(plan.priced.cost, limit, _read_bytes(plan), "cluster.copy")
 
 
 def _check_room(plan: Plan) -> None:
@@ -181,7 +176,3 @@ def _refused(
     code: str, message: str, hint: str, failures: tuple[Failure, ...], count: int
 ) -> RefusedError:
     return RefusedError(code, message, hint, BatchReport(failures=failures, failed=count))
-
-
-def _read_bytes(plan: Plan) -> int:
-    return plan.copies.bytes if plan.copies else plan.growth.selected.read.bytes

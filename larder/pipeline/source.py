@@ -27,10 +27,9 @@ from larder.progress import Progress
 from larder.samples.decoders import resolved
 from larder.store import object_url
 from larder.store.base import ObjectInfo, Readable, Store
-from larder.store.counted import CountedReads
 from larder.store.permissions import is_remote, permission
 from larder.transfer.annotations import Indexed
-from larder.transfer.inventory import Indexing, Inventory
+from larder.transfer.inventory import Inventory
 from larder.transfer.probe import probe_source, probe_storage, sample_of
 from larder.transfer.report_inventory import Reported, open_report
 from larder.transfer.source_objects import take_inventory
@@ -181,12 +180,10 @@ def inspect_source(
         inventory = expand_inventory(
             dataset, cluster, source, inventory, folder, plan_only=plan_only, progress=progress
         )
-        counted = CountedReads(source)
         with permission(source, "source", "get"):
             indexed = read_annotations(
-                dataset, cluster, counted, annotations, folder, plan_only=plan_only
+                dataset, cluster, source, annotations, folder, plan_only=plan_only
             )
-        inventory = replace(inventory, indexing=inventory.indexing + _indexing(counted))
     return SourceState(
         settings=settings,
         inventory=inventory,
@@ -201,12 +198,6 @@ def inspect_source(
         source_region=None if published else found_region(dataset.source, source),
         storage_region=None if published else found_region(storage, root),
     )
-
-
-def _indexing(annotations: CountedReads) -> Indexing:
-    """What reading annotation files took: each is opened once, and written about as long."""
-    files = annotations.requests
-    return Indexing(files, annotations.bytes, indexes=files, own=files, own_bytes=annotations.bytes)
 
 
 def _samples(source: Readable, inventory: Inventory) -> list[ObjectInfo]:

@@ -34,7 +34,6 @@ from larder.store.base import ObjectInfo, Readable
 from larder.transfer.containers import INDEX, Known, objects_in
 from larder.transfer.inventory import (
     InContainers,
-    Indexing,
     Inventory,
     LeftOut,
     parted,
@@ -60,8 +59,6 @@ class Container(NamedTuple):
             are bad keys.
         filtered: Whether globs apply to what it contains.
         known: Where its index was.
-        own_bytes: Length of the container of Larder's own that it was written into, if it was read
-            and there is one.
     """
 
     info: ObjectInfo
@@ -69,7 +66,6 @@ class Container(NamedTuple):
     last_counts: bool
     filtered: bool
     known: Known
-    own_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +157,6 @@ def expand(
             not_included=expanding.not_included,
             excluded=expanding.excluded,
             inside=InContainers(expanding.containers, expanding.read, expanding.objects),
-            indexing=expanding.indexing,
             labels=labels.file if labels.file.rows else None,
         )
     return Expanded(found, expanding.bad, expanding.damaged)
@@ -193,7 +188,6 @@ class _Expanding:
         labels: ManifestWriter,
     ) -> None:
         self.containers = self.read = self.objects = 0
-        self.indexing = Indexing()
         self.bad, self.damaged = Failures(), Failures()
         self.not_included = self.excluded = LeftOut()
         self._expansions = expansions
@@ -235,19 +229,10 @@ class _Expanding:
             if isinstance(found, ObjectError):
                 self.damaged.add(Failure(info.key, found.code, str(found)))
                 continue
-            self._count(found)
+            self.read += found.known == "read"
             for rows in self._wanted(found, path):
                 yield _placed(rows, number if found.last_counts else -2 - number)
             path.unlink()
-
-    def _count(self, found: Container) -> None:
-        self.read += found.known == "read"
-        made = Indexing(
-            indexes=int(found.known != "stored"),
-            own=int(found.own_bytes > 0),
-            own_bytes=found.own_bytes,
-        )
-        self.indexing = self.indexing + made
 
     def _expandable(self, expansion: Expansion, batch: pa.RecordBatch) -> Iterator[ObjectInfo]:
         columns = ("key", "size_bytes", "etag", "modified")

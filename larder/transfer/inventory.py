@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -50,29 +50,6 @@ class InContainers:
 
 
 @dataclass(frozen=True, slots=True)
-class Indexing:
-    """What it takes to find out what is in archives and tables.
-
-    Attributes:
-        requests: Requests to the source: for headers, or for tables.
-        bytes: What they read.
-        indexes: Indexes that are not in the storage yet.
-        own: Containers of Larder's own that are not there yet: for rows that are not ranges.
-        own_bytes: Their total size.
-    """
-
-    requests: int = 0
-    bytes: int = 0
-    indexes: int = 0
-    own: int = 0
-    own_bytes: int = 0
-
-    def __add__(self, other: Indexing) -> Indexing:
-        """The sum, field by field."""
-        return Indexing(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
-
-
-@dataclass(frozen=True, slots=True)
 class Inventory:
     """The objects at a source at one time.
 
@@ -84,15 +61,14 @@ class Inventory:
         digest: sha256 hex over the ordered keys, sizes and etags, without times.
         not_included: Objects that match no glob of ``source.include``.
         excluded: Objects that match one, but also a glob of ``source.exclude``.
-        sizes: The number of included objects and their bytes, for every size up to a power of two.
-        classes: The same, for every storage class but the standard one.
+        classes: The number of included objects and their bytes, for every storage class but the
+            standard one.
         archived: Manifest of those that cannot be read before they are restored; None if there are
             none. See `larder.transfer.archived`.
         report: The report that they come from; None: the source was listed.
         unlisted: Number of files and directories that could not be listed.
         failures: The first of them.
         inside: The archives and tables that are replaced with what is in them; None if none are.
-        indexing: What finding that out takes.
         labels: The classes that columns of tables give, as rows of
             `larder.transfer.expanded.LABELS` in any order; None if there are none.
     """
@@ -105,13 +81,11 @@ class Inventory:
     not_included: LeftOut
     excluded: LeftOut
     report: Reported | None = None
-    sizes: tuple[tuple[int, int], ...] = ()
     classes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     archived: ManifestFile | None = None
     unlisted: int = 0
     failures: tuple[Failure, ...] = ()
     inside: InContainers | None = None
-    indexing: Indexing = Indexing()
     labels: ManifestFile | None = None
 
     @property
@@ -133,8 +107,7 @@ class Listed:
         excluded: Objects that match one, but also a glob of ``source.exclude``.
         report: The report that they come from; None: the source was listed.
         rows: The objects included, of schema OBJECTS and ordered by key.
-        sizes: As in `Inventory`, also the next two.
-        classes: See there.
+        classes: As in `Inventory`, also the next one.
         archived: See there.
     """
 
@@ -145,7 +118,6 @@ class Listed:
     excluded: LeftOut
     report: Reported | None
     rows: SortedFile | None = None
-    sizes: tuple[tuple[int, int], ...] = ()
     classes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     archived: ManifestFile | None = None
 

@@ -1,6 +1,12 @@
-"""List prices of object stores, from prices.json: each with its date and its source.
+"""What a copy is expected to cost: from the bytes that cross a border, the objects and the shards.
 
-A price that is not listed is unknown (None), never 0. The first entry that fits applies.
+prices.json lists prices, each with its date and its source; the first entry that fits applies. An
+egress that is not listed is unknown (None), never 0. A provider's request has the highest price of
+its regions where the region is not listed.
+
+Bytes are priced as if whatever reads them ran at the storage; into a directory, as if they went to
+the internet. Directories, servers that are neither AWS nor Google Cloud, and buckets that are read
+without signing cost nothing. Contracts and free quotas are not known: an estimate guards a limit.
 """
 
 from __future__ import annotations
@@ -11,109 +17,153 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
 from importlib import resources
-from typing import Any
+from typing import Any, Literal
 
-INTERNET = "internet"
-"""In ``to`` of an entry: any place outside the provider's own network."""
+from larder.errors import ConfigError
+from larder.transfer.site import Site, distance
+from larder.units import format_bytes
+
+GB = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Price:
-    """One price in US dollars, for a unit that its user knows.
+class Cost:
+    """An estimate in US dollars.
 
     Attributes:
-        usd: The price.
-        date: When it was so: a year, or a year and a month.
-        source: Where it is from.
+        source: Where the bytes are.
+        target: Where they go.
+        bytes: Their number.
+        usd_per_gb: The price of a GB (10^9 bytes) that goes from one to the other; None if it is
+            not known.
+        requests_usd: What reading and writing the objects costs.
     """
 
-    usd: float
-    date: str
-    source: str
+    source: Site
+    target: Site
+    bytes: int
+    usd_per_gb: float | None
+    requests_usd: float
+
+    @property
+    def egress_usd(self) -> float | None:
+        """What the bytes cost; None if that is not known."""
+        if not self.bytes:
+            return 0.0
+        return None if self.usd_per_gb is None else self.usd_per_gb * self.bytes / GB
+
+    @property
+    def total_usd(self) -> float | None:
+        """What everything costs; None if a part of it is not known."""
+        return None if self.egress_usd is None else self.egress_usd + self.requests_usd
 
 
-@dataclass(frozen=True, slots=True)
-class Prices:
-    """A price list.
+def estimate_cost(
+    source: Site, target: Site, *, size_bytes: int, objects: int, written: int
+) -> Cost:
+    """What it costs to read objects at one place, and to write copies or shards at another one.
 
     Args:
-        document: The contents of prices.json.
+        source: Where the objects are.
+        target: Where they go.
+        size_bytes: Their total size.
+        objects: Their number.
+        written: Number of the copies and shards.
     """
+    requests_usd = objects * _request_usd(source, "read") + written * _request_usd(target, "write")
+    return Cost(source, target, size_bytes, egress_usd_per_gb(source, target), requests_usd)
 
-    document: Mapping[str, Any]
 
-    def egress(
-        self, provider: str, region: str, to_provider: str, to_region: str | None
-    ) -> Price | None:
-        """Of a GB that leaves a region for another one, or for another provider.
-
-        Args:
-            provider: ``aws`` or ``gcp``.
-            region: Where the bytes are.
-            to_provider: Of the place they go to, which may be none that has prices.
-            to_region: Its region; None if it has none, or it is not known.
-        """
-        same = provider == to_provider
-        if same and (to_region is None or not self.knows(provider, to_region)):
-            return None
-        for entry in self.document["egress"]:
-            fits = (
-                entry["from"] == provider
-                and _named(region, entry["regions"])
-                and entry["to"] == (provider if same else INTERNET)
-                and _to(to_region, entry)
-            )
-            if fits:
-                return self._price(entry, "usd_per_gb")
+def egress_usd_per_gb(source: Site, target: Site) -> float | None:
+    """The price of a GB (10^9 bytes) that goes from one place to another; None if not known."""
+    apart = distance(source, target)
+    if source.anonymous or not source.priced or apart == "beside":
+        return 0.0
+    if apart == "unknown":
         return None
-
-    def knows(self, provider: str, region: str) -> bool:
-        """Whether a region of a provider appears anywhere as one that bytes leave."""
-        entries = (entry for entry in self.document["egress"] if entry["from"] == provider)
-        return any(_named(region, entry["regions"]) for entry in entries)
-
-    def request(self, provider: str, region: str, *, writes: bool) -> Price | None:
-        """Of 1,000 requests.
-
-        Args:
-            provider: ``aws`` or ``gcp``.
-            region: Of the bucket.
-            writes: PUT, COPY, POST and LIST (class A of GCS); otherwise GET and HEAD (class B).
-        """
-        field = "write_usd_per_1000" if writes else "read_usd_per_1000"
-        return self._of_place("requests", provider, region, field)
-
-    def storage(self, provider: str, region: str) -> Price | None:
-        """Of a GB in the standard storage class for a month."""
-        return self._of_place("storage", provider, region, "usd_per_gb_month")
-
-    def _of_place(self, table: str, provider: str, region: str, field: str) -> Price | None:
-        for entry in self.document[table]:
-            if entry["provider"] == provider and _named(region, entry["regions"]):
-                return self._price(entry, field)
-        return None
-
-    def _price(self, entry: Mapping[str, Any], field: str) -> Price:
-        return Price(entry[field], entry["date"], self.document["sources"][entry["source"]])
+    to = source.provider if source.provider == target.provider else "internet"
+    for entry in price_list()["egress"]:
+        fits = (
+            (entry["from"], entry["to"]) == (source.provider, to)
+            and _matches(source.region, entry["regions"])
+            and _matches(target.region, entry.get("to_regions", ["*"]))
+        )
+        if fits:
+            return float(entry["usd_per_gb"])
+    return None
 
 
-def load_prices(text: str) -> Prices:
-    """The price list in the text of a JSON document like prices.json."""
-    return Prices(json.loads(text))
+def _request_usd(site: Site, kind: Literal["read", "write"]) -> float:
+    if site.anonymous or not site.priced:
+        return 0.0
+    for entry in price_list()["requests"]:
+        if entry["provider"] == site.provider and _matches(site.region, entry["regions"]):
+            return float(entry[f"{kind}_usd_per_1000"]) / 1000
+    raise AssertionError("the last entry of a provider is for all regions")
 
 
 @cache
-def list_prices() -> Prices:
-    """The price list that Larder comes with."""
+def price_list() -> Mapping[str, Any]:
+    """The contents of prices.json."""
     file = resources.files("larder.transfer") / "prices.json"
-    return load_prices(file.read_text(encoding="utf-8"))
+    document: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return document
 
 
-def _to(region: str | None, entry: Mapping[str, Any]) -> bool:
-    if "to_regions" not in entry:
-        return True
-    return region is not None and _named(region, entry["to_regions"])
+def _matches(region: str | None, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(region or "", pattern) for pattern in patterns)
 
 
-def _named(region: str, patterns: Sequence[str]) -> bool:
-    return any(fnmatchcase(region, pattern) for pattern in patterns)
+def check_cost(cost: Cost, limit_usd: float | None, where: str) -> None:
+    """Refuse what costs more than a limit, or cannot be priced although there is one.
+
+    Args:
+        cost: The estimate.
+        limit_usd: None for no limit.
+        where: Names the section with the limit in the error.
+
+    Raises:
+        ConfigError: ``config.cost_limit``.
+    """
+    if limit_usd is None:
+        return
+    size, usd = format_bytes(cost.bytes), cost.total_usd
+    if usd is None:
+        message = f"the cost of {size} is not known: no list price for {_route(cost)}"
+        hint = "give both locations their region, or set copy.max_cost_usd: null"
+        raise ConfigError("config.cost_limit", message, where=where, hint=hint)
+    if usd > limit_usd:
+        message = f"an estimated {usd:,.2f} USD for {size}; the limit is {limit_usd:,.2f} USD"
+        hint = "raise max_cost_usd, or select less with source.include"
+        raise ConfigError("config.cost_limit", message, where=where, hint=hint)
+
+
+def cost_document(cost: Cost) -> dict[str, Any]:
+    """The field ``cost`` of the JSON document of a plan."""
+    return {
+        "total_usd": None if cost.total_usd is None else round(cost.total_usd, 4),
+        "egress_usd": None if cost.egress_usd is None else round(cost.egress_usd, 4),
+        "requests_usd": round(cost.requests_usd, 4),
+        "route": _route(cost),
+        "bytes": cost.bytes,
+        "usd_per_gb": cost.usd_per_gb,
+        "not_priced": [site.server for site in (cost.source, cost.target) if site.server],
+    }
+
+
+def _route(cost: Cost) -> str:
+    return f"egress from {cost.source.name} to {cost.target.name}"
+
+
+def cost_lines(document: Mapping[str, Any]) -> list[str]:
+    """The field ``cost`` for people."""
+    usd, per_gb = document["total_usd"], document["usd_per_gb"]
+    lines = [f"unknown: there is no list price for {document['route']}"]
+    if usd is not None:
+        lines = [f"{usd:,.2f} USD, estimated from list prices"]
+        if per_gb and document["bytes"]:
+            lines.append(
+                f"{document['route']}: {document['egress_usd']:,.2f} USD for"
+                f" {format_bytes(document['bytes'])}, at {per_gb:g} USD per GB"
+            )
+    return [*lines, *(f"{server} is not priced" for server in document["not_priced"])]

@@ -61,7 +61,6 @@ def row_expansion(
     def indexed(info: ObjectInfo, path: Path, executor: Executor) -> Container:
         del executor  # a table is read from front to back
         table = _Table(rows, label, info)
-        own_bytes = 0
         here = None if table.rewritten else kept
         known: Known = "read"
         if fetch_index(own, table.name, path, own=table.rewritten):
@@ -71,12 +70,9 @@ def row_expansion(
         else:
             with container_writer(put, table.name, path) as writer:
                 table.read(source, writer, progress)
-                own_bytes = writer.bytes
             if put is None:
                 keep_index(here, table.name, path)
-        return Container(
-            info, table.end, last_counts=False, filtered=False, known=known, own_bytes=own_bytes
-        )
+        return Container(info, table.end, last_counts=False, filtered=False, known=known)
 
     def matches(keys: pa.Array) -> _Flags:
         taken = pc.is_in(keys, pa.array(sorted(others), pa.string()))

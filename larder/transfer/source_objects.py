@@ -82,7 +82,6 @@ def take_inventory(
         not_included=found.not_included,
         excluded=found.excluded,
         report=report,
-        sizes=found.sizes,
         classes=found.classes,
         archived=found.archived,
     )
@@ -154,7 +153,6 @@ def with_contents(
         objects=tally.objects,
         bytes=tally.bytes,
         digest=tally.digest.hexdigest(),
-        sizes=tally.found_sizes,
     )
 
 
@@ -171,7 +169,6 @@ class _Tally:
         self.objects = self.bytes = self.listed = 0
         self.digest = RowDigest()
         self.not_included = self.excluded = LeftOut()
-        self.sizes: dict[int, tuple[int, int]] = {}
         self.classes: dict[str, tuple[int, int]] = {}
         self._globs = (_named(include), _named(exclude))
         self._included = KeyRule(include)
@@ -213,25 +210,13 @@ class _Tally:
         size_bytes = pc.sum(batch.column("size_bytes")).as_py()
         self.objects += batch.num_rows
         self.bytes += size_bytes
-        self._count_sizes(batch.column("size_bytes").to_numpy())
         self._progress.advance("inventory", objects=batch.num_rows, bytes=size_bytes)
         return batch
-
-    def _count_sizes(self, sizes: npt.NDArray[np.int64]) -> None:
-        bins = np.frexp(sizes - 1.0)[1]  # the exponent of the next power of two
-        for exponent in np.unique(bins).tolist():
-            found = sizes[bins == exponent]
-            _add(self.sizes, exponent, len(found), int(found.sum()))
 
     def digested(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Add a batch to the digest, and return it."""
         self.digest.update_batch(batch.select(IDENTITY))
         return batch
-
-    @property
-    def found_sizes(self) -> tuple[tuple[int, int], ...]:
-        """As in `Inventory`."""
-        return tuple(found for _, found in sorted(self.sizes.items()))
 
     def found(self, store: Readable, report: Reported | None) -> Listed:
         """The result, once all batches were read.
@@ -248,7 +233,6 @@ class _Tally:
             self.not_included,
             self.excluded,
             report,
-            sizes=self.found_sizes,
             classes=dict(sorted(self.classes.items())),
         )
 

@@ -124,7 +124,7 @@ class TestPlan:
             assert plan[field] == run[field]
         for field in ("count", "samples", "format"):
             assert plan["shards"][field] == run["shards"][field]
-        assert {"cost", "seconds", "failures"} <= plan.keys()
+        assert {"cost", "copy_seconds", "failures"} <= plan.keys()
 
     def test_finished_work_is_reported(self, built: tuple[Workplace, Finished]) -> None:
         place, run = built

@@ -223,7 +223,6 @@ def test_from_a_bucket(bucket: dict[str, str], tmp_path: Path) -> None:
     document, calls = reads(lab.prepare)
     assert (document["status"], calls) == ("reused", [])
     planned = lab.plan(shards={"bytes": 9_000})
-    assert planned["requests"]["get"] <= 2, "neighbours share requests"
     assert planned["inside"] == {"containers": 1, "read": 0, "objects": 15}
     with opened(bucket["url"], **options) as store:
         store.put("more.tar", tar({"a/05.png": png(5)}))
@@ -250,7 +249,6 @@ def test_a_run_takes_the_index_that_its_plan_has_kept(
     document, calls = reads(lab.plan)
     assert document["inside"]["read"] == 0
     assert [call.size_bytes for call in calls] == [1], "whether it may be read at all"
-    assert document["requests"]["put"] == 2 * document["shards"]["count"] + 2, "also the index"
     index.write_bytes(index.read_bytes()[:-9])
     document, _ = reads(lab.plan)
     assert document["inside"]["read"] == 1, "it was damaged, and is made again"

@@ -1,4 +1,4 @@
-"""Costs grow with what is moved, add up, and are never 0 where a price is not known."""
+"""Costs grow with what is moved, and are never 0 where a price is not known."""
 
 from __future__ import annotations
 
@@ -6,15 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from larder.transfer.cost import (
-    Cost,
-    Requests,
-    egress_cost,
-    egress_usd_per_gb,
-    request_cost,
-    storage_usd_per_month,
-    total,
-)
+from larder.errors import ConfigError
+from larder.transfer.prices import Cost, check_cost, egress_usd_per_gb, estimate_cost
 from larder.transfer.site import Site, distance
 
 REGIONS = [None, "us-east-1", "us-west-2", "sa-east-1", "us-central1", "us", "moon-base-1"]
@@ -25,65 +18,58 @@ SITES = st.builds(
     bucket=st.sampled_from(["a", "b"]),
     anonymous=st.booleans(),
 ) | st.sampled_from([Site("file"), Site("memory"), Site("server", server="host:1", bucket="a")])
-SIZES = st.integers(0, 10**18)
-COUNTS = st.integers(0, 10**10)
-REQUESTS = st.builds(Requests, COUNTS, COUNTS, COUNTS, COUNTS)
+NUMBERS = st.tuples(st.integers(0, 10**18), st.integers(0, 10**10), st.integers(0, 10**10))
 
 
-def same(one: Cost, other: Cost) -> None:
-    """The same estimate, whatever it was put together from."""
-    assert one.unknown == other.unknown
-    assert one.not_priced == other.not_priced
-    assert one.known_usd == pytest.approx(other.known_usd)
-    assert (one.total_usd is None) == (other.total_usd is None)
+def estimate(source: Site, target: Site, numbers: tuple[int, int, int]) -> Cost:
+    size_bytes, objects, written = numbers
+    return estimate_cost(source, target, size_bytes=size_bytes, objects=objects, written=written)
 
 
-@given(source=SITES, target=SITES, sizes=st.lists(SIZES, min_size=1, max_size=5))
-def test_egress_adds_up_and_grows(source: Site, target: Site, sizes: list[int]) -> None:
-    costs = [egress_cost(source, target, size) for size in sizes]
-    same(total(costs), egress_cost(source, target, sum(sizes)))
-    growing = [egress_cost(source, target, size).known_usd for size in sorted(sizes)]
-    assert growing == sorted(growing)
-    assert all(usd >= 0 for usd in growing)
-
-
-@given(site=SITES, several=st.lists(REQUESTS, min_size=1, max_size=5))
-def test_requests_add_up_and_grow(site: Site, several: list[Requests]) -> None:
-    costs = [request_cost(site, requests) for requests in several]
-    same(total(costs), request_cost(site, sum(several, Requests())))
-    more = [request_cost(site, sum(several[: count + 1], Requests())) for count in range(5)]
-    growing = [cost.known_usd for cost in more]
-    assert growing == sorted(growing)
+@given(source=SITES, target=SITES, several=st.lists(NUMBERS, min_size=1, max_size=5))
+def test_costs_add_up_and_grow(
+    source: Site, target: Site, several: list[tuple[int, int, int]]
+) -> None:
+    costs = [estimate(source, target, numbers) for numbers in several]
+    sums = [tuple(map(sum, zip(*several[: end + 1], strict=True))) for end in range(len(several))]
+    growing = [estimate(source, target, numbers) for numbers in sums]  # type: ignore[arg-type]
+    assert (growing[-1].total_usd is None) == any(cost.total_usd is None for cost in costs)
+    assert growing[-1].requests_usd == pytest.approx(sum(cost.requests_usd for cost in costs))
+    known = [cost.total_usd for cost in growing if cost.total_usd is not None]
+    assert known == sorted(known)
+    if len(known) == len(several):
+        assert known[-1] == pytest.approx(sum(cost.total_usd or 0.0 for cost in costs))
 
 
 @given(source=SITES, target=SITES, size=st.integers(1, 10**15))
 def test_bytes_that_cross_from_a_provider_are_never_free(
     source: Site, target: Site, size: int
 ) -> None:
-    cost = egress_cost(source, target, size)
+    cost = estimate(source, target, (size, 0, 0))
     if distance(source, target) == "beside" or source.anonymous or not source.priced:
         assert cost.total_usd == 0
     else:
         assert cost.total_usd is None or cost.total_usd > 0
         per_gb = egress_usd_per_gb(source, target)
-        assert per_gb is None or per_gb * size / 1e9 == pytest.approx(cost.total_usd)
-        assert cost.egress_usd is None or cost.egress_usd == cost.total_usd
+        expected = None if per_gb is None else pytest.approx(per_gb * size / 1e9)
+        assert cost.egress_usd == cost.total_usd == expected
 
 
-@given(one=st.tuples(SITES, SITES, SIZES), other=st.tuples(SITES, REQUESTS))
-def test_what_is_unknown_stays_unknown(
-    one: tuple[Site, Site, int], other: tuple[Site, Requests]
+@given(site=SITES, numbers=NUMBERS)
+def test_requests_of_a_provider_are_never_free(site: Site, numbers: tuple[int, int, int]) -> None:
+    paid = site.priced and not site.anonymous and (numbers[1] or numbers[2])
+    assert (estimate(site, site, numbers).requests_usd > 0) == bool(paid)
+
+
+@given(source=SITES, target=SITES, numbers=NUMBERS, limit=st.floats(0, 1e12))
+def test_a_limit_refuses_what_costs_more_or_is_not_known(
+    source: Site, target: Site, numbers: tuple[int, int, int], limit: float
 ) -> None:
-    costs = egress_cost(*one), request_cost(*other)
-    both = total(costs)
-    assert (both.total_usd is None) == any(cost.total_usd is None for cost in costs)
-    assert set(both.unknown) == {each for cost in costs for each in cost.unknown}
-
-
-@given(site=SITES, sizes=st.tuples(SIZES, SIZES))
-def test_storage_adds_up(site: Site, sizes: tuple[int, int]) -> None:
-    one, other, both = (storage_usd_per_month(site, size) for size in (*sizes, sum(sizes)))
-    if both is not None:
-        assert one is not None
-        assert other is not None
-        assert one + other == pytest.approx(both)
+    cost = estimate(source, target, numbers)
+    check_cost(cost, None, "copy")
+    if cost.total_usd is not None and cost.total_usd <= limit:
+        check_cost(cost, limit, "copy")
+        return
+    with pytest.raises(ConfigError) as caught:
+        check_cost(cost, limit, "copy")
+    assert caught.value.code == "config.cost_limit"

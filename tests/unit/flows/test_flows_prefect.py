@@ -10,12 +10,10 @@ import pytest
 
 from flows._prefect import (
     DEFAULTS,
-    PREFECT_SECONDS,
     SHOWN,
     configure_prefect,
     has_server,
     show_logs,
-    with_prefect_start,
 )
 from flows._secrets import Hidden
 
@@ -148,12 +146,3 @@ def test_the_terminal_shows_what_its_level_lets_through_of_runs_that_log_more(
     logging.getLogger("prefect.flow_runs").warning("a warning")
     logging.getLogger("prefect.server").error("an error")
     assert said == ["error: an error"]
-
-
-def test_the_time_of_a_plan_includes_prefects_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    planned = {"status": "planned", "seconds": 1.5}
-    assert with_prefect_start(planned)["seconds"] == 1.5 + PREFECT_SECONDS[False]
-    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:4200/api")
-    assert with_prefect_start(planned)["seconds"] == 1.5 + PREFECT_SECONDS[True]
-    reused = {"status": "reused", "seconds": 0.1}
-    assert with_prefect_start(reused) == reused

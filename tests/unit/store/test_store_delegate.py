@@ -15,7 +15,6 @@ import pytest
 
 import larder
 from larder.store.base import ObjectInfo, Readable, Reader, Store, Writer
-from larder.store.counted import CountedReads
 from larder.store.delegate import (
     WRITES,
     DelegatingReadable,
@@ -34,7 +33,6 @@ BASES = [
     (Store, DelegatingStore),
     (Readable, DelegatingReadable),
     (Readable, DerivedObjects),
-    (Readable, CountedReads),
     (Reader, DelegatingReader),
     (Writer, DelegatingWriter),
 ]
