@@ -10,18 +10,28 @@ from __future__ import annotations
 
 import hashlib
 import os
+import socket
 from collections import defaultdict
-from collections.abc import Collection
-from contextlib import suppress
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.atomic import sync_folder
 from larder.disk import disk_errors
-from larder.errors import ConfigError, DamageError, LarderError, NotFoundError, ObjectError
+from larder.errors import (
+    ConfigError,
+    DamageError,
+    FatalError,
+    LarderError,
+    NotFoundError,
+    ObjectError,
+    PreconditionError,
+)
 from larder.manifest.digest import sha256_hex
 from larder.manifest.schemas import OBJECTS
 from larder.pipeline.job import ManifestRef, listed
@@ -33,7 +43,7 @@ from larder.store import local_path, object_url
 from larder.store.base import Store
 from larder.verify.digests import read_digest
 from larder.verify.documents import is_lost, whole_versions
-from larder.verify.job import VerifyJob, is_broken, open_verified
+from larder.verify.job import VerifyJob, is_broken, open_verified, readable
 from larder.versions import layout
 from larder.versions.documents import seal, unseal
 from larder.versions.publish import own_file_errors, read_version
@@ -55,6 +65,61 @@ class Repair:
     path: str
     done: bool
     message: str
+
+
+@contextmanager
+def only_repair(root: Store, run: str) -> Iterator[None]:
+    """Within, no other repair of the dataset begins; one that was killed here may have begun.
+
+    Raises:
+        FatalError: ``run.repairing``: another one has begun, and not ended.
+    """
+    key = layout.repair_key()
+    claim = seal({"run": run, "host": socket.gethostname(), "process": process_id()})
+    try:
+        with own_file_errors():
+            etag = root.put(key, claim, if_absent=True).etag
+    except PreconditionError:
+        _end_claim(root, key)
+        etag = root.put(key, claim, if_absent=True).etag
+    try:
+        yield
+    finally:
+        with suppress(LarderError):
+            root.delete(key, if_match=etag)
+
+
+def _end_claim(root: Store, key: str) -> None:
+    """Delete the claim of a repair whose process has ended; refuse to if that is not certain."""
+    claim: dict[str, Any] = {}
+    with suppress(NotFoundError):
+        etag = root.head(key).etag
+        with suppress(DamageError):
+            claim = unseal(readable(root, key) or b"", key)
+        if claim.get("host") == socket.gethostname() and not _is_running(claim["process"]):
+            root.delete(key, if_match=etag)
+            return
+        message = "another repair of this dataset has begun, and not ended"
+        if claim:
+            message += f": {claim['run']}, process {claim['process']} on {claim['host']}"
+        where = object_url(root.url, key)
+        hint = f"wait until it has ended; if it was killed, delete {where} and repair again"
+        raise FatalError("run.repairing", message, where=where, hint=hint)
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def process_id() -> int:
+    """The process that a repair runs in."""
+    return os.getpid()
 
 
 def set_aside(

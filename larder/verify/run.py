@@ -18,7 +18,7 @@ from larder.pipeline.results import Totals
 from larder.pipeline.runner import Runner
 from larder.pipeline.settings import Settings
 from larder.verify.aside import STAGE as REPAIR
-from larder.verify.aside import Repair, end_repair, put_back, set_aside
+from larder.verify.aside import Repair, end_repair, only_repair, put_back, set_aside
 from larder.verify.findings import DamagedError, Finding, Verified
 from larder.verify.foreign import KEPT_ASIDE
 from larder.verify.inspection import inspect_version
@@ -96,21 +96,21 @@ def verify(asked: VerifySettings, runner: Runner) -> dict[str, Any]:
         LarderError: Any other failure.
     """
     job = asked.job()
+    run = secrets.token_hex(4)
     if asked.repair:
-        runner.run(put_back, job)
-    inspected, small = runner.run(inspect_version, job)
-    by_id = inspected.id == job.version
-    job = replace(job, version=inspected.id or job.version, by_id=by_id)
-    rounds = _Rounds(job, runner, inspected, list(small), list(small))
-    if asked.repair:
-        try:
-            rounds.repair()
-        except LarderError:
-            with suppress(LarderError):
-                runner.run(put_back, job)
-            raise
+        with only_repair(open_verified(job), run):
+            runner.run(put_back, job)
+            rounds = _Rounds.begun(job, runner, run)
+            try:
+                rounds.repair()
+            except LarderError:
+                with suppress(LarderError):
+                    runner.run(put_back, job)
+                raise
     else:
+        rounds = _Rounds.begun(job, runner, run)
         rounds.read()
+    job = rounds.job
     repairs = tuple(rounds.repairs.values())
     before = tuple(dict.fromkeys(rounds.before))
     outcome = Outcome(
@@ -130,22 +130,30 @@ class _Rounds:
     Attributes:
         job: The verification.
         runner: Runs the steps.
+        run: Name of this repair.
         inspected: The version, as it was inspected last.
         small: What that found.
         before: Everything that was ever found, in order.
         verified: What reading shards and caches found last.
         repairs: By path, what became of damaged files.
-        run: Name of this repair.
     """
 
     job: VerifyJob
     runner: Runner
+    run: str
     inspected: Inspected
     small: list[Finding]
     before: list[Finding]
     verified: Verified = field(default_factory=Verified)
     repairs: dict[str, Repair] = field(default_factory=dict)
-    run: str = field(default_factory=lambda: secrets.token_hex(4))
+
+    @classmethod
+    def begun(cls, job: VerifyJob, runner: Runner, run: str) -> _Rounds:
+        """After the version was inspected once."""
+        inspected, small = runner.run(inspect_version, job)
+        by_id = inspected.id == job.version
+        job = replace(job, version=inspected.id or job.version, by_id=by_id)
+        return cls(job, runner, run, inspected, list(small), list(small))
 
     @property
     def left(self) -> list[Finding]:

@@ -6,6 +6,7 @@
     work/mirror/               receipts of copies, carried from run to run
     work/failures-SHA.parquet  the objects that a run could not copy
     work/repair/RUN/PATH       what a repair has moved aside
+    work/repair.json           the repair that is under way
     work/conditions.json       which conditional writes the store keeps
     work/derived/              indexes of containers, and containers of Larder's own
     segments/SEG/              immutable once segment.json is there
@@ -135,6 +136,11 @@ def measured_key() -> str:
 def aside_prefix(run: str = "") -> str:
     """Prefix of what a repair has moved aside; of all repairs if it is empty."""
     return "work/repair/" + (f"{run}/" if run else "")
+
+
+def repair_key() -> str:
+    """Key of the document that names the repair that is under way."""
+    return "work/repair.json"
 
 
 def copy_key(document: str, sha256: str) -> str:

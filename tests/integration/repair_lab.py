@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_lab import Lab, directory_lab, images, png, write
-from verify_lab import SPLITS, is_work, verified
+from verify_lab import SPLITS, in_a_process_that_ends, is_work, verified
 
 from larder.testing.runs import between, forget_manifests
 from larder.testing.stops import Stop, Stopped, StoppingStore
@@ -250,7 +250,7 @@ def _repaired(base: Base, damage: dict[str, str], state: str, kill: int | None) 
     worthy = {_digest(base.files[path]): path for path in named}
     if kill is not None:
         stop = Stop(after=kill)
-        with between(lambda store: StoppingStore(store, stop)):
+        with in_a_process_that_ends(), between(lambda store: StoppingStore(store, stop)):
             try:
                 _verified(base)
             except Stopped:

@@ -8,13 +8,16 @@ from typing import Any
 import pytest
 from pipeline_lab import write
 from test_repairing import aside, flipped, shards, text_lab
+from test_repairing_stops import everything
 from verify_lab import damaged, findings, published, verified
 
+from larder.errors import FatalError
 from larder.store.base import Store
 from larder.testing.faults import FaultyStore, unreadable
 from larder.testing.runs import between
 from larder.verify import run
 from larder.verify.aside import Spares
+from larder.versions.documents import seal
 
 
 def exchange(root: Store, one: str, other: str) -> None:
@@ -109,6 +112,40 @@ def test_what_was_put_in_a_free_place_is_not_written_over(
         assert "something was put in its place meanwhile" in repair["message"]
         assert bytes(root.get(one)) == b"of another run"
         assert [bytes(root.get(kept)) for kept in aside(root)] == [wrong]
+
+
+def test_of_two_repairs_at_once_the_second_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = text_lab(tmp_path)
+    with lab.opened_root() as root:
+        root.put(shards(root)[0], b"gone")
+        made, refused = run.repair_large, []
+
+        def during(*arguments: Any, **named: Any) -> Any:
+            with pytest.raises(FatalError, match="has begun, and not ended") as caught:
+                verified(lab, repair=True)
+            refused.append(caught.value)
+            return made(*arguments, **named)
+
+        monkeypatch.setattr(run, "repair_large", during)
+        assert verified(lab, repair=True)["status"] == "repaired"
+        (error,) = refused
+        assert (error.code, error.where) == ("run.repairing", f"{lab.root}work/repair.json")
+        assert "if it was killed, delete" in error.hint
+        assert "work/repair.json" not in everything(root)
+
+
+@pytest.mark.parametrize("claim", [b"?", b"", seal({"run": "1", "host": "other", "process": 1})])
+def test_a_claim_of_another_machine_is_removed_by_hand(tmp_path: Path, claim: bytes) -> None:
+    lab = text_lab(tmp_path)
+    with lab.opened_root() as root:
+        root.put("work/repair.json", claim)
+        with pytest.raises(FatalError, match="has begun, and not ended"):
+            verified(lab, repair=True)
+        assert verified(lab)["status"] == "intact", "only repairs exclude each other"
+        root.delete("work/repair.json")
+        assert verified(lab, repair=True)["status"] == "intact"
 
 
 def test_the_second_copy_of_a_damaged_document_is_not_called_unused(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 from pipeline_lab import Lab
-from verify_lab import grown_lab, published, verified
+from verify_lab import grown_lab, in_a_process_that_ends, published, verified
 
 from larder.store import open_store
 from larder.store.base import Store
@@ -72,7 +72,8 @@ def test_a_repair_that_is_stopped_at_any_write_continues(lab: Lab) -> None:
         after = spoil(root, files)
         contents = set(everything(root).values())
         stop = Stop(after=stops)
-        with between(lambda store, stop=stop: StoppingStore(store, stop)):
+        stopping = between(lambda store, stop=stop: StoppingStore(store, stop))
+        with in_a_process_that_ends(), stopping:
             try:
                 document = verified(lab, repair=True)
             except Stopped:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from pipeline_lab import Lab, directory_lab, images, png, write
 
@@ -15,11 +16,14 @@ from larder.pipeline.inline import InlineRunner
 from larder.progress import StageTimes
 from larder.store.base import Store
 from larder.testing.runs import between
+from larder.verify import aside
 from larder.verify.findings import DamagedError
 from larder.verify.run import VerifySettings, verify
 
 SPLITS = {"train": ["a/**", "b/**"], "validation": "c/**"}
 DOCUMENT = dict[str, Any]
+_ENDED = (1 << 22) + 1
+"""More than the number of any process."""
 
 Damage = Callable[[bytes, bytes], bytes | None]
 """Makes damaged bytes of those of a file and of a sibling; None removes the file."""
@@ -77,6 +81,13 @@ def verified(lab: Lab, **asked: Any) -> DOCUMENT:
         return verify(VerifySettings(lab.settings(), **asked), runner)
     except DamagedError as error:
         return error.document
+
+
+@contextmanager
+def in_a_process_that_ends() -> Iterator[None]:
+    """Within, a repair runs as in a process of this machine that is gone afterwards."""
+    with mock.patch.object(aside, "process_id", return_value=_ENDED):
+        yield
 
 
 def findings(document: DOCUMENT) -> dict[str, DOCUMENT]:
