@@ -36,10 +36,8 @@ def connections(endpoint: str, access: Access) -> Http:
 class SharedAccounts(Generic[T]):
     """The accounts of one provider, least recently used first.
 
-    Args:
-        make: Finds an account, given how it is reached and, for messages, the store's URL.
-        variables: Beginnings of the environment variables that credentials depend on.
-        files: The state of the files that they depend on.
+    Credentials depend on the environment variables that begin with one of ``variables``, and on
+    the state of ``files``.
     """
 
     def __init__(
@@ -75,3 +73,29 @@ class SharedAccounts(Generic[T]):
 
     def _forked(self) -> None:
         self._lock = threading.Lock()
+
+
+class Bucket(Generic[T]):
+    """A bucket, and the process's account with which it is reached; after a fork, the child's."""
+
+    def __init__(
+        self, name: str, store_url: str, access: Access, shared: Callable[[Access, str], T]
+    ) -> None:
+        self.name = name
+        self.store_url = store_url
+        self.access = access
+        self._shared = shared
+        self._current: tuple[int, T] | None = None
+
+    @property
+    def account(self) -> T:
+        """The account.
+
+        Raises:
+            LarderError: There are no credentials, or no valid ones.
+        """
+        current = self._current
+        if current is None or current[0] != os.getpid():
+            account = self._shared(self.access, self.store_url)
+            self._current = current = os.getpid(), account
+        return current[1]

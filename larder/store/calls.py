@@ -1,12 +1,38 @@
-"""What the stores behind HTTP have in common: calls, spans of objects, and broken connections."""
+"""What the stores behind HTTP have in common: calls, spans of objects, answers, and their errors.
+
+What an answer means that is an error, if the store's own words do not say more::
+
+    answer                                error              code
+    404 for a store                       StoreError         store.missing
+    404                                   NotFoundError      object.missing
+    403 for a store                       StoreError         store.denied
+    403                                   ObjectError        object.unreadable
+    412                                   PreconditionError  object.exists, object.changed
+    416                                   ObjectError        object.truncated
+    408, 429, 5xx other than 501 and 507  RetryableError     store.unavailable
+    507                                   StoreError         store.full
+    any other, when reading an object     ObjectError        object.unreadable
+    any other                             StoreError         store.refused
+
+Of an answer, only the code and the message are shown, without what looks like a secret.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Self
 
-from larder.errors import ObjectError, RetryableError, StoreError
+from larder.errors import (
+    LarderError,
+    NotFoundError,
+    ObjectError,
+    PreconditionError,
+    RetryableError,
+    StoreError,
+)
 from larder.store.base import Buffer, ObjectInfo, Reader
 from larder.store.http import Answer, BrokenError
 from larder.store.keys import object_url
@@ -14,20 +40,88 @@ from larder.store.keys import object_url
 _REFUSED_SECONDS = 2.0
 """For how long a server that has never answered may refuse connections: it may be starting."""
 
+_MOST_WAIT_SECONDS = 60.0
+_BUSY = (408, 429)
+_SECRETS = re.compile(
+    r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}|\bya29\.[\w.-]+|(?<=upload_id=)[\w-]+|(?<=Bearer )[\w.-]+"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request: the store, the key (if any), and whether it writes."""
+    """A request: the store, the key in it and in the bucket, if any, and whether it writes."""
 
     store_url: str
     key: str = ""
     writing: bool = False
     if_absent: bool = False
+    full_key: str = ""
 
     @property
     def where(self) -> str:
         """The address of the object, or of the store."""
         return object_url(self.store_url, self.key) if self.key else self.store_url
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An answer that is an error: its status, and the store's word and sentence for it."""
+
+    status: int
+    code: str = ""
+    message: str = ""
+    retry_after: str = ""
+
+    def __str__(self) -> str:
+        """What the store says, without secrets."""
+        said = f"the store answers {self.status} {self.code}".strip()
+        detail = _SECRETS.sub("(hidden)", " ".join(self.message.split()))[:300]
+        return f"{said}: {detail}" if detail else said
+
+    def error(self, call: Call) -> LarderError:
+        """What it means; the table is at the top of this module."""
+        status = self.status
+        if status in _BUSY or (status >= 500 and status not in (501, 507)):
+            return self.busy(call)
+        if status == 412:
+            return conflict(call)
+        if status == 404 and call.key:
+            return NotFoundError("object.missing", "no such object", where=call.where)
+        return no_bucket(call) if status == 404 else self._refused(call)
+
+    def _refused(self, call: Call) -> LarderError:
+        status, said = self.status, str(self)
+        if status == 416:
+            message = "the object ends before the range begins"
+            return ObjectError("object.truncated", message, where=call.where)
+        if status == 507:
+            return StoreError("store.full", said, where=call.store_url)
+        if status == 403 and not call.key:
+            hint = "request permission to list and read the bucket"
+            return StoreError("store.denied", said, where=call.store_url, hint=hint)
+        if status == 403 or (call.key and not call.writing):
+            return ObjectError("object.unreadable", said, where=call.where)
+        return StoreError("store.refused", said, where=call.where)
+
+    def busy(self, call: Call) -> RetryableError:
+        """The store asks to come again."""
+        error = RetryableError("store.unavailable", str(self), where=call.where)
+        if self.retry_after.isdecimal():
+            error.after_seconds = min(float(self.retry_after), _MOST_WAIT_SECONDS)
+        return error
+
+
+def no_bucket(call: Call) -> StoreError:
+    """There is no such bucket."""
+    hint = "create it, or fix the URL"
+    return StoreError("store.missing", "the bucket does not exist", where=call.store_url, hint=hint)
+
+
+def conflict(call: Call) -> PreconditionError:
+    """The condition of a call is not met."""
+    if call.if_absent:
+        return PreconditionError("object.exists", "it already exists", where=call.where)
+    return PreconditionError("object.changed", "it changed since it was listed", where=call.where)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +136,17 @@ class Span:
         rest = max(0, size_bytes - self.offset)
         return rest if self.length is None else min(self.length, rest)
 
-    def begins(self, headers: Mapping[str, str]) -> bool:
-        """Whether an answer begins where the range does: a server may ignore or mistake it."""
-        content = headers.get("content-range", "")
-        return not self.range or content.startswith(f"bytes {self.offset}-")
+    def check(self, answer: Answer, call: Call) -> None:
+        """Close an answer that does not begin where the range does: a server may ignore it.
+
+        Raises:
+            StoreError: ``store.refused``.
+        """
+        content = answer.headers.get("content-range", "")
+        if self.range and not content.startswith(f"bytes {self.offset}-"):
+            answer.close()
+            message = "the server does not answer with the range that was requested"
+            raise StoreError("store.refused", message, where=call.where)
 
     @property
     def range(self) -> str:
@@ -76,13 +177,9 @@ def connection_errors(call: Call) -> Iterator[None]:
 
 
 class AnswerReader(Reader):
-    """See `larder.store.base.Reader`. The bytes of an answer in progress never change.
+    """The span of an object that was requested, from an answer; without one, it is empty.
 
-    Args:
-        info: The object that the answer describes.
-        answer: With the bytes; None if there are none.
-        span: The range that was requested.
-        call: For messages.
+    The bytes of an answer in progress never change.
     """
 
     def __init__(self, info: ObjectInfo, answer: Answer | None, span: Span, call: Call) -> None:
@@ -90,6 +187,22 @@ class AnswerReader(Reader):
         self._answer = answer
         self._left = span.within(info.size_bytes)
         self._call = call
+
+    def check(self, span: Span, if_match: str | None) -> Self:
+        """Close it unless it is what was requested: some servers ignore conditions.
+
+        Raises:
+            PreconditionError: ``object.changed``.
+            ObjectError: ``object.truncated``: the object ends before the span begins.
+        """
+        if if_match is not None and self.info.etag != if_match:
+            self.close()
+            raise conflict(self._call)
+        if span.offset > self.info.size_bytes:
+            self.close()
+            message = f"it has only {self.info.size_bytes} bytes, none at {span.offset}"
+            raise ObjectError("object.truncated", message, where=self._call.where)
+        return self
 
     def __iter__(self) -> Iterator[Buffer]:
         """The bytes as they arrive.

@@ -13,7 +13,7 @@ head, open, get        s3:GetObject; s3:ListBucket, so   storage.objects.get; st
                        answered like a refused one
 put, upload            s3:PutObject                      storage.objects.create, and
                                                          storage.objects.delete to replace
-writer, begin_upload   s3:PutObject,                     the same
+writer, begin_upload   s3:PutObject, s3:GetObject,       the same
                        s3:AbortMultipartUpload; to
                        continue, s3:ListMultipart
                        UploadParts

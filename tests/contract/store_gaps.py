@@ -41,7 +41,6 @@ GAPS: dict[tuple[str, str], str] = {
     ("rclone", "copy of a listed state"): "ignores x-amz-copy-source-if-match",
     ("rclone", "copy by etag"): "ignores x-amz-copy-source-if-match",
     ("rclone", "metadata of a copy"): "adds mtime",
-    ("rclone", "etag of a large stream"): "answers with another than it has",
     ("moto", "key with a newline"): "404 to the PUT",
     ("moto", "wrong secret"): "checks no signatures",
     ("radosgw", "wrong secret"): "with STS, AccessDenied to a request for an object",

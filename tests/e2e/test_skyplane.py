@@ -20,7 +20,7 @@ from larder.progress import NullProgress
 from larder.store import open_store
 from larder.store.base import Features, ObjectInfo, Place, Store
 from larder.store.delegate import DelegatingStore
-from larder.store.s3.account import S3Bucket
+from larder.store.s3.bucket import S3Bucket
 from larder.store.s3.uploads import abort_uploads, list_uploads
 from larder.testing.servers import S3Server, moto_s3
 from larder.transfer.adopt import adopt

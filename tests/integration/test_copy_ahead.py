@@ -19,7 +19,7 @@ from larder.pipeline.copying_record import UPLOADS_PREFIX
 from larder.pipeline.inline import prepare
 from larder.store import Access
 from larder.store.base import UploadedPart
-from larder.store.s3.account import S3Bucket
+from larder.store.s3.bucket import S3Bucket
 from larder.store.s3.uploads import list_uploads
 from larder.testing.runs import between, run_settings
 from larder.testing.servers import S3Server

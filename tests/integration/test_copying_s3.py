@@ -25,8 +25,8 @@ from larder.pipeline.pruning_plan import PruneSettings
 from larder.progress import StageTimes
 from larder.store.base import ObjectInfo, UploadedPart
 from larder.store.interrupt import interrupted_by
-from larder.store.s3.account import S3Bucket
-from larder.store.s3.objects import S3Objects
+from larder.store.s3.bucket import S3Bucket
+from larder.store.s3.multipart import S3Upload
 from larder.store.s3.uploads import list_uploads
 from larder.testing.servers import S3Server
 from larder.transfer.engines import uploads
@@ -147,7 +147,7 @@ def test_from_a_directory_and_back(server: S3Server, tmp_path: Path) -> None:
     assert down.copy()["status"] == "current"
 
 
-@pytest.mark.parametrize("moment", ["begin_upload", "send_part", "complete_upload"])
+@pytest.mark.parametrize("moment", ["_begun", "send", "_complete"])
 @pytest.mark.parametrize("how", ["interrupt", "refusal"])
 def test_a_copy_that_is_stopped_leaves_no_upload(
     server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str, how: str
@@ -156,7 +156,7 @@ def test_a_copy_that_is_stopped_leaves_no_upload(
     large = {f"{n}.bin": blob(f"large{n}", 12 << 20) for n in range(3)}
     write(tmp_path / "up", large)
     storage, stop = Bucket.make(server), threading.Event()
-    request = getattr(S3Objects, moment)
+    request = getattr(S3Upload, moment)
 
     def stopping(*arguments: Any, **more: Any) -> Any:
         interrupt = interrupted_by()
@@ -169,7 +169,7 @@ def test_a_copy_that_is_stopped_leaves_no_upload(
             interrupt.sleep(60)
         return request(*arguments, **more)
 
-    monkeypatch.setattr(S3Objects, moment, stopping)
+    monkeypatch.setattr(S3Upload, moment, stopping)
     settings = [*storage.settings("storage"), "copy.part_bytes=5 MiB", "runner.workers=1"]
     job = load_copy_settings(str(tmp_path / "up"), storage.url, settings=settings, environ={})
     runner = InlineRunner(1, StageTimes(), stop if how == "interrupt" else None)

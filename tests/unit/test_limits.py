@@ -19,13 +19,13 @@ from larder.limits import (
     map_done,
     read_ahead_bytes,
 )
-from larder.store.s3 import store as s3
+from larder.store.buckets import PART_BYTES
 
 MIB = 1024**2
 
 
 def test_a_writer_holds_three_parts() -> None:
-    assert WRITER_BYTES == 3 * s3._PART_BYTES
+    assert WRITER_BYTES == 3 * PART_BYTES
     assert WRITER_BYTES < STREAM_BYTES
 
 

@@ -7,7 +7,6 @@ and keep listings. They would run in an event loop, of which there is none here.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
@@ -30,7 +29,6 @@ class GcsAccount:
     def __init__(self, access: Access, store_url: str) -> None:
         core = import_gcsfs()
         settings = find_settings(store_url, access)
-        self.pid = os.getpid()
         self.files = core.GCSFileSystem(
             project=settings.project,
             token=settings.credentials or "anon",

@@ -6,7 +6,6 @@ https://cloud.google.com/storage/docs/json_api
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -14,6 +13,7 @@ from urllib.parse import quote, urlencode
 
 from larder.config.access import Access
 from larder.errors import LarderError, StoreError
+from larder.store.accounts import Bucket
 from larder.store.base import Buffer
 from larder.store.calls import Call, connection_errors
 from larder.store.gcs.account import GcsAccount, shared_account
@@ -59,8 +59,8 @@ class Response:
 
     def error(self) -> LarderError:
         """What it means, if it is an error."""
-        wait = self.headers.get("retry-after", "")
-        return gcs_error(self.status, self.body, wait, self.call)
+        retry_after = self.headers.get("retry-after", "")
+        return gcs_error(self.status, self.body, retry_after, self.call)
 
     def json(self) -> dict[str, Any]:
         """The document; empty if there is none.
@@ -79,23 +79,12 @@ class Response:
         return document
 
 
-class GcsBucket:
+class GcsBucket(Bucket[GcsAccount]):
     """Sends requests for one bucket. May be used by many threads."""
 
     def __init__(self, name: str, store_url: str, access: Access, policy: RetryPolicy) -> None:
-        self.name = name
-        self.store_url = store_url
-        self.access = access
+        super().__init__(name, store_url, access, shared_account)
         self._policy = policy
-        self._account: GcsAccount | None = None
-
-    @property
-    def account(self) -> GcsAccount:
-        """The process's account; after a fork, that of the child."""
-        account = self._account
-        if account is None or account.pid != os.getpid():
-            self._account = account = shared_account(self.access, self.store_url)
-        return account
 
     def path(self, full_key: str = "", *, bucket: str = "") -> str:
         """The path of an object, or of the bucket's objects if there is no key."""
@@ -133,16 +122,15 @@ class GcsBucket:
 
 @dataclass(frozen=True, slots=True)
 class GcsObject:
-    """An object: its bucket, its key there, and the call that it is for."""
+    """An object: its bucket, and the call that it is for."""
 
     bucket: GcsBucket
-    full_key: str
     call: Call
 
     @property
     def path(self) -> str:
         """Its path on the server."""
-        return self.bucket.path(self.full_key)
+        return self.bucket.path(self.call.full_key)
 
     def send(self, method: str, query: Mapping[str, str | None] | None = None) -> Response:
         """Send a request for it, and receive the complete answer."""

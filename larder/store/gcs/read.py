@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from larder.errors import NotFoundError, ObjectError, PreconditionError, StoreError
+from larder.errors import NotFoundError, PreconditionError, StoreError
 from larder.store.base import ObjectInfo
 from larder.store.calls import AnswerReader, Call, Span
 from larder.store.gcs.bucket import GcsBucket, GcsObject, Request
@@ -89,19 +89,13 @@ def open_object(
     threads = source.bucket.account.describing
     description = in_thread(threads, partial(describe, source)) if described else None
     answer = _content(source, span) if span.length != 0 else None
-    where = source.call.where
     try:
         info = _info(source, answer.headers, description) if answer else describe(source)
-        if if_match is not None and info.etag != if_match:
-            raise PreconditionError("object.changed", "it changed since it was listed", where=where)
-        if span.offset > info.size_bytes:
-            message = f"it has only {info.size_bytes} bytes, none at {span.offset}"
-            raise ObjectError("object.truncated", message, where=where)
     except BaseException:
         if answer:
             answer.close()
         raise
-    return AnswerReader(info, answer, span, source.call)
+    return AnswerReader(info, answer, span, source.call).check(span, if_match)
 
 
 def _content(source: GcsObject, span: Span) -> Answer | None:
@@ -114,10 +108,7 @@ def _content(source: GcsObject, span: Span) -> Answer | None:
     if answer.status == 416:
         answer.close()
         return None
-    if not span.begins(answer.headers):
-        answer.close()
-        message = "the server does not answer with the range that was requested"
-        raise StoreError("store.refused", message, where=source.call.where)
+    span.check(answer, source.call)
     return answer
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from larder.errors import PreconditionError, RetryableError, StoreError
+from larder.errors import RetryableError, StoreError
 from larder.store.base import ObjectInfo, Place, Readable
-from larder.store.calls import Call
+from larder.store.calls import Call, conflict
 from larder.store.gcs.bucket import GcsBucket, GcsObject, Request
 from larder.store.gcs.objects import FIELDS, info_of_resource
 
@@ -32,7 +32,7 @@ def rewrite(
     path = f"{bucket.path(place.prefix + info.key, bucket=place.bucket)}/rewriteTo"
     path += target.path.removeprefix("/storage/v1")
     query = {
-        "ifSourceGenerationMatch": info.generation or _generation(source, info, read.where),
+        "ifSourceGenerationMatch": info.generation or _generation(source, info, read),
         "destinationKmsKeyName": bucket.access.kms_key,
         "fields": f"done,rewriteToken,resource({FIELDS})",
     }
@@ -62,9 +62,9 @@ def _step(bucket: GcsBucket, request: Request, call: Call) -> dict[str, Any] | N
     return None
 
 
-def _generation(source: Readable, info: ObjectInfo, where: str) -> str | None:
+def _generation(source: Readable, info: ObjectInfo, call: Call) -> str | None:
     """The generation of the object, if it has the etag with which it was listed."""
     now = source.head(info.key)
     if now.etag != info.etag:
-        raise PreconditionError("object.changed", "it changed since it was listed", where=where)
+        raise conflict(call)
     return now.generation

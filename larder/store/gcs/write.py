@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from urllib.parse import urlsplit
@@ -23,13 +23,11 @@ import google_crc32c
 
 from larder.errors import LarderError, ObjectError, RetryableError, StoreError
 from larder.manifest.crc import format_crc32c
-from larder.store.base import Buffer, ObjectInfo, Writer
+from larder.store.base import Buffer, ObjectInfo
+from larder.store.buckets import PartsWriter
 from larder.store.gcs.bucket import GcsObject, Request, Response
 from larder.store.gcs.objects import FIELDS, info_of_resource, resource_of
 from larder.store.interrupt import grace, in_thread
-
-CHUNK_BYTES = 16 << 20
-"""Size of the chunks of a resumable upload, a multiple of 256 KiB."""
 
 _INCOMPLETE = 308
 _CANCELLED = 499
@@ -49,7 +47,7 @@ def put_object(
     It replaces this generation: ``0`` if there must be no object, None if there may be any.
     """
     crc = google_crc32c.extend(0, bytes(data))
-    resource = resource_of(target.full_key, like, crc, md5)
+    resource = resource_of(target.call.full_key, like, crc, md5)
     boundary = f"larder-{secrets.token_hex(16)}"
     head = (
         f"--{boundary}\r\nContent-Type: application/json; charset=UTF-8\r\n\r\n"
@@ -86,64 +84,24 @@ def _verified(target: GcsObject, response: Response, crc: int) -> ObjectInfo:
     raise ObjectError("object.mismatch", message, where=call.where, hint=hint)
 
 
-class GcsWriter(Writer):
+class GcsWriter(PartsWriter):
     """See `larder.store.base.Writer`.
 
     It holds at most three chunks in memory: one that fills, one that waits, one that is sent.
     """
 
     def __init__(self, target: GcsObject, like: ObjectInfo | None) -> None:
+        super().__init__(1)
         self._target, self._like = target, like
-        self._buffer = bytearray()
         self._crc = 0
         self._upload: _Upload | None = None
-        self._pool: ThreadPoolExecutor | None = None
         self._sending: Future[Response | None] | None = None
-        self._done = False
 
-    def write(self, data: Buffer) -> None:
-        """Append bytes; waits while a chunk is being sent and another is full."""
-        assert not self._done, "the writer is committed or aborted"
-        with memoryview(data).cast("B") as view:
-            start = 0
-            while start < len(view):
-                room = CHUNK_BYTES - len(self._buffer)
-                if not room:
-                    self._send(last=False)
-                    continue
-                self._buffer += view[start : start + room]
-                start += room
-
-    def commit(self) -> ObjectInfo:
-        """Make the object visible."""
-        assert not self._done, "the writer is committed or aborted"
+    def _send(self, *, last: bool = False) -> None:
         if self._upload is None:
-            put = partial(put_object, self._target, self._buffer, like=self._like)
-            info = self._target.bucket.again(put)
-        else:
-            self._send(last=True)
-            response = self._sent()
-            assert response is not None, "the last chunk ends the upload"
-            info = _verified(self._target, response, self._crc)
-        self._close()
-        return info
-
-    def abort(self) -> None:
-        """Discard what was sent."""
-        if self._done:
-            return
-        self._close()
-        if self._upload is not None:
-            with suppress(LarderError):
-                self._upload.cancel()
-
-    def _send(self, *, last: bool) -> None:
-        """Start to send the buffer, after what is being sent."""
-        if self._upload is None or self._pool is None:
             self._upload = self._target.bucket.again(partial(_Upload, self._target, self._like))
-            self._pool = ThreadPoolExecutor(1, thread_name_prefix="larder-chunk")
         self._sent()
-        chunk, self._buffer = self._buffer, bytearray()
+        chunk = self._taken()
         self._crc = google_crc32c.extend(self._crc, bytes(chunk))
         self._sending = in_thread(self._pool, partial(self._upload.deliver, chunk, last=last))
 
@@ -152,11 +110,19 @@ class GcsWriter(Writer):
         sending, self._sending = self._sending, None
         return sending.result() if sending else None
 
-    def _close(self) -> None:
-        self._done = True
-        self._buffer = bytearray()
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
+    def _commit(self) -> ObjectInfo:
+        if self._upload is None:
+            put = partial(put_object, self._target, self._buffer, like=self._like)
+            return self._target.bucket.again(put)
+        self._send(last=True)
+        response = self._sent()
+        assert response is not None, "the last chunk ends the upload"
+        return _verified(self._target, response, self._crc)
+
+    def _cancel(self) -> None:
+        if self._upload is not None:
+            with suppress(LarderError):
+                self._upload.cancel()
 
 
 class _Upload:
@@ -169,7 +135,7 @@ class _Upload:
         self._target = target
         self._received_bytes = 0  # by the server
         self._certain = True  # how many they are
-        resource = resource_of(target.full_key, like)
+        resource = resource_of(target.call.full_key, like)
         headers = {
             "Content-Type": "application/json; charset=UTF-8",
             "X-Upload-Content-Type": resource["contentType"],

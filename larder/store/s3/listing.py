@@ -15,9 +15,8 @@ from xml.etree import ElementTree
 
 from larder.errors import StoreError
 from larder.store.base import ObjectInfo
-from larder.store.calls import Call
+from larder.store.s3.bucket import S3Bucket
 from larder.store.s3.headers import storage_class
-from larder.store.s3.objects import S3Objects
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -38,58 +37,41 @@ class Page(NamedTuple):
     unquote: Callable[[str], str]
 
 
-class S3Listing:
-    """Lists one bucket.
+def list_pages(bucket: S3Bucket, prefix: str, start_after: str) -> Iterator[list[ObjectInfo]]:
+    """Yield pages of objects in order, with their keys in the bucket; no page is empty.
 
-    Args:
-        objects: Sends the requests.
-        store_url: For messages.
+    Only those whose keys begin with ``prefix`` and come after ``start_after``.
+
+    Raises:
+        StoreError: See `larder.store.s3.errors`; also ``store.refused``: the store does not list
+            in order, such as directory buckets of S3 Express.
+        RetryableError: ``store.unavailable``.
     """
+    query = {"encoding-type": "url", "list-type": "2", "prefix": prefix}
+    if start_after:
+        query["start-after"] = start_after
+    last = start_after
+    while True:
+        objects, token = read_page(bucket.list_page(query), bucket.store_url)
+        if objects:
+            _check_order(last, objects, bucket.store_url)
+            yield objects
+            last = objects[-1].key
+        if not token:
+            return
+        if token == query.get("continuation-token"):
+            message = "the listing does not end"
+            raise StoreError("store.refused", message, where=bucket.store_url)
+        query = {**query, "continuation-token": token}
 
-    def __init__(self, objects: S3Objects, store_url: str) -> None:
-        self._objects = objects
-        self._store_url = store_url
 
-    def pages(self, prefix: str, start_after: str) -> Iterator[list[ObjectInfo]]:
-        """Yield pages with full keys in order; no page is empty.
-
-        Args:
-            prefix: Only keys with this prefix.
-            start_after: Only keys after this one.
-
-        Raises:
-            StoreError: See `larder.store.s3.errors`; also ``store.refused``: the store does not
-                list in order, such as directory buckets of S3 Express.
-            RetryableError: ``store.unavailable``.
-        """
-        query = {"encoding-type": "url", "list-type": "2", "prefix": prefix}
-        if start_after:
-            query["start-after"] = start_after
-        last = start_after
-        while True:
-            body = self._objects.list_page(query, Call(self._store_url))
-            objects, token = read_page(body, self._store_url)
-            if objects:
-                self._check_order(last, objects)
-                yield objects
-                last = objects[-1].key
-            if not token:
-                return
-            if token == query.get("continuation-token"):
-                message = "the listing does not end"
-                raise StoreError("store.refused", message, where=self._store_url)
-            query = {**query, "continuation-token": token}
-
-    def _check_order(self, last: str, objects: list[ObjectInfo]) -> None:
-        for info in objects:
-            if info.key <= last and (last or not info.key):
-                raise StoreError(
-                    "store.refused",
-                    "the store does not list its keys in order",
-                    where=self._store_url,
-                    hint="directory buckets cannot be used",
-                )
-            last = info.key
+def _check_order(last: str, objects: list[ObjectInfo], store_url: str) -> None:
+    for info in objects:
+        if info.key <= last and (last or not info.key):
+            message = "the store does not list its keys in order"
+            hint = "directory buckets cannot be used"
+            raise StoreError("store.refused", message, where=store_url, hint=hint)
+        last = info.key
 
 
 def parsed_page(body: bytes, kind: str) -> Page:

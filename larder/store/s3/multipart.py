@@ -17,17 +17,23 @@ Which of these a server does is learned from its first answers.
 from __future__ import annotations
 
 import hashlib
+import re
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from html import escape
 
 from larder.errors import LarderError, NotFoundError
 from larder.store.base import Buffer, ObjectInfo, Upload, UploadedPart
-from larder.store.calls import Call, Span
+from larder.store.calls import Call
 from larder.store.etags import is_md5
-from larder.store.s3.objects import S3Objects
+from larder.store.interrupt import grace
+from larder.store.s3.bucket import S3Bucket
+from larder.store.s3.errors import document, element
+from larder.store.s3.headers import compared_checksum, copy_source, crc32c_text, etag_of
+from larder.store.s3.sign import UNSIGNED
 
 
 @dataclass(slots=True)
@@ -47,10 +53,8 @@ class S3Upload(Upload):
     """See `larder.store.base.Upload`.
 
     Args:
-        objects: Sends the requests.
-        full_key: Key of the object in the bucket.
-        call: For messages.
-        parts: What is known about the server.
+        bucket: Sends the requests.
+        call: With the key of the object.
         like: Has the content type and metadata of the new object.
         md5: MD5 of the whole content in hex, if it is known.
         resume: ID of an upload to continue; None starts one.
@@ -58,90 +62,125 @@ class S3Upload(Upload):
 
     def __init__(
         self,
-        objects: S3Objects,
-        full_key: str,
+        bucket: S3Bucket,
         call: Call,
-        parts: Parts,
         *,
-        like: ObjectInfo | None,
-        md5: str | None,
-        resume: str | None,
+        like: ObjectInfo | None = None,
+        md5: str | None = None,
+        resume: str | None = None,
     ) -> None:
-        self._objects = objects
-        self._full_key = full_key
+        self._bucket = bucket
         self._call = call
-        self._parts = parts
+        self._server = _server_of(bucket.account.settings.endpoint)
         self._md5 = md5
         self._done = False
-        self.id = resume or objects.begin_upload(full_key, call, like)
+        self.id = resume or self._begun(like)
+
+    def _begun(self, like: ObjectInfo | None) -> str:
+        headers = self._bucket.kept_headers(like)
+        headers |= {"x-amz-checksum-algorithm": "CRC32C", "x-amz-checksum-type": "FULL_OBJECT"}
+        query = {"uploads": ""}
+        with grace(), self._bucket.send("POST", self._call, query=query, headers=headers) as answer:
+            return element(document(answer, self._call), "UploadId")
 
     @property
     def whole_md5(self) -> bool | None:
         """See `larder.store.base.Upload`."""
-        return self._parts.whole_md5
+        return self._server.whole_md5
 
     def there(self) -> Mapping[int, str] | None:
         """See `larder.store.base.Upload.there`."""
-        try:
-            return self._objects.list_parts(self._full_key, self._call, self.id)
-        except NotFoundError:
-            return None
+        etags: dict[int, str] = {}
+        after = "0"
+        while True:
+            query = {"uploadId": self.id, "part-number-marker": after}
+            try:
+                with self._bucket.send("GET", self._call, query=query) as answer:
+                    text = document(answer, self._call)
+            except NotFoundError:
+                return None
+            for part in re.findall("<Part>(.*?)</Part>", text, re.DOTALL):
+                etags[int(element(part, "PartNumber"))] = element(part, "ETag").strip('"')
+            following = element(text, "NextPartNumberMarker")
+            if element(text, "IsTruncated") != "true" or following in ("", after):
+                return etags
+            after = following
 
     def send(self, number: int, pieces: Sequence[Buffer], crc32c: int) -> UploadedPart:
         """See `larder.store.base.Upload.send`."""
-        known, md5 = self._parts, None
-        optimistic = self._md5 is not None and known.whole_md5 is not False
-        if not known.repeats_checksum and not optimistic:
+        server, md5 = self._server, None
+        optimistic = self._md5 is not None and server.whole_md5 is not False
+        if not server.repeats_checksum and not optimistic:
             md5 = _md5(pieces)
-        etag, repeated = self._objects.send_part(
-            self._full_key,
+        with self._bucket.send(
+            "PUT",
             self._call,
-            self.id,
-            number,
-            pieces,
-            crc32c=crc32c,
+            query=self._part(number),
+            headers={"x-amz-checksum-crc32c": crc32c_text(crc32c)},
+            body=pieces,
             md5=md5,
-            signed=False,
-        )
-        if known.repeats_checksum is None:
-            known.repeats_checksum = repeated
+            sha256=UNSIGNED,
+        ) as answer:
+            etag = etag_of(answer.headers)
+            repeated = compared_checksum(answer.headers, crc32c) is not None
+        if server.repeats_checksum is None:
+            server.repeats_checksum = repeated
         size_bytes = sum(map(len, pieces))
         return UploadedPart(number, size_bytes, etag, crc32c, proved=repeated or etag == md5)
 
     def send_copy(
         self, number: int, source: str, info: ObjectInfo, offset: int, length: int
     ) -> UploadedPart:
-        """Have the server copy a range of an object; nothing is proved by its answer.
-
-        Args:
-            number: Number of the part.
-            source: ``BUCKET/KEY`` of the object.
-            info: The object.
-            offset: Of the range.
-            length: Of the range.
-        """
-        etag = self._objects.copy_part(
-            self._full_key, self._call, self.id, number, source, info.etag, Span(offset, length)
-        )
+        """See `larder.store.base.Upload.send_copy`; nothing is proved by the answer."""
+        headers = copy_source(source, info.etag)
+        headers["x-amz-copy-source-range"] = f"bytes={offset}-{offset + length - 1}"
+        query = self._part(number)
+        with self._bucket.send("PUT", self._call, query=query, headers=headers) as answer:
+            etag = element(document(answer, self._call), "ETag").strip('"')
         return UploadedPart(number, length, etag, None, proved=False)
 
+    def _part(self, number: int) -> dict[str, str]:
+        return {"partNumber": str(number), "uploadId": self.id}
+
     def commit(self, parts: Sequence[UploadedPart]) -> ObjectInfo:
-        """See `larder.store.base.Upload.commit`."""
-        etags = [part.etag for part in parts]
-        completed(self._objects, self._full_key, self._call, self.id, etags)
-        self._done = True
-        # rclone's answer to the completion has another etag than the object.
-        info = self._objects.head(self._full_key, self._call)
-        if self._parts.whole_md5 is None:
-            self._parts.whole_md5 = is_md5(info.etag)
+        """See `larder.store.base.Upload.commit`.
+
+        Raises:
+            NotFoundError: The upload is gone, and the object is not made of these parts.
+        """
+        if not self._done:
+            self._complete([part.etag for part in parts])
+            self._done = True
+        # Ceph 16 answers without an etag, and rclone with another than the object has.
+        info = self._bucket.head(self._call)
+        if self._server.whole_md5 is None:
+            self._server.whole_md5 = is_md5(info.etag)
         return info
+
+    def _complete(self, etags: Sequence[str]) -> None:
+        parts = "".join(
+            f"<Part><ETag>&quot;{escape(etag)}&quot;</ETag><PartNumber>{n}</PartNumber></Part>"
+            for n, etag in enumerate(etags, start=1)
+        )
+        space = "http://s3.amazonaws.com/doc/2006-03-01/"
+        text = f'<CompleteMultipartUpload xmlns="{space}">{parts}</CompleteMultipartUpload>'
+        headers, body = {"content-type": "application/xml"}, [text.encode()]
+        send = partial(self._bucket.send, "POST", self._call, query={"uploadId": self.id})
+        try:
+            with send(headers=headers, body=body) as answer:
+                document(answer, self._call)
+        except NotFoundError:
+            # The upload is gone if the answer to an earlier, successful request was lost.
+            if self._bucket.head(self._call).etag != etag_of_parts(etags):
+                message, where = "the multipart upload is gone", self._call.where
+                raise NotFoundError("object.missing", message, where=where) from None
 
     def abort(self) -> None:
         """See `larder.store.base.Upload.abort`."""
         if not self._done:
             self._done = True
             with suppress(LarderError):  # a lifecycle rule removes the parts
-                self._objects.abort_upload(self._full_key, self._call, self.id)
+                self._bucket.abort_upload(self._call, self.id)
 
     def leave(self) -> None:
         """See `larder.store.base.Upload.leave`."""
@@ -164,33 +203,11 @@ def etag_of_parts(etags: Sequence[str]) -> str:
     return f"{hashlib.md5(joined, usedforsecurity=False).hexdigest()}-{len(etags)}"
 
 
-def completed(
-    objects: S3Objects, full_key: str, call: Call, upload: str, etags: Sequence[str]
-) -> ObjectInfo:
-    """Complete a multipart upload; only the etag of the result is always known.
-
-    Raises:
-        NotFoundError: The upload is gone, and the object is not made of these parts.
-    """
-    try:
-        etag = objects.complete_upload(full_key, call, upload, etags)
-    except NotFoundError:
-        # The upload is gone if the answer to an earlier, successful request was lost.
-        info = objects.head(full_key, call)
-        if info.etag != etag_of_parts(etags):
-            message = "the multipart upload is gone"
-            raise NotFoundError("object.missing", message, where=call.where) from None
-        return info
-    if not etag:  # Ceph 16 does not return it here
-        return objects.head(full_key, call)
-    return ObjectInfo(call.key, 0, etag, time.time_ns() // 1000)
+_SERVERS: dict[str, Parts] = {}
+_LOCK = threading.Lock()
 
 
-_PARTS: dict[str, Parts] = {}
-_PARTS_LOCK = threading.Lock()
-
-
-def parts_of(endpoint: str) -> Parts:
+def _server_of(endpoint: str) -> Parts:
     """What is known about a server; one per process."""
-    with _PARTS_LOCK:
-        return _PARTS.setdefault(endpoint, Parts())
+    with _LOCK:
+        return _SERVERS.setdefault(endpoint, Parts())

@@ -6,40 +6,24 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from pathlib import Path
 
 from larder.config.access import DEFAULT_ACCESS, Access
 from larder.config.urls import cloud_of
-from larder.disk import disk_errors
-from larder.errors import (
-    LarderError,
-    NotFoundError,
-    ObjectError,
-    PreconditionError,
-    StoreError,
-)
-from larder.store.base import BegunUpload, Buffer, Features, ObjectInfo, Place, Readable, Store
-from larder.store.calls import AnswerReader, Call, Span
-from larder.store.etag_trust import etag_trust
-from larder.store.keys import check_key, folder_prefix
-from larder.store.retry import RetryPolicy
-from larder.store.s3.account import S3Bucket
+from larder.errors import LarderError, NotFoundError, ObjectError, PreconditionError, StoreError
+from larder.store.base import BegunUpload, Buffer, ObjectInfo, Readable
+from larder.store.buckets import BucketStore
+from larder.store.calls import AnswerReader, Call, Span, conflict
+from larder.store.retry import RetryStore
+from larder.store.s3.bucket import S3Bucket
 from larder.store.s3.credentials import environment_endpoint
-from larder.store.s3.errors import REGION_UNTOLD, Refusal, s3_error
-from larder.store.s3.listing import S3Listing
-from larder.store.s3.multipart import S3Upload, parts_of
-from larder.store.s3.objects import S3Objects
+from larder.store.s3.errors import REGION_UNTOLD, elsewhere
+from larder.store.s3.listing import list_pages
+from larder.store.s3.multipart import S3Upload
 from larder.store.s3.uploads import PendingUpload, abort_uploads, list_uploads
 from larder.store.s3.writer import S3Writer
 
-# Of the first parts of a multipart upload: a stream that is being written holds three of them in
-# memory, an upload five.
-_PART_BYTES = 16 << 20
-_STREAM_PARTS = 2
-_UPLOAD_PARTS = 4
 
-
-class S3Store(Store):
+class S3Store(BucketStore):
     """The objects of a bucket whose keys begin with a prefix.
 
     Args:
@@ -48,36 +32,10 @@ class S3Store(Store):
         access: How it is reached.
     """
 
-    def __init__(
-        self,
-        bucket: str,
-        prefix: str = "",
-        access: Access = DEFAULT_ACCESS,
-    ) -> None:
-        self._prefix = folder_prefix(prefix)
-        self._url = f"s3://{bucket}/{self._prefix}"
+    def __init__(self, bucket: str, prefix: str = "", access: Access = DEFAULT_ACCESS) -> None:
+        server = (access.endpoint or environment_endpoint()).rstrip("/")
+        super().__init__("s3", server, bucket, prefix, access)
         self._bucket = S3Bucket(bucket, self._url, access)
-        self._objects = S3Objects(self._bucket)
-        self._listing = S3Listing(self._objects, self._url)
-        place = Place(
-            "s3", (access.endpoint or environment_endpoint()).rstrip("/"), bucket, self._prefix
-        )
-        self._features = Features(
-            replace_if_match=True,
-            etag_is_md5=True,
-            etag_trust=etag_trust("s3", bucket, access.endpoint, access.profile),
-            place=place,
-        )
-
-    @property
-    def url(self) -> str:
-        """``s3://bucket/prefix/``, literally: nothing is percent-encoded."""
-        return self._url
-
-    @property
-    def features(self) -> Features:
-        """The features of S3. Some compatible servers ignore conditions (such as rclone)."""
-        return self._features
 
     def region(self) -> str:
         """See `larder.store.base.Readable.region`: that of the settings; sends no request."""
@@ -93,7 +51,7 @@ class S3Store(Store):
         after = self._prefix + start_after if start_after else ""
         cut = len(self._prefix)
         with self._named_region():
-            for page in self._listing.pages(self._prefix + prefix, after):
+            for page in list_pages(self._bucket, self._prefix + prefix, after):
                 if cut:
                     page = [replace(i, key=i.key[cut:]) for i in page if len(i.key) > cut]
                 if page:
@@ -101,10 +59,9 @@ class S3Store(Store):
 
     def head(self, key: str) -> ObjectInfo:
         """See `larder.store.base.Readable.head`. If the bucket is missing, so is the object."""
-        full, call = self._find(key)
         try:
             with self._named_region():
-                return self._objects.head(full, call)
+                return self._bucket.head(self._call(key))
         except NotFoundError:
             raise
         except ObjectError as error:
@@ -117,14 +74,19 @@ class S3Store(Store):
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> AnswerReader:
         """See `larder.store.base.Readable.open`."""
-        full, call = self._find(key)
+        span = Span(offset, length)
         with self._named_region():
-            reader = self._open(full, call, Span(offset, length), if_match)
-        if if_match is not None and reader.info.etag != if_match:  # for servers that ignore it
-            reader.close()
-            message = "it changed since it was listed"
-            raise PreconditionError("object.changed", message, where=call.where)
-        return reader
+            return self._open(self._call(key), span, if_match).check(span, if_match)
+
+    def _open(self, call: Call, span: Span, if_match: str | None) -> AnswerReader:
+        """Start reading; S3 itself cannot read an empty span."""
+        if span.length != 0:
+            try:
+                return self._bucket.open(call, span, if_match)
+            except ObjectError as error:
+                if error.code != "object.truncated":
+                    raise
+        return AnswerReader(self._bucket.head(call), None, span, call)
 
     def put(
         self,
@@ -137,28 +99,23 @@ class S3Store(Store):
         md5: str | None = None,
         sync: bool = True,
     ) -> ObjectInfo:
-        """See `larder.store.base.Store.put`: a single PUT; see `objects`.
+        """See `larder.store.base.Store.put`: a single PUT; see `larder.store.s3.bucket`.
 
         ``modified_us`` of the result is from this machine's clock; `head` has the store's.
         """
         del sync
-        full, call = self._find(key, writing=True)
-        call = replace(call, if_absent=if_absent)
+        call = self._call(key, writing=True, if_absent=if_absent)
 
         def put(condition: str | None) -> tuple[str, str | None]:
-            return self._objects.put(full, call, data, condition, like=like, md5=md5)
+            return self._bucket.put(call, data, condition, like=like, md5=md5)
 
         with self._named_region():
-            etag, checksum = self._replace(put, full, call, if_match) if if_match else put(None)
+            etag, checksum = self._replace(put, call, if_match) if if_match else put(None)
         size_bytes = len(memoryview(data).cast("B"))
         return ObjectInfo(key, size_bytes, etag, time.time_ns() // 1000, checksum=checksum)
 
     def _replace(
-        self,
-        put: Callable[[str], tuple[str, str | None]],
-        full: str,
-        call: Call,
-        if_match: str,
+        self, put: Callable[[str], tuple[str, str | None]], call: Call, if_match: str
     ) -> tuple[str, str | None]:
         """Replace the object with this etag.
 
@@ -169,17 +126,12 @@ class S3Store(Store):
         try:
             return put(f'"{if_match}"')
         except NotFoundError:  # the answer of S3 if the object does not exist
-            raise s3_error(Refusal(412), call) from None
+            raise conflict(call) from None
         except PreconditionError:
             with suppress(NotFoundError):
-                if self._objects.head(full, call).etag == if_match:
+                if self._bucket.head(call).etag == if_match:
                     return put(if_match)
             raise
-
-    def writer(self, key: str, *, like: ObjectInfo | None = None, sync: bool = True) -> S3Writer:
-        """See `larder.store.base.Store.writer`."""
-        del sync
-        return self._writer(key, _STREAM_PARTS, like)
 
     def begin_upload(
         self,
@@ -190,15 +142,14 @@ class S3Store(Store):
         resume: str | None = None,
     ) -> S3Upload:
         """See `larder.store.base.Store.begin_upload`."""
-        full, call = self._find(key, writing=True)
-        parts = parts_of(self._bucket.account.settings.endpoint)
         with self._named_region():
-            return S3Upload(self._objects, full, call, parts, like=like, md5=md5, resume=resume)
+            call = self._call(key, writing=True)
+            return S3Upload(self._bucket, call, like=like, md5=md5, resume=resume)
 
     def abort_uploads(self, prefix: str, orphaned: Callable[[BegunUpload], bool]) -> int:
         """See `larder.store.base.Store.abort_uploads`."""
         pending = list_uploads(self._bucket, prefix=self._prefix + prefix)
-        now_us = self._objects.clock_us(Call(self._url)) if pending else 0
+        now_us = self._bucket.clock_us() if pending else 0
         if not now_us:  # the server does not say how old they are
             return 0
 
@@ -215,56 +166,22 @@ class S3Store(Store):
         Within AWS, that is any bucket whose objects the credentials of this store may read. S3
         copies at most 5 GB in one request.
         """
-        origin, place = source.features.place, self.features.place
-        if not (origin and place) or (origin.provider, origin.server) != ("s3", place.server):
+        origin = self._same_server(source)
+        if origin is None:
             return None
-        full, call = self._find(key, writing=True)
         path = f"{origin.bucket}/{origin.prefix}{info.key}"
         with self._named_region():
-            etag = self._objects.copy(full, call, path, info.etag)
+            etag = self._bucket.copy(self._call(key, writing=True), path, info.etag)
         return ObjectInfo(key, info.size_bytes, etag, time.time_ns() // 1000)
-
-    def upload(self, key: str, path: Path) -> ObjectInfo:
-        """See `larder.store.base.Store.upload`."""
-        with disk_errors(path, reading=True), open(path, "rb") as source:
-            first = source.read(_PART_BYTES)
-            if len(first) < _PART_BYTES:
-                return self.put(key, first)
-            with self._writer(key, _UPLOAD_PARTS) as writer:
-                while first:
-                    writer.write(first)
-                    first = source.read(_PART_BYTES)
-                return writer.commit()
 
     def delete(self, key: str, *, if_match: str | None = None) -> None:
         """See `larder.store.base.Store.delete`."""
-        full, call = self._find(key, writing=True)
         with suppress(NotFoundError), self._named_region():
-            self._objects.delete(full, call, if_match)
+            self._bucket.delete(self._call(key, writing=True), if_match)
 
-    def _find(self, key: str, *, writing: bool = False) -> tuple[str, Call]:
-        """The key in the bucket, and the call for messages."""
-        check_key(key, self._url, prefix=self._prefix)
-        return self._prefix + key, Call(self._url, key, writing)
-
-    def _writer(self, key: str, parts_in_flight: int, like: ObjectInfo | None = None) -> S3Writer:
-        full, call = self._find(key, writing=True)
-        policy = RetryPolicy(deadline_seconds=self._bucket.access.give_up_seconds)
-        return S3Writer(self._objects, full, call, _PART_BYTES, parts_in_flight, like, policy)
-
-    def _open(self, full: str, call: Call, span: Span, if_match: str | None) -> AnswerReader:
-        """Start reading; S3 itself cannot read an empty span."""
-        if span.length != 0:
-            try:
-                return self._objects.open(full, call, span, if_match)
-            except ObjectError as error:
-                if error.code != "object.truncated":
-                    raise
-        info = self._objects.head(full, call)
-        if span.offset > info.size_bytes:
-            message = f"it has only {info.size_bytes} bytes, none at {span.offset}"
-            raise ObjectError("object.truncated", message, where=call.where)
-        return AnswerReader(info, None, span, call)
+    def _writer(self, key: str, like: ObjectInfo | None, parts: int) -> S3Writer:
+        self._call(key)  # checks the key
+        return S3Writer(RetryStore(self, self._policy), key, like, parts)
 
     @contextmanager
     def _named_region(self) -> Iterator[None]:
@@ -274,10 +191,7 @@ class S3Store(Store):
         except StoreError as error:
             if error.message != REGION_UNTOLD:
                 raise
-            raise self._elsewhere() from error
-
-    def _elsewhere(self) -> LarderError:
-        region = ""
-        with suppress(LarderError):
-            region = self._objects.bucket_region(Call(self._url))
-        return s3_error(Refusal(301, "PermanentRedirect", region=region), Call(self._url))
+            region = ""
+            with suppress(LarderError):
+                region = self._bucket.region()
+            raise elsewhere(region, Call(self._url)) from error

@@ -9,6 +9,7 @@ Protocol: https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListMultipartUploa
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from xml.etree import ElementTree
@@ -16,9 +17,8 @@ from xml.etree import ElementTree
 from larder.errors import NotFoundError, StoreError
 from larder.store.calls import Call
 from larder.store.retry import RetryPolicy, repeated
-from larder.store.s3.account import S3Bucket
+from larder.store.s3.bucket import S3Bucket
 from larder.store.s3.listing import Page, decoded, parsed_page, text_of, time_of
-from larder.store.s3.objects import S3Objects
 
 _POLICY = RetryPolicy()
 _MARKERS = {"key-marker": "NextKeyMarker", "upload-id-marker": "NextUploadIdMarker"}
@@ -42,10 +42,7 @@ class PendingUpload:
 def list_uploads(bucket: S3Bucket, *, prefix: str) -> list[PendingUpload]:
     """The uploads of a bucket that were begun but neither completed nor aborted.
 
-    Args:
-        bucket: Provides connections and credentials.
-        prefix: Only keys in the bucket with this prefix, which is empty or ends in a slash: a
-            sibling whose name only begins like ours is not ours.
+    The prefix is empty or ends in a slash: a sibling whose name only begins like ours is not ours.
 
     Raises:
         StoreError: The bucket is missing, or the permission s3:ListBucketMultipartUploads.
@@ -59,25 +56,18 @@ def list_uploads(bucket: S3Bucket, *, prefix: str) -> list[PendingUpload]:
 def abort_uploads(bucket: S3Bucket, uploads: Iterable[PendingUpload]) -> int:
     """Abort uploads, and return how many; one that is gone already does not count.
 
-    Args:
-        bucket: Provides connections and credentials.
-        uploads: From `list_uploads` of the same bucket.
-
     Raises:
         ObjectError: The permission s3:AbortMultipartUpload is missing.
         StoreError: The bucket is missing, or refuses the credentials.
         RetryableError: The server kept failing.
     """
     aborted = 0
-    objects = S3Objects(bucket)
     for upload in uploads:
-        call = Call(f"s3://{bucket.name}/", upload.key, writing=True)
-        abort = partial(objects.abort_upload, upload.key, call, upload.upload_id)
-        try:
-            repeated(abort, _POLICY)
-        except NotFoundError:
-            continue
-        aborted += 1
+        url = f"s3://{bucket.name}/"
+        call = Call(url, upload.key, writing=True, full_key=upload.key)
+        with suppress(NotFoundError):
+            repeated(partial(bucket.abort_upload, call, upload.upload_id), _POLICY)
+            aborted += 1
     return aborted
 
 
@@ -108,13 +98,12 @@ def _page(bucket: S3Bucket, query: Mapping[str, str]) -> Page:
     Ceph 16 then encodes keys without saying so. A page that could not be parsed before can be only
     if it is encoded.
     """
-    list_page = partial(S3Objects(bucket).list_page, call=Call(bucket.store_url))
     kind = "ListMultipartUploadsResult"
     try:
-        return parsed_page(repeated(partial(list_page, query), _POLICY), kind)
+        return parsed_page(repeated(partial(bucket.list_page, query), _POLICY), kind)
     except ElementTree.ParseError:
         encoded = {**query, "encoding-type": "url"}
-        page = parsed_page(repeated(partial(list_page, encoded), _POLICY), kind)
+        page = parsed_page(repeated(partial(bucket.list_page, encoded), _POLICY), kind)
         return page._replace(unquote=decoded)
 
 

@@ -168,7 +168,7 @@ def test_a_session_token_is_sent(
 
 def test_parts_grow_so_that_ten_thousand_are_enough() -> None:
     first = 16 << 20
-    sizes = [part_size_bytes(first, index) for index in range(10_000)]
+    sizes = [part_size_bytes(index) for index in range(10_000)]
     assert sizes[:1000] == [first] * 1000
     assert sizes == sorted(sizes)
     assert max(sizes) == 2 << 30

@@ -14,7 +14,7 @@ from larder.errors import FatalError, StoreError
 from larder.store.base import BegunUpload
 from larder.store.interrupt import Interrupt
 from larder.store.s3 import S3Store
-from larder.store.s3.account import S3Bucket
+from larder.store.s3.bucket import S3Bucket
 from larder.store.s3.uploads import PendingUpload, abort_uploads, list_uploads
 from larder.testing.servers import S3Server
 

@@ -1,0 +1,141 @@
+"""What the stores of buckets have in common: their URLs, and objects written as streams."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from larder.config.access import Access
+from larder.disk import disk_errors
+from larder.store.base import Buffer, Features, ObjectInfo, Place, Readable, Store, Writer
+from larder.store.calls import Call
+from larder.store.etag_trust import etag_trust
+from larder.store.keys import check_key, folder_prefix
+from larder.store.retry import RetryPolicy
+
+PART_BYTES = 16 << 20
+"""Of a stream that is written: GCS takes multiples of 256 KiB, and S3 10,000 parts of 5 MiB."""
+
+# A stream holds three parts in memory, an upload of a file five.
+_STREAM_PARTS = 2
+_UPLOAD_PARTS = 4
+
+
+class BucketStore(Store):
+    """The objects of a bucket whose keys begin with a prefix."""
+
+    def __init__(
+        self, provider: str, server: str, bucket: str, prefix: str, access: Access
+    ) -> None:
+        self._prefix = folder_prefix(prefix)
+        self._url = f"{provider}://{bucket}/{self._prefix}"
+        self._policy = RetryPolicy(deadline_seconds=access.give_up_seconds)
+        self._features = Features(
+            replace_if_match=True,
+            etag_is_md5=True,
+            etag_trust=etag_trust(provider, bucket, server, access.profile),
+            place=Place(provider, server, bucket, self._prefix),
+        )
+
+    @property
+    def url(self) -> str:
+        """``s3://bucket/prefix/``, literally: nothing is percent-encoded."""
+        return self._url
+
+    @property
+    def features(self) -> Features:
+        """Those of S3 and GCS. Some compatible servers and emulators ignore conditions."""
+        return self._features
+
+    def writer(self, key: str, *, like: ObjectInfo | None = None, sync: bool = True) -> Writer:
+        """See `larder.store.base.Store.writer`."""
+        del sync  # every write is durable
+        return self._writer(key, like, _STREAM_PARTS)
+
+    def upload(self, key: str, path: Path) -> ObjectInfo:
+        """See `larder.store.base.Store.upload`."""
+        with (
+            disk_errors(path, reading=True),
+            open(path, "rb") as source,
+            self._writer(key, None, _UPLOAD_PARTS) as writer,
+        ):
+            while data := source.read(PART_BYTES):
+                writer.write(data)
+            return writer.commit()
+
+    @abstractmethod
+    def _writer(self, key: str, like: ObjectInfo | None, parts: int) -> Writer:
+        """Write a stream, of which so many parts may be sent at once."""
+
+    def _call(self, key: str, *, writing: bool = False, if_absent: bool = False) -> Call:
+        check_key(key, self._url, prefix=self._prefix)
+        return Call(self._url, key, writing, if_absent, self._prefix + key)
+
+    def _same_server(self, source: Readable) -> Place | None:
+        """The place of a store from which this one's server can copy."""
+        theirs, ours = source.features.place, self._features.place
+        if theirs and ours and (theirs.provider, theirs.server) == (ours.provider, ours.server):
+            return theirs
+        return None
+
+
+class PartsWriter(Writer):
+    """A stream whose bytes are collected in parts, which threads send while others are filled."""
+
+    def __init__(self, threads: int) -> None:
+        self._buffer = bytearray()
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="larder-part")
+        self._done = False
+
+    def write(self, data: Buffer) -> None:
+        """Append bytes; waits while too many parts are being sent."""
+        assert not self._done, "the writer is committed or aborted"
+        with memoryview(data).cast("B") as view:
+            start = 0
+            while start < len(view):
+                room = self._part_bytes() - len(self._buffer)
+                if not room:
+                    self._send()
+                    continue
+                self._buffer += view[start : start + room]
+                start += room
+
+    def commit(self) -> ObjectInfo:
+        """Make the object visible."""
+        assert not self._done, "the writer is committed or aborted"
+        info = self._commit()
+        self._close()
+        return info
+
+    def abort(self) -> None:
+        """Discard what was sent."""
+        if not self._done:
+            self._close()
+            self._cancel()
+
+    def _close(self) -> None:
+        self._done = True
+        self._buffer = bytearray()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _taken(self) -> bytearray:
+        """The part that was collected; another one begins."""
+        part, self._buffer = self._buffer, bytearray()
+        return part
+
+    def _part_bytes(self) -> int:
+        """The size of the part that is being collected."""
+        return PART_BYTES
+
+    @abstractmethod
+    def _send(self) -> None:
+        """Start sending the part that was collected, once there is a thread for it."""
+
+    @abstractmethod
+    def _commit(self) -> ObjectInfo:
+        """Send the rest, and make the object visible."""
+
+    @abstractmethod
+    def _cancel(self) -> None:
+        """Discard what was sent, if the store allows it."""

@@ -1,0 +1,242 @@
+"""A bucket, the account that it is reached with, and requests on its objects, signed here.
+
+Every request is sent once; `larder.store.retry` repeats calls. How a body is protected on its way::
+
+    the MD5 of the content is known    Content-MD5, which the server compares
+    otherwise                          the SHA-256 that is signed, which the server compares
+
+and in addition by its CRC32C, for servers that know it: AWS compares it, and says so.
+
+Reference: https://docs.aws.amazon.com/AmazonS3/latest/API/API_Operations_Amazon_Simple_Storage_Service.html
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import google_crc32c
+
+from larder.config.access import Access
+from larder.store.accounts import Bucket, SharedAccounts, connections
+from larder.store.base import Buffer, ObjectInfo
+from larder.store.calls import AnswerReader, Call, Span, connection_errors
+from larder.store.http import Answer
+from larder.store.interrupt import grace
+from larder.store.s3.credentials import credential_errors, find_settings
+from larder.store.s3.errors import content, document, element, error_of
+from larder.store.s3.headers import (
+    compared_checksum,
+    copy_source,
+    crc32c_text,
+    described,
+    etag_of,
+    object_info,
+    time_us,
+)
+from larder.store.s3.sign import EMPTY_SHA256, UNSIGNED, Keys, encoded_path, encoded_query, signed
+
+_CONFIG_FILES = (
+    ("AWS_CONFIG_FILE", "~/.aws/config"),
+    ("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"),
+)
+
+
+class S3Account:
+    """Credentials, region and endpoint, looked up once, and connections.
+
+    Raises:
+        LarderError: See `larder.store.s3.credentials.find_settings`.
+    """
+
+    def __init__(self, access: Access, store_url: str) -> None:
+        self.settings = find_settings(store_url, access)
+        self.http = connections(self.settings.endpoint, access)
+
+
+def _files() -> tuple[tuple[int, int, int] | None, ...]:
+    """Inode, size and modification time of the AWS configuration files."""
+    states: list[tuple[int, int, int] | None] = []
+    for variable, usual in _CONFIG_FILES:
+        try:
+            state = Path(os.environ.get(variable) or usual).expanduser().stat()
+        except (OSError, RuntimeError):
+            states.append(None)
+        else:
+            states.append((state.st_ino, state.st_size, state.st_mtime_ns))
+    return tuple(states)
+
+
+shared_account = SharedAccounts(S3Account, ("AWS_",), _files).get
+
+
+def crc32c_of(pieces: Sequence[Buffer]) -> int:
+    """The CRC32C of a body in pieces."""
+    crc = 0
+    for piece in pieces:
+        crc = google_crc32c.extend(crc, piece if isinstance(piece, bytes) else bytes(piece))
+    return crc
+
+
+class S3Bucket(Bucket[S3Account]):
+    """A bucket. May be used by many threads."""
+
+    def __init__(self, name: str, store_url: str, access: Access) -> None:
+        super().__init__(name, store_url, access, shared_account)
+
+    @property
+    def keys(self) -> Keys | None:
+        """The current credentials, for signing; None for anonymous requests."""
+        settings = self.account.settings
+        if settings.credentials is None:
+            return settings.keys
+        whom = f"the role {self.access.role}" if self.access.role else "the profile or machine"
+        with credential_errors(self.store_url, whom):
+            frozen = settings.credentials.get_frozen_credentials()
+        return Keys(frozen.access_key, frozen.secret_key, frozen.token or "")
+
+    def head(self, call: Call) -> ObjectInfo:
+        """Describe an object; with its checksum, if the server keeps one of the whole content."""
+        with self.send("HEAD", call, headers={"x-amz-checksum-mode": "ENABLED"}) as answer:
+            return object_info(call.key, answer.headers)
+
+    def open(self, call: Call, span: Span, if_match: str | None) -> AnswerReader:
+        """Start reading a span of an object, which is not empty."""
+        headers = {}
+        if if_match is not None:
+            headers["if-match"] = f'"{if_match}"'
+        if span.range:
+            headers["range"] = span.range
+        answer = self.send("GET", call, headers=headers)
+        span.check(answer, call)
+        return AnswerReader(object_info(call.key, answer.headers), answer, span, call)
+
+    def put(
+        self,
+        call: Call,
+        data: Buffer,
+        if_match: str | None,
+        *,
+        like: ObjectInfo | None = None,
+        md5: str | None = None,
+    ) -> tuple[str, str | None]:
+        """Write an object; ``if_match`` is that header with its quotes.
+
+        Returns its etag; and its CRC32C as `ObjectInfo.checksum`, if the server has compared it.
+        """
+        headers = self.kept_headers(like)
+        if call.if_absent:
+            headers["if-none-match"] = "*"
+        if if_match is not None:
+            headers["if-match"] = if_match
+        crc32c = crc32c_of([data])
+        headers["x-amz-checksum-crc32c"] = crc32c_text(crc32c)
+        with self.send("PUT", call, headers=headers, body=[data], md5=md5) as answer:
+            return etag_of(answer.headers), compared_checksum(answer.headers, crc32c)
+
+    def copy(self, call: Call, source: str, if_match: str) -> str:
+        """Copy an object, ``BUCKET/KEY`` with an etag, on the server; returns the copy's etag."""
+        headers = {**self._encryption(), **copy_source(source, if_match)}
+        with self.send("PUT", call, headers=headers) as answer:
+            return element(document(answer, call), "ETag").strip('"')
+
+    def delete(self, call: Call, if_match: str | None = None) -> None:
+        """Remove an object; ``if_match`` is its etag."""
+        headers = {} if if_match is None else {"if-match": f'"{if_match}"'}
+        self.send("DELETE", call, headers=headers).close()
+
+    def abort_upload(self, call: Call, upload: str) -> None:
+        """Discard the parts of a multipart upload."""
+        with grace():
+            self.send("DELETE", call, query={"uploadId": upload}).close()
+
+    def list_page(self, query: Mapping[str, str]) -> bytes:
+        """One answer to a request on the bucket itself."""
+        call = Call(self.store_url)
+        with self.send("GET", call, query=query) as answer:
+            return content(answer, call)
+
+    def clock_us(self) -> int:
+        """The server's time, microseconds since 1970 UTC; 0 if it does not say."""
+        date = self._described().get("date", "")
+        return time_us(date) if date else 0
+
+    def region(self) -> str:
+        """The region of the bucket, according to the server; empty if it does not say."""
+        return self._described().get("x-amz-bucket-region", "")
+
+    def _described(self) -> Mapping[str, str]:
+        """The headers of an answer about the bucket, which may be an error."""
+        with self._answered("HEAD", Call(self.store_url), {}, {}, [], EMPTY_SHA256) as answer:
+            return answer.headers
+
+    def kept_headers(self, like: ObjectInfo | None) -> dict[str, str]:
+        """The headers of a new object: content type and metadata of another one; encryption."""
+        return {**self._encryption(), **(described(like) if like else {})}
+
+    def _encryption(self) -> dict[str, str]:
+        key = self.access.kms_key
+        if key is None:
+            return {}
+        return {
+            "x-amz-server-side-encryption": "aws:kms",
+            "x-amz-server-side-encryption-aws-kms-key-id": key,
+        }
+
+    def send(
+        self,
+        method: str,
+        call: Call,
+        *,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: Sequence[Buffer] = (),
+        md5: str | None = None,
+        sha256: str | None = None,
+    ) -> Answer:
+        """Send a request, and return the answer if it is not an error.
+
+        Raises:
+            LarderError: See `larder.store.s3.errors`.
+        """
+        sent = dict(headers or {})
+        if md5 is not None:
+            sent["content-md5"] = base64.b64encode(bytes.fromhex(md5)).decode()
+            sha256 = UNSIGNED
+        digest = sha256 or (_sha256(body) if body else EMPTY_SHA256)
+        answer = self._answered(method, call, query or {}, sent, body, digest)
+        if answer.status < 300:
+            return answer
+        with answer:
+            raise error_of(answer, call)
+
+    def _answered(
+        self,
+        method: str,
+        call: Call,
+        query: Mapping[str, str],
+        headers: Mapping[str, str],
+        body: Sequence[Buffer],
+        sha256: str,
+    ) -> Answer:
+        """Sign a request and send it; the answer may be an error."""
+        account = self.account
+        path = f"{account.http.path}/{self.name}"
+        path = encoded_path(f"{path}/{call.full_key}" if call.full_key else path)
+        text = encoded_query(query)
+        sent = {"host": account.http.host, **headers}
+        if self.access.requester_pays:
+            sent["x-amz-request-payer"] = "requester"
+        sent = signed(method, path, text, sent, sha256, self.keys, account.settings.region)
+        with connection_errors(call):
+            return account.http.request(method, f"{path}?{text}" if text else path, sent, body)
+
+
+def _sha256(pieces: Sequence[Buffer]) -> str:
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return digest.hexdigest()
