@@ -12,13 +12,9 @@ from larder.config.fields import Bytes, Number, OrNull, Text, Whole
 from larder.machine import copy_memory_bytes
 
 MIB = 1024**2
-GIB = 1024**3
 
 Seconds = Annotated[Whole, Field(ge=1, le=604_800)]
 """One second to a week."""
-
-Rate = Annotated[Annotated[Bytes, Field(ge=1)] | None, OrNull]
-"""Bytes per second, or null."""
 
 
 class Skyplane(Model):
@@ -68,20 +64,8 @@ class Copy(Model):
         description="maximum bytes of objects in memory, 1 MiB or more, such as 128 MiB; null: an "
         "eighth of the machine's memory, 128 MiB to 2 GiB",
     )
-    part_bytes: Bytes = Field(
-        16 * MIB, ge=5 * MIB, le=5 * GIB, description="size of an upload part, 5 MiB to 5 GiB"
-    )
-    server_copy_bytes: Bytes = Field(
-        5_000_000_000,
-        ge=64 * MIB,
-        le=5_000_000_000,
-        description="size above which the server copies an object in parts, 64 MiB to 5 GB",
-    )
-    max_bytes_per_second: Rate = Field(
+    max_bytes_per_second: Annotated[Annotated[Bytes, Field(ge=1)] | None, OrNull] = Field(
         None, description="maximum bandwidth, bytes per second, such as 100 MB; null: no limit"
-    )
-    bytes_per_second: Rate = Field(
-        None, description="bandwidth to expect, for the plan; null: measured or estimated"
     )
     max_cost_usd: Annotated[Annotated[Number, Field(ge=0)] | None, OrNull] = Field(
         None, description="refuse a plan that costs more, in US dollars; null: no limit"

@@ -22,7 +22,6 @@ class Transform:
         format: ``keep``, ``jpeg`` or ``png``.
         quality: Quality of JPEGs, 1 to 100.
         masks: Extensions of parts whose pixels are numbers, not colours.
-        mean_bytes: What a stored image is planned to take; None for an estimate.
         codecs: By name, the versions of the libraries that encode, which decide about the bytes;
             None if they are not known yet.
     """
@@ -32,7 +31,6 @@ class Transform:
     format: str = "keep"
     quality: int = 90
     masks: tuple[str, ...] = ()
-    mean_bytes: int | None = None
     codecs: Mapping[str, str] | None = None
 
     def options(self) -> Transform:

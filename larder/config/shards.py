@@ -39,9 +39,6 @@ class ImageTransform(Model):
         description="names of parts whose pixels are numbers, such as seg for seg.png: resized "
         "without mixing pixels, and stored as PNG",
     )
-    mean_bytes: Annotated[Bytes | None, OrNull] = Field(
-        None, ge=1, description="expected mean size of a stored image; null: estimated"
-    )
 
     @property
     def options(self) -> Transform:

@@ -60,20 +60,17 @@ def with_estimates(batch: pa.RecordBatch, transform: Transform | None) -> pa.Rec
 def expected_bytes(ext: str, sizes: Sizes, transform: Transform) -> Sizes:
     """The bytes that images are expected to take.
 
-    ``mean_bytes`` if it is given. Otherwise that of a photograph of 4 x 3 with the shorter side
-    that is asked for, but no more than the object has unless images become larger; as many as the
-    object has if the size is kept.
+    Those of a photograph of 4 x 3 with the shorter side that is asked for, but no more than the
+    object has unless images become larger; as many as the object has if the size is kept.
 
     Args:
         ext: The extension of the parts.
         sizes: The sizes of the objects.
         transform: The transform.
     """
-    mask = role(ext).name in transform.masks
-    if transform.mean_bytes is not None and not mask:
-        return np.full(len(sizes), transform.mean_bytes, np.int64)
     if transform.resize is None:
         return sizes
+    mask = role(ext).name in transform.masks
     millibits = _MASK_MILLIBITS if mask else _millibits(ext, transform)
     pixels = transform.resize * transform.resize * 4 // 3
     resized = pixels * millibits // 8_000 + 600

@@ -80,8 +80,8 @@ def test_copy_again_change_and_prune(place: Workplace) -> None:
 
 def test_an_interrupted_copy_continues(place: Workplace) -> None:
     source, storage = fill(place.folder / "from", 30, MEGABYTE), place.folder / "to"
-    slow = ("--set", "copy.max_bytes_per_second=3 MB", "--set", "copy.part_bytes=5 MiB")
-    slow += ("--set", "runner.batch_bytes=2 MB", "--set", "runner.workers=2")
+    limits = ("copy.max_bytes_per_second=3 MB", "runner.batch_bytes=2 MB", "runner.workers=2")
+    slow = [word for limit in limits for word in ("--set", limit)]
     running = place.start("from", "to", "--json", *slow, python=COPY)
     for line in running.lines():
         if line.startswith("mirror: ") and "started" not in line:

@@ -29,7 +29,7 @@ from larder.store.s3.bucket import S3Bucket
 from larder.store.s3.multipart import S3Upload
 from larder.store.s3.uploads import list_uploads
 from larder.testing.servers import S3Server
-from larder.transfer.engines import uploads
+from larder.transfer.engines import limits, uploads
 from larder.transfer.engines.uploads import UploadRecords
 
 OBJECTS = {
@@ -77,6 +77,11 @@ class Bucket:
             store.delete(key)
 
 
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "PART_BYTES", 5 << 20)
+
+
 @pytest.fixture(params=SERVERS)
 def server(request: pytest.FixtureRequest) -> S3Server:
     found: S3Server = request.getfixturevalue(f"{request.param}_server")
@@ -85,7 +90,7 @@ def server(request: pytest.FixtureRequest) -> S3Server:
 
 def between_buckets(source: Bucket, storage: Bucket) -> CopyLab:
     settings = [*source.settings("source"), *storage.settings("storage")]
-    return CopyLab(source.url, storage.url, {"settings": [*settings, "copy.part_bytes=5 MiB"]})
+    return CopyLab(source.url, storage.url, {"settings": settings})
 
 
 def check_cycle(lab: CopyLab, source: Bucket, storage: Bucket) -> DOCUMENT:
@@ -136,8 +141,7 @@ def test_between_two_servers(rclone_server: S3Server, server: S3Server) -> None:
 def test_from_a_directory_and_back(server: S3Server, tmp_path: Path) -> None:
     write(tmp_path / "up", OBJECTS | LARGE)
     storage = Bucket.make(server)
-    settings = [*storage.settings("storage"), "copy.part_bytes=5 MiB"]
-    up = CopyLab(str(tmp_path / "up"), storage.url, {"settings": settings})
+    up = CopyLab(str(tmp_path / "up"), storage.url, {"settings": storage.settings("storage")})
     up.copy()
     assert storage.objects() == OBJECTS | LARGE
     assert up.copy()["status"] == "current"
@@ -170,7 +174,7 @@ def test_a_copy_that_is_stopped_leaves_no_upload(
         return request(*arguments, **more)
 
     monkeypatch.setattr(S3Upload, moment, stopping)
-    settings = [*storage.settings("storage"), "copy.part_bytes=5 MiB", "runner.workers=1"]
+    settings = [*storage.settings("storage"), "runner.workers=1"]
     job = load_copy_settings(str(tmp_path / "up"), storage.url, settings=settings, environ={})
     runner = InlineRunner(1, StageTimes(), stop if how == "interrupt" else None)
     with pytest.raises(FatalError if how == "interrupt" else StoreError):

@@ -390,7 +390,7 @@ def test_a_compaction_makes_what_a_first_build_makes(tmp_path: Path) -> None:
     "images",
     [
         {"resize": 0}, {"resize": True}, {"resize": 1.5}, {"quality": 0},
-        {"quality": 101}, {"format": "webp", "resize": 9}, {"resize": 9, "mean_bytes": 0},
+        {"quality": 101}, {"format": "webp", "resize": 9},
     ],
 )  # fmt: skip
 def test_transforms_that_are_none(images: object) -> None:
@@ -406,23 +406,13 @@ def test_empty_images_are_refused_by_the_plan(tmp_path: Path) -> None:
         lab.prepare()
 
 
-def test_the_number_and_size_of_shards_are_near_what_was_asked_for(tmp_path: Path) -> None:
-    """Given the mean size, as the how-to says."""
+def test_as_many_shards_are_written_as_were_planned_with_estimates(tmp_path: Path) -> None:
     objects = {f"a/{number:03}.jpg": photo(number) for number in range(60)}
-    means = []
-    for name, mean in (("estimated", None), ("given", 0)):
-        folder = tmp_path / name
-        shards: dict[str, Any] = {"bytes": 12_000, "images": TRANSFORM}
-        if mean is not None:
-            shards["images"] = {**TRANSFORM, "mean_bytes": means[0]}
-        lab = directory_lab(folder, objects, shards=shards, cache=None, labels=None)
-        planned = lab.plan()["shards"]
-        lab.prepare()
-        found = lab.only().version.splits["train"]
-        assert found.shards == planned["count"]
-        parts = [part for each in lab.only().samples["train"] for part in each.parts.values()]
-        means.append(round(sum(map(len, parts)) / len(parts)))
-    assert abs(found.bytes / found.shards / 12_000 - 1) < 0.2
+    shards = {"bytes": 12_000, "images": TRANSFORM}
+    lab = directory_lab(tmp_path, objects, shards=shards, cache=None, labels=None)
+    planned = lab.plan()["shards"]
+    lab.prepare()
+    assert lab.only().version.splits["train"].shards == planned["count"] > 1
 
 
 @pytest.mark.parametrize("format_", ["tfrecord", "recordio", "parquet", "batches"])

@@ -12,6 +12,12 @@ from larder.transfer.bandwidth import Bandwidth
 from larder.transfer.engines.buffers import Buffers
 from larder.transfer.failures import FailureRate
 
+PART_BYTES = 16 << 20
+"""Size of an upload part."""
+
+SERVER_COPY_BYTES = 5_000_000_000
+"""A server copies no larger object with one request."""
+
 _ENOUGH_BYTES = 96 << 20
 """Six upload parts at once, each on its way in and out, keep a link busy; more helps no further."""
 
@@ -36,12 +42,12 @@ class CopyLimits:
     concurrency: int
     budget: ByteBudget
     verify: Literal["digest", "size"] = "digest"
-    part_bytes: int = 16 << 20
-    server_copy_bytes: int = 5_000_000_000
+    part_bytes: int = PART_BYTES
+    server_copy_bytes: int = SERVER_COPY_BYTES
     bandwidth: Bandwidth = field(default_factory=lambda: Bandwidth(None))
     failures: FailureRate = field(default_factory=lambda: FailureRate(1.0))
     adopt: bool = False
-    buffers: Buffers = field(default_factory=lambda: Buffers(16 << 20))
+    buffers: Buffers = field(default_factory=lambda: Buffers(PART_BYTES))
 
     @staticmethod
     def of(config: CopyConfig, *, concurrent_batches: int = 1, adopt: bool = False) -> CopyLimits:
@@ -57,12 +63,11 @@ class CopyLimits:
             concurrency=max(1, config.concurrency // concurrent_batches),
             budget=ByteBudget(max(1, memory_bytes // concurrent_batches)),
             verify=config.verify,
-            part_bytes=config.part_bytes,
-            server_copy_bytes=config.server_copy_bytes,
+            part_bytes=PART_BYTES,
             bandwidth=Bandwidth(config.max_bytes_per_second).share(concurrent_batches),
             failures=FailureRate(config.max_failure_rate),
             adopt=adopt,
-            buffers=Buffers(config.part_bytes),
+            buffers=Buffers(PART_BYTES),
         )
 
     def admit(self, size_bytes: int, ready: Callable[[], None]) -> None:

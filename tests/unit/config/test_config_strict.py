@@ -66,20 +66,14 @@ FIELDS = [
 ]
 BYTES = {
     "shards.bytes",
-    "shards.images.mean_bytes",
     "nodes.disk_bytes",
     "copy.memory_bytes",
-    "copy.part_bytes",
-    "copy.server_copy_bytes",
     "copy.max_bytes_per_second",
-    "copy.bytes_per_second",
     "copy.skyplane.min_bytes",
     "runner.batch_bytes",
 }
 LEAST = {
     "copy.memory_bytes": "SEVEN",
-    "copy.part_bytes": "SEVEN",
-    "copy.server_copy_bytes": "SEVEN",
     "copy.give_up_seconds": "HALF",
 }
 """Fields that do not go as low as these variables."""

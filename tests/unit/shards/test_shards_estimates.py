@@ -29,7 +29,6 @@ SIZES = np.array([100, 20_000, 10**6], np.int64)
         ("jpg", {"resize": 64, "format": "png"}, [100, 10_156, 10_156]),
         ("seg.png", {"resize": 256, "masks": ("seg",)}, [100, 6_061, 6_061]),
         ("jpg", {"quality": 75}, [100, 20_000, 10**6]),
-        ("jpg", {"resize": 256, "mean_bytes": 7}, [7, 7, 7]),
     ],
 )
 def test_estimates(ext: str, options: dict[str, Any], expected: list[int]) -> None:
