@@ -7,7 +7,7 @@ Units are SI and IEC: ``150 MB`` is 150,000,000 bytes, ``128 MiB`` is
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 _UNITS = {"": 1, "B": 1}
 for _power, _letter in enumerate("KMGTP", start=1):
@@ -54,6 +54,11 @@ def format_count(count: int, noun: str) -> str:
     """``1797, "sample"`` as ``1,797 samples``."""
     plural = noun + ("es" if noun.endswith(("s", "x", "ch")) else "s")
     return f"{count:,} {noun if count == 1 else plural}"
+
+
+def format_amount(amount: Mapping[str, int], noun: str = "object") -> str:
+    """``12 objects, 3.4 MB``: of a document, with ``count`` and ``bytes``."""
+    return f"{format_count(amount['count'], noun)}, {format_bytes(amount['bytes'])}"
 
 
 def format_names(names: Sequence[str], most: int, *, total: int | None = None) -> str:

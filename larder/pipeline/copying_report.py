@@ -15,7 +15,7 @@ from larder.progress import TimedProgress
 from larder.store import object_url
 from larder.transfer.inventory import LeftOut
 from larder.transfer.prices import cost_document, cost_lines
-from larder.units import format_bytes, format_count, format_seconds
+from larder.units import format_amount, format_count, format_seconds
 
 
 def copy_plan_document(plan: CopyPlan) -> dict[str, Any]:
@@ -129,8 +129,8 @@ def copy_lines(document: Mapping[str, Any]) -> list[str]:
     """A copy, or its plan, as lines for people."""
     cost = cost_lines(document["cost"]) if "cost" in document else []
     rows = [
-        ("source", f"{_amount(document['objects'])} at {document['source']}"),
-        ("same", _amount(document["same"])),
+        ("source", f"{format_amount(document['objects'])} at {document['source']}"),
+        ("same", format_amount(document["same"])),
         ("copied", _copied(document)),
         ("failed", _failed_line(document)),
         ("gone", _gone_line(document)),
@@ -159,14 +159,10 @@ def _first(document: Mapping[str, Any]) -> str:
     return f"{storage} copied in {took}"
 
 
-def _amount(count: Mapping[str, int]) -> str:
-    return f"{format_count(count['count'], 'object')}, {format_bytes(count['bytes'])}"
-
-
 def _copied(document: Mapping[str, Any]) -> str:
     if document["status"] == "current":
         return ""
-    amount = f"{_amount(document['copied'])}{' to copy' if _planned(document) else ''}"
+    amount = f"{format_amount(document['copied'])}{' to copy' if _planned(document) else ''}"
     replaced = document["replaced"]
     if not replaced:
         return amount

@@ -42,7 +42,6 @@ class ShardPlans:
     Attributes:
         file: Local manifest of schema SHARD_PLAN.
         splits: Number and bytes of the shards of each split of the dataset.
-        oversized: Number of shards with a single sample larger than ``shards.bytes``.
         stretched: Whether any shard with several samples is longer than it should be.
         targets: By split, the size of its shards if ``shards.count_min`` makes them smaller than
             ``shards.bytes``.
@@ -50,7 +49,6 @@ class ShardPlans:
 
     file: ManifestFile
     splits: Mapping[str, Totals]
-    oversized: int
     stretched: bool
     targets: Mapping[str, int]
 
@@ -95,10 +93,10 @@ def pack(
         sizes = totals.sizes()
     targets = targets or {}
     counts = {split: Totals() for split in dataset.split_names}
-    oversized, stretched = 0, False
+    stretched = False
 
     def batches() -> Iterator[pa.RecordBatch]:
-        nonlocal oversized, stretched
+        nonlocal stretched
         plans = plan_shards(
             sizes,
             shards.bytes,
@@ -110,14 +108,13 @@ def pack(
         )
         for plan in plans:
             if shards.samples_per_shard is None:
-                oversized += plan.rows == 1 and plan.bytes > shards.bytes
                 stretched |= plan.rows > 1 and plan.bytes > targets.get(plan.split, shards.bytes)
             counts[plan.split] += Totals(1, plan.bytes)
             row = [plan.split, plan.index, plan.name, plan.first_row, plan.rows, plan.bytes]
             yield pa.record_batch([[value] for value in row], schema=SHARD_PLAN)
 
     file = write_manifest(folder / "shards.parquet", SHARD_PLAN, batches())
-    return ShardPlans(file, counts, oversized, stretched, targets)
+    return ShardPlans(file, counts, stretched, targets)
 
 
 def laid_out(

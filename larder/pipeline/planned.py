@@ -1,49 +1,49 @@
-"""A plan for users: its JSON document, and its lines of at most 80 columns."""
+"""A plan for users: its JSON document, and its rows, in lines of at most 80 columns."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from larder.config.models import Dataset
 from larder.errors import Failure
 from larder.failures import SHOWN_FAILURES
-from larder.pipeline.cautions import cautions
+from larder.pipeline.cautions import warnings
 from larder.pipeline.emit import location
 from larder.pipeline.image_rules import planned_transform
 from larder.pipeline.plan import Plan
-from larder.pipeline.planned_growth import growth_document, growth_lines
-from larder.pipeline.planned_price import (
-    archived_lines,
-    mirror_lines,
-    priced_document,
-)
 from larder.pipeline.results import Totals
+from larder.transfer.archived import reading_of
 from larder.transfer.inventory import SHOWN_KEYS, LeftOut
-from larder.transfer.prices import cost_lines
-from larder.units import format_bytes, format_count, format_names, format_seconds
+from larder.transfer.prices import cost_document, cost_lines
+from larder.units import format_amount, format_bytes, format_count, format_names, format_seconds
 
 WIDTH = 80
-
 SHOWN_LINES = 10
 SHOWN_CLASSES = 5
+
+_CHANGES = ("added", "changed", "relabelled", "moved", "removed", "unchanged")
+_READINGS = {
+    "refused": ", which cannot be read before they are restored",
+    "perhaps": ", some of which may be in an archive tier",
+    "charged": ", for which reading is charged",
+}
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:
     """The JSON document of a plan for a dataset that has to be built."""
     found, sample_order = plan.source_state, plan.sample_order
-    settings = found.settings
-    copies = plan.copies or Totals()
+    settings, inventory = found.settings, found.inventory
+    transform = planned_transform(settings.dataset)
     return {
         "dataset": settings.dataset.name,
         "version": plan.version,
         "digest": None,
         "status": "planned",
         "location": location(settings, plan.version),
-        "objects": asdict(Totals(found.inventory.objects, found.inventory.bytes)),
-        "copied": asdict(Totals() if plan.published else copies),
+        "objects": asdict(Totals(inventory.objects, inventory.bytes)),
+        "copied": asdict(Totals() if plan.published else plan.copies or Totals()),
         "inputs": found.inputs,
         "segments": {
             "total": len(plan.kept) + (1 if plan.new else 0),
@@ -56,19 +56,33 @@ def plan_document(plan: Plan) -> dict[str, Any]:
             "samples": sample_order.samples,
             "format": settings.dataset.shards.format,
             "exact": plan.exact,
-            "images": _transform(settings.dataset),
+            "images": asdict(transform) if transform else None,
             "splits": {
                 name: {**asdict(plan.shards_of_split[name]), "samples": facts.samples}
                 for name, facts in sample_order.splits.items()
             },
         },
         "cache": settings.dataset.cache.records if settings.dataset.cache else None,
-        "excluded": _excluded(plan),
-        "inside": asdict(found.inventory.inside) if found.inventory.inside else None,
-        "parts": [*map(asdict, sample_order.statistics.parts), *_other_parts(plan)],
+        "excluded": {
+            "listed": inventory.considered,
+            "not_included": _left_out(inventory.not_included),
+            "excluded": _left_out(inventory.excluded),
+            "ignored": sample_order.ignored_count,
+        },
+        "inside": asdict(inventory.inside) if inventory.inside else None,
+        "parts": _parts(plan),
         "classes": _classes(plan) if settings.dataset.labels else None,
         "delivery": {"kind": plan.delivery.delivery, "reason": plan.delivery.sentence},
-        **priced_document(plan),
+        "mirror": asdict(plan.mirror),
+        "engine": asdict(plan.engine) if plan.engine else None,
+        "archived": {
+            "to_restore": plan.archived.count,
+            "classes": [
+                {"name": name, "count": count, "bytes": size_bytes, "reading": reading_of(name)}
+                for name, (count, size_bytes) in inventory.classes.items()
+            ],
+        },
+        "cost": cost_document(plan.cost),
         "copy_seconds": None if plan.copy_seconds is None else round(plan.copy_seconds, 1),
         "skipped": sample_order.left_out_count,
         "failures": [asdict(failure) for failure in sample_order.left_out[:SHOWN_FAILURES]],
@@ -76,36 +90,40 @@ def plan_document(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _transform(dataset: Dataset) -> dict[str, Any] | None:
-    transform = planned_transform(dataset)
-    return asdict(transform) if transform else None
-
-
-def _image_lines(transform: Mapping[str, Any] | None) -> list[str]:
-    if transform is None:
-        return []
-    size, format_ = transform["resize"], transform["format"]
-    resized = f"resized to {size} pixels and " if size else ""
-    kind = "a PNG" if format_ == "png" else f"a JPEG of quality {transform['quality']}"
-    kept = " or a PNG, as it was," if format_ == "keep" else ""
-    lines = [f"each is {resized}stored as {kind}{kept} by Pillow {transform['codecs']['pillow']}"]
-    if transform["masks"]:
-        lines.append(f"masks, of which no pixels are mixed: {', '.join(transform['masks'])}")
-    return lines
-
-
-def warnings(plan: Plan) -> list[dict[str, str]]:
-    """The warnings of a plan, for the documents of the plan and of the run that built it."""
-    return [asdict(caution) for caution in cautions(plan)]
-
-
-def _excluded(plan: Plan) -> dict[str, Any]:
-    inventory = plan.source_state.inventory
+def growth_document(plan: Plan) -> dict[str, Any]:
+    """The field ``growth``: what differs from the previous version, and what becomes of it."""
+    growth, previous, new = plan.growth, plan.source_state.previous, plan.new
+    before = {use.id: use for use in previous.segments} if previous else {}
+    omitted_before = sum(
+        rows.count for segment in growth.kept for rows in before[segment.id].omitted.values()
+    )
+    listed_before = sum(split.shards for split in previous.splits.values()) if previous else 0
+    listed = sum(facts.shards for segment in growth.kept for facts in segment.listed.values())
+    policy, other = growth.decision.policy, growth.decision.other
     return {
-        "listed": inventory.considered,
-        "not_included": _left_out(inventory.not_included),
-        "excluded": _left_out(inventory.excluded),
-        "ignored": plan.sample_order.ignored_count,
+        "previous": previous.id if previous else None,
+        "decision": growth.decision.kind,
+        "reason": growth.decision.reason,
+        "samples": asdict(growth.changes),
+        "omitted": sum(rows.count for rows in growth.omitted.values()) - omitted_before,
+        "unlisted": listed_before - listed,
+        "folded": len(growth.decision.folded),
+        "new_shards": {
+            **asdict(new.shards if new else Totals()),
+            "samples": new.samples if new else 0,
+        },
+        "read": asdict(growth.selected.read),
+        "packed": asdict(growth.selected.packed),
+        "caches": asdict(plan.caches),
+        "removals": policy.removals if policy else None,
+        "other": {
+            "removals": other.removals,
+            "packed": asdict(other.packed),
+            "omitted": other.omitted,
+            "unlisted": other.shards,
+        }
+        if other
+        else None,
     }
 
 
@@ -113,9 +131,12 @@ def _left_out(found: LeftOut) -> dict[str, Any]:
     return {"count": found.count, "keys": list(found.keys)}
 
 
-def _other_parts(plan: Plan) -> list[dict[str, Any]]:
-    other = plan.sample_order.statistics.other_parts
-    return [{**asdict(other), "ext": None}] if other.objects else []
+def _parts(plan: Plan) -> list[dict[str, Any]]:
+    statistics = plan.sample_order.statistics
+    parts = [*map(asdict, statistics.parts)]
+    if statistics.other_parts.objects:
+        parts.append({**asdict(statistics.other_parts), "ext": None})
+    return parts
 
 
 def _classes(plan: Plan) -> dict[str, Any]:
@@ -137,22 +158,26 @@ def plan_lines(document: Mapping[str, Any]) -> list[str]:
             return _wrapped(f"{name}: nothing to do, version {version} is current")
         lines = _wrapped(f"{name}: version {version} is current, the config would be written")
         return [*lines, *_row("config", configs)]
-    shards, delivery = document["shards"], document["delivery"]
+    growth, shards, delivery = document["growth"], document["shards"], document["delivery"]
+    splits = shards["splits"].items()
     about = "" if shards["exact"] else "about "
-    rows = {
+    first = growth["previous"] is None
+    rows: dict[str, Sequence[str]] = {
         "source": [
-            amount(document["objects"], "object"),
+            format_amount(document["objects"]),
             *_inside_lines(document["inside"]),
             *_excluded_lines(document["excluded"]),
         ],
-        "archived": archived_lines(document),
+        "archived": [*_archived_lines(document["archived"])],
         "parts": _part_lines(document["parts"]),
         "classes": _class_lines(document["classes"]),
-        **dict(growth_lines(document)),
-        "mirror": mirror_lines(document),
+        "changes": [] if first else [changes(growth)],
+        "segments": [] if first else [_segments(document), f"because: {growth['reason']}"],
+        "packing": [] if first else [_packing(growth), *_instead(growth)],
+        "mirror": _mirror_lines(document),
         "shards": [
             _shard_line(shards, about),
-            *(f"{name}: {_shard_line(split, about)}" for name, split in shards["splits"].items()),
+            *(f"{name}: {_shard_line(split, about)}" for name, split in splits),
         ],
         "images": _image_lines(shards["images"]),
         "cache": [document["cache"] or "none"],
@@ -204,32 +229,34 @@ def _inside_lines(inside: Mapping[str, Any] | None) -> list[str]:
     return [f"{containers} with {format_count(inside['objects'], 'object')}{indexed}"]
 
 
-def _excluded_lines(excluded: Mapping[str, Any]) -> list[str]:
+def _excluded_lines(excluded: Mapping[str, Any]) -> Iterator[str]:
+    of = f"of {format_count(excluded['listed'], 'object')}"
     reasons = {
         "not_included": "not matched by source.include",
         "excluded": "matched by source.exclude",
     }
-    listed = format_count(excluded["listed"], "object")
-    lines = [
-        f"{excluded[name]['count']:,} of {listed} {reason}: {_some(excluded[name])}"
-        for name, reason in reasons.items()
-        if excluded[name]["count"]
-    ]
+    for name, reason in reasons.items():
+        count, keys = excluded[name]["count"], map(_printable, excluded[name]["keys"])
+        if count:
+            names = format_names(list(keys), SHOWN_KEYS - 1, total=count)
+            yield f"{count:,} {of} {reason}: {names}"
     if excluded["ignored"]:
-        lines.append(
-            f"{excluded['ignored']:,} of {listed} in no sample: folder markers, files of labels or"
-            " annotations"
-        )
-    return lines
-
-
-def _some(left_out: Mapping[str, Any]) -> str:
-    keys = list(map(_printable, left_out["keys"]))
-    return format_names(keys, SHOWN_KEYS - 1, total=left_out["count"])
+        what = "folder markers, files of labels or annotations"
+        yield f"{excluded['ignored']:,} {of} in no sample: {what}"
 
 
 def _printable(key: str) -> str:
     return key if key.isprintable() else repr(key)[1:-1]
+
+
+def _archived_lines(archived: Mapping[str, Any]) -> Iterator[str]:
+    """Objects that are not in the standard storage class."""
+    for found in archived["classes"]:
+        if found["reading"] != "free":
+            yield f"{format_amount(found)} in {found['name']}{_READINGS[found['reading']]}"
+    if archived["to_restore"]:
+        count = format_count(archived["to_restore"], "object")
+        yield f"a run needs {count} of them restored first"
 
 
 def _part_lines(parts: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -249,17 +276,86 @@ def _class_lines(classes: Mapping[str, Any] | None) -> list[str]:
     least, most = classes["smallest"], classes["largest"]
     ends = f"{format_count(most['samples'], 'sample')} each"
     if least["samples"] < most["samples"]:
-        ends = f"{_class_line('smallest', least)}, {_class_line('largest', most)}"
+        ends = ", ".join(
+            f"{end} {classes[end]['name']} with {format_count(classes[end]['samples'], 'sample')}"
+            for end in ("smallest", "largest")
+        )
     return [f"{classes['count']:,}: {names}", ends]
 
 
-def _class_line(end: str, found: Mapping[str, Any]) -> str:
-    return f"{end} {found['name']} with {format_count(found['samples'], 'sample')}"
+def changes(growth: Mapping[str, Any]) -> str:
+    """``2 added, 10 unchanged, since version ID``, of the field ``growth`` of a document."""
+    counts = growth["samples"]
+    differing = [f"{counts[name]:,} {name}" for name in _CHANGES if counts[name]]
+    return f"{', '.join(differing)}, since version {growth['previous']}"
+
+
+def _segments(document: Mapping[str, Any]) -> str:
+    growth, segments = document["growth"], document["segments"]
+    text = f"{segments['total']:,}, {segments['new']:,} of them new"
+    if growth["omitted"]:
+        text += f"; {format_count(growth['omitted'], 'row')} omitted"
+    if growth["unlisted"]:
+        text += f"; {format_count(growth['unlisted'], 'shard')} listed no longer"
+    return text
+
+
+def _packing(growth: Mapping[str, Any]) -> str:
+    new, read, packed, caches = (
+        growth[name] for name in ("new_shards", "read", "packed", "caches")
+    )
+    if not new["count"] and not caches["count"]:
+        return "nothing"
+    text = f"{format_amount(new, 'new shard')}: {format_amount(read)}"
+    if packed["count"]:
+        text += f", and {format_amount(packed, 'sample')}, from shards"
+    if caches["count"]:
+        text += f"; {format_count(caches['count'], 'cache file')}"
+        text += f" from {format_bytes(caches['bytes'])} of shards"
+    return text
+
+
+def _instead(growth: Mapping[str, Any]) -> Iterator[str]:
+    """What the other policy for removed samples would do."""
+    other = growth["other"]
+    if not other or not growth["samples"]["unchanged"]:
+        return
+    packed, what = other["packed"], []
+    if packed["count"]:
+        samples = format_count(packed["count"], "sample")
+        what.append(f"{samples} (about {format_bytes(packed['bytes'])}) would be packed again")
+    if other["omitted"]:
+        what.append(f"{format_count(other['omitted'], 'row')} of listed shards would be omitted")
+    if what:
+        yield f"with growth.removals: {other['removals']}, {' and '.join(what)}"
+
+
+def _mirror_lines(document: Mapping[str, Any]) -> list[str]:
+    mirror, engine = document["mirror"], document["engine"]
+    if not mirror["wanted"]:
+        return [f"none, because {mirror['reason']}"]
+    lines = [f"{format_amount(document['copied'])} to copy, because {mirror['reason']}"]
+    if engine:
+        lines.append(f"with the {engine['engine']} engine: {engine['reason']}")
+    return lines
 
 
 def _shard_line(shards: Mapping[str, Any], about: str) -> str:
     count, samples = format_count(shards["count"], "shard"), shards["samples"]
     return f"{count}, {about}{format_bytes(shards['bytes'])}, {format_count(samples, 'sample')}"
+
+
+def _image_lines(transform: Mapping[str, Any] | None) -> list[str]:
+    if transform is None:
+        return []
+    size, format_ = transform["resize"], transform["format"]
+    resized = f"resized to {size} pixels and " if size else ""
+    kind = "a PNG" if format_ == "png" else f"a JPEG of quality {transform['quality']}"
+    kept = " or a PNG, as it was," if format_ == "keep" else ""
+    lines = [f"each is {resized}stored as {kind}{kept} by Pillow {transform['codecs']['pillow']}"]
+    if transform["masks"]:
+        lines.append(f"masks, of which no pixels are mixed: {', '.join(transform['masks'])}")
+    return lines
 
 
 def _time_lines(seconds: float | None) -> list[str]:
@@ -276,8 +372,3 @@ def _skipped_lines(document: Mapping[str, Any]) -> list[str]:
     lines += [Failure(**failure).line for failure in failures]
     more = document["skipped"] - len(failures)
     return [*lines, f"and {more:,} more (--json lists them)"] if more else lines
-
-
-def amount(count: Mapping[str, int], noun: str) -> str:
-    """``12 objects, 3.4 MB``: a count and its bytes."""
-    return f"{format_count(count['count'], noun)}, {format_bytes(count['bytes'])}"

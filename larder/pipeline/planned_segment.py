@@ -37,7 +37,6 @@ class PlannedSegment:
         sample_order: Its samples in the order of its shards, in a local manifest.
         shard_plan: Its shards, in a local manifest of schema SHARD_PLAN.
         splits: By split, its shards and their bytes.
-        oversized: Number of shards with a single sample larger than ``shards.bytes``.
     """
 
     id: str
@@ -48,7 +47,6 @@ class PlannedSegment:
     sample_order: ManifestFile
     shard_plan: ManifestFile
     splits: Mapping[str, Totals]
-    oversized: int
 
     @property
     def shards(self) -> Totals:
@@ -116,7 +114,6 @@ def plan_segment(
         sample_order=selected.file,
         shard_plan=packed.file,
         splits=packed.splits,
-        oversized=packed.oversized,
     )
 
 

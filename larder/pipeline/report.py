@@ -10,18 +10,17 @@ from larder.errors import Failure
 from larder.experiments.emit import Written
 from larder.failures import SHOWN_FAILURES
 from larder.pipeline.build import Built
+from larder.pipeline.cautions import warnings
 from larder.pipeline.emit import location
 from larder.pipeline.job import root_url
 from larder.pipeline.plan import Plan
-from larder.pipeline.planned import amount as _amount
-from larder.pipeline.planned import warning_lines, warnings
-from larder.pipeline.planned_growth import changes, growth_document
+from larder.pipeline.planned import changes, growth_document, warning_lines
 from larder.pipeline.results import Totals
 from larder.pipeline.settings import Settings
 from larder.pipeline.source import SourceState
 from larder.progress import TimedProgress
 from larder.store import object_url
-from larder.units import format_bytes, format_count, format_seconds
+from larder.units import format_amount, format_bytes, format_count, format_seconds
 from larder.versions.documents import VersionDocument
 
 
@@ -167,9 +166,9 @@ def run_lines(document: Mapping[str, Any]) -> list[str]:
     lines = [
         f"{document['dataset']} {document['status']}: version {document['version']}"
         f" in {format_seconds(document['seconds'])}",
-        f"  source   {_amount(document['objects'], 'object')}; {_copied(document)}",
+        f"  source   {format_amount(document['objects'])}; {_copied(document)}",
         *_change_lines(document),
-        f"  shards   {_amount(shards, 'shard')}, {format_count(shards['samples'], 'sample')}",
+        f"  shards   {format_amount(shards, 'shard')}, {format_count(shards['samples'], 'sample')}",
     ]
     if cache:
         records = format_count(cache["records"], "record")
@@ -195,7 +194,7 @@ def _copied(document: Mapping[str, Any]) -> str:
     if not copied["count"]:
         return "none copied"
     everything = copied["count"] == objects["count"]
-    return "all copied" if everything else f"{_amount(copied, 'object')} copied"
+    return "all copied" if everything else f"{format_amount(copied)} copied"
 
 
 SHOWN_LINES = 10

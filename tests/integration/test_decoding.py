@@ -72,7 +72,7 @@ def failed(lab: Lab, **fields: Any) -> dict[str, str]:
 def test_a_decoded_cache_has_arrays(tmp_path: Path) -> None:
     lab = clip_lab(tmp_path)
     document = lab.prepare()
-    assert "unused_decoders" not in str(document)
+    assert "unused_parts" not in str(document)
     cache = larder.open(f"{lab.storage}/larder/d").cache("train", verify=True)
     assert [field.name for field in cache.schema.fields] == [
         "label",
@@ -216,7 +216,7 @@ def test_a_decoder_that_cannot_be_imported_ends_the_plan(tmp_path: Path) -> None
 def test_a_plan_tells_of_decoders_without_a_part(tmp_path: Path) -> None:
     document = clip_lab(tmp_path, decoding={**DECODING, "flac": "bytes"}).plan()
     found = {warning["code"]: warning["message"] for warning in document["warnings"]}
-    assert found["unused_decoders"] == "no sample has a part flac: check decoding"
+    assert found["unused_parts"] == "no sample has the part for flac: check decoding"
 
 
 def test_images_with_a_decoder_of_their_own(tmp_path: Path) -> None:

@@ -111,15 +111,6 @@ def test_a_warning_cannot_alter_a_terminal(tmp_path: Path) -> None:
     assert r"a/x.\u202e.png" in message
 
 
-def test_a_split_with_fewer_samples_than_it_should_have_shards(tmp_path: Path) -> None:
-    splits = {"train": ["a/**", "b/**"], "validation": "c/**", "test": "nothing/**"}
-    lab = directory_lab(tmp_path, splits=splits)
-    (message,) = messages(lab.plan(shards={"count_min": 5}), "few_samples")
-    assert message.startswith("validation has 4 samples, fewer than shards.count_min (5), so each")
-    assert messages(lab.plan(shards={"count_min": 4}), "few_samples") == []
-    assert len(messages(lab.plan(shards={"count_min": 1_000}), "few_samples")) == 2
-
-
 def test_the_stage_plan_counts_its_objects(tmp_path: Path) -> None:
     document = directory_lab(tmp_path).prepare()
     assert document["stages"]["plan"]["objects"] == document["objects"]["count"] == 15
@@ -190,21 +181,13 @@ def test_annotation_entries_that_fit_no_sample_are_warned_of_if_samples_are_kept
     assert len(unfit) == 1, "it has two parts, and is one entry"
 
 
-def test_classes_that_look_the_same_are_warned_of(tmp_path: Path) -> None:
-    names = ("é", "e\u0301", "a", "b")
-    lab = directory_lab(tmp_path, {f"{name}/{at}.png": png(at) for at, name in enumerate(names)})
-    (message,) = messages(lab.plan(), "alike_classes")
-    assert r"'e\u0301' and '\xe9'" in message
-    assert messages(lab.plan(labels=None, cache=None), "alike_classes") == []
-
-
 def test_masks_that_are_not_there_are_warned_of(tmp_path: Path) -> None:
     lab = directory_lab(tmp_path, images() | {"a/00.seg.png": png(1)})
     wrong = lab.plan(shards={"images": {"resize": 4, "masks": ["seg", "seg.png", "mask"]}})
-    (message,) = messages(wrong, "empty_masks")
-    assert message.startswith("no sample has a mask called seg.png, mask: ")
+    (message,) = messages(wrong, "unused_parts")
+    assert message == "no sample has the part for seg.png, mask: check shards.images.masks"
     right = lab.plan(shards={"images": {"resize": 4, "masks": ["seg"]}})
-    assert messages(right, "empty_masks") == []
+    assert messages(right, "unused_parts") == []
 
 
 def test_a_class_in_one_split_only_is_warned_of(tmp_path: Path) -> None:

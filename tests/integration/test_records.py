@@ -214,13 +214,13 @@ def test_features_that_no_sample_has_are_told_by_the_plan(tmp_path: Path) -> Non
         found = lab.plan(shards=shards)["warnings"]
         return {each["code"]: each["message"] for each in found}
 
-    assert "empty_features" not in warnings(a="image", b="label", c=".count.txt int64", d="key")
-    assert warnings(a=".jpg", b=".png", c=".txt float")["empty_features"] == (
+    assert "unused_parts" not in warnings(a="image", b="label", c=".count.txt int64", d="key")
+    assert warnings(a=".jpg", b=".png", c=".txt float")["unused_parts"] == (
         "no sample has the part for a, c: check shards.features"
     )
     texts = {key: data for key, data in numbered(OBJECTS).items() if key.endswith(".txt")}
     lab = with_features(tmp_path / "texts", texts, validate="none", cache=None)
-    assert "picture" in warnings(picture="image")["empty_features"]
+    assert "picture" in warnings(picture="image")["unused_parts"]
 
 
 def test_new_classes_are_appended_and_other_names_pack_everything_again(tmp_path: Path) -> None:
