@@ -27,7 +27,6 @@ from larder.pipeline.copying_record import CopyDocument
 from larder.pipeline.copying_settings import CopySettings
 from larder.pipeline.failure_lists import read_failures
 from larder.pipeline.job import ManifestRef
-from larder.pipeline.regions import found_region
 from larder.pipeline.results import BatchReport, Totals
 from larder.progress import Progress
 from larder.samples.columns import column_texts
@@ -36,7 +35,7 @@ from larder.transfer.difference import places
 from larder.transfer.inventory import Listed
 from larder.transfer.outstanding import Outstanding
 from larder.transfer.prices import Cost, estimate_cost
-from larder.transfer.site import Site
+from larder.transfer.site import Site, missing_region
 from larder.transfer.source_objects import object_batches
 from larder.transfer.storable import Storage, Unfit, unfit_keys
 from larder.transfer.unlisted import NEVER_TRIED
@@ -198,8 +197,8 @@ def plan_copy(settings: CopySettings, folder: Path, *, progress: Progress) -> Co
 
 
 def _regions(settings: CopySettings, known: Known) -> tuple[str | None, str | None]:
-    source = found_region(settings.source, known.source)
-    return source, found_region(settings.storage, known.root)
+    source = missing_region(settings.source, known.source)
+    return source, missing_region(settings.storage, known.root)
 
 
 def _plan_everything(

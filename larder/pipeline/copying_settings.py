@@ -13,10 +13,10 @@ from larder.config.location import check_overlap, directory
 from larder.config.models import AnyLocation, AnySource, Copy, Runner
 from larder.errors import ConfigError
 from larder.pipeline.job import open_location
-from larder.pipeline.regions import in_region
 from larder.pipeline.settings import located
 from larder.store import OnUnlisted
 from larder.store.base import Store
+from larder.transfer.site import in_region
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class CopySettings:
         return open_location(self.source, url, give_up_seconds=give_up_seconds, unlisted=unlisted)
 
     def in_regions(self, source: str | None, storage: str | None) -> CopySettings:
-        """The same with regions that were found; see `larder.pipeline.regions`."""
+        """The same with regions that were found; see `larder.transfer.site.in_region`."""
         return replace(
             self,
             source=in_region(self.source, source),

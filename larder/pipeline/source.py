@@ -20,7 +20,6 @@ from larder.pipeline.compacted import is_compact
 from larder.pipeline.complete import check_complete
 from larder.pipeline.expanding import containers_to_list, expand_inventory
 from larder.pipeline.job import source_of, storage_of
-from larder.pipeline.regions import found_region, in_region
 from larder.pipeline.results import BatchReport, RunError
 from larder.pipeline.settings import Settings
 from larder.progress import Progress
@@ -32,6 +31,7 @@ from larder.transfer.annotations import Indexed
 from larder.transfer.inventory import Inventory
 from larder.transfer.probe import probe_source, probe_storage, sample_of
 from larder.transfer.report_inventory import Reported, open_report
+from larder.transfer.site import in_region, missing_region
 from larder.transfer.source_objects import take_inventory
 from larder.transfer.unlisted import Unlisted
 from larder.units import format_bytes
@@ -195,8 +195,8 @@ def inspect_source(
         classes=classes,
         published=published,
         conditions=None if published else read_conditions(root),
-        source_region=None if published else found_region(dataset.source, source),
-        storage_region=None if published else found_region(storage, root),
+        source_region=None if published else missing_region(dataset.source, source),
+        storage_region=None if published else missing_region(storage, root),
     )
 
 

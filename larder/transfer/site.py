@@ -1,16 +1,18 @@
-"""Where bytes are, for prices and for the choice of a mirror: provider, server and region. Pure."""
+"""Where bytes are, for prices and for the choice of a mirror: provider, server and region."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 from urllib.parse import urlsplit
 
 from larder.config.urls import cloud_of, parse_url
 
 if TYPE_CHECKING:
     from larder.config.models import Location  # imports pydantic
+    from larder.store.base import Readable
 
+L = TypeVar("L", bound="Location")
 Distance = Literal["beside", "away", "unknown"]
 
 _OF_SCHEME = {"s3": "aws", "gs": "gcp", "memory": "memory"}
@@ -87,3 +89,19 @@ def distance(one: Site, other: Site) -> Distance:
     if one.region and other.region:
         return "beside" if one.region == other.region else "away"
     return "unknown" if one.priced else "beside"
+
+
+def missing_region(location: Location, store: Readable) -> str | None:
+    """The region of a bucket whose location does not say it; None if there is nothing to find.
+
+    Args:
+        location: As configured.
+        store: The same; it has been listed or read, so that it is known that its region is right.
+    """
+    site = Site.of(location)
+    return store.region() or None if site.priced and not site.region else None
+
+
+def in_region(location: L, region: str | None) -> L:
+    """The location in a region that was found; as it is if none was."""
+    return location.model_copy(update={"region": region}) if region else location
