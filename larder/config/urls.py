@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -39,12 +40,11 @@ _STORES = "use s3://, gs://, file:// or a path"
 _SERVERS = "write http://HOST:PORT or https://HOST"
 
 
-ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
-"""Environment variables with the URL of a server other than AWS, in order of precedence."""
-
-
-GCS_ENDPOINT_VARIABLES = ("STORAGE_EMULATOR_HOST",)
-"""The same for a server that imitates Google Cloud Storage."""
+_ENDPOINT_VARIABLES = {
+    "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
+    "gs": ("STORAGE_EMULATOR_HOST",),
+}
+"""Environment variables with the URL of a server other than the cloud's, the first one first."""
 
 
 class StoreUrl(NamedTuple):
@@ -105,6 +105,21 @@ def check_url(url: str, *, where: str = "") -> None:
 def check_endpoint(endpoint: str, *, where: str = "") -> None:
     """Refuse an endpoint that has a fault; see `check_url` and `endpoint_fault`."""
     _refuse(endpoint_fault(endpoint), where)
+
+
+def environment_endpoint(provider: str, environ: Mapping[str, str]) -> str:
+    """The server that the environment names for ``s3`` or ``gs``; empty if it names none.
+
+    Raises:
+        ConfigError: It is not the URL of a server, or contains credentials.
+    """
+    name = next(filter(environ.get, _ENDPOINT_VARIABLES.get(provider, ())), "")
+    endpoint = environ.get(name, "")
+    if provider == "gs" and endpoint and "://" not in endpoint:  # Google's libraries accept it
+        endpoint = f"http://{endpoint}"
+    if endpoint:
+        check_endpoint(endpoint, where=f"environment variable {name}")
+    return endpoint
 
 
 def check_region(region: str, *, where: str = "") -> None:

@@ -11,14 +11,13 @@ from typing import Any, TypeVar
 from larder.config.load import load_cluster, load_dataset, load_template
 from larder.config.location import directory, resolve_url
 from larder.config.models import Cluster, Dataset, Location, Model
-from larder.config.urls import ENDPOINT_VARIABLES, GCS_ENDPOINT_VARIABLES, check_endpoint
+from larder.config.urls import environment_endpoint
 from larder.errors import ConfigError, ProblemsError
 from larder.experiments.delivery import Advice, choose
 from larder.shards.formats import FORMATS
 
 DEFAULT_TEMPLATE = "default.yaml"
 
-_ENDPOINT_VARIABLES = {"s3": ENDPOINT_VARIABLES, "gs": GCS_ENDPOINT_VARIABLES}
 
 M = TypeVar("M", bound=Model)
 L = TypeVar("L", bound=Location)
@@ -164,15 +163,11 @@ def located(location: L, environ: Mapping[str, str], key: str) -> L:
         absolute = _absolute(report.url, key.replace("url", "inventory.url"))
         location = with_fields(location, inventory=with_fields(report, url=absolute))
     access = location.access
-    variables = _ENDPOINT_VARIABLES.get(location.provider, ())
-    name = next(filter(environ.get, variables), "")
-    if not name or access.endpoint or access.profile:
-        return with_fields(location, url=url)
-    endpoint = environ[name]
-    if location.provider == "gs" and "://" not in endpoint:  # as Google's own libraries accept it
-        endpoint = f"http://{endpoint}"
-    check_endpoint(endpoint, where=f"environment variable {name}")
-    return with_fields(location, url=url, endpoint=endpoint)
+    endpoint = ""
+    if not (access.endpoint or access.profile):
+        endpoint = environment_endpoint(location.provider, environ)
+    changes = {"endpoint": endpoint} if endpoint else {}
+    return with_fields(location, url=url, **changes)
 
 
 def _absolute(url: str, key: str) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from larder.config.access import Access
+from larder.config.urls import environment_endpoint
 from larder.store.http import Http
 
 T = TypeVar("T")
@@ -21,6 +22,15 @@ T = TypeVar("T")
 _MOST = 32
 _CONNECT_SECONDS = 10
 _CERTIFICATES = ("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_")
+
+
+def server_endpoint(provider: str, access: Access) -> str:
+    """URL of the server, without a slash at the end; empty for the cloud's own.
+
+    Raises:
+        ConfigError: The environment has something else than the URL of a server.
+    """
+    return (access.endpoint or environment_endpoint(provider, os.environ)).rstrip("/")
 
 
 def connections(endpoint: str, access: Access) -> Http:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from larder.config.access import Access
 from larder.disk import disk_errors
+from larder.store.accounts import server_endpoint
 from larder.store.base import Buffer, Features, ObjectInfo, Place, Readable, Store, Writer
 from larder.store.calls import Call
 from larder.store.etag_trust import etag_trust
@@ -25,9 +26,8 @@ _UPLOAD_PARTS = 4
 class BucketStore(Store):
     """The objects of a bucket whose keys begin with a prefix."""
 
-    def __init__(
-        self, provider: str, server: str, bucket: str, prefix: str, access: Access
-    ) -> None:
+    def __init__(self, provider: str, bucket: str, prefix: str, access: Access) -> None:
+        server = server_endpoint(provider, access)
         self._prefix = folder_prefix(prefix)
         self._url = f"{provider}://{bucket}/{self._prefix}"
         self._policy = RetryPolicy(deadline_seconds=access.give_up_seconds)

@@ -15,9 +15,9 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from larder.config.access import Access
-from larder.config.urls import GCS_ENDPOINT_VARIABLES, check_endpoint
 from larder.errors import ConfigError, StoreError
 from larder.packages import install_hint
+from larder.store.accounts import server_endpoint
 from larder.store.blocks import load
 from larder.store.gcs.errors import CREDENTIALS_HINT
 
@@ -58,7 +58,7 @@ def find_settings(store_url: str, access: Access) -> GcsSettings:
             ``config.invalid_value``: the environment has an invalid endpoint, or a requester pays
             but there is no project.
     """
-    endpoint = find_endpoint(access)
+    endpoint = server_endpoint("gs", access)
     credentials, project = _credentials(store_url, access, endpoint)
     project = access.project or project or os.environ.get("GOOGLE_CLOUD_PROJECT", "")
     if access.requester_pays and not project:
@@ -71,24 +71,6 @@ def find_settings(store_url: str, access: Access) -> GcsSettings:
     if access.project and hasattr(credentials, "with_quota_project"):
         credentials = credentials.with_quota_project(access.project)
     return GcsSettings(endpoint, credentials, project)
-
-
-def find_endpoint(access: Access) -> str:
-    """URL of the server, without a slash at the end; empty for Google's own.
-
-    Raises:
-        ConfigError: The environment has something else than the URL of a server.
-    """
-    return (access.endpoint or _environment_endpoint()).rstrip("/")
-
-
-def _environment_endpoint() -> str:
-    for name in GCS_ENDPOINT_VARIABLES:
-        if endpoint := os.environ.get(name, ""):
-            endpoint = endpoint if "://" in endpoint else f"http://{endpoint}"
-            check_endpoint(endpoint, where=f"environment variable {name}")
-            return endpoint
-    return ""
 
 
 def _credentials(store_url: str, access: Access, endpoint: str) -> tuple[Any, str]:

@@ -18,7 +18,7 @@ from larder.store.base import Buffer, ObjectInfo, Readable, Reader
 from larder.store.buckets import BucketStore
 from larder.store.calls import Call, Span, conflict
 from larder.store.gcs.bucket import GcsBucket, GcsObject, Request
-from larder.store.gcs.credentials import find_endpoint, import_gcsfs
+from larder.store.gcs.credentials import import_gcsfs
 from larder.store.gcs.read import describe, list_pages, open_object
 from larder.store.gcs.rewrite import rewrite
 from larder.store.gcs.write import GcsWriter, put_object
@@ -42,7 +42,7 @@ class GcsStore(BucketStore):
         policy: RetryPolicy | None = None,
     ) -> None:
         import_gcsfs()
-        super().__init__("gs", find_endpoint(access), bucket, prefix, access)
+        super().__init__("gs", bucket, prefix, access)
         self._bucket = GcsBucket(bucket, self._url, access, policy or self._policy)
 
     def region(self) -> str:

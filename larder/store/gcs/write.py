@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 import google_crc32c
 
-from larder.errors import LarderError, ObjectError, RetryableError, StoreError
+from larder.errors import LarderError, ObjectError, PreconditionError, RetryableError, StoreError
 from larder.manifest.crc import format_crc32c
 from larder.store.base import Buffer, ObjectInfo
 from larder.store.buckets import PartsWriter
@@ -77,10 +77,13 @@ def _verified(target: GcsObject, response: Response, crc: int) -> ObjectInfo:
     info = info_of_resource(response.json(), call.key, call.where)
     if info.checksum in (None, format_crc32c(crc)):
         return info
-    with suppress(LarderError):
-        target.send("DELETE", {"ifGenerationMatch": info.generation})
-    message = f"the store has received {info.checksum}, but {format_crc32c(crc)} was sent"
     hint = "the object was removed; run again"
+    try:
+        with grace(), suppress(PreconditionError):  # another run has replaced it
+            target.send("DELETE", {"ifGenerationMatch": info.generation})
+    except LarderError:
+        hint = "remove the object, then run again"
+    message = f"the store has received {info.checksum}, but {format_crc32c(crc)} was sent"
     raise ObjectError("object.mismatch", message, where=call.where, hint=hint)
 
 

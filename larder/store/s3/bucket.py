@@ -15,19 +15,22 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import google_crc32c
 
 from larder.config.access import Access
+from larder.errors import LarderError
 from larder.store.accounts import Bucket, SharedAccounts, connections
 from larder.store.base import Buffer, ObjectInfo
 from larder.store.calls import AnswerReader, Call, Span, connection_errors
 from larder.store.http import Answer
 from larder.store.interrupt import grace
 from larder.store.s3.credentials import credential_errors, find_settings
-from larder.store.s3.errors import content, document, element, error_of
+from larder.store.s3.errors import REGION_UNTOLD, content, document, element, elsewhere, error_of
 from larder.store.s3.headers import (
     compared_checksum,
     copy_source,
@@ -122,11 +125,8 @@ class S3Bucket(Bucket[S3Account]):
         *,
         like: ObjectInfo | None = None,
         md5: str | None = None,
-    ) -> tuple[str, str | None]:
-        """Write an object; ``if_match`` is that header with its quotes.
-
-        Returns its etag; and its CRC32C as `ObjectInfo.checksum`, if the server has compared it.
-        """
+    ) -> ObjectInfo:
+        """Write an object; ``if_match`` is that header with its quotes."""
         headers = self.kept_headers(like)
         if call.if_absent:
             headers["if-none-match"] = "*"
@@ -135,7 +135,10 @@ class S3Bucket(Bucket[S3Account]):
         crc32c = crc32c_of([data])
         headers["x-amz-checksum-crc32c"] = crc32c_text(crc32c)
         with self.send("PUT", call, headers=headers, body=[data], md5=md5) as answer:
-            return etag_of(answer.headers), compared_checksum(answer.headers, crc32c)
+            etag = etag_of(answer.headers)
+            checksum = compared_checksum(answer.headers, crc32c)
+        size_bytes = len(memoryview(data).cast("B"))
+        return ObjectInfo(call.key, size_bytes, etag, time.time_ns() // 1000, checksum=checksum)
 
     def copy(self, call: Call, source: str, if_match: str) -> str:
         """Copy an object, ``BUCKET/KEY`` with an etag, on the server; returns the copy's etag."""
@@ -163,10 +166,6 @@ class S3Bucket(Bucket[S3Account]):
         """The server's time, microseconds since 1970 UTC; 0 if it does not say."""
         date = self._described().get("date", "")
         return time_us(date) if date else 0
-
-    def region(self) -> str:
-        """The region of the bucket, according to the server; empty if it does not say."""
-        return self._described().get("x-amz-bucket-region", "")
 
     def _described(self) -> Mapping[str, str]:
         """The headers of an answer about the bucket, which may be an error."""
@@ -211,7 +210,11 @@ class S3Bucket(Bucket[S3Account]):
         if answer.status < 300:
             return answer
         with answer:
-            raise error_of(answer, call)
+            error = error_of(answer, call)
+        if error.message == REGION_UNTOLD:
+            with suppress(LarderError):
+                error = elsewhere(self._described().get("x-amz-bucket-region", ""), call)
+        raise error
 
     def _answered(
         self,

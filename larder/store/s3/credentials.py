@@ -6,18 +6,17 @@ identity, a container or an instance, and renews those that expire.
 
 from __future__ import annotations
 
-import ipaddress
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from larder.config.access import Access
-from larder.config.urls import ENDPOINT_VARIABLES, check_endpoint, check_region
+from larder.config.urls import check_endpoint, check_region, server_of
 from larder.errors import ConfigError, RetryableError, StoreError
+from larder.store.accounts import server_endpoint
 from larder.store.blocks import aws_keys
 from larder.store.http import trusted_certificates
 from larder.store.s3.errors import CREDENTIALS_HINT
@@ -31,15 +30,9 @@ _BUSY = frozenset({"Throttling", "ThrottlingException", "RequestLimitExceeded", 
 
 @dataclass(frozen=True, slots=True)
 class S3Settings:
-    """Where a bucket is, and the credentials.
+    """Where a bucket is, and the credentials: keys, or what botocore renews, or none.
 
-    Attributes:
-        endpoint: URL of the server.
-        region: The region that requests are signed for.
-        keys: Those of the environment or a block.
-        credentials: Those that botocore renews.
-
-    Without either of the last two, requests are not signed.
+    The region is the one that requests are signed for.
     """
 
     endpoint: str
@@ -51,17 +44,13 @@ class S3Settings:
 def find_settings(store_url: str, access: Access) -> S3Settings:
     """Look up endpoint, region and credentials.
 
-    Args:
-        store_url: For messages.
-        access: Server and account.
-
     Raises:
         StoreError: ``store.denied``: no credentials were found.
         RetryableError: ``store.unavailable``: whoever gives them does not answer.
         ConfigError: ``config.block``: the block cannot be loaded; or the environment or the profile
             has an invalid endpoint or region.
     """
-    endpoint = access.endpoint or environment_endpoint()
+    endpoint = server_endpoint("s3", access)
     region = access.region or _environment_region()
     keys = _known_keys(access)
     if access.anonymous or (keys and not access.role):
@@ -94,7 +83,7 @@ def _by_botocore(
         session.set_config_variable("ca_bundle", trusted_certificates())
     if keys:
         session.set_credentials(keys.access_key, keys.secret_key, keys.token or None)
-    if not _asks_metadata(_is_loopback(endpoint)):
+    if not _asks_metadata(endpoint):
         session.get_component("credential_provider").remove("iam-role")
     credentials = session.get_credentials()
     if credentials is None:
@@ -146,11 +135,7 @@ def _of_role(session: Any, access: Access, role: str, region: str) -> Any:
 
 @contextmanager
 def credential_errors(store_url: str, what: str) -> Iterator[None]:
-    """Raise botocore's errors, while it looks for credentials, as those of a store.
-
-    Args:
-        store_url: For messages.
-        what: Whose credentials: ``the role ARN``.
+    """Raise botocore's errors, while it looks for credentials of ``what``, as those of a store.
 
     Raises:
         StoreError: ``store.denied``: there are none.
@@ -180,37 +165,16 @@ def credential_errors(store_url: str, what: str) -> Iterator[None]:
         raise StoreError("store.denied", message, where=store_url, hint=hint) from error
 
 
-def _asks_metadata(local_server: bool) -> bool:
-    """Whether the metadata service of an instance may have the credentials for a store.
+def _asks_metadata(endpoint: str) -> bool:
+    """Whether the metadata service of an instance may have the credentials for a server.
 
     A server on this machine has nothing to do with the instance's role, and outside a cloud the
     request would wait for an address that does not answer.
     """
     if os.environ.get("AWS_EC2_METADATA_DISABLED", "").lower() == "true":
         return False
-    return not local_server or bool(os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT"))
-
-
-def _is_loopback(endpoint: str) -> bool:
-    """Whether the host of a URL is this machine."""
-    host = urlsplit(endpoint).hostname or ""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def environment_endpoint() -> str:
-    """The endpoint in the environment.
-
-    Raises:
-        ConfigError: It is not the URL of a server, or contains credentials.
-    """
-    for name in ENDPOINT_VARIABLES:
-        if endpoint := os.environ.get(name, ""):
-            check_endpoint(endpoint, where=f"environment variable {name}")
-            return endpoint
-    return ""
+    on_this_machine = server_of(endpoint).startswith("localhost:")
+    return not on_this_machine or bool(os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT"))
 
 
 def _environment_region() -> str:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from larder.config.access import DEFAULT_ACCESS, Access
 from larder.config.urls import cloud_of
-from larder.errors import LarderError, NotFoundError, ObjectError, PreconditionError, StoreError
+from larder.errors import NotFoundError, ObjectError, PreconditionError
 from larder.store.base import BegunUpload, Buffer, ObjectInfo, Readable
 from larder.store.buckets import BucketStore
 from larder.store.calls import AnswerReader, Call, Span, conflict
 from larder.store.retry import RetryStore
 from larder.store.s3.bucket import S3Bucket
-from larder.store.s3.credentials import environment_endpoint
-from larder.store.s3.errors import REGION_UNTOLD, elsewhere
 from larder.store.s3.listing import list_pages
 from larder.store.s3.multipart import S3Upload
 from larder.store.s3.uploads import PendingUpload, abort_uploads, list_uploads
@@ -24,17 +23,10 @@ from larder.store.s3.writer import S3Writer
 
 
 class S3Store(BucketStore):
-    """The objects of a bucket whose keys begin with a prefix.
-
-    Args:
-        bucket: Name of the bucket.
-        prefix: Folder in it, with or without a slash at the end.
-        access: How it is reached.
-    """
+    """The objects of a bucket whose keys begin with a prefix."""
 
     def __init__(self, bucket: str, prefix: str = "", access: Access = DEFAULT_ACCESS) -> None:
-        server = (access.endpoint or environment_endpoint()).rstrip("/")
-        super().__init__("s3", server, bucket, prefix, access)
+        super().__init__("s3", bucket, prefix, access)
         self._bucket = S3Bucket(bucket, self._url, access)
 
     def region(self) -> str:
@@ -50,18 +42,16 @@ class S3Store(BucketStore):
         """
         after = self._prefix + start_after if start_after else ""
         cut = len(self._prefix)
-        with self._named_region():
-            for page in list_pages(self._bucket, self._prefix + prefix, after):
-                if cut:
-                    page = [replace(i, key=i.key[cut:]) for i in page if len(i.key) > cut]
-                if page:
-                    yield page
+        for page in list_pages(self._bucket, self._prefix + prefix, after):
+            if cut:
+                page = [replace(i, key=i.key[cut:]) for i in page if len(i.key) > cut]
+            if page:
+                yield page
 
     def head(self, key: str) -> ObjectInfo:
         """See `larder.store.base.Readable.head`. If the bucket is missing, so is the object."""
         try:
-            with self._named_region():
-                return self._bucket.head(self._call(key))
+            return self._bucket.head(self._call(key))
         except NotFoundError:
             raise
         except ObjectError as error:
@@ -75,8 +65,7 @@ class S3Store(BucketStore):
     ) -> AnswerReader:
         """See `larder.store.base.Readable.open`."""
         span = Span(offset, length)
-        with self._named_region():
-            return self._open(self._call(key), span, if_match).check(span, if_match)
+        return self._open(self._call(key), span, if_match).check(span, if_match)
 
     def _open(self, call: Call, span: Span, if_match: str | None) -> AnswerReader:
         """Start reading; S3 itself cannot read an empty span."""
@@ -106,17 +95,10 @@ class S3Store(BucketStore):
         del sync
         call = self._call(key, writing=True, if_absent=if_absent)
 
-        def put(condition: str | None) -> tuple[str, str | None]:
-            return self._bucket.put(call, data, condition, like=like, md5=md5)
+        put = partial(self._bucket.put, call, data, like=like, md5=md5)
+        return self._replace(put, call, if_match) if if_match else put(None)
 
-        with self._named_region():
-            etag, checksum = self._replace(put, call, if_match) if if_match else put(None)
-        size_bytes = len(memoryview(data).cast("B"))
-        return ObjectInfo(key, size_bytes, etag, time.time_ns() // 1000, checksum=checksum)
-
-    def _replace(
-        self, put: Callable[[str], tuple[str, str | None]], call: Call, if_match: str
-    ) -> tuple[str, str | None]:
+    def _replace(self, put: Callable[[str], ObjectInfo], call: Call, if_match: str) -> ObjectInfo:
         """Replace the object with this etag.
 
         Ceph 16 compares the header with the bare digits of the etag, and so refuses every etag in
@@ -142,9 +124,8 @@ class S3Store(BucketStore):
         resume: str | None = None,
     ) -> S3Upload:
         """See `larder.store.base.Store.begin_upload`."""
-        with self._named_region():
-            call = self._call(key, writing=True)
-            return S3Upload(self._bucket, call, like=like, md5=md5, resume=resume)
+        call = self._call(key, writing=True)
+        return S3Upload(self._bucket, call, like=like, md5=md5, resume=resume)
 
     def abort_uploads(self, prefix: str, orphaned: Callable[[BegunUpload], bool]) -> int:
         """See `larder.store.base.Store.abort_uploads`."""
@@ -170,28 +151,14 @@ class S3Store(BucketStore):
         if origin is None:
             return None
         path = f"{origin.bucket}/{origin.prefix}{info.key}"
-        with self._named_region():
-            etag = self._bucket.copy(self._call(key, writing=True), path, info.etag)
+        etag = self._bucket.copy(self._call(key, writing=True), path, info.etag)
         return ObjectInfo(key, info.size_bytes, etag, time.time_ns() // 1000)
 
     def delete(self, key: str, *, if_match: str | None = None) -> None:
         """See `larder.store.base.Store.delete`."""
-        with suppress(NotFoundError), self._named_region():
+        with suppress(NotFoundError):
             self._bucket.delete(self._call(key, writing=True), if_match)
 
     def _writer(self, key: str, like: ObjectInfo | None, parts: int) -> S3Writer:
         self._call(key)  # checks the key
         return S3Writer(RetryStore(self, self._policy), key, like, parts)
-
-    @contextmanager
-    def _named_region(self) -> Iterator[None]:
-        """Look up the region of the bucket if an error only says that the region is wrong."""
-        try:
-            yield
-        except StoreError as error:
-            if error.message != REGION_UNTOLD:
-                raise
-            region = ""
-            with suppress(LarderError):
-                region = self._bucket.region()
-            raise elsewhere(region, Call(self._url)) from error

@@ -438,8 +438,20 @@ def test_bytes_that_changed_on_the_way_are_deleted(gcs: FakeGcs) -> None:
             ask.body = b"\0" + ask.body[1:]
 
     gcs.fault = damage
-    assert error_of(lambda: stream(opened(gcs), DATA)).code == "object.mismatch"
+    error = error_of(lambda: stream(opened(gcs), DATA))
+    assert (error.code, error.hint) == ("object.mismatch", "the object was removed; run again")
     assert gcs.objects == {}
+
+
+def test_bytes_that_changed_on_the_way_and_stay_are_not_said_to_be_deleted(gcs: FakeGcs) -> None:
+    def damage(ask: Ask) -> Say | None:
+        if is_chunk(ask):
+            ask.body = b"\0" + ask.body[1:]
+        return Say.error(403) if ask.method == "DELETE" else None
+
+    gcs.fault = damage
+    error = error_of(lambda: stream(opened(gcs), DATA))
+    assert (error.code, error.hint) == ("object.mismatch", "remove the object, then run again")
 
 
 def test_only_the_damaged_generation_is_deleted(gcs: FakeGcs) -> None:
