@@ -19,8 +19,8 @@ NO_RADOSGW = "Ceph's radosgw is not installed (.ci/install-radosgw installs it)"
 # No test asserts a time. The same examples in every run; --hypothesis-profile=random tries others.
 settings.register_profile("random", deadline=None)
 settings.register_profile("larder", deadline=None, derandomize=True)
-settings.load_profile("larder")
-
+settings.register_profile("quick", deadline=None, derandomize=True, max_examples=25)
+settings.load_profile("larder" if os.environ.get("LARDER_REQUIRE") == "all" else "quick")
 
 EXHAUSTIVE = "exhaustive; set LARDER_REQUIRE=all to run it, as in CI"
 

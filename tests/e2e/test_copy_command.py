@@ -135,6 +135,7 @@ def test_odd_input_is_refused_in_one_line(place: Workplace) -> None:
     assert not (place.folder / "to").exists()
 
 
+@pytest.mark.exhaustive
 def test_a_cluster_gives_its_limits(place: Workplace) -> None:
     fill(place.folder / "from")
     clusters = place.folder / "configs/clusters"
@@ -160,6 +161,7 @@ def artifacts(server: PrefectServer, run: dict[str, Any]) -> list[dict[str, Any]
     return found
 
 
+@pytest.mark.exhaustive
 def test_a_copy_as_a_flow_run(reporting: Workplace, prefect_server: PrefectServer) -> None:
     source = fill(reporting.folder / "source-of-flow")
     storage = reporting.folder / "to"
@@ -199,6 +201,7 @@ def test_a_copy_as_a_flow_run(reporting: Workplace, prefect_server: PrefectServe
     assert names == ["plan of the prune", "prune what is gone"]
 
 
+@pytest.mark.exhaustive
 def test_the_flow_as_a_deployment_calls_it(reporting: Workplace) -> None:
     source = fill(reporting.folder / "deployed")
     script = (

@@ -20,6 +20,8 @@ from prefect_server import PrefectServer
 from flows._server import TemporaryServer
 from larder.testing.commands import Workplace
 
+pytestmark = pytest.mark.exhaustive
+
 FEW = ("--dataset", "imagenet", "--set", "cluster.runner.workers=1", "--set", "shards.bytes=100 kB")
 FEW += ("--set", "cluster.runner.batch_bytes=200 kB", "--set", "mirror=true")
 STOPPING = "stopping after the objects in progress"
@@ -93,7 +95,6 @@ many()
 
 
 @pytest.mark.slow
-@pytest.mark.exhaustive
 def test_a_temporary_server_saves_all_events(place: Workplace) -> None:
     done = place.run(python=("-c", MANY_TASKS))
     assert done.status == 0, done.err
@@ -102,7 +103,6 @@ def test_a_temporary_server_saves_all_events(place: Workplace) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.exhaustive
 def test_a_run_interrupted_while_it_copies_and_then_run_to_the_end(place: Workplace) -> None:
     running = place.start(*FEW, "--json")
     running.read_until("mirror: started")
@@ -161,7 +161,6 @@ def test_sigterm_while_it_copies(reporting: Workplace, prefect_server: PrefectSe
 
 
 @pytest.mark.slow
-@pytest.mark.exhaustive
 def test_nobody_waits_for_a_temporary_server_and_it_ends(
     place: Workplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,7 +178,6 @@ def test_nobody_waits_for_a_temporary_server_and_it_ends(
 
 
 @pytest.mark.slow
-@pytest.mark.exhaustive
 def test_a_killed_run_ends_its_prefect_server(place: Workplace) -> None:
     running = place.start(*FEW)
     running.read_until("mirror: started")

@@ -15,6 +15,8 @@ from larder.store import open_store
 from larder.testing.checker import check_all
 from larder.testing.commands import Workplace
 
+pytestmark = pytest.mark.exhaustive
+
 ENDLESS = """
 import threading
 from larder.pipeline import mirror
@@ -162,7 +164,6 @@ def cancel(server: PrefectServer, run: str) -> None:
     server.post(f"/flow_runs/{run}/set_state", {"state": {"type": "CANCELLING"}})
 
 
-@pytest.mark.exhaustive
 def test_a_deployed_run_is_cancelled_between_two_objects(
     reporting: Workplace, prefect_server: PrefectServer, deployed: Callable[..., str]
 ) -> None:
@@ -180,7 +181,6 @@ def test_a_deployed_run_is_cancelled_between_two_objects(
     ] * WORKERS
 
 
-@pytest.mark.exhaustive
 def test_a_command_whose_run_is_cancelled_stops_between_two_objects(
     reporting: Workplace, prefect_server: PrefectServer
 ) -> None:

@@ -98,6 +98,7 @@ def test_a_run_and_the_same_again(
         assert b"ILSVRC2012_val_" not in data
 
 
+@pytest.mark.exhaustive
 def test_a_run_that_fails_says_why_in_one_line(
     reporting: Workplace,
     prefect_server: PrefectServer,
@@ -116,6 +117,7 @@ def test_a_run_that_fails_says_why_in_one_line(
     assert "cannot be decoded" in message
 
 
+@pytest.mark.exhaustive
 def test_a_store_that_refuses_is_tried_once(
     reporting: Workplace, prefect_server: PrefectServer, named: Callable[[], str]
 ) -> None:
@@ -129,6 +131,7 @@ def test_a_store_that_refuses_is_tried_once(
     assert (task["name"], task["run_count"]) == (f"inventory of {name}", 1)
 
 
+@pytest.mark.exhaustive
 def test_the_flow_as_a_deployment_calls_it(
     reporting: Workplace, prefect_server: PrefectServer, named: Callable[[], str]
 ) -> None:
@@ -146,6 +149,7 @@ def test_the_flow_as_a_deployment_calls_it(
     assert run["parameters"]["settings"] is None
 
 
+@pytest.mark.exhaustive
 def test_the_log_of_a_run_has_every_mistake_of_its_configuration(
     reporting: Workplace, prefect_server: PrefectServer, named: Callable[[], str]
 ) -> None:
@@ -214,6 +218,7 @@ print(json.dumps(answers))
 """
 
 
+@pytest.mark.exhaustive
 def test_tasks_are_repeated_twice_and_only_where_that_can_help(reporting: Workplace) -> None:
     cases = [
         ("retryable", 2, 3, "worked"),
@@ -325,6 +330,7 @@ def test_batches_are_submitted_in_a_window_and_failed_ones_are_failed_task_runs(
     assert states(prefect_server, "window of all", 6) == expected
 
 
+@pytest.mark.exhaustive
 def test_an_error_of_one_batch_stops_the_others_and_no_more_are_submitted(
     reporting: Workplace, prefect_server: PrefectServer
 ) -> None:
@@ -378,6 +384,7 @@ def test_the_log_of_a_run_has_its_stages_and_the_terminal_has_them_once(
     assert quiet.err.splitlines() == ["skipped: 1, when this version was built"]
 
 
+@pytest.mark.exhaustive
 def test_batches_whose_objects_failed_are_failed_and_reported_as_without_prefect(
     reporting: Workplace,
     prefect_server: PrefectServer,
@@ -418,6 +425,7 @@ def test_batches_whose_objects_failed_are_failed_and_reported_as_without_prefect
     assert any(task["name"].startswith("shards from") for task in others)
 
 
+@pytest.mark.exhaustive
 def test_the_terminals_log_level_does_not_change_the_runs_page(
     reporting: Workplace, prefect_server: PrefectServer, named: Callable[[], str]
 ) -> None:
@@ -431,6 +439,7 @@ def test_the_terminals_log_level_does_not_change_the_runs_page(
         assert [line for line in logged if line.startswith(beginning)], logged
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("port", ["server", 9])
 def test_the_servers_password_is_never_shown(
     reporting: Workplace, prefect_server: PrefectServer, named: Callable[[], str], port: int | str

@@ -24,6 +24,8 @@ from larder.testing.runs import between, forget_manifests
 from larder.testing.servers import S3Server
 from larder.testing.stops import Stop, Stopped, StoppingStore
 
+pytestmark = pytest.mark.exhaustive
+
 FIELDS: dict[str, Any] = {
     "labels": {"from": "folder"},
     "shards": {"bytes": 8_000},

@@ -21,6 +21,8 @@ from larder.pipeline.prepare import prepare
 from larder.pipeline.results import RunError
 from larder.progress import StageTimes
 
+pytestmark = pytest.mark.exhaustive
+
 OBJECTS = images("abcdef", 20)
 SHARED: dict[str, Any] = {"cache": None, "validate": "none"}
 TWO: dict[str, Any] = {**SHARED, "cluster": {"runner": {"workers": 2, "batch_bytes": 15_000}}}

@@ -23,6 +23,8 @@ from larder.pipeline.settings import load_settings
 from larder.store import open_store
 from larder.testing.servers import S3Server
 
+pytestmark = pytest.mark.exhaustive
+
 CONFIGS = Path(__file__).parents[2] / "configs"
 SECRET = "wJalrcanaryUtnFEMI/K7canaryMDENG/bPxRcanaryKEY"
 URL = f"https://user:{SECRET}@host/x"

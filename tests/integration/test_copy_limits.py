@@ -34,6 +34,8 @@ from larder.transfer.engines.native import copy_batch
 from larder.transfer.engines.skyplane import SkyplanePlace
 from larder.transfer.engines.skyplane_supervise import SkyplaneReport
 
+pytestmark = pytest.mark.exhaustive
+
 MIB = 1 << 20
 LIMITS = CopyLimits(4, ByteBudget(64 * MIB))
 SIZE_BYTES = 200 * 10**9

@@ -32,6 +32,8 @@ from larder.testing.servers import S3Server
 from larder.transfer.engines import limits, uploads
 from larder.transfer.engines.uploads import UploadRecords
 
+pytestmark = pytest.mark.exhaustive
+
 OBJECTS = {
     f"{name}/{number:02} é+.bin": blob(f"{name}{number}", 1_000)
     for name in "ab"

@@ -21,6 +21,8 @@ from larder.testing.meanwhile import Meanwhile, MeanwhileStore
 from larder.testing.runs import between, forget_manifests
 from larder.testing.stops import Stop, Stopped, StoppingStore
 
+pytestmark = pytest.mark.exhaustive
+
 OBJECTS = {
     f"{name}/{number:02}.bin": blob(f"{name}{number}", 30) for name in "ab" for number in range(9)
 }

@@ -27,6 +27,8 @@ from larder.testing.stops import Stop, Stopped, StoppingStore
 from larder.testing.unconditional import UnconditionalStore
 from larder.versions.tags import read_tag
 
+pytestmark = pytest.mark.exhaustive
+
 FIELDS: dict[str, Any] = {
     "labels": {"from": "folder"},
     "splits": {"validation": "d/**", "train": "**"},

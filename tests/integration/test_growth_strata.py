@@ -11,6 +11,8 @@ from test_growth import Source
 
 from larder.testing.checker import Published
 
+pytestmark = pytest.mark.exhaustive
+
 
 def texts(classes: str, numbers: range) -> dict[str, bytes]:
     return {

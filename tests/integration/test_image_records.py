@@ -15,6 +15,8 @@ from larder.errors import ConfigError
 from larder.pipeline.inline import prepare
 from larder.shards.recordio import IMAGE_HEADER, record_data
 
+pytestmark = pytest.mark.exhaustive
+
 OBJECTS = {key: data for key, data in images(each=6).items() if key.endswith(".png")}
 FIELDS: dict[str, Any] = {
     "splits": {"validation": "c/**", "train": "**"},

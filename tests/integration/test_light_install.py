@@ -22,6 +22,8 @@ from larder.packages import EXTRAS
 from larder.store import open_store
 from larder.testing.servers import S3Server
 
+pytestmark = pytest.mark.exhaustive
+
 ROOT = Path(__file__).parents[2]
 SITE = Path(np.__file__).parents[1]
 LIGHT = ("google_crc32c", "lmdb", "numpy", "pycurl", "botocore")

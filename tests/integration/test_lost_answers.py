@@ -15,6 +15,8 @@ from larder.errors import PreconditionError
 from larder.store import RetryPolicy, Store, open_store
 from larder.testing.servers import S3Server
 
+pytestmark = pytest.mark.exhaustive
+
 TRIALS = 5
 HASTY = RetryPolicy(first_delay_seconds=0.01, most_delay_seconds=0.01)
 

@@ -27,6 +27,8 @@ from larder.testing.runs import between
 from larder.testing.servers import S3Server
 from larder.transfer.probe import probe_source, probe_storage, sample_of
 
+pytestmark = pytest.mark.exhaustive
+
 POLICIES = Path(__file__).parents[2] / "deployments" / "policies"
 HASTY = RetryPolicy(attempts=2, sleep=lambda seconds: None)
 FIELDS: dict[str, Any] = {

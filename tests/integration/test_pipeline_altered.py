@@ -23,6 +23,8 @@ from larder.testing.runs import between
 from larder.testing.servers import S3Server
 from larder.testing.stops import Stop, Stopped, StoppingStore
 
+pytestmark = pytest.mark.exhaustive
+
 FIELDS: dict[str, Any] = {
     "labels": {"from": "folder"},
     "splits": {"train": ["a/**", "b/**"], "validation": "c/**"},

@@ -22,6 +22,8 @@ from larder.testing.runs import between
 from larder.versions import omitted
 from larder.versions.publish import read_version
 
+pytestmark = pytest.mark.exhaustive
+
 FIELDS: dict[str, Any] = {"splits": {"train": ["a/**", "b/**"], "validation": "c/**"}}
 
 

@@ -23,6 +23,8 @@ from larder.testing.checker import Published, check_all
 from larder.testing.runs import between, forget_manifests
 from larder.testing.stops import Stop, Stopped, StoppingStore
 
+pytestmark = pytest.mark.exhaustive
+
 SPLITS = {"train": ["a/**", "b/**"], "validation": "c/**"}
 
 

@@ -30,6 +30,8 @@ from larder.testing.runs import between
 from larder.versions.publish import read_segment
 from larder.versions.tags import TAG, read_tag
 
+pytestmark = pytest.mark.exhaustive
+
 WORDS = png_of(np.arange(63, dtype=np.uint16).reshape(7, 9) * 999, 0)
 FLOATS = tiff_file(np.ones((7, 9), np.float32))
 LARGE = {"b/90.png": png(90, 40, 30), "c/91.png": png(91, 60, 50)}

@@ -17,6 +17,8 @@ from larder.testing.recording import RecordedCall, RecordingStore
 from larder.testing.runs import between
 from larder.versions.publish import read_segment
 
+pytestmark = pytest.mark.exhaustive
+
 OBJECTS = images("abc", 20)
 FIELDS: dict[str, Any] = {"cache": None, "splits": {"train": ["a/**", "b/**"], "test": "c/**"}}
 

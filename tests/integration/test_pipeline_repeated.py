@@ -27,6 +27,8 @@ from larder.testing.recording import RecordingStore
 from larder.testing.runs import between
 from larder.versions import layout
 
+pytestmark = pytest.mark.exhaustive
+
 OBJECTS = images("abc", 20)
 FIELDS: dict[str, Any] = {
     "splits": {"train": ["a/**", "b/**"], "validation": "c/**"},

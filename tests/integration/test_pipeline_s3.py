@@ -31,6 +31,8 @@ from larder.testing.recording import RecordingStore
 from larder.testing.runs import between
 from larder.testing.servers import S3Server
 
+pytestmark = pytest.mark.exhaustive
+
 FIELDS: dict[str, Any] = {
     "labels": {"from": "folder"},
     "splits": {"train": ["a/**", "b/**"], "validation": "c/**"},

@@ -23,6 +23,8 @@ from larder.testing.runs import between
 from larder.testing.stops import Stop, Stopped, StoppingStore
 from larder.versions.tags import read_tag
 
+pytestmark = pytest.mark.exhaustive
+
 FIELDS: dict[str, Any] = {
     "labels": {"from": "folder"},
     "splits": {"train": ["a/**", "b/**", "d/**"], "validation": ["c/**"]},

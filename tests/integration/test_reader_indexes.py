@@ -16,6 +16,8 @@ from larder.pipeline.inline import prepare
 from larder.testing.runs import between, forget_manifests
 from larder.testing.stops import Stop, Stopped, StoppingStore
 
+pytestmark = pytest.mark.exhaustive
+
 FIELDS: dict[str, Any] = {"splits": {"train": ["a/**", "b/**"], "validation": "c/**"}}
 
 

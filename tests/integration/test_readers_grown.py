@@ -33,6 +33,8 @@ from larder.testing.checker import Published, check_all
 from larder.testing.runs import between
 from larder.testing.servers import S3Server
 
+pytestmark = pytest.mark.exhaustive
+
 GUIDE = (Path(__file__).parents[2] / "docs/how-to/experiment-configs.md").read_text()
 SPLITS = {"train": ["a/**", "b/**"], "validation": "c/**"}
 GONE = ("a/03.png", "b/05.png", "c/00.png", "c/00.json")

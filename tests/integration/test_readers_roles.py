@@ -20,6 +20,8 @@ from reading_lab import LIGHT, publish_toy
 from larder.testing.certificates import local_certificate
 from larder.testing.servers import S3Server, rclone_s3
 
+pytestmark = pytest.mark.exhaustive
+
 TOKEN = "token-of-this-pod"
 ROLE = "arn:aws:iam::123456789012:role/reader"
 

@@ -42,6 +42,8 @@ from larder.versions.documents import (
     seal,
 )
 
+pytestmark = pytest.mark.exhaustive
+
 GROUPS = 3_724
 SAMPLES_IN_ALL = GROUPS * ROW_GROUP_ROWS
 RECORD_BYTES = 8

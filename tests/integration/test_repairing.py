@@ -31,6 +31,8 @@ from larder.versions import layout, omitted
 from larder.versions.documents import seal, unseal
 from larder.versions.publish import read_cache, read_version
 
+pytestmark = pytest.mark.exhaustive
+
 Lost = dict[str, Any]
 
 

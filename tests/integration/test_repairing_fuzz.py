@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from repair_lab import BASES, Base, trial
 
+pytestmark = pytest.mark.exhaustive
+
 TRIALS = 20
 """Of each dataset in one test; a thousand in all, where everything is required."""
 

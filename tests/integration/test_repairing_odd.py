@@ -19,6 +19,8 @@ from larder.verify import run
 from larder.verify.aside import Spares
 from larder.versions.documents import seal
 
+pytestmark = pytest.mark.exhaustive
+
 
 def exchange(root: Store, one: str, other: str) -> None:
     """Put each of two files in the place of the other."""

@@ -14,6 +14,8 @@ from larder.store.memory import forget
 from larder.testing.runs import between
 from larder.testing.stops import Stop, Stopped, StoppingStore
 
+pytestmark = pytest.mark.exhaustive
+
 ROOT = "memory://verify-local/x/larder/d"
 
 

@@ -15,6 +15,8 @@ from larder.pipeline import shard
 from larder.pipeline.inline import InlineRunner, prepare
 from larder.progress import NullProgress, StageTimes
 
+pytestmark = pytest.mark.exhaustive
+
 
 class Threads(NullProgress):
     """Notes which threads there are while shards are made."""

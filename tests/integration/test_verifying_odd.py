@@ -23,6 +23,8 @@ from larder.testing.stops import Stop, Stopped, StoppingStore
 from larder.verify.report import verify_lines
 from larder.versions.documents import seal, unseal
 
+pytestmark = pytest.mark.exhaustive
+
 KINDS = ("latest.json", "version.json", "segment.json", "cache.json", "classes.json")
 SUFFIXES = (".tar", ".mdb", ".idx", ".parquet")
 

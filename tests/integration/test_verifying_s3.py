@@ -14,6 +14,8 @@ from larder.testing.recording import RecordingStore
 from larder.testing.runs import between
 from larder.testing.servers import S3Server
 
+pytestmark = pytest.mark.exhaustive
+
 
 @pytest.fixture(
     scope="module", params=["rclone", pytest.param("radosgw", marks=pytest.mark.radosgw)]

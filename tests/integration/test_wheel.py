@@ -10,7 +10,11 @@ import sys
 import zipfile
 from pathlib import Path
 
+import pytest
+
 from larder.cli.init import EXAMPLES
+
+pytestmark = pytest.mark.exhaustive
 
 ROOT = Path(__file__).parents[2]
 LIGHT = {"botocore", "google-crc32c", "lmdb", "numpy", "pycurl"}
