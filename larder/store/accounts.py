@@ -99,11 +99,7 @@ class Bucket(Generic[T]):
 
     @property
     def account(self) -> T:
-        """The account.
-
-        Raises:
-            LarderError: There are no credentials, or no valid ones.
-        """
+        """The account, or an error if there are no valid credentials."""
         current = self._current
         if current is None or current[0] != os.getpid():
             account = self._shared(self.access, self.store_url)

@@ -137,11 +137,7 @@ class Span:
         return rest if self.length is None else min(self.length, rest)
 
     def check(self, answer: Answer, call: Call) -> None:
-        """Close an answer that does not begin where the range does: a server may ignore it.
-
-        Raises:
-            StoreError: ``store.refused``.
-        """
+        """Close and refuse an answer that does not begin where the range does."""
         content = answer.headers.get("content-range", "")
         if self.range and not content.startswith(f"bytes {self.offset}-"):
             answer.close()
@@ -158,12 +154,7 @@ class Span:
 
 @contextmanager
 def connection_errors(call: Call) -> Iterator[None]:
-    """Raise what a broken connection means for a call.
-
-    Raises:
-        StoreError: ``store.refused``: it will be the same next time.
-        RetryableError: ``store.unavailable``: anything else.
-    """
+    """Raise what a broken connection means for a call: that it may succeed later, or never."""
     try:
         yield
     except BrokenError as error:
@@ -189,12 +180,7 @@ class AnswerReader(Reader):
         self._call = call
 
     def check(self, span: Span, if_match: str | None) -> Self:
-        """Close it unless it is what was requested: some servers ignore conditions.
-
-        Raises:
-            PreconditionError: ``object.changed``.
-            ObjectError: ``object.truncated``: the object ends before the span begins.
-        """
+        """Close and refuse what was not requested: some servers ignore conditions."""
         if if_match is not None and self.info.etag != if_match:
             self.close()
             raise conflict(self._call)
@@ -205,12 +191,7 @@ class AnswerReader(Reader):
         return self
 
     def __iter__(self) -> Iterator[Buffer]:
-        """The bytes as they arrive.
-
-        Raises:
-            ObjectError: ``object.truncated``: more or fewer bytes than announced.
-            RetryableError: The connection broke.
-        """
+        """The bytes as they arrive; an error if they are more or fewer than announced."""
         with connection_errors(self._call):
             for data in self._answer or ():
                 self._left -= len(data)

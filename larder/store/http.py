@@ -80,10 +80,8 @@ class BrokenError(Exception):
 class Http:
     """Connections to one server, shared by all threads of the process; a forked child makes others.
 
-    Args:
-        endpoint: ``http://HOST:PORT`` or ``https://HOST``, optionally with a path.
-        connect_seconds: Give up connecting after this long.
-        silence_seconds: Give up if the server neither accepts nor sends a byte for this long.
+    The endpoint may have a path. Gives up if the server neither accepts nor sends a byte for
+    ``silence_seconds``.
     """
 
     def __init__(self, endpoint: str, *, connect_seconds: float, silence_seconds: float) -> None:
@@ -106,11 +104,8 @@ class Http:
     ) -> Answer:
         """Send a request, and receive the head and the first mebibyte of the answer.
 
-        Args:
-            method: Such as ``GET``.
-            target: Path and query, percent-encoded.
-            headers: All headers except ``Content-Length``.
-            body: The body in pieces; sent with a ``Content-Length`` for PUT and POST.
+        The target is path and query, percent-encoded. For PUT and POST, and for a body, a
+        ``Content-Length`` is added to the headers.
 
         Raises:
             BrokenError: There is no answer.
@@ -211,12 +206,7 @@ class Answer:
         self.close()
 
     def __iter__(self) -> Iterator[bytes]:
-        """The body, in pieces of about a mebibyte.
-
-        Raises:
-            BrokenError: It is not what was announced.
-            FatalError: ``run.interrupted``: the work that this belongs to was stopped.
-        """
+        """The body, in pieces of about a mebibyte, or an error if it is not what was announced."""
         first, self._first = self._first, b""
         if first:
             yield first
@@ -233,11 +223,7 @@ class Answer:
                 yield piece
 
     def read(self) -> bytes:
-        """The whole body of a document.
-
-        Raises:
-            BrokenError: It is not what was announced, or longer than any document.
-        """
+        """The whole body, or an error if it is longer than any document."""
         pieces, size_bytes = [], 0
         for piece in self:
             pieces.append(piece)
@@ -290,11 +276,7 @@ class _Transfer:
     def begin(
         self, method: str, url: str, headers: Mapping[str, str], body: Sequence[Buffer]
     ) -> None:
-        """Set everything up for a request.
-
-        Raises:
-            BrokenError: A header cannot be sent.
-        """
+        """Set everything up for a request."""
         lines = [f"{name}: {text}" if text else f"{name};" for name, text in headers.items()]
         if _UNSENDABLE.search("".join(lines)):
             raise BrokenError("a header has characters that cannot be sent", final=True)
@@ -320,12 +302,7 @@ class _Transfer:
         return self._method != "HEAD" and status not in (204, 304)
 
     def receive(self) -> bytes:
-        """The next mebibyte of the body, or less at its end; the first comes with the head.
-
-        Raises:
-            BrokenError: There is no complete answer.
-            FatalError: ``run.interrupted``.
-        """
+        """The next mebibyte of the body, or less at its end; the first comes with the head."""
         if self.pid != os.getpid():
             raise BrokenError("the connection is that of the parent process")
         interrupt = interrupted_by()

@@ -1,8 +1,8 @@
 """Google Cloud Storage: ``gs://bucket/prefix``, through the JSON API.
 
-`credentials` finds them, the server and the project; an `account` has them and the connections, and
-a `bucket` sends requests, whose answers are `objects` or `errors`. `read`, `write` and `rewrite`
-are the operations, and `store` offers them as a store.
+`credentials` finds them, the server and the project. A `bucket` has them and the connections, and
+sends requests, whose answers are `objects` or `errors`. `read` and `write` are the operations, and
+`store` offers them as a store.
 """
 
 from larder.store.gcs.store import GcsStore

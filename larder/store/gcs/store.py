@@ -20,8 +20,7 @@ from larder.store.calls import Call, Span, conflict
 from larder.store.gcs.bucket import GcsBucket, GcsObject, Request
 from larder.store.gcs.credentials import import_gcsfs
 from larder.store.gcs.read import describe, list_pages, open_object
-from larder.store.gcs.rewrite import rewrite
-from larder.store.gcs.write import GcsWriter, put_object
+from larder.store.gcs.write import GcsWriter, put_object, rewrite
 from larder.store.retry import RetryPolicy
 
 

@@ -1,4 +1,4 @@
-"""Writes GCS objects: small ones in one request, others as a resumable upload.
+"""Writes GCS objects: small ones in one request, others as a resumable upload; and copies them.
 
 In one request, the CRC32C of the content is sent with it, and the server refuses anything else. A
 resumable upload is sent in chunks of 16 MiB. If one fails, the server is asked how much it has, and
@@ -8,6 +8,9 @@ differs is deleted. An upload that was neither finished nor cancelled (because t
 killed) disappears after a week, and costs nothing.
 
 https://cloud.google.com/storage/docs/resumable-uploads
+
+A copy within GCS is a rewrite, which takes several requests if the bytes have to move.
+https://cloud.google.com/storage/docs/json_api/v1/objects/rewrite
 """
 
 from __future__ import annotations
@@ -17,18 +20,21 @@ import secrets
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
+from typing import Any
 from urllib.parse import urlsplit
 
 import google_crc32c
 
 from larder.errors import LarderError, ObjectError, PreconditionError, RetryableError, StoreError
 from larder.manifest.crc import format_crc32c
-from larder.store.base import Buffer, ObjectInfo
+from larder.store.base import Buffer, ObjectInfo, Place, Readable
 from larder.store.buckets import PartsWriter
-from larder.store.gcs.bucket import GcsObject, Request, Response
+from larder.store.calls import Call, conflict
+from larder.store.gcs.bucket import GcsBucket, GcsObject, Request, Response
 from larder.store.gcs.objects import FIELDS, info_of_resource, resource_of
 from larder.store.interrupt import grace, in_thread
 
+_NOT_COPIED = (400, 403)
 _INCOMPLETE = 308
 _CANCELLED = 499
 _FORGOTTEN = (404, 410)
@@ -209,3 +215,56 @@ class _Upload:
         request = Request("DELETE", self._path, accept=(_CANCELLED, *_FORGOTTEN))
         with grace():
             self._target.bucket.send(request, self._target.call)
+
+
+def rewrite(
+    source: Readable, place: Place, info: ObjectInfo, target: GcsObject
+) -> ObjectInfo | None:
+    """Copy one state of an object, as it was listed, with its content type and metadata.
+
+    The target's account has to be allowed to read the source, which is at a place. None if the
+    server refuses to copy, so that the bytes have to be streamed.
+
+    Raises:
+        LarderError: See `larder.store.gcs.errors`; ``object.changed``: the object has another etag.
+    """
+    bucket, read = target.bucket, Call(source.url, info.key)
+    path = f"{bucket.path(place.prefix + info.key, bucket=place.bucket)}/rewriteTo"
+    path += target.path.removeprefix("/storage/v1")
+    query = {
+        "ifSourceGenerationMatch": info.generation or _generation(source, info, read),
+        "destinationKmsKeyName": bucket.access.kms_key,
+        "fields": f"done,rewriteToken,resource({FIELDS})",
+    }
+    while True:
+        request = Request("POST", path, query, accept=_NOT_COPIED)
+        answer = bucket.again(partial(_step, bucket, request, read))
+        if answer is None:
+            return None
+        if answer.get("done") is True:
+            return info_of_resource(
+                answer.get("resource") or {}, target.call.key, target.call.where
+            )
+        query["rewriteToken"] = answer.get("rewriteToken")
+        if not query["rewriteToken"]:
+            message = "the answer to a copy cannot be parsed"
+            raise StoreError("store.refused", message, where=target.call.where)
+
+
+def _step(bucket: GcsBucket, request: Request, call: Call) -> dict[str, Any] | None:
+    """One request of the copy; None if it is refused."""
+    response = bucket.send(request, call)
+    if response.status not in _NOT_COPIED:
+        return response.json()
+    error = response.error()
+    if isinstance(error, RetryableError):
+        raise error
+    return None
+
+
+def _generation(source: Readable, info: ObjectInfo, call: Call) -> str | None:
+    """The generation of the object, if it has the etag with which it was listed."""
+    now = source.head(info.key)
+    if now.etag != info.etag:
+        raise conflict(call)
+    return now.generation

@@ -2,7 +2,7 @@
 
 `credentials` finds server and credentials, with botocore where the environment has none. A `bucket`
 has them and the connections, and signs and sends requests, whose `errors` mean those of Larder.
-`listing`, `multipart`, `writer` and `uploads` are made of them, and `store` offers them as a store.
+`listing`, `multipart` and `uploads` are made of them, and `store` offers them as a store.
 """
 
 from larder.store.s3.store import S3Store

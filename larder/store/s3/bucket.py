@@ -49,11 +49,7 @@ _CONFIG_FILES = (
 
 
 class S3Account:
-    """Credentials, region and endpoint, looked up once, and connections.
-
-    Raises:
-        LarderError: See `larder.store.s3.credentials.find_settings`.
-    """
+    """Credentials, region and endpoint, looked up once, and connections."""
 
     def __init__(self, access: Access, store_url: str) -> None:
         self.settings = find_settings(store_url, access)
@@ -196,11 +192,7 @@ class S3Bucket(Bucket[S3Account]):
         md5: str | None = None,
         sha256: str | None = None,
     ) -> Answer:
-        """Send a request, and return the answer if it is not an error.
-
-        Raises:
-            LarderError: See `larder.store.s3.errors`.
-        """
+        """Send a request, and return the answer, or raise the error that it is."""
         sent = dict(headers or {})
         if md5 is not None:
             sent["content-md5"] = base64.b64encode(bytes.fromhex(md5)).decode()

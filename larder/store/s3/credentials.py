@@ -186,11 +186,7 @@ def _environment_region() -> str:
 
 
 def _configured_endpoint(session: Any, region: str, profile: str) -> str:
-    """The endpoint of the profile, by default AWS's own.
-
-    Raises:
-        ConfigError: It is not the URL of a server, or contains credentials.
-    """
+    """The endpoint of the profile, by default AWS's own."""
     where = f"endpoint_url of AWS profile {profile}"
     try:
         client = session.create_client("s3", region_name=region)

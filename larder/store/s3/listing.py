@@ -24,13 +24,7 @@ _ENTRY = ("Key", "Size", "ETag", "LastModified", "StorageClass")
 
 
 class Page(NamedTuple):
-    """One page of a listing.
-
-    Attributes:
-        root: Its document.
-        space: The namespace of its tags.
-        unquote: Turns a key as it is written there into the key.
-    """
+    """One page of a listing: its document, the namespace of its tags, and what decodes its keys."""
 
     root: ElementTree.Element
     space: str
@@ -75,12 +69,9 @@ def _check_order(last: str, objects: list[ObjectInfo], store_url: str) -> None:
 
 
 def parsed_page(body: bytes, kind: str) -> Page:
-    """A page whose document is of a kind.
+    """A page whose document is of a kind; ParseError if it is not XML.
 
     A server that was asked to encode keys says whether it has done so.
-
-    Raises:
-        ParseError: It is not XML.
     """
     # The document comes from the server that has the data itself, and expat limits the expansion
     # of entities.
@@ -138,11 +129,7 @@ def time_of(text: str) -> int:
 
 
 def text_of(item: ElementTree.Element, tag: str) -> str:
-    """The text of an element that must be there.
-
-    Raises:
-        LookupError: It is not.
-    """
+    """The text of an element that must be there; LookupError if it is not."""
     text = item.findtext(tag)
     if text is None:
         raise LookupError(tag)

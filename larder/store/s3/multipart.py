@@ -1,6 +1,6 @@
-"""A multipart upload to S3, whose parts threads send in any order.
+"""Objects of S3 that are written in parts: uploads, whose parts come in any order, and streams.
 
-The upload is invisible until it is committed; one that was neither committed nor aborted (because
+An upload is invisible until it is committed; one that was neither committed nor aborted (because
 the process was killed) takes up storage until it is aborted, or a lifecycle rule
 (AbortIncompleteMultipartUpload) does that.
 
@@ -12,6 +12,9 @@ How a part is proved to have arrived::
                                                         has to be computed, if the MD5 is known
 
 Which of these a server does is learned from its first answers.
+
+Limits: https://docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html (10,000 parts of 5 MiB
+to 5 GiB).
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import hashlib
 import re
 import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -27,13 +31,18 @@ from html import escape
 
 from larder.errors import LarderError, NotFoundError
 from larder.store.base import Buffer, ObjectInfo, Upload, UploadedPart
+from larder.store.buckets import PART_BYTES, PartsWriter
 from larder.store.calls import Call
 from larder.store.etags import is_md5
-from larder.store.interrupt import grace
-from larder.store.s3.bucket import S3Bucket
+from larder.store.interrupt import grace, in_thread
+from larder.store.retry import RetryStore
+from larder.store.s3.bucket import S3Bucket, crc32c_of
 from larder.store.s3.errors import document, element
 from larder.store.s3.headers import compared_checksum, copy_source, crc32c_text, etag_of
 from larder.store.s3.sign import UNSIGNED
+
+_PARTS_PER_STEP = 1000
+_MOST_PART_BYTES = 2 << 30
 
 
 @dataclass(slots=True)
@@ -50,15 +59,7 @@ class Parts:
 
 
 class S3Upload(Upload):
-    """See `larder.store.base.Upload`.
-
-    Args:
-        bucket: Sends the requests.
-        call: With the key of the object.
-        like: Has the content type and metadata of the new object.
-        md5: MD5 of the whole content in hex, if it is known.
-        resume: ID of an upload to continue; None starts one.
-    """
+    """See `larder.store.base.Upload`; the arguments are those of `Store.begin_upload`."""
 
     def __init__(
         self,
@@ -143,11 +144,7 @@ class S3Upload(Upload):
         return {"partNumber": str(number), "uploadId": self.id}
 
     def commit(self, parts: Sequence[UploadedPart]) -> ObjectInfo:
-        """See `larder.store.base.Upload.commit`.
-
-        Raises:
-            NotFoundError: The upload is gone, and the object is not made of these parts.
-        """
+        """See `larder.store.base.Upload.commit`."""
         if not self._done:
             self._complete([part.etag for part in parts])
             self._done = True
@@ -211,3 +208,57 @@ def _server_of(endpoint: str) -> Parts:
     """What is known about a server; one per process."""
     with _LOCK:
         return _SERVERS.setdefault(endpoint, Parts())
+
+
+def part_size_bytes(index: int) -> int:
+    """The size of an upload part, from 0: doubles after every thousand parts, up to 2 GiB.
+
+    So 10,000 parts hold the 5 TiB that an object may have, even if its size is not known in
+    advance.
+    """
+    return min(PART_BYTES << (index // _PARTS_PER_STEP), _MOST_PART_BYTES)
+
+
+class S3Writer(PartsWriter):
+    """See `larder.store.base.Writer`; holds at most one part more in memory than it sends.
+
+    An object that fits into one part is written with a single PUT, so that its etag is the MD5 of
+    its content. The bytes of a stream are gone once they are written, and whoever writes it cannot
+    send them again: so the store that the writer is given repeats its requests.
+    """
+
+    def __init__(self, store: RetryStore, key: str, like: ObjectInfo | None, parts: int) -> None:
+        super().__init__(parts)
+        self._store = store
+        self._key = key
+        self._like = like
+        self._most_sending = parts
+        self._upload: Upload | None = None
+        self._parts: list[Future[UploadedPart]] = []
+
+    def _part_bytes(self) -> int:
+        return part_size_bytes(len(self._parts))
+
+    def _send(self) -> None:
+        if self._upload is None:
+            self._upload = self._store.begin_upload(self._key, like=self._like)
+            assert self._upload is not None, "S3 has uploads"
+        if len(self._parts) >= self._most_sending:
+            self._parts[-self._most_sending].result()
+        send = partial(_sent, self._upload, len(self._parts) + 1, self._taken())
+        self._parts.append(in_thread(self._pool, send))
+
+    def _commit(self) -> ObjectInfo:
+        if self._upload is None:
+            return self._store.put(self._key, self._buffer, like=self._like)
+        if self._buffer:
+            self._send()
+        return self._upload.commit([part.result() for part in self._parts])
+
+    def _cancel(self) -> None:
+        if self._upload is not None:
+            self._upload.abort()
+
+
+def _sent(upload: Upload, number: int, part: bytearray) -> UploadedPart:
+    return upload.send(number, [part], crc32c_of([part]))

@@ -24,13 +24,7 @@ EMPTY_SHA256 = hashlib.sha256().hexdigest()
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Credentials.
-
-    Attributes:
-        access_key: The access key ID.
-        secret_key: The secret.
-        token: The session token; empty if there is none.
-    """
+    """Credentials: the access key's ID and secret, and the session token, if there is one."""
 
     access_key: str
     secret_key: str
@@ -65,15 +59,15 @@ def signed(
     *,
     now: float | None = None,
 ) -> dict[str, str]:
-    """The headers of a request, with its signature.
+    """The headers of a request, with its signature; without keys, it is anonymous.
 
     Args:
         method: Such as ``GET``.
-        path: As it is sent; see `encoded_path`.
-        query: As it is sent; see `encoded_query`.
+        path: As `encoded_path` returns it.
+        query: As `encoded_query` returns it.
         headers: By lower-case name, with ``host``; values without a space at either end.
         sha256: Digest of the body in hex, or `UNSIGNED`.
-        keys: The credentials; None for an anonymous request, which is not signed.
+        keys: The credentials.
         region: The region that it is signed for.
         now: Seconds since 1970; the current time by default.
     """

@@ -17,9 +17,8 @@ from larder.store.calls import AnswerReader, Call, Span, conflict
 from larder.store.retry import RetryStore
 from larder.store.s3.bucket import S3Bucket
 from larder.store.s3.listing import list_pages
-from larder.store.s3.multipart import S3Upload
+from larder.store.s3.multipart import S3Upload, S3Writer
 from larder.store.s3.uploads import PendingUpload, abort_uploads, list_uploads
-from larder.store.s3.writer import S3Writer
 
 
 class S3Store(BucketStore):

@@ -26,13 +26,7 @@ _MARKERS = {"key-marker": "NextKeyMarker", "upload-id-marker": "NextUploadIdMark
 
 @dataclass(frozen=True, slots=True)
 class PendingUpload:
-    """A multipart upload that was begun.
-
-    Attributes:
-        key: Of the object that it would make, in the bucket.
-        upload_id: The server's name of the upload.
-        begun_us: When it was begun, by the server's clock, microseconds since 1970 UTC.
-    """
+    """A multipart upload, with its key in the bucket, and the time by the server when it began."""
 
     key: str
     upload_id: str

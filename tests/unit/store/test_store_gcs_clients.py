@@ -19,7 +19,7 @@ from google.auth.credentials import AnonymousCredentials
 from larder.errors import ConfigError, FatalError, LarderError, RetryableError, StoreError
 from larder.store import Access, Store, open_store
 from larder.store.blocks import register
-from larder.store.gcs.account import shared_account
+from larder.store.gcs.bucket import shared_account
 from larder.store.gcs.credentials import SCOPE, GcsSettings, find_settings, import_gcsfs
 from larder.store.interrupt import Interrupt
 
@@ -142,7 +142,7 @@ def test_a_client_certificate_is_refused(gcs: FakeGcs, monkeypatch: pytest.Monke
     # Google's libraries would need a certificate of the machine's vendor.
     monkeypatch.setattr(import_gcsfs(), "_use_client_cert", lambda: True)
     monkeypatch.setattr(
-        "larder.store.gcs.account.find_settings",
+        "larder.store.gcs.bucket.find_settings",
         lambda *_: GcsSettings("https://127.0.0.1:9", AnonymousCredentials(), ""),
     )
     store = open_store("gs://bucket", access=Access(project="certificate"), retry=None)

@@ -14,7 +14,7 @@ import pytest
 
 from larder.errors import ConfigError, LarderError, StoreError
 from larder.store import open_store
-from larder.store.s3.writer import part_size_bytes
+from larder.store.s3.multipart import part_size_bytes
 from larder.testing.servers import S3Server
 
 BUCKET = "access"
