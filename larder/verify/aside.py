@@ -41,9 +41,9 @@ from larder.pipeline.receipts import read_receipts
 from larder.progress import Progress
 from larder.store import local_path, object_url
 from larder.store.base import Store
-from larder.verify.digests import read_digest
 from larder.verify.documents import is_lost, whole_versions
-from larder.verify.job import VerifyJob, is_broken, open_verified, readable
+from larder.verify.files import has_content, is_broken, read_digest, readable
+from larder.verify.job import VerifyJob, open_verified
 from larder.versions import layout
 from larder.versions.documents import seal, unseal
 from larder.versions.publish import own_file_errors, read_version
@@ -57,7 +57,6 @@ class Repair:
     """What became of a damaged file.
 
     Attributes:
-        path: The file, below the dataset's root.
         done: Whether it is as it was published now.
         message: What it was made from, or why it could not be made and what helps.
     """
@@ -125,11 +124,7 @@ def process_id() -> int:
 def set_aside(
     job: VerifyJob, run: str, paths: Collection[str], *, progress: Progress
 ) -> list[Repair]:
-    """Move files aside, so that their places are free.
-
-    Returns:
-        Those that could not be moved.
-    """
+    """Move files aside, so that their places are free; returns those that could not be moved."""
     root = open_verified(job)
     refused = []
     for path in paths:
@@ -151,21 +146,12 @@ def put_back(job: VerifyJob, *, progress: Progress) -> None:
         with suppress(ObjectError, DamageError, ConfigError):  # it stays aside, and is reported
             if not is_there(root, _place(key)):
                 _move(root, key, _place(key))
-            elif _is_copy(root, key, _place(key)):
+            elif has_content(root, _place(key), *read_digest(root, key)):
                 root.delete(key)
 
 
 def end_repair(job: VerifyJob, left: Collection[str], *, progress: Progress) -> list[str]:
-    """Delete what is aside, unless it may be needed.
-
-    Args:
-        job: The verification.
-        left: The paths of what is still damaged.
-        progress: Reports progress of stage ``repair``.
-
-    Returns:
-        What was not deleted.
-    """
+    """Delete what is aside, unless it may be needed for what is ``left``; returns what stays."""
     root = open_verified(job)
     kept = []
     sizes = _listed_aside(root)
@@ -190,16 +176,6 @@ def is_there(root: Store, path: str) -> bool:
     return True
 
 
-def has_content(root: Store, path: str, size_bytes: int, sha256: str) -> bool:
-    """Whether a file can be read, and has these bytes."""
-    try:
-        return read_digest(root, path) == (size_bytes, sha256)
-    except ObjectError as error:
-        if isinstance(error, NotFoundError) or is_broken(root, error):
-            return False
-        raise
-
-
 @dataclass
 class Spares:
     """Files that may have the content of others: all that have one of the lengths looked for."""
@@ -211,8 +187,7 @@ class Spares:
     def fill(self, path: str, size_bytes: int, sha256: str) -> str:
         """Copy a file from where its exact content is; returns that path.
 
-        Returns:
-            Nothing if no file has it, or if something was put in its place meanwhile.
+        It is empty if no file has it, or if something was put in its place meanwhile.
         """
         for key in self._listed().get(size_bytes, ()):
             if key != path and has_content(self.root, key, size_bytes, sha256):
@@ -294,22 +269,8 @@ def _copy(root: Store, source: str, target: str) -> str:
     return reader.info.etag
 
 
-def _is_copy(root: Store, key: str, place: str) -> bool:
-    try:
-        return has_content(root, place, *read_digest(root, key))
-    except ObjectError as error:
-        if not is_broken(root, error):
-            raise
-        return False
-
-
 class _Needed:
-    """Whether what is aside is the only file with a content that something names.
-
-    Args:
-        root: The dataset's root.
-        sizes: The lengths of what is aside.
-    """
+    """Whether what is aside, of one of these sizes, is the only file with what something names."""
 
     def __init__(self, root: Store, sizes: Collection[int]) -> None:
         self._root = root

@@ -11,8 +11,9 @@ from larder.manifest.digest import canonical_json, sha256_hex
 from larder.pipeline.job import listed
 from larder.progress import Progress
 from larder.store.base import Store
-from larder.verify.findings import MISSING, Finding, Role, unreadable
-from larder.verify.job import VerifyJob, is_broken, readable
+from larder.verify.files import MISSING, is_broken, readable
+from larder.verify.findings import Finding, Role
+from larder.verify.job import VerifyJob
 from larder.versions import layout
 from larder.versions.documents import (
     FORMATS,
@@ -30,32 +31,22 @@ _ID_DIGITS = frozenset("0123456789abcdef")
 
 @dataclass
 class DocumentReader:
-    """Reads documents.
-
-    Attributes:
-        job: The verification.
-        root: The dataset's store.
-        unlisted: What the listings cannot return; filled as they are read.
-        progress: Reports progress of stage ``inspect``.
-        findings: What was found so far.
-        is_older: Whether the version has segments of a release that wrote no second copies.
-    """
+    """Reads documents; ``unlisted``, what listings cannot return, is filled as they are read."""
 
     job: VerifyJob
     root: Store
     unlisted: dict[str, ObjectError]
     progress: Progress
     findings: list[Finding] = field(default_factory=list)
-    is_older: bool = False
 
-    def found(self, path: str, role: Role, code: str, message: str, sha256: str = "") -> None:
+    def note(self, path: str, role: Role, code: str, message: str, sha256: str = "") -> None:
         """Note what is wrong with a file."""
         self.findings.append(Finding(path, role, code, message, sha256=sha256))
 
-    def missing_file(self, key: str) -> str:
-        """The message that a file is missing, and why if that is known."""
+    def explained(self, key: str, message: str) -> str:
+        """The message that a file is missing with the reason, if that is known."""
         why = self.unlisted.get(key)
-        return f"{MISSING}: {why.message}" if why else MISSING
+        return f"{MISSING}: {why.message}" if why and message == MISSING else message
 
     def read(self, key: str, role: Role) -> bytes | None:
         """A small file; None, with a finding, if it cannot be read."""
@@ -63,12 +54,13 @@ class DocumentReader:
         try:
             data = bytes(self.root.get(key))
         except NotFoundError:
-            self.found(key, role, "damage.size", self.missing_file(key))
+            self.note(key, role, "damage.size", self.explained(key, MISSING))
         except ObjectError as error:
             if not is_broken(self.root, error):
                 with own_file_errors():
                     raise
-            self.found(key, role, "damage.size", unreadable(error))
+            message = f"the file cannot be read completely: {error.message}"
+            self.note(key, role, "damage.size", message)
         self.progress.advance("inspect", objects=1, bytes=len(data or b""))
         return data
 
@@ -80,11 +72,11 @@ class DocumentReader:
         try:
             plain = unseal(data, key)
         except DamageError as error:
-            self.found(key, role, error.code, error.message)
+            self.note(key, role, error.code, error.message)
             return None
         if not _is_canonical(data):
             message = "the document is not written as it was published"
-            self.found(key, role, "damage.digest", message)
+            self.note(key, role, "damage.digest", message)
         return plain
 
     def document(self, kind: Any, key: str, **names: str) -> Any:
@@ -102,26 +94,22 @@ class DocumentReader:
                 message = f"it is no {key.rpartition('/')[2]}"
             else:
                 message = f"{error.message}; {error.hint}" if newer else error.message
-            self.found(key, "content" if newer else "document", error.code, message)
+            self.note(key, "content" if newer else "document", error.code, message)
             return None
         names["dataset"] = self.job.dataset.name
         if {name: getattr(document, name) for name in names} != names:
             message = f"it is the document of {document.id} of dataset {document.dataset}"
-            self.found(key, "document", "damage.manifest", message)
+            self.note(key, "document", "damage.manifest", message)
             return None
-        if isinstance(document, VersionDocument):
-            self.is_older = len(document.files_of("order")) < len(document.segments)
         self._second_copy(key, data)
         return document
 
     def _second_copy(self, key: str, data: bytes) -> None:
         copy = layout.copy_key(key, sha256_hex(data))
-        if self.is_older and readable(self.root, copy) is None:
-            return
         second = self.read(copy, "document")
         if second is not None and second != data:
             message = f"it is not the second copy of {key}"
-            self.found(copy, "document", "damage.digest", message)
+            self.note(copy, "document", "damage.digest", message)
 
     def tags(self) -> dict[str, str]:
         """By tag, the ID of the version that it names; empty if its document is damaged."""
@@ -131,22 +119,22 @@ class DocumentReader:
             name = info.key.removeprefix(prefix).removesuffix(".json")
             if "/" in name or info.key != layout.tag_key(name):
                 message = "it is not a tag: move it elsewhere, or delete it"
-                self.found(info.key, "foreign", "damage.foreign", message)
+                self.note(info.key, "foreign", "damage.foreign", message)
                 continue
             plain = self.unsealed(info.key, "tag")
             version = plain.get("version") if plain else None
             named[name] = str(version) if is_id(version) else ""
             if plain and not named[name]:
                 message = "it names no version" if "history" in plain else "it is no tag"
-                self.found(info.key, "tag", "damage.manifest", message)
+                self.note(info.key, "tag", "damage.manifest", message)
             elif plain and readable(self.root, layout.version_key(named[name])) is None:
                 message = f"it names version {version}, which has no version.json"
-                self.found(info.key, "content", "damage.manifest", message)
+                self.note(info.key, "content", "damage.manifest", message)
         for path in self.unlisted:
             name = path.removeprefix(prefix).removesuffix(".json")
             if path.startswith(prefix) and path == layout.tag_key(name):
                 named[name] = ""
-                self.found(path, "tag", "damage.size", self.missing_file(path))
+                self.note(path, "tag", "damage.size", self.explained(path, MISSING))
         return named
 
     def version_id(self, tags: dict[str, str]) -> str:
@@ -159,7 +147,7 @@ class DocumentReader:
         if is_id(asked) and not any(True for _ in listed(self.root, layout.version_prefix(asked))):
             raise self._missing(asked, tags)
         if TAG not in tags and (is_id(asked) or tags.get(asked)):
-            self.found(layout.tag_key(TAG), "tag", "damage.size", MISSING)
+            self.note(layout.tag_key(TAG), "tag", "damage.size", MISSING)
         if is_id(asked):
             return asked
         if tags.get(asked):
@@ -171,13 +159,13 @@ class DocumentReader:
         damage = [each for each in self.findings if each.path == key]
         self.findings = [each for each in self.findings if each.path != key]
         message = damage[0].message if damage else MISSING
-        message += f"; nothing else says which version it named: {_told(versions)}; "
+        message += f"; nothing else says which version it named: {_choice(versions)}; "
         message += (
             "choose one: --version ID --repair makes the tag name it"
             if asked == TAG
             else "restore it, or delete it"
         )
-        self.found(key, "tag", damage[0].code if damage else "damage.size", message)
+        self.note(key, "tag", damage[0].code if damage else "damage.size", message)
         return ""
 
     def _is_published(self, version: str) -> bool:
@@ -237,7 +225,7 @@ def is_lost(root: Store, version: str) -> bool:
     return any(version.encode() in (readable(root, key) or b"") for key in tags)
 
 
-def _told(versions: dict[str, bool]) -> str:
+def _choice(versions: dict[str, bool]) -> str:
     """What is known of the versions that a lost tag may have named, for people."""
     whole = [version for version, has_document in versions.items() if has_document]
     lost = [version for version, has_document in versions.items() if not has_document]

@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from larder.errors import DamageError, ObjectError, printable
+from larder.errors import DamageError, printable
 from larder.pipeline.results import Totals
 from larder.units import format_count
-
-MISSING = "the file is missing"
 
 SHOWN_SAMPLES = 10
 """Maximum number of samples of a finding that are kept by name."""
@@ -30,16 +28,12 @@ Role = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong.
+    """One thing that is wrong with a file below the dataset's root.
 
     Attributes:
-        path: The file, below the dataset's root.
-        role: What the file is.
-        code: A code of `larder.errors.CODES`.
-        message: What is wrong with it.
         samples: The first samples that are concerned, by key.
         count: Number of samples that are concerned.
-        sha256: The digest of what is there; empty if that is not known.
+        sha256: The digest of what is in its place; empty if that is not known.
     """
 
     path: str
@@ -64,39 +58,16 @@ def _concerned(samples: Sequence[str], count: int) -> str:
     return f"{format_count(count, 'sample')} concerned{names}"
 
 
-def difference(size_bytes: int, sha256: str, wanted_bytes: int, wanted: str) -> tuple[str, str]:
-    """The code and the message of a file that differs; both are empty if it does not."""
-    if size_bytes != wanted_bytes:
-        return "damage.size", f"the file has {size_bytes:,} bytes instead of {wanted_bytes:,}"
-    if sha256 != wanted:
-        return "damage.digest", "the bytes do not match the digest"
-    return "", ""
-
-
-def unreadable(error: ObjectError) -> str:
-    """The message that a file cannot be read."""
-    return f"the file cannot be read completely: {error.message}"
-
-
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """The result of reading some files again.
-
-    Attributes:
-        findings: What is wrong with them.
-        read: The files that were read, and their bytes.
-    """
+    """What is wrong with some files, and how many were read."""
 
     findings: tuple[Finding, ...] = ()
     read: Totals = field(default_factory=Totals)
 
 
 class DamagedError(DamageError):
-    """A version is not as it was published.
-
-    Attributes:
-        document: The JSON document of the verification.
-    """
+    """A version is not as it was published; ``document`` is that of the verification."""
 
     def __init__(self, first: Finding, others: int, hint: str, document: dict[str, object]) -> None:
         more = f" (and {format_count(others, 'more finding')})" if others else ""

@@ -15,9 +15,8 @@ from larder.manifest.digest import sha256_hex
 from larder.pipeline.job import listed
 from larder.pipeline.named import named_by_document
 from larder.store.base import ObjectInfo, Store
-from larder.verify.digests import read_digest
 from larder.verify.facts import SegmentFacts
-from larder.verify.job import is_broken, readable
+from larder.verify.files import is_broken, read_digest, readable
 from larder.versions import layout
 from larder.versions.documents import CacheDocument, VersionDocument, parse_document, seal
 
@@ -40,7 +39,7 @@ _NAMED_BY_DIGEST = re.compile(
 """Keys that `larder.versions.layout` makes from a digest."""
 
 
-class There(NamedTuple):
+class Listed(NamedTuple):
     """An object below the prefixes of a version.
 
     Attributes:
@@ -61,12 +60,12 @@ def files_aside(root: Store) -> Iterator[tuple[str, str]]:
         yield info.key, f"a repair has moved it aside{KEPT_ASIDE}" if moved else _UNNAMED
 
 
-def files_there(
+def objects_of(
     root: Store,
     version: VersionDocument,
     segments: Sequence[SegmentFacts],
     unlisted: Mapping[str, ObjectError],
-) -> Iterator[There]:
+) -> Iterator[Listed]:
     """All objects below the prefixes of a version, and which of them are foreign.
 
     Receipts and other work are neither listed nor foreign: there may be more of them than of all
@@ -77,7 +76,7 @@ def files_there(
     for file in version.files_of("omitted"):
         named.add(layout.omitted_copy_key(version.id, file.sha256))
     for info in listed(root, layout.version_prefix(version.id)):
-        yield There(info) if info.key in named else _unnamed(root, info)
+        yield Listed(info) if info.key in named else _unnamed(root, info)
     yield from _unlisted(unlisted, layout.version_prefix(version.id), named)
     for segment in segments:
         yield from _of_segment(root, segment, named, unlisted)
@@ -85,7 +84,7 @@ def files_there(
 
 def _of_segment(
     root: Store, segment: SegmentFacts, named: set[str], unlisted: Mapping[str, ObjectError]
-) -> Iterator[There]:
+) -> Iterator[Listed]:
     prefix = layout.segment_prefix(segment.id)
     named |= {layout.shard_key(segment.id, row[1], row[2]) for row in segment.shards or ()}
     named |= {
@@ -112,40 +111,40 @@ def _of_segment(
         )
         unknown |= segment.document is None and info.key.startswith(copies)
         if unknown or info.key in named or files is None or info.key in files:
-            yield There(info)
+            yield Listed(info)
         else:
             yield _unnamed(root, info)
     yield from _unlisted(unlisted, prefix, named)
 
 
-def _unnamed(root: Store, info: ObjectInfo) -> There:
+def _unnamed(root: Store, info: ObjectInfo) -> Listed:
     """Whether a file that nothing names is foreign, or proves itself by the digest in its name."""
     match = _NAMED_BY_DIGEST.fullmatch(info.key)
     if match is None:
-        return There(info, "foreign", _UNNAMED)
+        return Listed(info, "foreign", _UNNAMED)
     try:
         _, sha256 = read_digest(root, info.key)
     except NotFoundError:
-        return There(info)  # deleted in the meantime
+        return Listed(info)  # deleted in the meantime
     except LarderError as error:
         if not is_broken(root, error):
             raise
         sha256 = ""
     if sha256.startswith(match["digest"]):
-        return There(info, "unused")
-    return There(info, "foreign", _OTHER_BYTES)
+        return Listed(info, "unused")
+    return Listed(info, "foreign", _OTHER_BYTES)
 
 
 def _unlisted(
     unlisted: Mapping[str, ObjectError], prefix: str, named: Collection[str]
-) -> Iterator[There]:
+) -> Iterator[Listed]:
     """What cannot be listed below a prefix; what is named there is found to be missing."""
     for path, error in unlisted.items():
         if path.startswith(prefix) and not path.startswith(f"{prefix}work/"):
             kept = path in named or path.endswith("/cache.json")
             info = ObjectInfo(path, -1, "", 0)
             message = f"{error.message}: {error.hint}"
-            yield There(info) if kept else There(info, "foreign", message)
+            yield Listed(info) if kept else Listed(info, "foreign", message)
 
 
 def _cache_files(root: Store, segment: str, cache: str) -> Collection[str] | None:

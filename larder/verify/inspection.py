@@ -18,12 +18,12 @@ from larder.shards.formats import shard_format
 from larder.shards.indexes import IndexFile
 from larder.store.base import ObjectInfo
 from larder.verify.batches import batches_of
-from larder.verify.digests import read_digest
 from larder.verify.documents import DocumentReader
 from larder.verify.facts import SegmentFacts, segment_problems, version_problems
-from larder.verify.findings import Finding, difference, unreadable
-from larder.verify.foreign import files_aside, files_there
-from larder.verify.job import Inspected, Unlisted, Unused, VerifyJob, is_broken, open_verified
+from larder.verify.files import compared
+from larder.verify.findings import Finding
+from larder.verify.foreign import files_aside, objects_of
+from larder.verify.job import Inspected, Unlisted, Unused, VerifyJob, open_verified
 from larder.versions import layout
 from larder.versions.documents import CacheDocument, FileFacts, SegmentDocument, VersionDocument
 from larder.versions.omitted import Omitted, read_omitted
@@ -37,12 +37,11 @@ def inspect_version(job: VerifyJob, *, progress: Progress) -> tuple[Inspected, t
 
     Raises:
         ConfigError: ``version.missing``: there is no such version or tag, nor a damaged one.
-        StoreError: The storage refuses access.
     """
     progress.start("inspect")
     manifests.forget()  # read again what this process has read before
     unlisted = Unlisted()
-    inspection = _Inspection(job, open_verified(job, unlisted), unlisted.found, progress)
+    inspection = _Inspection(job, open_verified(job, unlisted), unlisted.errors, progress)
     inspected = inspection.inspect()
     progress.finish("inspect")
     return inspected, tuple(dict.fromkeys(inspection.findings))
@@ -54,7 +53,7 @@ class _Inspection(DocumentReader):
     def inspect(self) -> Inspected:
         """Everything, from the tags to the listing."""
         for path, message in files_aside(self.root):
-            self.found(path, "aside", "damage.foreign", message)
+            self.note(path, "aside", "damage.foreign", message)
         id_ = self.version_id(self.tags())
         if not id_:
             return Inspected(None, "")
@@ -65,7 +64,7 @@ class _Inspection(DocumentReader):
 
     def _inspect_version(self, version: VersionDocument) -> Inspected:
         damaged = {file.path for file in version.files if not self._is_whole(file)}
-        for file in () if self.is_older else version.files_of("omitted"):
+        for file in version.files_of("omitted"):
             copy = layout.omitted_copy_key(version.id, file.sha256)
             self._is_whole(FileFacts(copy, file.bytes, file.sha256, "omitted"))
         segments = [self._segment(version, use.id, damaged) for use in version.segments]
@@ -74,9 +73,9 @@ class _Inspection(DocumentReader):
         shards = self._listed(segments, omitted) if omitted is not None else None
         if shards is not None and all(segment.complete for segment in segments):
             for path, message in version_problems(version, segments, omitted or {}, shards):
-                self.found(path, "content", "damage.manifest", message)
-        there, unused = self._there(version, segments)
-        batches, files, size_bytes = batches_of(self.job, version, segments, shards, there)
+                self.note(path, "content", "damage.manifest", message)
+        infos, unused = self._objects(version, segments)
+        batches, files, size_bytes = batches_of(self.job, version, segments, shards, infos)
         return Inspected(version, version.id, tuple(batches), files, size_bytes, unused)
 
     def _is_whole(self, file: FileFacts) -> bool:
@@ -87,21 +86,12 @@ class _Inspection(DocumentReader):
                     self.progress.advance("inspect", objects=1, bytes=file.bytes)
                 return True
         except LarderError as error:
-            if not isinstance(error, DamageError | NotFoundError) and not is_of_file(error):
+            if not isinstance(error, DamageError | NotFoundError) and not _is_of_file(error):
                 raise
-        sha256 = ""
-        try:
-            found = read_digest(self.root, file.path)
-            code, message = difference(*found, file.bytes, file.sha256)
-            sha256 = found[1]
-        except NotFoundError:
-            code, message = "damage.size", self.missing_file(file.path)
-        except ObjectError as error:
-            if not is_broken(self.root, error):
-                raise
-            code, message = "damage.size", unreadable(error)
+        code, message, sha256 = compared(self.root, file.path, file.bytes, file.sha256)
         if code:
-            self.found(file.path, "manifest", code, message, sha256)
+            message = self.explained(file.path, message)
+            self.note(file.path, "manifest", code, message, sha256)
         return not code
 
     def _segment(self, version: VersionDocument, id_: str, damaged: set[str]) -> SegmentFacts:
@@ -115,7 +105,7 @@ class _Inspection(DocumentReader):
         )
         if document is not None and document.files != own:
             message = "it names other files than version.json does"
-            self.found(key, "content", "damage.manifest", message)
+            self.note(key, "content", "damage.manifest", message)
         facts = SegmentFacts(id_, document, own, frozenset(damaged))
         shards = facts.file("shards")
         if shards is not None:
@@ -126,14 +116,15 @@ class _Inspection(DocumentReader):
                     for row in zip(*(c.to_pylist() for c in batch.columns), strict=True)
                 ]
             except DamageError as error:
-                self.found(shards.path, "manifest", error.code, error.message)
+                self.note(shards.path, "manifest", error.code, error.message)
                 facts.damaged |= {shards.path}
         self._indexes(facts)
         for path, message in segment_problems(self.root, facts):
-            self.found(path, "content", "damage.manifest", message)
+            self.note(path, "content", "damage.manifest", message)
         use = next(use for use in version.segments if use.id == id_)
         if use.cache:
-            facts.cache = self._cache(id_, use.cache)
+            key = layout.cache_key(id_, use.cache)
+            facts.cache = self.document(CacheDocument, key, id=use.cache, segment=id_)
         return facts
 
     def _has_known_format(self, document: SegmentDocument) -> bool:
@@ -142,7 +133,7 @@ class _Inspection(DocumentReader):
         except ConfigError as error:
             message = f"{error.message}; use a newer Larder"
             key = layout.segment_key(document.id)
-            self.found(key, "content", "damage.manifest", message)
+            self.note(key, "content", "damage.manifest", message)
             return False
         return True
 
@@ -157,13 +148,6 @@ class _Inspection(DocumentReader):
                 own = facts.indexes.get((split, shard), ())
                 facts.indexes[split, shard] = (*own, IndexFile(*file))
 
-    def _cache(self, segment: str, cache: str) -> CacheDocument | None:
-        key = layout.cache_key(segment, cache)
-        document: CacheDocument | None = self.document(
-            CacheDocument, key, id=cache, segment=segment
-        )
-        return document
-
     def _skipped(self, segments: list[SegmentFacts]) -> None:
         for facts in segments:
             skipped = facts.file("skipped")
@@ -174,7 +158,7 @@ class _Inspection(DocumentReader):
             if count != facts.document.skipped:
                 message = f"it counts {facts.document.skipped:,} skipped samples, not {count:,}"
                 path = layout.segment_key(facts.id)
-                self.found(path, "content", "damage.manifest", message)
+                self.note(path, "content", "damage.manifest", message)
 
     def _omitted(
         self, version: VersionDocument, damaged: set[str]
@@ -185,7 +169,7 @@ class _Inspection(DocumentReader):
             return read_omitted(self.root, version)
         except DamageError as error:
             path = layout.version_key(version.id)
-            self.found(path, "content", error.code, error.message)
+            self.note(path, "content", error.code, error.message)
             return None
 
     def _listed(
@@ -200,22 +184,22 @@ class _Inspection(DocumentReader):
                 found[facts.id] = list(listed_shards(rows, omitted or {}))
         return found
 
-    def _there(
+    def _objects(
         self, version: VersionDocument, segments: list[SegmentFacts]
     ) -> tuple[dict[str, ObjectInfo], Unused]:
         """What is below the prefixes of the version; what nothing names is found on the way."""
-        there: dict[str, ObjectInfo] = {}
+        infos: dict[str, ObjectInfo] = {}
         unused = Unused()
-        for info, kind, message in files_there(self.root, version, segments, self.unlisted):
-            there[info.key] = info
+        for info, kind, message in objects_of(self.root, version, segments, self.unlisted):
+            infos[info.key] = info
             if kind == "foreign":
-                self.found(info.key, "foreign", "damage.foreign", message)
+                self.note(info.key, "foreign", "damage.foreign", message)
             elif kind == "unused":
                 unused = unused.plus(info.key, info.size_bytes)
             self.progress.advance("inspect")
-        return there, unused
+        return infos, unused
 
 
-def is_of_file(error: LarderError) -> bool:
+def _is_of_file(error: LarderError) -> bool:
     """Whether a refusal of the whole store was that of one file, as `own_file_errors` makes it."""
     return isinstance(error.__cause__, ObjectError)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from larder.config.formats import FormatUse
 from larder.config.models import Cluster, Dataset
-from larder.errors import LarderError, NotFoundError, ObjectError, StoreError
+from larder.errors import ObjectError, StoreError
 from larder.pipeline.job import ManifestRef, storage_of
 from larder.shards.indexes import IndexFile
 from larder.shards.model import ShardFile
 from larder.store.base import Store
+from larder.versions import layout
 from larder.versions.documents import CacheFile, VersionDocument
 
 SHOWN_UNUSED = 20
@@ -38,10 +39,9 @@ class VerifyJob:
 
 @dataclass(frozen=True, slots=True)
 class ShardToVerify:
-    """A shard.
+    """What was published of a shard.
 
     Attributes:
-        files: What was published of its files.
         first_row: Row of its first sample in the segment's samples manifest.
         first_id: ID of its first sample: its number in the split.
         rows: Number of its samples.
@@ -66,19 +66,30 @@ class ShardToVerify:
         """Number of its files, with those of its indexes."""
         return len(self.files) + len(self.indexes)
 
+    def published(self, segment: str) -> list[tuple[str, int, str]]:
+        """Path, length and digest of these."""
+        shards = [
+            (layout.shard_key(segment, self.split, file.name), file.bytes, file.sha256)
+            for file in self.files
+        ]
+        return shards + [
+            (
+                layout.reader_index_key(segment, file.kind, self.split, file.name),
+                file.bytes,
+                file.sha256,
+            )
+            for file in self.indexes
+        ]
+
 
 @dataclass(frozen=True, slots=True)
 class VerifyBatch:
     """Files of one segment that a task reads: some shards, or a cache file.
 
     Attributes:
-        segment: ID of the segment.
         format: Format of its shards; None if segment.json is damaged.
         samples: Its samples manifest; None if that is damaged.
         classes: Number of classes of the version.
-        shards: The shards.
-        cache: The cache file.
-        first_row: Of a cache file: row of its first record's sample in the samples manifest.
     """
 
     segment: str
@@ -87,7 +98,6 @@ class VerifyBatch:
     classes: int
     shards: tuple[ShardToVerify, ...] = ()
     cache: CacheFile | None = None
-    first_row: int = 0
 
     @property
     def name(self) -> str:
@@ -103,6 +113,17 @@ class VerifyBatch:
     def bytes(self) -> int:
         """Total size of these."""
         return self.cache.bytes if self.cache else sum(shard.bytes for shard in self.shards)
+
+    @property
+    def singles(self) -> list[VerifyBatch]:
+        """The cache file, or each shard, as a batch of its own."""
+        return [self] if self.cache else [replace(self, shards=(each,)) for each in self.shards]
+
+    def published(self) -> list[tuple[str, int, str]]:
+        """Path, length and digest of these."""
+        if self.cache:
+            return [(self.cache.path, self.cache.bytes, self.cache.sha256)]
+        return [file for shard in self.shards for file in shard.published(self.segment)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +142,7 @@ class Unused:
 
 @dataclass(frozen=True, slots=True)
 class Inspected:
-    """What the documents and manifests of a version say, and what is wrong with them.
+    """What the documents and manifests of a version say.
 
     Attributes:
         version: The version; None if its document is damaged or cannot be found.
@@ -143,12 +164,11 @@ class Inspected:
 class Unlisted:
     """What a directory has and a listing cannot return: dangling links, names that are not UTF-8.
 
-    Attributes:
-        found: By path, what is wrong with it.
+    By path, what is wrong with it.
     """
 
     def __init__(self) -> None:
-        self.found: dict[str, ObjectError] = {}
+        self.errors: dict[str, ObjectError] = {}
 
     def __call__(self, path: bytes, error: ObjectError) -> None:
         """Note a path; see `larder.store.local_walk.OnUnlisted`.
@@ -158,29 +178,9 @@ class Unlisted:
         """
         if path.endswith(b"/") and error.code == "object.unreadable":
             raise StoreError("store.denied", error.message, where=error.where, hint=error.hint)
-        self.found[path.decode("utf-8", "backslashreplace")] = error
+        self.errors[path.decode("utf-8", "backslashreplace")] = error
 
 
 def open_verified(job: VerifyJob, unlisted: Unlisted | None = None) -> Store:
-    """The dataset's root in the storage; ``unlisted`` is told of what listings leave out."""
+    """The dataset's root in the storage; ``unlisted`` is given what listings leave out."""
     return storage_of(job.dataset, job.cluster, unlisted=unlisted or Unlisted())
-
-
-def readable(root: Store, path: str) -> bytes | None:
-    """The bytes of a document; None if it is missing, or cannot be read from its disk."""
-    try:
-        return bytes(root.get(path))
-    except NotFoundError:
-        return None
-    except ObjectError as error:
-        if not is_broken(root, error):
-            raise
-        return None
-
-
-def is_broken(root: Store, error: LarderError) -> bool:
-    """Whether one file of a directory cannot be read, as on a bad sector.
-
-    In a bucket the same error means that access to it is refused.
-    """
-    return error.code == "object.unreadable" and root.features.local_path

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +14,8 @@ import pyarrow.compute as pc
 
 from larder.cache.file import open_file
 from larder.cache.layout import CacheFileFacts
-from larder.errors import DamageError, NotFoundError, ObjectError
+from larder.disk import disk_errors
+from larder.errors import DamageError, NotFoundError
 from larder.limits import map_ahead
 from larder.manifest.schemas import SAMPLES
 from larder.pipeline.job import scratch
@@ -24,24 +26,10 @@ from larder.shards.formats import shard_format
 from larder.store import local_path, open_store
 from larder.store.base import Store
 from larder.temporary import workshop
-from larder.verify.digests import read_digest
-from larder.verify.findings import (
-    MISSING,
-    SHOWN_SAMPLES,
-    Finding,
-    Role,
-    Verified,
-    difference,
-    unreadable,
-)
-from larder.verify.job import (
-    ShardToVerify,
-    VerifyBatch,
-    VerifyJob,
-    is_broken,
-    open_verified,
-)
-from larder.verify.shard import Fault, inspect_shard
+from larder.verify.files import MISSING, compared
+from larder.verify.findings import SHOWN_SAMPLES, Finding, Role, Verified
+from larder.verify.job import ShardToVerify, VerifyBatch, VerifyJob, open_verified
+from larder.verify.shard import inspect_shard
 from larder.verify.shard_index import ShardIndex
 from larder.versions import layout
 from larder.versions.documents import CacheFile
@@ -52,8 +40,7 @@ STAGE = "verify"
 _READ_BYTES = 16 << 20
 """What a thread that reads a shard may hold."""
 
-_TOLD_BYTES = 4 << 20
-
+_REPORTED_BYTES = 4 << 20
 
 Indexed = tuple[ShardToVerify, ShardIndex | None, str]
 """A shard, its index if that is known, and what is wrong with the index."""
@@ -66,17 +53,13 @@ def verify_batch(
 
     Every file is read once. In a bucket several shards are read at a time, as many as
     ``copy.concurrency`` and ``copy.memory_bytes`` allow; in a directory one after the other.
-
-    Raises:
-        StoreError: The storage refuses access.
-        RetryableError: The storage kept failing.
     """
     root = open_verified(job)
-    told = _Told(progress)
+    report = _Report(progress)
     if batch.cache:
-        findings = _verify_cache(root, batch.cache, told)
-        told.finish(1)
-        return Verified(tuple(findings), Totals(1, batch.cache.bytes))
+        cached = tuple(_verify_cache(root, batch.cache, report.add))
+        report.finish(1)
+        return Verified(cached, Totals(1, batch.cache.bytes))
     limits = job.cluster.copy_
     threads = 1
     if not root.features.local_path:
@@ -85,9 +68,9 @@ def verify_batch(
 
     def one(indexed: Indexed) -> list[Finding]:
         with own_file_errors():
-            found = list(_verify_shard(root, batch, *indexed, told.add))
-        told.finish(indexed[0].count)
-        return found
+            findings = list(_verify_shard(root, batch, *indexed, report.add))
+        report.finish(indexed[0].count)
+        return findings
 
     indexed = _shards_index(root, batch)
     if threads == 1:
@@ -95,11 +78,11 @@ def verify_batch(
     else:
         with ThreadPoolExecutor(threads, thread_name_prefix="verify") as pool:
             results = map_ahead(pool, one, indexed, window=threads + 1)
-            findings = [finding for found in results for finding in found]
+            findings = [finding for result in results for finding in result]
     return Verified(tuple(findings), Totals(batch.files, batch.bytes))
 
 
-class _Told:
+class _Report:
     """Reports bytes as they are read, in few calls."""
 
     def __init__(self, progress: Progress) -> None:
@@ -109,7 +92,7 @@ class _Told:
     def add(self, size_bytes: int) -> None:
         """Some bytes were read; raises an error if the run is stopped."""
         self._waiting += size_bytes
-        if self._waiting >= _TOLD_BYTES:
+        if self._waiting >= _REPORTED_BYTES:
             waiting, self._waiting = self._waiting, 0
             self._progress.advance(STAGE, bytes=waiting)
 
@@ -144,7 +127,7 @@ class _Rows:
     def __init__(self, batches: Iterator[pa.RecordBatch], first_row: int) -> None:
         self._batches = batches
         self._row = first_row
-        self._held = pa.RecordBatch.from_pylist([], schema=SAMPLES)
+        self._rest = pa.RecordBatch.from_pylist([], schema=SAMPLES)
 
     def take(self, first_row: int, rows: int) -> pa.Table:
         """Some rows; those before them are left out."""
@@ -153,14 +136,14 @@ class _Rows:
 
     def _pull(self, count: int) -> list[pa.RecordBatch]:
         self._row += count
-        found = []
+        batches = []
         while count:
-            if not self._held.num_rows:
-                self._held = next(self._batches)
-            found.append(self._held.slice(0, count))
-            self._held = self._held.slice(count)
-            count -= found[-1].num_rows
-        return found
+            if not self._rest.num_rows:
+                self._rest = next(self._batches)
+            batches.append(self._rest.slice(0, count))
+            self._rest = self._rest.slice(count)
+            count -= batches[-1].num_rows
+        return batches
 
 
 def _head_problem(rows: pa.Table, segment: str, shard: ShardToVerify) -> str:
@@ -179,7 +162,7 @@ def _verify_shard(
     shard: ShardToVerify,
     samples: ShardIndex | None,
     problem: str,
-    told: Callable[[int], None],
+    count: Callable[[int], None],
 ) -> Iterator[Finding]:
     keys = [layout.shard_key(batch.segment, shard.split, file.name) for file in shard.files]
     format_ = shard_format(*batch.format) if batch.format else None
@@ -187,10 +170,23 @@ def _verify_shard(
         spool = None
         if not root.features.local_path and samples and not samples.is_ranges:
             spool = open_store(str(stack.enter_context(scratch())))
-        faults = inspect_shard(root, keys, shard.files, samples, format_, told, spool)
-    for fault in faults:
-        yield _shard_finding(keys, shard, samples, fault)
-    yield from _verify_indexes(root, batch.segment, shard, told)
+        findings = inspect_shard(root, keys, shard.files, samples, format_, count, spool)
+    for finding in findings:
+        if samples is None:
+            message = f"{finding.message}; its index is not known"
+            yield replace(finding, message=message, count=shard.rows)
+        elif finding.count or finding.message == MISSING or len(keys) > 1:
+            yield finding
+        else:
+            message = f"{finding.message}; the parts of its samples are intact"
+            yield replace(finding, message=message)
+    for file in shard.indexes:
+        path = layout.reader_index_key(batch.segment, file.kind, shard.split, file.name)
+        code, message, sha256 = compared(
+            root, path, file.bytes, file.sha256, lambda buffer: count(len(buffer))
+        )
+        if code:
+            yield Finding(path, "index", code, message, sha256=sha256)
     if problem:
         yield Finding(keys[0], "content", "damage.manifest", problem, (), shard.rows)
     message, wrong = samples.label_problems(batch.classes) if samples else ("", [])
@@ -199,63 +195,30 @@ def _verify_shard(
         yield Finding(keys[0], "content", "damage.manifest", message, named, len(wrong))
 
 
-def _verify_indexes(
-    root: Store, segment: str, shard: ShardToVerify, told: Callable[[int], None]
-) -> Iterator[Finding]:
-    """The index files of a shard for other readers."""
-    for file in shard.indexes:
-        path = layout.reader_index_key(segment, file.kind, shard.split, file.name)
-        try:
-            found = read_digest(root, path, told=told)
-        except NotFoundError:
-            yield Finding(path, "index", "damage.size", MISSING)
-        except ObjectError as error:
-            if not is_broken(root, error):
-                raise
-            yield Finding(path, "index", "damage.size", unreadable(error))
-        else:
-            code, message = difference(*found, file.bytes, file.sha256)
-            if code:
-                yield Finding(path, "index", code, message, sha256=found[1])
-
-
-def _shard_finding(
-    keys: Sequence[str],
-    shard: ShardToVerify,
-    samples: ShardIndex | None,
-    fault: Fault,
-) -> Finding:
-    named = samples.named(fault.samples[:SHOWN_SAMPLES]) if samples else ()
-    count = len(fault.samples)
-    message = fault.message
-    if samples is None:
-        message, count = f"{message}; its index is not known", shard.rows
-    elif not count and fault.message != MISSING and len(shard.files) == 1:
-        message = f"{message}; the parts of its samples are intact"
-    role: Role = "content" if fault.code in ("damage.manifest", "damage.record") else "shard"
-    return Finding(keys[fault.file], role, fault.code, message, named, count, fault.sha256)
-
-
-def _verify_cache(root: Store, file: CacheFile, told: _Told) -> list[Finding]:
-    def finding(code: str, message: str, role: Role = "cache", sha256: str = "") -> list[Finding]:
-        return [Finding(file.path, role, code, message, (), file.records, sha256)]
-
-    with own_file_errors(), workshop(Path(tempfile.gettempdir())) as folder:
+def _verify_cache(root: Store, file: CacheFile, count: Callable[[int], None]) -> Iterator[Finding]:
+    with ExitStack() as stack:
+        stack.enter_context(own_file_errors())
+        folder = stack.enter_context(workshop(Path(tempfile.gettempdir())))
         local = root.features.local_path
         path = local_path(root, file.path) if local else folder / "data.mdb"
-        try:
-            found = read_digest(root, file.path, copy=None if local else path, told=told.add)
-        except NotFoundError:
-            return finding("damage.size", MISSING)
-        except ObjectError as error:
-            if not is_broken(root, error):
-                raise
-            return finding("damage.size", unreadable(error))
-        code, message = difference(*found, file.bytes, file.sha256)
+        copy = None
+        if not local:
+            stack.enter_context(disk_errors(path))
+            copy = stack.enter_context(path.open("wb"))
+
+        def each(buffer: bytes) -> None:
+            count(len(buffer))
+            if copy:
+                copy.write(buffer)
+
+        code, message, sha256 = compared(root, file.path, file.bytes, file.sha256, each)
+        if copy:
+            copy.flush()
+        role: Role = "cache"
+        if not code and (problem := _records_problem(path, file)):
+            role, code, message, sha256 = "content", "damage.record", problem, ""
         if code:
-            return finding(code, message, sha256=found[1])
-        problem = _records_problem(path, file)
-    return finding("damage.record", problem, "content") if problem else []
+            yield Finding(file.path, role, code, message, (), file.records, sha256)
 
 
 def _records_problem(path: Path, file: CacheFile) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 import pyarrow.compute as pc
@@ -23,7 +23,8 @@ from larder.shards.formats import shard_format
 from larder.shards.model import ShardPlan
 from larder.store.base import Store
 from larder.units import format_count
-from larder.verify.aside import STAGE, Repair, Spares, has_content, is_there
+from larder.verify.aside import STAGE, Repair, Spares, is_there
+from larder.verify.files import has_content
 from larder.verify.job import ShardToVerify, VerifyBatch, VerifyJob, open_verified
 from larder.verify.repair import TAKEN, Refused, segment_job, version_job
 from larder.versions import layout
@@ -39,12 +40,7 @@ _PREPARE = (
 
 @dataclass(frozen=True, slots=True)
 class LargeRepair:
-    """Shards of a segment, or a cache file, to be made again.
-
-    Attributes:
-        batch: What was published of them.
-        damaged: The paths of the files that are damaged.
-    """
+    """Shards of a segment, or a cache file, to be made again, and the paths that are damaged."""
 
     batch: VerifyBatch
     damaged: frozenset[str]
@@ -55,31 +51,12 @@ class LargeRepair:
         return self.batch.name
 
     @property
-    def paths(self) -> frozenset[str]:
-        """The paths of all files of them."""
-        return frozenset(path for path, _, _ in self.files())
-
-    @property
     def made(self) -> frozenset[str]:
         """The paths of those that are made together: only the indexes, if no more is damaged."""
+        paths = frozenset(path for path, _, _ in self.batch.published())
         index = layout.index_prefix(self.batch.segment)
-        indexes = frozenset(path for path in self.paths if path.startswith(index))
-        return indexes if self.batch.samples and self.damaged <= indexes else self.paths
-
-    def files(self) -> Iterator[tuple[str, int, str]]:
-        """Path, length and digest of these."""
-        if self.batch.cache:
-            yield self.batch.cache.path, self.batch.cache.bytes, self.batch.cache.sha256
-        for shard in self.batch.shards:
-            yield from _files(self.batch.segment, shard)
-
-
-def _files(segment: str, shard: ShardToVerify) -> Iterator[tuple[str, int, str]]:
-    for file in shard.files:
-        yield layout.shard_key(segment, shard.split, file.name), file.bytes, file.sha256
-    for index in shard.indexes:
-        path = layout.reader_index_key(segment, index.kind, shard.split, index.name)
-        yield path, index.bytes, index.sha256
+        indexes = frozenset(path for path in paths if path.startswith(index))
+        return indexes if self.batch.samples and self.damaged <= indexes else paths
 
 
 def repair_large(
@@ -89,38 +66,26 @@ def repair_large(
 
     Returns:
         What became of each damaged file.
-
-    Raises:
-        StoreError: The storage refuses access.
-        RetryableError: A store kept failing.
     """
     root = open_verified(job)
-    spares = Spares(root, {size_bytes for _, size_bytes, _ in batch.files()})
-    units: Sequence[ShardToVerify | CacheFile] = batch.batch.shards
-    if batch.batch.cache:
-        units = [batch.batch.cache]
+    spares = Spares(root, {size_bytes for _, size_bytes, _ in batch.batch.published()})
     repairs: list[Repair] = []
-    for unit in units:
-        repairs += _repaired(job, root, batch, unit, spares, concurrent_batches)
-        progress.advance(STAGE, objects=1, bytes=unit.bytes)
+    for one in batch.batch.singles:
+        repairs += _repaired(job, root, one, batch.damaged, spares, concurrent_batches)
+        progress.advance(STAGE, objects=1, bytes=one.bytes)
     return tuple(repairs)
 
 
 def _repaired(
     job: VerifyJob,
     root: Store,
-    repair: LargeRepair,
-    unit: ShardToVerify | CacheFile,
+    batch: VerifyBatch,
+    damaged: Collection[str],
     spares: Spares,
     concurrent_batches: int,
 ) -> Iterator[Repair]:
-    """Find the files of a shard or cache elsewhere, or make them."""
-    segment = repair.batch.segment
-    files = (
-        [(unit.path, unit.bytes, unit.sha256)]
-        if isinstance(unit, CacheFile)
-        else list(_files(segment, unit))
-    )
+    """Find the files of one shard or cache elsewhere, or make them."""
+    files = batch.published()
     sources = {
         file[0]: "" if is_there(root, file[0]) else spares.fill(*file)
         for file in files
@@ -131,7 +96,7 @@ def _repaired(
     why = TAKEN if taken else ""
     if missing and not taken:
         try:
-            _make(job, root, repair.batch, unit, missing, concurrent_batches)
+            _make(job, root, batch, missing, concurrent_batches)
         except (StoreError, RetryableError):
             raise
         except (Refused, LarderError) as error:
@@ -142,10 +107,10 @@ def _repaired(
         if not right and not taken:
             root.delete(path)
             right = bool(spares.fill(*file))
-        if path in repair.damaged and right:
+        if path in damaged and right:
             source = sources.get(path)
             yield Repair(path, True, f"copied from {source}" if source else "made again")
-        elif path in repair.damaged:
+        elif path in damaged:
             yield Repair(path, False, why or f"made again, it has other bytes; {_PREPARE}")
 
 
@@ -153,16 +118,16 @@ def _make(
     job: VerifyJob,
     root: Store,
     batch: VerifyBatch,
-    unit: ShardToVerify | CacheFile,
     missing: Collection[str],
     concurrent_batches: int,
 ) -> None:
     version, document = read_version(root, job.version), read_segment(root, batch.segment)
     if version is None or document is None:
         raise Refused(f"{layout.segment_key(batch.segment)} has to be repaired first")
-    if isinstance(unit, CacheFile):
-        _make_cache(job, root, version, document, batch, unit)
+    if batch.cache:
+        _make_cache(job, root, version, document, batch, batch.cache)
         return
+    (shard,) = batch.shards
     format_ = shard_format(*document.shape.use)
     if format_.version != document.shape.format_version:
         raise Refused(
@@ -172,11 +137,11 @@ def _make(
         )
     index = layout.index_prefix(batch.segment)
     if batch.samples and all(path.startswith(index) for path in missing):
-        rows = read_ref(root, batch.samples, SAMPLES, first_row=unit.first_row, rows=unit.rows)
+        rows = read_ref(root, batch.samples, SAMPLES, first_row=shard.first_row, rows=shard.rows)
         spool = Spool.of(rows, SAMPLES)
-        put_indexes(root, batch.segment, unit.split, unit.name, format_, spool)
+        put_indexes(root, batch.segment, shard.split, shard.name, format_, spool)
         return
-    _make_shard(root, segment_job(job, root, version, document), batch, unit, concurrent_batches)
+    _make_shard(root, segment_job(job, root, version, document), batch, shard, concurrent_batches)
 
 
 def _make_shard(
@@ -190,7 +155,7 @@ def _make_shard(
     if plan is None:
         raise Refused(f"the plan of its segment has no shard {shard.name}")
     job = replace(job, formats=_formats(root, job, plan))
-    key, size_bytes, sha256 = next(_files(batch.segment, shard))
+    key, size_bytes, sha256 = shard.published(batch.segment)[0]
     why: LarderError | Refused | None = None
     for unpacked in (False, True):  # what is packed is in old shards, and may be in the source
         try:

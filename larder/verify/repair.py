@@ -22,8 +22,9 @@ from larder.pipeline.source import take_source
 from larder.progress import NullProgress, Progress
 from larder.store.base import Store
 from larder.transfer.unlisted import Unlisted
-from larder.verify.aside import STAGE, Repair, Spares, has_content, is_there
-from larder.verify.job import Inspected, VerifyJob, open_verified, readable
+from larder.verify.aside import STAGE, Repair, Spares, is_there
+from larder.verify.files import has_content, readable
+from larder.verify.job import Inspected, VerifyJob, open_verified
 from larder.versions import layout
 from larder.versions.conditions import KEPT, probe_conditions
 from larder.versions.documents import (
@@ -67,11 +68,7 @@ class Refused(Exception):  # noqa: N818 - it is no error of the program
 def repair_small(
     job: VerifyJob, inspected: Inspected, paths: Sequence[str], *, progress: Progress
 ) -> list[Repair]:
-    """Make documents and manifests again whose places are free.
-
-    Raises:
-        StoreError: A store refuses access.
-    """
+    """Make documents and manifests again whose places are free."""
     root, version = open_verified(job), inspected.version
     files = {file.path: file for file in version.files} if version else {}
     for file in version.files_of("omitted") if version else ():
@@ -223,17 +220,8 @@ def _segment(root: Store, segment: str) -> SegmentDocument:
 def segment_job(
     job: VerifyJob, root: Store, version: VersionDocument, document: SegmentDocument
 ) -> Job:
-    """The job that makes the shards of a segment again, from its stored order and plan.
-
-    Raises:
-        Refused: The order or the plan is not known.
-    """
+    """The job that makes the shards of a segment again, from its stored order and plan."""
     refs = {file.role: ManifestRef.of(file) for file in document.files}
-    if not {"order", "plan"} <= refs.keys():
-        raise Refused(
-            "its segment is of an older release, which did not keep the order and the plan of its"
-            " shards; restore it"
-        )
     for role in ("order", "plan"):
         try:
             with fetched(root, refs[role]):

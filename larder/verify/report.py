@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from larder.errors import printable
@@ -21,44 +21,30 @@ SHOWN_FINDINGS = 1_000
 _SHOWN_LINES = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a verification found and did.
+def verify_document(
+    job: VerifyJob,
+    inspected: Inspected,
+    findings: Sequence[Finding],
+    left: Sequence[Finding],
+    repairs: Mapping[str, Repair],
+    read: Totals,
+    times: TimedProgress,
+) -> dict[str, Any]:
+    """The JSON document of a verification.
 
-    Attributes:
+    Args:
         job: The verification.
         inspected: The version.
         findings: What was found.
         left: What is still wrong.
-        repairs: What became of damaged files, if they were to be repaired.
+        repairs: By path, what became of damaged files, if they were to be repaired.
         read: Files of shards and caches that were read.
+        times: The times of the stages.
     """
-
-    job: VerifyJob
-    inspected: Inspected
-    findings: tuple[Finding, ...]
-    left: tuple[Finding, ...]
-    repairs: tuple[Repair, ...]
-    read: Totals
-
-    def hint(self, repair: bool) -> str:
-        """What helps against what is left."""
-        if all(finding.role == "foreign" for finding in self.left):
-            return "Larder never deletes such files: move them elsewhere, or delete them yourself"
-        if self.left[0].role == "tag":
-            return "restore it; or, if it is `latest`, choose a version: --version ID --repair"
-        if repair:
-            return "what could not be repaired says why"
-        return "--repair makes again what is damaged"
-
-
-def verify_document(outcome: Outcome, times: TimedProgress) -> dict[str, Any]:
-    """The JSON document of a verification."""
-    job, inspected, version = outcome.job, outcome.inspected, outcome.inspected.version
-    repairs = {repair.path: repair for repair in outcome.repairs}
+    version = inspected.version
     status = "damaged"
-    if not outcome.left:
-        status = "repaired" if outcome.repairs else "intact"
+    if not left:
+        status = "repaired" if repairs else "intact"
     return {
         "dataset": job.dataset.name,
         "storage": root_url(job.dataset, job.cluster),
@@ -67,18 +53,17 @@ def verify_document(outcome: Outcome, times: TimedProgress) -> dict[str, Any]:
         "status": status,
         "samples": sum(split.samples for split in version.splits.values()) if version else None,
         "read": {
-            **asdict(outcome.read),
+            **asdict(read),
             "of": {"count": inspected.files, "bytes": inspected.bytes},
             "sample_percent": job.sample_percent,
             "seed": job.seed if job.sample_percent is not None else None,
         },
         "unused": {**asdict(inspected.unused), "keys": list(inspected.unused.keys)},
-        "found": len(outcome.findings),
+        "found": len(findings),
         "findings": [
-            _finding(finding, repairs.get(finding.path))
-            for finding in outcome.findings[:SHOWN_FINDINGS]
+            _finding(finding, repairs.get(finding.path)) for finding in findings[:SHOWN_FINDINGS]
         ],
-        "repaired": sum(repair.done for repair in outcome.repairs),
+        "repaired": sum(repair.done for repair in repairs.values()),
         "seconds": round(times.seconds(), 3),
         "stages": times.stages(),
     }

@@ -7,8 +7,8 @@ aside, made again, and moved back where that fails. A verification without repai
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,7 +26,7 @@ from larder.verify.job import Inspected, VerifyBatch, VerifyJob, open_verified
 from larder.verify.reading import STAGE, verify_batch
 from larder.verify.remake import LargeRepair, repair_large
 from larder.verify.repair import name_version, repair_small
-from larder.verify.report import Outcome, verify_document
+from larder.verify.report import verify_document
 from larder.versions import layout
 from larder.versions.tags import TAG
 
@@ -41,10 +41,9 @@ _ROUNDS = 4
 
 @dataclass(frozen=True, slots=True)
 class VerifySettings:
-    """What a verification is told.
+    """The options of a verification.
 
     Attributes:
-        settings: Dataset and cluster.
         version: ID of the version, or a tag.
         sample_percent: Percentage of the shards and cache files to read; None reads all.
         seed: Of the choice of these; None chooses others every time.
@@ -58,11 +57,7 @@ class VerifySettings:
     repair: bool = False
 
     def job(self) -> VerifyJob:
-        """The job of a verification; with a seed.
-
-        Raises:
-            ConfigError: ``config.invalid_value``: no percentage, or no seed.
-        """
+        """The job of a verification; with a seed."""
         settings = self.settings
         percent = self.sample_percent
         if percent is not None and not (_is_number(percent, int | float) and 0 < percent <= 100):
@@ -83,7 +78,7 @@ def _is_number(value: object, kind: Any) -> bool:
     return isinstance(value, kind) and not isinstance(value, bool)
 
 
-def verify(asked: VerifySettings, runner: Runner) -> dict[str, Any]:
+def verify(options: VerifySettings, runner: Runner) -> dict[str, Any]:
     """Read a version again, compare it with what was published, and repair it if asked to.
 
     Returns:
@@ -92,12 +87,10 @@ def verify(asked: VerifySettings, runner: Runner) -> dict[str, Any]:
     Raises:
         DamagedError: Something is damaged; with the same document.
         ConfigError: ``version.missing``: there is no such version or tag.
-        StoreError: The storage refuses access.
-        LarderError: Any other failure.
+        FatalError: ``run.repairing``: another repair is under way.
     """
-    job = asked.job()
-    run = secrets.token_hex(4)
-    if asked.repair:
+    job, run = options.job(), secrets.token_hex(4)
+    if options.repair:
         with only_repair(open_verified(job), run):
             runner.run(put_back, job)
             rounds = _Rounds.begun(job, runner, run)
@@ -110,17 +103,29 @@ def verify(asked: VerifySettings, runner: Runner) -> dict[str, Any]:
     else:
         rounds = _Rounds.begun(job, runner, run)
         rounds.read()
-    job = rounds.job
-    repairs = tuple(rounds.repairs.values())
-    before = tuple(dict.fromkeys(rounds.before))
-    outcome = Outcome(
-        job, rounds.inspected, before, tuple(rounds.left), repairs, rounds.verified.read
+    findings, left = tuple(dict.fromkeys(rounds.before)), rounds.left
+    document = verify_document(
+        rounds.job,
+        rounds.inspected,
+        findings,
+        left,
+        rounds.repairs,
+        rounds.verified.read,
+        runner.times,
     )
-    document = verify_document(outcome, runner.times)
-    if outcome.left:
-        others = len(outcome.left) - 1
-        raise DamagedError(outcome.left[0], others, outcome.hint(asked.repair), document)
+    if left:
+        raise DamagedError(left[0], len(left) - 1, _hint(left, options.repair), document)
     return document
+
+
+def _hint(left: Sequence[Finding], repair: bool) -> str:
+    if all(finding.role == "foreign" for finding in left):
+        return "Larder never deletes such files: move them elsewhere, or delete them yourself"
+    if left[0].role == "tag":
+        return "restore it; or, if it is `latest`, choose a version: --version ID --repair"
+    return (
+        "what could not be repaired says why" if repair else "--repair makes again what is damaged"
+    )
 
 
 @dataclass
@@ -128,8 +133,6 @@ class _Rounds:
     """The rounds of one verification.
 
     Attributes:
-        job: The verification.
-        runner: Runs the steps.
         run: Name of this repair.
         inspected: The version, as it was inspected last.
         small: What that found.
@@ -158,11 +161,11 @@ class _Rounds:
     @property
     def left(self) -> list[Finding]:
         """What is still wrong; after documents and manifests were repaired, they were inspected."""
-        done, since = set(self._done()), (*_LARGE, "tag", "aside")
+        since = (*_LARGE, "tag", "aside")
         return [
             finding
             for finding in dict.fromkeys([*self.small, *self.verified.findings])
-            if not (finding.path in done and finding.role in since)
+            if not (self._is_done(finding.path) and finding.role in since)
         ]
 
     def repair(self) -> None:
@@ -177,47 +180,40 @@ class _Rounds:
 
     def inspect(self) -> None:
         """Inspect the version again; what this repair has moved aside is no finding."""
-        own = layout.aside_prefix(self.run)
+        prefix = layout.aside_prefix(self.run)
         self.inspected, small = self.runner.run(inspect_version, self.job)
-        self.small = [finding for finding in small if not finding.path.startswith(own)]
+        self.small = [finding for finding in small if not finding.path.startswith(prefix)]
         self.before += self.small
 
     def repair_small(self) -> None:
         """Repair documents and manifests: each names what is looked at next."""
         while due := self._due(self.small, _SMALL):
-            self.runner.progress.start(REPAIR, objects=len(due))
-            due = self._set_aside(due)
-            repairs = self.runner.run(repair_small, self.job, self.inspected, due)
-            new = [repair for repair in repairs if repair.done and not self._is_done(repair.path)]
-            self._note(repairs)
-            self.runner.run(put_back, self.job)
-            self.runner.progress.finish(REPAIR)
-            if not new:
+            before = self._done()
+            with self._repairing(due) as free:
+                self._note(self.runner.run(repair_small, self.job, self.inspected, sorted(free)))
+            if self._done() == before:
                 break
             self.inspect()
 
     def read(self) -> None:
         """Read shards and caches again."""
         batches = self.inspected.batches
-        files, size_bytes = sum(each.files for each in batches), sum(each.bytes for each in batches)
         results: list[Verified] = []
         if batches:
+            files, size_bytes = sum(one.files for one in batches), sum(one.bytes for one in batches)
             self.runner.progress.start(STAGE, objects=files, bytes=size_bytes)
             results = self.runner.map(verify_batch, self.job, batches)
             self.runner.progress.finish(STAGE)
+        findings = dict.fromkeys(finding for result in results for finding in result.findings)
+        names = self._names([*self.before, *findings])
         self.verified = Verified(
-            tuple(dict.fromkeys(finding for result in results for finding in result.findings)),
-            sum((result.read for result in results), Totals()),
+            tuple(_with_contents(findings, names)), sum((one.read for one in results), Totals())
         )
-        self.small = self._with_contents(self.small)
-        self.verified = replace(
-            self.verified, findings=tuple(self._with_contents(self.verified.findings))
-        )
-        self.before = self._with_contents([*self.before, *self.verified.findings])
+        self.small = _with_contents(self.small, names)
+        self.before = _with_contents([*self.before, *self.verified.findings], names)
 
-    def _with_contents(self, findings: Iterable[Finding]) -> list[Finding]:
-        """Findings that say so if a file has the content of another one of the version."""
-        findings = list(findings)
+    def _names(self, findings: Iterable[Finding]) -> dict[str, str]:
+        """By digest, the files of the version that have what was found in place of others."""
         version = self.inspected.version
         digests = {finding.sha256 for finding in findings} - {""}
         names: dict[str, str] = {}
@@ -226,33 +222,26 @@ class _Rounds:
                 for file in named_files(open_verified(self.job), version):
                     if file.sha256 in digests:
                         names.setdefault(file.sha256, file.path)
-        return [
-            replace(each, message=f"{each.message}; it has the content of {name}", sha256="")
-            if (name := names.get(each.sha256, each.path)) != each.path
-            else each
-            for each in findings
-        ]
+        return names
 
     def repair_large(self) -> bool:
         """Repair shards, segment by segment, then caches; returns whether any could be."""
         damaged = frozenset(self._due(self.verified.findings, _LARGE))
         if not damaged:
             return False
-        self.runner.progress.start(REPAIR, objects=len(damaged))
+        before = self._done()
         units = [unit for batch in self.inspected.batches for unit in _units(batch, damaged)]
-        free = set(self._set_aside([path for unit in units for path in unit.made]))
-        stuck = [unit for unit in units if not unit.made <= free]
-        before = len(self._done())
-        for path in {path for unit in stuck for path in unit.damaged & free}:
-            self._note([Repair(path, False, "another file of its shard cannot be moved aside")])
-        for group in _groups(unit for unit in units if unit.made <= free):
-            results = self.runner.map(repair_large, self.job, group)
-            self._note(repair for result in results for repair in result)
-        self.runner.run(put_back, self.job)
-        self.runner.progress.finish(REPAIR)
-        if len(self._done()) > before:
+        with self._repairing([path for unit in units for path in unit.made]) as free:
+            stuck = [unit for unit in units if not unit.made <= free]
+            for path in {path for unit in stuck for path in unit.damaged & free}:
+                self._note([Repair(path, False, "another file of its shard cannot be moved aside")])
+            for group in _groups(unit for unit in units if unit.made <= free):
+                for repairs in self.runner.map(repair_large, self.job, group):
+                    self._note(repairs)
+        helped = self._done() > before
+        if helped:
             self.inspect()
-        return len(self._done()) > before
+        return helped
 
     def end(self) -> None:
         """Set a lost tag, if the user has chosen, and delete what was aside and is not needed."""
@@ -273,11 +262,10 @@ class _Rounds:
             return
         left = frozenset(finding.path for finding in self.left)
         kept = self.runner.run(end_repair, self.job, left)
-        asides = {finding.path for finding in self.left}
-        for path in asides - set(kept):
+        for path in left - set(kept):
             if path.startswith(layout.aside_prefix()):
                 self.repairs[path] = Repair(path, True, "it is not needed any more")
-        for path in set(kept) - asides:
+        for path in set(kept) - left:
             message = f"it was moved aside{KEPT_ASIDE}"
             self.small.append(Finding(path, "aside", "damage.foreign", message))
             self.before.append(self.small[-1])
@@ -287,30 +275,45 @@ class _Rounds:
         paths = dict.fromkeys(finding.path for finding in findings if finding.role in roles)
         return [path for path in paths if not self._is_done(path)]
 
-    def _set_aside(self, paths: Sequence[str]) -> list[str]:
+    @contextmanager
+    def _repairing(self, paths: Sequence[str]) -> Iterator[set[str]]:
+        """Within, files are aside: those whose places are free; afterwards what failed is back."""
+        self.runner.progress.start(REPAIR, objects=len(paths))
+        yield self._set_aside(paths)
+        self.runner.run(put_back, self.job)
+        self.runner.progress.finish(REPAIR)
+
+    def _set_aside(self, paths: Sequence[str]) -> set[str]:
         """Move files aside; returns those whose places are free now."""
         refused = self.runner.run(set_aside, self.job, self.run, paths)
         self._note(refused)
-        stuck = {repair.path for repair in refused}
-        return [path for path in paths if path not in stuck]
+        return set(paths) - {repair.path for repair in refused}
 
     def _note(self, repairs: Iterable[Repair]) -> None:
         self.repairs |= {repair.path: repair for repair in repairs}
 
-    def _done(self) -> list[str]:
-        return [path for path, repair in self.repairs.items() if repair.done]
+    def _done(self) -> set[str]:
+        return {path for path, repair in self.repairs.items() if repair.done}
 
     def _is_done(self, path: str) -> bool:
         return path in self.repairs and self.repairs[path].done
 
 
+def _with_contents(findings: Iterable[Finding], names: Mapping[str, str]) -> list[Finding]:
+    """Findings that say so if a file has the content of another one of the version."""
+    return [
+        replace(each, message=f"{each.message}; it has the content of {name}", sha256="")
+        if (name := names.get(each.sha256, each.path)) != each.path
+        else each
+        for each in findings
+    ]
+
+
 def _units(batch: VerifyBatch, damaged: frozenset[str]) -> Iterator[LargeRepair]:
     """The damaged shards of a batch, each with all of its files, or the cache file."""
-    one_each = [replace(batch, shards=(shard,)) for shard in batch.shards]
-    for one in one_each if batch.cache is None else [batch]:
-        unit = LargeRepair(one, damaged)
-        if unit.paths & damaged:
-            yield LargeRepair(one, unit.paths & damaged)
+    for one in batch.singles:
+        if paths := damaged.intersection(path for path, _, _ in one.published()):
+            yield LargeRepair(one, paths)
 
 
 def _groups(units: Iterable[LargeRepair]) -> Iterator[list[LargeRepair]]:

@@ -28,7 +28,6 @@ from larder.shards import tar
 from larder.shards.formats.webdataset import WebDataset
 from larder.store.base import Store
 from larder.versions import layout, omitted
-from larder.versions.documents import seal, unseal
 from larder.versions.publish import read_cache, read_version
 
 pytestmark = pytest.mark.exhaustive
@@ -281,27 +280,6 @@ def test_both_copies_of_a_document(tmp_path: Path) -> None:
                 message = findings(verified(lab, repair=True))[plain]["repair"]["message"]
                 assert "its second copy is lost, too" in message
                 assert bytes(root.get(plain)) == b"x"
-
-
-def test_a_version_of_an_older_release_has_no_second_copies(tmp_path: Path) -> None:
-    lab = text_lab(tmp_path)
-    with lab.opened_root() as root:
-        files = published(root)
-        (segment,) = (key for key in files if key.endswith("segment.json"))
-        (version,) = (key for key in files if key.endswith("version.json"))
-        for key in (segment, version):
-            root.delete(layout.copy_key(key, sha256_hex(files[key])))
-            plain = unseal(files[key], key)
-            older = [file for file in plain["files"] if file["role"] not in ("order", "plan")]
-            root.put(key, seal({**plain, "files": older}))
-        for key in [key for key in files if "/index/order-" in key or "/index/plan-" in key]:
-            root.delete(key)
-        assert verified(lab)["status"] == "intact"
-        shard = shards(root)[0]
-        with damaged(root, shard, b"x"):
-            repair = findings(verified(lab, repair=True))[shard]["repair"]
-            assert "of an older release" in repair["message"]
-            assert bytes(root.get(shard)) == b"x"
 
 
 def test_a_file_of_omitted_rows_has_a_second_copy(

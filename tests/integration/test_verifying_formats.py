@@ -81,7 +81,7 @@ def test_several_files_at_once(lab: Lab) -> None:
 
 @pytest.mark.parametrize(
     ("format_", "place"),
-    [("webdataset", 3), ("tfrecord", 9), ("tfrecord", -1), ("recordio", 4), ("recordio", -1)],
+    [("tfrecord", 9), ("tfrecord", -1), ("recordio", 4), ("recordio", -1)],
 )
 def test_damage_between_parts_without_labels_is_put_down_to_its_sample(
     tmp_path: Path, format_: str, place: int

@@ -207,25 +207,6 @@ class SplitIndexed(Protocol):
 
 
 @runtime_checkable
-class Framed(Protocol):
-    """A format that can say what is between the parts of a sample, such as headers and padding.
-
-    It is optional: with it, damage there is put down to the sample that it makes unreadable. The
-    readers of other formats look at what is there when they read a sample with all its parts.
-    """
-
-    def framing(self, sample: IndexedSample) -> Iterable[tuple[int, bytes]]:
-        """All bytes of a sample that are not the content of its parts.
-
-        Args:
-            sample: Its index entry.
-
-        Returns:
-            Offsets in the shard's first file and the bytes there, in order.
-        """
-
-
-@runtime_checkable
 class Locating(Protocol):
     """A format whose index has no offsets of parts, but which stores large ones as they are."""
 

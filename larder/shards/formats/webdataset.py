@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 from larder.config.formats import FormatOptions
 from larder.errors import Failure, ObjectError
 from larder.manifest.spool import Spool
-from larder.samples.indexed import IndexedSample
 from larder.shards import tar
 from larder.shards.fetch import Body, Contents
 from larder.shards.indexes.dali_tar import DaliTarIndex
@@ -67,17 +66,6 @@ class WebDataset:
     def open(self, store: Readable, key: str) -> PartReader:
         """Open an archive."""
         return PartReader(store, key)
-
-    def framing(self, sample: IndexedSample) -> Iterable[tuple[int, bytes]]:
-        """The header before each member and the padding after it."""
-        offset = sample.offset
-        for part in sample.parts:
-            header = tar.member_header(f"{sample.key}.{part.ext}", part.length)
-            yield offset, header
-            offset += len(header) + part.length
-            pad = tar.padding(part.length)
-            yield offset, pad
-            offset += len(pad)
 
 
 class TarWriter:

@@ -15,8 +15,9 @@ from larder.shards.formats import shard_format
 from larder.shards.model import ShardFile
 from larder.store.memory import MemoryStore
 from larder.testing.faults import Fail, FaultyStore
-from larder.verify.findings import MISSING
-from larder.verify.shard import Fault, inspect_shard
+from larder.verify.files import MISSING
+from larder.verify.findings import Finding
+from larder.verify.shard import inspect_shard
 from larder.verify.shard_index import ShardIndex
 
 DATA = bytes(range(200))
@@ -113,7 +114,7 @@ FILE = ShardFile("x.tar", len(DATA), hashlib.sha256(DATA).hexdigest())
 WHOLE = index((0, 100, None, [part("a", 10, 90)]), (100, 100, None, [part("a", 110, 80)]))
 
 
-def inspected(data: bytes | None, samples: ShardIndex | None = WHOLE) -> list[Fault]:
+def inspected(data: bytes | None, samples: ShardIndex | None = WHOLE) -> list[Finding]:
     store = MemoryStore("inspected")
     store.delete("x.tar")
     if data is not None:
@@ -129,23 +130,23 @@ def test_every_flipped_byte_is_put_down_to_its_sample() -> None:
     for place in range(len(DATA)):
         damaged = DATA[:place] + bytes([DATA[place] ^ 1]) + DATA[place + 1 :]
         (fault,) = inspected(damaged)
-        wanted = (0,) if 10 <= place < 100 else (1,) if 110 <= place < 190 else ()
+        wanted = ("k0",) if 10 <= place < 100 else ("k1",) if 110 <= place < 190 else ()
         assert (fault.code, fault.samples) == ("damage.digest", wanted)
 
 
 def test_every_length_is_found() -> None:
     for length in range(len(DATA)):
         (fault,) = inspected(DATA[:length])
-        wanted = () if length >= 190 else (1,) if length >= 100 else (0, 1)
+        wanted = () if length >= 190 else ("k1",) if length >= 100 else ("k0", "k1")
         assert (fault.code, fault.samples) == ("damage.size", wanted)
     (fault,) = inspected(None)
-    assert (fault.message, fault.samples, fault.sha256) == (MISSING, (0, 1), "")
+    assert (fault.message, fault.samples, fault.sha256) == (MISSING, ("k0", "k1"), "")
 
 
 def test_a_right_file_with_another_index_is_found() -> None:
     other = index((0, 100, None, [part("a", 10, 90) | {"crc32c": 1}]))
     (fault,) = inspected(DATA, other)
-    assert (fault.code, fault.samples) == ("damage.record", (0,))
+    assert (fault.code, fault.samples) == ("damage.record", ("k0",))
     (fault,) = inspected(DATA, index((0, 5, None, [part("a", 10, 90)])))
     assert fault.code == "damage.manifest"
 
