@@ -46,9 +46,7 @@ def repair_small(job: VerifyJob, inspected: Inspected, paths: Sequence[str]) -> 
 
 @task(name="repair", task_run_name="repair of {batch.name}", **RETRIED)
 @cancelled_when_stopped
-def repair_large(
-    job: VerifyJob, batch: remake.LargeRepair, concurrent_batches: int
-) -> tuple[Repair, ...]:
+def repair_large(job: VerifyJob, batch: VerifyBatch, concurrent_batches: int) -> list[Repair]:
     """Make shards or a cache file again."""
     return remake.repair_large(
         job, batch, progress=current_progress(), concurrent_batches=concurrent_batches

@@ -13,7 +13,7 @@ from larder.pipeline.listed import ListedShard
 from larder.pipeline.shard import BATCH_ROWS
 from larder.shards.model import ShardFile
 from larder.store.base import ObjectInfo
-from larder.verify.facts import SegmentFacts, ShardRow
+from larder.verify.facts import SegmentFacts
 from larder.verify.job import ShardToVerify, VerifyBatch, VerifyJob
 from larder.versions import layout
 from larder.versions.documents import CacheFile, VersionDocument
@@ -90,32 +90,19 @@ def _listed_shards(
     segment: SegmentFacts, listed: Mapping[str, Sequence[ListedShard]] | None
 ) -> Iterator[ShardToVerify]:
     """The shards of a segment that the version lists; all of them if that is not known."""
-    names = None
-    if listed is not None and segment.id in listed:
-        names = {(shard.split, shard.files[0].name) for shard in listed[segment.id]}
-    for shard in shards_of(segment.shards or ()):
-        name = (shard.split, shard.name)
-        if names is None or name in names:
-            yield replace(shard, indexes=segment.indexes.get(name, ()))
-
-
-def shards_of(rows: Iterable[ShardRow]) -> Iterator[ShardToVerify]:
-    """All shards of a manifest of shards, with their places in the manifest of samples."""
+    shards = segment.shards or []
+    names = {each.files[0][:3] for each in (listed or {}).get(segment.id, shards)}
     first_row = 0
     next_id: Counter[str] = Counter()
-    shard: ShardToVerify | None = None
-    for _, split, name, size_bytes, samples, sha256 in rows:
-        file = ShardFile(name, size_bytes, sha256)
-        if not samples and shard is not None:  # another file of the same shard
-            shard = replace(shard, files=(*shard.files, file))
-            continue
-        if shard is not None:
-            yield shard
-        shard = ShardToVerify(split, name, (file,), first_row, next_id[split], samples)
-        first_row += samples
-        next_id[split] += samples
-    if shard is not None:
-        yield shard
+    for shard in shards:
+        split = shard.split
+        files = tuple(ShardFile(file.name, file.bytes, file.sha256) for file in shard.files)
+        if shard.files[0][:3] in names:
+            indexes = segment.indexes.get((split, files[0].name), ())
+            rows = first_row, next_id[split], shard.samples
+            yield ShardToVerify(split, files[0].name, files, *rows, indexes)
+        first_row += shard.samples
+        next_id[split] += shard.samples
 
 
 def _key(segment: str, shard: ShardToVerify) -> str:

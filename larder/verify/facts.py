@@ -7,12 +7,14 @@ from dataclasses import dataclass, field, fields, replace
 from itertools import chain
 from typing import Any
 
+import pyarrow as pa
+
 from larder.errors import DamageError
 from larder.manifest.files import read_manifest
-from larder.manifest.schemas import SAMPLES
+from larder.manifest.schemas import SAMPLES, SKIPPED
 from larder.pipeline.job import ManifestRef
 from larder.pipeline.listed import ListedShard, combined, listed_splits
-from larder.pipeline.manifests import fetched
+from larder.pipeline.manifests import fetched, read_ref
 from larder.shards.formats import shard_format
 from larder.shards.indexes import IndexFile
 from larder.store.base import Store
@@ -28,9 +30,6 @@ from larder.versions.documents import (
 from larder.versions.identity import ShardIdentity, content_digest, version_id
 from larder.versions.omitted import Omitted
 
-ShardRow = tuple[str, str, str, int, int, str]
-"""A row of `larder.manifest.schemas.SHARDS`."""
-
 _Problem = tuple[str, str]
 """A path, and what is wrong there."""
 
@@ -40,11 +39,10 @@ class SegmentFacts:
     """What is known of a segment of a version.
 
     Attributes:
-        id: Its ID.
         document: Its document; None if that is damaged.
         files: Its manifests, as version.json names them.
         damaged: The paths of those that are damaged.
-        shards: The rows of its manifest of shards; None if that is damaged.
+        shards: All of its shards; None if their manifest is damaged.
         indexes: By split and shard, its index files for other readers.
         cache: The document of the cache that the version uses; None if it is damaged or not used.
     """
@@ -53,9 +51,9 @@ class SegmentFacts:
     document: SegmentDocument | None
     files: tuple[FileFacts, ...]
     damaged: frozenset[str]
-    shards: list[ShardRow] | None = None
+    shards: list[ListedShard] | None = None
     indexes: dict[tuple[str, str], tuple[IndexFile, ...]] = field(default_factory=dict)
-    cache: CacheDocument | None = field(default=None)
+    cache: CacheDocument | None = None
 
     def file(self, role: str) -> FileFacts | None:
         """The manifest with that role; None if there is none that is not damaged."""
@@ -64,54 +62,61 @@ class SegmentFacts:
             None,
         )
 
-    @property
-    def complete(self) -> bool:
-        """Whether everything is known that a version is compared with."""
-        return self.document is not None and self.shards is not None
+    def rows(
+        self, root: Store, role: str, schema: pa.Schema, columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of the manifest with that role; none if there is none that is not damaged."""
+        file = self.file(role)
+        if file is not None:
+            yield from read_ref(root, ManifestRef.of(file), schema, columns=columns)
 
 
 def segment_problems(root: Store, facts: SegmentFacts) -> Iterator[_Problem]:
     """What does not agree within a segment."""
-    document, rows = facts.document, facts.shards
-    if document is None or rows is None:
+    document, shards = facts.document, facts.shards
+    if document is None or shards is None:
         return
     path = layout.segment_key(facts.id)
-    if {row[0] for row in rows} - {facts.id}:
+    if {shard.segment for shard in shards} - {facts.id}:
         yield path, "its manifest of shards is that of another segment"
-    unknown = sorted({row[1] for row in rows} - set(document.splits))
-    if unknown:
+    splits = listed_splits(shards)
+    if unknown := sorted(splits.keys() - document.splits.keys()):
         yield path, f"its manifest of shards has a split {unknown[0]!r}, which it does not name"
     first_row = 0
     in_order = sorted(
         document.splits.items(), key=lambda item: (item[1].first_row, item[1].samples)
     )
     for split, said in in_order:
-        own = [row for row in rows if row[1] == split]
-        found = replace(
+        total = splits.get(split, SplitFacts(0, 0, 0, ()))
+        actual = replace(
             said,
-            samples=sum(row[4] for row in own),
-            shards=sum(row[4] > 0 for row in own),
-            bytes=sum(row[3] for row in own),
+            samples=total.samples,
+            shards=total.shards,
+            bytes=total.bytes,
             first_row=first_row,
         )
-        first_row += found.samples
-        yield from ((path, problem) for problem in _differences(split, said, found))
-        problem = _names_problem(document, split, [row[2] for row in own if row[4]])
-        if problem:
+        first_row += total.samples
+        yield from ((path, problem) for problem in _differences(split, said, actual))
+        names = [shard.files[0].name for shard in shards if shard.split == split]
+        if problem := _names_problem(document, split, names):
             yield path, problem
     samples = facts.file("samples")
     if samples is not None and not _has_rows(root, samples, first_row):
         yield path, f"its manifest of samples does not have {first_row:,} rows"
+    if facts.file("skipped"):
+        count = sum(batch.num_rows for batch in facts.rows(root, "skipped", SKIPPED, ["split"]))
+        if count != document.skipped:
+            yield path, f"it counts {document.skipped:,} skipped samples, not {count:,}"
 
 
-def _differences(split: str, said: Any, found: Any) -> Iterator[str]:
+def _differences(split: str, said: Any, actual: Any) -> Iterator[str]:
     """The figures of a split that differ from those of its manifests."""
     for name in (each.name for each in fields(said)):
-        wanted, there = getattr(said, name), getattr(found, name)
-        if name == "patterns" and wanted != there:
+        wanted, value = getattr(said, name), getattr(actual, name)
+        if name == "patterns" and wanted != value:
             yield f"the patterns of split {split!r} are not the names of its shards"
-        elif wanted != there:
-            yield f"split {split!r} has {name} {wanted:,}; by the manifests, {there:,}"
+        elif wanted != value:
+            yield f"split {split!r} has {name} {wanted:,}; by the manifests, {value:,}"
 
 
 def _names_problem(document: SegmentDocument, split: str, names: Sequence[str]) -> str:
@@ -149,8 +154,8 @@ def version_problems(
         yield path, "it does not name the manifests of its segments in their order"
     facts = [listed_splits(listed[segment.id]) for segment in segments]
     for split, said in version.splits.items():
-        found = combined(splits[split] for splits in facts if split in splits)
-        yield from ((path, problem) for problem in _differences(split, said, found))
+        actual = combined(splits[split] for splits in facts if split in splits)
+        yield from ((path, problem) for problem in _differences(split, said, actual))
     yield from ((path, problem) for problem in _cache_problems(version, segments, facts))
     identities = [
         ShardIdentity(file.split, file.name, file.bytes, file.sha256, () if n else shard.omitted)
@@ -161,7 +166,7 @@ def version_problems(
     if content_digest(identities, version.classes, version.cache) != version.digest:
         yield path, "its content digest is not that of what it lists"
     if not any(file.role == "skipped" for file in version.files):
-        found_id = version_id(
+        actual_id = version_id(
             version.dataset,
             [(use.id, use.cache) for use in version.segments],
             omitted,
@@ -169,8 +174,8 @@ def version_problems(
             split_names=version.splits,
             rule=version.split_rule,
         )
-        if found_id != version.id:
-            yield path, f"its ID follows from other contents: those here have {found_id}"
+        if actual_id != version.id:
+            yield path, f"its ID follows from other contents: those here have {actual_id}"
 
 
 def _cache_problems(

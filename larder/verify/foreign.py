@@ -86,7 +86,11 @@ def _of_segment(
     root: Store, segment: SegmentFacts, named: set[str], unlisted: Mapping[str, ObjectError]
 ) -> Iterator[Listed]:
     prefix = layout.segment_prefix(segment.id)
-    named |= {layout.shard_key(segment.id, row[1], row[2]) for row in segment.shards or ()}
+    named |= {
+        layout.shard_key(segment.id, file.split, file.name)
+        for shard in segment.shards or ()
+        for file in shard.files
+    }
     named |= {
         layout.reader_index_key(segment.id, file.kind, split, file.name)
         for (split, _), files in segment.indexes.items()

@@ -8,11 +8,11 @@ to `larder.verify.reading`, in batches.
 from __future__ import annotations
 
 from larder.errors import ConfigError, DamageError, LarderError, NotFoundError, ObjectError
-from larder.manifest.schemas import INDEXES, SHARDS, SKIPPED
+from larder.manifest.schemas import INDEXES, SHARDS
 from larder.pipeline import manifests
 from larder.pipeline.job import ManifestRef
-from larder.pipeline.listed import ListedShard, listed_shards
-from larder.pipeline.manifests import fetched, read_ref
+from larder.pipeline.listed import listed_shards
+from larder.pipeline.manifests import fetched
 from larder.progress import Progress
 from larder.shards.formats import shard_format
 from larder.shards.indexes import IndexFile
@@ -68,10 +68,16 @@ class _Inspection(DocumentReader):
             copy = layout.omitted_copy_key(version.id, file.sha256)
             self._is_whole(FileFacts(copy, file.bytes, file.sha256, "omitted"))
         segments = [self._segment(version, use.id, damaged) for use in version.segments]
-        self._skipped(segments)
         omitted = self._omitted(version, damaged)
-        shards = self._listed(segments, omitted) if omitted is not None else None
-        if shards is not None and all(segment.complete for segment in segments):
+        shards = None
+        if omitted is not None:
+            shards = {
+                segment.id: list(listed_shards(segment.rows(self.root, "shards", SHARDS), omitted))
+                for segment in segments
+                if segment.file("shards")
+            }
+        complete = all(each.document and each.shards is not None for each in segments)
+        if shards is not None and complete:
             for path, message in version_problems(version, segments, omitted or {}, shards):
                 self.note(path, "content", "damage.manifest", message)
         infos, unused = self._objects(version, segments)
@@ -110,15 +116,15 @@ class _Inspection(DocumentReader):
         shards = facts.file("shards")
         if shards is not None:
             try:
-                facts.shards = [
-                    row
-                    for batch in read_ref(self.root, ManifestRef.of(shards), SHARDS)
-                    for row in zip(*(c.to_pylist() for c in batch.columns), strict=True)
-                ]
+                facts.shards = list(listed_shards(facts.rows(self.root, "shards", SHARDS), {}))
             except DamageError as error:
                 self.note(shards.path, "manifest", error.code, error.message)
                 facts.damaged |= {shards.path}
-        self._indexes(facts)
+        names = ["split", "shard", "kind", "name", "bytes", "sha256"]
+        for batch in facts.rows(self.root, "indexes", INDEXES, names):
+            for split, shard, *file in zip(*(c.to_pylist() for c in batch.columns), strict=True):
+                indexes = facts.indexes.get((split, shard), ())
+                facts.indexes[split, shard] = (*indexes, IndexFile(*file))
         for path, message in segment_problems(self.root, facts):
             self.note(path, "content", "damage.manifest", message)
         use = next(use for use in version.segments if use.id == id_)
@@ -137,29 +143,6 @@ class _Inspection(DocumentReader):
             return False
         return True
 
-    def _indexes(self, facts: SegmentFacts) -> None:
-        """The index files for other readers."""
-        manifest = facts.file("indexes")
-        names = ["split", "shard", "kind", "name", "bytes", "sha256"]
-        if manifest is None:
-            return
-        for batch in read_ref(self.root, ManifestRef.of(manifest), INDEXES, columns=names):
-            for split, shard, *file in zip(*(c.to_pylist() for c in batch.columns), strict=True):
-                own = facts.indexes.get((split, shard), ())
-                facts.indexes[split, shard] = (*own, IndexFile(*file))
-
-    def _skipped(self, segments: list[SegmentFacts]) -> None:
-        for facts in segments:
-            skipped = facts.file("skipped")
-            if skipped is None or facts.document is None:
-                continue
-            rows = read_ref(self.root, ManifestRef.of(skipped), SKIPPED, columns=["split"])
-            count = sum(batch.num_rows for batch in rows)
-            if count != facts.document.skipped:
-                message = f"it counts {facts.document.skipped:,} skipped samples, not {count:,}"
-                path = layout.segment_key(facts.id)
-                self.note(path, "content", "damage.manifest", message)
-
     def _omitted(
         self, version: VersionDocument, damaged: set[str]
     ) -> dict[tuple[str, str], Omitted] | None:
@@ -171,18 +154,6 @@ class _Inspection(DocumentReader):
             path = layout.version_key(version.id)
             self.note(path, "content", error.code, error.message)
             return None
-
-    def _listed(
-        self, segments: list[SegmentFacts], omitted: dict[tuple[str, str], Omitted] | None
-    ) -> dict[str, list[ListedShard]]:
-        """By segment, the shards that the version lists, as far as the manifests can be read."""
-        found = {}
-        for facts in segments:
-            shards = facts.file("shards")
-            if shards is not None:
-                rows = read_ref(self.root, ManifestRef.of(shards), SHARDS)
-                found[facts.id] = list(listed_shards(rows, omitted or {}))
-        return found
 
     def _objects(
         self, version: VersionDocument, segments: list[SegmentFacts]

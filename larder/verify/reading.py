@@ -40,8 +40,6 @@ STAGE = "verify"
 _READ_BYTES = 16 << 20
 """What a thread that reads a shard may hold."""
 
-_REPORTED_BYTES = 4 << 20
-
 Indexed = tuple[ShardToVerify, ShardIndex | None, str]
 """A shard, its index if that is known, and what is wrong with the index."""
 
@@ -55,10 +53,13 @@ def verify_batch(
     ``copy.concurrency`` and ``copy.memory_bytes`` allow; in a directory one after the other.
     """
     root = open_verified(job)
-    report = _Report(progress)
+
+    def count(size_bytes: int) -> None:
+        progress.advance(STAGE, bytes=size_bytes)
+
     if batch.cache:
-        cached = tuple(_verify_cache(root, batch.cache, report.add))
-        report.finish(1)
+        cached = tuple(_verify_cache(root, batch.cache, count))
+        progress.advance(STAGE, objects=1)
         return Verified(cached, Totals(1, batch.cache.bytes))
     limits = job.cluster.copy_
     threads = 1
@@ -68,8 +69,8 @@ def verify_batch(
 
     def one(indexed: Indexed) -> list[Finding]:
         with own_file_errors():
-            findings = list(_verify_shard(root, batch, *indexed, report.add))
-        report.finish(indexed[0].count)
+            findings = list(_verify_shard(root, batch, *indexed, count))
+        progress.advance(STAGE, objects=indexed[0].count)
         return findings
 
     indexed = _shards_index(root, batch)
@@ -80,26 +81,6 @@ def verify_batch(
             results = map_ahead(pool, one, indexed, window=threads + 1)
             findings = [finding for result in results for finding in result]
     return Verified(tuple(findings), Totals(batch.files, batch.bytes))
-
-
-class _Report:
-    """Reports bytes as they are read, in few calls."""
-
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self._waiting = 0
-
-    def add(self, size_bytes: int) -> None:
-        """Some bytes were read; raises an error if the run is stopped."""
-        self._waiting += size_bytes
-        if self._waiting >= _REPORTED_BYTES:
-            waiting, self._waiting = self._waiting, 0
-            self._progress.advance(STAGE, bytes=waiting)
-
-    def finish(self, files: int) -> None:
-        """So many files are done."""
-        waiting, self._waiting = self._waiting, 0
-        self._progress.advance(STAGE, objects=files, bytes=waiting)
 
 
 def _shards_index(root: Store, batch: VerifyBatch) -> Iterator[Indexed]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pyarrow.compute as pc
 
@@ -38,49 +38,26 @@ _PREPARE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class LargeRepair:
-    """Shards of a segment, or a cache file, to be made again, and the paths that are damaged."""
-
-    batch: VerifyBatch
-    damaged: frozenset[str]
-
-    @property
-    def name(self) -> str:
-        """The first file, for people."""
-        return self.batch.name
-
-    @property
-    def made(self) -> frozenset[str]:
-        """The paths of those that are made together: only the indexes, if no more is damaged."""
-        paths = frozenset(path for path, _, _ in self.batch.published())
-        index = layout.index_prefix(self.batch.segment)
-        indexes = frozenset(path for path in paths if path.startswith(index))
-        return indexes if self.batch.samples and self.damaged <= indexes else paths
-
-
 def repair_large(
-    job: VerifyJob, batch: LargeRepair, *, progress: Progress, concurrent_batches: int = 1
-) -> tuple[Repair, ...]:
-    """Make shards or a cache file again; what differs from what was published is removed again.
+    job: VerifyJob, batch: VerifyBatch, *, progress: Progress, concurrent_batches: int = 1
+) -> list[Repair]:
+    """Make shards or a cache file again, and say what became of each of their files.
 
-    Returns:
-        What became of each damaged file.
+    What differs from what was published is removed again.
     """
     root = open_verified(job)
-    spares = Spares(root, {size_bytes for _, size_bytes, _ in batch.batch.published()})
+    spares = Spares(root, {size_bytes for _, size_bytes, _ in batch.published()})
     repairs: list[Repair] = []
-    for one in batch.batch.singles:
-        repairs += _repaired(job, root, one, batch.damaged, spares, concurrent_batches)
+    for one in batch.singles:
+        repairs += _repaired(job, root, one, spares, concurrent_batches)
         progress.advance(STAGE, objects=1, bytes=one.bytes)
-    return tuple(repairs)
+    return repairs
 
 
 def _repaired(
     job: VerifyJob,
     root: Store,
     batch: VerifyBatch,
-    damaged: Collection[str],
     spares: Spares,
     concurrent_batches: int,
 ) -> Iterator[Repair]:
@@ -107,10 +84,10 @@ def _repaired(
         if not right and not taken:
             root.delete(path)
             right = bool(spares.fill(*file))
-        if path in damaged and right:
+        if right:
             source = sources.get(path)
             yield Repair(path, True, f"copied from {source}" if source else "made again")
-        elif path in damaged:
+        else:
             yield Repair(path, False, why or f"made again, it has other bytes; {_PREPARE}")
 
 

@@ -19,12 +19,13 @@ from larder.pipeline.runner import Runner
 from larder.pipeline.settings import Settings
 from larder.verify.aside import STAGE as REPAIR
 from larder.verify.aside import Repair, end_repair, only_repair, put_back, set_aside
+from larder.verify.documents import is_id
 from larder.verify.findings import DamagedError, Finding, Verified
 from larder.verify.foreign import KEPT_ASIDE
 from larder.verify.inspection import inspect_version
 from larder.verify.job import Inspected, VerifyBatch, VerifyJob, open_verified
 from larder.verify.reading import STAGE, verify_batch
-from larder.verify.remake import LargeRepair, repair_large
+from larder.verify.remake import repair_large
 from larder.verify.repair import name_version, repair_small
 from larder.verify.report import verify_document
 from larder.versions import layout
@@ -71,7 +72,9 @@ class VerifySettings:
             message, hint = "expected a whole number", "such as 7"
             raise ConfigError("config.invalid_value", message, where="seed", hint=hint)
         seed = secrets.randbelow(1 << 32) if self.seed is None else self.seed
-        return VerifyJob(settings.dataset, settings.cluster, self.version, percent, seed)
+        return VerifyJob(
+            settings.dataset, settings.cluster, self.version, percent, seed, is_id(self.version)
+        )
 
 
 def _is_number(value: object, kind: Any) -> bool:
@@ -90,10 +93,11 @@ def verify(options: VerifySettings, runner: Runner) -> dict[str, Any]:
         FatalError: ``run.repairing``: another repair is under way.
     """
     job, run = options.job(), secrets.token_hex(4)
+    rounds = _Rounds(job, runner, run)
     if options.repair:
         with only_repair(open_verified(job), run):
             runner.run(put_back, job)
-            rounds = _Rounds.begun(job, runner, run)
+            rounds.inspect()
             try:
                 rounds.repair()
             except LarderError:
@@ -101,7 +105,7 @@ def verify(options: VerifySettings, runner: Runner) -> dict[str, Any]:
                     runner.run(put_back, job)
                 raise
     else:
-        rounds = _Rounds.begun(job, runner, run)
+        rounds.inspect()
         rounds.read()
     findings, left = tuple(dict.fromkeys(rounds.before)), rounds.left
     document = verify_document(
@@ -144,19 +148,11 @@ class _Rounds:
     job: VerifyJob
     runner: Runner
     run: str
-    inspected: Inspected
-    small: list[Finding]
-    before: list[Finding]
+    inspected: Inspected = field(default_factory=lambda: Inspected(None, ""))
+    small: list[Finding] = field(default_factory=list)
+    before: list[Finding] = field(default_factory=list)
     verified: Verified = field(default_factory=Verified)
     repairs: dict[str, Repair] = field(default_factory=dict)
-
-    @classmethod
-    def begun(cls, job: VerifyJob, runner: Runner, run: str) -> _Rounds:
-        """After the version was inspected once."""
-        inspected, small = runner.run(inspect_version, job)
-        by_id = inspected.id == job.version
-        job = replace(job, version=inspected.id or job.version, by_id=by_id)
-        return cls(job, runner, run, inspected, list(small), list(small))
 
     @property
     def left(self) -> list[Finding]:
@@ -184,6 +180,7 @@ class _Rounds:
         self.inspected, small = self.runner.run(inspect_version, self.job)
         self.small = [finding for finding in small if not finding.path.startswith(prefix)]
         self.before += self.small
+        self.job = replace(self.job, version=self.inspected.id or self.job.version)
 
     def repair_small(self) -> None:
         """Repair documents and manifests: each names what is looked at next."""
@@ -230,14 +227,19 @@ class _Rounds:
         if not damaged:
             return False
         before = self._done()
-        units = [unit for batch in self.inspected.batches for unit in _units(batch, damaged)]
-        with self._repairing([path for unit in units for path in unit.made]) as free:
-            stuck = [unit for unit in units if not unit.made <= free]
-            for path in {path for unit in stuck for path in unit.damaged & free}:
-                self._note([Repair(path, False, "another file of its shard cannot be moved aside")])
-            for group in _groups(unit for unit in units if unit.made <= free):
+        due = [
+            (one, _made_with(one, damaged))
+            for batch in self.inspected.batches
+            for one in batch.singles
+            if damaged.intersection(path for path, _, _ in one.published())
+        ]
+        with self._repairing([path for _, made in due for path in made]) as free:
+            stuck = {path for _, made in due if not made <= free for path in made}
+            message = "another file of its shard cannot be moved aside"
+            self._note(Repair(path, False, message) for path in stuck & free & damaged)
+            for group in _groups(one for one, made in due if made <= free):
                 for repairs in self.runner.map(repair_large, self.job, group):
-                    self._note(repairs)
+                    self._note(repair for repair in repairs if repair.path in damaged)
         helped = self._done() > before
         if helped:
             self.inspect()
@@ -309,28 +311,23 @@ def _with_contents(findings: Iterable[Finding], names: Mapping[str, str]) -> lis
     ]
 
 
-def _units(batch: VerifyBatch, damaged: frozenset[str]) -> Iterator[LargeRepair]:
-    """The damaged shards of a batch, each with all of its files, or the cache file."""
-    for one in batch.singles:
-        if paths := damaged.intersection(path for path, _, _ in one.published()):
-            yield LargeRepair(one, paths)
+def _made_with(batch: VerifyBatch, damaged: frozenset[str]) -> set[str]:
+    """The files of a shard or cache that are made again: only indexes, if no more is damaged."""
+    paths = {path for path, _, _ in batch.published()}
+    index = layout.index_prefix(batch.segment)
+    indexes = {path for path in paths if path.startswith(index)}
+    return indexes if batch.samples and damaged & paths <= indexes else paths
 
 
-def _groups(units: Iterable[LargeRepair]) -> Iterator[list[LargeRepair]]:
+def _groups(batches: Iterable[VerifyBatch]) -> Iterator[list[VerifyBatch]]:
     """What is made at the same time: shards, segment by segment, then the caches of all."""
-    by_segment: dict[str, list[LargeRepair]] = {}
-    for unit in units:
-        by_segment.setdefault("" if unit.batch.cache else unit.batch.segment, []).append(unit)
+    by_segment: dict[str, list[VerifyBatch]] = {}
+    for batch in batches:
+        by_segment.setdefault("" if batch.cache else batch.segment, []).append(batch)
     caches = by_segment.pop("", [])
-    yield from (list(_merged(group)) for group in by_segment.values())
+    for group in by_segment.values():
+        shards = [shard for batch in group for shard in batch.shards]
+        starts = range(0, len(shards), _SHARDS)
+        yield [replace(group[0], shards=tuple(shards[at : at + _SHARDS])) for at in starts]
     if caches:
         yield caches
-
-
-def _merged(units: Sequence[LargeRepair]) -> Iterator[LargeRepair]:
-    """Some shards of a segment at a time."""
-    for start in range(0, len(units), _SHARDS):
-        some = units[start : start + _SHARDS]
-        shards = tuple(shard for unit in some for shard in unit.batch.shards)
-        damaged = frozenset[str]().union(*(unit.damaged for unit in some))
-        yield LargeRepair(replace(some[0].batch, shards=shards), damaged)
