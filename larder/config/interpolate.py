@@ -111,7 +111,7 @@ class _Walk:
             self.problems.append(problem)
             self.unfilled.add(path)
             return text
-        if expansion.missing and path in self.unread:
+        if path in self.unread and (expansion.missing or not expansion.text):
             return UNREAD
         if expansion.variables:
             self.variables[path] = expansion.variables

@@ -47,7 +47,7 @@ def test_damage_is_named_with_status_4_and_repaired_with_status_0(prepared: Work
     before, gone = flip(damaged), removed.read_bytes()
     removed.unlink()
     state = prepared.files()
-    done = prepared.run(*SMALL, python=VERIFY)
+    done = prepared.run(*SMALL, python=VERIFY, IMAGENET_SOURCE="")
     assert done.status == 4
     assert f"{damaged.name}: the bytes do not match the digest; 1 sample concerned: " in done.out
     assert f"{removed.name}: the file is missing; " in done.out

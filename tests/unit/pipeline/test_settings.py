@@ -40,6 +40,8 @@ def test_a_source_that_is_not_read_needs_no_variable() -> None:
         assert asked.dataset.name == arguments[0]
         with pytest.raises(ConfigError, match="is not set"):
             load_settings(*arguments, config_dir=CONFIGS, environ=environ)
+    empty = {"LARDER_SOURCE": ""}
+    load_settings("files", config_dir=CONFIGS, environ=empty, reads_source=False)
     chosen = ["source.url=s3://bucket/x"]
     asked = load_settings(
         "files", config_dir=CONFIGS, settings=chosen, environ={}, reads_source=False
