@@ -12,7 +12,7 @@ STAGES: dict[str, str] = {
     "compare": "object",
     "plan": "object",
     "prefect": "",
-    "skyplane": "chunk",
+    "skyplane": "",
     "mirror": "object",
     "prune": "object",
     "inspect": "file",

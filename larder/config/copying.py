@@ -32,9 +32,6 @@ class Skyplane(Model):
     timeout_seconds: Seconds = Field(
         7200, description="when a transfer is ended, whatever it has copied"
     )
-    stall_seconds: Seconds = Field(
-        600, description="when a transfer is ended that has copied nothing for so long"
-    )
     python: Text | None = Field(
         None,
         min_length=1,

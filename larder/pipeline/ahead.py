@@ -15,17 +15,9 @@ from larder.errors import ConfigError
 from larder.pipeline.job import open_location
 from larder.pipeline.results import Totals
 from larder.progress import Progress
-from larder.transfer.engines.choice import Choice, choose_engine
-from larder.transfer.engines.skyplane import (
-    SkyplanePlace,
-    check_skyplane,
-    run_skyplane,
-    skyplane_available,
-)
-from larder.transfer.engines.skyplane_supervise import SkyplaneLimits, SkyplaneReport
 from larder.transfer.engines.uploads import UploadRecords
-from larder.transfer.prices import GB, egress_usd_per_gb
-from larder.transfer.site import Site
+from larder.transfer.skyplane.adapter import check_skyplane, skyplane_available, transfer
+from larder.transfer.skyplane.choice import Choice, Side, choose_engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,32 +56,21 @@ class Route:
     @property
     def choice(self) -> Choice:
         """The engine, and why."""
-        limits = self.limits
-        source, target = self._ends()
         return choose_engine(
-            source.store.features.place,
-            target.store.features.place,
+            *self._ends(),
+            limits=self.limits,
             total_bytes=self.copies.bytes,
-            configured=limits.engine,
-            min_bytes=limits.skyplane.min_bytes,
-            available=skyplane_available(SkyplaneLimits.of(limits).python),
-            source_access=self.source.access,
-            target_access=self.storage.access,
+            available=skyplane_available(self.limits.skyplane),
         )
 
     def check(self) -> None:
-        """Refuse a copy that the chosen engine cannot make, or that may cost too much.
+        """Refuse a copy that the chosen engine cannot make.
 
         Raises:
-            ConfigError: See `larder.transfer.engines.skyplane.check_skyplane`.
+            ConfigError: See `larder.transfer.skyplane.adapter.check_skyplane`.
         """
         if self.copies.count and self.choice.engine == "skyplane":
-            check_skyplane(
-                *self._ends(),
-                limits=SkyplaneLimits.of(self.limits),
-                total_bytes=self.copies.bytes,
-                egress_usd_per_gb=self._egress_usd_per_gb(),
-            )
+            check_skyplane(*self._ends(), self.limits.skyplane)
 
     def send(
         self, keys: Callable[[], Iterable[str]], progress: Progress, uploads: UploadRecords
@@ -104,59 +85,34 @@ class Route:
             uploads: The records of uploads in the storage, which somebody may continue.
 
         Raises:
-            ConfigError: See `check`; ``config.cost_limit``: it failed, and copying everything once
-                more could cost more than the limit, with what was already spent.
+            ConfigError: See `check`; ``config.cost_limit``: it failed after it had sent something,
+                and there is a limit, which the plan has compared with sending everything once.
             LarderError: Any error of ``progress``.
         """
         if self.choice.engine != "skyplane":
             return SentAhead()
-        source, target = self._ends()
         began_seconds = monotonic()
-        report = run_skyplane(
-            source,
-            target,
-            limits=SkyplaneLimits.of(self.limits),
+        sent = transfer(
+            *self._ends(),
+            keys(),
+            limits=self.limits.skyplane,
             total_bytes=self.copies.bytes,
-            egress_usd_per_gb=self._egress_usd_per_gb(),
-            keys=keys(),
             progress=progress,
         )
         uploads.abort_left(self.prefix, keys, monotonic() - began_seconds)
-        if report.status != "done":
-            self._check_again(report)
-        failed = report.status != "done"
-        message = f"{report.message}; the native engine copies what is missing" if failed else ""
-        return SentAhead(adopt=True, message=message)
+        if sent.done:
+            return SentAhead(adopt=True)
+        if sent.sent and self.limits.max_cost_usd is not None:
+            message = f"{sent.message}; what it has sent counts against max_cost_usd"
+            hint = "run again: what has arrived is not copied again, and the plan prices the rest"
+            raise ConfigError("config.cost_limit", message, where="cluster.copy", hint=hint)
+        return SentAhead(True, f"{sent.message}; the native engine copies what is missing")
 
-    def _check_again(self, failed: SkyplaneReport) -> None:
-        """Refuse to copy again what was paid for, if that may cost more than the limit.
-
-        What has arrived is only known once it has been compared, so everything counts again. The
-        plan of the next run has compared it.
-        """
-        limit = self.limits.max_cost_usd
-        if limit is None or not failed.usd:
-            return
-        again_usd = (self._egress_usd_per_gb() or 0.0) * self.copies.bytes / GB
-        if failed.usd + again_usd <= limit:
-            return
-        message = (
-            f"{failed.message}; that cost about ${failed.usd:,.2f}, and the native engine may need"
-            f" up to ${again_usd:,.2f} for the same objects: together more than max_cost_usd"
-            f" {limit:,.2f}"
-        )
-        hint = "run again: what has arrived is not copied again, and the plan prices the rest"
-        raise ConfigError("config.cost_limit", message, where="cluster.copy", hint=hint)
-
-    def _ends(self) -> tuple[SkyplanePlace, SkyplanePlace]:
+    def _ends(self) -> tuple[Side, Side]:
         seconds = self.limits.give_up_seconds
 
-        def end(location: Location, url: str) -> SkyplanePlace:
+        def end(location: Location, url: str) -> Side:
             store = open_location(location, url, give_up_seconds=seconds)
-            return SkyplanePlace(url, store, location.access.region, location.access)
+            return Side(url, store, location.access)
 
         return end(self.source, self.source.url), end(self.storage, self.root_url + self.prefix)
-
-    def _egress_usd_per_gb(self) -> float | None:
-        """What the provider of the source charges; None if that is not known."""
-        return egress_usd_per_gb(Site.of(self.source), Site.of(self.storage))

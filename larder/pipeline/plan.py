@@ -46,11 +46,11 @@ from larder.shards.formats import shard_format
 from larder.store.base import Store
 from larder.transfer.choice import MirrorChoice
 from larder.transfer.difference import with_copies
-from larder.transfer.engines.choice import Choice
 from larder.transfer.expanded import LABELS
 from larder.transfer.inventory import Inventory
 from larder.transfer.prices import Cost, estimate_cost
 from larder.transfer.site import Site
+from larder.transfer.skyplane.choice import Choice
 from larder.transfer.storable import Storage, Unfit, unfit_keys
 from larder.versions import layout
 from larder.versions.identity import own_cache_id, split_rule, version_id

@@ -1,6 +1,6 @@
 """Skyplane with two gateways on this machine instead of machines in the cloud, for tests.
 
-Runs in Skyplane's own environment, like `larder.transfer.engines.skyplane_runner`, which it calls:
+Runs in Skyplane's own environment, like `larder.transfer.skyplane.runner`, which it calls:
 client, planner, dispatch and gateways are Skyplane's own. Only what would start and end machines is
 replaced. For every machine, it also starts an instance of the local EC2 (moto's, which
 ``AWS_ENDPOINT_URL`` names), with Skyplane's tags and a key pair, so that there is something to end.
@@ -24,7 +24,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-RUNNER = Path(__file__).parents[1] / "transfer" / "engines" / "skyplane_runner.py"
+RUNNER = Path(__file__).parents[1] / "transfer" / "skyplane" / "runner.py"
 GATEWAY = Path(__file__).with_name("skyplane_gateway.py")
 START_SECONDS = 120.0
 IMAGE = "ami-12c6146b"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,9 +16,10 @@ import boto3
 import pytest
 
 from larder.config.access import Access
+from larder.config.copying import Skyplane
 from larder.errors import FatalError
 from larder.limits import ByteBudget
-from larder.progress import NullProgress
+from larder.progress import NullProgress, Progress
 from larder.store import open_store
 from larder.store.base import Features, ObjectInfo, Place, Store
 from larder.store.delegate import DelegatingStore
@@ -25,16 +28,11 @@ from larder.store.s3.uploads import abort_uploads, list_uploads
 from larder.testing.servers import S3Server, moto_s3
 from larder.transfer.adopt import adopt
 from larder.transfer.copy import copy_object
-from larder.transfer.engines import skyplane_supervise
 from larder.transfer.engines.limits import CopyLimits
-from larder.transfer.engines.skyplane import SkyplanePlace, run_skyplane
-from larder.transfer.engines.skyplane_process import (
-    Event,
-    RunnerProcess,
-    default_python,
-    private_home,
-)
-from larder.transfer.engines.skyplane_supervise import SkyplaneLimits, SkyplaneReport
+from larder.transfer.skyplane import adapter
+from larder.transfer.skyplane.adapter import Transfer, skyplane_python, transfer
+from larder.transfer.skyplane.choice import Side
+from larder.units import format_bytes
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +44,7 @@ NOT_SET_UP = "Skyplane is not set up (`make skyplane-test` does that; it needs P
 
 @pytest.fixture(scope="module")
 def python() -> Path:
-    path = default_python()
+    path = skyplane_python(Skyplane())
     if not (path.parents[1] / "gateway").is_file():
         if os.environ.get("LARDER_REQUIRE") == "all":
             pytest.fail(NOT_SET_UP)
@@ -93,7 +91,6 @@ class Lab:
             boto3.Session(*keys, region_name=region).client("ec2", endpoint_url=server.endpoint)
             for region in ("us-east-1", "eu-west-1")
         ]
-        self.said: list[str] = []
 
     def open(self, url: str, region: str) -> Store:
         return AsAws(open_store(url, endpoint=self.server.endpoint, region=region))
@@ -101,19 +98,21 @@ class Lab:
     def put(self, key: str, data: bytes, **options: Any) -> None:
         self.client.put_object(Bucket="source", Key=f"{self.name}/{key}", Body=data, **options)
 
-    def run(self, progress: Any = None, **options: Any) -> SkyplaneReport:
-        target_url = options.pop("target_url", self.target_url)
-        region = options.pop("source_region", "us-east-1")
-        limits = {"timeout_seconds": 150.0, "stall_seconds": 100.0, **options.pop("limits", {})}
-        return run_skyplane(
-            SkyplanePlace(self.source_url, self.source, region=region),
-            SkyplanePlace(target_url, options.pop("target", self.target), region="eu-west-1"),
-            limits=SkyplaneLimits(**limits),
+    def run(
+        self,
+        progress: Progress | None = None,
+        *,
+        keys: Sequence[str] | None = None,
+        target: Side | None = None,
+        timeout_seconds: int = 200,
+    ) -> Transfer:
+        return transfer(
+            Side(self.source_url, self.source, Access(region="us-east-1")),
+            target or Side(self.target_url, self.target, Access(region="eu-west-1")),
+            sorted(self.keys(), key=str.encode) if keys is None else keys,
+            limits=Skyplane(timeout_seconds=timeout_seconds),
             total_bytes=1000,
-            egress_usd_per_gb=0.02,
-            progress=progress,
-            say=self.said.append,
-            **options,
+            progress=progress or NullProgress(),
         )
 
     def listed(self) -> list[ObjectInfo]:
@@ -164,8 +163,7 @@ def lab(
     monkeypatch.setenv("LARDER_SKYPLANE_LOCAL", str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(skyplane_supervise, "RUNNER", LOCAL)
-    monkeypatch.setattr(skyplane_supervise, "_SETTLE_SECONDS", 0.1)
+    monkeypatch.setattr(adapter, "RUNNER", LOCAL)
     lab = Lab(server, request.node.name.partition("[")[0])
     yield lab
     lab.close()
@@ -235,12 +233,11 @@ def test_what_skyplane_copies_is_adopted_and_the_rest_copied(lab: Lab, tmp_path:
     lab.client.put_object(Bucket="source", Key=f"{lab.name}-sibling/x", Body=b"another prefix")
 
     asked = ["/slash", "0 not there", *sorted(lab.keys() - {"/slash", "unasked"}, key=str.encode)]
-    report = lab.run(keys=asked)
+    ended = lab.run(keys=asked)
 
-    assert (report.status, report.log) == ("done", None), report
-    assert report.bytes == LARGE_BYTES + 5000 + 2 + len("grüße".encode())
-    assert 0 < report.vm_hours < 1
-    assert 0 < report.usd < 10
+    assert ended.done, ended
+    written = LARGE_BYTES + 5000 + 2 + len("grüße".encode())
+    assert ended.message.startswith(f"Skyplane wrote {format_bytes(written)} in ")
     assert lab.instances() == {"terminated"}
     assert lab.key_pairs() == []
     assert left_behind(tmp_path) == []
@@ -264,13 +261,12 @@ def test_a_gateway_killed_in_mid_transfer_is_a_failure_that_the_native_engine_re
     lab.put("large.bin", pattern(LARGE_BYTES))
     hold_parts(tmp_path)
 
-    report = lab.run(OnBytes(lambda: send_to_sink(tmp_path, signal.SIGKILL)))
+    ended = lab.run(OnBytes(lambda: send_to_sink(tmp_path, signal.SIGKILL)))
 
-    assert report.status == "failed"
-    assert report.message.startswith("Skyplane failed after")
-    assert "no progress" not in report.message  # it was noticed, not waited for
-    assert report.log is not None
-    assert report.log.is_file()
+    assert (ended.done, ended.sent) == (False, True)
+    assert ended.message.startswith("Skyplane failed after")
+    assert "timeout_seconds" not in ended.message  # it was noticed, not waited for
+    assert Path(ended.message.rpartition("its output is in ")[2]).is_file()
     assert lab.instances() == {"terminated"}
     assert lab.key_pairs() == []
     assert len(left_behind(tmp_path)) == 1  # only the log
@@ -288,11 +284,9 @@ def test_a_gateway_that_stops_answering_in_mid_transfer_is_given_up(
 ) -> None:
     lab.put("large.bin", pattern(LARGE_BYTES))
     hold_parts(tmp_path)
-    report = lab.run(
-        OnBytes(lambda: send_to_sink(tmp_path, signal.SIGSTOP)), limits={"stall_seconds": 20.0}
-    )
-    assert report.status == "failed"
-    assert "no progress for stall_seconds while it was transferring" in report.message
+    ended = lab.run(OnBytes(lambda: send_to_sink(tmp_path, signal.SIGSTOP)), timeout_seconds=60)
+    assert not ended.done
+    assert "it took longer than copy.skyplane.timeout_seconds" in ended.message
     assert lab.instances() == {"terminated"}
     assert lab.key_pairs() == []
 
@@ -315,68 +309,57 @@ def test_an_interruption_in_mid_transfer_ends_everything_and_then_its_machines(
     wait_until(lambda: left_behind(tmp_path) == [])
 
 
+SUPERVISOR = """
+import sys
+from larder.config.access import Access
+from larder.config.copying import Skyplane
+from larder.progress import NullProgress
+from larder.store import open_store
+from larder.transfer.skyplane import adapter
+from larder.transfer.skyplane.choice import Side
+
+adapter.RUNNER = sys.argv[1]
+adapter.check_skyplane = lambda *_: None
+sides = [Side(url, open_store(url, endpoint=sys.argv[2], region="us-east-1"), Access())
+    for url in sys.argv[3:5]]
+adapter.transfer(
+    *sides, ["large.bin"], limits=Skyplane(), total_bytes=1, progress=NullProgress())
+"""
+
+
 @pytest.mark.exhaustive
-def test_a_runner_whose_caller_is_gone_ends_its_machines_by_itself(
-    lab: Lab, python: Path, tmp_path: Path
+def test_a_runner_whose_caller_is_killed_ends_its_machines_by_itself(
+    lab: Lab, tmp_path: Path
 ) -> None:
     lab.put("large.bin", pattern(LARGE_BYTES))
-    home = private_home()
-    request = {
-        **dict.fromkeys(("project", "client"), ""),
-        **dict.fromkeys(("sweep", "requester_pays"), False),
-        **dict.fromkeys(("timeout_seconds", "stall_seconds"), 100.0),
-        "client": "0123456789abcdef0123456789abcdef",
-        "source": f"{lab.source_url}/",
-        "target": f"{lab.target_url}/",
-        "expected_regions": ["us-east-1", ""],
-        "max_instances": 1,
-        "keys": None,
-    }
-    process = RunnerProcess(python, LOCAL, request, home, {"NO_GCE_CHECK": "true"})
-    events: list[Event] = []
-    try:
-        while not process.ended:
-            if event := process.event(0.1):
-                events.append(event)
-                if event.name == "transferring":
-                    process.leave()  # closes its stdin
-    finally:
-        process.kill()
-    names = [event.name for event in events]
-    assert names[:4] == ["started", "planned", "provisioning", "transferring"]
-    assert [event.fields for event in events if event.name == "error"] == [{"message": "stopped"}]
-    assert names[-1] == "deprovisioned"
-    assert lab.instances() == {"terminated"}
-    assert lab.key_pairs() == []
-    assert not is_running(int((tmp_path / "sink.pid").read_text()))
-
-
-def test_a_bucket_in_another_region_than_the_priced_one_is_refused(lab: Lab) -> None:
-    lab.put("a", b"a")
-    report = lab.run(source_region="us-west-2")
-    assert report.status == "failed"
-    assert "the bucket is in us-east-1, not in us-west-2" in report.message
-    assert report.vm_hours == 0
+    hold_parts(tmp_path)
+    command = [sys.executable, "-c", SUPERVISOR, str(LOCAL), lab.server.endpoint]
+    with subprocess.Popen([*command, lab.source_url, lab.target_url]) as supervisor:
+        try:
+            wait_until((tmp_path / "hold/first part").exists)
+        finally:
+            supervisor.kill()
+    wait_until(lambda: lab.instances() == {"terminated"})
+    wait_until(lambda: lab.key_pairs() == [])
+    wait_until(lambda: not is_running(int((tmp_path / "sink.pid").read_text())))
 
 
 def test_a_missing_bucket_is_a_failure_and_not_a_hang(lab: Lab) -> None:
     lab.put("a", b"a")
-    there = lab.target
     missing = lab.open("s3://missing/x", "eu-west-1")
-    report = lab.run(target_url="s3://missing/x", target=missing)
-    assert report.status == "failed"
-    assert "missing" in report.message
-    assert report.seconds == 0
+    ended = lab.run(target=Side("s3://missing/x", missing, Access()))
+    assert not ended.done
+    assert ended.message.startswith("Skyplane was not started")
 
-    report = lab.run(target_url="s3://missing/x", target=there)  # seen by Skyplane only
-    assert report.status == "failed"
-    assert "missing" in report.message
+    ended = lab.run(target=Side("s3://missing/x", lab.target, Access()))  # seen by Skyplane only
+    assert not ended.done
+    assert "missing" in ended.message
 
 
 def test_objects_that_vanish_before_the_transfer_are_a_failure_and_not_a_hang(lab: Lab) -> None:
     lab.put("a", b"a")
-    report = lab.run(keys=["b"])
-    assert report.status == "failed"
-    assert "No objects were found" in report.message
+    ended = lab.run(keys=["b"])
+    assert not ended.done
+    assert "No objects were found" in ended.message
     assert lab.instances() == {"terminated"}
     assert lab.key_pairs() == []

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,22 +24,22 @@ from larder.store.s3.bucket import S3Bucket
 from larder.store.s3.uploads import list_uploads
 from larder.testing.runs import between, run_settings
 from larder.testing.servers import S3Server
-from larder.transfer.engines.choice import Choice
-from larder.transfer.engines.skyplane_supervise import SkyplaneReport
 from larder.transfer.engines.uploads import UploadRecords
+from larder.transfer.skyplane.adapter import Transfer
+from larder.transfer.skyplane.choice import Choice, Side
 
-FAILED = SkyplaneReport("failed", "Skyplane failed after 5 s: it broke", 1, 5.0, 0.1, 30.0)
+FAILED = Transfer(done=False, sent=True, message="Skyplane failed after 5 s: it broke")
 EAST, WEST = "source.region=us-east-1", "storage.region=us-west-2"
 
 
 @pytest.fixture
-def instead(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., SkyplaneReport]], None]:
+def instead(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., Transfer]], None]:
     """Have something run instead of Skyplane."""
 
-    def replace_by(run: Callable[..., SkyplaneReport]) -> None:
+    def replace_by(run: Callable[..., Transfer]) -> None:
         monkeypatch.setattr(ahead, "choose_engine", lambda *_, **__: Choice("skyplane", "a test"))
         monkeypatch.setattr(ahead, "check_skyplane", lambda *_, **__: None)
-        monkeypatch.setattr(ahead, "run_skyplane", run)
+        monkeypatch.setattr(ahead, "transfer", run)
 
     return replace_by
 
@@ -74,7 +75,7 @@ def test_uploads_that_it_began_and_left_are_aborted(
     clock = [1000.0]
     monkeypatch.setattr(ahead, "monotonic", lambda: clock[0])
 
-    def run(*_: Any, keys: Iterable[str], **__: Any) -> SkyplaneReport:
+    def run(_source: Side, _target: Side, keys: Iterable[str], **_: Any) -> Transfer:
         assert list(keys) == ["a/1", "b", "live"]
         with opened(url) as store:
             for key in ("a/1", "a/1", "b", "live", "not asked for"):
@@ -99,16 +100,17 @@ def test_uploads_that_it_began_and_left_are_aborted(
     )
 
 
-@pytest.mark.parametrize(("limit", "stopped"), [(50.0, True), (60.1, False), (None, False)])
-def test_what_is_copied_again_counts_again(
-    instead: Callable[..., None], limit: float | None, stopped: bool
+@pytest.mark.parametrize(
+    ("limit", "sent", "stopped"), [(50, True, True), (50, False, False), (None, True, False)]
+)
+def test_what_was_sent_in_vain_counts_against_the_limit(
+    instead: Callable[..., None], limit: float | None, sent: bool, stopped: bool
 ) -> None:
     name = f"again-{uuid.uuid4().hex[:8]}"
     write(f"memory://{name}-source", {"a": b"1" * 1000})
     lab = CopyLab(f"s3://memory-{name}-source", f"s3://memory-{name}", {})
-    instead(lambda *_, **__: FAILED)
-    with between(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ahead.Route, "_egress_usd_per_gb", lambda _: 30.0 / 1000 * 1e9)
+    instead(lambda *_, **__: replace(FAILED, sent=sent))
+    with between():
         options = {"settings": [EAST, WEST, *([f"copy.max_cost_usd={limit}"] if limit else [])]}
         if not stopped:
             assert lab.copy(**options)["copied"]["count"] == 1
@@ -117,10 +119,7 @@ def test_what_is_copied_again_counts_again(
             lab.copy(**options)
         error = caught.value
         assert error.code == "config.cost_limit"
-        assert error.message == (
-            f"{FAILED.message}; that cost about $30.00, and the native engine may need up to $30.00"
-            " for the same objects: together more than max_cost_usd 50.00"
-        )
+        assert error.message == f"{FAILED.message}; what it has sent counts against max_cost_usd"
         assert "run again" in error.hint
         with opened(f"memory://{name}") as store:
             assert [i.key for page in store.list() for i in page if i.key == "a"] == []

@@ -28,11 +28,10 @@ from larder.testing.servers import S3Server, rclone_s3
 from larder.transfer.bandwidth import Bandwidth
 from larder.transfer.copy import Copy
 from larder.transfer.engines.buffers import Buffers
-from larder.transfer.engines.choice import Choice
 from larder.transfer.engines.limits import CopyLimits
 from larder.transfer.engines.native import copy_batch
-from larder.transfer.engines.skyplane import SkyplanePlace
-from larder.transfer.engines.skyplane_supervise import SkyplaneReport
+from larder.transfer.skyplane.adapter import Transfer
+from larder.transfer.skyplane.choice import Choice, Side
 
 pytestmark = pytest.mark.exhaustive
 
@@ -274,8 +273,8 @@ def test_the_peak_of_a_copy_between_two_buckets(tmp_path: Path) -> None:
     assert int(done.stdout) < 300_000_000
 
 
-@pytest.mark.parametrize("status", ["done", "failed"])
-def test_what_goes_ahead_is_not_trusted(monkeypatch: pytest.MonkeyPatch, status: str) -> None:
+@pytest.mark.parametrize("done", [True, False])
+def test_what_goes_ahead_is_not_trusted(monkeypatch: pytest.MonkeyPatch, done: bool) -> None:
     """Skyplane itself needs clouds, or the test of its own: here something else is in its place."""
     objects = {f"a/{number}": bytes([number]) * 1000 * number for number in range(1, 9)}
     asked: list[str] = []
@@ -284,13 +283,8 @@ def test_what_goes_ahead_is_not_trusted(monkeypatch: pytest.MonkeyPatch, status:
         return Choice("skyplane", "a test")
 
     def run(
-        source: SkyplanePlace,
-        target: SkyplanePlace,
-        *,
-        keys: Iterable[str],
-        progress: Progress,
-        **_: Any,
-    ) -> SkyplaneReport:
+        source: Side, target: Side, keys: Iterable[str], *, progress: Progress, **_: Any
+    ) -> Transfer:
         asked.extend(keys)
         store: Any = target.store
         first, second, third, *_ = objects
@@ -298,11 +292,11 @@ def test_what_goes_ahead_is_not_trusted(monkeypatch: pytest.MonkeyPatch, status:
             store.put(first, b"".join(reader), like=reader.info)
         store.put(second, bytes(len(objects[second])))
         store.put(third, b"")
-        return SkyplaneReport(status, "it broke", 1, 1.0, 0.0, 0.0)
+        return Transfer(done, True, "it broke")
 
     monkeypatch.setattr(ahead, "choose_engine", chosen)
     monkeypatch.setattr(ahead, "check_skyplane", lambda *_, **__: None)
-    monkeypatch.setattr(ahead, "run_skyplane", run)
+    monkeypatch.setattr(ahead, "transfer", run)
     with buckets(objects) as lab:
         document = lab.copy()
         assert asked == sorted(objects)
@@ -310,4 +304,4 @@ def test_what_goes_ahead_is_not_trusted(monkeypatch: pytest.MonkeyPatch, status:
         assert lab.there() == objects
     messages = [warning["message"] for warning in document["warnings"]]
     expected = ["it broke; the native engine copies what is missing"]
-    assert messages == (expected if status == "failed" else [])
+    assert messages == ([] if done else expected)

@@ -1,11 +1,10 @@
 """Runs one Skyplane transfer, in Skyplane's own environment: the application never imports this.
 
-``python -I skyplane_runner.py`` reads a request, one line of JSON, from stdin, and stops when stdin
-ends, because then whoever started it is gone. It writes one JSON object a line to stdout:
+``python -I runner.py`` reads a request, one line of JSON, from stdin, and stops when stdin ends,
+because then whoever started it is gone, or asks it to. It writes one JSON object a line to stdout:
 
-- ``started``; ``planned`` with the machines it will start; ``provisioning``; ``transferring``;
-- ``progress`` with the chunks handed out, and the chunks and bytes written so far; ``finalizing``;
-- ``error`` with a message, or ``done``;
+- ``planned`` with the regions where it will start machines; ``transferring`` when they are ready;
+- ``progress`` with the bytes written so far; ``error`` with a message, or ``done``;
 - ``deprovisioned``, once none of its machines runs any more.
 
 With ``"sweep": true`` in the request it transfers nothing: it ends the machines that a killed
@@ -35,8 +34,9 @@ from typing import Any
 
 POLL_SECONDS = 0.2
 KEEP_ALIVE_SECONDS = 60.0
-DEPROVISION_SECONDS = 240.0
-PROGRESS_SECONDS = 0.5
+DEPROVISION_SECONDS = 240
+SETTLE_SECONDS = 5.0
+"""A machine may have been asked for just before its runner was killed."""
 _LONGEST_MESSAGE = 2000
 _HOME = "larder-skyplane-"
 _AWAITED = ("prefetch", "_run_multipart_chunk_thread")
@@ -45,7 +45,7 @@ _RULE = re.compile(r"(?:allow-default|skyplane)-[0-9a-f]{8}")
 
 
 class StoppedError(Exception):
-    """The transfer was told to stop, took too long, or lost an error in one of its threads."""
+    """The transfer was told to stop, or lost an error in one of its threads."""
 
 
 class Events:
@@ -67,7 +67,7 @@ class Runner:
     """One transfer, or the end of one that was killed.
 
     Args:
-        request: What to do; see `larder.transfer.engines.skyplane`.
+        request: What to do; see `larder.transfer.skyplane.adapter`.
         emit: Writes an event.
         local: Called with Skyplane's client and pipeline first, so that tests can replace machines.
     """
@@ -82,18 +82,15 @@ class Runner:
         self._emit = emit
         self._local = local
         self._stop = threading.Event()
-        self._handed_out = threading.Event()
+        self.handed_out = threading.Event()
+        """Set once a gateway has every chunk."""
         self._lost: list[BaseException] = []
         self._client: Any = None
-        self._phase = "starting"
-        self._moved = time.monotonic()
-        self._chunks = 0
-        self._written = 0
+        self._provisioning = False
         self._bytes = 0
-        self._reported = 0.0
 
-    def stop(self, *_: object) -> None:
-        """End the transfer soon; also the handler of signals."""
+    def stop(self) -> None:
+        """End the transfer soon."""
         self._stop.set()
 
     def transfer(self) -> None:
@@ -101,22 +98,28 @@ class Runner:
         threading.excepthook = self._lose
         worker = threading.Thread(target=self._work_noting_errors, daemon=True)
         worker.start()
-        try:
-            self._watch(worker)
-        except Exception as error:  # noqa: BLE001 - the caller shows it
-            self._emit("error", message=_message(error))
+        while worker.is_alive() and not self._lost and not self._stop.is_set():
+            worker.join(POLL_SECONDS)
+        if self._stop.is_set():
+            self._emit("error", message="stopped")
+        elif self._lost:
+            self._emit("error", message=_message(self._lost[0]))
         else:
-            self._emit("done", bytes=self._bytes)
-        # A machine that was not fully started would be missed: the caller sweeps in that case.
-        if self._deprovisioned() and self._phase != "provisioning":
+            self._emit("done")
+        signal.alarm(DEPROVISION_SECONDS)  # ends this process, after which the caller sweeps
+        if self._client is not None:
+            self._client.provisioner.deprovision()
+            self._remove_traces()
+        if not self._provisioning:  # a machine that was not fully started would be missed
             self._emit("deprovisioned")
 
     def sweep(self) -> None:
         """End the machines that carry the client ID, and remove what else is its own."""
         self._client = self._new_client()
         self._end_machines()
-        time.sleep(self._request["settle_seconds"])  # one may just have been asked for
-        self._end_machines()
+        if self._request["regions"]:
+            time.sleep(SETTLE_SECONDS)
+            self._end_machines()
         self._remove_traces()
         self._emit("deprovisioned")
 
@@ -129,26 +132,6 @@ class Runner:
                 cloud.auth.get_boto3_client("ec2", region).describe_instances(MaxResults=5)
             for server in cloud.get_matching_instances(region=region, tags=tags):
                 server.terminate_instance()
-
-    def _watch(self, worker: threading.Thread) -> None:
-        """Wait for the end of the transfer.
-
-        Raises:
-            StoppedError: It was stopped, or takes too long.
-            BaseException: What the transfer or one of its threads raised.
-        """
-        end = time.monotonic() + self._request["timeout_seconds"]
-        while worker.is_alive() and not self._lost:
-            worker.join(POLL_SECONDS)
-            now = time.monotonic()
-            if self._stop.is_set():
-                raise StoppedError("stopped")
-            if now > end:
-                raise StoppedError("it took longer than timeout_seconds")
-            if now > self._moved + self._request["stall_seconds"]:
-                raise StoppedError(f"no progress for stall_seconds while it was {self._phase}")
-        if self._lost:
-            raise self._lost[0]
 
     def _work_noting_errors(self) -> None:
         try:
@@ -167,12 +150,11 @@ class Runner:
             self._local(client, pipeline)
         plane = pipeline.create_dataplane(debug=False)
         plane.copy_gateway_logs = lambda: None  # may hang, and would hide the error
-        gateways = plane.topology.get_gateways()
-        self._check_regions(plane.topology)
-        self._emit("planned", machines=[[each.region_tag, each.vm_type] for each in gateways])
-        self._enter("provisioning")
+        self._emit("planned", regions=[each.region_tag for each in plane.topology.get_gateways()])
+        self._provisioning = True
         plane.provision(spinner=False)
-        self._enter("transferring")
+        self._provisioning = False
+        self._emit("transferring")
         threading.Thread(target=self._keep_alive, args=(plane,), daemon=True).start()
         self._track(plane, pipeline)
 
@@ -195,49 +177,32 @@ class Runner:
             log_dir=str(Path.home() / "logs"),
         )
         if self._uses("gs"):
-            self._record_rules(client.provisioner)
+            _record_rules(client.provisioner.gcp.network)
         return client
 
     def _uses(self, scheme: str) -> bool:
-        places = (self._request["source"], self._request["target"])
-        return any(url.startswith(f"{scheme}://") for url in places)
+        return any(self._request[side].startswith(f"{scheme}://") for side in ("source", "target"))
 
     def _filter(self, prefix: str) -> Callable[[Any], bool]:
-        """Which objects to transfer: those asked for, if they are not empty or misplaced by it.
+        """Which objects to transfer: those wanted, if they are not empty or misplaced by it.
 
         Skyplane skips empty objects and then reports them as lost, and drops the second of two
         slashes after the prefix. Both listings are in the order of the keys' bytes.
         """
-        keys = _lines(self._request["keys"]) if self._request["keys"] else None
-        wanted = next(keys, None) if keys else None
+        keys = _lines(self._request["keys"])
+        wanted = next(keys, None)
 
-        def take(found: Any) -> bool:
+        def take(listed: Any) -> bool:
             nonlocal wanted
-            self.moved()  # a long listing is no silence
-            key = found.key[len(prefix) :]
-            fits = bool(found.size) and not key.startswith("/")
-            if keys is None:
-                return fits
+            key = listed.key[len(prefix) :]
             while wanted is not None and wanted.encode() < key.encode():
                 wanted = next(keys, None)
-            return fits and key == wanted
+            return key == wanted and bool(listed.size) and not key.startswith("/")
 
         return take
 
-    def _check_regions(self, topology: Any) -> None:
-        """Refuse machines in other regions than those that the cost was computed for."""
-        found = (topology.src_region_tag, topology.dest_region_tags[0])
-        for tag, expected in zip(found, self._request["expected_regions"], strict=True):
-            region = tag.partition(":")[2]
-            # The zone us-east1-b is in us-east1, and in the multi-region US.
-            whole = f"{expected.lower()}-" if expected and "-" in expected else expected.lower()
-            if not f"{region}-".startswith(whole):
-                raise StoppedError(f"the bucket is in {region}, not in {expected}")
-
     def _track(self, plane: Any, pipeline: Any) -> None:
         from skyplane.api.tracker import TransferProgressTracker
-
-        runner = self
 
         class Tracker(TransferProgressTracker):  # type: ignore[misc]
             """Keeps the error that ends it, and does not keep the process from ending."""
@@ -250,36 +215,17 @@ class Runner:
                 except BaseException as error:  # noqa: BLE001 - `_track` raises it
                     self.failure = error
 
-        tracker = Tracker(plane, pipeline.jobs_to_dispatch, pipeline.transfer_config, _Hook(runner))
+        tracker = Tracker(plane, pipeline.jobs_to_dispatch, pipeline.transfer_config, _Hook(self))
         tracker.daemon = True
         tracker.start()
-        while tracker.is_alive():
-            tracker.join(POLL_SECONDS)
+        tracker.join()
         if tracker.failure is not None:
             raise tracker.failure
 
-    def moved(self, *, chunks: int = 0, written: int = 0, done_bytes: int = 0) -> None:
-        """Chunks were handed out, or written with so many bytes; or there is other progress."""
-        self._moved = now = time.monotonic()
-        self._chunks += chunks
-        self._written += written
-        self._bytes += done_bytes
-        if now > self._reported + PROGRESS_SECONDS or written:
-            self._reported = now
-            self._emit("progress", chunks=self._chunks, written=self._written, bytes=self._bytes)
-
-    def handed_out(self) -> None:
-        """A gateway has every chunk."""
-        self._handed_out.set()
-
-    def finalizing(self) -> None:
-        """All bytes were written; uploads in parts are being completed."""
-        self._enter("finalizing")
-
-    def _enter(self, phase: str) -> None:
-        self._phase = phase
-        self._moved = time.monotonic()
-        self._emit(phase)
+    def written(self, new_bytes: int) -> None:
+        """More bytes are at the target."""
+        self._bytes += new_bytes
+        self._emit("progress", bytes=self._bytes)
 
     def _lose(self, caught: threading.ExceptHookArgs) -> None:
         """Keep the error of a thread that Skyplane waits for although it has ended."""
@@ -294,39 +240,10 @@ class Runner:
 
         Once all chunks are handed out, Skyplane itself sends commands.
         """
-        while not self._handed_out.wait(KEEP_ALIVE_SECONDS):
+        while not self.handed_out.wait(KEEP_ALIVE_SECONDS):
             for server in list(plane.bound_nodes.values()):
                 with contextlib.suppress(Exception):
                     server.run_command("echo 1")
-
-    def _deprovisioned(self) -> bool:
-        """End all machines; false if that failed or took too long."""
-        if self._client is None:
-            return True
-        ended: list[bool] = []
-
-        def end() -> None:
-            self._client.provisioner.deprovision()
-            self._remove_traces()
-            ended.append(True)
-
-        thread = threading.Thread(target=end, daemon=True)
-        thread.start()
-        thread.join(DEPROVISION_SECONDS)
-        return bool(ended)
-
-    def _record_rules(self, provisioner: Any) -> None:
-        """Note the firewall rules of this run; Skyplane forgets the one that lets everyone in."""
-        network = provisioner.gcp.network
-        create = network.create_firewall_rule
-
-        def recorded(name: str, *args: Any, **options: Any) -> Any:
-            if _RULE.fullmatch(name):
-                with _rules().open("a") as file:
-                    file.write(f"{name}\n")
-            return create(name, *args, **options)
-
-        network.create_firewall_rule = recorded
 
     def _remove_traces(self) -> None:
         """Remove this run's EC2 key pairs, service account key and firewall rules."""
@@ -348,11 +265,6 @@ class Runner:
                 path.unlink()
 
 
-def _rules() -> Path:
-    """The file with the names of the firewall rules."""
-    return Path.home() / "firewall-rules"
-
-
 class _Hook:
     """What Skyplane's tracker calls; its own classes declare `on_transfer_end` differently."""
 
@@ -361,29 +273,19 @@ class _Hook:
 
     def on_chunk_dispatched(self, chunks: list[Any]) -> None:
         """Chunks were handed to a gateway."""
-        self._runner.moved(chunks=len(chunks))
+
+    def on_dispatch_end(self) -> None:
+        """Every chunk was handed to a gateway."""
+        self._runner.handed_out.set()
 
     def on_chunk_completed(self, chunks: list[Any], region_tag: str | None = None) -> None:
         """Chunks are at the target; often none."""
         del region_tag
         if chunks:
-            done_bytes = sum(chunk.chunk_length_bytes for chunk in chunks)
-            self._runner.moved(written=len(chunks), done_bytes=done_bytes)
+            self._runner.written(sum(chunk.chunk_length_bytes for chunk in chunks))
 
     def on_transfer_end(self, transfer_stats: object = None) -> None:
         """All chunks are at the target; called without the argument that its class declares."""
-        del transfer_stats
-        self._runner.finalizing()
-
-    def on_dispatch_start(self) -> None:
-        """Never called by 0.3.2."""
-
-    def on_dispatch_end(self) -> None:
-        """Every chunk was handed to a gateway."""
-        self._runner.handed_out()
-
-    def on_transfer_error(self, error: object) -> None:
-        """Never called by 0.3.2."""
 
 
 class _NoUsage:
@@ -398,6 +300,24 @@ class _NoUsage:
         """Send nothing."""
 
 
+def _rules() -> Path:
+    """The file with the names of the firewall rules."""
+    return Path.home() / "firewall-rules"
+
+
+def _record_rules(network: Any) -> None:
+    """Note the firewall rules of this run; Skyplane forgets the one that lets everyone in."""
+    create = network.create_firewall_rule
+
+    def recorded(name: str, *args: Any, **options: Any) -> Any:
+        if _RULE.fullmatch(name):
+            with _rules().open("a") as file:
+                file.write(f"{name}\n")
+        return create(name, *args, **options)
+
+    network.create_firewall_rule = recorded
+
+
 def _lines(path: str) -> Iterator[str]:
     """The keys in a file, one JSON string a line."""
     with open(path, encoding="utf-8") as file:
@@ -407,22 +327,22 @@ def _lines(path: str) -> Iterator[str]:
 
 def _message(error: BaseException) -> str:
     """What an error and those that caused it say, and what gateways reported."""
-    said: list[str] = []
+    texts: list[str] = []
     shown: BaseException | None = error
-    while shown is not None and len(said) < 4:
+    while shown is not None and len(texts) < 4:
         text = f"{type(shown).__name__}: {shown}".removeprefix("StoppedError: ")
         errors = getattr(shown, "errors", None)
         if isinstance(errors, dict):
             text += "".join(f"; {lines[0].strip()[-500:]}" for lines in errors.values() if lines)
-        said.append(text)
+        texts.append(text)
         shown = shown.__cause__ or shown.__context__
-    return " <- ".join(said)[:_LONGEST_MESSAGE]
+    return " <- ".join(texts)[:_LONGEST_MESSAGE]
 
 
 def _configure(request: dict[str, Any]) -> None:
     """Write Skyplane's configuration into the private HOME, before it is imported."""
     uses = {
-        provider: any(request[end].startswith(scheme) for end in ("source", "target"))
+        provider: any(request[side].startswith(scheme) for side in ("source", "target"))
         for provider, scheme in (("aws", "s3://"), ("gcp", "gs://"))
     }
     root = Path.home() / ".skyplane"
@@ -458,13 +378,11 @@ def main(local: Callable[[Any, Any], None] | None = None) -> None:
         request = json.loads(sys.stdin.readline())
         _configure(request)
         runner = Runner(request, emit, local)
-        emit("started")
         if request["sweep"]:
             runner.sweep()
             if request["remove_home"] and Path.home().name.startswith(_HOME):
                 shutil.rmtree(Path.home(), ignore_errors=True)
         else:
-            signal.signal(signal.SIGTERM, runner.stop)
             threading.Thread(target=_stop_at_end_of_input, args=(runner,), daemon=True).start()
             runner.transfer()
     except BaseException as error:  # noqa: BLE001 - the caller shows it

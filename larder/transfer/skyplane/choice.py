@@ -4,9 +4,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from larder.config.access import DEFAULT_ACCESS, Access
-from larder.store.base import Place
+from larder.config.access import Access
+from larder.config.copying import Copy
+from larder.store.base import Place, Readable
 from larder.units import format_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side of a copy: a location, and the store in it.
+
+    Attributes:
+        url: Such as ``s3://bucket/prefix``.
+        store: What is below it.
+        access: How it is reached.
+    """
+
+    url: str
+    store: Readable
+    access: Access
+
+    @property
+    def place(self) -> Place | None:
+        """The bucket, or directory; None if unknown."""
+        return self.store.features.place
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,15 +44,7 @@ class Choice:
 
 
 def choose_engine(
-    source: Place | None,
-    target: Place | None,
-    *,
-    total_bytes: int,
-    configured: str,
-    min_bytes: int,
-    available: bool,
-    source_access: Access = DEFAULT_ACCESS,
-    target_access: Access = DEFAULT_ACCESS,
+    source: Side, target: Side, *, limits: Copy, total_bytes: int, available: bool
 ) -> Choice:
     """Choose the engine of a copy.
 
@@ -40,61 +53,49 @@ def choose_engine(
     GCS the servers copy by themselves, also between regions, at the same price for egress.
 
     Args:
-        source: Where the objects are; None if unknown.
+        source: Where the objects are.
         target: Where they go.
+        limits: Names the engine, or ``auto``.
         total_bytes: What has to be copied.
-        configured: ``copy.engine``: ``auto``, ``native`` or ``skyplane``.
-        min_bytes: ``copy.skyplane.min_bytes``.
         available: Whether Skyplane's environment exists.
-        source_access: How the source is reached.
-        target_access: How the target is reached.
     """
-    problem = unsupported_by_skyplane(source, target, source_access, target_access)
-    if configured == "native":
+    if limits.engine == "native":
         return Choice("native", "copy.engine is native")
-    if configured == "skyplane":
+    problem = unsupported(source, target)
+    if limits.engine == "skyplane":
         if problem:
             return Choice("native", f"Skyplane cannot make this copy: {problem}")
         return Choice("skyplane", "copy.engine is skyplane")
-    if source is not None and target is not None and source.provider == target.provider:
+    if source.place and target.place and source.place.provider == target.place.provider:
         return Choice("native", "both sides are at one provider")
-    return _automatic(problem, total_bytes, min_bytes, available)
+    return _automatic(problem, total_bytes, limits.skyplane.min_bytes, available)
 
 
 def _automatic(problem: str, total_bytes: int, min_bytes: int, available: bool) -> Choice:
     """The choice between two providers."""
     if problem:
         return Choice("native", problem)
-    there, least = format_bytes(total_bytes), format_bytes(min_bytes)
+    size, least = format_bytes(total_bytes), format_bytes(min_bytes)
     if total_bytes < min_bytes:
-        return Choice("native", f"{there} is less than copy.skyplane.min_bytes, {least}")
+        return Choice("native", f"{size} is less than copy.skyplane.min_bytes, {least}")
     if not available:
         return Choice("native", "Skyplane is not set up; `make skyplane` does that")
-    return Choice("skyplane", f"{there} between two providers")
+    return Choice("skyplane", f"{size} between two providers")
 
 
-def unsupported_by_skyplane(
-    source: Place | None, target: Place | None, source_access: Access, target_access: Access
-) -> str:
+def unsupported(source: Side, target: Side) -> str:
     """Why Skyplane cannot copy between two places, as a clause; empty if it can."""
-    for side, place, access in (
-        ("source", source, source_access),
-        ("storage", target, target_access),
-    ):
-        if problem := _problem(place, access):
-            return f"the {side} {problem}"
-    if target_access.kms_key:
+    for name, side in (("source", source), ("storage", target)):
+        if problem := _problem(side.place, side.access):
+            return f"the {name} {problem}"
+    if target.access.kms_key:
         return "the storage has a kms_key, which Skyplane cannot write with"
-    if target_access.requester_pays:
+    if target.access.requester_pays:
         return "the storage has requester_pays, which Skyplane has only for a source in S3"
-    if source_access.requester_pays and (source is None or source.provider != "s3"):
+    s3 = [side for side in (source, target) if side.place and side.place.provider == "s3"]
+    if source.access.requester_pays and source not in s3:
         return "the source has requester_pays, which Skyplane has only for S3"
-    profiles = {
-        access.profile
-        for place, access in ((source, source_access), (target, target_access))
-        if place is not None and place.provider == "s3"
-    }
-    if len(profiles) > 1:
+    if len({side.access.profile for side in s3}) > 1:
         return "the two sides have different profiles, and Skyplane uses one for both"
     return ""
 
