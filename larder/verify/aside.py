@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-import socket
+import platform
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
@@ -74,7 +74,7 @@ def only_repair(root: Store, run: str) -> Iterator[None]:
         FatalError: ``run.repairing``: another one has begun, and not ended.
     """
     key = layout.repair_key()
-    claim = seal({"run": run, "host": socket.gethostname(), "process": process_id()})
+    claim = seal({"run": run, "host": platform.node(), "process": process_id()})
     try:
         with own_file_errors():
             etag = root.put(key, claim, if_absent=True).etag
@@ -95,7 +95,7 @@ def _end_claim(root: Store, key: str) -> None:
         etag = root.head(key).etag
         with suppress(DamageError):
             claim = unseal(readable(root, key) or b"", key)
-        if claim.get("host") == socket.gethostname() and not _is_running(claim["process"]):
+        if claim.get("host") == platform.node() and not _is_running(claim["process"]):
             root.delete(key, if_match=etag)
             return
         message = "another repair of this dataset has begun, and not ended"
