@@ -69,9 +69,9 @@ def archive_expansion(
     """
 
     def indexed(info: ObjectInfo, path: Path, executor: Executor) -> Container:
-        known = index_archive(source, info, own, put, path, executor, progress, kept)
+        read = index_archive(source, info, own, put, path, executor, progress, kept)
         end = in_object(info.key, info.etag)
-        return Container(info, end, last_counts=True, filtered=True, known=known)
+        return Container(info, end, last_counts=True, filtered=True, read=read)
 
     return Expansion(lambda keys: _matching(keys, _ANY), indexed, _refused)
 

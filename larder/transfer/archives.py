@@ -24,7 +24,6 @@ from larder.store import object_url
 from larder.store.base import ObjectInfo, Readable, Store
 from larder.transfer.containers import (
     ContainerWriter,
-    Known,
     container_name,
     container_writer,
     fetch_index,
@@ -64,7 +63,7 @@ def index_archive(
     executor: Executor,
     progress: Progress,
     kept: Store | None = None,
-) -> Known:
+) -> bool:
     """Write the index of an archive into a local file: the one in the storage, or a new one.
 
     Args:
@@ -78,22 +77,20 @@ def index_archive(
         kept: What plans have kept on this machine; None if they keep nothing.
 
     Returns:
-        Where the index was; ``read``: nowhere, so that the archive was read.
+        Whether the archive was read, because there was no index of it.
 
     Raises:
         ObjectError: ``object.format``: it is damaged; any other error of reading it.
         StoreError: A store refuses access.
     """
     name = container_name("tar", *identity(archive))
-    if fetch_index(own, name, path):
-        return "stored"
-    if fetch_kept(kept, put, name, path):
-        return "kept"
+    if fetch_index(own, name, path) or fetch_kept(kept, put, name, path):
+        return False
     with container_writer(put, name, path) as writer:
         _Indexing(source, archive, writer, executor, progress).run()
     if put is None:
         keep_index(kept, name, path)
-    return "read"
+    return True
 
 
 class _Indexing:

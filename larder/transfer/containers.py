@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import google_crc32c
 import numpy as np
@@ -48,9 +48,6 @@ which. ``checksum``, if known, is ``crc32c:`` and eight hex digits. ``problem``,
 a clause that says why no object can have this name. ``label``, if there is one, is the class that a
 column of the table gives the sample.
 """
-
-Known = Literal["stored", "kept", "read"]
-"""Where an index was: in the storage, kept by a plan on this machine, or nowhere until now."""
 
 _GROUP_ROWS = 16_384
 

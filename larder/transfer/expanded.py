@@ -31,7 +31,7 @@ from larder.manifest.writer import ManifestWriter
 from larder.progress import Progress
 from larder.samples.columns import column_texts
 from larder.store.base import ObjectInfo, Readable
-from larder.transfer.containers import INDEX, Known, objects_in
+from larder.transfer.containers import INDEX, objects_in
 from larder.transfer.inventory import (
     InContainers,
     Inventory,
@@ -58,14 +58,14 @@ class Container(NamedTuple):
         last_counts: Whether, of several entries with a name, the last one counts; otherwise they
             are bad keys.
         filtered: Whether globs apply to what it contains.
-        known: Where its index was.
+        read: Whether it was read, because there was no index of it.
     """
 
     info: ObjectInfo
     end: str
     last_counts: bool
     filtered: bool
-    known: Known
+    read: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +229,7 @@ class _Expanding:
             if isinstance(found, ObjectError):
                 self.damaged.add(Failure(info.key, found.code, str(found)))
                 continue
-            self.read += found.known == "read"
+            self.read += found.read
             for rows in self._wanted(found, path):
                 yield _placed(rows, number if found.last_counts else -2 - number)
             path.unlink()

@@ -18,7 +18,6 @@ from larder.samples.row_names import Named
 from larder.store.base import ObjectInfo, Readable, Store
 from larder.transfer.containers import (
     ContainerWriter,
-    Known,
     container_name,
     container_writer,
     fetch_index,
@@ -62,17 +61,14 @@ def row_expansion(
         del executor  # a table is read from front to back
         table = _Table(rows, label, info)
         here = None if table.rewritten else kept
-        known: Known = "read"
-        if fetch_index(own, table.name, path, own=table.rewritten):
-            known = "stored"
-        elif fetch_kept(here, put, table.name, path):
-            known = "kept"
-        else:
+        stored = fetch_index(own, table.name, path, own=table.rewritten)
+        read = not stored and not fetch_kept(here, put, table.name, path)
+        if read:
             with container_writer(put, table.name, path) as writer:
                 table.read(source, writer, progress)
             if put is None:
                 keep_index(here, table.name, path)
-        return Container(info, table.end, last_counts=False, filtered=False, known=known)
+        return Container(info, table.end, last_counts=False, filtered=False, read=read)
 
     def matches(keys: pa.Array) -> _Flags:
         taken = pc.is_in(keys, pa.array(sorted(others), pa.string()))

@@ -61,8 +61,7 @@ def index(
     """Whether the archive was read, and the rows of its index."""
     with ThreadPoolExecutor(threads) as executor:
         put = None if plan else own
-        known = index_archive(source, info, own, put, path, executor, NullProgress())
-        read = known == "read"
+        read = index_archive(source, info, own, put, path, executor, NullProgress())
     return read, [row for batch in read_manifest(path, INDEX) for row in batch.to_pylist()]
 
 
