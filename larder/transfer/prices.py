@@ -129,7 +129,7 @@ def check_cost(cost: Cost, limit_usd: float | None, where: str) -> None:
         return
     size, usd = format_bytes(cost.bytes), cost.total_usd
     if usd is None:
-        message = f"the cost of {size} is not known: no list price for {_route(cost)}"
+        message = f"the cost of {size} is not known: no list price for egress from {_route(cost)}"
         hint = "give both locations their region, or set copy.max_cost_usd: null"
         raise ConfigError("config.cost_limit", message, where=where, hint=hint)
     if usd > limit_usd:
@@ -152,18 +152,19 @@ def cost_document(cost: Cost) -> dict[str, Any]:
 
 
 def _route(cost: Cost) -> str:
-    return f"egress from {cost.source.name} to {cost.target.name}"
+    return f"{cost.source.name} to {cost.target.name}"
 
 
 def cost_lines(document: Mapping[str, Any]) -> list[str]:
     """The field ``cost`` for people."""
     usd, per_gb = document["total_usd"], document["usd_per_gb"]
-    lines = [f"unknown: there is no list price for {document['route']}"]
+    egress = f"egress from {document['route']}"
+    lines = [f"unknown: there is no list price for {egress}"]
     if usd is not None:
         lines = [f"{usd:,.2f} USD, estimated from list prices"]
         if per_gb and document["bytes"]:
             lines.append(
-                f"{document['route']}: {document['egress_usd']:,.2f} USD for"
+                f"{egress}: {document['egress_usd']:,.2f} USD for"
                 f" {format_bytes(document['bytes'])}, at {per_gb:g} USD per GB"
             )
     return [*lines, *(f"{server} is not priced" for server in document["not_priced"])]
