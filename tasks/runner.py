@@ -29,7 +29,7 @@ from larder.pipeline import (
 )
 from larder.pipeline.results import RunError, stops_others
 from larder.progress import Progress, TimedProgress
-from larder.verify import aside, inspection, reading, remake, repair
+from larder.verify import aside, inspection, reading, repair
 from tasks import cache as cache_tasks
 from tasks import copy as copy_tasks
 from tasks import emit as emit_tasks
@@ -67,7 +67,7 @@ _TASKS: dict[Callable[..., Any], Any] = {
     aside.end_repair: verify_tasks.end_repair,
     repair.repair_small: verify_tasks.repair_small,
     repair.name_version: verify_tasks.name_version,
-    remake.repair_large: verify_tasks.repair_large,
+    repair.repair_large: verify_tasks.repair_large,
 }
 
 

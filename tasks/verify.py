@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 from prefect import task
 
-from larder.verify import aside, inspection, reading, remake, repair
+from larder.verify import aside, inspection, reading, repair
 from larder.verify.aside import Repair
 from larder.verify.findings import Finding, Verified
 from larder.verify.job import Inspected, VerifyBatch, VerifyJob
@@ -48,7 +48,7 @@ def repair_small(job: VerifyJob, inspected: Inspected, paths: Sequence[str]) -> 
 @cancelled_when_stopped
 def repair_large(job: VerifyJob, batch: VerifyBatch, concurrent_batches: int) -> list[Repair]:
     """Make shards or a cache file again."""
-    return remake.repair_large(
+    return repair.repair_large(
         job, batch, progress=current_progress(), concurrent_batches=concurrent_batches
     )
 

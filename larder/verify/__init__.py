@@ -2,8 +2,8 @@
 
 ::
 
-    resume -> inspect_version -> repair_small ... -> verify_batch ... -> repair_shards ...
-        -> repair_cache ... -> end_repair
+    put_back -> inspect_version -> repair_small ... -> verify_batch ... -> repair_large ...
+        -> end_repair
 
 Without repair there are only `inspect_version` and `verify_batch`, and nothing is written.
 """

@@ -1,41 +1,55 @@
-"""Repairs what is small: documents from their second copies, manifests by the steps of a build."""
+"""Makes files whose places are free again: from second copies, or by the steps of a build."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from larder.config.models import Dataset
+import pyarrow.compute as pc
+
+from larder.config.formats import FormatUse
+from larder.config.models import Cache, Dataset
 from larder.disk import sha256_file
 from larder.errors import DamageError, LarderError, NotFoundError, RetryableError, StoreError
 from larder.manifest.digest import sha256_hex
+from larder.manifest.schemas import SAMPLE_ORDER, SAMPLES
+from larder.manifest.spool import Spool
+from larder.pipeline.cache import CacheBatch, cache_split
 from larder.pipeline.expanding import expand_inventory
 from larder.pipeline.finished import finished_shards
 from larder.pipeline.index import index_files
 from larder.pipeline.job import Job, ManifestRef, NewSegment, listed, scratch, source_of
 from larder.pipeline.lists import derived_files
-from larder.pipeline.manifests import fetched
-from larder.pipeline.reader_indexes import described_indexes
+from larder.pipeline.manifests import fetched, read_ref
+from larder.pipeline.pack import planned_shards
+from larder.pipeline.reader_indexes import described_indexes, put_indexes
+from larder.pipeline.shard import PackBatch, shard_batch_here
 from larder.pipeline.source import take_source
 from larder.progress import NullProgress, Progress
+from larder.shards.formats import shard_format
+from larder.shards.model import ShardPlan
 from larder.store.base import Store
 from larder.transfer.unlisted import Unlisted
+from larder.units import format_count
 from larder.verify.aside import STAGE, Repair, Spares, is_there
 from larder.verify.files import has_content, readable
-from larder.verify.job import Inspected, VerifyJob, open_verified
+from larder.verify.job import Inspected, ShardToVerify, VerifyBatch, VerifyJob, open_verified
 from larder.versions import layout
 from larder.versions.conditions import KEPT, probe_conditions
 from larder.versions.documents import (
     CacheDocument,
+    CacheFile,
     FileFacts,
     SegmentDocument,
     VersionDocument,
     parse_document,
 )
+from larder.versions.identity import own_cache_id
 from larder.versions.omitted import read_omitted
-from larder.versions.publish import own_file_errors, read_segment
+from larder.versions.publish import own_file_errors, read_segment, read_version
 from larder.versions.tags import TAG, move_tag
 
 _KINDS: dict[str, Any] = {
@@ -57,11 +71,14 @@ _PUBLISH = (
     " dataset again, which publishes the same version if the source has not changed"
 )
 
+_PUT_BACK = (
+    "put what it was made from back as it was, or restore the file; or prepare the dataset again:"
+    " the next version follows the source"
+)
+_TAKEN = "something was put in its place meanwhile; repair again"
 
-TAKEN = "something was put in its place meanwhile; repair again"
 
-
-class Refused(Exception):  # noqa: N818 - it is no error of the program
+class _Refused(Exception):  # noqa: N818 - it is no error of the program
     """Why a file cannot be made again."""
 
 
@@ -90,7 +107,7 @@ def repair_small(
             repairs.append(Repair(path, True, message))
         except (StoreError, RetryableError):
             raise
-        except (Refused, LarderError) as error:
+        except (_Refused, LarderError) as error:
             repairs.append(Repair(path, False, str(error)))
         progress.advance(STAGE, objects=1)
     return repairs
@@ -117,11 +134,11 @@ def _document(root: Store, version: VersionDocument | None, path: str) -> str:
         copy = layout.copy_key(key, sha256_hex(data))
         if copy == (path if match else other) and _is_of_path(data, key, version):
             if is_there(root, path) and readable(root, path) != data:
-                raise Refused(TAKEN)
+                raise _Refused(_TAKEN)
             with own_file_errors():
                 root.put(path, data)
             return f"copied from {other}"
-    raise Refused(f"its second copy is lost, too; {_PREPARE if kind == 'version' else _PUBLISH}")
+    raise _Refused(f"its second copy is lost, too; {_PREPARE if kind == 'version' else _PUBLISH}")
 
 
 def _is_of_path(data: bytes, key: str, version: VersionDocument | None) -> bool:
@@ -155,10 +172,10 @@ def _manifest(
     with scratch() as folder:
         path, source = _made(job, root, version, file, folder)
         if (path.stat().st_size, sha256_file(path)) != (file.bytes, file.sha256):
-            raise Refused(f"made again from {source}, it has other bytes: {_difference(file)}")
+            raise _Refused(f"made again from {source}, it has other bytes: {_difference(file)}")
         there = is_there(root, file.path)
         if there and not has_content(root, file.path, file.bytes, file.sha256):
-            raise Refused(TAKEN)
+            raise _Refused(_TAKEN)
         with own_file_errors():
             root.upload(file.path, path)
     return f"made again from {source}"
@@ -190,11 +207,11 @@ def _made(
                 return path, "version.json and the manifests of shards"
     if file.role in _OF_SEGMENT and file.path.startswith(layout.segments_prefix()):
         document = _segment(root, file.path.split("/")[1])
-        known = segment_job(job, root, version, document)
+        known = _segment_job(job, root, version, document)
         files = index_files(root, known, finished_shards(root, known), folder, described_indexes)
         if file.role in files:
             return files[file.role].path, "the receipts of the shards"
-    raise Refused("nothing else has what was in it; restore it")
+    raise _Refused("nothing else has what was in it; restore it")
 
 
 def _inventory(job: VerifyJob, folder: Path) -> Path:
@@ -211,11 +228,11 @@ def _inventory(job: VerifyJob, folder: Path) -> Path:
 def _segment(root: Store, segment: str) -> SegmentDocument:
     document = read_segment(root, segment)
     if document is None:
-        raise Refused(f"{layout.segment_key(segment)} has to be repaired first")
+        raise _Refused(f"{layout.segment_key(segment)} has to be repaired first")
     return document
 
 
-def segment_job(
+def _segment_job(
     job: VerifyJob, root: Store, version: VersionDocument, document: SegmentDocument
 ) -> Job:
     """The job that makes the shards of a segment again, from its stored order and plan."""
@@ -225,16 +242,16 @@ def segment_job(
             with fetched(root, refs[role]):
                 pass
         except (DamageError, NotFoundError):
-            raise Refused(f"{refs[role].key} has to be repaired first") from None
+            raise _Refused(f"{refs[role].key} has to be repaired first") from None
     update = {
         "validate_": document.validate,
         "on_bad_sample": "skip" if document.skipped else job.dataset.on_bad_sample,
     }
     new = NewSegment(document.id, document.shape, {}, True, refs["order"], refs["plan"])
-    return version_job(job, version, job.dataset.model_copy(update=update), new)
+    return _version_job(job, version, job.dataset.model_copy(update=update), new)
 
 
-def version_job(
+def _version_job(
     job: VerifyJob, version: VersionDocument, dataset: Dataset, new: NewSegment | None = None
 ) -> Job:
     """The job that makes files of a published version again."""
@@ -253,3 +270,184 @@ def version_job(
         inventory=ManifestRef.of(version.file("objects")),
         again=True,
     )
+
+
+def repair_large(
+    job: VerifyJob, batch: VerifyBatch, *, progress: Progress, concurrent_batches: int = 1
+) -> list[Repair]:
+    """Make shards or a cache file again, and say what became of each of their files.
+
+    What differs from what was published is removed again.
+    """
+    root = open_verified(job)
+    spares = Spares(root, {size_bytes for _, size_bytes, _ in batch.published()})
+    repairs: list[Repair] = []
+    for one in batch.singles:
+        repairs += _repaired(job, root, one, spares, concurrent_batches)
+        progress.advance(STAGE, objects=1, bytes=one.bytes)
+    return repairs
+
+
+def _repaired(
+    job: VerifyJob,
+    root: Store,
+    batch: VerifyBatch,
+    spares: Spares,
+    concurrent_batches: int,
+) -> Iterator[Repair]:
+    """Find the files of one shard or cache elsewhere, or make them."""
+    files = batch.published()
+    sources = {
+        file[0]: "" if is_there(root, file[0]) else spares.fill(*file)
+        for file in files
+        if not has_content(root, *file)
+    }
+    missing = {path for path, source in sources.items() if not source}
+    taken = any(is_there(root, path) for path in missing)
+    why = _TAKEN if taken else ""
+    if missing and not taken:
+        try:
+            _make(job, root, batch, missing, concurrent_batches)
+        except (StoreError, RetryableError):
+            raise
+        except (_Refused, LarderError) as error:
+            why = str(error)
+    for file in files:
+        path = file[0]
+        right = has_content(root, *file)
+        if not right and not taken:
+            root.delete(path)
+            right = bool(spares.fill(*file))
+        if right:
+            source = sources.get(path)
+            yield Repair(path, True, f"copied from {source}" if source else "made again")
+        else:
+            yield Repair(path, False, why or f"made again, it has other bytes; {_PUT_BACK}")
+
+
+def _make(
+    job: VerifyJob,
+    root: Store,
+    batch: VerifyBatch,
+    missing: Collection[str],
+    concurrent_batches: int,
+) -> None:
+    version, document = read_version(root, job.version), read_segment(root, batch.segment)
+    if version is None or document is None:
+        raise _Refused(f"{layout.segment_key(batch.segment)} has to be repaired first")
+    if batch.cache:
+        _make_cache(job, root, version, document, batch, batch.cache)
+        return
+    (shard,) = batch.shards
+    format_ = shard_format(*document.shape.use)
+    if format_.version != document.shape.format_version:
+        raise _Refused(
+            f"it was written by version {document.shape.format_version} of the format"
+            f" {document.shape.format}, and this Larder writes version {format_.version}; repair it"
+            " with the one that wrote it"
+        )
+    index = layout.index_prefix(batch.segment)
+    if batch.samples and all(path.startswith(index) for path in missing):
+        rows = read_ref(root, batch.samples, SAMPLES, first_row=shard.first_row, rows=shard.rows)
+        spool = Spool.of(rows, SAMPLES)
+        put_indexes(root, batch.segment, shard.split, shard.name, format_, spool)
+        return
+    _make_shard(root, _segment_job(job, root, version, document), batch, shard, concurrent_batches)
+
+
+def _make_shard(
+    root: Store, job: Job, batch: VerifyBatch, shard: ShardToVerify, concurrent_batches: int
+) -> None:
+    with fetched(root, job.shard_plan) as path:
+        plans = planned_shards(path)
+        plan = next(
+            (each for each in plans if (each.split, each.name) == (shard.split, shard.name)), None
+        )
+    if plan is None:
+        raise _Refused(f"the plan of its segment has no shard {shard.name}")
+    job = replace(job, formats=_formats(root, job, plan))
+    key, size_bytes, sha256 = shard.published(batch.segment)[0]
+    why: LarderError | _Refused | None = None
+    for unpacked in (False, True):  # what is packed is in old shards, and may be in the source
+        try:
+            report = shard_batch_here(
+                replace(job, unpacked=unpacked),
+                PackBatch(0, (plan,)),
+                progress=NullProgress(),
+                concurrent_batches=concurrent_batches,
+            )
+        except (StoreError, RetryableError):
+            raise
+        except LarderError as error:
+            why = why or error
+            continue
+        if report.failed:
+            more = report.failed - 1
+            others = f" (and {format_count(more, 'more object')})" if more else ""
+            why = why or _Refused(f"{report.failures[0].line}{others}; {_PUT_BACK}")
+        elif has_content(root, key, size_bytes, sha256):
+            return
+    if why:
+        raise why
+
+
+def _formats(root: Store, job: Job, plan: ShardPlan) -> dict[str, FormatUse]:
+    """The formats of the segments that samples of a shard were packed in before."""
+    rows = read_ref(
+        root,
+        job.sample_order,
+        SAMPLE_ORDER,
+        columns=["packed"],
+        first_row=plan.first_row,
+        rows=plan.rows,
+    )
+    segments = {
+        segment
+        for batch in rows
+        for segment in pc.unique(batch.column("packed").field("segment")).to_pylist()
+    }
+    documents = (read_segment(root, segment) for segment in segments - {None})
+    return {document.id: document.shape.use for document in documents if document}
+
+
+def _make_cache(
+    job: VerifyJob,
+    root: Store,
+    version: VersionDocument,
+    document: SegmentDocument,
+    batch: VerifyBatch,
+    file: CacheFile,
+) -> None:
+    assert version.cache is not None, "a cache file is of a cache"
+    dataset = job.dataset.model_copy(
+        update={"cache": Cache.model_validate({"records": version.cache.kind})}
+    )
+    if layout.cache_of(file.path) != (document.id, own_cache_id(dataset, document.id)):
+        raise _Refused("the dataset file, or a decoder here, makes another cache now; restore it")
+    if batch.samples is None:
+        raise _Refused("the manifest of samples of its segment has to be repaired first")
+    facts = document.splits[file.split]
+    made = cache_split(
+        _version_job(job, version, dataset),
+        CacheBatch(
+            document.id,
+            document.shape.use,
+            file.split,
+            batch.samples,
+            facts.first_row,
+            facts.samples,
+            facts.bytes,
+        ),
+        progress=NullProgress(),
+    )
+    if made.path != file.path:
+        root.delete(made.path)
+        if made.digest == file.digest:
+            raise _Refused(
+                "built again, it has the same records but other bytes: those of LMDB depend on the"
+                " page size of the machine; repair it on a machine like the one that built it"
+            )
+        raise _Refused(
+            "built again, it has other records than were published: decoded images depend on the"
+            " version of Pillow; repair it with the packages that built it, or restore the file"
+        )

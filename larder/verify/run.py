@@ -25,8 +25,7 @@ from larder.verify.foreign import KEPT_ASIDE
 from larder.verify.inspection import inspect_version
 from larder.verify.job import Inspected, VerifyBatch, VerifyJob, open_verified
 from larder.verify.reading import STAGE, verify_batch
-from larder.verify.remake import repair_large
-from larder.verify.repair import name_version, repair_small
+from larder.verify.repair import name_version, repair_large, repair_small
 from larder.verify.report import verify_document
 from larder.versions import layout
 from larder.versions.tags import TAG
