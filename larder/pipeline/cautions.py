@@ -166,7 +166,7 @@ def _unused_parts(plan: Plan) -> Iterator[str]:
 def _few_shards(plan: Plan) -> Iterator[str]:
     settings = plan.source_state.settings
     wanted = readers(settings.template)
-    least = max(wanted, 2)  # any loader may have two workers
+    least = max(wanted, 2)
     for name, shards in plan.shards_of_split.items():
         samples = plan.sample_order.splits[name].samples
         if not samples or shards.count >= least:
@@ -176,10 +176,10 @@ def _few_shards(plan: Plan) -> Iterator[str]:
             advice = "lower shards.samples_per_shard"
         if samples < least:
             advice = f"it has only {format_count(samples, 'sample')}"
-        yield (
-            f"{name} has {format_count(shards.count, 'shard')}; each reader needs one, and"
-            f" {settings.template_name} has {format_count(wanted, 'reader')}: {advice}"
-        )
+        reason = f"{settings.template_name} has {wanted:,} readers, and each needs one"
+        if wanted == 1:
+            reason = "a loader with 2 workers needs two"
+        yield f"{name} has {format_count(shards.count, 'shard')}; {reason}: {advice}"
 
 
 def readers(template: Mapping[str, Any]) -> int:

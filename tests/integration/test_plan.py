@@ -164,24 +164,23 @@ def test_empty_splits(tmp_path: Path) -> None:
         (
             TEMPLATE,
             {},
-            "train has 1 shard; each reader needs one, and test.yaml has 1 reader: set"
-            " shards.count_min: 2",
+            "train has 1 shard; a loader with 2 workers needs two: set shards.count_min: 2",
         ),
-        (EIGHT, {}, "train has 1 shard; each reader needs one, and test.yaml has 8 readers: set"),
+        (EIGHT, {}, "train has 1 shard; test.yaml has 8 readers, and each needs one: set"),
         (
             EIGHT,
             {"bytes": 6_000},
-            "train has 6 shards; each reader needs one, and test.yaml has 8 readers",
+            "train has 6 shards; test.yaml has 8 readers",
         ),
         (
             {**EIGHT, "hyperparameters": {"workers": {"type": "const", "val": 8}}},
             {"bytes": 1},
-            "test.yaml has 64 readers: it has only 12 samples",
+            "test.yaml has 64 readers, and each needs one: it has only 12 samples",
         ),
         (
             EIGHT,
             {"samples_per_shard": 5},
-            "train has 3 shards; each reader needs one, and test.yaml has 8 readers: lower"
+            "train has 3 shards; test.yaml has 8 readers, and each needs one: lower"
             " shards.samples_per_shard",
         ),
         (EIGHT, {"samples_per_shard": 1}, None),
@@ -211,9 +210,7 @@ def test_the_shipped_templates_need_as_many_shards_as_their_loaders_read(tmp_pat
         environ={},
     )
     found = [each["message"] for each in plan(settings, NullProgress())["warnings"]]
-    assert "validation has 1 shard; each reader needs one, and resnet50.yaml has 64" in " ".join(
-        found
-    )
+    assert "validation has 1 shard; resnet50.yaml has 64 readers" in " ".join(found)
 
 
 def test_as_many_shards_as_are_asked_for(tmp_path: Path) -> None:
