@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from abc import abstractmethod
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from larder.config.access import Access
 from larder.disk import disk_errors
+from larder.errors import StoreError
 from larder.store.accounts import server_endpoint
 from larder.store.base import Buffer, Features, ObjectInfo, Place, Readable, Store, Writer
 from larder.store.calls import Call
@@ -21,6 +25,34 @@ PART_BYTES = 16 << 20
 # A stream holds three parts in memory, an upload of a file five.
 _STREAM_PARTS = 2
 _UPLOAD_PARTS = 4
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def time_of(text: str) -> int:
+    """A time in a document, microseconds since 1970 UTC."""
+    return (datetime.fromisoformat(text) - _EPOCH) // _MICROSECOND
+
+
+def storage_class(name: str | None) -> str:
+    """The storage class in the store's words; empty for ``STANDARD``, which may be left out."""
+    return "" if name is None or name == "STANDARD" else sys.intern(name)
+
+
+def check_order(last: str, keys: Iterable[str], store_url: str, hint: str = "") -> str:
+    """The last of the keys of a page, which follow one another and the last of the page before.
+
+    Raises:
+        StoreError: ``store.refused``: they do not.
+    """
+    for key in keys:
+        if key <= last:
+            message = "the store does not list its keys in order"
+            raise StoreError("store.refused", message, where=store_url, hint=hint)
+        last = key
+    return last
 
 
 class BucketStore(Store):

@@ -8,21 +8,18 @@ generation, which is another after each write of the same bytes, and not with th
 from __future__ import annotations
 
 import base64
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any
 
 from larder.errors import StoreError
 from larder.store.base import ObjectInfo
+from larder.store.buckets import storage_class, time_of
 
 FIELDS = "name,size,md5Hash,crc32c,generation,updated,storageClass,contentType,metadata"
 """The fields of a resource that are asked for."""
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 _DEFAULT_TYPE = "application/octet-stream"
 _META = "x-goog-meta-"
 
@@ -38,14 +35,13 @@ def info_of_resource(resource: Mapping[str, Any], key: str, where: str) -> Objec
     try:
         crc32c, md5 = resource.get("crc32c"), resource.get("md5Hash")
         generation = resource.get("generation")
-        storage_class = resource.get("storageClass") or "STANDARD"
         checksum = f"crc32c:{_hex(crc32c)}" if crc32c else None
         return ObjectInfo(
             key,
             int(resource["size"]),
             _hex(md5) if md5 else checksum or f"generation:{generation}",
-            (datetime.fromisoformat(resource["updated"]) - _EPOCH) // _MICROSECOND,
-            "" if storage_class == "STANDARD" else sys.intern(storage_class),
+            time_of(resource["updated"]),
+            storage_class(resource.get("storageClass") or None),
             checksum,
             str(generation) if generation else None,
             resource.get("contentType"),

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from larder.errors import NotFoundError, PreconditionError, StoreError
 from larder.store.base import ObjectInfo
+from larder.store.buckets import check_order
 from larder.store.calls import AnswerReader, Call, Span
 from larder.store.gcs.bucket import GcsBucket, GcsObject, Request
 from larder.store.gcs.objects import FIELDS, info_of_headers, info_of_resource
@@ -44,32 +44,22 @@ def list_pages(bucket: GcsBucket, base: str, prefix: str, after: str) -> Iterato
     while True:
         call = Call(bucket.store_url)
         answer = bucket.send(Request("GET", bucket.path(), query), call).json()
-        items = answer.get("items") or []
-        last = _checked(bucket, last, items)
+        try:
+            items = [(item["name"], item) for item in answer.get("items") or []]
+            last = check_order(last, (name for name, _ in items), bucket.store_url)
+        except (LookupError, TypeError) as error:
+            message = "the answer to a listing cannot be parsed"
+            raise StoreError("store.refused", message, where=bucket.store_url) from error
         page = [
-            info_of_resource(item, item["name"][len(base) :], bucket.store_url)
-            for item in items
-            if item["name"] > after  # startOffset includes the key itself
+            info_of_resource(item, name[len(base) :], bucket.store_url)
+            for name, item in items
+            if name > after  # startOffset includes the key itself
         ]
         if page:
             yield page
         query["pageToken"] = answer.get("nextPageToken")
         if not query["pageToken"]:
             return
-
-
-def _checked(bucket: GcsBucket, last: str, items: Any) -> str:
-    """The last key of a page whose keys are in order, after that of the page before."""
-    try:
-        for item in items:
-            if item["name"] <= last:
-                message = "the store does not list its keys in order"
-                raise StoreError("store.refused", message, where=bucket.store_url)
-            last = item["name"]
-    except (LookupError, TypeError) as error:
-        message = "the answer to a listing cannot be parsed"
-        raise StoreError("store.refused", message, where=bucket.store_url) from error
-    return last
 
 
 def describe(source: GcsObject, generation: str | None = None) -> ObjectInfo:

@@ -18,6 +18,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import google_crc32c
@@ -48,10 +49,24 @@ _CONFIG_FILES = (
 )
 
 
+@dataclass(slots=True)
+class S3Server:
+    """What this process has learned about how a server treats the parts of uploads; None: nothing.
+
+    Attributes:
+        repeats_checksum: Whether it repeats the CRC32C of a part.
+        whole_md5: Whether the etag of an object made of parts is the MD5 of its content.
+    """
+
+    repeats_checksum: bool | None = None
+    whole_md5: bool | None = None
+
+
 class S3Account:
     """Credentials, region and endpoint, looked up once, and connections."""
 
     def __init__(self, access: Access, store_url: str) -> None:
+        self.server = S3Server()
         self.settings = find_settings(store_url, access)
         self.http = connections(self.settings.endpoint, access)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import re
-import sys
 from collections.abc import Mapping
 from email.header import decode_header, make_header
 from email.utils import parsedate_to_datetime
@@ -12,6 +11,7 @@ from functools import lru_cache
 
 from larder.manifest.crc import format_crc32c
 from larder.store.base import ObjectInfo
+from larder.store.buckets import storage_class
 from larder.store.s3.sign import encoded_path
 
 _META = "x-amz-meta-"
@@ -74,11 +74,6 @@ def object_info(key: str, headers: Mapping[str, str]) -> ObjectInfo:
             if name.startswith(_META)
         },
     )
-
-
-def storage_class(name: str | None) -> str:
-    """The storage class in S3's words; empty for ``STANDARD``, which HEAD leaves out."""
-    return "" if name is None or name == "STANDARD" else sys.intern(name)
 
 
 @lru_cache(4096)

@@ -8,18 +8,15 @@ Protocol: https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListObjectsV2.html
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 from urllib.parse import unquote_plus
 from xml.etree import ElementTree
 
 from larder.errors import StoreError
 from larder.store.base import ObjectInfo
+from larder.store.buckets import check_order, storage_class, time_of
 from larder.store.s3.bucket import S3Bucket
-from larder.store.s3.headers import storage_class
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 _ENTRY = ("Key", "Size", "ETag", "LastModified", "StorageClass")
 
 
@@ -31,41 +28,32 @@ class Page(NamedTuple):
     unquote: Callable[[str], str]
 
 
-def list_pages(bucket: S3Bucket, prefix: str, start_after: str) -> Iterator[list[ObjectInfo]]:
-    """Yield pages of objects in order, with their keys in the bucket; no page is empty.
+def list_pages(bucket: S3Bucket, base: str, prefix: str, after: str) -> Iterator[list[ObjectInfo]]:
+    """Yield pages of objects in order; no page is empty.
 
-    Only those whose keys begin with ``prefix`` and come after ``start_after``.
+    Only those whose keys in the bucket begin with ``prefix`` and come after ``after``; the keys of
+    the result are what follows ``base``, and never empty.
 
     Raises:
-        StoreError: See `larder.store.s3.errors`; also ``store.refused``: the store does not list
-            in order, such as directory buckets of S3 Express.
-        RetryableError: ``store.unavailable``.
+        LarderError: See `larder.store.s3.errors`; ``store.refused``: the store does not list in
+            order, such as directory buckets of S3 Express, or its answer cannot be parsed.
     """
     query = {"encoding-type": "url", "list-type": "2", "prefix": prefix}
-    if start_after:
-        query["start-after"] = start_after
-    last = start_after
+    if after:
+        query["start-after"] = after
+    hint = "directory buckets cannot be used"
+    last = after[len(base) :]
     while True:
-        objects, token = read_page(bucket.list_page(query), bucket.store_url)
+        objects, token = read_page(bucket.list_page(query), bucket.store_url, len(base))
+        last = check_order(last, (info.key for info in objects), bucket.store_url, hint)
         if objects:
-            _check_order(last, objects, bucket.store_url)
             yield objects
-            last = objects[-1].key
         if not token:
             return
         if token == query.get("continuation-token"):
             message = "the listing does not end"
             raise StoreError("store.refused", message, where=bucket.store_url)
         query = {**query, "continuation-token": token}
-
-
-def _check_order(last: str, objects: list[ObjectInfo], store_url: str) -> None:
-    for info in objects:
-        if info.key <= last and (last or not info.key):
-            message = "the store does not list its keys in order"
-            hint = "directory buckets cannot be used"
-            raise StoreError("store.refused", message, where=store_url, hint=hint)
-        last = info.key
 
 
 def parsed_page(body: bytes, kind: str) -> Page:
@@ -87,8 +75,10 @@ def decoded(key: str) -> str:
     return unquote_plus(key) if "%" in key or "+" in key else key
 
 
-def read_page(body: bytes, store_url: str) -> tuple[list[ObjectInfo], str]:
+def read_page(body: bytes, store_url: str, cut: int = 0) -> tuple[list[ObjectInfo], str]:
     """The objects in an answer to ListObjectsV2, and the token of the next one, if there is one.
+
+    So much is cut off their keys, and what has none left, a folder's own object, is left out.
 
     Raises:
         StoreError: ``store.refused``: it is not such a document.
@@ -100,32 +90,27 @@ def read_page(body: bytes, store_url: str) -> tuple[list[ObjectInfo], str]:
         if text_of(page.root, f"{page.space}IsTruncated") == "true":
             token = text_of(page.root, f"{page.space}NextContinuationToken")
         items = page.root.iter(f"{page.space}Contents")
-        return [_object(item, tags, page.unquote) for item in items], token
+        objects = [_object(item, tags, page.unquote, cut) for item in items]
+        return [info for info in objects if info.key], token
     except (ElementTree.ParseError, ValueError, LookupError) as error:
-        raise StoreError(
-            "store.refused", "the answer to a listing cannot be parsed", where=store_url
-        ) from error
+        message = "the answer to a listing cannot be parsed"
+        raise StoreError("store.refused", message, where=store_url) from error
 
 
 def _object(
-    item: ElementTree.Element, tags: list[str], unquote: Callable[[str], str]
+    item: ElementTree.Element, tags: list[str], unquote: Callable[[str], str], cut: int
 ) -> ObjectInfo:
     # A listing has millions of these.
     key, size, etag, modified, class_name = map(item.findtext, tags)
     if key is None or size is None or modified is None:
         raise LookupError
     return ObjectInfo(
-        unquote(key),
+        unquote(key)[cut:],
         int(size),
         (etag or "").strip('"'),
         time_of(modified),
         "" if class_name == "STANDARD" else storage_class(class_name),
     )
-
-
-def time_of(text: str) -> int:
-    """A time in a listing, microseconds since 1970 UTC."""
-    return (datetime.fromisoformat(text) - _EPOCH) // _MICROSECOND
 
 
 def text_of(item: ElementTree.Element, tag: str) -> str:

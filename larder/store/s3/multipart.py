@@ -21,11 +21,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from html import escape
 
@@ -45,19 +43,6 @@ _PARTS_PER_STEP = 1000
 _MOST_PART_BYTES = 2 << 30
 
 
-@dataclass(slots=True)
-class Parts:
-    """What is known about how a server treats parts; shared by its uploads.
-
-    Attributes:
-        repeats_checksum: Whether it repeats the CRC32C of a part; None if that is not known yet.
-        whole_md5: Whether the etag of an object made of parts is the MD5 of its content.
-    """
-
-    repeats_checksum: bool | None = None
-    whole_md5: bool | None = None
-
-
 class S3Upload(Upload):
     """See `larder.store.base.Upload`; the arguments are those of `Store.begin_upload`."""
 
@@ -72,7 +57,7 @@ class S3Upload(Upload):
     ) -> None:
         self._bucket = bucket
         self._call = call
-        self._server = _server_of(bucket.account.settings.endpoint)
+        self._server = bucket.account.server
         self._md5 = md5
         self._done = False
         self.id = resume or self._begun(like)
@@ -198,16 +183,6 @@ def etag_of_parts(etags: Sequence[str]) -> str:
     except ValueError:
         return ""
     return f"{hashlib.md5(joined, usedforsecurity=False).hexdigest()}-{len(etags)}"
-
-
-_SERVERS: dict[str, Parts] = {}
-_LOCK = threading.Lock()
-
-
-def _server_of(endpoint: str) -> Parts:
-    """What is known about a server; one per process."""
-    with _LOCK:
-        return _SERVERS.setdefault(endpoint, Parts())
 
 
 def part_size_bytes(index: int) -> int:

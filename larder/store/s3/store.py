@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 
 from larder.config.access import DEFAULT_ACCESS, Access
@@ -40,12 +39,7 @@ class S3Store(BucketStore):
         this store's prefix.
         """
         after = self._prefix + start_after if start_after else ""
-        cut = len(self._prefix)
-        for page in list_pages(self._bucket, self._prefix + prefix, after):
-            if cut:
-                page = [replace(i, key=i.key[cut:]) for i in page if len(i.key) > cut]
-            if page:
-                yield page
+        return list_pages(self._bucket, self._prefix, self._prefix + prefix, after)
 
     def head(self, key: str) -> ObjectInfo:
         """See `larder.store.base.Readable.head`. If the bucket is missing, so is the object."""

@@ -15,10 +15,11 @@ from functools import partial
 from xml.etree import ElementTree
 
 from larder.errors import NotFoundError, StoreError
+from larder.store.buckets import time_of
 from larder.store.calls import Call
 from larder.store.retry import RetryPolicy, repeated
 from larder.store.s3.bucket import S3Bucket
-from larder.store.s3.listing import Page, decoded, parsed_page, text_of, time_of
+from larder.store.s3.listing import Page, decoded, parsed_page, text_of
 
 _POLICY = RetryPolicy()
 _MARKERS = {"key-marker": "NextKeyMarker", "upload-id-marker": "NextUploadIdMarker"}
