@@ -32,44 +32,44 @@ $(VENV)/bin/python:
 		{ echo "Larder needs Python 3.11 or newer; choose one: make PYTHON=python3.12 ..." >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/app: $(VENV)/bin/python requirements.lock pyproject.toml
+$(VENV)/app: $(VENV)/bin/python requirements/app.lock pyproject.toml
 	@echo "setting up $(VENV): about 180 MB to download, 620 MB installed"
-	@$(LOCKED) requirements.lock
+	@$(LOCKED) requirements/app.lock
 	@$(INSTALL) --editable . --config-settings editable_mode=compat
 	@$(PIP) check >$@.txt || { cat $@.txt >&2; exit 1; }
 	@mv $@.txt $@
 
-$(VENV)/demo: $(VENV)/app requirements-demo.lock
+$(VENV)/demo: $(VENV)/app requirements/demo.lock
 	@echo "setting up the demo's S3 servers: 30 MB to download, 86 MB installed"
-	@$(LOCKED) requirements-demo.lock
+	@$(LOCKED) requirements/demo.lock
 	@touch $@
 
-$(VENV)/dev: $(VENV)/app requirements-dev.lock
+$(VENV)/dev: $(VENV)/app requirements/dev.lock
 	@echo "setting up tests and checks: about 85 MB to download, 450 MB installed"
-	@$(LOCKED) requirements-dev.lock
+	@$(LOCKED) requirements/dev.lock
 	@$(PIP) check >$@.txt || { cat $@.txt >&2; exit 1; }
 	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null || true
 	@mv $@.txt $@
 
-$(SKYPLANE)/app: requirements-skyplane.lock
+$(SKYPLANE)/app: requirements/skyplane.lock
 	@$(SKYPLANE_PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || \
 		{ echo "Skyplane needs Python 3.11; choose one: make SKYPLANE_PYTHON=/path/to/python3.11 ..." >&2; \
 		exit 1; }
 	@echo "setting up $(SKYPLANE): about 90 MB to download, 400 MB installed"
 	@$(SKYPLANE_PYTHON) -m venv --clear $(SKYPLANE)
-	@$(SKYPLANE_PIP) requirements-skyplane.lock
+	@$(SKYPLANE_PIP) requirements/skyplane.lock
 	@$(SKYPLANE)/bin/python -W ignore -c 'import skyplane.api.client'
 	@touch $@
 
-$(SKYPLANE)/gateway: $(SKYPLANE)/app requirements-skyplane-test.lock
-	@$(SKYPLANE_PIP) requirements-skyplane-test.lock
+$(SKYPLANE)/gateway: $(SKYPLANE)/app requirements/skyplane-test.lock
+	@$(SKYPLANE_PIP) requirements/skyplane-test.lock
 	@touch $@
 
-$(READERS)/app: requirements-readers-test.lock
+$(READERS)/app: requirements/readers-test.lock
 	@echo "setting up $(READERS): about 400 MB to download, 1.7 GB installed"
 	@$(PYTHON) -m venv --clear $(READERS)
 	@$(READERS)/bin/python -m pip --disable-pip-version-check install --quiet --no-deps --no-compile \
-		--only-binary :all: --require-hashes --requirement requirements-readers-test.lock
+		--only-binary :all: --require-hashes --requirement requirements/readers-test.lock
 	@touch $@
 
 data/source/digits/.complete: $(VENV)/app
@@ -112,16 +112,16 @@ schema: $(VENV)/app ## write configs/schema from the models
 	$(BIN)/python -m larder.config.schema
 
 lock: ## update the lock files (needs uv); ARGS=--upgrade upgrades every version
-	$(COMPILE) pyproject.toml --extra flows --output-file requirements.lock
-	$(COMPILE) pyproject.toml --extra demo --constraint requirements.lock \
-		--output-file requirements-demo.lock
-	$(COMPILE) --group dev --constraint requirements.lock --constraint requirements-demo.lock \
-		--output-file requirements-dev.lock
-	$(COMPILE) --group skyplane --override requirements-skyplane.overrides \
-		--output-file requirements-skyplane.lock
-	$(COMPILE) --group skyplane-test --override requirements-skyplane.overrides \
-		--constraint requirements-skyplane.lock --output-file requirements-skyplane-test.lock
-	$(COMPILE) --group readers-test --output-file requirements-readers-test.lock
+	$(COMPILE) pyproject.toml --extra flows --output-file requirements/app.lock
+	$(COMPILE) pyproject.toml --extra demo --constraint requirements/app.lock \
+		--output-file requirements/demo.lock
+	$(COMPILE) --group dev --constraint requirements/app.lock --constraint requirements/demo.lock \
+		--output-file requirements/dev.lock
+	$(COMPILE) --group skyplane --override requirements/skyplane.overrides \
+		--output-file requirements/skyplane.lock
+	$(COMPILE) --group skyplane-test --override requirements/skyplane.overrides \
+		--constraint requirements/skyplane.lock --output-file requirements/skyplane-test.lock
+	$(COMPILE) --group readers-test --output-file requirements/readers-test.lock
 
 clean: ## remove what the targets made, except data/ and out/
 	rm -rf $(VENV) $(SKYPLANE) $(READERS) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis build

