@@ -14,7 +14,6 @@ import pyarrow as pa
 from larder.cache.file import open_file
 from larder.cache.records import Samples, build_samples
 from larder.config.formats import FormatUse
-from larder.config.models import Dataset
 from larder.errors import FatalError, NotFoundError
 from larder.limits import decoding_budget
 from larder.manifest.schemas import SAMPLES
@@ -32,7 +31,7 @@ from larder.temporary import workshop
 from larder.versions import layout
 from larder.versions.documents import CacheFile, seal, unseal
 from larder.versions.identity import cache_decoders, own_cache_id
-from larder.versions.publish import read_cache
+from larder.versions.publish import read_cache, read_version
 
 DISK_RESERVE = 0.05
 """The fraction of the disk space, free when a cache file is started, that remains free."""
@@ -85,7 +84,7 @@ def cache_splits(
     root = open_root(job)
     for segment in segments:
         is_new = job.new is not None and segment.id == job.new.id and not job.new.complete
-        found = {} if is_new else _complete_files(root, segment.id, job.dataset, progress)
+        found = {} if is_new else _complete_files(root, segment.id, job, progress)
         there += found.values()
         samples = segment.file("samples")
         batches += (
@@ -105,10 +104,10 @@ def cache_splits(
 
 
 def _complete_files(
-    root: Store, segment: str, dataset: Dataset, progress: Progress
+    root: Store, segment: str, job: Job, progress: Progress
 ) -> dict[str, CacheFile]:
     """By split, the files of a complete cache that are whole; empty if it is not complete."""
-    cache = own_cache_id(dataset, segment)
+    cache = own_cache_id(job.dataset, segment)
     document = read_cache(root, segment, cache) if cache else None
     if document is None or cache is None:
         return {}
@@ -118,8 +117,15 @@ def _complete_files(
         for file in document.files.values()
         if file.path in there and there[file.path].size_bytes == file.bytes
     ]
+
+    def is_published() -> bool:
+        version = read_version(root, job.expected) if job.expected else None
+        uses = version.segments if version else ()
+        return any((use.id, use.cache) == (segment, cache) for use in uses)
+
     digests = {file.path: file.sha256 for file in files}
-    altered = written_since(root, layout.cache_key(segment, cache), there, digests, progress)
+    key = layout.cache_key(segment, cache)
+    altered = written_since(root, key, there, digests, progress, is_published)
     return {file.split: file for file in files if file.path not in altered}
 
 

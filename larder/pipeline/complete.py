@@ -12,7 +12,7 @@ is read: whoever wrote it, it was not the run that wrote the document last.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import chain
@@ -93,6 +93,7 @@ def written_since(
     there: Mapping[str, ObjectInfo],
     digests: Mapping[str, str],
     progress: Progress,
+    is_published: Callable[[], bool] = lambda: False,
 ) -> list[str]:
     """The files that are not older than their document, and have other bytes than it says.
 
@@ -102,10 +103,14 @@ def written_since(
         there: By key, the files as they were listed.
         digests: By key, the sha256 of files that are there.
         progress: Reports the bytes that are read, of stage ``index``.
+        is_published: Whether a version has been published with them: then nothing is read.
     """
     copies = listed(root, document.removesuffix(".json"))
     since_us = min((info.modified_us for info in copies), default=0)
     newer = [key for key in digests if _changed_us(root, there[key]) >= since_us]
+
+    if not newer or is_published():
+        return []
 
     def is_right(key: str) -> bool:
         right = has_sha256(root, there[key], digests[key])

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_lab import DOCUMENT, Lab, directory_lab, images, write
+from pipeline_lab import DOCUMENT, Lab, directory_lab, images, png, write
 
 from larder.errors import DamageError, ObjectError
 from larder.pipeline import due
@@ -163,6 +163,17 @@ def test_what_is_older_than_its_segment_is_not_read_again(tmp_path: Path) -> Non
     _, stores = carried_on(lab)
     read = keys(stores, "open", "get")
     assert not [key for key in read if key.endswith((".tar", ".idx", ".mdb"))]
+
+
+def test_caches_of_a_published_version_are_not_read_again(tmp_path: Path) -> None:
+    """As after its storage was copied, which changes the times of all files."""
+    lab = directory_lab(tmp_path, **FIELDS)
+    lab.prepare()
+    for path in Path(str(lab.storage)).rglob("*.mdb"):
+        os.utime(path)
+    write(str(lab.source), {"a/zz.png": png(7)})
+    _, stores = carried_on(lab)
+    assert not [key for key in keys(stores, "open", "get") if key.endswith(".mdb")]
 
 
 def test_of_several_receipts_of_a_shard_the_one_that_matches_its_object_counts(
