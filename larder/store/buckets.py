@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from abc import abstractmethod
-from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TypeVar
 
 from larder.config.access import Access
 from larder.disk import disk_errors
@@ -16,6 +17,7 @@ from larder.store.accounts import server_endpoint
 from larder.store.base import Buffer, Features, ObjectInfo, Place, Readable, Store, Writer
 from larder.store.calls import Call
 from larder.store.etag_trust import etag_trust
+from larder.store.interrupt import Interrupt, in_thread, interrupted_by
 from larder.store.keys import check_key, folder_prefix
 from larder.store.retry import RetryPolicy
 
@@ -26,6 +28,8 @@ PART_BYTES = 16 << 20
 _STREAM_PARTS = 2
 _UPLOAD_PARTS = 4
 
+
+T = TypeVar("T")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -117,6 +121,7 @@ class PartsWriter(Writer):
 
     def __init__(self, threads: int) -> None:
         self._buffer = bytearray()
+        self._interrupt = Interrupt(interrupted_by())
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="larder-part")
         self._done = False
 
@@ -141,8 +146,9 @@ class PartsWriter(Writer):
         return info
 
     def abort(self) -> None:
-        """Discard what was sent."""
+        """Discard what was sent; parts on their way are not waited for."""
         if not self._done:
+            self._interrupt.stop()
             self._close()
             self._cancel()
 
@@ -150,6 +156,10 @@ class PartsWriter(Writer):
         self._done = True
         self._buffer = bytearray()
         self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _in_thread(self, send: Callable[[], T]) -> Future[T]:
+        with self._interrupt.active():
+            return in_thread(self._pool, send)
 
     def _taken(self) -> bytearray:
         """The part that was collected; another one begins."""

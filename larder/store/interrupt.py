@@ -17,14 +17,24 @@ INTERRUPTED = "run.interrupted"
 T = TypeVar("T")
 
 _GRACE_SECONDS = 2.0
+_TURN_SECONDS = 0.1
 _current = threading.local()
 
 
 class Interrupt:
-    """Whether the work of some threads was stopped: what waits under it asks again and again."""
+    """Whether the work of some threads was stopped: what waits under it asks again and again.
 
-    def __init__(self) -> None:
+    What stops the outer one stops this one too.
+    """
+
+    def __init__(self, outer: Interrupt | None = None) -> None:
         self._stopped = threading.Event()
+        self._outer = outer
+
+    @property
+    def stopped(self) -> bool:
+        """Whether what waits has to end."""
+        return self._stopped.is_set() or (self._outer is not None and self._outer.stopped)
 
     @contextmanager
     def active(self) -> Iterator[None]:
@@ -46,7 +56,7 @@ class Interrupt:
         Raises:
             FatalError: ``run.interrupted``.
         """
-        if self._stopped.is_set():
+        if self.stopped:
             raise FatalError(INTERRUPTED, "stopped")
 
     def sleep(self, seconds: float) -> None:
@@ -55,23 +65,26 @@ class Interrupt:
         Raises:
             FatalError: ``run.interrupted``.
         """
-        self._stopped.wait(seconds)
+        until = time.monotonic() + seconds
+        while not self.stopped and (left := until - time.monotonic()) > 0:
+            self._stopped.wait(min(left, _TURN_SECONDS))
         self.check()
 
 
 class _Grace(Interrupt):
-    """Is stopped a moment after another one."""
+    """Is stopped a moment after the outer one."""
 
-    def __init__(self, interrupt: Interrupt) -> None:
-        self._stopped = interrupt._stopped
+    def __init__(self, outer: Interrupt) -> None:
+        super().__init__(outer)
         self._until: float | None = None
 
-    def check(self) -> None:
-        """Raise an error if the moment is over."""
-        if self._stopped.is_set():
-            self._until = self._until or time.monotonic() + _GRACE_SECONDS
-            if time.monotonic() >= self._until:
-                super().check()
+    @property
+    def stopped(self) -> bool:
+        """Whether the moment is over."""
+        if not super().stopped:
+            return False
+        self._until = self._until or time.monotonic() + _GRACE_SECONDS
+        return time.monotonic() >= self._until
 
 
 @contextmanager

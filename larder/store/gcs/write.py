@@ -32,7 +32,7 @@ from larder.store.buckets import PartsWriter
 from larder.store.calls import Call, conflict
 from larder.store.gcs.bucket import GcsBucket, GcsObject, Request, Response
 from larder.store.gcs.objects import FIELDS, info_of_resource, resource_of
-from larder.store.interrupt import grace, in_thread
+from larder.store.interrupt import grace
 
 _NOT_COPIED = (400, 403)
 _INCOMPLETE = 308
@@ -104,7 +104,7 @@ class GcsWriter(PartsWriter):
         self._target, self._like = target, like
         self._crc = 0
         self._upload: _Upload | None = None
-        self._sending: Future[Response | None] | None = None
+        self._response: Future[Response | None] | None = None
 
     def _send(self, *, last: bool = False) -> None:
         if self._upload is None:
@@ -112,11 +112,11 @@ class GcsWriter(PartsWriter):
         self._sent()
         chunk = self._taken()
         self._crc = google_crc32c.extend(self._crc, bytes(chunk))
-        self._sending = in_thread(self._pool, partial(self._upload.deliver, chunk, last=last))
+        self._response = self._in_thread(partial(self._upload.deliver, chunk, last=last))
 
     def _sent(self) -> Response | None:
         """Wait for what is being sent."""
-        sending, self._sending = self._sending, None
+        sending, self._response = self._response, None
         return sending.result() if sending else None
 
     def _commit(self) -> ObjectInfo:

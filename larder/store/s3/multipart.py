@@ -32,7 +32,7 @@ from larder.store.base import Buffer, ObjectInfo, Upload, UploadedPart
 from larder.store.buckets import PART_BYTES, PartsWriter
 from larder.store.calls import Call
 from larder.store.etags import is_md5
-from larder.store.interrupt import grace, in_thread
+from larder.store.interrupt import grace
 from larder.store.retry import RetryStore
 from larder.store.s3.bucket import S3Bucket, crc32c_of
 from larder.store.s3.errors import document, element
@@ -221,7 +221,7 @@ class S3Writer(PartsWriter):
         if len(self._parts) >= self._most_sending:
             self._parts[-self._most_sending].result()
         send = partial(_sent, self._upload, len(self._parts) + 1, self._taken())
-        self._parts.append(in_thread(self._pool, send))
+        self._parts.append(self._in_thread(send))
 
     def _commit(self) -> ObjectInfo:
         if self._upload is None:

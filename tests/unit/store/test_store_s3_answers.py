@@ -344,3 +344,17 @@ def test_a_stop_waits_a_moment_for_uploads_to_begin_and_to_be_aborted(slow: str)
         assert script.asked[0] == "POST /bucket/p/k?uploads="
         assert script.asked[-1] == "DELETE /bucket/p/k?uploadId=u"
     assert time.monotonic() - began < 10
+
+
+@pytest.mark.timeout(60)
+def test_a_stream_that_fails_does_not_wait_for_its_parts() -> None:
+    """Its upload was aborted only when all parts on their way had ended."""
+    begun = Say(200, "<R><UploadId>u</UploadId></R>")
+    with scripted_s3(begun, Say(200, seconds=30.0), Say(204)) as script:
+        began = time.monotonic()
+        with opened(script).writer("k") as writer:
+            writer.write(bytes((16 << 20) + 1))
+            while len(script.asked) < 2:
+                time.sleep(0.01)
+        assert script.asked[-1] == "DELETE /bucket/p/k?uploadId=u"
+    assert time.monotonic() - began < 20
