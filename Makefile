@@ -21,7 +21,7 @@ TESTS_AT_ONCE ?= auto
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-imagenet test lint types format bench skyplane skyplane-test \
+.PHONY: help demo demo-imagenet test lint types format bench gcs skyplane skyplane-test \
 	readers-test lock schema clean
 
 help: ## list the targets
@@ -42,6 +42,11 @@ $(VENV)/app: $(VENV)/bin/python requirements/app.lock pyproject.toml
 $(VENV)/demo: $(VENV)/app requirements/demo.lock
 	@echo "setting up the demo's S3 servers: 30 MB to download, 86 MB installed"
 	@$(LOCKED) requirements/demo.lock
+	@touch $@
+
+$(VENV)/gcs: $(VENV)/app requirements/gcs.lock
+	@echo "setting up Google Cloud Storage: 20 MB to download, 80 MB installed"
+	@$(LOCKED) requirements/gcs.lock
 	@touch $@
 
 $(VENV)/dev: $(VENV)/app requirements/dev.lock
@@ -102,6 +107,8 @@ bench: $(VENV)/dev ## run every benchmark; ARGS=--json prints one document each
 	@for name in $$(ls benchmarks/*.py | xargs -n1 basename -s .py | grep -vE '^(__init__|harness)$$'); do \
 		$(BIN)/python -m benchmarks.$$name $(ARGS) || exit 1; done
 
+gcs: $(VENV)/gcs ## set up Google Cloud Storage (docs/how-to/google-cloud-storage.md)
+
 skyplane: $(SKYPLANE)/app ## set up Skyplane, for copies between clouds (docs/how-to/skyplane.md)
 
 skyplane-test: $(SKYPLANE)/gateway ## set up Skyplane and its gateways, for the tests
@@ -115,8 +122,10 @@ lock: ## update the lock files (needs uv); ARGS=--upgrade upgrades every version
 	$(COMPILE) pyproject.toml --extra flows --output-file requirements/app.lock
 	$(COMPILE) pyproject.toml --extra demo --constraint requirements/app.lock \
 		--output-file requirements/demo.lock
+	$(COMPILE) pyproject.toml --extra gcs --constraint requirements/app.lock \
+		--output-file requirements/gcs.lock
 	$(COMPILE) --group dev --constraint requirements/app.lock --constraint requirements/demo.lock \
-		--output-file requirements/dev.lock
+		--constraint requirements/gcs.lock --output-file requirements/dev.lock
 	$(COMPILE) --group skyplane --override requirements/skyplane.overrides \
 		--output-file requirements/skyplane.lock
 	$(COMPILE) --group skyplane-test --override requirements/skyplane.overrides \

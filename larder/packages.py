@@ -11,8 +11,6 @@ EXTRAS: dict[str, dict[str, str]] = {
         "PIL": "pillow",
         "_duckdb": "duckdb",
         "duckdb": "duckdb",
-        "gcsfs": "gcsfs",
-        "google": "gcsfs",
         "pyarrow": "pyarrow",
         "pydantic": "pydantic",
         "pydantic_core": "pydantic",
