@@ -33,7 +33,7 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/app: $(VENV)/bin/python requirements/app.lock pyproject.toml
-	@echo "setting up $(VENV): about 180 MB to download, 620 MB installed"
+	@echo "setting up $(VENV): about 160 MB to download, 565 MB installed"
 	@$(LOCKED) requirements/app.lock
 	@$(INSTALL) --editable . --config-settings editable_mode=compat
 	@$(PIP) check >$@.txt || { cat $@.txt >&2; exit 1; }
@@ -50,7 +50,7 @@ $(VENV)/gcs: $(VENV)/app requirements/gcs.lock
 	@touch $@
 
 $(VENV)/dev: $(VENV)/app requirements/dev.lock
-	@echo "setting up tests and checks: about 85 MB to download, 450 MB installed"
+	@echo "setting up tests and checks: about 105 MB to download, 500 MB installed"
 	@$(LOCKED) requirements/dev.lock
 	@$(PIP) check >$@.txt || { cat $@.txt >&2; exit 1; }
 	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null || true

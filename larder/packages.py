@@ -19,6 +19,7 @@ EXTRAS: dict[str, dict[str, str]] = {
         "yaml": "pyyaml",
     },
     "flows": {"prefect": "prefect"},
+    "gcs": {"gcsfs": "gcsfs", "google": "gcsfs"},
 }
 """For each extra of the distribution: the modules that it installs, and their packages."""
 

@@ -10,7 +10,7 @@ import pytest
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
-LOCKS = ["requirements/app.lock", "requirements/demo.lock", "requirements/dev.lock"]
+LOCKS = [f"requirements/{name}.lock" for name in ("app", "demo", "gcs", "dev")]
 SKYPLANE = ["requirements/skyplane.lock", "requirements/skyplane-test.lock"]
 READERS = ["requirements/readers-test.lock"]
 """These are in environments of their own."""
