@@ -25,11 +25,7 @@ _CERTIFICATES = ("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_")
 
 
 def server_endpoint(provider: str, access: Access) -> str:
-    """URL of the server, without a slash at the end; empty for the cloud's own.
-
-    Raises:
-        ConfigError: The environment has something else than the URL of a server.
-    """
+    """URL of the server, without a slash at the end; empty for the cloud's own."""
     return (access.endpoint or environment_endpoint(provider, os.environ)).rstrip("/")
 
 

@@ -46,11 +46,7 @@ def storage_class(name: str | None) -> str:
 
 
 def check_order(last: str, keys: Iterable[str], store_url: str, hint: str = "") -> str:
-    """The last of the keys of a page, which follow one another and the last of the page before.
-
-    Raises:
-        StoreError: ``store.refused``: they do not.
-    """
+    """The last key of a page, whose keys must follow one another and that of the page before."""
     for key in keys:
         if key <= last:
             message = "the store does not list its keys in order"

@@ -51,20 +51,12 @@ class Interrupt:
         self._stopped.set()
 
     def check(self) -> None:
-        """Raise an error if this was stopped.
-
-        Raises:
-            FatalError: ``run.interrupted``.
-        """
+        """Raise a FatalError, ``run.interrupted``, if this was stopped."""
         if self.stopped:
             raise FatalError(INTERRUPTED, "stopped")
 
     def sleep(self, seconds: float) -> None:
-        """Wait, but not longer than until this is stopped.
-
-        Raises:
-            FatalError: ``run.interrupted``.
-        """
+        """Wait, but not longer than until this is stopped, which is an error."""
         until = time.monotonic() + seconds
         while not self.stopped and (left := until - time.monotonic()) > 0:
             self._stopped.wait(min(left, _TURN_SECONDS))

@@ -62,11 +62,7 @@ class GcsAccount:
         """Where objects are described while their content is requested."""
 
     def headers(self, store_url: str) -> dict[str, str]:
-        """The headers of every request, with a token that is valid for some minutes.
-
-        Raises:
-            LarderError: ``store.denied``, ``store.unavailable``: the credentials cannot be renewed.
-        """
+        """The headers of every request, with a token that is valid for some minutes."""
         from gcsfs.retry import HttpError, NonRetryableError
         from google.auth.exceptions import GoogleAuthError
 
@@ -123,11 +119,7 @@ class Response:
         return gcs_error(self.status, self.body, retry_after, self.call)
 
     def json(self) -> dict[str, Any]:
-        """The document; empty if there is none.
-
-        Raises:
-            StoreError: ``store.refused``: it is no JSON document.
-        """
+        """The document; empty if there is none."""
         try:
             document = json.loads(self.body) if self.body.strip() else {}
         except ValueError:

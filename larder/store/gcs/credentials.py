@@ -92,11 +92,7 @@ def _credentials(store_url: str, access: Access, endpoint: str) -> tuple[Any, st
 
 
 def _of_block(block: str) -> tuple[Any, str]:
-    """The credentials in a block: the key of a service account, or the path of a file with it.
-
-    Raises:
-        ConfigError: ``config.block``: see `larder.store.blocks.load`; or it has no such key.
-    """
+    """The credentials in a block: the key of a service account, or the path of a file with it."""
     from google.auth.exceptions import GoogleAuthError
     from google.oauth2 import service_account
 

@@ -28,9 +28,6 @@ def info_of_resource(resource: Mapping[str, Any], key: str, where: str) -> Objec
     """Describe an object from its resource.
 
     https://cloud.google.com/storage/docs/json_api/v1/objects#resource
-
-    Raises:
-        StoreError: ``store.refused``: it is no such resource.
     """
     try:
         crc32c, md5 = resource.get("crc32c"), resource.get("md5Hash")

@@ -71,11 +71,7 @@ def describe(source: GcsObject, generation: str | None = None) -> ObjectInfo:
 def open_object(
     source: GcsObject, span: Span, if_match: str | None, *, described: bool = False
 ) -> AnswerReader:
-    """Start reading a span of an object; ``described`` includes the user metadata.
-
-    Raises:
-        LarderError: See `larder.store.gcs.errors`; ``object.changed``, ``object.truncated``.
-    """
+    """Start reading a span of an object; ``described`` includes the user metadata."""
     threads = source.bucket.account.describing
     description = in_thread(threads, partial(describe, source)) if described else None
     answer = _content(source, span) if span.length != 0 else None

@@ -55,11 +55,7 @@ def error_of(answer: Answer, call: Call) -> LarderError:
 
 
 def document(answer: Answer, call: Call) -> str:
-    """The XML of an answer. S3 answers 200 before it knows whether a long operation succeeds.
-
-    Raises:
-        LarderError: The document is an error.
-    """
+    """The XML of an answer, or the error that it is: S3 answers 200 before it knows the result."""
     body = content(answer, call).decode("utf-8", "replace")
     if "<Error>" in body:
         raise _error(500, {}, body, call)

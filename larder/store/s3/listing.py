@@ -79,9 +79,6 @@ def read_page(body: bytes, store_url: str, cut: int = 0) -> tuple[list[ObjectInf
     """The objects in an answer to ListObjectsV2, and the token of the next one, if there is one.
 
     So much is cut off their keys, and what has none left, a folder's own object, is left out.
-
-    Raises:
-        StoreError: ``store.refused``: it is not such a document.
     """
     try:
         page = parsed_page(body, "ListBucketResult")

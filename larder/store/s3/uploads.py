@@ -38,10 +38,6 @@ def list_uploads(bucket: S3Bucket, *, prefix: str) -> list[PendingUpload]:
     """The uploads of a bucket that were begun but neither completed nor aborted.
 
     The prefix is empty or ends in a slash: a sibling whose name only begins like ours is not ours.
-
-    Raises:
-        StoreError: The bucket is missing, or the permission s3:ListBucketMultipartUploads.
-        RetryableError: The server kept failing.
     """
     assert not prefix or prefix.endswith("/"), prefix
     # Some servers ignore the prefix.
@@ -49,13 +45,7 @@ def list_uploads(bucket: S3Bucket, *, prefix: str) -> list[PendingUpload]:
 
 
 def abort_uploads(bucket: S3Bucket, uploads: Iterable[PendingUpload]) -> int:
-    """Abort uploads, and return how many; one that is gone already does not count.
-
-    Raises:
-        ObjectError: The permission s3:AbortMultipartUpload is missing.
-        StoreError: The bucket is missing, or refuses the credentials.
-        RetryableError: The server kept failing.
-    """
+    """Abort uploads, and return how many; one that is gone already does not count."""
     aborted = 0
     for upload in uploads:
         url = f"s3://{bucket.name}/"
