@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run_flow(
-    _asked: VerifySettings, parameters: dict[str, Any], display: Display
+    _options: VerifySettings, parameters: dict[str, Any], display: Display
 ) -> dict[str, Any]:
     """The whole verification is a flow run."""
     with prefect_ready(display) as ready:

@@ -64,10 +64,10 @@ def verify(
             settings=settings or (),
             reads_source=repair,
         )
-        asked = VerifySettings(loaded, version, sample, seed, repair)
+        options = VerifySettings(loaded, version, sample, seed, repair)
         with task_runner(workers(loaded), times) as runner:
             try:
-                document = compose(asked, runner)
+                document = compose(options, runner)
             except DamagedError as error:
                 _tabulate(error.document)
                 raise

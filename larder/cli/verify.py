@@ -33,7 +33,7 @@ _MOST_DIGITS = 10
 
 
 def run_here(
-    asked: VerifySettings, _parameters: dict[str, Any], display: Display
+    options: VerifySettings, _parameters: dict[str, Any], display: Display
 ) -> dict[str, Any]:
     """Run in this process; a signal lets the files in progress finish.
 
@@ -46,9 +46,9 @@ def run_here(
     from larder.verify.run import verify
 
     stop = threading.Event()
-    runner = InlineRunner(workers(asked.settings), display, stop)
+    runner = InlineRunner(workers(options.settings), display, stop)
     with interruptible(stop, display.say):
-        return verify(asked, runner)
+        return verify(options, runner)
 
 
 def parser(prog: str) -> Parser:
@@ -112,7 +112,7 @@ def main(
             settings=namespace.set,
             reads_source=namespace.repair,
         )
-        asked = VerifySettings(settings, namespace.version, sample, seed, namespace.repair)
+        options = VerifySettings(settings, namespace.version, sample, seed, namespace.repair)
     parameters = {
         "dataset": namespace.dataset,
         **shared_parameters(namespace),
@@ -124,7 +124,7 @@ def main(
     damaged = None
     with Display(quiet=namespace.quiet) as display:
         try:
-            document = run(asked, parameters, display)
+            document = run(options, parameters, display)
         except DamagedError as error:
             damaged, document = error, dict(error.document)
         document["seconds"] = round(time.monotonic() - started, 3)

@@ -130,7 +130,7 @@ def set_aside(
     for path in paths:
         progress.advance(STAGE)
         try:
-            if is_there(root, path):
+            if exists(root, path):
                 _move(root, path, layout.aside_prefix(run) + path)
         except (ObjectError, DamageError) as error:
             hint = f"; {error.hint}" if error.hint else ""
@@ -144,7 +144,7 @@ def put_back(job: VerifyJob, *, progress: Progress) -> None:
     root = open_verified(job)
     for key in filter(_is_aside, _listed_aside(root)):
         with suppress(ObjectError, DamageError, ConfigError):  # it stays aside, and is reported
-            if not is_there(root, _place(key)):
+            if not exists(root, _place(key)):
                 _move(root, key, _place(key))
             elif has_content(root, _place(key), *read_digest(root, key)):
                 root.delete(key)
@@ -165,7 +165,7 @@ def end_repair(job: VerifyJob, left: Collection[str], *, progress: Progress) -> 
     return kept
 
 
-def is_there(root: Store, path: str) -> bool:
+def exists(root: Store, path: str) -> bool:
     """Whether anything is at a path, readable or not."""
     if root.features.local_path:
         return os.path.lexists(local_path(root, path))
@@ -191,7 +191,7 @@ class Spares:
         """
         for key in self._listed().get(size_bytes, ()):
             if key != path and has_content(self.root, key, size_bytes, sha256):
-                if is_there(self.root, path):
+                if exists(self.root, path):
                     break
                 with suppress(ObjectError):
                     try:

@@ -143,26 +143,26 @@ class DocumentReader:
         Raises:
             ConfigError: ``version.missing``: there is no such version or tag.
         """
-        asked = self.job.version
-        if is_id(asked) and not any(True for _ in listed(self.root, layout.version_prefix(asked))):
-            raise self._missing(asked, tags)
-        if TAG not in tags and (is_id(asked) or tags.get(asked)):
+        name = self.job.version
+        if is_id(name) and not any(True for _ in listed(self.root, layout.version_prefix(name))):
+            raise self._missing(name, tags)
+        if TAG not in tags and (is_id(name) or tags.get(name)):
             self.note(layout.tag_key(TAG), "tag", "damage.size", MISSING)
-        if is_id(asked):
-            return asked
-        if tags.get(asked):
-            return tags[asked]
+        if is_id(name):
+            return name
+        if tags.get(name):
+            return tags[name]
         versions = whole_versions(self.root)
-        if asked not in tags and not (asked == TAG and any(map(self._is_published, versions))):
-            raise self._missing(asked, tags, tuple(versions))
-        key = layout.tag_key(asked)
+        if name not in tags and not (name == TAG and any(map(self._is_published, versions))):
+            raise self._missing(name, tags, tuple(versions))
+        key = layout.tag_key(name)
         damage = [each for each in self.findings if each.path == key]
         self.findings = [each for each in self.findings if each.path != key]
         message = damage[0].message if damage else MISSING
         message += f"; nothing else says which version it named: {_choice(versions)}; "
         message += (
             "choose one: --version ID --repair makes the tag name it"
-            if asked == TAG
+            if name == TAG
             else "restore it, or delete it"
         )
         self.note(key, "tag", damage[0].code if damage else "damage.size", message)
@@ -174,9 +174,9 @@ class DocumentReader:
         return key in self.unlisted or any(True for _ in listed(self.root, key))
 
     def _missing(
-        self, asked: str, tags: dict[str, str], stopped: tuple[str, ...] = ()
+        self, name: str, tags: dict[str, str], stopped: tuple[str, ...] = ()
     ) -> ConfigError:
-        message = f"there is no version or tag {asked!r}"
+        message = f"there is no version or tag {name!r}"
         hint = "prepare it first"
         if tags:
             hint = f"the tags are {', '.join(sorted(tags))}; or give the ID of a version"

@@ -149,8 +149,8 @@ def version_problems(
 ) -> Iterator[_Problem]:
     """What does not agree between version.json and the rest."""
     path = layout.version_key(version.id)
-    own = tuple(chain.from_iterable(segment.files for segment in segments))
-    if version.files[: len(own)] != own:
+    files = tuple(chain.from_iterable(segment.files for segment in segments))
+    if version.files[: len(files)] != files:
         yield path, "it does not name the manifests of its segments in their order"
     facts = [listed_splits(listed[segment.id]) for segment in segments]
     for split, said in version.splits.items():

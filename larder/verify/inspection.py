@@ -106,13 +106,13 @@ class _Inspection(DocumentReader):
         document = self.document(SegmentDocument, key, id=id_)
         if document is not None and not self._has_known_format(document):
             document = None
-        own = tuple(
+        files = tuple(
             file for file in version.files if file.path.startswith(layout.index_prefix(id_))
         )
-        if document is not None and document.files != own:
+        if document is not None and document.files != files:
             message = "it names other files than version.json does"
             self.note(key, "content", "damage.manifest", message)
-        facts = SegmentFacts(id_, document, own, frozenset(damaged))
+        facts = SegmentFacts(id_, document, files, frozenset(damaged))
         shards = facts.file("shards")
         if shards is not None:
             try:

@@ -34,7 +34,7 @@ from larder.shards.model import ShardPlan
 from larder.store.base import Store
 from larder.transfer.unlisted import Unlisted
 from larder.units import format_count
-from larder.verify.aside import STAGE, Repair, Spares, is_there
+from larder.verify.aside import STAGE, Repair, Spares, exists
 from larder.verify.files import has_content, readable
 from larder.verify.job import Inspected, ShardToVerify, VerifyBatch, VerifyJob, open_verified
 from larder.versions import layout
@@ -133,7 +133,7 @@ def _document(root: Store, version: VersionDocument | None, path: str) -> str:
         data = readable(root, other) or b""
         copy = layout.copy_key(key, sha256_hex(data))
         if copy == (path if match else other) and _is_of_path(data, key, version):
-            if is_there(root, path) and readable(root, path) != data:
+            if exists(root, path) and readable(root, path) != data:
                 raise _Refused(_TAKEN)
             with own_file_errors():
                 root.put(path, data)
@@ -151,8 +151,8 @@ def _is_of_path(data: bytes, key: str, version: VersionDocument | None) -> bool:
         return False
     if isinstance(document, CacheDocument):
         splits = version.cache.splits.values() if version and version.cache else ()
-        own = [file for files in splits for file in files if file.segment == names[1]]
-        same = all(file in document.files.values() for file in own)
+        files = [file for split in splits for file in split if file.segment == names[1]]
+        same = all(file in document.files.values() for file in files)
         return (document.segment, document.id) == (names[1], names[3]) and same
     if isinstance(document, SegmentDocument) and version is not None:
         prefix = layout.index_prefix(document.id)
@@ -173,8 +173,8 @@ def _manifest(
         path, source = _made(job, root, version, file, folder)
         if (path.stat().st_size, sha256_file(path)) != (file.bytes, file.sha256):
             raise _Refused(f"made again from {source}, it has other bytes: {_difference(file)}")
-        there = is_there(root, file.path)
-        if there and not has_content(root, file.path, file.bytes, file.sha256):
+        content = file.path, file.bytes, file.sha256
+        if exists(root, file.path) and not has_content(root, *content):
             raise _Refused(_TAKEN)
         with own_file_errors():
             root.upload(file.path, path)
@@ -207,8 +207,8 @@ def _made(
                 return path, "version.json and the manifests of shards"
     if file.role in _OF_SEGMENT and file.path.startswith(layout.segments_prefix()):
         document = _segment(root, file.path.split("/")[1])
-        known = _segment_job(job, root, version, document)
-        files = index_files(root, known, finished_shards(root, known), folder, described_indexes)
+        build = _segment_job(job, root, version, document)
+        files = index_files(root, build, finished_shards(root, build), folder, described_indexes)
         if file.role in files:
             return files[file.role].path, "the receipts of the shards"
     raise _Refused("nothing else has what was in it; restore it")
@@ -298,12 +298,12 @@ def _repaired(
     """Find the files of one shard or cache elsewhere, or make them."""
     files = batch.published()
     sources = {
-        file[0]: "" if is_there(root, file[0]) else spares.fill(*file)
+        file[0]: "" if exists(root, file[0]) else spares.fill(*file)
         for file in files
         if not has_content(root, *file)
     }
     missing = {path for path, source in sources.items() if not source}
-    taken = any(is_there(root, path) for path in missing)
+    taken = any(exists(root, path) for path in missing)
     why = _TAKEN if taken else ""
     if missing and not taken:
         try:

@@ -107,10 +107,10 @@ def verify_lines(document: Mapping[str, Any]) -> list[str]:
         f" {format_bytes(read['bytes'])}{_share(read, whole)}",
     ]
     lines += _unused_lines(document["unused"])
-    found = document["findings"]
-    lines += [f"  found    {row['line']}" for row in found[:_SHOWN_LINES]]
-    lines += _more(document["found"] - len(found[:_SHOWN_LINES]))
-    repairs = [row for row in found if row["repair"]]
+    rows = document["findings"]
+    lines += [f"  found    {row['line']}" for row in rows[:_SHOWN_LINES]]
+    lines += _more(document["found"] - len(rows[:_SHOWN_LINES]))
+    repairs = [row for row in rows if row["repair"]]
     lines += [_repair_line(row) for row in repairs[:_SHOWN_LINES]]
     lines += _more(len(repairs) - len(repairs[:_SHOWN_LINES]))
     return [*lines, f"  at       {document['storage']}"]

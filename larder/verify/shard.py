@@ -154,15 +154,12 @@ def _unreadable(
     key: str,
     samples: ShardIndex,
     shard_format: ShardFormat,
-    known: Container[int] = (),
+    skip: Container[int] = (),
 ) -> set[int]:
-    """The samples that the format's reader cannot read, or that differ from the index.
-
-    Those that are ``known`` to be bad are left out.
-    """
+    """The samples that the format's reader cannot read, or that differ from the index."""
     bad: set[int] = set()
-    last = max((number for number in range(len(samples)) if number not in known), default=-1)
-    left = ((number, sample) for number, sample in enumerate(samples) if number not in known)
+    last = max((number for number in range(len(samples)) if number not in skip), default=-1)
+    left = ((number, sample) for number, sample in enumerate(samples) if number not in skip)
     number = -1
     while number < last:
         try:

@@ -105,8 +105,8 @@ class ShardIndex:
         """The places of some parts, in the order of their offsets: columns are not that of rows."""
         places = np.flatnonzero(wanted)
         order = np.lexsort((self._lengths[places], self._offsets[places]))
-        found: _Numbers = places[order]
-        return found
+        ordered: _Numbers = places[order]
+        return ordered
 
     def label_problems(self, classes: int) -> tuple[str, list[int]]:
         """Compare labels with the parts ``cls``, and with the classes.
@@ -119,13 +119,13 @@ class ShardIndex:
         labels = _numbers(column.fill_null(-1))
         unknown = labelled & ((labels < 0) | (labels >= classes))
         wrong = labelled & ~unknown & ~self._have_labels(labels)
-        found = np.flatnonzero(unknown | wrong).tolist()
-        if not found:
+        bad = np.flatnonzero(unknown | wrong).tolist()
+        if not bad:
             return "", []
-        (key,), label = self.named(found[:1]), int(labels[found[0]])
-        if unknown[found[0]]:
-            return f"{key} has the label {label} of {classes} classes", found
-        return f"the part cls of {key} is not its label, {label}", found
+        (key,), label = self.named(bad[:1]), int(labels[bad[0]])
+        if unknown[bad[0]]:
+            return f"{key} has the label {label} of {classes} classes", bad
+        return f"the part cls of {key} is not its label, {label}", bad
 
     def _have_labels(self, labels: _Numbers) -> _Flags:
         """Which samples have one part ``cls``, with the length and checksum of their label."""
@@ -139,8 +139,8 @@ class ShardIndex:
         crc32c = _numbers(self._parts.field("crc32c"))
         right = (self._lengths[places] == lengths[inverse]) & (crc32c[places] == crcs[inverse])
         one = np.bincount(samples, minlength=len(self)) == 1
-        found: _Flags = one & (np.bincount(samples[right], minlength=len(self)) == 1)
-        return found
+        labelled: _Flags = one & (np.bincount(samples[right], minlength=len(self)) == 1)
+        return labelled
 
     def spans(self) -> Iterator[Span]:
         """The parts that are ranges, in order, without empty ones."""
