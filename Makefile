@@ -78,7 +78,7 @@ $(READERS)/app: requirements/readers-test.lock
 	@touch $@
 
 data/source/digits/.complete: $(VENV)/app
-	@$(BIN)/python -m larder.testing.datasets digits data/source/digits
+	@$(BIN)/python -m larder.demo.digits data/source/digits
 	@touch $@
 
 demo: $(VENV)/app data/source/digits/.complete ## prepare the bundled digits dataset and show the config
@@ -86,7 +86,7 @@ demo: $(VENV)/app data/source/digits/.complete ## prepare the bundled digits dat
 	@echo && cat out/local/digits/experiment.yaml
 
 demo-imagenet: $(VENV)/demo ## prepare an ImageNet-like bucket between two local S3 servers
-	@$(BIN)/python -m larder.testing.demo
+	@$(BIN)/python -m tests.support.demo
 
 test: $(VENV)/dev ## run the test suite; LARDER_REQUIRE=all fails if system packages are missing
 	@$(BIN)/python -m pytest --numprocesses $(TESTS_AT_ONCE) --dist loadfile \

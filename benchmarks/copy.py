@@ -38,8 +38,8 @@ from typing import Any
 
 from benchmarks.copying.programs import PEERS, Place, Took, copy_with, list_with
 from benchmarks.harness import arguments_parser, document, say, settle, table
-from larder.testing.certificates import local_certificate
-from larder.testing.servers import S3Server, rclone_s3
+from tests.support.certificates import local_certificate
+from tests.support.servers import S3Server, rclone_s3
 
 SMALL, LARGE, LISTED = 4_000, 8, 100_000
 SMALL_BYTES, LARGE_BYTES = 110_000, 128_000_000

@@ -36,7 +36,7 @@ from larder.machine import usable_cores
 from larder.pipeline.inline import prepare
 from larder.shards.images import ImageRules, check_image, stored_image
 from larder.shards.transform_pool import shared_pool
-from larder.testing.runs import run_settings
+from tests.support.runs import run_settings
 
 TRANSFORM = Transform(resize=256, quality=90)
 SIZES = {"500 x 375": (500, 375, 2_000), "2,000 x 1,500": (2_000, 1_500, 100)}

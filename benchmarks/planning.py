@@ -50,8 +50,8 @@ from larder.manifest.schemas import OBJECTS
 from larder.pipeline.inline import plan
 from larder.store import ObjectInfo, Store
 from larder.store.delegate import DelegatingStore
-from larder.testing.runs import between, run_settings
 from larder.transfer.difference import with_copies
+from tests.support.runs import between, run_settings
 
 ROWS = 5_000_000
 PLANNED_OBJECTS = 1_000_000

@@ -75,7 +75,7 @@ from benchmarks.packing.ours import MEASURES, TAR, where_it_goes
 from benchmarks.packing.peers import LITDATA, TENSORFLOW
 from benchmarks.packing.report import Figure, seconds_table, shares_table, summary
 from larder.machine import usable_cores
-from larder.testing.servers import rclone_s3
+from tests.support.servers import rclone_s3
 
 LARGE = Body("110 KB files", 10_000, 110_000)
 SMALL = Body("1 KB files", 50_000, 1_000)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from larder.testing.gcs_emulator import GcsEmulator, gcs_emulator
-from larder.testing.servers import S3Server, moto_s3, radosgw, radosgw_available, rclone_s3
+from tests.support.gcs_emulator import GcsEmulator, gcs_emulator
+from tests.support.servers import S3Server, moto_s3, radosgw, radosgw_available, rclone_s3
 
 NO_RADOSGW = "Ceph's radosgw is not installed (.ci/install-radosgw installs it)"
 

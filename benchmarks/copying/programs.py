@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.harness import say
-from larder.testing.servers import S3Server
+from tests.support.servers import S3Server
 
 __all__ = ["PEERS", "Place", "Took", "copy_with", "list_with"]
 

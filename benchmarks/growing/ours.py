@@ -15,7 +15,7 @@ from benchmarks.growing.names import Picks
 from benchmarks.growing.stores import CountingStore, InventingStore, Moved, Tally
 from larder.pipeline.inline import prepare
 from larder.store import Store, open_store
-from larder.testing.runs import between, forget_manifests, run_settings
+from tests.support.runs import between, forget_manifests, run_settings
 
 __all__ = ["Measured", "prepare_daily", "prepare_once"]
 

@@ -73,7 +73,7 @@ def purpose(key: str) -> str:
 class CountingStore(DelegatingStore):
     """Forwards every call, and adds up the bytes that it moves.
 
-    Unlike `larder.testing.recording` it keeps no list of calls, which would be most of the memory
+    Unlike `tests.support.recording` it keeps no list of calls, which would be most of the memory
     of a run of a million samples.
 
     Args:

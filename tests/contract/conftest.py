@@ -9,8 +9,8 @@ import pytest
 from store_place import BUCKET, KINDS, Place
 
 from larder.store import Store
-from larder.testing.gcs_emulator import GcsEmulator
-from larder.testing.servers import S3Server
+from tests.support.gcs_emulator import GcsEmulator
+from tests.support.servers import S3Server
 
 
 @pytest.fixture(params=KINDS)

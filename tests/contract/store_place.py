@@ -13,8 +13,8 @@ from store_gaps import GAPS, RACES
 
 from larder.errors import LarderError
 from larder.store import Store, open_store
-from larder.testing.gcs_emulator import GcsEmulator
-from larder.testing.servers import S3Server
+from tests.support.gcs_emulator import GcsEmulator
+from tests.support.servers import S3Server
 
 BUCKET = "contract"
 S3_SERVERS = ["moto", "rclone", pytest.param("radosgw", marks=pytest.mark.radosgw)]

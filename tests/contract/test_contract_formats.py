@@ -27,7 +27,7 @@ from larder.shards.sizes import split_sizes
 from larder.store import Store, open_store
 from larder.store.base import Reader
 from larder.store.memory import forget
-from larder.testing.sample_orders import Content, order_samples
+from tests.support.sample_orders import Content, order_samples
 
 Parts = dict[str, bytes]
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from prefect_server import POLL_SECONDS, PrefectServer
 
-from larder.testing.commands import Workplace
-from larder.testing.datasets import imagenet_like
+from tests.support.commands import Workplace
+from tests.support.imagenet import imagenet_like
 
 START_SECONDS = 240.0
 IMAGES = 60

@@ -12,8 +12,8 @@ from prefect_server import PrefectServer
 
 from larder.config.access import Access
 from larder.store import open_store
-from larder.testing.commands import Workplace
-from larder.testing.servers import S3Server, rclone_s3
+from tests.support.commands import Workplace
+from tests.support.servers import S3Server, rclone_s3
 
 KEY, SECRET = "LARDERTESTKEY3", "larder-test-secret-3"
 CREDENTIALS_SCHEMA = {

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from larder.store import open_store
-from larder.testing.checker import check_all
-from larder.testing.commands import Workplace
+from tests.support.checker import check_all
+from tests.support.commands import Workplace
 
 LARDER = ("-m", "larder.cli.main")
 WAYS = {

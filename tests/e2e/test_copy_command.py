@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from prefect_server import PrefectServer
 
-from larder.testing.commands import Finished, Workplace
+from tests.support.commands import Finished, Workplace
 
 LARDER = ("-m", "larder.cli.main")
 COPY, PRUNE = (*LARDER, "copy"), (*LARDER, "prune")

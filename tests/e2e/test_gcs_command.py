@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from larder.store import open_store
-from larder.testing.commands import Workplace
-from larder.testing.datasets import imagenet_like
-from larder.testing.gcs_emulator import GcsEmulator
+from tests.support.commands import Workplace
+from tests.support.gcs_emulator import GcsEmulator
+from tests.support.imagenet import imagenet_like
 
 IMAGES = 30
 LARDER = ("-m", "larder.cli.main")

@@ -14,11 +14,11 @@ from webdataset import tariterators
 import larder
 from larder.store import open_store
 from larder.store.base import Store
-from larder.testing.checker import check_all
-from larder.testing.commands import Finished, Workplace
-from larder.testing.datasets import write_imagenet
-from larder.testing.demo import demo_environment
-from larder.testing.servers import S3Server
+from tests.support.checker import check_all
+from tests.support.commands import Finished, Workplace
+from tests.support.demo import demo_environment
+from tests.support.imagenet import write_imagenet
+from tests.support.servers import S3Server
 
 pytestmark = pytest.mark.slow
 

@@ -10,12 +10,12 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
-from larder.testing.commands import Workplace
-from larder.testing.demo import _PORTS
+from tests.support.commands import Workplace
+from tests.support.demo import _PORTS
 
 pytestmark = pytest.mark.slow
 
-DEMO = ("-m", "larder.testing.demo")
+DEMO = ("-m", "tests.support.demo")
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_the_commands_that_the_demo_prints_continue_it(reporting: Workplace) -> 
         assert "shards.bytes=25 MB" in words
     _, _, rest = done.err.partition("The servers have stopped")
     serve, *lines = [line.strip() for line in rest.splitlines() if line.startswith("  ")]
-    assert serve.endswith("-m larder.testing.demo --serve")
+    assert serve.endswith("-m tests.support.demo --serve")
 
     servers = reporting.start("--serve", python=DEMO)
     try:

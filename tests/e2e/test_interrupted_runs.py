@@ -18,7 +18,7 @@ import pytest
 from prefect_server import PrefectServer
 
 from flows._server import TemporaryServer
-from larder.testing.commands import Workplace
+from tests.support.commands import Workplace
 
 pytestmark = pytest.mark.exhaustive
 

@@ -16,8 +16,8 @@ import pytest
 import larder
 from larder.errors import ConfigError
 from larder.store import open_store
-from larder.testing.checker import check_all
-from larder.testing.commands import Workplace
+from tests.support.checker import check_all
+from tests.support.commands import Workplace
 
 MANY = ("--dataset", "imagenet", "--json", "--set", "shards.bytes=100 kB")
 MANY += ("--set", "cluster.runner.workers=1", "--set", "cluster.runner.batch_bytes=300 kB")

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from larder.testing.commands import Finished, Workplace
+from tests.support.commands import Finished, Workplace
 
 LARDER = ("-m", "larder.cli.main", "prepare")
 FLOW = ("-m", "flows.prepare")

@@ -12,8 +12,8 @@ import pytest
 from prefect_server import FINAL, PrefectServer
 
 from larder.store import open_store
-from larder.testing.checker import check_all
-from larder.testing.commands import Workplace
+from tests.support.checker import check_all
+from tests.support.commands import Workplace
 
 pytestmark = pytest.mark.exhaustive
 

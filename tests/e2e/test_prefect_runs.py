@@ -15,7 +15,7 @@ from prefect_server import PrefectServer
 from larder.pipeline.inline import prepare
 from larder.pipeline.results import RunError
 from larder.pipeline.settings import load_settings
-from larder.testing.commands import Finished, Workplace
+from tests.support.commands import Finished, Workplace
 
 SMALL = ("--set", "shards.bytes=200 kB", "--set", "cluster.runner.batch_bytes=600 kB")
 SMALL += ("--set", "mirror=true")

@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from larder.cli.stage import STAGES
-from larder.testing.commands import Finished, Workplace
-from larder.testing.servers import S3Server
+from tests.support.commands import Finished, Workplace
+from tests.support.servers import S3Server
 
 HEAD = ["dataset", "version", "digest", "status", "location", "objects", "copied", "inputs"]
 HEAD += ["segments", "shards", "cache"]

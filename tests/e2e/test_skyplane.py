@@ -25,7 +25,6 @@ from larder.store.base import Features, ObjectInfo, Place, Store
 from larder.store.delegate import DelegatingStore
 from larder.store.s3.bucket import S3Bucket
 from larder.store.s3.uploads import abort_uploads, list_uploads
-from larder.testing.servers import S3Server, moto_s3
 from larder.transfer.adopt import adopt
 from larder.transfer.copy import copy_object
 from larder.transfer.engines.limits import CopyLimits
@@ -33,11 +32,12 @@ from larder.transfer.skyplane import adapter
 from larder.transfer.skyplane.adapter import Transfer, skyplane_python, transfer
 from larder.transfer.skyplane.choice import Side
 from larder.units import format_bytes
+from tests.support.servers import S3Server, moto_s3
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-LOCAL = ROOT / "larder" / "testing" / "skyplane_local.py"
+LOCAL = ROOT / "tests" / "support" / "skyplane_local.py"
 LARGE_BYTES = 23 * 1024**2  # uploaded in five parts
 NOT_SET_UP = "Skyplane is not set up (`make skyplane-test` does that; it needs Python 3.11)"
 

@@ -11,9 +11,9 @@ import pytest
 from prefect_server import PrefectServer
 
 from larder.store import open_store
-from larder.testing.checker import check_all
-from larder.testing.commands import Finished, Workplace
 from larder.versions.tags import read_tag
+from tests.support.checker import check_all
+from tests.support.commands import Finished, Workplace
 
 pytestmark = pytest.mark.exhaustive
 
@@ -24,8 +24,8 @@ from pathlib import Path
 from larder.cli.command import run
 from larder.pipeline import inline
 from larder.pipeline.settings import load_settings
-from larder.testing.meanwhile import Meanwhile, MeanwhileStore
-from larder.testing.runs import between
+from tests.support.meanwhile import Meanwhile, MeanwhileStore
+from tests.support.runs import between
 
 module, name, source, times = sys.argv[1], sys.argv[2], Path(sys.argv[3]), int(sys.argv[4])
 sys.argv[1:] = ["--dataset", name, *sys.argv[5:]]

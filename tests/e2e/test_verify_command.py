@@ -9,7 +9,7 @@ import pytest
 from conftest import PrefectServer
 from test_copy_command import artifacts
 
-from larder.testing.commands import Workplace
+from tests.support.commands import Workplace
 
 LARDER = ("-m", "larder.cli.main")
 PREPARE = (*LARDER, "prepare")

@@ -17,16 +17,16 @@ import pytest
 from PIL import Image
 
 from larder.store import open_store
-from larder.testing.checker import Published, check_all
 from larder.versions.tags import read_tag
+from tests.support.checker import Published, check_all
 
 RUN = """
 import json, os, signal, sys
 from dataclasses import replace
 from pathlib import Path
 from larder.pipeline.inline import prepare
-from larder.testing.runs import between, run_settings
-from larder.testing.stops import Stop, StoppingStore
+from tests.support.runs import between, run_settings
+from tests.support.stops import Stop, StoppingStore
 
 class Kill(Stop):
     def write(self, method, key, call):

@@ -16,14 +16,14 @@ from image_files import saved
 from PIL import Image
 
 from larder.store import open_store
-from larder.testing.checker import check_all
+from tests.support.checker import check_all
 
 RUN = """
 import json, os, sys
 from pathlib import Path
 from larder.pipeline.inline import prepare
-from larder.testing.runs import between, run_settings
-from larder.testing.stops import Stop, StoppingStore
+from tests.support.runs import between, run_settings
+from tests.support.stops import Stop, StoppingStore
 
 class Send(Stop):
     def write(self, method, key, call):

@@ -17,8 +17,8 @@ from larder.pipeline.inline import InlineRunner, workers_for
 from larder.progress import StageTimes
 from larder.store.base import Store
 from larder.store.memory import forget
-from larder.testing.recording import RecordedCall, RecordingStore
-from larder.testing.runs import between, forget_manifests
+from tests.support.recording import RecordedCall, RecordingStore
+from tests.support.runs import between, forget_manifests
 
 OWN = "_larder/"
 

@@ -17,9 +17,9 @@ from pipeline_lab import DOCUMENT, Lab, opened, write
 from larder.pipeline.inline import prepare
 from larder.store.base import Store
 from larder.store.memory import forget
-from larder.testing.checker import Published, check_all
-from larder.testing.recording import RecordedCall, RecordingStore
-from larder.testing.runs import between, forget_manifests
+from tests.support.checker import Published, check_all
+from tests.support.recording import RecordedCall, RecordingStore
+from tests.support.runs import between, forget_manifests
 
 Objects = dict[str, bytes]
 

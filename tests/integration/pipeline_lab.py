@@ -16,8 +16,8 @@ from larder.pipeline.inline import plan, prepare
 from larder.pipeline.job import root_url
 from larder.progress import StageTimes
 from larder.store import Store, open_store
-from larder.testing.checker import Published, check_all
-from larder.testing.runs import forget_manifests, run_settings
+from tests.support.checker import Published, check_all
+from tests.support.runs import forget_manifests, run_settings
 
 DOCUMENT = dict[str, Any]
 

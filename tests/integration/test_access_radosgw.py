@@ -10,7 +10,7 @@ import pytest
 from larder.config.access import Access
 from larder.errors import LarderError, StoreError
 from larder.store import open_store
-from larder.testing.servers import S3Server
+from tests.support.servers import S3Server
 
 pytestmark = pytest.mark.radosgw
 

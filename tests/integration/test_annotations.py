@@ -16,7 +16,7 @@ from pipeline_lab import DOCUMENT, Lab, opened, png, write
 from test_growth import Source
 
 from larder.errors import ConfigError, LarderError
-from larder.testing.checker import Published
+from tests.support.checker import Published
 
 IMAGES = {f"images/{name}/{at}.png": png(at) for name in "ab" for at in range(3)}
 NAMES = sorted(IMAGES)

@@ -18,11 +18,11 @@ from larder.pipeline.inline import prepare
 from larder.pipeline.results import RunError
 from larder.store.base import Store
 from larder.store.delegate import DelegatingStore
-from larder.testing.meanwhile import Meanwhile, MeanwhileStore
-from larder.testing.recording import RecordedCall, RecordingStore
-from larder.testing.runs import between, forget_manifests
-from larder.testing.servers import S3Server
-from larder.testing.stops import Stop, Stopped, StoppingStore
+from tests.support.meanwhile import Meanwhile, MeanwhileStore
+from tests.support.recording import RecordedCall, RecordingStore
+from tests.support.runs import between, forget_manifests
+from tests.support.servers import S3Server
+from tests.support.stops import Stop, Stopped, StoppingStore
 
 pytestmark = pytest.mark.exhaustive
 

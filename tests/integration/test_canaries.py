@@ -21,7 +21,7 @@ from larder.errors import ConfigError, LarderError
 from larder.pipeline.inline import prepare
 from larder.pipeline.settings import load_settings
 from larder.store import open_store
-from larder.testing.servers import S3Server
+from tests.support.servers import S3Server
 
 pytestmark = pytest.mark.exhaustive
 

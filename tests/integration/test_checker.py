@@ -14,11 +14,11 @@ from pipeline_lab import Lab, directory_lab, images, png, write
 from larder.errors import LarderError
 from larder.pipeline import lists
 from larder.store import Store
-from larder.testing.checker import check_all
 from larder.versions import layout
 from larder.versions import omitted as omission
 from larder.versions.documents import OmittedRows, VersionDocument, seal, unseal
 from larder.versions.publish import read_cache, read_segment, read_version
+from tests.support.checker import check_all
 
 SPLITS = {"train": ["a/**", "b/**"], "validation": "c/**"}
 
@@ -242,8 +242,8 @@ def test_lists_and_files_of_omitted_rows(
     (path,) = (path for path in Path(str(lab.storage)).rglob(kind) if "versions" in path.parts)
     with pytest.raises(AssertionError):
         lab.check()
-    monkeypatch.setattr("larder.testing.checker._PATTERNS", 1)
-    monkeypatch.setattr("larder.testing.checker._INLINE", 1)
+    monkeypatch.setattr("tests.support.checker._PATTERNS", 1)
+    monkeypatch.setattr("tests.support.checker._INLINE", 1)
     lab.check()
     data = bytearray(path.read_bytes())
     data[-1] ^= 1

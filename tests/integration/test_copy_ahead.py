@@ -22,11 +22,11 @@ from larder.store import Access
 from larder.store.base import UploadedPart
 from larder.store.s3.bucket import S3Bucket
 from larder.store.s3.uploads import list_uploads
-from larder.testing.runs import between, run_settings
-from larder.testing.servers import S3Server
 from larder.transfer.engines.uploads import UploadRecords
 from larder.transfer.skyplane.adapter import Transfer
 from larder.transfer.skyplane.choice import Choice, Side
+from tests.support.runs import between, run_settings
+from tests.support.servers import S3Server
 
 FAILED = Transfer(done=False, sent=True, message="Skyplane failed after 5 s: it broke")
 EAST, WEST = "source.region=us-east-1", "storage.region=us-west-2"

@@ -21,14 +21,14 @@ from larder.store import Store, open_store
 from larder.store.base import ObjectInfo, Reader
 from larder.store.delegate import DelegatingStore
 from larder.store.interrupt import interrupted_by
-from larder.testing.gcs_emulator import GcsEmulator
-from larder.testing.recording import RecordingStore
-from larder.testing.servers import S3Server
 from larder.transfer.copy import Copy
 from larder.transfer.engines import parts, uploads
 from larder.transfer.engines.limits import CopyLimits
 from larder.transfer.engines.native import copy_batch
 from larder.transfer.engines.uploads import UploadRecords
+from tests.support.gcs_emulator import GcsEmulator
+from tests.support.recording import RecordingStore
+from tests.support.servers import S3Server
 
 MIB = 1 << 20
 LIMITS = CopyLimits(8, ByteBudget(64 * MIB), part_bytes=5 * MIB)

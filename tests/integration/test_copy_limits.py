@@ -24,7 +24,6 @@ from larder.progress import CancellableProgress, NullProgress, Progress
 from larder.store import Access, open_store
 from larder.store.base import ObjectInfo, Reader, Store
 from larder.store.delegate import DelegatingStore
-from larder.testing.servers import S3Server, rclone_s3
 from larder.transfer.bandwidth import Bandwidth
 from larder.transfer.copy import Copy
 from larder.transfer.engines.buffers import Buffers
@@ -32,6 +31,7 @@ from larder.transfer.engines.limits import CopyLimits
 from larder.transfer.engines.native import copy_batch
 from larder.transfer.skyplane.adapter import Transfer
 from larder.transfer.skyplane.choice import Choice, Side
+from tests.support.servers import S3Server, rclone_s3
 
 pytestmark = pytest.mark.exhaustive
 

@@ -24,9 +24,9 @@ from larder.pipeline.copying_report import copy_lines
 from larder.pipeline.inline import prepare
 from larder.pipeline.results import RefusedError, RunError
 from larder.store.base import Store
-from larder.testing.faults import FaultyStore, denied, unavailable, unreadable
-from larder.testing.runs import between, run_settings
 from larder.transfer.failures import MIN_FAILURES, UNAVAILABLE
+from tests.support.faults import FaultyStore, denied, unavailable, unreadable
+from tests.support.runs import between, run_settings
 
 OBJECTS = {
     f"{name}/{number:03}.bin": blob(f"{name}{number}", 10 + number)

@@ -28,9 +28,9 @@ from larder.store.interrupt import interrupted_by
 from larder.store.s3.bucket import S3Bucket
 from larder.store.s3.multipart import S3Upload
 from larder.store.s3.uploads import list_uploads
-from larder.testing.servers import S3Server
 from larder.transfer.engines import limits, uploads
 from larder.transfer.engines.uploads import UploadRecords
+from tests.support.servers import S3Server
 
 pytestmark = pytest.mark.exhaustive
 

@@ -17,9 +17,9 @@ from larder.pipeline.inline import InlineRunner
 from larder.pipeline.pruning import prune
 from larder.pipeline.pruning_plan import PruneSettings
 from larder.progress import StageTimes
-from larder.testing.meanwhile import Meanwhile, MeanwhileStore
-from larder.testing.runs import between, forget_manifests
-from larder.testing.stops import Stop, Stopped, StoppingStore
+from tests.support.meanwhile import Meanwhile, MeanwhileStore
+from tests.support.runs import between, forget_manifests
+from tests.support.stops import Stop, Stopped, StoppingStore
 
 pytestmark = pytest.mark.exhaustive
 

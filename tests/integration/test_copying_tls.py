@@ -27,10 +27,10 @@ from larder.pipeline.copying_settings import load_copy_settings
 from larder.pipeline.inline import InlineRunner, workers_for
 from larder.progress import StageTimes
 from larder.store import open_store
-from larder.testing.certificates import Certificate, local_certificate
-from larder.testing.gcs_emulator import GcsEmulator
-from larder.testing.runs import forget_manifests
-from larder.testing.servers import S3Server
+from tests.support.certificates import Certificate, local_certificate
+from tests.support.gcs_emulator import GcsEmulator
+from tests.support.runs import forget_manifests
+from tests.support.servers import S3Server
 
 TRIALS = int(os.environ.get("LARDER_TLS_TRIALS", "30"))
 SIZES = (*[300_000] * 8, *[1_000_000] * 24, 9_000_000)

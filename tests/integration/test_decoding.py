@@ -16,9 +16,9 @@ from pipeline_lab import Lab, directory_lab, png, write
 import larder
 from larder.errors import ConfigError
 from larder.pipeline.results import RunError
-from larder.testing.checker import Published
 from larder.versions.publish import read_segment
 from larder.versions.tags import TAG, read_tag
+from tests.support.checker import Published
 
 DECODING = {"wav": "wav", "npy": "npy", "txt": "text"}
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from pipeline_lab import Lab, png, write
 
-from larder.testing.servers import S3Server
+from tests.support.servers import S3Server
 
 PAGE = (Path(__file__).parents[2] / "docs/how-to/streaming.md").read_text()
 

@@ -15,8 +15,8 @@ from larder.pipeline.inline import prepare
 from larder.pipeline.report import run_lines
 from larder.store import open_store
 from larder.store.memory import forget
-from larder.testing.checker import Published, check_all
-from larder.testing.runs import between, forget_manifests
+from tests.support.checker import Published, check_all
+from tests.support.runs import between, forget_manifests
 
 TEXTS = {f"t/a/{number}.txt": b"%d" % number * 400 for number in range(4)}
 BAD = b"this is not an image"

@@ -12,9 +12,9 @@ from pipeline_lab import DOCUMENT, Lab, Listing, directory_lab, images, listing,
 
 import larder
 from larder.pipeline.inline import prepare
-from larder.testing.checker import Published
-from larder.testing.runs import forget_manifests
-from larder.testing.servers import S3Server
+from tests.support.checker import Published
+from tests.support.runs import forget_manifests
+from tests.support.servers import S3Server
 
 pytestmark = pytest.mark.exhaustive
 

@@ -21,11 +21,11 @@ from larder.pipeline.copied import read_receipts
 from larder.pipeline.inline import prepare
 from larder.store.base import Store
 from larder.store.memory import forget
-from larder.testing.checker import Published, check_all
-from larder.testing.runs import between, forget_manifests
-from larder.testing.stops import Stop, Stopped, StoppingStore
-from larder.testing.unconditional import UnconditionalStore
 from larder.versions.tags import read_tag
+from tests.support.checker import Published, check_all
+from tests.support.runs import between, forget_manifests
+from tests.support.stops import Stop, Stopped, StoppingStore
+from tests.support.unconditional import UnconditionalStore
 
 pytestmark = pytest.mark.exhaustive
 

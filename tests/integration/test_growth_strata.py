@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from test_growth import Source
 
-from larder.testing.checker import Published
+from tests.support.checker import Published
 
 pytestmark = pytest.mark.exhaustive
 

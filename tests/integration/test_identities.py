@@ -20,9 +20,9 @@ from larder.pipeline.inline import prepare
 from larder.shards.formats import FORMATS
 from larder.shards.formats.webdataset import WebDataset
 from larder.store.memory import forget
-from larder.testing.checker import Published, check_all
-from larder.testing.runs import between, run_settings
 from larder.versions import identity
+from tests.support.checker import Published, check_all
+from tests.support.runs import between, run_settings
 
 OBJECTS = {
     **{

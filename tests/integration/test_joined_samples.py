@@ -14,8 +14,8 @@ from pipeline_lab import Lab, png, write
 from test_growth import Source
 
 from larder.errors import ConfigError
-from larder.testing.checker import Published
-from larder.testing.servers import S3Server
+from tests.support.checker import Published
+from tests.support.servers import S3Server
 
 JOIN = {"image": "images/{id}.png", "mask": "masks/{id}_mask.png", "caption": "captions/{id}.txt"}
 CLASSES = ("cat", "dog")

@@ -20,7 +20,7 @@ from pipeline_lab import directory_lab, png
 import larder
 from larder.packages import EXTRAS
 from larder.store import open_store
-from larder.testing.servers import S3Server
+from tests.support.servers import S3Server
 
 pytestmark = pytest.mark.exhaustive
 

@@ -13,7 +13,7 @@ import pytest
 
 from larder.errors import PreconditionError
 from larder.store import RetryPolicy, Store, open_store
-from larder.testing.servers import S3Server
+from tests.support.servers import S3Server
 
 pytestmark = pytest.mark.exhaustive
 

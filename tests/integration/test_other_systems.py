@@ -33,7 +33,7 @@ assert not hasattr(os, "copy_file_range")
 from pathlib import Path
 import larder
 from larder.pipeline.inline import prepare
-from larder.testing.runs import run_settings
+from tests.support.runs import run_settings
 
 folder = Path(sys.argv[1])
 settings = run_settings(

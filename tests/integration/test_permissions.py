@@ -21,11 +21,11 @@ from larder.store.delegate import DelegatingStore
 from larder.store.memory import MemoryStore
 from larder.store.permissions import ACTIONS, ROLES, permission
 from larder.store.retry import RetryPolicy
-from larder.testing.faults import Fail, FaultyStore
-from larder.testing.recording import RecordingStore
-from larder.testing.runs import between
-from larder.testing.servers import S3Server
 from larder.transfer.probe import probe_source, probe_storage, sample_of
+from tests.support.faults import Fail, FaultyStore
+from tests.support.recording import RecordingStore
+from tests.support.runs import between
+from tests.support.servers import S3Server
 
 pytestmark = pytest.mark.exhaustive
 

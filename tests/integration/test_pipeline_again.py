@@ -15,9 +15,9 @@ from pipeline_lab import Lab, contents, directory_lab, images, listing, opened, 
 import larder
 from larder.pipeline.results import RunError
 from larder.store.base import Store
-from larder.testing.checker import Published, check_all
-from larder.testing.recording import RecordingStore
-from larder.testing.runs import TEMPLATE, between
+from tests.support.checker import Published, check_all
+from tests.support.recording import RecordingStore
+from tests.support.runs import TEMPLATE, between
 
 
 class Recorder:

@@ -18,10 +18,10 @@ from larder.shards import fetch
 from larder.store import open_store
 from larder.store.base import Store
 from larder.store.memory import forget
-from larder.testing.recording import RecordingStore
-from larder.testing.runs import between
-from larder.testing.servers import S3Server
-from larder.testing.stops import Stop, Stopped, StoppingStore
+from tests.support.recording import RecordingStore
+from tests.support.runs import between
+from tests.support.servers import S3Server
+from tests.support.stops import Stop, Stopped, StoppingStore
 
 pytestmark = pytest.mark.exhaustive
 

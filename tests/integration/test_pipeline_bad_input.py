@@ -25,7 +25,7 @@ from larder.progress import NullProgress
 from larder.store import local_path
 from larder.store.base import ObjectInfo, Store
 from larder.store.retry import RetryPolicy, RetryStore
-from larder.testing.faults import (
+from tests.support.faults import (
     BreakStream,
     Fail,
     FaultyStore,
@@ -35,7 +35,7 @@ from larder.testing.faults import (
     unavailable,
     unreadable,
 )
-from larder.testing.runs import TEMPLATE, between
+from tests.support.runs import TEMPLATE, between
 
 HASTY = RetryPolicy(attempts=5, sleep=lambda seconds: None)
 

@@ -14,10 +14,10 @@ import larder
 from larder.errors import DamageError
 from larder.pipeline.inline import prepare
 from larder.store.base import Store
-from larder.testing.recording import RecordingStore
-from larder.testing.runs import between
-from larder.testing.stops import Stop, Stopped, StoppingStore
 from larder.versions.documents import seal, unseal
+from tests.support.recording import RecordingStore
+from tests.support.runs import between
+from tests.support.stops import Stop, Stopped, StoppingStore
 
 FIELDS: dict[str, Any] = {"splits": {"validation": "c/**", "train": "**"}}
 MORE = {"a/90.png": png(90), "c/91.png": png(91)}

@@ -16,11 +16,11 @@ from larder.pipeline import lists
 from larder.pipeline.inline import prepare
 from larder.store import open_store
 from larder.store.base import Store
-from larder.testing.checker import check_version
-from larder.testing.recording import RecordingStore
-from larder.testing.runs import between
 from larder.versions import omitted
 from larder.versions.publish import read_version
+from tests.support.checker import check_version
+from tests.support.recording import RecordingStore
+from tests.support.runs import between
 
 pytestmark = pytest.mark.exhaustive
 

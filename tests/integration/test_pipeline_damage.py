@@ -10,8 +10,8 @@ import pytest
 from pipeline_lab import DOCUMENT, Lab, directory_lab, images, png, write
 
 from larder.errors import DamageError
-from larder.testing.runs import between
-from larder.testing.stops import Stop, Stopped, StoppingStore
+from tests.support.runs import between
+from tests.support.stops import Stop, Stopped, StoppingStore
 
 FIELDS: dict[str, Any] = {
     "cluster": {"runner": {"workers": 1, "batch_bytes": 12_000}},

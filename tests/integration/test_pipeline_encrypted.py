@@ -10,10 +10,10 @@ from pipeline_lab import Lab, directory_lab, images, opened, write
 
 from larder.store.base import Store
 from larder.store.memory import forget
-from larder.testing.checker import check_all
-from larder.testing.encrypted import EncryptedStore
-from larder.testing.recording import RecordingStore
-from larder.testing.runs import between
+from tests.support.checker import check_all
+from tests.support.encrypted import EncryptedStore
+from tests.support.recording import RecordingStore
+from tests.support.runs import between
 
 FIELDS: dict[str, Any] = {
     "labels": {"from": "folder"},

@@ -19,9 +19,9 @@ import larder
 from larder.errors import ConfigError
 from larder.pipeline import due
 from larder.pipeline.inline import prepare
-from larder.testing.checker import Published, check_all
-from larder.testing.runs import between, forget_manifests
-from larder.testing.stops import Stop, Stopped, StoppingStore
+from tests.support.checker import Published, check_all
+from tests.support.runs import between, forget_manifests
+from tests.support.stops import Stop, Stopped, StoppingStore
 
 pytestmark = pytest.mark.exhaustive
 

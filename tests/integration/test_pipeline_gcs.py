@@ -13,10 +13,10 @@ from pipeline_lab import Lab, contents, directory_lab, images, png
 
 import larder
 from larder.store import ObjectInfo, Store, open_store
-from larder.testing.gcs_emulator import GcsEmulator
-from larder.testing.recording import RecordingStore
-from larder.testing.runs import between
-from larder.testing.servers import S3Server
+from tests.support.gcs_emulator import GcsEmulator
+from tests.support.recording import RecordingStore
+from tests.support.runs import between
+from tests.support.servers import S3Server
 
 FIELDS: dict[str, Any] = {
     "labels": {"from": "folder"},

@@ -9,9 +9,9 @@ import pytest
 from pipeline_lab import DOCUMENT, Lab, directory_lab, images, png, write
 
 from larder.errors import DamageError
-from larder.testing.checker import Published, check_version
 from larder.versions import layout
 from larder.versions.tags import Tag, TagEntry, read_tag
+from tests.support.checker import Published, check_version
 
 pytestmark = pytest.mark.exhaustive
 

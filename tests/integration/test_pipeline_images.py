@@ -24,11 +24,11 @@ from larder.pipeline.planned import plan_lines
 from larder.pipeline.results import RefusedError, RunError
 from larder.shards.transform import codec_versions
 from larder.store.base import Store
-from larder.testing.checker import Published
-from larder.testing.recording import RecordingStore
-from larder.testing.runs import between
 from larder.versions.publish import read_segment
 from larder.versions.tags import TAG, read_tag
+from tests.support.checker import Published
+from tests.support.recording import RecordingStore
+from tests.support.runs import between
 
 pytestmark = pytest.mark.exhaustive
 

@@ -25,7 +25,7 @@ keep_memory_small()  # as commands do
 from larder.pipeline.inline import InlineRunner, prepare
 from larder.verify.run import VerifySettings, verify
 from larder.progress import StageTimes
-from larder.testing.runs import run_settings
+from tests.support.runs import run_settings
 
 fields, runner, step = json.loads(sys.argv[3]), json.loads(sys.argv[4]), sys.argv[5]
 

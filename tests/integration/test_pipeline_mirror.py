@@ -18,12 +18,12 @@ from larder.pipeline.copies import CopyReceipts
 from larder.progress import CancellableProgress, NullProgress
 from larder.store import open_store
 from larder.store.base import Reader, Store
-from larder.testing.faults import FaultyStore, unavailable
-from larder.testing.recording import RecordingStore
-from larder.testing.runs import between
-from larder.testing.stops import Stop, Stopped, StoppingStore
 from larder.transfer.engines.limits import CopyLimits
 from larder.transfer.engines.native import copy_batch
+from tests.support.faults import FaultyStore, unavailable
+from tests.support.recording import RecordingStore
+from tests.support.runs import between
+from tests.support.stops import Stop, Stopped, StoppingStore
 
 OBJECTS = {f"{name}/{number:02}.png": png(number) for name in "ab" for number in range(30)}
 CONCURRENCY = 2

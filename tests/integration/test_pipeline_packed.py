@@ -12,10 +12,10 @@ from pipeline_lab import Lab, directory_lab, images, png, write
 
 from larder.errors import DamageError
 from larder.store.base import Store
-from larder.testing.checker import Published
-from larder.testing.recording import RecordedCall, RecordingStore
-from larder.testing.runs import between
 from larder.versions.publish import read_segment
+from tests.support.checker import Published
+from tests.support.recording import RecordedCall, RecordingStore
+from tests.support.runs import between
 
 pytestmark = pytest.mark.exhaustive
 

@@ -26,12 +26,12 @@ from larder.pipeline.prepare import RESTARTS
 from larder.progress import NullProgress
 from larder.store.base import Store
 from larder.store.memory import forget
-from larder.testing.checker import Published, check_all
-from larder.testing.meanwhile import Meanwhile, MeanwhileStore
-from larder.testing.runs import between, forget_manifests
-from larder.testing.servers import S3Server
-from larder.testing.unconditional import UnconditionalStore
 from larder.versions.tags import Tag, read_tag
+from tests.support.checker import Published, check_all
+from tests.support.meanwhile import Meanwhile, MeanwhileStore
+from tests.support.runs import between, forget_manifests
+from tests.support.servers import S3Server
+from tests.support.unconditional import UnconditionalStore
 
 pytestmark = pytest.mark.exhaustive
 

@@ -22,10 +22,10 @@ from larder.pipeline.shard import shard_batch, shard_batches
 from larder.pipeline.source import inspect_source
 from larder.progress import NullProgress
 from larder.store.base import Store
-from larder.testing.faults import FaultyStore, unavailable
-from larder.testing.recording import RecordingStore
-from larder.testing.runs import between
 from larder.versions import layout
+from tests.support.faults import FaultyStore, unavailable
+from tests.support.recording import RecordingStore
+from tests.support.runs import between
 
 pytestmark = pytest.mark.exhaustive
 

@@ -17,11 +17,11 @@ from pipeline_lab import DOCUMENT, Lab, contents, directory_lab, images, opened,
 from larder.errors import DamageError
 from larder.pipeline.results import RunError
 from larder.store.memory import forget
-from larder.testing.checker import Published, check_all
-from larder.testing.recording import RecordingStore, RecordingWriter
-from larder.testing.runs import between
-from larder.testing.stops import Stop, Stopped, StoppingStore
 from larder.versions.tags import read_tag
+from tests.support.checker import Published, check_all
+from tests.support.recording import RecordingStore, RecordingWriter
+from tests.support.runs import between
+from tests.support.stops import Stop, Stopped, StoppingStore
 
 pytestmark = pytest.mark.exhaustive
 

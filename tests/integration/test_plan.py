@@ -19,7 +19,7 @@ from larder.pipeline.planned import plan_lines
 from larder.pipeline.report import run_lines
 from larder.pipeline.settings import load_settings
 from larder.progress import NullProgress
-from larder.testing.runs import TEMPLATE, run_settings
+from tests.support.runs import TEMPLATE, run_settings
 
 REPOSITORY = Path(__file__).parents[2]
 CONFIGS = REPOSITORY / "configs"

@@ -17,8 +17,8 @@ from larder.pipeline.results import RefusedError, RunError, Totals
 from larder.store import Reader, Store
 from larder.store.base import ObjectInfo
 from larder.store.delegate import DelegatingStore
-from larder.testing.recording import RecordingStore
-from larder.testing.runs import between
+from tests.support.recording import RecordingStore
+from tests.support.runs import between
 
 IMAGES = images()
 BYTES = sum(map(len, IMAGES.values()))

@@ -14,8 +14,8 @@ from larder.cli.prepare import main
 from larder.errors import ConfigError
 from larder.pipeline.planned import plan_lines
 from larder.pipeline.report import run_lines
-from larder.testing.runs import TEMPLATE, between
-from larder.testing.unconditional import UnconditionalStore
+from tests.support.runs import TEMPLATE, between
+from tests.support.unconditional import UnconditionalStore
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 DOTS = {"a/img.v1.png": png(1), "a/img.v2.png": png(2)}

@@ -20,9 +20,9 @@ from larder.pipeline.pruning_plan import MAX_DELETE, PruneSettings
 from larder.pipeline.results import RunError
 from larder.progress import StageTimes
 from larder.store.base import Store
-from larder.testing.faults import FaultyStore, denied, unavailable, unreadable
-from larder.testing.meanwhile import Meanwhile, MeanwhileStore
-from larder.testing.runs import between, forget_manifests
+from tests.support.faults import FaultyStore, denied, unavailable, unreadable
+from tests.support.meanwhile import Meanwhile, MeanwhileStore
+from tests.support.runs import between, forget_manifests
 
 SOURCE = {
     f"{name}/{number:02}.bin": blob(f"{name}{number}", 10) for name in "ab" for number in range(20)

@@ -13,8 +13,8 @@ from pipeline_lab import Lab, directory_lab, images, png, write
 
 from larder.errors import DamageError
 from larder.pipeline.inline import prepare
-from larder.testing.runs import between, forget_manifests
-from larder.testing.stops import Stop, Stopped, StoppingStore
+from tests.support.runs import between, forget_manifests
+from tests.support.stops import Stop, Stopped, StoppingStore
 
 pytestmark = pytest.mark.exhaustive
 

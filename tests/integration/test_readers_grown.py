@@ -29,9 +29,9 @@ from larder.store import open_store
 from larder.store.base import Reader, Store
 from larder.store.delegate import DelegatingStore
 from larder.store.memory import forget
-from larder.testing.checker import Published, check_all
-from larder.testing.runs import between
-from larder.testing.servers import S3Server
+from tests.support.checker import Published, check_all
+from tests.support.runs import between
+from tests.support.servers import S3Server
 
 pytestmark = pytest.mark.exhaustive
 

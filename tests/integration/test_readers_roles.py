@@ -17,8 +17,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from reading_lab import LIGHT, publish_toy
 
-from larder.testing.certificates import local_certificate
-from larder.testing.servers import S3Server, rclone_s3
+from tests.support.certificates import local_certificate
+from tests.support.servers import S3Server, rclone_s3
 
 pytestmark = pytest.mark.exhaustive
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from reading_lab import LIGHT, publish_toy
 
-from larder.testing.servers import S3Server
+from tests.support.servers import S3Server
 
 READ = """
 import larder

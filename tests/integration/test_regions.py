@@ -12,7 +12,7 @@ from test_plan_priced import EAST, WEST, lab_of
 
 from larder.store.base import Store
 from larder.store.delegate import DelegatingStore
-from larder.testing.runs import between
+from tests.support.runs import between
 
 
 class Somewhere(DelegatingStore):

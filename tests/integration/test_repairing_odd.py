@@ -13,11 +13,11 @@ from verify_lab import damaged, findings, published, verified
 
 from larder.errors import FatalError
 from larder.store.base import Store
-from larder.testing.faults import FaultyStore, unreadable
-from larder.testing.runs import between
 from larder.verify import run
 from larder.verify.aside import Spares
 from larder.versions.documents import seal
+from tests.support.faults import FaultyStore, unreadable
+from tests.support.runs import between
 
 pytestmark = pytest.mark.exhaustive
 

@@ -11,8 +11,8 @@ from verify_lab import grown_lab, in_a_process_that_ends, published, verified
 from larder.store import open_store
 from larder.store.base import Store
 from larder.store.memory import forget
-from larder.testing.runs import between
-from larder.testing.stops import Stop, Stopped, StoppingStore
+from tests.support.runs import between
+from tests.support.stops import Stop, Stopped, StoppingStore
 
 pytestmark = pytest.mark.exhaustive
 

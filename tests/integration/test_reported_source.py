@@ -19,10 +19,10 @@ from larder.errors import LarderError
 from larder.limits import ByteBudget
 from larder.progress import NullProgress
 from larder.store import Store
-from larder.testing.servers import S3Server
 from larder.transfer.copy import Copy
 from larder.transfer.engines.limits import CopyLimits
 from larder.transfer.engines.native import copy_batch
+from tests.support.servers import S3Server
 
 FIELDS = {"labels": {"from": "folder"}, "shards": {"bytes": 4_000}}
 SCHEMA = "Bucket, Key, Size, LastModifiedDate, ETag"

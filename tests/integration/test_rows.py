@@ -21,10 +21,10 @@ from pipeline_lab import DOCUMENT, Lab, contents, directory_lab, png, write
 from larder.pipeline.inline import prepare
 from larder.pipeline.results import RunError
 from larder.store.base import Store
-from larder.testing.recording import RecordedCall, RecordingStore
-from larder.testing.runs import between, forget_manifests
-from larder.testing.stops import Stop, Stopped, StoppingStore
 from larder.transfer import line_rows, table_rows
+from tests.support.recording import RecordedCall, RecordingStore
+from tests.support.runs import between, forget_manifests
+from tests.support.stops import Stop, Stopped, StoppingStore
 
 PLAIN: dict[str, Any] = {"labels": None, "cache": None, "validate": "header"}
 

@@ -22,12 +22,12 @@ from larder.pipeline.inline import prepare
 from larder.pipeline.planned import plan_lines
 from larder.progress import NullProgress
 from larder.store.base import Store
-from larder.testing.checker import Published, check_all
-from larder.testing.recording import RecordingStore
-from larder.testing.runs import between, forget_manifests
-from larder.testing.stops import Stop, Stopped, StoppingStore
 from larder.units import format_bytes
 from larder.versions.publish import read_segment
+from tests.support.checker import Published, check_all
+from tests.support.recording import RecordingStore
+from tests.support.runs import between, forget_manifests
+from tests.support.stops import Stop, Stopped, StoppingStore
 
 FIELDS: dict[str, Any] = {
     "labels": {"from": "folder"},

@@ -19,9 +19,9 @@ from larder.manifest.digest import sha256_hex
 from larder.manifest.files import write_manifest
 from larder.manifest.schemas import SAMPLES
 from larder.store.base import Store
-from larder.testing.recording import RecordingStore
-from larder.testing.runs import between
 from larder.versions.documents import seal, unseal
+from tests.support.recording import RecordingStore
+from tests.support.runs import between
 
 
 @pytest.fixture(scope="module")

@@ -16,12 +16,12 @@ from verify_lab import damaged, findings, grown_lab, listed_files, published, ve
 from larder.errors import ConfigError, StoreError
 from larder.manifest.digest import sha256_hex
 from larder.store.base import Store
-from larder.testing.faults import FaultyStore, unreadable
-from larder.testing.recording import RecordingStore
-from larder.testing.runs import between
-from larder.testing.stops import Stop, Stopped, StoppingStore
 from larder.verify.report import verify_lines
 from larder.versions.documents import seal, unseal
+from tests.support.faults import FaultyStore, unreadable
+from tests.support.recording import RecordingStore
+from tests.support.runs import between
+from tests.support.stops import Stop, Stopped, StoppingStore
 
 pytestmark = pytest.mark.exhaustive
 

@@ -39,13 +39,13 @@ def test_the_wheel_is_larder_alone_and_light(tmp_path: Path) -> None:
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"larder"}
     assert "larder/py.typed" in names
-    assert "larder/testing/digits.txt.gz" in names
+    assert "larder/demo/digits.txt.gz" in names
     inside = "larder/cli/examples/"
     shipped = sorted(name.removeprefix(inside) for name in names if name.startswith(inside))
     assert shipped == list(EXAMPLES), "and no file that a user put beside them"
     assert fields["Name"] == "larder-data"  # "larder" is somebody else's on the package index
     assert fields["License-Expression"] == "Apache-2.0 AND CC-BY-4.0"
-    assert any(name.endswith("licenses/larder/testing/digits-LICENSE.txt") for name in names)
+    assert any(name.endswith("licenses/larder/demo/digits-LICENSE.txt") for name in names)
     assert programs == "[console_scripts]\nlarder = larder.cli.main:main\n"
     required = fields.get_all("Requires-Dist") or []
     always = {line.split(";")[0] for line in required if "extra ==" not in line}

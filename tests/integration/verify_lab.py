@@ -15,10 +15,10 @@ from pipeline_lab import Lab, directory_lab, images, png, write
 from larder.pipeline.inline import InlineRunner
 from larder.progress import StageTimes
 from larder.store.base import Store
-from larder.testing.runs import between
 from larder.verify import aside
 from larder.verify.findings import DamagedError
 from larder.verify.run import VerifySettings, verify
+from tests.support.runs import between
 
 SPLITS = {"train": ["a/**", "b/**"], "validation": "c/**"}
 DOCUMENT = dict[str, Any]

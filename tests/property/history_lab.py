@@ -44,16 +44,16 @@ from larder.samples.grouping import LABEL_EXT
 from larder.store import Store, open_store
 from larder.store.delegate import WRITES
 from larder.store.memory import forget
-from larder.testing import checker
-from larder.testing.checker import Published, check_all, check_version
-from larder.testing.recording import RecordingStore
-from larder.testing.runs import between, forget_manifests, run_settings
-from larder.testing.stops import Stop, Stopped, StoppingStore
 from larder.verify.run import VerifySettings, verify
 from larder.versions import omitted
 from larder.versions.documents import VersionDocument
 from larder.versions.publish import read_version
 from larder.versions.tags import read_tag
+from tests.support import checker
+from tests.support.checker import Published, check_all, check_version
+from tests.support.recording import RecordingStore
+from tests.support.runs import between, forget_manifests, run_settings
+from tests.support.stops import Stop, Stopped, StoppingStore
 
 READS = ("open", "get", "head")
 

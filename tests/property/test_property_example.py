@@ -35,7 +35,7 @@ from larder.shards.skeleton import Skeletons
 from larder.shards.tfrecord import masked, record_header
 from larder.store import Store
 from larder.store.memory import MemoryStore, forget
-from larder.testing.sample_orders import Content, order_samples
+from tests.support.sample_orders import Content, order_samples
 
 names = st.text(min_size=0, max_size=200) | st.sampled_from(["image/encoded", "ü" * 70])
 int64s = st.integers(-(2**63), 2**63 - 1) | st.sampled_from([0, 127, 128, 2**14, 2**63 - 1, -1])

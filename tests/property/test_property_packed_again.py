@@ -22,7 +22,7 @@ from larder.shards.readahead import open_reads
 from larder.shards.sizes import split_sizes
 from larder.store import Store
 from larder.store.memory import MemoryStore, forget
-from larder.testing.sample_orders import Content, order_samples, with_packed
+from tests.support.sample_orders import Content, order_samples, with_packed
 
 FORMAT = st.sampled_from([*RAGGED, column_format.NAME])
 LABEL = st.none() | st.integers(-(2**31), 2**31 - 1)

@@ -15,9 +15,9 @@ from larder.pipeline.inline import InlineRunner, prepare
 from larder.progress import StageTimes
 from larder.store import Store, open_store
 from larder.store.memory import forget
-from larder.testing.runs import between, run_settings
 from larder.verify.findings import DamagedError
 from larder.verify.run import VerifySettings, verify
+from tests.support.runs import between, run_settings
 
 ROOT = "memory://flips/x/larder/d"
 

@@ -50,15 +50,15 @@ ALLOWED: dict[str, set[str]] = {
     "verify": BELOW_STAGES | STAGES | {"pipeline"},
     "readers": BELOW_STAGES | STAGES,
     "cli": BELOW_STAGES | STAGES | {"pipeline", "verify", "readers", "__init__"},
-    "testing": BELOW_STAGES | STAGES | {"pipeline", "verify", "readers"},
+    "demo": BASE,
     "__init__": {"packages", "pipeline", "readers"},
 }
-"""For each part of larder: the other parts that it may import. Nobody imports the tests' part."""
+"""For each part of larder: the other parts that it may import."""
 
 ORCHESTRATORS = {"prefect", "prefect_dask", "prefect_ray", "dask", "ray", "tensorflow", "torch"}
 NETWORK = {"boto3", "botocore", "pycurl", "http", "httpx", "requests", "socket"}
 NETWORK |= {"aiohttp", "gcsfs", "google"}
-OUTSIDE = {"store", "testing"}
+OUTSIDE = {"store"}
 """The parts that may import what talks to a network."""
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from larder.pipeline import prepare as composition
 from larder.progress import StageTimes
-from larder.testing.runs import run_settings
+from tests.support.runs import run_settings
 
 
 @pytest.mark.parametrize(("same", "called"), [(True, "execute"), (False, "prepare")])

@@ -13,11 +13,11 @@ from larder.pipeline.copies import CopyReceipts
 from larder.pipeline.merging import MAX_RUNS, merge_receipts
 from larder.store import open_store
 from larder.store.base import ObjectInfo
-from larder.testing.recording import RecordingStore
-from larder.testing.runs import forget_manifests
-from larder.testing.stops import Stop, Stopped, StoppingStore
 from larder.transfer.copy import Copy
 from larder.versions import layout
+from tests.support.recording import RecordingStore
+from tests.support.runs import forget_manifests
+from tests.support.stops import Stop, Stopped, StoppingStore
 
 
 @pytest.fixture

@@ -23,9 +23,9 @@ from larder.progress import NullProgress
 from larder.shards.model import NO_ROWS, ShardFile, ShardResult
 from larder.store import open_store
 from larder.store.base import Reader, Store
-from larder.testing.recording import RecordingStore
 from larder.transfer.copy import Copy
 from larder.versions import layout
+from tests.support.recording import RecordingStore
 
 FIRST, SECOND = "000000000000-3", "000000000003-3"
 

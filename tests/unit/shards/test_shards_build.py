@@ -32,7 +32,7 @@ from larder.store import Store, open_store
 from larder.store.base import Readable
 from larder.store.delegate import DelegatingReadable
 from larder.store.memory import forget
-from larder.testing.sample_orders import Content, order_samples
+from tests.support.sample_orders import Content, order_samples
 
 WEBDATASET = shard_format("webdataset")
 

@@ -21,7 +21,7 @@ from larder.shards.readahead import open_reads
 from larder.shards.sizes import split_sizes
 from larder.store import Store, open_store
 from larder.store.memory import forget
-from larder.testing.sample_orders import Content, order_samples
+from tests.support.sample_orders import Content, order_samples
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "shards.json"
 

@@ -14,11 +14,11 @@ from larder.manifest.schemas import SAMPLES
 from larder.shards.formats import shard_format
 from larder.shards.model import ShardFile
 from larder.store.memory import MemoryStore
-from larder.testing.faults import Fail, FaultyStore
 from larder.verify.files import MISSING
 from larder.verify.findings import Finding
 from larder.verify.shard import inspect_shard
 from larder.verify.shard_index import ShardIndex
+from tests.support.faults import Fail, FaultyStore
 
 DATA = bytes(range(200))
 

@@ -24,12 +24,12 @@ from larder.shards.recordio import MAGIC
 from larder.shards.sizes import split_sizes
 from larder.store import Store, open_store
 from larder.store.memory import MemoryStore, forget
-from larder.testing.faults import FaultyStore, unreadable
-from larder.testing.recording import RecordingStore
-from larder.testing.sample_orders import Content, order_samples
 from larder.verify.findings import Finding
 from larder.verify.shard import inspect_shard
 from larder.verify.shard_index import ShardIndex
+from tests.support.faults import FaultyStore, unreadable
+from tests.support.recording import RecordingStore
+from tests.support.sample_orders import Content, order_samples
 
 MOST_FLIPS = 250
 

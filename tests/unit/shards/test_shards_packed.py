@@ -26,8 +26,8 @@ from larder.shards.readahead import open_reads
 from larder.shards.sizes import split_sizes
 from larder.store import Store
 from larder.store.memory import MemoryStore, forget
-from larder.testing.recording import RecordingStore
-from larder.testing.sample_orders import Content, order_samples, with_packed
+from tests.support.recording import RecordingStore
+from tests.support.sample_orders import Content, order_samples, with_packed
 
 NAMES = [*RAGGED, column_format.NAME]
 WHOLE = 1 << 24

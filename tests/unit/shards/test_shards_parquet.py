@@ -31,7 +31,7 @@ from larder.shards.readahead import open_reads
 from larder.shards.sizes import split_sizes
 from larder.store import Store, open_store
 from larder.store.memory import forget
-from larder.testing.sample_orders import Content, order_samples
+from tests.support.sample_orders import Content, order_samples
 
 CONTENTS = [
     Content("a/1", {"jpg": b"\xff\xd8", "txt": b"one"}, 3),

@@ -11,7 +11,7 @@ from larder.samples.indexed import IndexedPart, IndexedSample
 from larder.shards import ranges
 from larder.shards.ranges import PartReader, RangeReader
 from larder.store import open_store
-from larder.testing.recording import RecordingStore
+from tests.support.recording import RecordingStore
 
 DATA = bytes(range(200)) * 5
 

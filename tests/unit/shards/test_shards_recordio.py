@@ -35,7 +35,7 @@ from larder.shards.recordio import MAGIC, cuts, part_head, parts_of, record_data
 from larder.shards.sizes import split_sizes
 from larder.store import Store, open_store
 from larder.store.memory import MemoryStore, forget
-from larder.testing.sample_orders import Content, order_samples
+from tests.support.sample_orders import Content, order_samples
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "recordio"
 DATA = [bytes.fromhex(each) for each in json.loads((GOLDEN / "mxnet.json").read_text())]

@@ -25,7 +25,7 @@ from larder.shards.sizes import split_sizes
 from larder.store import Store
 from larder.store.delegate import DelegatingReadable
 from larder.store.memory import MemoryStore, forget
-from larder.testing.sample_orders import Content, order_samples
+from tests.support.sample_orders import Content, order_samples
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from larder.shards.model import Part, Sample
 from larder.shards.together import fetch_together, has_derived
 from larder.store.derived import DerivedObjects
 from larder.store.memory import MemoryStore, forget
-from larder.testing.recording import RecordingStore
+from tests.support.recording import RecordingStore
 
 DATA = bytes(number % 251 for number in range(3_000_000))
 WHOLE = 1 << 24

@@ -24,8 +24,8 @@ from larder.store.delegate import (
 )
 from larder.store.derived import DerivedObjects
 from larder.store.memory import MemoryStore
-from larder.testing.encrypted import EncryptedStore
-from larder.testing.stops import Stop, Stopped, StoppingStore
+from tests.support.encrypted import EncryptedStore
+from tests.support.stops import Stop, Stopped, StoppingStore
 
 T = TypeVar("T")
 

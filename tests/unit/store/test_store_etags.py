@@ -14,9 +14,9 @@ from larder.store import open_store
 from larder.store.base import Store
 from larder.store.etags import ContentCheck
 from larder.store.s3 import S3Store
-from larder.testing.encrypted import EncryptedStore
-from larder.testing.faults import FaultyStore, FlipBit
-from larder.testing.recording import RecordingStore
+from tests.support.encrypted import EncryptedStore
+from tests.support.faults import FaultyStore, FlipBit
+from tests.support.recording import RecordingStore
 
 
 def filled(count: int) -> Store:

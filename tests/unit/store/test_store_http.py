@@ -19,7 +19,7 @@ from larder.errors import FatalError, RetryableError, StoreError
 from larder.store import open_store
 from larder.store.http import PIECE_BYTES, Answer, BrokenError, Http, _Transfer
 from larder.store.interrupt import Interrupt
-from larder.testing.certificates import local_certificate
+from tests.support.certificates import local_certificate
 
 Serve = Callable[[socket.socket], None]
 

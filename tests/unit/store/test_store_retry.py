@@ -8,7 +8,7 @@ import pytest
 from larder.errors import NotFoundError, PreconditionError, RetryableError, StoreError
 from larder.store import RetryPolicy, RetryStore
 from larder.store.memory import MemoryStore
-from larder.testing.faults import (
+from tests.support.faults import (
     BreakStream,
     ChangeObject,
     FaultyStore,
@@ -16,7 +16,7 @@ from larder.testing.faults import (
     denied,
     unavailable,
 )
-from larder.testing.recording import RecordingStore
+from tests.support.recording import RecordingStore
 
 
 @dataclass

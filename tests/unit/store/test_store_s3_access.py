@@ -15,7 +15,7 @@ import pytest
 from larder.errors import ConfigError, LarderError, StoreError
 from larder.store import open_store
 from larder.store.s3.multipart import part_size_bytes
-from larder.testing.servers import S3Server
+from tests.support.servers import S3Server
 
 BUCKET = "access"
 

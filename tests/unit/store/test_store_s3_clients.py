@@ -17,7 +17,7 @@ from scripted_s3 import Say, Script, scripted_s3
 from larder.config.access import Access
 from larder.store import Store, open_store
 from larder.store.s3.bucket import S3Account, shared_account
-from larder.testing.servers import S3Server
+from tests.support.servers import S3Server
 
 PAGE = (
     '<?xml version="1.0"?><ListBucketResult><IsTruncated>false</IsTruncated><Contents>'

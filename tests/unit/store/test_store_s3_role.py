@@ -16,7 +16,7 @@ from larder.config.access import Access
 from larder.errors import ConfigError, LarderError, RetryableError, StoreError
 from larder.store import RetryPolicy, open_store
 from larder.store.blocks import load, register
-from larder.testing.servers import S3Server, rclone_s3
+from tests.support.servers import S3Server, rclone_s3
 
 ROLE = "arn:aws:iam::123456789012:role/reader"
 OBJECT = Say(200, "x", {"ETag": '"e"', "Last-Modified": "Fri, 02 Jan 2026 03:04:05 GMT"})

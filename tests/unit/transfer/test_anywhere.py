@@ -8,8 +8,8 @@ import pytest
 
 from larder.errors import NotFoundError, ObjectError, StoreError
 from larder.store.memory import MemoryStore, forget
-from larder.testing.faults import Fail, FaultyStore
 from larder.transfer.anywhere import FirstOf, Unconditional
+from tests.support.faults import Fail, FaultyStore
 
 NAMES = ("anywhere-source", "anywhere-mirror")
 

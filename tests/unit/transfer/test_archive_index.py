@@ -20,9 +20,9 @@ from larder.progress import NullProgress
 from larder.store import Store, open_store
 from larder.store.base import Features, ObjectInfo
 from larder.store.memory import MemoryStore, forget
-from larder.testing.recording import RecordingStore
 from larder.transfer.archives import index_archive
 from larder.transfer.containers import INDEX
+from tests.support.recording import RecordingStore
 
 Tree = Mapping[str, Any]
 """The contents of files by name; those of archives are trees."""

@@ -16,12 +16,12 @@ from larder.manifest.crc import format_crc32c
 from larder.progress import CancellableProgress, NullProgress
 from larder.store import open_store
 from larder.store.base import Buffer, ObjectInfo, Reader, Store
-from larder.testing.encrypted import EncryptedStore
-from larder.testing.faults import FaultyStore, FlipBit
-from larder.testing.recording import RecordingStore
 from larder.transfer.copy import WHOLE_BYTES, Copy, copy_object
 from larder.transfer.engines.limits import CopyLimits
 from larder.transfer.engines.native import copy_batch
+from tests.support.encrypted import EncryptedStore
+from tests.support.faults import FaultyStore, FlipBit
+from tests.support.recording import RecordingStore
 
 LIMITS = CopyLimits(4, ByteBudget(256 * 1024**2))
 

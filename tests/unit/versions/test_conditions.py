@@ -11,14 +11,14 @@ import pytest
 from larder.errors import DamageError, StoreError
 from larder.store import RetryPolicy, RetryStore, open_store
 from larder.store.base import Store
-from larder.testing.faults import FaultyStore, LoseAnswer, denied, unavailable
-from larder.testing.recording import RecordingStore
-from larder.testing.stops import Stop, Stopped, StoppingStore
-from larder.testing.unconditional import UnconditionalStore
 from larder.versions import layout
 from larder.versions.conditions import KEPT, Conditions, probe_conditions, read_conditions
 from larder.versions.documents import seal
 from larder.versions.tags import Tag, TagEntry, move_tag, read_tag
+from tests.support.faults import FaultyStore, LoseAnswer, denied, unavailable
+from tests.support.recording import RecordingStore
+from tests.support.stops import Stop, Stopped, StoppingStore
+from tests.support.unconditional import UnconditionalStore
 
 KEY = layout.conditions_key()
 NEITHER = Conditions(if_absent=False, if_match=False)

@@ -12,8 +12,6 @@ from larder.errors import DamageError
 from larder.manifest.digest import sha256_hex
 from larder.store import open_store
 from larder.store.base import Store
-from larder.testing.recording import RecordingStore
-from larder.testing.unconditional import UnconditionalStore
 from larder.versions import layout
 from larder.versions.documents import (
     CacheDocument,
@@ -26,6 +24,8 @@ from larder.versions.documents import (
     seal,
 )
 from larder.versions.publish import publish_cache, publish_version, read_cache, read_version
+from tests.support.recording import RecordingStore
+from tests.support.unconditional import UnconditionalStore
 
 FILE = CacheFile("p", 1, "5" * 64, "6" * 64, 1, segment="4" * 32, split="train")
 VERSION = VersionDocument(

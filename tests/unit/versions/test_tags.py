@@ -13,10 +13,10 @@ from larder.errors import DamageError, LarderError, SupersededError
 from larder.store import open_store
 from larder.store.base import Store
 from larder.store.delegate import DelegatingStore
-from larder.testing.recording import RecordingStore
 from larder.versions import layout
 from larder.versions.documents import seal
 from larder.versions.tags import HISTORY, Tag, TagEntry, move_tag, read_tag
+from tests.support.recording import RecordingStore
 
 T = TypeVar("T")
 KEY = layout.tag_key("latest")

@@ -30,7 +30,7 @@ class Meanwhile:
         """Plan what happens before a call.
 
         Args:
-            method: A method as in `larder.testing.faults.FaultyStore.add`.
+            method: A method as in `tests.support.faults.FaultyStore.add`.
             key: A piece of the key, or of the prefix that is listed.
             act: What happens, in the thread of the caller, who waits for it.
             times: Number of calls that it happens before, from now on.

@@ -25,7 +25,11 @@ import numpy as np
 from larder.errors import StoreError
 from larder.readers.braces import expand
 from larder.store.base import Store
-from larder.testing.checked_segment import (
+from larder.versions import layout
+from larder.versions.documents import CacheDocument, FileFacts, OmittedRows, VersionDocument, unseal
+from larder.versions.identity import ShardIdentity, content_digest
+from larder.versions.publish import read_version
+from tests.support.checked_segment import (
     SampleContent,
     SegmentContent,
     ShardContent,
@@ -33,10 +37,6 @@ from larder.testing.checked_segment import (
     check_segment,
     same_bytes,
 )
-from larder.versions import layout
-from larder.versions.documents import CacheDocument, FileFacts, OmittedRows, VersionDocument, unseal
-from larder.versions.identity import ShardIdentity, content_digest
-from larder.versions.publish import read_version
 
 _INLINE = 1_000
 _PATTERNS = 100

@@ -9,8 +9,8 @@ import pytest
 from larder.errors import PreconditionError, StoreError
 from larder.store import open_store
 from larder.store.base import Store
-from larder.testing.meanwhile import Meanwhile, MeanwhileStore
-from larder.testing.unconditional import UnconditionalStore
+from tests.support.meanwhile import Meanwhile, MeanwhileStore
+from tests.support.unconditional import UnconditionalStore
 
 
 @pytest.fixture

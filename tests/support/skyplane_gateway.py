@@ -27,7 +27,7 @@ class _Socket(socket.socket):
 
     def bind(self, place: Any) -> None:
         """See `socket.socket.bind`."""
-        super().bind((self.address, place[1]) if place[0] == "0.0.0.0" else place)  # noqa: S104
+        super().bind((self.address, place[1]) if place[0] == "0.0.0.0" else place)
 
 
 def _hold_parts() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from larder.testing.commands import Workplace
+from tests.support.commands import Workplace
 
 
 def test_output_written_together_with_an_awaited_line_is_not_lost(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ class Running:
     """A command that runs in a process group of its own, as a shell starts it."""
 
     def __init__(self, command: list[str], cwd: Path, environment: Mapping[str, str]) -> None:
-        self.process = subprocess.Popen(  # noqa: S603 - a test's own command
+        self.process = subprocess.Popen(
             command,
             cwd=cwd,
             env=dict(environment),

@@ -8,7 +8,7 @@ import pytest
 
 from larder.errors import ConfigError
 from larder.store import open_store
-from larder.testing.gcs_emulator import GcsEmulator, gcs_emulator
+from tests.support.gcs_emulator import GcsEmulator, gcs_emulator
 
 
 def test_an_object_can_be_written_while_another_is_read(gcs_server: GcsEmulator) -> None:

@@ -26,12 +26,12 @@ from pathlib import Path
 from typing import Any
 
 from larder.errors import ConfigError, FatalError
-from larder.testing.certificates import Certificate
+from tests.support.certificates import Certificate
 
 _ACCESS_KEY = "LARDERTESTKEY1"
-_SECRET_KEY = "larder-test-secret-1"  # noqa: S105 - for servers that exist for one test
+_SECRET_KEY = "larder-test-secret-1"
 _GUEST_KEY = "LARDERTESTKEY2"
-_GUEST_SECRET = "larder-test-secret-2"  # noqa: S105
+_GUEST_SECRET = "larder-test-secret-2"
 _REGION = "us-east-1"
 _ROLE = "larder-role"
 _TRUST = {"Principal": {"AWS": ["arn:aws:iam:::user/larder"]}, "Action": ["sts:AssumeRole"]}
@@ -320,7 +320,7 @@ rgw_s3_auth_use_sts = true
 
     def _run(self, *command: str, tries: int = 1) -> None:
         try:
-            done = subprocess.run(  # noqa: S603 - programs named in this module
+            done = subprocess.run(
                 command,
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
@@ -375,7 +375,7 @@ def server_process(command: list[str], log: Path, port: int) -> Iterator[None]:
     # A server must not see the AWS variables and proxies of its caller.
     clean = {k: v for k, v in os.environ.items() if not k.upper().startswith(("AWS_", "RCLONE_"))}
     with open(log, "wb") as output:
-        server = subprocess.Popen(  # noqa: S603 - programs named in this module
+        server = subprocess.Popen(
             command, env=clean, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
         )
     try:

@@ -7,7 +7,7 @@ import pytest
 
 from larder.errors import NotFoundError
 from larder.store.memory import MemoryStore, forget
-from larder.testing.recording import RecordedCall, RecordingStore
+from tests.support.recording import RecordedCall, RecordingStore
 
 
 def test_every_call_is_noted(tmp_path: Path) -> None:

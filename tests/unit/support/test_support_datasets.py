@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from larder.demo import digits
+from larder.demo.digits import DIGITS, main, write_digits
 from larder.store import open_store
-from larder.testing import datasets
-from larder.testing.datasets import DIGITS, imagenet_like, main, write_digits, write_imagenet
+from tests.support.imagenet import imagenet_like, write_imagenet
 
 # In the order of the classes, as UCI states them.
 COUNTS = [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
@@ -47,7 +48,7 @@ def test_digits_are_those_of_uci(tmp_path: Path) -> None:
 
 
 def test_digits_have_their_citation() -> None:
-    packed = Path(datasets.__file__).with_name("digits.txt.gz").read_bytes()
+    packed = Path(digits.__file__).with_name("digits.txt.gz").read_bytes()
     assert len(packed) < 60_000
     head = gzip.decompress(packed)[:400].decode()
     assert "E. Alpaydin and C. Kaynak" in head
@@ -71,7 +72,7 @@ def test_a_directory_that_cannot_be_written_ends_with_status_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("in the way")
-    assert main(["digits", str(tmp_path / "file")]) == 2
+    assert main([str(tmp_path / "file")]) == 2
     assert capsys.readouterr().err.startswith("error[config.path]: ")
 
 
@@ -104,17 +105,9 @@ def test_imagenet_like_is_the_same_every_time_and_of_sensible_sizes() -> None:
     assert np.percentile(sizes, 95) < 160_000
 
 
-def test_imagenet_goes_to_a_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_imagenet_goes_to_a_store() -> None:
     store = open_store("memory://imagenet-like")
     objects, size_bytes = write_imagenet(store, 100, classes=3)
     listed = [info for page in store.list() for info in page]
     assert objects == len(listed) == 101
     assert size_bytes == sum(info.size_bytes for info in listed)
-    assert main(["imagenet", "--url", str(tmp_path / "bucket"), "--count", "10"]) == 0
-    assert capsys.readouterr().out.startswith("11 objects, ")
-    assert (tmp_path / "bucket/val.txt").is_file()
-
-
-def test_a_url_that_is_not_supported(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["imagenet", "--url", "ftp://host/x", "--count", "10"]) == 2
-    assert capsys.readouterr().err.startswith("error[config.unsupported_url]: ")

@@ -26,7 +26,7 @@ from urllib.error import HTTPError
 from urllib.parse import quote
 
 from larder.errors import ConfigError
-from larder.testing.servers import free_port, served_folder, server_process
+from tests.support.servers import free_port, served_folder, server_process
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class GcsEmulator:
         return self._call(f"b/{quote(bucket, safe='')}/o/{quote(key, safe='')}", None)
 
     def _call(self, path: str, document: dict[str, Any] | None) -> dict[str, Any]:
-        request = urllib.request.Request(  # noqa: S310 - on this machine
+        request = urllib.request.Request(
             f"{self.endpoint}/storage/v1/{path}",
             data=None if document is None else json.dumps(document).encode(),
             headers={"Content-Type": "application/json"},
@@ -81,7 +81,7 @@ def gcs_emulator() -> Iterator[GcsEmulator]:
         raise ConfigError("config.missing_package", message, hint=hint)
     with served_folder("larder-gcs-") as own:
         port = free_port()
-        command = [sys.executable, "-m", "larder.testing.gcs_emulator", str(port)]
+        command = [sys.executable, "-m", "tests.support.gcs_emulator", str(port)]
         with server_process(command, own / "log", port):
             yield GcsEmulator(f"http://127.0.0.1:{port}")
 

@@ -6,7 +6,7 @@ import pytest
 
 from larder.errors import LarderError, ObjectError, RetryableError, StoreError
 from larder.store.memory import MemoryStore
-from larder.testing.faults import (
+from tests.support.faults import (
     BreakStream,
     ChangeObject,
     FaultyStore,

@@ -1,6 +1,6 @@
 """The ImageNet demo: two local S3 servers as two regions, and the real command between them.
 
-``python -m larder.testing.demo`` fills a bucket of one server with an ImageNet-like dataset of
+``python -m tests.support.demo`` fills a bucket of one server with an ImageNet-like dataset of
 generated JPEGs in the official layout, and prepares it into a bucket of the other. The buckets
 remain in data/demo-imagenet; with ``--serve`` it only starts the servers again.
 """
@@ -22,9 +22,9 @@ from pathlib import Path
 
 from larder.errors import LarderError
 from larder.store import open_store
-from larder.testing.datasets import write_imagenet
-from larder.testing.servers import S3Server, rclone_s3
 from larder.units import format_bytes, format_seconds
+from tests.support.imagenet import write_imagenet
+from tests.support.servers import S3Server, rclone_s3
 
 _FOLDER = Path("data/demo-imagenet")
 _PORTS = (28411, 28412)
@@ -51,7 +51,7 @@ def demo_environment(source: S3Server, storage: S3Server) -> dict[str, str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the demo; further arguments go to ``python -m flows.prepare``."""
-    parser = argparse.ArgumentParser(prog="python -m larder.testing.demo", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.support.demo", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--count", type=int, default=3000, help="JPEGs to generate")
     parser.add_argument("--serve", action="store_true", help="start the servers, until Ctrl-C")
@@ -123,7 +123,7 @@ def _run(arguments: list[str]) -> int:
 def _prepare(arguments: list[str]) -> int:
     _say(f"$ {shlex.join(['python', '-m', 'flows.prepare', *arguments])}")
     command = [sys.executable, "-m", "flows.prepare", *arguments]
-    return subprocess.run(command, check=False).returncode  # noqa: S603 - Larder's own command
+    return subprocess.run(command, check=False).returncode
 
 
 def _show(variables: Mapping[str, str], further: Sequence[str]) -> None:
@@ -134,7 +134,7 @@ def _show(variables: Mapping[str, str], further: Sequence[str]) -> None:
         sys.stdout.write(config.read_text())
         sys.stdout.flush()
     _say(f"\nThe servers have stopped; their buckets remain in {_FOLDER}. To start them again:\n")
-    _say(f"  {_python('-m', 'larder.testing.demo', '--serve')}")
+    _say(f"  {_python('-m', 'tests.support.demo', '--serve')}")
     _say("\nand to continue, in another terminal:\n")
     _say_exports(variables)
     _say(f"  {_python('-m', 'flows.prepare', *_COMMAND, *_SMALL, *further)}")
@@ -169,7 +169,7 @@ def _python(*arguments: str) -> str:
 
 
 def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)  # noqa: T201 - a command
+    print(line, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

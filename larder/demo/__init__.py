@@ -1,0 +1,1 @@
+"""Real data to try Larder with."""

@@ -1,1 +1,0 @@
-"""Tools for tests of Larder, and of programs that use it."""
