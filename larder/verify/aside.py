@@ -45,7 +45,7 @@ from larder.verify.documents import is_lost, whole_versions
 from larder.verify.files import has_content, is_broken, read_digest, readable
 from larder.verify.job import VerifyJob, open_verified
 from larder.versions import layout
-from larder.versions.documents import seal, unseal
+from larder.versions.documents import VersionDocument, seal, unseal
 from larder.versions.publish import own_file_errors, read_version
 
 STAGE = "repair"
@@ -295,18 +295,29 @@ class _Needed:
         return size_bytes <= _DOCUMENT_BYTES and _is_lost_document(root, bytes(root.get(key)))
 
 
+def _published_versions(root: Store) -> Iterator[VersionDocument]:
+    """Every version that was published.
+
+    Raises:
+        DamageError: The document of one is lost, or in another place.
+    """
+    for version, has_document in whole_versions(root).items():
+        document = read_version(root, version) if has_document else None
+        if document is not None:
+            yield document
+        elif is_lost(root, version):
+            key = layout.version_key(version)
+            raise DamageError("damage.manifest", "it has to be repaired first", where=key)
+
+
 def _named_digests(root: Store) -> dict[str, str] | None:
     """By digest, the files that versions and segments name; None if one cannot be read."""
     digests: dict[str, str] = {}
     segments: set[str] = set()
     try:
-        for version, has_document in whole_versions(root).items():
-            document = read_version(root, version) if has_document else None
-            if document is not None:
-                digests |= {file.sha256: file.path for file in named_files(root, document)}
-                segments |= {use.id for use in document.segments}
-            elif is_lost(root, version):
-                return None
+        for document in _published_versions(root):
+            digests |= {file.sha256: file.path for file in named_files(root, document)}
+            segments |= {use.id for use in document.segments}
         names = (info.key.split("/") for info in listed(root, layout.segments_prefix()))
         for segment in {name[1] for name in names if len(name) > 2} - segments:
             for shard in chain.from_iterable(each.shards for each in read_receipts(root, segment)):
@@ -327,10 +338,7 @@ def _lost_objects(root: Store, sizes: Collection[int]) -> frozenset[int] | None:
     if not any(True for _ in listed(root, prefix)):
         return frozenset()
     try:
-        for version in whole_versions(root):
-            document = read_version(root, version)
-            if document is None:
-                continue
+        for document in _published_versions(root):
             inventory = ManifestRef.of(document.file("objects"))
             for batch in read_ref(root, inventory, OBJECTS, columns=["key", "size_bytes"]):
                 some = batch.filter(pc.is_in(batch.column("size_bytes"), values))

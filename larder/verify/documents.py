@@ -209,8 +209,8 @@ def whole_versions(root: Store) -> dict[str, bool]:
     for version in sorted(times, key=times.__getitem__, reverse=True):
         key = layout.version_key(version)
         try:
-            parse_document(VersionDocument, readable(root, key) or b"", key)
-            versions[version] = True
+            document = parse_document(VersionDocument, readable(root, key) or b"", key)
+            versions[version] = document.id == version
         except DamageError:
             versions[version] = False
     return versions

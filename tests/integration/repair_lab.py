@@ -308,5 +308,7 @@ def _may_refuse(base: Base, damage: dict[str, str]) -> bool:
         return True
     if damage.keys() & base.fragile:
         return True
+    if "exchanged with tags/latest.json" in damage.values():
+        return True  # the tag, with its history, is kept aside until the user puts it back
     documents = [_stem(path) for path in damage]
     return any(documents.count(path) > 1 for path in documents if path.endswith(DOCUMENTS))

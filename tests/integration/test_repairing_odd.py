@@ -116,6 +116,25 @@ def test_what_was_put_in_a_free_place_is_not_written_over(
         assert [bytes(root.get(kept)) for kept in aside(root)] == [wrong]
 
 
+def test_what_a_version_needs_is_kept_while_its_document_is_in_another_place(
+    tmp_path: Path,
+) -> None:
+    lab = text_lab(tmp_path)
+    old = verified(lab)["version"]
+    write(str(lab.source), {"b/new.txt": b"new"})
+    new = lab.prepare()["version"]
+    with lab.opened_root() as root:
+        files = published(root)
+        (inventory,) = (key for key in files if key.startswith(f"versions/{old}/manifests/objects"))
+        exchange(root, inventory, f"versions/{new}/classes.json")
+        exchange(root, f"versions/{old}/version.json", f"versions/{new}/version.json")
+        verified(lab, repair=True)
+        assert files[inventory] in everything(root).values()
+        assert verified(lab, version=old, repair=True)["status"] != "damaged"
+        verified(lab, repair=True)
+        assert published(root) == files
+
+
 def test_of_two_repairs_at_once_the_second_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
