@@ -92,9 +92,10 @@ test: $(VENV)/dev ## run the test suite; LARDER_REQUIRE=all fails if system pack
 	@$(BIN)/python -m pytest --numprocesses $(TESTS_AT_ONCE) --dist loadfile \
 		--no-loadscope-reorder $(ARGS)
 
-lint: $(VENV)/dev ## check style and formatting
+lint: $(VENV)/dev ## check style, formatting, and which way imports go
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-cache
 
 format: $(VENV)/dev ## format the code
 	$(BIN)/ruff check --fix .

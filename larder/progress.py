@@ -76,21 +76,17 @@ class CancellableProgress:
         self._check()
 
     def start(self, stage: str, *, objects: int | None = None, bytes: int | None = None) -> None:
-        """See `Progress.start`."""
         self._check()
         self._listener.start(stage, objects=objects, bytes=bytes)
 
     def advance(self, stage: str, *, objects: int = 0, bytes: int = 0) -> None:
-        """See `Progress.advance`."""
         self._check()
         self._listener.advance(stage, objects=objects, bytes=bytes)
 
     def finish(self, stage: str) -> None:
-        """See `Progress.finish`."""
         self._listener.finish(stage)
 
     def restart(self, reason: str) -> None:
-        """See `Progress.restart`."""
         self._check()
         self._listener.restart(reason)
 
@@ -133,7 +129,6 @@ class StageTimes:
         self._began = clock()
 
     def start(self, stage: str, *, objects: int | None = None, bytes: int | None = None) -> None:
-        """See `Progress.start`."""
         with self._lock:
             known = self._stage(stage)
             if known.ended is not None:  # the time in between does not count
@@ -142,7 +137,6 @@ class StageTimes:
         self._listener.start(stage, objects=objects, bytes=bytes)
 
     def advance(self, stage: str, *, objects: int = 0, bytes: int = 0) -> None:
-        """See `Progress.advance`."""
         with self._lock:
             known = self._stage(stage)
             known.objects += objects
@@ -150,7 +144,6 @@ class StageTimes:
         self._listener.advance(stage, objects=objects, bytes=bytes)
 
     def finish(self, stage: str) -> None:
-        """See `Progress.finish`."""
         with self._lock:
             known = self._stage(stage)
             known.ended = self._clock() if known.ended is None else known.ended
@@ -165,11 +158,9 @@ class StageTimes:
         self._listener.restart(reason)
 
     def seconds(self) -> float:
-        """See `TimedProgress.seconds`."""
         return self._clock() - self._began
 
     def stages(self) -> dict[str, dict[str, Any]]:
-        """See `TimedProgress.stages`."""
         with self._lock:
             now = self._clock()
             return {

@@ -25,22 +25,18 @@ class _Both:
         self._listeners = (one, other)
 
     def start(self, stage: str, *, objects: int | None = None, bytes: int | None = None) -> None:
-        """See `larder.progress.Progress.start`."""
         for listener in self._listeners:
             listener.start(stage, objects=objects, bytes=bytes)
 
     def advance(self, stage: str, *, objects: int = 0, bytes: int = 0) -> None:
-        """See `larder.progress.Progress.advance`."""
         for listener in self._listeners:
             listener.advance(stage, objects=objects, bytes=bytes)
 
     def finish(self, stage: str) -> None:
-        """See `larder.progress.Progress.finish`."""
         for listener in self._listeners:
             listener.finish(stage)
 
     def restart(self, reason: str) -> None:
-        """See `larder.progress.Progress.restart`."""
         for listener in self._listeners:
             listener.restart(reason)
 

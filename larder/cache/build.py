@@ -118,7 +118,6 @@ class _Writer:
         self._room_bytes = self._free_bytes() - reserve_bytes
 
     def __enter__(self) -> _Writer:
-        """Return the writer itself."""
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -150,7 +150,6 @@ class CacheFileReader:
         return (self[number] for number in range(len(self)))
 
     def __enter__(self) -> CacheFileReader:
-        """Return the reader itself."""
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -117,7 +117,6 @@ class CacheReader:
             file.close()
 
     def __enter__(self) -> CacheReader:
-        """Return the reader itself."""
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -218,7 +218,6 @@ def open_data(
     profile: str | None = None,
     cache_dir: str | Path | None = None,
 ) -> Data:
-    """See `larder.open`."""
     address = parse_address(url)
     access = _Access(address.root, endpoint, region, profile)
     document = _read(access.store(), address)

@@ -87,7 +87,6 @@ class _Scanner:
         self._ended = False
 
     def elements(self) -> Iterator[Element]:
-        """See `elements`."""
         self._expect("{")
         first = True
         while self._next() != "}":

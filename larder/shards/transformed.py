@@ -93,7 +93,6 @@ class _Transformed(Readable):
     def open(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> Reader:
-        """See `larder.store.base.Readable.open`."""
         data = self._contents.get(key)
         if data is None:
             return self._inner.open(key, offset=offset, length=length, if_match=if_match)

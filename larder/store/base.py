@@ -116,7 +116,6 @@ class Closing(Protocol):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Call `close`."""
         self.close()
 
 

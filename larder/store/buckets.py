@@ -81,12 +81,10 @@ class BucketStore(Store):
         return self._features
 
     def writer(self, key: str, *, like: ObjectInfo | None = None, sync: bool = True) -> Writer:
-        """See `larder.store.base.Store.writer`."""
         del sync  # every write is durable
         return self._writer(key, like, _STREAM_PARTS)
 
     def upload(self, key: str, path: Path) -> ObjectInfo:
-        """See `larder.store.base.Store.upload`."""
         with (
             disk_errors(path, reading=True),
             open(path, "rb") as source,

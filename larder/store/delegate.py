@@ -74,23 +74,19 @@ class DelegatingReadable(Readable):
         return self.inner.features
 
     def region(self) -> str:
-        """See `larder.store.base.Readable.region`."""
         return self.around("region", "", self.inner.region)
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
-        """See `larder.store.base.Readable.list`."""
         pages = self.inner.list(prefix, start_after=start_after)
         while page := self.around("list", prefix, lambda: next(pages, None)):
             yield page
 
     def head(self, key: str) -> ObjectInfo:
-        """See `larder.store.base.Readable.head`."""
         return self.around("head", key, lambda: self.inner.head(key))
 
     def open(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> Reader:
-        """See `larder.store.base.Readable.open`."""
         return self.around(
             "open",
             key,
@@ -100,7 +96,6 @@ class DelegatingReadable(Readable):
     def get(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> bytes:
-        """See `larder.store.base.Readable.get`."""
         return self.around(
             "get", key, lambda: self.inner.get(key, offset=offset, length=length, if_match=if_match)
         )
@@ -129,7 +124,6 @@ class DelegatingStore(DelegatingReadable, Store):
         md5: str | None = None,
         sync: bool = True,
     ) -> ObjectInfo:
-        """See `larder.store.base.Store.put`."""
         return self.around(
             "put",
             key,
@@ -139,12 +133,10 @@ class DelegatingStore(DelegatingReadable, Store):
         )
 
     def writer(self, key: str, *, like: ObjectInfo | None = None, sync: bool = True) -> Writer:
-        """See `larder.store.base.Store.writer`."""
         inner = self.around("writer", key, lambda: self.inner.writer(key, like=like, sync=sync))
         return DelegatingWriter(self, key, inner)
 
     def copy_from(self, source: Readable, info: ObjectInfo, key: str) -> ObjectInfo | None:
-        """See `larder.store.base.Store.copy_from`."""
         return self.around("copy_from", key, lambda: self.inner.copy_from(source, info, key))
 
     def begin_upload(
@@ -155,7 +147,6 @@ class DelegatingStore(DelegatingReadable, Store):
         md5: str | None = None,
         resume: str | None = None,
     ) -> Upload | None:
-        """See `larder.store.base.Store.begin_upload`."""
         return self.around(
             "begin_upload",
             key,
@@ -163,7 +154,6 @@ class DelegatingStore(DelegatingReadable, Store):
         )
 
     def abort_uploads(self, prefix: str, orphaned: Callable[[BegunUpload], bool]) -> int:
-        """See `larder.store.base.Store.abort_uploads`."""
         return self.around(
             "abort_uploads",
             prefix,
@@ -171,15 +161,12 @@ class DelegatingStore(DelegatingReadable, Store):
         )
 
     def sync(self) -> None:
-        """See `larder.store.base.Store.sync`."""
         self.around("sync", "", self.inner.sync)
 
     def upload(self, key: str, path: Path) -> ObjectInfo:
-        """See `larder.store.base.Store.upload`."""
         return self.around("upload", key, lambda: self.inner.upload(key, path))
 
     def delete(self, key: str, *, if_match: str | None = None) -> None:
-        """See `larder.store.base.Store.delete`."""
         self.around("delete", key, lambda: self.inner.delete(key, if_match=if_match))
 
 

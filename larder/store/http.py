@@ -193,7 +193,6 @@ class Answer:
             self._finish()
 
     def __enter__(self) -> Self:
-        """Return the answer itself."""
         return self
 
     def __exit__(
@@ -202,7 +201,6 @@ class Answer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Call `close`."""
         self.close()
 
     def __iter__(self) -> Iterator[bytes]:

@@ -115,7 +115,6 @@ class LocalStore(Store):
             yield page
 
     def head(self, key: str) -> ObjectInfo:
-        """See `larder.store.base.Readable.head`."""
         path = self._path(key)
         with local_errors(self._url, key):
             found = os.stat(path)
@@ -124,7 +123,6 @@ class LocalStore(Store):
     def open(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> LocalReader:
-        """See `larder.store.base.Readable.open`."""
         path = self._path(key)
         with local_errors(self._url, key):
             handle = os.open(path, _READ_FLAGS)
@@ -145,7 +143,6 @@ class LocalStore(Store):
     def get(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> bytes:
-        """See `larder.store.base.Readable.get`."""
         path = self._path(key)
         # Not through `open`, which takes twice as long for a small file.
         try:
@@ -203,7 +200,6 @@ class LocalStore(Store):
         md5: str | None = None,
         sync: bool = True,
     ) -> ObjectInfo:
-        """See `larder.store.base.Store.put`."""
         del like, md5  # a file has neither a content type nor metadata
         with self.writer(key, sync=sync) as draft:
             draft.write(data)
@@ -214,7 +210,6 @@ class LocalStore(Store):
             return draft.commit()
 
     def writer(self, key: str, *, like: ObjectInfo | None = None, sync: bool = True) -> LocalWriter:
-        """See `larder.store.base.Store.writer`."""
         del like
         return LocalWriter(
             self._url, key, self._path(key), unsynced=None if sync else self._unsynced

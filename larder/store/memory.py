@@ -104,7 +104,6 @@ class MemoryStore(Store):
             last = found[-1][0]
 
     def head(self, key: str) -> ObjectInfo:
-        """See `larder.store.base.Readable.head`."""
         return self._info(self._full(key), self._find(key, None))
 
     def open(
@@ -133,7 +132,6 @@ class MemoryStore(Store):
         md5: str | None = None,
         sync: bool = True,
     ) -> ObjectInfo:
-        """See `larder.store.base.Store.put`."""
         del md5, sync
         full = self._full(key)
         made = bytes(data)
@@ -154,18 +152,15 @@ class MemoryStore(Store):
     def writer(
         self, key: str, *, like: ObjectInfo | None = None, sync: bool = True
     ) -> MemoryWriter:
-        """See `larder.store.base.Store.writer`."""
         del sync
         check_key(key, self._url)
         return MemoryWriter(self, key, like)
 
     def upload(self, key: str, path: Path) -> ObjectInfo:
-        """See `larder.store.base.Store.upload`."""
         with disk_errors(path, reading=True):
             return self.put(key, path.read_bytes())
 
     def delete(self, key: str, *, if_match: str | None = None) -> None:
-        """See `larder.store.base.Store.delete`."""
         full = self._full(key)
         with self._bucket.lock:
             there = self._bucket.objects.get(full)

@@ -135,7 +135,6 @@ class RetryStore(DelegatingStore):
     def get(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> bytes:
-        """See `larder.store.base.Readable.get`."""
         # Not through `around`, which takes as long as reading a small file.
         start = self.policy.clock()
         try:

@@ -19,14 +19,12 @@ class Unconditional(DelegatingReadable):
     def open(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> Reader:
-        """See `larder.store.base.Readable.open`."""
         del if_match
         return super().open(key, offset=offset, length=length)
 
     def get(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> bytes:
-        """See `larder.store.base.Readable.get`."""
         del if_match
         return super().get(key, offset=offset, length=length)
 
@@ -48,13 +46,11 @@ class FirstOf(DelegatingReadable):
         return replace(super().features, etag_is_md5=False, place=None)
 
     def head(self, key: str) -> ObjectInfo:
-        """See `larder.store.base.Readable.head`."""
         return self._first(lambda place: place.head(key))
 
     def open(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> Reader:
-        """See `larder.store.base.Readable.open`."""
         return self._first(
             lambda place: place.open(key, offset=offset, length=length, if_match=if_match)
         )
@@ -62,7 +58,6 @@ class FirstOf(DelegatingReadable):
     def get(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> bytes:
-        """See `larder.store.base.Readable.get`."""
         return self._first(
             lambda place: place.get(key, offset=offset, length=length, if_match=if_match)
         )

@@ -82,7 +82,6 @@ class ArchivedWriter:
         self._writer: ManifestWriter | None = None
 
     def __enter__(self) -> Self:
-        """Return the writer itself."""
         return self
 
     def add(self, objects: pa.RecordBatch) -> None:

@@ -35,14 +35,12 @@ class EncryptedStore(DelegatingStore):
         return self._shown(call())
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
-        """See `larder.store.base.Readable.list`."""
         for page in self.inner.list(prefix, start_after=start_after):
             yield [self._shown(info) for info in page]
 
     def open(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> Reader:
-        """See `larder.store.base.Readable.open`."""
         condition = self._condition(key, if_match)
         reader = self.inner.open(key, offset=offset, length=length, if_match=condition)
         return DelegatingReader(reader, self._shown(reader.info))
@@ -50,7 +48,6 @@ class EncryptedStore(DelegatingStore):
     def get(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> bytes:
-        """See `larder.store.base.Readable.get`."""
         condition = self._condition(key, if_match)
         return self.inner.get(key, offset=offset, length=length, if_match=condition)
 
@@ -65,7 +62,6 @@ class EncryptedStore(DelegatingStore):
         md5: str | None = None,
         sync: bool = True,
     ) -> ObjectInfo:
-        """See `larder.store.base.Store.put`."""
         condition = self._condition(key, if_match)
         return super().put(key, data, if_absent=if_absent, if_match=condition, like=like, sync=sync)
 

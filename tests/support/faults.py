@@ -162,7 +162,6 @@ class FaultyStore(DelegatingStore):
     def open(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> Reader:
-        """See `larder.store.base.Readable.open`."""
         effect = self.due("open", key)
         _before(effect)
         reader = self.inner.open(key, offset=offset, length=length, if_match=if_match)
@@ -173,7 +172,6 @@ class FaultyStore(DelegatingStore):
     def get(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> bytes:
-        """See `larder.store.base.Readable.get`."""
         effect = self.due("get", key)
         _before(effect)
         data = self.inner.get(key, offset=offset, length=length, if_match=if_match)

@@ -84,7 +84,6 @@ class RecordingStore(DelegatingStore):
     def open(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> Reader:
-        """See `larder.store.base.Readable.open`."""
         try:
             reader = self.inner.open(key, offset=offset, length=length, if_match=if_match)
         except BaseException:
@@ -97,7 +96,6 @@ class RecordingStore(DelegatingStore):
     def get(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> bytes:
-        """See `larder.store.base.Readable.get`."""
         try:
             data = self.inner.get(key, offset=offset, length=length, if_match=if_match)
         except BaseException:
@@ -117,7 +115,6 @@ class RecordingStore(DelegatingStore):
         md5: str | None = None,
         sync: bool = True,
     ) -> ObjectInfo:
-        """See `larder.store.base.Store.put`."""
         self.note("put", key, len(data))
         return self.inner.put(
             key, data, if_absent=if_absent, if_match=if_match, like=like, md5=md5, sync=sync
@@ -126,7 +123,6 @@ class RecordingStore(DelegatingStore):
     def writer(
         self, key: str, *, like: ObjectInfo | None = None, sync: bool = True
     ) -> RecordingWriter:
-        """See `larder.store.base.Store.writer`."""
         self.note("writer", key)
         return RecordingWriter(self, key, self.inner.writer(key, like=like, sync=sync))
 
@@ -138,7 +134,6 @@ class RecordingStore(DelegatingStore):
         return copy
 
     def upload(self, key: str, path: Path) -> ObjectInfo:
-        """See `larder.store.base.Store.upload`."""
         self.note("upload", key, path.stat().st_size if path.exists() else 0)
         return self.inner.upload(key, path)
 

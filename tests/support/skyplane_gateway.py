@@ -26,7 +26,6 @@ class _Socket(socket.socket):
     address = "127.0.0.1"
 
     def bind(self, place: Any) -> None:
-        """See `socket.socket.bind`."""
         super().bind((self.address, place[1]) if place[0] == "0.0.0.0" else place)
 
 

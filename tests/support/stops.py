@@ -72,7 +72,6 @@ class StoppingStore(DelegatingStore):
         return self.stop.write(method, key, call) if method in WRITES else call()
 
     def writer(self, key: str, *, like: ObjectInfo | None = None, sync: bool = True) -> Writer:
-        """See `larder.store.base.Store.writer`."""
         inner = self.around("writer", key, lambda: self.inner.writer(key, like=like, sync=sync))
         return _StoppingWriter(self, key, inner)
 

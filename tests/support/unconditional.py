@@ -58,7 +58,6 @@ class UnconditionalStore(DelegatingStore):
         md5: str | None = None,
         sync: bool = True,
     ) -> ObjectInfo:
-        """See `larder.store.base.Store.put`."""
         ignored = (if_absent and not self._if_absent) or (if_match and not self._if_match)
         if ignored and self._refuses:
             message = "the store answers 501 NotImplemented"

@@ -68,20 +68,17 @@ class GcsStore(BucketStore):
         return list_pages(self._bucket, self._prefix, self._prefix + prefix, after)
 
     def head(self, key: str) -> ObjectInfo:
-        """See `larder.store.base.Readable.head`."""
         return describe(self._object(key))
 
     def open(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> Reader:
-        """See `larder.store.base.Readable.open`."""
         span, whole = Span(offset, length), offset == 0 and length is None
         return open_object(self._object(key), span, if_match, described=whole)
 
     def get(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> bytes:
-        """See `larder.store.base.Readable.get`."""
         with open_object(self._object(key), Span(offset, length), if_match) as reader:
             return b"".join(reader)
 
@@ -115,7 +112,6 @@ class GcsStore(BucketStore):
         return info.generation
 
     def delete(self, key: str, *, if_match: str | None = None) -> None:
-        """See `larder.store.base.Store.delete`."""
         with suppress(NotFoundError):
             generation = None if if_match is None else self._generation(key, if_match)
             self._object(key).send("DELETE", {"ifGenerationMatch": generation})

@@ -71,11 +71,9 @@ class S3Upload(Upload):
 
     @property
     def whole_md5(self) -> bool | None:
-        """See `larder.store.base.Upload`."""
         return self._server.whole_md5
 
     def there(self) -> Mapping[int, str] | None:
-        """See `larder.store.base.Upload.there`."""
         etags: dict[int, str] = {}
         after = "0"
         while True:
@@ -93,7 +91,6 @@ class S3Upload(Upload):
             after = following
 
     def send(self, number: int, pieces: Sequence[Buffer], crc32c: int) -> UploadedPart:
-        """See `larder.store.base.Upload.send`."""
         server, md5 = self._server, None
         optimistic = self._md5 is not None and server.whole_md5 is not False
         if not server.repeats_checksum and not optimistic:
@@ -129,7 +126,6 @@ class S3Upload(Upload):
         return {"partNumber": str(number), "uploadId": self.id}
 
     def commit(self, parts: Sequence[UploadedPart]) -> ObjectInfo:
-        """See `larder.store.base.Upload.commit`."""
         if not self._done:
             self._complete([part.etag for part in parts])
             self._done = True
@@ -158,14 +154,12 @@ class S3Upload(Upload):
                 raise NotFoundError("object.missing", message, where=where) from None
 
     def abort(self) -> None:
-        """See `larder.store.base.Upload.abort`."""
         if not self._done:
             self._done = True
             with suppress(LarderError):  # a lifecycle rule removes the parts
                 self._bucket.abort_upload(self._call, self.id)
 
     def leave(self) -> None:
-        """See `larder.store.base.Upload.leave`."""
         self._done = True
 
 

@@ -56,7 +56,6 @@ class S3Store(BucketStore):
     def open(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> AnswerReader:
-        """See `larder.store.base.Readable.open`."""
         span = Span(offset, length)
         return self._open(self._call(key), span, if_match).check(span, if_match)
 
@@ -116,12 +115,10 @@ class S3Store(BucketStore):
         md5: str | None = None,
         resume: str | None = None,
     ) -> S3Upload:
-        """See `larder.store.base.Store.begin_upload`."""
         call = self._call(key, writing=True)
         return S3Upload(self._bucket, call, like=like, md5=md5, resume=resume)
 
     def abort_uploads(self, prefix: str, orphaned: Callable[[BegunUpload], bool]) -> int:
-        """See `larder.store.base.Store.abort_uploads`."""
         pending = list_uploads(self._bucket, prefix=self._prefix + prefix)
         now_us = self._bucket.clock_us() if pending else 0
         if not now_us:  # the server does not say how old they are
@@ -148,7 +145,6 @@ class S3Store(BucketStore):
         return ObjectInfo(key, info.size_bytes, etag, time.time_ns() // 1000)
 
     def delete(self, key: str, *, if_match: str | None = None) -> None:
-        """See `larder.store.base.Store.delete`."""
         with suppress(NotFoundError):
             self._bucket.delete(self._call(key, writing=True), if_match)
 
