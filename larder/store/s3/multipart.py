@@ -33,7 +33,7 @@ from larder.store.buckets import PART_BYTES, PartsWriter
 from larder.store.calls import Call
 from larder.store.etags import is_md5
 from larder.store.interrupt import grace
-from larder.store.retry import RetryStore
+from larder.store.retry import RetryPolicy, RetryUpload, repeated
 from larder.store.s3.bucket import S3Bucket, crc32c_of
 from larder.store.s3.errors import document, element
 from larder.store.s3.headers import compared_checksum, copy_source, crc32c_text, etag_of
@@ -44,7 +44,10 @@ _MOST_PART_BYTES = 2 << 30
 
 
 class S3Upload(Upload):
-    """See `larder.store.base.Upload`; the arguments are those of `Store.begin_upload`."""
+    """See `larder.store.base.Upload`; the arguments are those of `Store.begin_upload`.
+
+    Parts that are ``signed`` are compared by the SHA-256 in their signature, and not proved.
+    """
 
     def __init__(
         self,
@@ -54,11 +57,13 @@ class S3Upload(Upload):
         like: ObjectInfo | None = None,
         md5: str | None = None,
         resume: str | None = None,
+        signed: bool = False,
     ) -> None:
         self._bucket = bucket
         self._call = call
         self._server = bucket.account.server
         self._md5 = md5
+        self._signed = signed
         self._done = False
         self.id = resume or self._begun(like)
 
@@ -93,7 +98,7 @@ class S3Upload(Upload):
     def send(self, number: int, pieces: Sequence[Buffer], crc32c: int) -> UploadedPart:
         server, md5 = self._server, None
         optimistic = self._md5 is not None and server.whole_md5 is not False
-        if not server.repeats_checksum and not optimistic:
+        if not (server.repeats_checksum or optimistic or self._signed):
             md5 = _md5(pieces)
         with self._bucket.send(
             "PUT",
@@ -102,14 +107,14 @@ class S3Upload(Upload):
             headers={"x-amz-checksum-crc32c": crc32c_text(crc32c)},
             body=pieces,
             md5=md5,
-            sha256=UNSIGNED,
+            sha256=None if self._signed else UNSIGNED,
         ) as answer:
             etag = etag_of(answer.headers)
-            repeated = compared_checksum(answer.headers, crc32c) is not None
+            compared = compared_checksum(answer.headers, crc32c) is not None
         if server.repeats_checksum is None:
-            server.repeats_checksum = repeated
+            server.repeats_checksum = compared
         size_bytes = sum(map(len, pieces))
-        return UploadedPart(number, size_bytes, etag, crc32c, proved=repeated or etag == md5)
+        return UploadedPart(number, size_bytes, etag, crc32c, proved=compared or etag == md5)
 
     def send_copy(
         self, number: int, source: str, info: ObjectInfo, offset: int, length: int
@@ -193,14 +198,22 @@ class S3Writer(PartsWriter):
 
     An object that fits into one part is written with a single PUT, so that its etag is the MD5 of
     its content. The bytes of a stream are gone once they are written, and whoever writes it cannot
-    send them again: so the store that the writer is given repeats its requests.
+    send them again: so its requests are repeated here.
     """
 
-    def __init__(self, store: RetryStore, key: str, like: ObjectInfo | None, parts: int) -> None:
+    def __init__(
+        self,
+        bucket: S3Bucket,
+        call: Call,
+        like: ObjectInfo | None,
+        parts: int,
+        policy: RetryPolicy,
+    ) -> None:
         super().__init__(parts)
-        self._store = store
-        self._key = key
+        self._bucket = bucket
+        self._call = call
         self._like = like
+        self._policy = policy
         self._most_sending = parts
         self._upload: Upload | None = None
         self._parts: list[Future[UploadedPart]] = []
@@ -210,8 +223,8 @@ class S3Writer(PartsWriter):
 
     def _send(self) -> None:
         if self._upload is None:
-            self._upload = self._store.begin_upload(self._key, like=self._like)
-            assert self._upload is not None, "S3 has uploads"
+            begin = partial(S3Upload, self._bucket, self._call, like=self._like, signed=True)
+            self._upload = RetryUpload(repeated(begin, self._policy), self._policy)
         if len(self._parts) >= self._most_sending:
             self._parts[-self._most_sending].result()
         send = partial(_sent, self._upload, len(self._parts) + 1, self._taken())
@@ -219,7 +232,8 @@ class S3Writer(PartsWriter):
 
     def _commit(self) -> ObjectInfo:
         if self._upload is None:
-            return self._store.put(self._key, self._buffer, like=self._like)
+            put = partial(self._bucket.put, self._call, self._buffer, None, like=self._like)
+            return repeated(put, self._policy)
         if self._buffer:
             self._send()
         return self._upload.commit([part.result() for part in self._parts])

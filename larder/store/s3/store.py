@@ -13,7 +13,6 @@ from larder.errors import NotFoundError, ObjectError, PreconditionError
 from larder.store.base import BegunUpload, Buffer, ObjectInfo, Readable
 from larder.store.buckets import BucketStore
 from larder.store.calls import AnswerReader, Call, Span, conflict
-from larder.store.retry import RetryStore
 from larder.store.s3.bucket import S3Bucket
 from larder.store.s3.listing import list_pages
 from larder.store.s3.multipart import S3Upload, S3Writer
@@ -149,5 +148,4 @@ class S3Store(BucketStore):
             self._bucket.delete(self._call(key, writing=True), if_match)
 
     def _writer(self, key: str, like: ObjectInfo | None, parts: int) -> S3Writer:
-        self._call(key)  # checks the key
-        return S3Writer(RetryStore(self, self._policy), key, like, parts)
+        return S3Writer(self._bucket, self._call(key, writing=True), like, parts, self._policy)

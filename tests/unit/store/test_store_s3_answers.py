@@ -342,7 +342,7 @@ def test_a_stop_waits_a_moment_for_uploads_to_begin_and_to_be_aborted(slow: str)
             with pytest.raises(FatalError):
                 interrupt.sleep(10)
         assert script.asked[0] == "POST /bucket/p/k?uploads="
-        assert script.asked[-1] == "DELETE /bucket/p/k?uploadId=u"
+        assert "DELETE /bucket/p/k?uploadId=u" in script.asked
     assert time.monotonic() - began < 10
 
 
