@@ -22,11 +22,9 @@ from larder.transfer.skyplane.choice import Choice, Side, choose_engine
 
 @dataclass(frozen=True, slots=True)
 class SentAhead:
-    """What an engine did before the batches.
+    """What an engine did before the batches; ``message`` is a line for the user, if it failed.
 
-    Attributes:
-        adopt: Whether it may have copied objects.
-        message: A line for the user, if it failed; else empty.
+    ``adopt``: it may have copied objects.
     """
 
     adopt: bool = False
@@ -37,13 +35,7 @@ class SentAhead:
 class Route:
     """From where to where objects are copied, and how.
 
-    Attributes:
-        source: The source.
-        storage: The storage.
-        root_url: URL of the store of the copies.
-        prefix: Of the copies' keys below the root; empty, or ends in a slash.
-        limits: How objects are copied.
-        copies: The objects to copy, and their bytes.
+    ``prefix`` is of the copies' keys below the root: empty, or ends in a slash.
     """
 
     source: Location
@@ -55,7 +47,6 @@ class Route:
 
     @property
     def choice(self) -> Choice:
-        """The engine, and why."""
         return choose_engine(
             *self._ends(),
             limits=self.limits,
@@ -64,11 +55,7 @@ class Route:
         )
 
     def check(self) -> None:
-        """Refuse a copy that the chosen engine cannot make.
-
-        Raises:
-            ConfigError: See `larder.transfer.skyplane.adapter.check_skyplane`.
-        """
+        """Refuse a copy that the chosen engine cannot make, as `check_skyplane` does."""
         if self.copies.count and self.choice.engine == "skyplane":
             check_skyplane(*self._ends(), self.limits.skyplane)
 
@@ -77,17 +64,11 @@ class Route:
     ) -> SentAhead:
         """Send the objects ahead, if the chosen engine does that.
 
-        Uploads in parts that it has begun and left are aborted.
+        ``keys`` are relative to the source, in the order of their bytes. Uploads in parts that it
+        has begun and left are aborted, but not those in ``uploads``, which somebody may continue.
 
-        Args:
-            keys: The keys of the objects, relative to the source, in the order of their bytes.
-            progress: Reports progress.
-            uploads: The records of uploads in the storage, which somebody may continue.
-
-        Raises:
-            ConfigError: See `check`; ``config.cost_limit``: it failed after it had sent something,
-                and there is a limit, which the plan has compared with sending everything once.
-            LarderError: Any error of ``progress``.
+        ``config.cost_limit``: it failed after it had sent something, and there is a limit, which
+        the plan has compared with sending everything once.
         """
         if self.choice.engine != "skyplane":
             return SentAhead()

@@ -25,12 +25,7 @@ from larder.versions.publish import own_file_errors
 
 
 def find_annotations(dataset: Dataset, source: Readable) -> tuple[ObjectInfo, ...]:
-    """The annotation files, as they are now.
-
-    Raises:
-        ConfigError: ``config.annotations``: there is no such file.
-        StoreError: The source refuses access.
-    """
+    """The annotation files as they are now; a missing one is ``config.annotations``."""
     annotations = dataset.samples.annotations
     return tuple(_found(source, key) for key in (annotations.files if annotations else ()))
 
@@ -59,20 +54,7 @@ def read_annotations(
     *,
     plan_only: bool,
 ) -> tuple[Indexed, ...]:
-    """The entries of the annotation files; each file is read once, however many runs there are.
-
-    Args:
-        dataset: As configured.
-        cluster: As configured.
-        source: The source.
-        files: From `find_annotations`.
-        folder: A private directory.
-        plan_only: Whether nothing may be written to the storage.
-
-    Raises:
-        ConfigError: See `larder.transfer.annotations.index_annotations`.
-        StoreError: A store refuses access; ``store.full``: no space is left.
-    """
+    """The entries of the annotation files; each file is read once, however many runs there are."""
     options, labels = dataset.samples.annotations, dataset.labels
     if options is None:
         return ()
@@ -87,14 +69,7 @@ def read_annotations(
 def match_annotations(
     dataset: Dataset, inventory: Inventory, indexed: Sequence[Indexed], folder: Path
 ) -> Matching | None:
-    """Find the samples of the entries; None if there are no annotation files.
-
-    Args:
-        dataset: As configured.
-        inventory: The objects of the source.
-        indexed: From `read_annotations`.
-        folder: A private directory.
-    """
+    """Find the samples of the entries; None if there are no annotation files."""
     if dataset.samples.annotations is None:
         return None
     join = dataset.samples.join

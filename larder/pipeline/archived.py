@@ -23,11 +23,8 @@ def archived_to_read(
 ) -> Unfit:
     """The archived objects that have to be read: not those that were packed or copied before.
 
-    Args:
-        archived: Manifest of all archived objects in the source; None if there are none.
-        selected: The samples of the new segment.
-        mirror: Whether objects are copied first, and read only if they have no copy yet.
-        work_dir: Directory for temporary files.
+    ``archived`` lists all archived objects in the source. With ``mirror``, objects are copied
+    first, and read only if they have no copy yet.
     """
     if archived is None:
         return Unfit()

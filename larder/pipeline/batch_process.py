@@ -25,11 +25,7 @@ _STAGE = "shard"
 
 
 class _Told(Progress):
-    """Adds progress up, for a thread that tells it.
-
-    Args:
-        outbox: Where to.
-    """
+    """Adds progress up, for a thread that tells it."""
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
@@ -40,7 +36,6 @@ class _Told(Progress):
         """Ignored: the other process knows all batches."""
 
     def advance(self, stage: str, *, objects: int = 0, bytes: int = 0) -> None:
-        """Add to what is told next."""
         with self._lock:
             before = self._sums.get(stage, (0, 0))
             self._sums[stage] = before[0] + objects, before[1] + bytes
@@ -71,11 +66,7 @@ def main() -> None:
 
 
 class _Inbox:
-    """Reads messages in a thread.
-
-    Args:
-        pipe: Where from. If it is closed, the process ends.
-    """
+    """Reads messages in a thread; if the pipe is closed, the process ends."""
 
     def __init__(self, pipe: IO[bytes]) -> None:
         self.stop = threading.Event()
@@ -103,7 +94,6 @@ class _Inbox:
 
 
 def _answer(found: Work, outbox: Outbox, stop: threading.Event) -> None:
-    """Do a batch, and say how it went."""
     over = threading.Event()
     told = _Told(outbox)
     told.tell()

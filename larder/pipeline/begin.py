@@ -22,11 +22,7 @@ from larder.versions.publish import own_file_errors
 
 
 def begin(plan: Plan) -> Job:
-    """Put the manifests of a plan into the storage: the inventory where it will be published.
-
-    Raises:
-        StoreError: The storage refuses writes.
-    """
+    """Put the manifests of a plan into the storage: the inventory where it will be published."""
     found = plan.source_state
     root = storage_of(found.dataset, found.cluster)
     return Job(

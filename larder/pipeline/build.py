@@ -33,14 +33,10 @@ from larder.versions.documents import CacheFile, VersionDocument
 class Built:
     """A published version, and what this run did for it.
 
-    Attributes:
-        version: The published version.
-        status: ``reused`` if it was published before this run, else ``built``.
-        copied: Objects copied.
-        reused_shards: Shards that an earlier run had finished.
-        new_segments: 1 if this run made the segment, else 0.
-        omitted: Samples left out: the first ones by name.
-        ahead: Why an engine that went before the copies failed; empty if it did not.
+    ``status`` is ``reused`` if the version was published before this run, else ``built``;
+    ``reused_shards`` are those that an earlier run had finished; ``new_segments`` is 0 or 1;
+    ``omitted`` has the first samples left out, by name; `ahead` says why an engine that went before
+    the copies failed.
     """
 
     version: VersionDocument
@@ -58,10 +54,7 @@ def build(job: Job, runner: Runner) -> Built:
     Every step finds what an earlier run has done, and does the rest. So if a run was killed between
     the segment's document and the version's, the next run writes the latter.
 
-    Raises:
-        RunError: Objects or samples failed; nothing is published.
-        StoreError: A store refuses access.
-        RetryableError: A store kept failing.
+    If objects or samples failed, it ends with a RunError, and nothing is published.
     """
     if job.published:
         version = runner.run(publish_existing, job)
@@ -93,7 +86,6 @@ def build(job: Job, runner: Runner) -> Built:
 
 
 def _nothing_left(index: Index | None) -> RunError:
-    """Every sample was left out."""
     failures, count = (index.omitted, index.omitted_count) if index else ((), 0)
     return RunError("shard", BatchReport(failures=failures, failed=count))
 

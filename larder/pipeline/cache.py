@@ -39,16 +39,9 @@ DISK_RESERVE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class CacheBatch:
-    """The samples of one split of a segment.
+    """The samples of one split of a segment: rows of a manifest of schema SAMPLES, over all splits.
 
-    Attributes:
-        segment: ID of the segment.
-        format: Format of its shards.
-        split: Name of the split.
-        samples: ManifestRef of schema SAMPLES, over all splits.
-        first_row: The first row of the split.
-        rows: Number of rows of the split.
-        bytes: Total size of the split's shards.
+    ``bytes`` is the total size of the split's shards.
     """
 
     segment: str
@@ -65,17 +58,9 @@ def cache_splits(
 ) -> tuple[list[CacheBatch], list[CacheFile]]:
     """The files to build, one per split with samples, and those of caches that are complete.
 
-    Files of a complete cache that are not as they were published are built again. Those
-    of the new segment are told by their receipts, as its shards are: they may be the work of a run
-    that was killed, which nothing has checked since.
-
-    Args:
-        job: The run.
-        segments: The segments of its version.
-        progress: Reports what is read.
-
-    Raises:
-        DamageError: cache.json is damaged.
+    Files of a complete cache that are not as they were published are built again. Those of the new
+    segment are told by their receipts, as its shards are: they may be the work of a run that was
+    killed, which nothing has checked since.
     """
     batches: list[CacheBatch] = []
     there: list[CacheFile] = []
@@ -134,18 +119,9 @@ def cache_split(
 ) -> CacheFile:
     """Build and store the file of one split of a segment, unless it is stored already.
 
-    Args:
-        job: The run.
-        batch: The split to build.
-        progress: Reports progress of stage ``cache``.
-        concurrent_batches: Number of files built concurrently; those of one process share
-            ``copy.memory_bytes``.
-
-    Raises:
-        ObjectError: ``sample.undecodable``.
-        DamageError: A shard is damaged, or the file differs when it is read back.
-        StoreError: ``store.full``: no space, or almost none, is left on the disk that it is built
-            on, which is shared by files that are built concurrently.
+    The files that one process builds concurrently share ``copy.memory_bytes``, and the disk that
+    they are built on: ``store.full`` if no space, or almost none, is left on it. A file that
+    differs when it is read back is a DamageError.
     """
     root = open_root(job)
     cache = own_cache_id(job.dataset, batch.segment)
@@ -189,14 +165,7 @@ def cache_split(
 
 
 def check_fields(files: Iterable[CacheFile]) -> None:
-    """Check that the files of each split can be read as one.
-
-    Args:
-        files: Those of the segments of a version.
-
-    Raises:
-        FatalError: ``cache.schema``: a field differs in type or number of dimensions.
-    """
+    """Check that the files of each split can be read as one; if not, ``cache.schema``."""
     found: dict[tuple[str, str], CacheFile] = {}
     for file in files:
         for name, kind in file.fields.items():
@@ -247,7 +216,6 @@ def _workshop_place(root: Store) -> Path:
 
 
 def _reserve_bytes(folder: Path) -> int:
-    """The bytes of the disk of a folder that have to remain free."""
     return max(1, int(shutil.disk_usage(folder).free * DISK_RESERVE))
 
 

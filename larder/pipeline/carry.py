@@ -38,17 +38,7 @@ def copied_before(
 ) -> list[Copy]:
     """The copies in receipts of this batch that still match them.
 
-    Args:
-        root: The store of the copies: the dataset's root.
-        batch: The batch's name in `larder.pipeline.copies.CopyReceipts`.
-        objects: Returns the listed objects of the batch.
-        concurrency: Number of concurrent requests.
-        progress: May stop this; nothing is reported, because the earlier attempt did that.
-        place: Where the copies and receipts are in the store.
-
-    Raises:
-        DamageError: A receipt is damaged.
-        LarderError: The storage refuses access, or ``progress`` stops it.
+    ``progress`` may stop this; nothing is reported, because the earlier attempt did that.
     """
     known: dict[_Pair, Copy] = {}
     for ref in copied.partial_receipts(root, batch, place):
@@ -84,15 +74,6 @@ def shards_before(
     """The shards in receipts of this batch, with their rows.
 
     Shards whose objects do not match their receipt are left out.
-
-    Args:
-        root: The dataset's root.
-        segment: ID of the segment that is being built.
-        batch: The batch's name in `larder.pipeline.receipts.ShardReceipts`.
-
-    Raises:
-        DamageError: A receipt or its rows are damaged.
-        StoreError: The storage refuses access.
     """
     found: set[tuple[str, str]] = set()
     for receipt in partial_receipts(root, segment, batch):

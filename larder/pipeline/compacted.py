@@ -16,12 +16,8 @@ from larder.versions.publish import read_segment
 def is_compact(root: Store, version: VersionDocument, dataset: Dataset) -> bool:
     """Whether the documents of a version say that it is what a first build would make.
 
-    Where they do not say it, as with ``shards.count_min``, a plan finds out; see `is_first_build`.
-
-    Args:
-        root: The dataset's root.
-        version: The version, of the same inputs.
-        dataset: As configured.
+    The version has the same inputs. Where they do not say it, as with ``shards.count_min``, a plan
+    finds out; see `is_first_build`.
     """
     if len(version.segments) > 1 or dataset.shards.count_min is not None:
         return False
@@ -39,16 +35,7 @@ def is_first_build(
 ) -> bool:
     """Whether a version of which no sample has changed is what a first build would make.
 
-    Args:
-        version: The version.
-        segment: Its first segment.
-        dataset: As configured.
-        order: All samples.
-        bad: Number of these that are left out as before.
-        folder: A private directory.
-
-    Raises:
-        StoreError: ``store.full``: no space is left.
+    ``segment`` is its first; ``bad`` is the number of samples that are left out as before.
     """
     targets: Mapping[str, int] = {}
     if dataset.shards.count_min is not None:

@@ -62,14 +62,8 @@ class Kind(IntEnum):
 class Changes:
     """Numbers of samples.
 
-    Attributes:
-        unchanged: As they were.
-        added: New.
-        changed: With other contents.
-        relabelled: With another label.
-        moved: In another split.
-        removed: Not there any more.
-        bad: Left out as bad before, and unchanged since.
+    ``relabelled`` have another label, ``moved`` are in another split, ``removed`` are not there any
+    more; ``bad`` were left out as bad before, and are unchanged since.
     """
 
     unchanged: int = 0
@@ -82,7 +76,6 @@ class Changes:
 
     @property
     def any(self) -> bool:
-        """Whether anything differs from the previous version."""
         return any((self.added, self.changed, self.relabelled, self.moved, self.removed))
 
 
@@ -90,16 +83,13 @@ class Changes:
 class Comparison:
     """What a comparison found. All arrays are files in a private directory, mapped into memory.
 
-    Attributes:
-        changes: Numbers of samples.
-        kinds: `Kind` of each sample that is there now, in their order.
-        positions: The row of each in ``previous``; -1 if it is new.
-        previous: Rows of `larder.pipeline.previous.PREVIOUS`.
-        gone: For each segment of the previous version, whether each of its rows is gone: omitted
-            before, or removed or changed now.
-        outdated: For each segment of the previous version, a digest of its records of bad samples
-            that are not left out any more without being tried: removed, repaired or changed; None
-            if there are none.
+    ``kinds`` has the `Kind` of each sample that is there now, in their order, and ``positions`` the
+    row of each in ``previous`` (rows of `larder.pipeline.previous.PREVIOUS`); -1 if it is new.
+
+    For each segment of the previous version, ``gone`` says whether each of its rows is gone:
+    omitted before, or removed or changed now; and ``outdated`` is a digest of its records of bad
+    samples that are not left out any more without being tried: removed, repaired or changed; None
+    if there are none.
     """
 
     changes: Changes
@@ -123,19 +113,9 @@ def compare(
 ) -> Comparison:
     """Compare all samples with those of the previous version. Memory does not grow with them.
 
-    Args:
-        order: Rows of `SAMPLE_ORDER`: the samples that are there now, in order.
-        previous: The previous version.
-        rows: Its samples; see `larder.pipeline.previous.previous_rows`.
-        planner: Knows the order.
-        source: Where the objects are; read only if etags do not tell contents apart.
-        validate: How images are checked.
-        rules: What images have to be like.
-        folder: A private directory.
-        progress: Reports progress of stage ``compare``, if anything is read.
-
-    Raises:
-        StoreError: The source refuses access; ``store.full``: no space is left.
+    ``order`` has rows of `SAMPLE_ORDER`: the samples that are there now, in order; ``rows`` is from
+    `larder.pipeline.previous.previous_rows`. The source is read only if etags do not tell contents
+    apart.
     """
     gone = tuple(_gone(previous, place, folder) for place in range(len(previous.segments)))
     counts = np.zeros(len(Kind), np.int64)
@@ -315,11 +295,7 @@ def _mark(gone: tuple[_Flags, ...], then: pa.RecordBatch, lost: _Flags) -> None:
 
 
 class _Records:
-    """Digests the records of bad samples that do not apply any more, by segment.
-
-    Args:
-        segments: Number of segments.
-    """
+    """Digests the records of bad samples that do not apply any more, by segment."""
 
     def __init__(self, segments: int) -> None:
         self._digests: list[RowDigest | None] = [None] * segments
@@ -328,9 +304,8 @@ class _Records:
     def compare(self, records: pa.RecordBatch, bad: pa.RecordBatch) -> None:
         """Compare a piece of both.
 
-        Args:
-            records: Rows of `PREVIOUS`, in order; the records of a sample may be in two pieces.
-            bad: Rows of `_NOW`: the samples that are as in their records.
+        ``records`` are rows of `PREVIOUS`, in order; the records of a sample may be in two pieces.
+        ``bad`` are rows of `_NOW`: the samples that are as in their records.
         """
         keys = [*self._last, *bad.column("key").to_pylist()]
         self._last = keys[-1:]

@@ -32,14 +32,7 @@ _Flags = npt.NDArray[np.bool_]
 
 
 class ContentComparer:
-    """Compares the contents of objects with checksums; a context manager.
-
-    Args:
-        source: Where the objects are.
-        validate: How images are checked.
-        rules: What images have to be like.
-        progress: Reports progress of stage ``compare``, if anything is read.
-    """
+    """Compares the contents of objects with checksums; a context manager."""
 
     def __init__(
         self, source: Readable, validate: Validation, rules: ImageRules, progress: Progress
@@ -53,12 +46,7 @@ class ContentComparer:
         self.transforms: tuple[Transform | None, ...] = ()
 
     def transformed(self, exts: pa.Array, segments: npt.NDArray[np.int32]) -> _Flags:
-        """Which parts are images that their segments have transformed.
-
-        Args:
-            exts: Their extensions.
-            segments: The numbers of their segments; -1 for none.
-        """
+        """Which parts are images that their segments (-1 for none) have transformed."""
         flags: _Flags = np.array([each is not None for each in (*self.transforms, None)])[segments]
         if flags.any():
             encoded = exts.dictionary_encode()
@@ -76,10 +64,8 @@ class ContentComparer:
     def same(self, now: pa.StructArray, then: pa.StructArray, stored: _Flags) -> _Flags:
         """Whether each object has the content of the part.
 
-        Args:
-            now: Parts of `SAMPLE_ORDER`.
-            then: Parts of `larder.manifest.schemas.SAMPLES`.
-            stored: Which of them are transformed before they are compared.
+        ``now`` are parts of `SAMPLE_ORDER`, ``then`` of `larder.manifest.schemas.SAMPLES`;
+        ``stored`` says which of them are transformed before they are compared.
         """
         if not len(now) or self._source.features.etag_is_md5:
             return np.zeros(len(now), np.bool_)
@@ -94,11 +80,8 @@ class ContentComparer:
     def still_bad(self, now: pa.RecordBatch) -> _Flags:
         """Whether samples that were bad still are, although the etags of their objects differ.
 
-        They are checked wherever they are, because a file system does not tell whether they were
-        changed: so what is planned is the same everywhere.
-
-        Args:
-            now: Rows of `_NOW`.
+        ``now`` are rows of `_NOW`. They are checked wherever they are, because a file system does
+        not tell whether they were changed: so what is planned is the same everywhere.
         """
         names = Part._fields
         samples = (
@@ -133,11 +116,9 @@ class ContentComparer:
         return crc == crc32c
 
     def __enter__(self) -> ContentComparer:
-        """Return the object itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End its threads."""
         self._pool.shutdown(cancel_futures=True)
         if self._started:
             self._progress.finish("compare")

@@ -32,18 +32,9 @@ from larder.versions.omitted import read_omitted
 
 
 def check_complete(root: Store, version: VersionDocument, *, caches_remade: bool = False) -> None:
-    """Check that every file of a version exists with its full length.
+    """Check that every file of a version exists with its full length, or refuse with `DamageError`.
 
-    Args:
-        root: The dataset's root.
-        version: The published version.
-        caches_remade: Whether caches without a document are made again, so that they are not
-            missed.
-
-    Raises:
-        DamageError: ``damage.size``, with the first damaged file and the number of the others;
-            ``damage.digest``, ``damage.manifest``: a manifest of shards, or the file of omitted
-            rows, is damaged.
+    With ``caches_remade``, caches without a document are made again, so they are not missed.
     """
     there = {info.key: info.size_bytes for info in _there(root, version)}
     wanted = {file.path: file.bytes for file in named_by_document(version)}
@@ -97,13 +88,9 @@ def written_since(
 ) -> list[str]:
     """The files that are not older than their document, and have other bytes than it says.
 
-    Args:
-        root: The dataset's root.
-        document: Key of a segment.json or cache.json.
-        there: By key, the files as they were listed.
-        digests: By key, the sha256 of files that are there.
-        progress: Reports the bytes that are read, of stage ``index``.
-        is_published: Whether a version has been published with them: then nothing is read.
+    ``document`` is the key of a segment.json or cache.json; ``there`` has the files as they were
+    listed, and ``digests`` the sha256 of files that are there, by key. If a version has been
+    published with them (``is_published``), nothing is read.
     """
     copies = listed(root, document.removesuffix(".json"))
     since_us = min((info.modified_us for info in copies), default=0)

@@ -31,11 +31,9 @@ READERS = 4
 class Receipts:
     """The receipts of all copies of a dataset. Manifests of schema OBJECTS.
 
-    Attributes:
-        merged: Each has the rows of many receipts.
-        of_order: By the sample order whose objects were copied, those that are not merged.
-        covered: Digests of those that are merged.
-        redundant: By sample order, partial receipts of batches that have finished since.
+    ``merged`` are manifests with the rows of many receipts, and ``covered`` the digests of those;
+    ``of_order`` are the others, by the sample order whose objects were copied; ``redundant`` are
+    partial receipts of batches that have finished since, by sample order.
     """
 
     merged: tuple[ManifestRef, ...]
@@ -52,7 +50,6 @@ def mirrored(root: Store) -> Iterator[ObjectInfo]:
 
 
 def batch_name(sample_order: ManifestRef, batch: CopyBatch) -> str:
-    """The name of a batch of copies, from the sample order and its rows."""
     return f"{sample_order.sha256[:16]}-{batch.first_row:012d}-{batch.rows}"
 
 
@@ -60,9 +57,6 @@ def read_receipts(root: Store) -> Iterator[pa.RecordBatch]:
     """The rows of all receipts of the dataset, of schema OBJECTS.
 
     A finished batch has a complete receipt; its partial ones are not read.
-
-    Raises:
-        DamageError: A receipt is damaged.
     """
     found = find_receipts(root)
     for ref in found.merged:  # may be long, so not as a whole
@@ -77,15 +71,7 @@ def read_receipts(root: Store) -> Iterator[pa.RecordBatch]:
 
 
 def find_receipts(root: Store, place: CopyPlace = MIRROR) -> Receipts:
-    """Find the receipts of all copies, with one listing.
-
-    Args:
-        root: The store of the copies: the dataset's root.
-        place: Where the copies and receipts are in the store.
-
-    Raises:
-        DamageError: The document of the merged ones is damaged.
-    """
+    """Find the receipts of all copies, with one listing."""
     merged: list[ObjectInfo] = []
     receipts: list[tuple[str, ManifestRef]] = []
     redundant: dict[str, list[ManifestRef]] = defaultdict(list)

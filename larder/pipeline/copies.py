@@ -31,14 +31,7 @@ BATCH_OBJECTS = 50_000
 class CopyReceipts(BatchReceipts[Copy]):
     """Records what one batch copies; see `larder.pipeline.due.BatchReceipts`.
 
-    Args:
-        root: The store of the copies: the dataset's root.
-        name: Name of the batch, unique within the place.
-        folder: A private directory for temporary files.
-        count: Number of objects in the batch.
-        concurrent_batches: Number of concurrent batches.
-        place: Where the copies and receipts are in the store.
-        clock: Monotonic clock, in seconds; for tests.
+    ``name`` is unique within the place; ``count`` is the number of objects in the batch.
     """
 
     def __init__(
@@ -60,7 +53,6 @@ class CopyReceipts(BatchReceipts[Copy]):
 
     @property
     def done(self) -> Totals:
-        """The objects copied so far."""
         with self._lock:
             return Totals(len(self._items), sum(row.size_bytes for row in self._items.since(0)))
 
@@ -88,7 +80,6 @@ class _Copies(Items[Copy]):
         self._last: list[Copy] = []
 
     def append(self, item: Copy) -> None:
-        """Add a copy."""
         self._last.append(item)
         if len(self._last) == _PACKED_COPIES:
             columns = map(pa.array, zip(*self._last, strict=True), _PACKED.types)
@@ -96,11 +87,9 @@ class _Copies(Items[Copy]):
             self._last = []
 
     def __len__(self) -> int:
-        """Their number."""
         return _PACKED_COPIES * len(self._packed) + len(self._last)
 
     def since(self, first: int) -> Iterator[Copy]:
-        """Those from number ``first`` on."""
         start = first - first % _PACKED_COPIES
         for batch in self._packed[first // _PACKED_COPIES :]:
             own = batch.slice(max(0, first - start))

@@ -9,18 +9,12 @@ from larder.versions import layout
 
 @dataclass(frozen=True, slots=True)
 class CopyPlace:
-    """The prefixes of one kind of copies.
-
-    Attributes:
-        objects: What precedes the key of each object.
-        receipts: Prefix of the receipts.
-    """
+    """The prefixes of one kind of copies: ``objects`` precedes the key of each."""
 
     objects: str
     receipts: str
 
     def finished(self, batch: str) -> str:
-        """Prefix of the receipts of a finished batch."""
         return f"{self.receipts}{batch}/"
 
     def partial(self, batch: str | None = None) -> str:

@@ -46,21 +46,12 @@ def copy(
     plan_only: bool = False,
     execute_with: ExecuteCopy | None = None,
 ) -> dict[str, Any]:
-    """Copy what is missing at a storage.
+    """Copy what is missing at a storage, and return the JSON document of the copy, or of its plan.
 
-    Args:
-        settings: The copy.
-        runner: Runs the steps.
-        plan_only: Only return the plan; writes only private temporary files.
-        execute_with: Replaces `execute_copy` with ``runner``.
-
-    Returns:
-        The JSON document of the copy, or of its plan.
-
-    Raises:
-        RunError: Some objects could not be copied, or paths not be listed; the others were copied,
-            and both are recorded.
-        LarderError: Any other failure; the next copy continues.
+    With ``plan_only``, only private temporary files are written; ``execute_with`` replaces
+    `execute_copy` with ``runner``. A RunError says that some objects could not be copied, or paths
+    not be listed: the others were copied, and both are recorded. After any other failure, the next
+    copy continues.
     """
     with scratch() as folder:
         plan = runner.run(checked_copy, settings, folder)
@@ -74,17 +65,9 @@ def copy(
 def checked_copy(settings: CopySettings, folder: Path, *, progress: Progress) -> CopyPlan:
     """Plan a copy, and refuse a plan that must not be executed.
 
-    Args:
-        settings: The copy.
-        folder: A private directory, which the plan needs until the copy is done.
-        progress: Reports progress of stages ``inventory`` and ``compare``.
-
-    Raises:
-        RefusedError: ``config.bad_key``: keys that the storage cannot hold. It lists them.
-        ConfigError: See `larder.pipeline.copying_plan.plan_copy`; ``config.cost_limit``; or the
-            chosen engine cannot make the copy.
-        StoreError: A store refuses access or cannot be reached; ``store.full``: it would write more
-            into a directory than fits.
+    It is refused if the storage cannot hold some keys (``config.bad_key``) or bytes
+    (``store.full``), if it costs too much (``config.cost_limit``), or if the chosen engine cannot
+    make the copy. The plan needs ``folder``, which is private, until the copy is done.
     """
     plan = plan_copy(settings, folder, progress=progress)
     if plan.unfit.count:
@@ -102,18 +85,10 @@ def checked_copy(settings: CopySettings, folder: Path, *, progress: Progress) ->
 
 
 def execute_copy(plan: CopyPlan, runner: Runner) -> dict[str, Any]:
-    """Execute a plan.
+    """Execute a plan, whose temporary files must still be there.
 
-    What could not be copied is recorded with what could, so that it can be tried again by itself.
-
-    Args:
-        plan: The plan; its temporary files must still be there.
-        runner: Runs the steps.
-
-    Raises:
-        RunError: Some objects could not be copied.
-        FatalError: ``run.interrupted``: the steps were asked to stop.
-        LarderError: Any other failure.
+    What could not be copied is recorded with what could, so that it can be tried again by itself;
+    then the RunError is raised. ``run.interrupted``: the steps were asked to stop.
     """
     job = begin_copy(plan) if plan.copies.count else None
     report, ahead = BatchReport(), SentAhead()

@@ -28,18 +28,8 @@ def copy_objects(
 ) -> BatchReport:
     """Copy one batch and write a receipt of what was copied, even if it is stopped.
 
-    What receipts of an earlier attempt at the same batch list is not copied again.
-
-    Args:
-        job: The copy.
-        batch: The objects to copy.
-        progress: Reports progress of stage ``mirror``.
-        concurrent_batches: Number of concurrent batches, which share ``copy.concurrency`` and
-            ``copy.memory_bytes``.
-
-    Raises:
-        StoreError: A store refuses access.
-        RetryableError: A store kept failing, for everything.
+    What receipts of an earlier attempt at the same batch list is not copied again. Concurrent
+    batches share ``copy.concurrency`` and ``copy.memory_bytes``.
     """
     name = batch_name(job.due, batch)
     root = job.settings.open_root()

@@ -40,13 +40,9 @@ from larder.transfer.unlisted import Unlisted
 class Known:
     """What is known of the copies at a storage before it is listed.
 
-    Attributes:
-        source: The source.
-        root: The storage.
-        origin: The source, as the record names it.
-        record: What the last copy from this source has left; None if there is nothing.
-        displaced: URL of another source that the storage has a record of; empty if it has none.
-        unlisted: What the source's listing has left out, once it has ended.
+    ``origin`` is the source as the record names it; ``record`` is what the last copy from this
+    source has left; ``displaced`` is the URL of another source that the storage has a record of, or
+    empty; ``unlisted`` is complete once the source's listing has ended.
     """
 
     source: Store
@@ -61,10 +57,9 @@ class Known:
 class Comparison:
     """What is at a source and at a storage.
 
-    Attributes:
-        objects: The objects at the source that the globs select.
-        receipts: What runs left that did not end, and what is redundant beside it.
-        pieces: The comparison, piece by piece; can be read once.
+    ``objects`` are those at the source that the globs select; ``receipts`` are what runs left that
+    did not end, and what is redundant beside it; ``pieces`` are the comparison, and can be read
+    once.
     """
 
     objects: Listed
@@ -77,13 +72,7 @@ def known_copies(
 ) -> Known:
     """Open both places, and read the record of the storage.
 
-    Args:
-        settings: The copy.
-        note_unlisted: Called for each path in the source that cannot be listed.
-
-    Raises:
-        DamageError: The record is damaged.
-        StoreError: The storage refuses access or cannot be reached.
+    ``note_unlisted`` is called for each path in the source that cannot be listed.
     """
     unlisted = Unlisted(settings.source.include, settings.source.exclude, note_unlisted)
     source, root = settings.open_source(unlisted=unlisted), settings.open_root()
@@ -101,20 +90,8 @@ def compared(
     """List the source and the storage, and compare them while a ``with`` block reads the pieces.
 
     Paths in the source that cannot be listed are in ``known.unlisted``; what the storage has there
-    counts as nobody's business.
-
-    Args:
-        settings: The copy.
-        known: What is known before.
-        folder: A private directory for temporary files.
-        progress: Reports progress of stages ``inventory`` and ``compare``.
-
-    Raises:
-        ConfigError: ``config.empty_source``: the source is empty; ``config.inventory``: the report
-            of its objects cannot be used.
-        RunError: ``run.failed``: the source has only paths that cannot be listed.
-        StoreError: A listing is refused or fails; a partial listing is never used.
-        DamageError: A receipt, or the manifest of the record, is damaged.
+    counts as nobody's business. If there is nothing else, ``run.failed``; an empty source is
+    ``config.empty_source``. A partial listing is never used.
     """
     source, root = known.source, known.root
     with _listing(root, folder / "there.arrow") as listing:
@@ -141,11 +118,7 @@ def compared(
 
 
 def _objects(settings: CopySettings, known: Known, folder: Path, progress: Progress) -> Listed:
-    """The objects at the source.
-
-    Raises:
-        RunError: ``run.failed``: there are none, but paths that cannot be listed.
-    """
+    """The objects at the source; ``run.failed``: none, but paths that cannot be listed."""
     report = settings.source.inventory
     try:
         return list_source(
@@ -188,7 +161,6 @@ class _Rule:
     unlisted: Unlisted
 
     def __call__(self, keys: pa.Array) -> npt.NDArray[np.bool_]:
-        """One flag for each key."""
         return self.include(keys) & ~self.exclude(keys) & ~self.unlisted.may_have(keys)
 
 

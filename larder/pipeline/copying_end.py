@@ -54,19 +54,7 @@ _ABANDONED_US = 7 * 86_400 * 1_000_000
 def end_copy(
     plan: CopyPlan, job: CopyJob | None, report: BatchReport, *, progress: Progress
 ) -> CopyDocument:
-    """Write the record of a copy.
-
-    Args:
-        plan: The copy.
-        job: The job; None if nothing had to be copied.
-        report: What its batches did.
-        progress: Reports progress of stage ``publish``.
-
-    Raises:
-        StoreError: The storage refuses access.
-        RetryableError: The storage kept failing.
-        DamageError: A receipt is damaged.
-    """
+    """Write the record of a copy; there is no job if nothing had to be copied."""
     progress.start("publish")
     root = plan.known.root
     receipts, redundant = _receipts(root, plan, job)
@@ -106,13 +94,8 @@ def write_copies(
 ) -> CopyDocument:
     """Write the manifest of all verified copies, and the record that names it.
 
-    Args:
-        root: The storage.
-        rows: The copies, of schema OBJECTS and ordered by key.
-        folder: A private directory for temporary files.
-        source: Where they were copied from.
-        failures: The objects that could not be copied.
-        stopped: Whether some objects were not tried because too much failed.
+    ``rows`` are of schema OBJECTS and ordered by key; ``failures`` are the objects that could not
+    be copied; ``stopped`` says that some were not tried because too much failed.
     """
     tally = _Tally()
     file = write_manifest(folder / "manifest.parquet", OBJECTS, map(tally.add, rows))
@@ -130,7 +113,6 @@ def write_copies(
 
 
 def record_files(document: CopyDocument | None) -> list[ManifestRef]:
-    """The files that a record names."""
     files = (document.manifest, document.failures) if document else ()
     return [file for file in files if file]
 
@@ -202,7 +184,6 @@ class _Tally:
         self.checks: Counter[str] = Counter()
 
     def add(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Add rows, and return them."""
         self.bytes += pc.sum(rows.column("size_bytes"), min_count=0).as_py()
         self.digest.update_batch(rows.select(IDENTITY))
         for each in rows.column("check").value_counts().to_pylist():

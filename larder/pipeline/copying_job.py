@@ -24,12 +24,8 @@ from larder.pipeline.results import Totals
 class CopyJob:
     """What the steps of one copy share.
 
-    Attributes:
-        settings: The copy.
-        place: Where the copies and their receipts are, below the storage.
-        due: Manifest of schema OBJECTS: the objects to copy.
-        copies: Their number and size.
-        adopt: Whether another engine may have copied some of them already.
+    ``due`` is a manifest of schema OBJECTS: the objects to copy, whose number and size ``copies``
+    has. ``adopt``: another engine may have copied some of them already.
     """
 
     settings: CopySettings
@@ -40,7 +36,6 @@ class CopyJob:
 
     @property
     def route(self) -> Route:
-        """From where to where."""
         settings = self.settings
         return Route(
             settings.source,
@@ -53,11 +48,7 @@ class CopyJob:
 
 
 def begin_copy(plan: CopyPlan) -> CopyJob:
-    """Put the list of what is due into the storage, where every task finds it.
-
-    Raises:
-        StoreError: The storage refuses writes.
-    """
+    """Put the list of what is due into the storage, where every task finds it."""
     root, file = plan.known.root, plan.due
     due = put_named(root, work_key("due", file.sha256), file)
     return CopyJob(plan.located, copy_place(plan.known.origin), due, plan.copies)
@@ -72,9 +63,7 @@ def copy_batches(job: CopyJob) -> list[CopyBatch]:
 def cut_batches(rows: Iterable[pa.RecordBatch], batch_bytes: int) -> Iterator[CopyBatch]:
     """Cut rows into batches; one ends before the row that makes it too large.
 
-    Args:
-        rows: Batches with a column ``size_bytes``.
-        batch_bytes: The size of a batch, unless it has a single row.
+    The rows have a column ``size_bytes``. A single row may be larger than ``batch_bytes``.
     """
     first, sizes = 0, np.zeros(0, np.int64)
     for batch in rows:

@@ -51,7 +51,6 @@ class Gone:
     keys: tuple[str, ...] = ()
 
     def and_more(self, rows: pa.RecordBatch) -> Gone:
-        """These copies and further ones."""
         first = column_texts(rows.column("key").slice(0, _SHOWN_KEYS - len(self.keys)))
         return Gone(self.total + row_totals(rows), (*self.keys, *first))
 
@@ -60,25 +59,20 @@ class Gone:
 class CopyPlan:
     """Everything that a copy would do.
 
-    Attributes:
-        settings: The copy.
-        known: What was known of the storage before it was listed.
-        listed: What the source has; None if only failed ones are tried again.
-        objects: The objects at the source that are selected.
-        due: Manifest of schema OBJECTS: those to copy.
-        copies: Their number and size.
-        replaced: How many of them replace another object.
-        same: The objects that are the same as their copies.
-        gone: Copies of objects that are not in the source any more.
-        others: Number of objects at the storage that no copy wrote.
-        markers: Number of folder markers, which a directory cannot have.
-        standing: The verified copies that stay as they are, in a local file.
-        unrecorded: Number of these that are not in the record.
-        receipts: What runs left that did not end; in the record once this copy ends.
-        unfit: Keys that the storage cannot hold.
-        unlisted: Paths in the source that cannot be listed, each a failure of this copy.
-        unlisted_file: All of them: a local manifest of schema FAILURES; None if there are none.
-        regions: Of the source and of the storage, where they were found and not configured.
+    ``objects`` are those at the source that are selected, which ``listed`` has unless only failed
+    ones are tried again. ``due`` is a manifest of schema OBJECTS: those to copy, ``copies`` in all,
+    of which ``replaced`` replace another object; the objects in ``same`` are the same as their
+    copies.
+
+    ``others`` are objects at the storage that no copy wrote, ``markers`` folder markers, which a
+    directory cannot have. ``standing`` are the verified copies that stay as they are, of which
+    ``unrecorded`` are not in the record. ``receipts`` are what runs left that did not end: in the
+    record once this copy ends.
+
+    ``unfit`` are keys that the storage cannot hold. ``unlisted`` are paths in the source that
+    cannot be listed, each a failure of this copy; ``unlisted_file`` has all of them (schema
+    FAILURES). ``regions`` are of the source and of the storage, where they were found and not
+    configured.
     """
 
     settings: CopySettings
@@ -102,24 +96,20 @@ class CopyPlan:
 
     @property
     def record(self) -> CopyDocument | None:
-        """What the last copy from this source has left; None if there is nothing."""
         return self.known.record
 
     @property
     def located(self) -> CopySettings:
-        """The settings, with the regions of both places."""
         return self.settings.in_regions(*self.regions)
 
     @property
     def route(self) -> Route:
-        """From where to where."""
         settings = self.located
         url = self.known.root.url
         return Route(settings.source, settings.storage, url, "", settings.limits, self.copies)
 
     @property
     def cost(self) -> Cost:
-        """What the copies cost, estimated."""
         settings, copies = self.located, self.copies
         return estimate_cost(
             Site.of(settings.source),
@@ -150,7 +140,6 @@ class _Sums:
     unrecorded: int = 0
 
     def add(self, piece: Outstanding) -> None:
-        """Add a piece."""
         self.copies += row_totals(piece.due)
         self.same += row_totals(piece.same)
         self.gone = self.gone.and_more(piece.gone)
@@ -161,23 +150,14 @@ class _Sums:
 
 
 def row_totals(rows: pa.RecordBatch) -> Totals:
-    """The number of objects, and their bytes."""
     return Totals(rows.num_rows, pc.sum(rows.column("size_bytes"), min_count=0).as_py())
 
 
 def plan_copy(settings: CopySettings, folder: Path, *, progress: Progress) -> CopyPlan:
-    """List the source and the storage, and plan what to copy. Writes only into ``folder``.
+    """List the source and the storage, and plan what to copy.
 
-    Args:
-        settings: The copy.
-        folder: A private directory, which the plan needs until the copy is done.
-        progress: Reports progress of stages ``inventory`` and ``compare``.
-
-    Raises:
-        ConfigError: The source is empty; or there is no list of failures to try again.
-        RunError: ``run.failed``: the source has only paths that cannot be listed.
-        StoreError: A store refuses access or cannot be reached.
-        DamageError: The record of the storage, or a receipt, is damaged.
+    Writes only into ``folder``, which is private, and which the plan needs until the copy is done.
+    An empty source is refused, and so is a retry without a list of failures.
     """
     failures = Failures()
     with ManifestWriter(folder / "unlisted.parquet", FAILURES) as writer:
@@ -204,7 +184,6 @@ def _regions(settings: CopySettings, known: Known) -> tuple[str | None, str | No
 def _plan_everything(
     settings: CopySettings, known: Known, folder: Path, progress: Progress
 ) -> CopyPlan:
-    """A plan for everything that is missing."""
     sums = _Sums()
     with compared(settings, known, folder, progress) as found:
 

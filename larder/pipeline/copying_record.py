@@ -63,16 +63,10 @@ class Origin:
 class CopyDocument:
     """copy.json: what the last copy that ended has left.
 
-    Attributes:
-        source: Where it was copied from.
-        manifest: Manifest of schema OBJECTS: every verified copy, also of objects that are not in
-            the source any more.
-        bytes: Total size of the copies.
-        digest: sha256 hex over the ordered keys, sizes and etags at the source.
-        checks: How many copies passed which check.
-        failures: Manifest of schema FAILURES; None if nothing failed.
-        stopped: 1 if the copy stopped early because too much failed, so that some objects were not
-            tried; else 0.
+    ``manifest`` has every verified copy, also of objects that are not in the source any more, and
+    ``failures`` is of schema FAILURES. ``digest`` is sha256 hex over the ordered keys, sizes and
+    etags at the source; ``checks`` says how many copies passed which check. ``stopped`` is 1 if the
+    copy stopped early because too much failed, so that some objects were not tried; else 0.
     """
 
     source: Origin
@@ -111,12 +105,7 @@ def work_key(name: str, sha256: str) -> str:
 
 
 def read_record(root: Store) -> CopyDocument | None:
-    """copy.json, or None if no copy has ended.
-
-    Raises:
-        DamageError: It is damaged.
-        StoreError: The storage refuses access.
-    """
+    """copy.json, or None if no copy has ended; a damaged one is refused."""
     data = read_optional(root, COPY_KEY)
     if data is None:
         return None
@@ -136,6 +125,5 @@ def read_record(root: Store) -> CopyDocument | None:
 
 
 def put_record(root: Store, document: CopyDocument) -> None:
-    """Write copy.json, replacing an existing one."""
     with own_file_errors():
         root.put(COPY_KEY, seal(document))

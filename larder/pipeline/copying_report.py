@@ -19,7 +19,6 @@ from larder.units import format_amount, format_count, format_seconds
 
 
 def copy_plan_document(plan: CopyPlan) -> dict[str, Any]:
-    """The JSON document of a plan."""
     return {
         **_document(plan, "planned", plan.copies),
         "excluded": _excluded(plan),

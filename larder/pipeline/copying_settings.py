@@ -21,14 +21,9 @@ from larder.transfer.site import in_region
 
 @dataclass(frozen=True, slots=True)
 class CopySettings:
-    """Everything that a copy is told.
+    """Everything that a copy is told; both places have absolute URLs.
 
-    Attributes:
-        source: Where it copies from, with an absolute URL.
-        storage: Where it copies to, with an absolute URL.
-        limits: How objects are copied.
-        runner: What runs the batches.
-        retry_failed: Whether only the objects are copied that the last copy failed for.
+    ``retry_failed``: only the objects are copied that the last copy failed for.
     """
 
     source: AnySource
@@ -51,7 +46,6 @@ class CopySettings:
         )
 
     def open_root(self) -> Store:
-        """The storage."""
         return open_location(self.storage, give_up_seconds=self.limits.give_up_seconds)
 
 
@@ -68,26 +62,12 @@ def load_copy_settings(
     retry_failed: bool = False,
     environ: Mapping[str, str] | None = None,
 ) -> CopySettings:
-    """Read the arguments of a command that copies.
+    """Read the arguments of a command that copies; all mistakes are raised at once.
 
-    Args:
-        source: URL or path of the source.
-        storage: URL or path of the storage.
-        cluster: Name of a file in ``config_dir/clusters``, for the limits and the way to reach its
-            storage; None for the defaults.
-        config_dir: The directory with all configuration files.
-        settings: ``key.path=value`` pairs that override fields of ``source``, ``storage``, ``copy``
-            and ``runner``.
-        include: Globs of the keys to copy; everything if there is none.
-        exclude: Globs of keys to leave out.
-        verify: ``digest`` or ``size``; None for what the cluster or the default says.
-        retry_failed: Whether only those are copied that the last copy failed for.
-        environ: Replaces the process's environment.
-
-    Raises:
-        ConfigError: Any mistake; if there are several, a `ProblemsError` with all of them.
-            ``config.overlap``: one of the two places is inside the other; ``config.invalid_flag``:
-            globs with ``retry_failed``.
+    ``cluster`` gives the limits and the way to reach its storage, and ``settings`` override fields
+    of ``source``, ``storage``, ``copy`` and ``runner`` as ``key.path=value``. It is refused if one
+    of the two places is inside the other (``config.overlap``), and so are globs with
+    ``retry_failed`` (``config.invalid_flag``).
     """
     variables = os.environ if environ is None else environ
     if retry_failed and (include or exclude):
