@@ -27,18 +27,6 @@ def adopt(
     The content is compared by the first of these that both sides have: etags that are the MD5 of
     the content; checksums of one kind; the target's bytes with the source's checksum or etag; the
     bytes of both.
-
-    Args:
-        source: Where the object is from.
-        target: Where it may have been copied to.
-        info: The object as it was listed in the source.
-        key: Its key in the target.
-        verify: ``digest``, or ``size`` to compare nothing else of the content.
-
-    Raises:
-        ObjectError: The source's object was deleted or changed, or cannot be read.
-        StoreError: A store refuses access.
-        RetryableError: A store kept failing.
     """
     try:
         found = _described(target, key, None)
@@ -116,7 +104,6 @@ def _digests(store: Readable, info: ObjectInfo) -> tuple[int, str]:
 
 
 def _kind(info: ObjectInfo) -> str:
-    """The algorithm of an object's checksum."""
     return (info.checksum or "").partition(":")[0]
 
 

@@ -51,13 +51,7 @@ _BATCH = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Indexed:
-    """The parts of the entries of a file.
-
-    Attributes:
-        key: Key of the file.
-        name: Name of the container.
-        index: Its index, a local file.
-    """
+    """The parts of the entries of the file ``key``: its index is a local file."""
 
     key: str
     name: str
@@ -91,24 +85,8 @@ def index_annotations(
     put: Store | None,
     folder: Path,
 ) -> Indexed:
-    """The parts of the entries of a file; it is read only if that was not done before.
-
-    Memory does not depend on the length of the file.
-
-    Args:
-        source: The source.
-        info: The file.
-        options: As configured.
-        label_column: ``labels.column``, if labels come from there.
-        own: The store of indexes and of Larder's own containers.
-        put: The same; None if nothing may be written to it.
-        folder: A private directory.
-
-    Raises:
-        ConfigError: ``config.annotations``: the file or an entry is invalid. ``config.label``: a
-            class that is neither a text nor a whole number.
-        StoreError: A store refuses access; ``store.full``: no space is left.
-        ObjectError: The file cannot be read, or has changed.
+    """The parts of the entries of a file, read in bounded memory, and only if that was not done
+    before. Without ``put``, nothing is written to the storage.
     """
     shape = [file_format(options, info.key), options.key, options.part, options.many]
     columns = [[ext, column] for ext, column in options.columns.items()]
@@ -148,7 +126,6 @@ def _write(
     label_column: str | None,
     put: Store | None,
 ) -> None:
-    """Write the container, and at last its index."""
     with container_writer(put, indexed.name, indexed.index) as writer:
         while chunk := list(islice(groups, _BATCH)):
             rows = [row for group in chunk for row in _named(group, options, label_column)]

@@ -30,11 +30,7 @@ class Unconditional(DelegatingReadable):
 
 
 class FirstOf(DelegatingReadable):
-    """Several stores: each object is read from the first that returns it.
-
-    Args:
-        places: The stores.
-    """
+    """Several stores: each object is read from the first that returns it."""
 
     def __init__(self, places: Sequence[Readable]) -> None:
         super().__init__(places[0])
@@ -42,7 +38,6 @@ class FirstOf(DelegatingReadable):
 
     @property
     def features(self) -> Features:
-        """Those of the first store, except that etags prove nothing."""
         return replace(super().features, etag_is_md5=False, place=None)
 
     def head(self, key: str) -> ObjectInfo:

@@ -32,11 +32,7 @@ def _matching(keys: pa.Array, pattern: str) -> _Flags:
 
 
 def archives_to_list(include: Sequence[str]) -> Callable[[pa.Array], _Flags]:
-    """Tells which keys are of archives whose members a glob may match.
-
-    Args:
-        include: ``source.include``.
-    """
+    """Tells which keys are of archives whose members a glob may match."""
     starts = [beginning(glob) for glob in include]
     within = "|".join(map(re.escape, starts))
     # A glob that begins with a/b.tar/c may match members of a/b.tar, and of an archive a.
@@ -58,14 +54,8 @@ def archive_expansion(
     progress: Progress,
     kept: Store | None = None,
 ) -> Expansion:
-    """How archives are expanded; compressed ones are refused.
-
-    Args:
-        source: The source.
-        own: The store of the indexes.
-        put: The same, if new indexes are kept there; None for a plan.
-        progress: Advances stage ``expand``.
-        kept: What plans keep on this machine; None for nothing.
+    """How archives are expanded, with indexes in ``own``, and new ones in ``put`` (None for a
+    plan); compressed ones are refused.
     """
 
     def indexed(info: ObjectInfo, path: Path, executor: Executor) -> Container:

@@ -71,10 +71,8 @@ def reading_of(storage_class: str) -> Reading:
 
 
 class ArchivedWriter:
-    """Writes the archived ones of listed objects to a manifest of schema `ARCHIVED`, if any.
-
-    Args:
-        path: The file, which exists only if there are any.
+    """Writes the archived ones of listed objects to a manifest of schema `ARCHIVED`, which exists
+    only if there are any.
     """
 
     def __init__(self, path: Path) -> None:
@@ -85,11 +83,7 @@ class ArchivedWriter:
         return self
 
     def add(self, objects: pa.RecordBatch) -> None:
-        """Append those of the next objects, in order, that are archived.
-
-        Args:
-            objects: Has the columns of `ARCHIVED`, and perhaps others.
-        """
+        """Append those of the next objects, in order, that are archived."""
         objects = objects.select(ARCHIVED.names)
         found = objects.filter(pc.is_in(objects.column("storage_class"), value_set=_REFUSED))
         if not found.num_rows:
@@ -104,13 +98,11 @@ class ArchivedWriter:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Finish the file."""
         if self._writer is not None:
             self._writer.__exit__(kind, error, traceback)
 
     @property
     def file(self) -> ManifestFile | None:
-        """The finished file; None if no object is archived."""
         return self._writer.file if self._writer else None
 
 
@@ -118,11 +110,6 @@ def archived_among(keys: Iterable[pa.RecordBatch], archived: ManifestFile, work_
     """The archived ones of some objects: the first ones by name, and their number.
 
     Memory: that of `larder.manifest.sort.sort`.
-
-    Args:
-        keys: Batches of schema `KEYS`, in any order.
-        archived: Manifest of schema `ARCHIVED`.
-        work_dir: Directory for temporary files.
     """
     found = Failures()
     with closing(sort(Rows(KEYS, keys), ("key",), work_dir=work_dir)) as asked:
@@ -141,16 +128,7 @@ def _failures(rows: pa.RecordBatch) -> Iterator[Failure]:
 
 
 def is_restored(source: Readable, keys: Sequence[str]) -> bool:
-    """Whether archived objects can be read all the same, judging by eight of them.
-
-    Args:
-        source: The store.
-        keys: Their keys.
-
-    Raises:
-        StoreError: The store refuses access as a whole.
-        RetryableError: It kept failing.
-    """
+    """Whether archived objects can be read all the same, judging by eight of them."""
     step = max(1, len(keys) // _SAMPLES)
     for key in keys[::step][:_SAMPLES]:
         try:

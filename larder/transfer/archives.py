@@ -64,24 +64,12 @@ def index_archive(
     progress: Progress,
     kept: Store | None = None,
 ) -> bool:
-    """Write the index of an archive into a local file: the one in the storage, or a new one.
+    """Write the index of an archive into a local file, with rows of
+    `larder.transfer.containers.INDEX`; returns whether the archive was read, because there was no
+    index of it.
 
-    Args:
-        source: The source.
-        archive: The archive, as it was listed.
-        own: The store of the indexes.
-        put: The same, if a new index is kept there; None for a plan.
-        path: The file to write, with rows of `larder.transfer.containers.INDEX`.
-        executor: Reads headers; the caller must not be one of its threads.
-        progress: Advances stage ``expand``.
-        kept: What plans have kept on this machine; None if they keep nothing.
-
-    Returns:
-        Whether the archive was read, because there was no index of it.
-
-    Raises:
-        ObjectError: ``object.format``: it is damaged; any other error of reading it.
-        StoreError: A store refuses access.
+    Indexes are in ``own``; new ones go to ``put`` (None for a plan, which keeps them in ``kept``).
+    The caller must not be a thread of ``executor``, which reads headers.
     """
     name = container_name("tar", *identity(archive))
     if fetch_index(own, name, path) or fetch_kept(kept, put, name, path):
@@ -94,8 +82,6 @@ def index_archive(
 
 
 class _Indexing:
-    """Reads an archive, level by level."""
-
     def __init__(
         self,
         source: Readable,
@@ -114,7 +100,6 @@ class _Indexing:
         self._ended = False
 
     def run(self) -> None:
-        """Read all levels."""
         try:
             self._run()
         finally:
@@ -134,7 +119,7 @@ class _Indexing:
         raise damaged_archive(f"{self._url}/{levels[0].name}", message)
 
     def _read(self, level: _Level) -> list[_Level]:
-        """Add the members of an archive to the index; the archives in it are returned."""
+        """Add the members of an archive to the index; returns the archives in it."""
         headers = _Headers(self._source, self._archive, level.stop)
         prefix = f"{level.name}/" if level.name else ""
         where = f"{self._url}/{level.name}" if level.name else self._url
@@ -175,8 +160,6 @@ class _Headers:
     """Reads headers from front to back, and keeps what came with the last one.
 
     Args:
-        source: The source.
-        archive: The object that contains them.
         stop: Where the last of them ends: nothing beyond it is read.
     """
 
@@ -189,7 +172,6 @@ class _Headers:
         self._window = 0
 
     def read(self, offset: int, length: int) -> bytes:
-        """Bytes from an offset; fewer only at the end."""
         at = offset - self._start
         if at < 0 or at + length > len(self._data):
             near = bool(self._data) and 0 <= offset - self._asked <= NEAR_BYTES

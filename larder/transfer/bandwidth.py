@@ -19,11 +19,6 @@ class Bandwidth:
     Bytes are granted in the order in which threads ask for them. In any time of T seconds, at most
     ``max_bytes_per_second * (T + BURST_SECONDS)`` bytes are granted, however large the requests
     are: whoever asks for more than a burst waits for the time that its bytes take.
-
-    Args:
-        max_bytes_per_second: The limit, above 0; None grants everything at once.
-        clock: Monotonic clock, in seconds; for tests.
-        sleep: Waits for a number of seconds; for tests.
     """
 
     def __init__(
@@ -43,27 +38,16 @@ class Bandwidth:
 
     @property
     def max_bytes_per_second(self) -> float | None:
-        """The limit; None if there is none."""
         return self._rate
 
     def share(self, count: int) -> Bandwidth:
-        """The limit of one of several concurrent batches, which may be in other processes.
-
-        Args:
-            count: Number of batches, 1 or more.
-        """
+        """The limit of one of several concurrent batches, which may be in other processes."""
         rate = self._rate / count if self._rate else None
         return Bandwidth(rate, clock=self._clock, sleep=self._sleep)
 
     def take(self, size_bytes: int, stop: Callable[[], object] = lambda: None) -> None:
-        """Wait until bytes may be moved.
-
-        Args:
-            size_bytes: Number of bytes that will be moved next.
-            stop: Called at least every `SLICE_SECONDS` of waiting; raises an error to end it.
-
-        Raises:
-            LarderError: Any error of ``stop``; the bytes are left to the others.
+        """Wait until bytes may be moved; ``stop`` is called at least every `SLICE_SECONDS`, and may
+        raise an error: the bytes are left to the others.
         """
         if self._rate is None:
             return

@@ -36,12 +36,7 @@ from larder.transfer.site import Site, distance
 
 @dataclass(frozen=True, slots=True)
 class MirrorChoice:
-    """Whether there is a mirror, and why.
-
-    Attributes:
-        wanted: Whether there is one.
-        reason: A clause for people: "the source is beside the storage".
-    """
+    """Whether there is a mirror, and why."""
 
     wanted: bool
     reason: str
@@ -55,15 +50,7 @@ def choose_mirror(
     read_again: bool,
     because: str = "a bad image would have every object read again",
 ) -> MirrorChoice:
-    """Choose according to the table above.
-
-    Args:
-        setting: ``mirror`` of the dataset file.
-        source: Where the source is.
-        storage: Where the storage is.
-        read_again: Whether objects may have to be read again; see `is_read_again`.
-        because: Why they may, as a clause for people.
-    """
+    """Choose according to the table above; ``because`` says why objects may be read again."""
     if setting != "auto":
         return MirrorChoice(setting, f"mirror is {str(setting).lower()}")
     apart = distance(source, storage)
@@ -83,11 +70,5 @@ def choose_mirror(
 
 
 def is_read_again(*, validate: str, on_bad_sample: str, images: int) -> bool:
-    """Whether a run may end after it has read objects and before it publishes them.
-
-    Args:
-        validate: How images are checked.
-        on_bad_sample: What happens about a bad one.
-        images: Number of images among the objects.
-    """
+    """Whether a run may end after it has read objects and before it publishes them."""
     return validate != "none" and on_bad_sample == "fail" and images > 0

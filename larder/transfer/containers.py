@@ -56,20 +56,15 @@ _VERSION = 1
 
 
 def container_name(suffix: str, *made_from: Any) -> str:
-    """The name of a container of Larder's own, or of an index without a container.
-
-    Args:
-        suffix: Such as ``jsonl``.
-        made_from: All that it is made from, as JSON values.
+    """The name of a container of Larder's own, or of an index without one, from the JSON values
+    that say all that it is made from.
     """
     return f"{sha256_hex(canonical_json([_VERSION, *made_from]))[:32]}.{suffix}"
 
 
 def identity(container: ObjectInfo) -> list[Any]:
-    """What tells a container from others, and from itself after a change.
-
-    Args:
-        container: As it was listed; without an etag, its time counts.
+    """What tells a container from others, and from itself after a change; without an etag, its time
+    counts.
     """
     state = container.etag or container.modified_us
     return [container.key, container.size_bytes, state]
@@ -80,16 +75,8 @@ def _index_key(name: str) -> str:
 
 
 def fetch_index(store: Readable, name: str, path: Path, *, own: bool = False) -> bool:
-    """Copy an index into a local file, if there is one that is whole.
-
-    Args:
-        store: The store of the indexes.
-        name: From `container_name`.
-        path: The file to write.
-        own: Whether there has to be a container of Larder's own with it.
-
-    Raises:
-        StoreError: The store refuses access; ``store.full``: no space is left.
+    """Copy an index into a local file, if there is one that is whole, and with ``own`` a container
+    of Larder's own with it.
     """
     try:
         with store.open(_index_key(name)) as reader, disk_errors(path), path.open("wb") as file:
@@ -107,15 +94,6 @@ def fetch_kept(kept: Store | None, put: Store | None, name: str, path: Path) -> 
     """Copy an index into a local file, if a plan has kept it on this machine and it is whole.
 
     If it is written into the storage, which is its place, it is not kept any longer.
-
-    Args:
-        kept: The store of what plans have kept; None if there is none.
-        put: The store of the indexes, if new ones are kept there.
-        name: From `container_name`.
-        path: The file to write.
-
-    Raises:
-        StoreError: The storage refuses access.
     """
     found = False
     with suppress(LarderError):
@@ -128,13 +106,7 @@ def fetch_kept(kept: Store | None, put: Store | None, name: str, path: Path) -> 
 
 
 def keep_index(kept: Store | None, name: str, path: Path) -> None:
-    """Keep an index that a plan has made for the run that follows, as far as there is room.
-
-    Args:
-        kept: The store of what plans keep; None to keep nothing.
-        name: From `container_name`.
-        path: The index.
-    """
+    """Keep an index that a plan has made for the run that follows, as far as there is room."""
     if kept is not None:
         with suppress(LarderError):
             kept.upload(_index_key(name), path)
@@ -168,14 +140,8 @@ class ContainerWriter:
         labels: pa.Array | None = None,
         separator: bytes = b"\n",
     ) -> None:
-        """Append derived objects to the container.
-
-        Args:
-            names: Their names, strings.
-            contents: What they contain, strings or binary values without nulls.
-            problems: As in `INDEX`.
-            labels: As in `INDEX`.
-            separator: Follows each of them in the container, and belongs to none.
+        """Append derived objects to the container, each followed by a separator that belongs to
+        none.
         """
         values = contents.cast(pa.large_binary()).to_numpy(zero_copy_only=False).tolist()
         sizes = np.fromiter(map(len, values), np.int64, len(values))
@@ -194,7 +160,6 @@ class ContainerWriter:
         problems: pa.Array | None = None,
         labels: pa.Array | None = None,
     ) -> None:
-        """Add rows to the index; the arguments are the columns of `INDEX`."""
         nulls = pa.nulls(len(names), pa.string())
         columns = [names, offsets, sizes]
         columns += [nulls if column is None else column for column in (checksums, problems, labels)]
@@ -207,20 +172,14 @@ class ContainerWriter:
         self.bytes += len(data)
 
     def commit(self) -> None:
-        """Make the container complete, if there is one."""
         if self._writer is not None:
             self._writer.commit()
 
 
 @contextmanager
 def container_writer(store: Store | None, name: str, path: Path) -> Iterator[ContainerWriter]:
-    """Write an index; both files are in the store when the block ends without an error.
-
-    Args:
-        store: The store of the indexes and of Larder's own containers; None if nothing may be
-            written to it, as for a plan.
-        name: From `container_name`.
-        path: The local file for the index, which remains.
+    """Write an index and its container, without a store (a plan) only the local file; both are in
+    the store when the block ends without an error.
     """
     with ExitStack() as stack:
 
@@ -239,15 +198,11 @@ def container_writer(store: Store | None, name: str, path: Path) -> Iterator[Con
 def objects_in(
     batches: Iterable[pa.RecordBatch], end: str, modified_us: int, *, prefix: str = ""
 ) -> Iterator[pa.RecordBatch]:
-    """The objects that an index lists, as rows of schema OBJECTS in its order.
+    """The objects that an index lists, as rows of schema OBJECTS in its order, without those that
+    have a problem.
 
-    Rows with a problem are left out.
-
-    Args:
-        batches: Rows of `INDEX`, as from `larder.manifest.files.read_manifest`.
-        end: The end of their etags, from `larder.manifest.extents`.
-        modified_us: When the container was modified, microseconds since 1970 UTC.
-        prefix: What precedes the names in the keys.
+    Their etags end in ``end``, from `larder.manifest.extents`; ``prefix`` precedes the names in the
+    keys.
     """
     for batch in batches:
         rows = batch.filter(batch.column("problem").is_null())

@@ -27,11 +27,9 @@ _CACHE_KIB = 8 << 10
 
 
 class KnownCopy(NamedTuple):
-    """A copy that was verified.
+    """A copy that was verified; ``etag`` is that of its source.
 
     Attributes:
-        etag: The etag of its source.
-        mirror_etag: Its own etag.
         checksum: The checksum of the content; None if the copy was identified by an etag that is
             the MD5 of the content.
     """
@@ -42,10 +40,8 @@ class KnownCopy(NamedTuple):
 
 
 class Copies:
-    """Copies by the keys of their objects. May be read by many threads.
-
-    Args:
-        held: Maximum number that is kept in memory.
+    """Copies by the keys of their objects, at most ``held`` of them in memory. May be read by many
+    threads.
     """
 
     def __init__(self, held: int = HELD_COPIES) -> None:
@@ -58,15 +54,8 @@ class Copies:
 
     @classmethod
     def of(cls, rows: Iterable[pa.RecordBatch], held: int = HELD_COPIES) -> Copies:
-        """The copies in some rows; of several of an object, the last one counts.
-
-        Args:
-            rows: Rows of `larder.manifest.schemas.OBJECTS`, or parts of SAMPLE_ORDER. Rows without
-                a ``mirror_etag`` are skipped.
-            held: Maximum number that is kept in memory.
-
-        Raises:
-            StoreError: ``store.full``: no space is left for temporary files.
+        """The copies in rows of OBJECTS, or parts of SAMPLE_ORDER; of several of an object, the
+        last one counts, and rows without a ``mirror_etag`` are skipped.
         """
         copies = cls(held)
         for batch in rows:
@@ -76,7 +65,6 @@ class Copies:
         return copies
 
     def get(self, key: str) -> KnownCopy | None:
-        """The copy of an object; None if there is none."""
         if self._many is None:
             return self._index.get(key) if self._index else None
         query = "SELECT etag, mirror_etag, checksum FROM copies WHERE key = ?"
@@ -99,11 +87,7 @@ class Copies:
 
 
 class _Index:
-    """Copies in columns, found by the hashes of their keys.
-
-    Args:
-        batches: Their columns; at least one row.
-    """
+    """Copies in columns, found by the hashes of their keys."""
 
     def __init__(self, batches: Sequence[pa.RecordBatch]) -> None:
         hashes = np.array([hash(key) for each in batches for key in _values(each, "key")], np.int64)
@@ -115,7 +99,6 @@ class _Index:
         ]
 
     def get(self, key: str) -> KnownCopy | None:
-        """The last copy of an object; None if there is none."""
         wanted = hash(key)
         place = bisect_right(self._hashes, wanted)
         while place and self._hashes[place - 1] == wanted:
@@ -128,11 +111,7 @@ class _Index:
 
 
 class _Texts:
-    """A column of texts, empty for null; Arrow takes three times as long to return one.
-
-    Args:
-        column: The column; not without rows.
-    """
+    """A column of texts, empty for null; Arrow takes three times as long to return one."""
 
     def __init__(self, column: pa.StringArray) -> None:
         _, stops, data = column.buffers()
@@ -140,7 +119,6 @@ class _Texts:
         self._data = memoryview(data or b"")
 
     def get(self, row: int) -> str:
-        """The text of a row."""
         return str(self._data[self._stops[row] : self._stops[row + 1]], "utf-8")
 
 

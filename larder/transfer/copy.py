@@ -40,13 +40,10 @@ class Copy(NamedTuple):
     """An object that was copied: a row of `larder.manifest.schemas.OBJECTS`.
 
     Attributes:
-        key: Key of the object in the source.
-        size_bytes: Its length.
         etag: Its etag in the listing.
         modified_us: When the copy was written, microseconds since 1970 UTC.
         checksum: ``crc32c:`` and eight hex digits, of the bytes read from the source; None if they
             did not pass through this machine, and no store keeps it.
-        mirror_etag: Etag of the copy.
         check: How the copy was verified: ``md5``, ``crc32c``, ``etag`` or ``size``.
     """
 
@@ -60,7 +57,6 @@ class Copy(NamedTuple):
 
     @staticmethod
     def of(source: ObjectInfo, copy: ObjectInfo, checksum: str | None, check: str) -> Copy:
-        """The row for an object from the listing, and its copy as described by its store."""
         return Copy(
             source.key,
             source.size_bytes,
@@ -91,21 +87,6 @@ def copy_object(
 
     The object is read on the condition that its etag has not changed since the listing. Content
     type and metadata are kept. A copy that fails verification is deleted.
-
-    Args:
-        source: The store that it is read from.
-        info: The object as it was listed.
-        target: The store that it is written to.
-        key: Its key there.
-        limits: Bytes held in memory and moved, shared with concurrent copies.
-        ready: Called when there is memory, before anything is read, and then again and again; may
-            raise an error.
-
-    Raises:
-        ObjectError: The object was deleted or changed, cannot be read or written, or the copy's
-            bytes differ (``object.mismatch``).
-        StoreError: A store refuses access.
-        RetryableError: A store kept failing.
     """
     if info.size_bytes <= WHOLE_BYTES:
         with limits.budget.holding(2 * info.size_bytes):
@@ -236,10 +217,8 @@ def _admitted(reader: Reader, limits: CopyLimits, ready: Callable[[], None]) -> 
 
 
 def read_back(target: Store, written: ObjectInfo, crc32c: int) -> ObjectInfo:
-    """The current copy, if it has this CRC32C; another run may have written it again.
-
-    Raises:
-        ObjectError: ``object.mismatch``; if nothing else wrote it, it was deleted.
+    """The current copy, if it has this CRC32C; another run may have written it again. If nothing
+    else did, it is deleted, and the error is ``object.mismatch``.
     """
     seen = 0
     with target.open(written.key) as reader:

@@ -47,12 +47,9 @@ class Match:
     All three are rows of schema OBJECTS; ``receipts`` may have further columns.
 
     Attributes:
-        objects: Rows of the inventory.
-        there: Rows of the listing of the copies.
         receipts: Copies verified before.
         place: For each object, the row of ``there`` with its key, or -1.
         known: For each object, the last row of ``receipts`` for it and its copy, or -1.
-        same: Whether it is the same as its copy.
     """
 
     objects: pa.RecordBatch
@@ -82,13 +79,6 @@ def with_copies(
         receipts: Rows of schema OBJECTS: copies verified before, any number per object.
         md5: Whether equal etags of 32 hex digits prove equal contents here.
         work_dir: Directory for temporary files.
-
-    Yields:
-        The inventory's rows in the order of their keys, with the ``mirror_etag`` of those that are
-        the same and the ``checksum`` of those that were verified before.
-
-    Raises:
-        StoreError: ``store.full``: no space is left in ``work_dir``.
     """
     with ExitStack() as stack:
 
@@ -104,7 +94,6 @@ def with_copies(
 
 
 def _filled(found: Match) -> pa.RecordBatch:
-    """The objects, with what is known about their copies."""
     columns = {
         "checksum": taken(found.receipts, "checksum", np.where(found.same, found.known, -1)),
         "mirror_etag": taken(found.there, "etag", np.where(found.same, found.place, -1)),
@@ -121,13 +110,9 @@ def replaced(rows: pa.RecordBatch, columns: Mapping[str, pa.Array]) -> pa.Record
 def matches(objects: Rows, there: Rows, *receipts: Rows, md5: bool) -> Iterator[Match]:
     """Match streams that are sorted by their keys, piece by piece.
 
-    Args:
-        objects: The inventory.
-        there: The listing of the copies, with keys as in the inventory.
-        receipts: Copies verified before, in streams with the same columns, none of which divides
-            the rows of a key (`larder.manifest.merge.whole_keys`); of two that fit, one of a later
-            stream, or a later one of the same stream, counts.
-        md5: As for `with_copies`.
+    Those of ``receipts`` have the same columns, and none divides the rows of a key
+    (`larder.manifest.merge.whole_keys`); of two that fit, one of a later stream, or a later one of
+    the same stream, counts.
     """
     for mine, theirs, *known in aligned_all((objects, there, *receipts), ("key",)):
         yield match(mine, theirs, pa.concat_batches(known), md5=md5)

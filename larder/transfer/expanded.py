@@ -53,7 +53,6 @@ class Container(NamedTuple):
     """An object that is expanded, and its index.
 
     Attributes:
-        info: The object, as it was listed.
         end: The end of the etags of what it contains.
         last_counts: Whether, of several entries with a name, the last one counts; otherwise they
             are bad keys.
@@ -73,7 +72,6 @@ class Expansion:
     """How a kind of objects is expanded.
 
     Attributes:
-        matches: Which keys are of this kind.
         indexed: Writes the index of an object to a local file, reading with threads of an executor.
         refused: Why an object of that key cannot be expanded, as a clause; None if it can.
     """
@@ -90,7 +88,6 @@ class Expanded:
     Attributes:
         inventory: With what is in the containers, in place of them; None if nothing is left.
         bad: What cannot be an object: unsafe names, links, duplicate keys.
-        damaged: Containers that cannot be read.
     """
 
     inventory: Inventory | None
@@ -115,17 +112,10 @@ def expand(
     concurrency: int,
     progress: Progress,
 ) -> Expanded:
-    """Expand an inventory.
+    """Expand an inventory of all containers, ``concurrency`` of them at the same time.
 
-    Args:
-        source: The source.
-        inventory: The objects at the source, with all containers.
-        expansions: The kinds of containers; of several that match, the first counts.
-        include: Globs, which may match an archive, and with it all of its members.
-        exclude: Globs of what to leave out.
-        folder: A private directory.
-        concurrency: Number of containers that are read at the same time, and of the requests.
-        progress: Reports progress of stage ``expand``.
+    Of several kinds that match, the first counts. A glob of ``include`` may match an archive, and
+    with it all of its members.
 
     Raises:
         ConfigError: ``config.empty_source``: nothing is left.

@@ -42,13 +42,11 @@ class FailureRate:
         self._reason = ""
 
     def succeeded(self) -> None:
-        """An object was copied."""
         with self._lock:
             self._ended += 1
             self._in_a_row = 0
 
     def failed(self, failure: Failure) -> None:
-        """An object could not be copied."""
         with self._lock:
             self._ended += 1
             self._failed += 1

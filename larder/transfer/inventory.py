@@ -39,7 +39,6 @@ class InContainers:
     """The archives and tables of a source.
 
     Attributes:
-        containers: Their number.
         read: Number of those that had no index, and were read.
         objects: What is in them, included or not.
     """
@@ -54,9 +53,6 @@ class Inventory:
     """The objects at a source at one time.
 
     Attributes:
-        file: Manifest of schema OBJECTS, ordered by key.
-        objects: Number of objects included.
-        bytes: Their total size.
         listed: Number of objects in the listing, included or not.
         digest: sha256 hex over the ordered keys, sizes and etags, without times.
         not_included: Objects that match no glob of ``source.include``.
@@ -68,7 +64,6 @@ class Inventory:
         report: The report that they come from; None: the source was listed.
         unlisted: Number of files and directories that could not be listed.
         failures: The first of them.
-        inside: The archives and tables that are replaced with what is in them; None if none are.
         labels: The classes that columns of tables give, as rows of
             `larder.transfer.expanded.LABELS` in any order; None if there are none.
     """
@@ -97,18 +92,8 @@ class Inventory:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """What a listing has found at a source.
-
-    Attributes:
-        objects: Number of objects included.
-        bytes: Their total size.
-        listed: Number of objects in the listing, included or not.
-        not_included: Objects that match no glob of ``source.include``.
-        excluded: Objects that match one, but also a glob of ``source.exclude``.
-        report: The report that they come from; None: the source was listed.
-        rows: The objects included, of schema OBJECTS and ordered by key.
-        classes: As in `Inventory`, also the next one.
-        archived: See there.
+    """What a listing has found at a source: ``rows`` are the included objects, of schema OBJECTS
+    and ordered by key; the other fields are as in `Inventory`.
     """
 
     objects: int
@@ -125,7 +110,6 @@ class Listed:
 def parted(
     batch: pa.RecordBatch, wanted: npt.NDArray[np.bool_], others: LeftOut
 ) -> tuple[pa.RecordBatch, LeftOut]:
-    """The wanted objects, and what is left out with the rest."""
     if wanted.all():
         return batch, others
     unwanted = batch.column("key").filter(pa.array(~wanted))

@@ -32,12 +32,7 @@ _Numbers = npt.NDArray[np.int64]
 
 
 def row_error(where: str, message: str) -> ObjectError:
-    """The error that a table cannot be read.
-
-    Args:
-        where: The URL of the table.
-        message: A clause.
-    """
+    """The error that a table cannot be read."""
     hint = "fix it, or exclude it with source.exclude"
     return ObjectError("object.format", message, where=where, hint=hint)
 
@@ -57,14 +52,6 @@ def index_lines(
     number of a row is that of its line, from 0. A byte order mark at the beginning is left out.
 
     Memory: some pieces of 4 MiB, some thousand lines, or a few times the longest line.
-
-    Args:
-        source: The source.
-        info: The object, as it was listed.
-        writer: Writes the index.
-        is_json: Whether each line has to be JSON.
-        named: The fields of each line, an object, that name its sample and its class.
-        told: Called with numbers of rows.
 
     Raises:
         ObjectError: ``object.format``: a line is too long; any other error of reading it.
@@ -136,7 +123,6 @@ def _lines(data: bytes) -> tuple[_Numbers, _Numbers]:
 def _names(
     lines: list[bytes], wanted: list[int], first: int, *, is_json: bool, named: Named
 ) -> tuple[list[RowName], list[str | None]]:
-    """The names and the classes of some lines."""
     found, labels = [], []
     for at in wanted:
         (name,) = row_names(first + at, 1)

@@ -21,10 +21,6 @@ class Mirror(Readable):
     Something else may write to the mirror at the same time, such as a run for another state of the
     source. So every object that is read completely is compared with its checksum; an object without
     one is read on the condition that its etag is still the recorded one. Ranges are not checked.
-
-    Args:
-        store: The store with the copies.
-        copies: The copies.
     """
 
     def __init__(self, store: Readable, copies: Copies) -> None:
@@ -33,16 +29,13 @@ class Mirror(Readable):
 
     @property
     def url(self) -> str:
-        """The URL of the store."""
         return self._store.url
 
     @property
     def features(self) -> Features:
-        """The features of the store, except that etags are those of the source."""
         return replace(self._store.features, etag_is_md5=False, place=None)
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
-        """Only the copies that exist, with the etags of their sources."""
         for page in self._store.list(prefix, start_after=start_after):
             copies = [
                 replace(info, etag=copy.etag)
@@ -53,17 +46,11 @@ class Mirror(Readable):
                 yield copies
 
     def head(self, key: str) -> ObjectInfo:
-        """The copy, with the etag of its source.
-
-        Raises:
-            NotFoundError: It was not copied, or does not exist any more.
-        """
         return replace(self._store.head(key), etag=self._copy(key, None).etag)
 
     def get(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> bytes:
-        """See `larder.store.base.Readable.get`; ``if_match`` is the etag of the source."""
         _, etag, checksum = self._copy(key, if_match)
         condition = etag if checksum is None else None
         data = self._store.get(key, offset=offset, length=length, if_match=condition)
@@ -72,7 +59,6 @@ class Mirror(Readable):
         return data
 
     def get_each(self, objects: Iterable[tuple[str, int, str]]) -> Sequence[bytes]:
-        """See `larder.store.base.Readable.get_each`; the etags are those of the source."""
         objects = list(objects)
         copies = [self._copy(key, etag or None) for key, _, etag in objects]
         wanted = [
@@ -90,9 +76,8 @@ class Mirror(Readable):
     def open(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> Reader:
-        """See `larder.store.base.Readable.open`; ``if_match`` is the etag of the source.
-
-        The reader of a complete object raises an error after its last byte if the content differs.
+        """A complete object is compared with what was copied: an error after its last byte if it
+        differs.
         """
         _, etag, checksum = self._copy(key, if_match)
         condition = etag if checksum is None else None
@@ -100,11 +85,7 @@ class Mirror(Readable):
         return _CheckedReader(self, reader) if offset == 0 and length is None else reader
 
     def check(self, key: str, crc32c: int) -> None:
-        """Compare the content of an object with what was copied.
-
-        Raises:
-            ObjectError: ``object.mismatch``.
-        """
+        """Compare the content of an object with what was copied (``object.mismatch``)."""
         self._compare(key, self._copy(key, None).checksum, crc32c)
 
     def _compare(self, key: str, wanted: str | None, crc32c: int) -> None:
@@ -135,7 +116,6 @@ class _CheckedReader(DelegatingReader):
         self._mirror = mirror
 
     def __iter__(self) -> Iterator[Buffer]:
-        """The bytes; raises an error at the end if their checksum differs."""
         crc = 0
         for buffer in self.inner:
             crc = google_crc32c.extend(crc, bytes(buffer))

@@ -32,9 +32,7 @@ class Outstanding:
     """The result for some consecutive keys. All rows are of schema OBJECTS, ordered by key.
 
     Attributes:
-        due: Objects to copy, as in the inventory.
         replaced: How many of these have another object at the storage.
-        same: Objects that are the same as their copies.
         gone: Copies of objects that are not in the source any more, and that the globs select.
         standing: All verified copies that stay as they are: those that are the same, those that are
             gone, and those that the globs do not select.
@@ -64,18 +62,15 @@ def outstanding(
     markers: bool,
     selected: Callable[[pa.Array], _Flags],
 ) -> Iterator[Outstanding]:
-    """Compare, piece by piece.
+    """Compare, piece by piece; all rows are of schema OBJECTS, ordered by key.
 
-    Args:
-        objects: The inventory: rows of schema OBJECTS, ordered by key, as all the others.
-        there: The listing of the storage.
-        receipts: Copies that runs made which did not end, any number per key, none divided between
-            two batches (`larder.manifest.merge.whole_keys`).
-        record: The manifest of the last copy that ended.
-        md5: Whether equal etags of 32 hex digits prove equal contents here.
-        sizes: Whether a copy stands of which only the size was checked.
-        markers: Whether the storage can have folder markers: empty objects whose keys end in ``/``.
-        selected: Which keys the globs of this run select.
+    ``there`` is the listing of the storage and ``record`` the manifest of the last copy that ended.
+    ``receipts`` are copies of runs that did not end, any number per key, none divided between two
+    batches (`larder.manifest.merge.whole_keys`).
+
+    With ``md5``, equal etags of 32 hex digits prove equal contents; with ``sizes``, a copy stands
+    of which only the size was checked; with ``markers``, the storage can have folder markers: empty
+    objects whose keys end in ``/``.
     """
     for mine, theirs, *known in aligned_all((objects, there, receipts, record), ("key",)):
         unread = known[0].num_rows

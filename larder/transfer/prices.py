@@ -31,9 +31,6 @@ class Cost:
     """An estimate in US dollars.
 
     Attributes:
-        source: Where the bytes are.
-        target: Where they go.
-        bytes: Their number.
         usd_per_gb: The price of a GB (10^9 bytes) that goes from one to the other; None if it is
             not known.
         requests_usd: What reading and writing the objects costs.
@@ -47,28 +44,20 @@ class Cost:
 
     @property
     def egress_usd(self) -> float | None:
-        """What the bytes cost; None if that is not known."""
         if not self.bytes:
             return 0.0
         return None if self.usd_per_gb is None else self.usd_per_gb * self.bytes / GB
 
     @property
     def total_usd(self) -> float | None:
-        """What everything costs; None if a part of it is not known."""
         return None if self.egress_usd is None else self.egress_usd + self.requests_usd
 
 
 def estimate_cost(
     source: Site, target: Site, *, size_bytes: int, objects: int, written: int
 ) -> Cost:
-    """What it costs to read objects at one place, and to write copies or shards at another one.
-
-    Args:
-        source: Where the objects are.
-        target: Where they go.
-        size_bytes: Their total size.
-        objects: Their number.
-        written: Number of the copies and shards.
+    """What it costs to read objects at one place, and to write ``written`` copies or shards at
+    another.
     """
     requests_usd = objects * _request_usd(source, "read") + written * _request_usd(target, "write")
     return Cost(source, target, size_bytes, egress_usd_per_gb(source, target), requests_usd)
@@ -104,7 +93,6 @@ def _request_usd(site: Site, kind: Literal["read", "write"]) -> float:
 
 @cache
 def price_list() -> Mapping[str, Any]:
-    """The contents of prices.json."""
     file = resources.files("larder.transfer") / "prices.json"
     document: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return document
@@ -115,15 +103,8 @@ def _matches(region: str | None, patterns: Sequence[str]) -> bool:
 
 
 def check_cost(cost: Cost, limit_usd: float | None, where: str) -> None:
-    """Refuse what costs more than a limit, or cannot be priced although there is one.
-
-    Args:
-        cost: The estimate.
-        limit_usd: None for no limit.
-        where: Names the section with the limit in the error.
-
-    Raises:
-        ConfigError: ``config.cost_limit``.
+    """Refuse (``config.cost_limit``) what costs more than a limit, or cannot be priced although
+    there is one.
     """
     if limit_usd is None:
         return

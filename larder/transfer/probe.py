@@ -36,15 +36,7 @@ def probe_source(source: Readable, samples: Iterable[ObjectInfo] | None = None) 
     """Find out whether a source may be listed and read; does nothing unless it is a bucket.
 
     One object that cannot be read is a failure of that object; it takes several to refuse the run.
-
-    Args:
-        source: The source.
-        samples: Listed objects to read a byte of; None lists a page to find some.
-
-    Raises:
-        StoreError: ``store.denied`` with the permission to grant; ``store.missing``,
-            ``store.region``: the bucket.
-        RetryableError: It cannot be reached.
+    Without ``samples``, a page is listed to find some.
     """
     if not is_remote(source):
         return
@@ -71,15 +63,8 @@ def probe_source(source: Readable, samples: Iterable[ObjectInfo] | None = None) 
 def probe_storage(root: Store, prefix: str) -> None:
     """Find out whether objects may be written, read, listed and deleted; only in a bucket.
 
-    Args:
-        root: The dataset's root.
-        prefix: The beginning of the key to write; random digits follow.
-
-    Raises:
-        StoreError: ``store.denied`` with the permission to grant; ``store.missing``,
-            ``store.region``: the bucket; ``store.refused``: it answers, but does not keep what was
-            written.
-        RetryableError: It cannot be reached.
+    The key to write is ``prefix`` and random digits; ``store.refused`` if the bucket answers, but
+    does not keep what was written.
     """
     if not is_remote(root):
         return

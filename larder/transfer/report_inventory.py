@@ -47,7 +47,6 @@ class _File:
 
     @property
     def url(self) -> str:
-        """Where it is, for messages."""
         return object_url(self.store.url, self.key)
 
 
@@ -58,8 +57,6 @@ class Reported:
     Attributes:
         url: The report: its manifest, its table, or the prefix of its tables.
         taken: When it was made.
-        table: What its files are.
-        files: Its files.
         prefix: What the keys of the source's objects begin with.
     """
 
@@ -70,15 +67,9 @@ class Reported:
     prefix: str
 
     def pages(self, work_dir: Path) -> Iterator[list[ObjectInfo]]:
-        """Pages of the source's objects, as a listing of the source returns them.
-
-        Args:
-            work_dir: A private directory for temporary files; nothing remains in it.
-
-        Raises:
-            ConfigError: ``config.inventory``: a file is missing, damaged or not what it should be,
-                a key occurs twice, or no key is of the source.
-            StoreError: The store of the report refuses access, or the disk is full.
+        """Pages of the source's objects, as a listing of the source returns them;
+        ``config.inventory`` if a file is missing, damaged or not what it should be, a key occurs
+        twice, or no key is of the source.
         """
         last, found = None, False
         for batch in sort(Rows(ROWS, self._batches(work_dir)), ["key"], work_dir=work_dir):
@@ -110,16 +101,8 @@ class Reported:
 
 
 def open_report(report: Report, source_url: str, open_at: Open) -> Reported:
-    """Find the files of a report.
-
-    Args:
-        report: As configured, its URL absolute.
-        source_url: URL of the source.
-        open_at: Opens stores.
-
-    Raises:
-        ConfigError: ``config.inventory``: there is no such report, or it is of another bucket.
-        StoreError: The store of the report refuses access.
+    """Find the files of a report; ``config.inventory`` if there is none, or it is of another
+    bucket.
     """
     source = parse_url(source_url)
     prefix = "" if source.is_directory or source.scheme == "memory" else source.prefix
@@ -205,7 +188,6 @@ def _tables(store: Readable, folder: str, kind: str, url: str) -> tuple[str, lis
 
 
 def _inventory(store: Readable, key: str, source: StoreUrl, prefix: str) -> Reported:
-    """A report of S3 Inventory."""
     where = object_url(store.url, key)
     manifest = read_manifest(store, key, where)
     if source.scheme != "s3" or manifest.bucket != source.bucket:
@@ -237,11 +219,7 @@ def _is_there(store: Readable, key: str) -> bool:
 
 
 def _fetch(file: _File, path: Path) -> None:
-    """Copy a file of a report to this machine, and check its MD5.
-
-    Raises:
-        ConfigError: ``config.inventory``: it is missing or damaged.
-    """
+    """Copy a file of a report to this machine, and check its MD5."""
     digest = hashlib.md5(usedforsecurity=False)
     try:
         with file.store.open(file.key) as reader, disk_errors(path), open(path, "wb") as out:

@@ -36,14 +36,7 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A report.
-
-    Attributes:
-        bucket: The bucket that it is of.
-        taken: When it was begun.
-        table: What its files are.
-        files: Its files.
-    """
+    """A report on ``bucket``, ``taken`` when it was begun."""
 
     bucket: str
     taken: datetime
@@ -52,16 +45,8 @@ class Manifest:
 
 
 def read_manifest(store: Readable, key: str, where: str) -> Manifest:
-    """Read a manifest, and check it against its checksum if that is beside it.
-
-    Args:
-        store: The store that has it.
-        key: Its key.
-        where: Names it in errors.
-
-    Raises:
-        ConfigError: ``config.inventory``: it is not a manifest, or damaged.
-        NotFoundError: There is none.
+    """Read a manifest, and check it against its checksum if that is beside it; ``config.inventory``
+    if it is damaged or no manifest.
     """
     if store.head(key).size_bytes > _MOST_BYTES:
         raise report_error("not the manifest of a report: it is too large", where)

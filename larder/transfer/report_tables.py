@@ -60,7 +60,6 @@ class Table:
     """What the files of a report are.
 
     Attributes:
-        format: ``csv``, ``parquet`` or ``orc``.
         header: The columns of CSV files without a header; None: the first line names them.
         columns: Columns that the user has named; None for a report of S3 Inventory.
     """
@@ -76,24 +75,12 @@ class Table:
 
 
 def report_error(message: str, where: str, hint: str = "") -> ConfigError:
-    """The error that a report cannot be used."""
     return ConfigError("config.inventory", message, where=where, hint=hint)
 
 
 def read_rows(path: Path, table: Table, where: str) -> Iterator[pa.RecordBatch]:
-    """The rows of one file: the latest versions of objects, without delete markers.
-
-    Args:
-        path: The file; its name ends as that of the original, which tells the compression.
-        table: What it is.
-        where: Names it in errors.
-
-    Yields:
-        Batches of schema ROWS, in the order of the file.
-
-    Raises:
-        ConfigError: ``config.inventory``: it is damaged, has no such columns, or a value is not
-            what its column should have.
+    """The rows of one file, in its order, as batches of schema ROWS: the latest versions of
+    objects, without delete markers. The end of the file's name tells the compression.
     """
     with _arrow_errors(f"not a readable {table.format} file", where):
         names, batches = _READERS[table.format](path, table, where)
@@ -154,11 +141,7 @@ _READERS = {"csv": _csv, "parquet": _parquet, "orc": _orc}
 
 
 def _chosen(there: Sequence[str], table: Table, where: str) -> Mapping[str, str]:
-    """By field, the column that has it.
-
-    Raises:
-        ConfigError: A column that is required or named is not there.
-    """
+    """By field, the column that has it; refused if one that is required or named is missing."""
     by_name = {name.lower(): name for name in reversed(there)}
     usual = S3_NAMES if table.columns is None else _NAMES
     found: dict[str, str] = {}
@@ -206,7 +189,6 @@ def _rows(
 
 
 def _latest(batch: pa.RecordBatch, names: Mapping[str, str]) -> pa.RecordBatch:
-    """The rows of the latest versions that are not delete markers."""
     for field, wanted in (("latest", "true"), ("marker", "false")):
         if field in names:
             said = pc.utf8_lower(batch.column(names[field]).cast(pa.string()))

@@ -43,18 +43,11 @@ def row_expansion(
     progress: Progress,
     kept: Store | None = None,
 ) -> Expansion:
-    """How tables are expanded.
+    """How tables are expanded, with indexes in ``own``, and new ones in ``put`` (None for a plan,
+    which keeps them in ``kept``).
 
-    Args:
-        rows: As configured.
-        others: Keys of objects that are not tables, whatever they look like: label files and
-            annotation files.
-        label: The column with the class of each row; None if labels come from elsewhere.
-        source: The source.
-        own: The store of the indexes and of Larder's own containers.
-        put: The same, if new ones are kept there; None for a plan.
-        progress: Advances stage ``expand``.
-        kept: What plans keep on this machine: indexes, and no containers; None for nothing.
+    ``others`` are never tables, whatever their keys look like: label files and annotation files.
+    ``label`` is the column with the class of each row, if there is one.
     """
 
     def indexed(info: ObjectInfo, path: Path, executor: Executor) -> Container:
@@ -94,7 +87,6 @@ class _Table:
 
     Attributes:
         rewritten: Whether its rows are written into a container of Larder's own.
-        name: The name of the index, and of that container.
         end: The end of the etags of its rows.
     """
 
@@ -116,12 +108,6 @@ class _Table:
         self.end = in_own(self.name) if self.rewritten else in_object(info.key, info.etag)
 
     def read(self, source: Readable, writer: ContainerWriter, progress: Progress) -> None:
-        """Add its rows to an index.
-
-        Raises:
-            ObjectError: ``object.format``: it is damaged; any other error of reading it.
-        """
-
         def told(count: int) -> None:
             progress.advance("expand", objects=count)
 

@@ -24,14 +24,7 @@ _Flags = npt.NDArray[np.bool_]
 
 
 class KeyRule:
-    """Globs of which one has to match, applied to keys by the column.
-
-    Args:
-        globs: The globs; without any, no key matches.
-
-    Raises:
-        ConfigError: ``config.invalid_value``: an invalid glob.
-    """
+    """Globs of which one has to match, applied to keys by the column."""
 
     def __init__(self, globs: Sequence[str]) -> None:
         self.everything = tuple(globs) == _EVERYTHING
@@ -40,7 +33,6 @@ class KeyRule:
         self._pattern = f"^(?:{pattern.pattern})$" if pattern else None
 
     def __call__(self, keys: pa.Array) -> _Flags:
-        """Which of some keys match."""
         if self.everything or self._pattern is None:
             return np.full(len(keys), self.everything)
         matched = pc.match_substring_regex(keys, self._pattern)
@@ -49,11 +41,7 @@ class KeyRule:
 
 
 def without_own(pages: Iterable[list[ObjectInfo]]) -> Iterator[list[ObjectInfo]]:
-    """The pages of a listing from a root, without Larder's own files below it.
-
-    Args:
-        pages: Pages in the order of their keys, none of them empty.
-    """
+    """The pages of a listing from a root, without Larder's own files below it."""
     for page in pages:
         if page[-1].key < OWN_PREFIX or page[0].key >= _AFTER_OWN:
             yield page

@@ -26,7 +26,6 @@ class Site:
         provider: ``aws``, ``gcp``, ``server`` (any other server), ``file`` or ``memory``.
         region: In lower case; None if it is not given.
         server: Host and port of a server that is none of these providers'; else empty.
-        bucket: The bucket; empty for a directory.
         anonymous: Whether requests are not signed, so that nobody is billed for them but the owner.
     """
 
@@ -38,7 +37,6 @@ class Site:
 
     @staticmethod
     def of(location: Location) -> Site:
-        """The place of a location."""
         url = parse_url(location.url)
         if url.is_directory:
             return Site("file")
@@ -58,7 +56,6 @@ class Site:
 
     @property
     def name(self) -> str:
-        """For people: a region, a server, or this machine."""
         if self.provider in ("file", "memory"):
             return "this machine"
         if self.server:
@@ -92,11 +89,8 @@ def distance(one: Site, other: Site) -> Distance:
 
 
 def missing_region(location: Location, store: Readable) -> str | None:
-    """The region of a bucket whose location does not say it; None if there is nothing to find.
-
-    Args:
-        location: As configured.
-        store: The same; it has been listed or read, so that it is known that its region is right.
+    """The region of a bucket whose location does not say it, once the store has been listed or
+    read; None if there is nothing to find.
     """
     site = Site.of(location)
     return store.region() or None if site.priced and not site.region else None

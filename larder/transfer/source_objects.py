@@ -48,24 +48,12 @@ def take_inventory(
 ) -> Inventory:
     """List a source, and keep the objects that are included and not excluded.
 
+    Objects whose keys match ``containers`` are included whether or not a glob does: what is in them
+    may be. A partial listing is never used; ``config.empty_source`` if no object is left.
+
     What `larder copy` keeps for itself at the root of the source is not part of it.
 
     Memory is that of one row group, whatever the number of objects.
-
-    Args:
-        store: The source.
-        include: Globs of keys.
-        exclude: Globs of keys to exclude from those.
-        out: The manifest to write; temporary files are written next to it.
-        progress: Reports progress of stage ``inventory``.
-        report: Lists the objects instead of the source itself.
-        containers: Tells which keys are included whether or not a glob matches them: what is in
-            these objects may be included.
-
-    Raises:
-        ConfigError: ``config.empty_source``: no object is left; says what was listed and matched.
-            ``config.inventory``: the report cannot be used.
-        StoreError: The listing is refused or fails; a partial listing is never used.
     """
     tally = _Tally(include, exclude, progress, containers)
 
@@ -95,10 +83,7 @@ def list_source(
     progress: Progress,
     report: Reported | None = None,
 ) -> Listed:
-    """The same as `take_inventory`, into a file that is used only now: without a digest.
-
-    The arguments and errors are those of `take_inventory`.
-    """
+    """The same as `take_inventory`, into a file that is used only now: without a digest."""
     tally = _Tally(include, exclude, progress)
 
     def write(batches: Iterator[pa.RecordBatch]) -> SortedFile:
@@ -128,17 +113,8 @@ def _listed(
 def with_contents(
     inventory: Inventory, rows: Iterable[pa.RecordBatch], out: Path, where: str
 ) -> Inventory:
-    """An inventory of other objects: those that are in the objects of another one.
-
-    Args:
-        inventory: The other one, of which the rest stays as it is.
-        rows: Rows of schema OBJECTS, ordered by key.
-        out: The manifest to write.
-        where: URL of the source, for errors.
-
-    Raises:
-        ConfigError: ``config.empty_source``: there are none.
-        StoreError: ``store.full``: no space is left.
+    """The inventory with other objects: those that are in its objects, as rows of OBJECTS, ordered
+    by key; ``config.empty_source`` if there are none.
     """
     tally = _Tally(("**",), (), NullProgress())
     counted = (tally.count(batch) for batch in rows if batch.num_rows)
@@ -157,8 +133,6 @@ def with_contents(
 
 
 class _Tally:
-    """Counts and digests objects."""
-
     def __init__(
         self,
         include: Sequence[str],
@@ -206,7 +180,6 @@ class _Tally:
         return batch
 
     def count(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Count the objects of a batch, and return it."""
         size_bytes = pc.sum(batch.column("size_bytes")).as_py()
         self.objects += batch.num_rows
         self.bytes += size_bytes
@@ -214,16 +187,11 @@ class _Tally:
         return batch
 
     def digested(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Add a batch to the digest, and return it."""
         self.digest.update_batch(batch.select(IDENTITY))
         return batch
 
     def found(self, store: Readable, report: Reported | None) -> Listed:
-        """The result, once all batches were read.
-
-        Raises:
-            ConfigError: ``config.empty_source``.
-        """
+        """The result, once all batches were read."""
         if not self.objects:
             raise self._nothing(store)
         return Listed(

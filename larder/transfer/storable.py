@@ -36,14 +36,13 @@ _DOTTED_FOLDER = r"\.[^/]*/"
 
 @dataclass(frozen=True, slots=True)
 class Unfit:
-    """Keys that a storage cannot hold: the first ones by name, and their number."""
+    """Keys that a storage cannot hold, the first ones by name, and their number."""
 
     failures: tuple[Failure, ...] = ()
     count: int = 0
 
     @staticmethod
     def of(found: Failures) -> Unfit:
-        """Those that were found."""
         return Unfit(tuple(found.shown), found.count)
 
 
@@ -52,7 +51,6 @@ class Storage:
     """The limits of a store's keys.
 
     Attributes:
-        url: URL of the store.
         prefix_bytes: Length of what precedes each key in the bucket or path.
         path: Whether keys are paths below a directory.
     """
@@ -63,7 +61,6 @@ class Storage:
 
     @staticmethod
     def of(store: Store) -> Storage:
-        """The limits of a store."""
         path = store.features.local_path
         url = parse_url(store.url)
         prefix = url.rest if path else url.prefix

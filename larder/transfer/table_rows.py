@@ -45,18 +45,6 @@ def write_csv_rows(
 
     A quoted field may have newlines. Blank lines are left out. Rows are numbered from 0, without
     the header. A byte order mark at the beginning is left out.
-
-    Args:
-        source: The source.
-        info: The object, as it was listed.
-        writer: Writes the container.
-        delimiter: What separates fields.
-        named: The columns that name samples and their classes.
-        told: Called with numbers of rows.
-
-    Raises:
-        ObjectError: ``object.format``: the file is not UTF-8, or is not CSV, or a header that is
-            missing, empty or twice there; any other error of reading it.
     """
     where = object_url(source.url, info.key)
     csv.field_size_limit(MAX_ROW_BYTES)
@@ -158,18 +146,8 @@ def write_parquet_rows(
 ) -> None:
     """Add the rows of a Parquet file: a part for each column that has an extension, JSON of others.
 
-    Args:
-        source: The source.
-        info: The object, as it was listed.
-        writer: Writes the container.
-        columns: The extension of each column that is a part of its own, null where it is null in
-            the row; None for those to leave out. ``a.b`` is field ``b`` of the struct ``a``.
-        named: The columns that name samples and their classes.
-        told: Called with numbers of rows.
-
-    Raises:
-        ObjectError: ``object.format``: it is damaged, or has no such column, or binary values that
-            are neither a part nor left out; any other error of reading it.
+    ``columns`` are extensions of parts, null where a row has null, and None for columns to leave
+    out; ``a.b`` is field ``b`` of the struct ``a``. Binary values have to be either.
     """
     where = object_url(source.url, info.key)
     raw = ObjectFile(source, info.key, info.size_bytes, info.etag)

@@ -27,16 +27,7 @@ _NAMES = ("\x01", "a", "Z.jpg", "0000", "é")
 
 
 class Unlisted:
-    """Collects what could not be listed, if it could be included.
-
-    Args:
-        include: ``source.include``.
-        exclude: ``source.exclude``.
-        note: Called for each of them.
-
-    Attributes:
-        failures: These files and directories.
-    """
+    """Collects what could not be listed, if it could be included, and calls ``note`` for each."""
 
     def __init__(
         self,
@@ -54,10 +45,8 @@ class Unlisted:
     def __call__(self, path: bytes, error: ObjectError) -> None:
         """Note a file, or a directory whose path ends in a slash.
 
-        Args:
-            path: Its path below the source, in the order of a listing: a listing that is repeated
-                from its last good page may report a path again.
-            error: What is wrong with it.
+        Paths come in the order of a listing; one that is repeated from its last good page may
+        report a path again.
         """
         if path <= self._last:
             return

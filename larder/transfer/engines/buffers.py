@@ -34,7 +34,6 @@ class Buffers:
         return memoryview(mmap.mmap(-1, max(1, length, self._size_bytes)))
 
     def give(self, buffer: memoryview) -> None:
-        """Give a buffer back, which nobody uses any more."""
         if len(buffer) == self._size_bytes:
             with self._lock:
                 self._free.append(buffer)

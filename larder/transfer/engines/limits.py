@@ -27,14 +27,12 @@ class CopyLimits:
     """The limits of one batch of copies.
 
     Attributes:
-        concurrency: Maximum number of requests in progress.
         budget: Bytes in memory, shared by the threads of the batch.
         verify: ``digest``: each copy is proved by a digest; ``size``: by its size, and by a digest
             only where that takes no extra request.
         part_bytes: Size of upload parts; larger objects are copied in parts.
         server_copy_bytes: Larger objects are copied in parts by the server.
         bandwidth: Limits the bytes that pass through this machine.
-        failures: Says when there are too many.
         adopt: Whether to look at what is in the target first, and copy only what differs.
         buffers: Memory for parts, within the budget.
     """
@@ -51,13 +49,7 @@ class CopyLimits:
 
     @staticmethod
     def of(config: CopyConfig, *, concurrent_batches: int = 1, adopt: bool = False) -> CopyLimits:
-        """The limits of one of several concurrent batches.
-
-        Args:
-            config: As in the cluster file.
-            concurrent_batches: Number of concurrent batches, which share the limits.
-            adopt: See above.
-        """
+        """The limits of one of several concurrent batches, which share the configured ones."""
         memory_bytes = config.memory_bytes or min(config.memory, _ENOUGH_BYTES)
         return CopyLimits(
             concurrency=max(1, config.concurrency // concurrent_batches),

@@ -45,32 +45,14 @@ def copy_batch(
     uploads: UploadRecords | None = None,
     wake_seconds: float = WAKE_SECONDS,
 ) -> tuple[Failure, ...]:
-    """Copy objects, several at a time.
+    """Copy objects, several at a time; returns those that could not be copied, ordered by key.
 
-    If an object cannot be copied, it is reported and the others continue, unless there are too many
-    failures. When the batch is stopped, requests in progress are ended.
+    They are reported and the others continue, unless there are too many failures (``run.failed``).
+    When the batch is stopped, requests in progress are ended.
 
-    Args:
-        source: The store that they are read from.
-        target: The store that they are written to.
-        objects: The listed objects.
-        prefix: Prefix of each key in the target.
-        limits: What the batch may use.
-        progress: Reports progress of stage ``mirror``.
-        copied: Called for every object that was copied and verified before the batch was stopped,
-            in the thread that did so and before anything else.
-        awake: Called after every object and every ``wake_seconds``, by one thread at a time.
-        uploads: Where large objects in progress are recorded, so that a later run continues them.
-        wake_seconds: See there.
-
-    Returns:
-        The objects that could not be copied, ordered by key.
-
-    Raises:
-        StoreError: A store refuses access; copies in progress are waited for.
-        RetryableError: A store kept failing.
-        FatalError: ``run.failed``: too many objects failed.
-        LarderError: Any error of ``progress`` or ``awake``.
+    ``copied`` is called for every object that was copied and verified before the batch was stopped,
+    in the thread that did so and before anything else; ``awake`` after every object and every
+    ``wake_seconds``, by one thread at a time.
     """
     batch = _Batch(source, target, prefix, limits, progress, copied, uploads)
     interrupt = Interrupt()
@@ -110,7 +92,6 @@ class _Waking:
     """Calls a function, by one thread at a time; the others go on, but not for long.
 
     Args:
-        awake: The function, which may write a receipt.
         most: How many steps the other threads may end in the meantime, before they wait for it.
     """
 
@@ -163,7 +144,6 @@ class _Batch:
 
     @property
     def failures(self) -> tuple[Failure, ...]:
-        """The objects that failed, ordered by key."""
         key = _key_bytes
         return tuple(sorted(self._failures, key=key))
 
@@ -244,11 +224,7 @@ class _Batch:
         thread.join(_LEAVE_SECONDS)
 
     def check_available(self) -> None:
-        """Raise the error of a store that kept failing for everything.
-
-        Raises:
-            RetryableError: Nothing was copied.
-        """
+        """Raise the error of a store that kept failing for everything."""
         codes = {failure.code for failure in self._failures}
         if self._unavailable and self._copied_count == 0 and codes == {self._unavailable.code}:
             raise self._unavailable
@@ -282,7 +258,6 @@ class _Batch:
         self._progress.advance("mirror", objects=1, bytes=size_bytes)
 
     def _moved(self, size_bytes: int) -> None:
-        """Some bytes of a large object were copied."""
         self._progress.advance("mirror", bytes=size_bytes)
 
     def _ready(self) -> None:

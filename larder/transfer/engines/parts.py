@@ -40,14 +40,8 @@ class LargeObject:
     """One object on its way. Its parts may be copied by many threads.
 
     Args:
-        source: The store that it is read from.
-        info: The object as it was listed.
-        target: The store that it is written to.
-        key: Its key there.
-        limits: What its batch may use.
         ready: Raises an error if the batch is stopped.
         moved: Called with the number of bytes of each part that was sent.
-        records: Where it is recorded, so that a later run continues it.
         by_server: Whether the server copies the parts.
     """
 
@@ -91,13 +85,8 @@ class LargeObject:
         self._order: _OrderedMd5 | None = None
 
     def begin(self) -> Copy | None:
-        """Start the upload, before any part is copied.
-
-        Returns:
-            The copy, if the target has no uploads: then it was streamed.
-
-        Raises:
-            LarderError: See `larder.transfer.copy.copy_object`.
+        """Start the upload, before any part is copied; returns the copy if the target has no
+        uploads, because then it was streamed.
         """
         try:
             self._ready()
@@ -140,13 +129,8 @@ class LargeObject:
         return upload
 
     def copy_part(self) -> Copy | None:
-        """Copy the next part, if there is one left.
-
-        Returns:
-            The copy, if this was the last part, and the copy was verified.
-
-        Raises:
-            LarderError: See `larder.transfer.copy.copy_object`. Other parts are then not copied.
+        """Copy the next part, if there is one left; returns the copy once it is complete and
+        verified. After an error, other parts are not copied.
         """
         self._began.wait()
         upload = self._upload
@@ -295,10 +279,8 @@ class LargeObject:
         )
 
     def end(self, *, keep: bool) -> None:
-        """Stop copying it, unless it is complete.
-
-        Args:
-            keep: Whether to leave the parts for the next run, if it is large enough.
+        """Stop copying it, unless it is complete; ``keep`` leaves the parts for the next run, if it
+        is large enough.
         """
         with self._lock:
             upload, self._upload = self._upload, None
@@ -336,12 +318,10 @@ class _PartMemory:
         self._lock = threading.Lock()
 
     def hold(self) -> None:
-        """Hold it once more."""
         with self._lock:
             self._holders += 1
 
     def release(self) -> None:
-        """Hold it once less."""
         with self._lock:
             self._holders -= 1
             if self._holders:
@@ -362,7 +342,6 @@ class _OrderedMd5:
         self._ended = False
 
     def add(self, number: int, part: memoryview, memory: _PartMemory) -> None:
-        """Add a part, which is in ``memory``."""
         with self._lock:
             if self._ended:
                 return

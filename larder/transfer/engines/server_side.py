@@ -48,11 +48,6 @@ class ServerSide:
     """Copies objects of one batch on the server. May be used by many threads.
 
     Args:
-        source: The store that they are copied from.
-        target: The store that they are copied to.
-        prefix: Prefix of each key in the target.
-        limits: How copies are verified.
-        done: Called for every copy that was verified.
         stream: Copies an object through this machine.
         attempt: Runs a step, and records if the object fails.
     """
@@ -87,7 +82,6 @@ class ServerSide:
 
     @property
     def possible(self) -> bool:
-        """Whether the server may copy."""
         return self._possible
 
     def in_parts(self, info: ObjectInfo) -> bool:
@@ -97,13 +91,7 @@ class ServerSide:
         return large and place is not None and place.provider == "s3"
 
     def copy(self, info: ObjectInfo) -> None:
-        """Have the server copy an object; copy it through this machine if it does not.
-
-        Raises:
-            PreconditionError: The object has changed.
-            RetryableError: The server kept failing.
-            LarderError: See `larder.transfer.copy.copy_object`.
-        """
+        """Have the server copy an object; copy it through this machine if it does not."""
         if not self._possible or not info.etag:  # nothing to make sure of what is copied
             return self._stream(info)
         try:
@@ -149,7 +137,6 @@ class ServerSide:
         yield from self.checks()
 
     def checks(self) -> Iterator[Callable[[], None]]:
-        """Steps that check all copies made so far."""
         with self._lock:
             made, self._made = self._made, []
             scattered, self._scattered = self._scattered, []

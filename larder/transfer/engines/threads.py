@@ -38,14 +38,9 @@ def work_off(
 ) -> None:
     """Run all steps in the order in which they come, several at a time.
 
-    Args:
-        steps: The steps; iterated by the threads, one at a time.
-        run: Runs a step.
-        concurrency: Maximum number of threads.
-        awake: Called by this thread every ``wake_seconds``.
-        wake_seconds: See there.
-        stop: Called if anything raises an error, so that steps in progress end soon. They are
-            waited for.
+    The threads take them from ``steps``, one at a time, while this thread calls ``awake`` every
+    ``wake_seconds``. After an error ``stop`` is called, so that steps in progress end soon; they
+    are waited for.
 
     Raises:
         BaseException: The first error of a step, of ``steps`` or of ``awake``.
@@ -66,14 +61,6 @@ def work_off(
 
 
 class Pace:
-    """Decides how many threads there should be, from how fast they are.
-
-    Args:
-        most: The maximum.
-        seconds: The time, by a monotonic clock.
-        cpu_seconds: Processor time of the process so far.
-    """
-
     def __init__(self, most: int, seconds: float, cpu_seconds: float) -> None:
         self._most = most
         self.count = min(most, _FIRST_THREADS)
@@ -83,7 +70,7 @@ class Pace:
         self._since = (seconds, 0, cpu_seconds)
 
     def tell(self, seconds: float, steps: int, cpu_seconds: float) -> None:
-        """Say how many steps have ended so far, at a time as in the constructor."""
+        """Say how many steps have ended so far."""
         began, ended, cpu = self._since
         if self._settled_seconds is not None:
             if seconds - self._settled_seconds >= _AGAIN_SECONDS:
@@ -121,7 +108,6 @@ class _Crew:
         self._error: BaseException | None = None
 
     def join_one(self) -> None:
-        """Start a thread, unless there are enough."""
         with self._lock:
             if self._working >= self._pace.count or self._ended:
                 return
@@ -180,16 +166,13 @@ class _Crew:
         self.over.set()
 
     def check(self) -> None:
-        """Raise the first error of a thread."""
         if self._error is not None:
             raise self._error
 
     def stop(self) -> None:
-        """Take no more steps."""
         self._ended = True
 
     def wait(self) -> None:
-        """Wait until all threads have ended."""
         while True:
             with self._lock:
                 alive = [thread for thread in self._threads if thread.is_alive()]

@@ -29,13 +29,6 @@ _RECORD_SECONDS = 8.0
 
 @dataclass(frozen=True, slots=True)
 class UploadRecord:
-    """An upload in progress.
-
-    Attributes:
-        upload: Its ID.
-        parts: The parts that the store has.
-    """
-
     upload: str
     parts: tuple[UploadedPart, ...]
 
@@ -45,11 +38,6 @@ class UploadRecords:
 
     A record is only a hint: if it is missing, damaged or wrong, the object is sent from its
     beginning, and the copy is verified in any case.
-
-    Args:
-        store: Where they are.
-        prefix: Prefix of their keys.
-        clock: Monotonic clock, in seconds; for tests.
     """
 
     def __init__(
@@ -62,13 +50,7 @@ class UploadRecords:
         self._since: dict[str, tuple[float, int]] = {}
 
     def find(self, info: ObjectInfo, key: str, part_bytes: int) -> UploadRecord | None:
-        """The record of an object in this state.
-
-        Args:
-            info: The object.
-            key: Key of the copy.
-            part_bytes: Size of the parts.
-        """
+        """The record of an object in this state."""
         with suppress(LarderError, ValueError, KeyError, TypeError):
             found = json.loads(self._store.get(self._key(key)))
             same = [key, info.key, info.etag, info.size_bytes, part_bytes]
@@ -78,12 +60,7 @@ class UploadRecords:
         return None
 
     def due(self, key: str, size_bytes: int) -> bool:
-        """Whether so much was sent, or so long ago, that a record has to be written.
-
-        Args:
-            key: Key of the copy.
-            size_bytes: How much was sent since the last call.
-        """
+        """Whether so much was sent, or so long ago, that a record has to be written."""
         with self._lock:
             now = self._clock()
             since, sent = self._since.get(key, (now, 0))
@@ -100,7 +77,6 @@ class UploadRecords:
         upload: str,
         parts: Iterable[UploadedPart],
     ) -> None:
-        """Write the record of an object; see `find` and `UploadRecord`."""
         content = {
             "object": [key, info.key, info.etag, info.size_bytes, part_bytes],
             "upload": upload,
@@ -112,7 +88,6 @@ class UploadRecords:
         self._store.put(self._key(key), json.dumps(content).encode())
 
     def remove(self, key: str) -> None:
-        """Remove the record of an object, if there is one."""
         with self._lock:
             known = self._since.pop(key, None) is not None
         if known:
@@ -122,9 +97,6 @@ class UploadRecords:
         """Abort uploads that no run will continue, and return how many.
 
         What the store does not allow stays: a lifecycle rule can remove it.
-
-        Args:
-            prefix: Of the keys of the copies; ends in a slash.
         """
         if self._store.features.place is None:  # it has no such uploads
             return 0
@@ -140,9 +112,6 @@ class UploadRecords:
 
         To be called when a run ends: it has continued what it could. A run in progress writes its
         records anew every few seconds.
-
-        Args:
-            now_us: The time by the store's clock, microseconds since 1970 UTC.
         """
         aborted = 0
         for info, record in self._records():
@@ -160,14 +129,11 @@ class UploadRecords:
     def abort_left(
         self, prefix: str, keys: Callable[[], Iterable[str]], since_seconds: float
     ) -> int:
-        """Abort what another program began for us and has left, and return how many.
+        """Abort what another program began for us in the last ``since_seconds`` and has left;
+        returns how many.
 
-        What the store does not allow stays, as with `abort_orphans`.
-
-        Args:
-            prefix: Of the keys of the copies; empty, or ends in a slash.
-            keys: Keys of the objects that it was to copy, relative to the prefix.
-            since_seconds: How long ago it was started.
+        What the store does not allow stays, as with `abort_orphans`. ``prefix`` is empty, or ends
+        in a slash, and ``keys`` are relative to it.
         """
         begun: dict[str, str] = {}
 
@@ -186,7 +152,6 @@ class UploadRecords:
         return 0
 
     def live(self) -> frozenset[str]:
-        """IDs of the uploads that have a record."""
         return frozenset(str(record["upload"]) for _, record in self._records() if record)
 
     def _records(self) -> Iterator[tuple[ObjectInfo, dict[str, Any]]]:

@@ -63,12 +63,8 @@ _SECRET = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """How a transfer ended.
-
-    Attributes:
-        done: Whether Skyplane says that it succeeded.
-        sent: Whether bytes may have left the source, which costs money.
-        message: What happened, as one line; if it failed, why and what may be left behind.
+    """How a transfer ended; bytes may have been ``sent``, which costs money, even if it is not
+    ``done``.
     """
 
     done: bool
@@ -90,7 +86,6 @@ class _Said:
     """Whether no machine of it runs any more."""
 
     def note(self, event: Mapping[str, Any]) -> None:
-        """Note an event; see `larder.transfer.skyplane.runner`."""
         match event["event"]:
             case "planned":
                 self.regions = sorted(set(map(str, event["regions"])))
@@ -114,18 +109,13 @@ def skyplane_python(limits: Skyplane) -> Path:
 
 
 def skyplane_available(limits: Skyplane) -> bool:
-    """Whether there is an environment for Skyplane; starts nothing."""
     with suppress(OSError):  # such as a directory that this user may not look into
         return skyplane_python(limits).is_file()
     return False
 
 
 def check_skyplane(source: Side, target: Side, limits: Skyplane) -> None:
-    """Refuse a transfer that Skyplane cannot make. Sends no request.
-
-    Raises:
-        ConfigError: ``config.missing_package``; ``config.invalid_value``.
-    """
+    """Refuse a transfer that Skyplane cannot make. Sends no request."""
     if not skyplane_available(limits):
         raise _not_set_up(skyplane_python(limits), "no such file")
     problem = unsupported(source, target)
@@ -146,18 +136,11 @@ def transfer(
     total_bytes: int,
     progress: Progress,
 ) -> Transfer:
-    """Send objects to the same keys below the target's prefix, as far as Skyplane can.
+    """Send objects, in the order of their keys' bytes, to the same keys below the target's prefix,
+    as far as Skyplane can.
 
     A failed transfer is a result, not an error. Empty objects, user metadata and most content types
     never arrive.
-
-    Args:
-        source: Where the objects are.
-        target: Where they go.
-        keys: Their keys, relative to the source, in the order of their bytes.
-        limits: What may be used.
-        total_bytes: Of the objects, for the progress.
-        progress: Reports the bytes of stage `STAGE`; an error of it ends everything within seconds.
 
     Raises:
         ConfigError: See `check_skyplane`; nothing was started.
@@ -243,12 +226,8 @@ class _Run:
             raise _not_set_up(self._python, why) from error
 
     def _watch(self, process: _Process, timeout_seconds: float, transfer: _Said) -> bool:
-        """Follow a runner to its end; false if it had to be stopped.
-
-        Args:
-            process: The runner.
-            timeout_seconds: When it is asked to stop; it is killed after a time of grace.
-            transfer: What was said of machines: they are ended even if the progress fails.
+        """Follow a runner to its end; false if it had to be stopped: it is asked to, and killed
+        after a time of grace. Machines that were announced are ended even if the progress fails.
         """
         said, shown, in_time = process.said, 0, True
         end = time.monotonic() + timeout_seconds
@@ -298,10 +277,8 @@ class _Run:
 
 
 class _Process:
-    """A running runner, and what it has said.
-
-    Raises:
-        OSError: The Python of Skyplane's environment does not run.
+    """A running runner, and what it has said; OSError if the Python of Skyplane's environment does
+    not run.
     """
 
     def __init__(
@@ -367,11 +344,7 @@ class _Process:
 
 
 def _check_buckets(source: Side, target: Side) -> None:
-    """Skyplane waits for ever if a bucket is missing, or nothing in it can be copied.
-
-    Raises:
-        LarderError: A bucket is missing or cannot be listed, or the source has no bytes.
-    """
+    """Skyplane waits for ever if a bucket is missing, or nothing in it can be copied."""
     next(iter(target.store.list()), None)
     if not any(info.size_bytes for page in source.store.list() for info in page):
         message = "no object in it has any bytes"

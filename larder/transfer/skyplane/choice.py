@@ -12,13 +12,7 @@ from larder.units import format_bytes
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One side of a copy: a location, and the store in it.
-
-    Attributes:
-        url: Such as ``s3://bucket/prefix``.
-        store: What is below it.
-        access: How it is reached.
-    """
+    """One side of a copy: a location, and the store in it."""
 
     url: str
     store: Readable
@@ -26,7 +20,6 @@ class Side:
 
     @property
     def place(self) -> Place | None:
-        """The bucket, or directory; None if unknown."""
         return self.store.features.place
 
 
@@ -35,7 +28,6 @@ class Choice:
     """An engine and the reason for it.
 
     Attributes:
-        engine: ``native`` or ``skyplane``.
         reason: A clause, without a full stop.
     """
 
@@ -51,13 +43,6 @@ def choose_engine(
     ``auto`` takes Skyplane only where it can pay: between two providers, where no server copies for
     us, and from ``min_bytes`` on, because its machines need minutes to start. Within S3 and within
     GCS the servers copy by themselves, also between regions, at the same price for egress.
-
-    Args:
-        source: Where the objects are.
-        target: Where they go.
-        limits: Names the engine, or ``auto``.
-        total_bytes: What has to be copied.
-        available: Whether Skyplane's environment exists.
     """
     if limits.engine == "native":
         return Choice("native", "copy.engine is native")
@@ -72,7 +57,6 @@ def choose_engine(
 
 
 def _automatic(problem: str, total_bytes: int, min_bytes: int, available: bool) -> Choice:
-    """The choice between two providers."""
     if problem:
         return Choice("native", problem)
     size, least = format_bytes(total_bytes), format_bytes(min_bytes)

@@ -67,8 +67,6 @@ class Runner:
     """One transfer, or the end of one that was killed.
 
     Args:
-        request: What to do; see `larder.transfer.skyplane.adapter`.
-        emit: Writes an event.
         local: Called with Skyplane's client and pipeline first, so that tests can replace machines.
     """
 
@@ -90,7 +88,6 @@ class Runner:
         self._bytes = 0
 
     def stop(self) -> None:
-        """End the transfer soon."""
         self._stop.set()
 
     def transfer(self) -> None:
@@ -223,7 +220,6 @@ class Runner:
             raise tracker.failure
 
     def written(self, new_bytes: int) -> None:
-        """More bytes are at the target."""
         self._bytes += new_bytes
         self._emit("progress", bytes=self._bytes)
 
@@ -275,11 +271,9 @@ class _Hook:
         """Chunks were handed to a gateway."""
 
     def on_dispatch_end(self) -> None:
-        """Every chunk was handed to a gateway."""
         self._runner.handed_out.set()
 
     def on_chunk_completed(self, chunks: list[Any], region_tag: str | None = None) -> None:
-        """Chunks are at the target; often none."""
         del region_tag
         if chunks:
             self._runner.written(sum(chunk.chunk_length_bytes for chunk in chunks))
@@ -301,7 +295,6 @@ class _NoUsage:
 
 
 def _rules() -> Path:
-    """The file with the names of the firewall rules."""
     return Path.home() / "firewall-rules"
 
 
@@ -367,11 +360,7 @@ def _stop_at_end_of_input(runner: Runner) -> None:
 
 
 def main(local: Callable[[Any, Any], None] | None = None) -> None:
-    """Do what the request on stdin asks, and end the process, whatever threads still run.
-
-    Args:
-        local: See `Runner`.
-    """
+    """Do what the request on stdin asks, and end the process, whatever threads still run."""
     emit = Events()
     status = 0
     try:
