@@ -14,12 +14,9 @@ class Access:
 
     Attributes:
         endpoint: URL of an S3-compatible server other than AWS, or of a server that imitates GCS.
-        region: The bucket's region.
-        profile: Profile of the AWS configuration with the credentials.
         role: ARN of the IAM role to assume.
         block: ``KIND/NAME`` of the Prefect block with the credentials.
         anonymous: Whether requests are not signed, for a public bucket.
-        requester_pays: Whether the account that makes a request agrees to pay for it.
         kms_key: The key that encrypts what is written; None leaves that to the bucket.
         project: The GCS project that is billed.
         give_up_seconds: A call fails after this long without an answer, including its repetitions.

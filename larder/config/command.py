@@ -45,8 +45,8 @@ class Given:
 
     Attributes:
         path: The path of the field, such as ``("source", "include")``.
-        value: The value; None if it was not given.
-        name: What was given, as errors name it: ``SOURCE`` or ``--include``.
+        value: None if it was not given.
+        name: As errors name it: ``SOURCE`` or ``--include``.
     """
 
     path: tuple[str, ...]
@@ -60,15 +60,10 @@ _SCHEMA = Schema(Places, "command", "")
 def read_places(
     given: Sequence[Given], settings: Sequence[str] = (), cluster: Cluster | None = None
 ) -> Places:
-    """Read the arguments of a command.
+    """Read the arguments of a command; several mistakes are a `ProblemsError` with all of them.
 
-    Args:
-        given: The arguments and flags; those for ``source.url`` and ``storage.url`` are required.
-        settings: All ``--set`` arguments: ``source.region=us-east-1``, ``copy.concurrency=8``.
-        cluster: Gives the fields that nothing else does.
-
-    Raises:
-        ConfigError: Any mistake; if there are several, a `ProblemsError` with all of them.
+    ``source.url`` and ``storage.url`` are required. ``settings`` are all ``--set`` arguments, and
+    the cluster gives the fields that nothing else does.
     """
     here, theirs = parse_settings(settings)
     problems = [_of_cluster(setting.key, setting.where) for setting in theirs]

@@ -83,5 +83,5 @@ class Copy(Model):
 
     @property
     def memory(self) -> int:
-        """Maximum bytes of objects in memory, here: ``memory_bytes``, or this machine's share."""
+        """Bytes of objects in memory, here: ``memory_bytes``, or this machine's share."""
         return copy_memory_bytes() if self.memory_bytes is None else self.memory_bytes

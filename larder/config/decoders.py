@@ -35,10 +35,8 @@ class DecoderUse:
 def parse_decoder(ext: str, text: str) -> DecoderUse:
     """A line as users write it: ``wav``, ``npy shape=80,*``, ``module:function bands=80``.
 
-    Args:
-        ext: The extension of the parts.
-        text: The name of a decoder, and words with an equals sign: ``shape``, or a parameter of the
-            function. A value is a string, unless it is ``true``, ``false`` or a number.
+    After the name of the decoder come words with an equals sign: ``shape``, or a parameter of the
+    function. A value is a string, unless it is ``true``, ``false`` or a number.
 
     Raises:
         ValueError: What is wrong, as a clause.

@@ -15,7 +15,7 @@ class Place:
 
     Attributes:
         where: As errors show it: ``configs/datasets/x.yaml:12`` or ``--set source.url``.
-        line: Line in the file, from 1; 0 for a value given by --set.
+        line: From 1; 0 for a value given by --set.
     """
 
     where: str
@@ -27,7 +27,6 @@ class Document:
     """Plain mappings, lists and scalars, and where they come from.
 
     Attributes:
-        value: The content.
         places: By path; the root ``()`` is always present.
         variables: By the path of a string: the environment variables used in it.
     """

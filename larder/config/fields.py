@@ -37,13 +37,10 @@ _UNFIT = re.compile(r"[\x00\ud800-\udfff]")
 
 
 class RefusedError(ValueError):
-    """A value that one of Larder's own rules refuses: code, message and hint of an error.
+    """A value that one of Larder's own rules refuses.
 
-    Args:
-        message: A clause that does not repeat the value.
-        code: Code of the error.
-        hint: What to do.
-        detail: May repeat parts of the value; shown only if the value may be shown.
+    The message is a clause that does not repeat the value; ``detail`` may repeat parts of it, and
+    is shown only if the value may be shown.
     """
 
     def __init__(
@@ -232,11 +229,7 @@ Globs = Annotated[AnyGlobs, Field(min_length=1)]
 
 
 def grouping_pattern(value: str | None, example: str) -> str | None:
-    """A regular expression with a group, or None; the example is one.
-
-    Raises:
-        RefusedError: It is neither.
-    """
+    """A regular expression with a group, or None; the example is one."""
     if value is not None:
         try:
             groups = re.compile(value).groups

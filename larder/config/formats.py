@@ -16,7 +16,7 @@ class Feature:
             its own; ``label``, the number of its class; ``class``, the name of its class; or
             ``key``.
         kind: ``bytes``, ``int64`` or ``float``.
-        part: The extension of the part, if ``source`` is ``part``.
+        part: The extension, if ``source`` is ``part``.
     """
 
     source: str
@@ -31,7 +31,6 @@ class Layout:
     Attributes:
         parts: By extension, the parts that samples may have; and their length in bytes, if it has
             to be the same in all of them.
-        labelled: Whether samples have labels.
     """
 
     parts: Mapping[str, int | None]
@@ -74,9 +73,7 @@ _KINDS = ("bytes", "int64", "float")
 def parse_feature(text: str) -> Feature:
     """A feature as users write it: ``image``, ``label float``, ``.jpg``, ``.weight.txt float``.
 
-    Args:
-        text: A word, or the extension of a part after a dot; then a kind, which may be left out
-            and is ``int64`` for a label and ``bytes`` for anything else.
+    The kind may be left out: it is ``int64`` for a label and ``bytes`` for anything else.
 
     Raises:
         ValueError: What is wrong, as a clause.
@@ -98,12 +95,7 @@ def parse_feature(text: str) -> Feature:
 
 
 class FormatUse(NamedTuple):
-    """The format of some shards: the arguments of `larder.shards.formats.shard_format`.
-
-    Attributes:
-        name: Its name in ``shards.format``.
-        options: What it is made from.
-    """
+    """The format of some shards: the arguments of `larder.shards.formats.shard_format`."""
 
     name: str
     options: FormatOptions = DEFAULTS

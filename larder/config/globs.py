@@ -22,11 +22,7 @@ from larder.errors import ConfigError
 
 
 def compile_globs(globs: Iterable[str]) -> re.Pattern[str] | None:
-    """One pattern, for ``fullmatch``, that matches if any of the globs does; None without globs.
-
-    Raises:
-        ConfigError: ``config.invalid_value``: an invalid glob.
-    """
+    """One pattern, for ``fullmatch``, that matches if any of the globs does; None without globs."""
     patterns = [glob_regex(glob) for glob in globs]
     return re.compile("|".join(f"(?:{pattern})" for pattern in patterns)) if patterns else None
 
@@ -34,9 +30,8 @@ def compile_globs(globs: Iterable[str]) -> re.Pattern[str] | None:
 def glob_regex(glob: str) -> str:
     """The regular expression, without anchors, that matches the same whole keys as the glob.
 
-    Raises:
-        ConfigError: ``config.invalid_value``: an unclosed ``[`` or ``{``, or a range that is
-            reversed or contains ``/``.
+    An unclosed ``[`` or ``{``, or a range that is reversed or contains ``/``, is refused with
+    ``config.invalid_value``.
     """
     return _Parser(glob).sequence(nested=False)
 

@@ -18,7 +18,6 @@ class Transform:
 
     Attributes:
         resize: Length of the shorter side, pixels; None to keep the size.
-        enlarge: Whether smaller images become larger.
         format: ``keep``, ``jpeg`` or ``png``.
         quality: Quality of JPEGs, 1 to 100.
         masks: Extensions of parts whose pixels are numbers, not colours.
@@ -43,7 +42,6 @@ class ImageOptions:
     """What images a segment may have, how they are stored, and what decodes other parts.
 
     Attributes:
-        max_pixels: ``images.max_pixels``.
         transform: ``shards.images``; None to store images as they are.
         decoders: ``decoding``, sorted by extension.
     """

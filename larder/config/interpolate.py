@@ -46,11 +46,7 @@ class Expansion:
 
 
 def interpolate(text: str, environ: Mapping[str, str]) -> Expansion:
-    """Replace the variables in ``text``.
-
-    Raises:
-        ValueError: A ``${`` is not followed by a variable.
-    """
+    """Replace the variables in ``text``; ValueError if a ``${`` is not followed by one."""
     found: list[str] = []
     missing: list[str] = []
     filled = False
@@ -126,7 +122,6 @@ class Expanded:
     """A document with its variables replaced, as far as possible.
 
     Attributes:
-        document: The document.
         problems: ``config.missing_variable``, naming all that are missing; and
             ``config.invalid_value`` for each ``${`` without a variable.
         unfilled: The paths that these concern, whose values mean nothing.
@@ -147,12 +142,9 @@ def expand(
 ) -> Expanded:
     """Replace the variables in every string of a document.
 
-    Args:
-        document: The parsed document.
-        environ: The variables.
-        overridden: Paths that --set replaces: variables there are not needed.
-        prefix: What --set puts before the keys of this file, such as ``cluster.``.
-        unread: Paths of URLs that nothing is read from: variables there are not needed either.
+    Variables are not needed in paths that --set replaces (``overridden``) and in URLs that nothing
+    is read from (``unread``). ``prefix`` is what --set puts before the keys of this file:
+    ``cluster.``.
     """
     walk = _Walk(document, environ, frozenset(overridden), frozenset(unread))
     value = walk.value(document.value, ())

@@ -18,7 +18,6 @@ class Schema:
     """What a file may contain, and how --set and messages name it.
 
     Attributes:
-        model: The model of its content.
         noun: ``dataset`` or ``cluster``.
         prefix: What --set puts before its keys: ``cluster.`` or nothing.
     """
@@ -37,11 +36,7 @@ _SCHEMAS = (Schema(Dataset, "dataset", ""), Schema(Cluster, "cluster", "cluster.
 def meant(path: KeyPath, schema: Schema, rest: str, *, given: bool) -> str:
     """A suggestion for an unknown key: a sibling, or a key elsewhere or in the other file.
 
-    Args:
-        path: Path of the unknown key.
-        schema: Schema of its file.
-        rest: What follows the unknown key in --set.
-        given: Whether it was given by --set.
+    ``rest`` is what follows the unknown key in --set, and ``given`` whether it was given there.
     """
     last, within = str(path[-1]), dotted(path[:-1])
     prefix = schema.prefix if given else ""

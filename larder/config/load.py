@@ -41,12 +41,11 @@ class _Kind(Generic[M]):
 
     @property
     def folder(self) -> str:
-        """The directory of these files below the configuration directory."""
+        """Below the configuration directory."""
         return f"{self.noun}s"
 
     @property
     def schema(self) -> Schema:
-        """How the file and --set name the keys."""
         return Schema(self.model, self.noun, self.prefix)
 
 
@@ -63,18 +62,12 @@ def load_dataset(
     formats: Collection[str] | None = None,
     reads_source: bool = True,
 ) -> Dataset:
-    """Load ``config_dir/datasets/NAME.yaml``.
+    """Load ``config_dir/datasets/NAME.yaml``; every mistake is a ``config.*`` error that says
+    where.
 
-    Args:
-        config_dir: The directory with all configuration files, as the user gave it.
-        name: Name of the dataset: the file's name without ``.yaml``.
-        settings: All ``--set`` arguments; those that begin with ``cluster.`` are ignored.
-        environ: For ``${VARIABLE}``; the process's environment if None.
-        formats: What ``shards.format`` may be; any string if None.
-        reads_source: Whether the variables in ``source.url`` are needed.
-
-    Raises:
-        ConfigError: Any ``config.*`` code, with what is wrong and where.
+    Settings that begin with ``cluster.`` are ignored. ``environ`` is that of the process if None,
+    ``formats`` what ``shards.format`` may be (any string if None), and ``reads_source`` says
+    whether the variables in ``source.url`` are needed.
     """
     dataset, _ = parse_settings(settings)
     unread = () if reads_source else _SOURCE_URLS
@@ -87,10 +80,7 @@ def load_cluster(
     settings: Sequence[str] = (),
     environ: Mapping[str, str] | None = None,
 ) -> Cluster:
-    """Load ``config_dir/clusters/NAME.yaml``; uses the ``settings`` with ``cluster.``.
-
-    Args and errors are those of `load_dataset`.
-    """
+    """Load ``config_dir/clusters/NAME.yaml``; uses the ``settings`` with ``cluster.``."""
     _, cluster = parse_settings(settings)
     return _load(_CLUSTER, config_dir, name, cluster, environ)
 
@@ -98,12 +88,7 @@ def load_cluster(
 def load_template(config_dir: Path, name: str) -> dict[str, Any]:
     """Load ``config_dir/experiments/NAME``: a mapping, unchanged, variables not replaced.
 
-    Args:
-        config_dir: The directory with all configuration files.
-        name: A file name, or a path below ``experiments`` with ``/``.
-
-    Raises:
-        ConfigError: ``config.template``; ``config.invalid_yaml``; ``config.duplicate_key``.
+    The name is a file name, or a path below ``experiments`` with ``/``.
     """
     folder = config_dir / "experiments"
     known = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*.yaml")}

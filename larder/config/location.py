@@ -21,19 +21,10 @@ _STORE = re.compile(r"(?:s3|gs|gcs|file|memory|https?|ftp):/", re.IGNORECASE)
 
 
 def resolve_url(url: str, base: Path) -> str:
-    """``url``, with a plain path made absolute.
+    """``url``, with a plain path made absolute, without ``..``, links kept.
 
-    Args:
-        url: A URL, an absolute path, a path from the home directory (``~/data``), or a path
-            relative to ``base``.
-        base: The directory that relative paths start from; for dataset and cluster files the
-            current directory, not the directory of the file.
-
-    Returns:
-        A URL with a scheme unchanged; a path as an absolute path without ``..``, links kept.
-
-    Raises:
-        ConfigError: ``config.path``: no such home directory.
+    Relative paths start from ``base``, which for dataset and cluster files is the current
+    directory, not the directory of the file. ``~/data`` starts from the home directory.
     """
     if parse_url(url).scheme:
         return url
@@ -43,15 +34,9 @@ def resolve_url(url: str, base: Path) -> str:
 def directory(path: Path, flag: str) -> Path:
     """A directory of this machine that a flag names, with ``~`` expanded.
 
-    A shell expands it in ``--output ~/x``, but not in ``--output=~/x``.
-
-    Args:
-        path: As it was given; relative paths stay relative.
-        flag: Names it in the error.
-
-    Raises:
-        ConfigError: ``config.path``: the URL of a store, or no such home directory;
-            ``config.secret``: it contains credentials, which would become part of names.
+    A shell expands it in ``--output ~/x``, but not in ``--output=~/x``. Relative paths stay
+    relative. The URL of a store is refused, and so is a path with credentials, which would become
+    part of names.
     """
     hint = "name a directory of this machine"
     if holds_url_with_credentials(str(path)):
@@ -73,20 +58,12 @@ def _at_home(path: Path, where: str = "") -> Path:
 def check_overlap(
     source: Location, storage_url: str, *, storage_endpoint: str | None = None
 ) -> None:
-    """Refuse a source inside the storage, or the reverse.
+    """Refuse a source inside the storage, or the reverse, with ``config.overlap``.
 
     The next run would list what Larder wrote as part of the source, or Larder would overwrite it.
     Directories are compared by their real paths, buckets by whole segments of the prefix:
     ``s3://b/data`` and ``s3://b/database`` do not overlap. Buckets at different
     endpoints never do; the caller has to fill in an endpoint that comes from the environment.
-
-    Args:
-        source: The source.
-        storage_url: Where Larder will write.
-        storage_endpoint: Endpoint of ``storage_url``, if it has one.
-
-    Raises:
-        ConfigError: ``config.overlap``.
     """
     theirs = _segments(source.url, source.access.endpoint)
     ours = _segments(storage_url, storage_endpoint)

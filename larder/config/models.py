@@ -259,5 +259,5 @@ class Dataset(Model):
 
     @property
     def split_names(self) -> tuple[str, ...]:
-        """The splits in the order of the file."""
+        """In the order of the file."""
         return tuple(self.splits.fractions if isinstance(self.splits, HashSplits) else self.splits)

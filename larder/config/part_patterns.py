@@ -31,7 +31,6 @@ class PartPattern:
         placeholder: The name in braces.
         regex: Matches whole keys, in Python's ``re`` and in RE2; all its groups are named: ``id``
             is the sample key, ``ext`` the extension, ``w0`` and so on what distinguishes objects.
-        wildcards: Number of the groups ``w0`` and so on.
     """
 
     placeholder: str
@@ -42,9 +41,8 @@ class PartPattern:
 def part_pattern(text: str) -> PartPattern:
     """Compile a pattern.
 
-    Raises:
-        ConfigError: ``config.invalid_value``: an invalid glob, or not exactly one placeholder, or
-            no dot after it, or a wildcard right beside it.
+    Refused with ``config.invalid_value``: an invalid glob, not exactly one placeholder, no dot
+    after it, or a wildcard right beside it.
     """
     words = _WORD.findall(text)
     places = [at for at, word in enumerate(words) if _PLACEHOLDER.fullmatch(word)]

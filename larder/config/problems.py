@@ -62,13 +62,9 @@ _EXPECTED: dict[str, Callable[[dict[str, Any]], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One mistake in a file: what is wrong, at which path, and what to do.
+    """One mistake in a file.
 
     Attributes:
-        path: The path.
-        code: Code of the error.
-        message: What is wrong.
-        hint: What to do.
         beside: The path of another value, without which there would be no mistake.
     """
 
@@ -84,13 +80,8 @@ def refusal(
 ) -> list[ConfigError]:
     """The problems as errors, in the order of the file.
 
-    Unknown keys come first: a missing key is often a misspelt one.
-
-    Args:
-        problems: All problems.
-        document: The document that has them.
-        unfilled: Paths of variables that are not set: problems of these paths, or of what
-            contains them, are only consequences.
+    Unknown keys come first: a missing key is often a misspelt one. Problems of the paths
+    ``unfilled``, whose variables are not set, or of what contains them, are only consequences.
     """
 
     def order(problem: Problem) -> tuple[bool, int]:

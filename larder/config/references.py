@@ -33,11 +33,7 @@ _PROJECT = re.compile(r"([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]|[0-9]{6,20}"
 
 
 def no_key(value: str) -> str:
-    """A name as it is.
-
-    Raises:
-        RefusedError: ``config.secret``: it may be an access key, a secret or a token.
-    """
+    """A name as it is; ``config.secret`` if it may be an access key, a secret or a token."""
     if may_be_key(value):
         hint = "name the credentials, and keep them where the name is looked up"
         raise RefusedError("must not contain credentials", code="config.secret", hint=hint)

@@ -50,7 +50,6 @@ def schema(model: type[BaseModel]) -> Node:
 
 
 def text(model: type[BaseModel]) -> str:
-    """The content of a schema file."""
     return json.dumps(schema(model), indent=2, ensure_ascii=False) + "\n"
 
 
@@ -154,7 +153,6 @@ def _silent(node: Node) -> Node:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the schemas that differ, and print the names of those written."""
     parser = argparse.ArgumentParser(prog="python -m larder.config.schema", description=__doc__)
     parser.add_argument("directory", nargs="?", type=Path, default=Path("configs/schema"))
     directory = parser.parse_args(arguments).directory

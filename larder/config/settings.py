@@ -40,11 +40,7 @@ class Setting:
 
 
 def parse_settings(arguments: Iterable[str]) -> tuple[list[Setting], list[Setting]]:
-    """The settings of the dataset and those of the cluster, in the order given.
-
-    Raises:
-        ProblemsError: ``config.invalid_setting`` for each argument that is not key.path=value.
-    """
+    """The settings of the dataset and those of the cluster, in the order given."""
     settings: list[Setting] = []
     problems: list[ConfigError] = []
     for argument in arguments:
@@ -111,9 +107,6 @@ def apply(document: Document, settings: Sequence[Setting]) -> Document:
     """The document with ``settings`` applied; later ones override earlier ones.
 
     Mappings that a path needs and that are missing or null are created.
-
-    Raises:
-        ConfigError: ``config.unknown_key``: a path goes through a value that has no keys.
     """
     for setting in settings:
         document = _apply(document, setting)

@@ -42,7 +42,7 @@ class ImageTransform(Model):
 
     @property
     def options(self) -> Transform:
-        """The same as part of the shape of a segment, without the libraries."""
+        """As part of the shape of a segment, without the libraries."""
         return Transform(**self.model_dump())
 
 

@@ -280,12 +280,7 @@ AnySource = Annotated[
 
 
 def misplaced(key: str, url: Any) -> str:
-    """Why a location with a URL cannot have a key that others have; empty if none has it.
-
-    Args:
-        key: The key.
-        url: The URL beside it, whatever it is.
-    """
+    """Why a location with this URL cannot have a key that others have; empty if none has it."""
     if key not in _KEYS or not isinstance(url, str):
         return ""
     scheme = parse_url(url).scheme

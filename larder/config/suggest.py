@@ -20,7 +20,6 @@ def nearest(name: str, known: Iterable[str], count: int = 1) -> list[str]:
 
 
 def suggest(name: str, known: Iterable[str], nouns: str) -> str:
-    """A hint: the closest names, or all ``nouns`` if none is close."""
     known = list(known)
     near = nearest(name, known, count=3)
     if near:

@@ -65,7 +65,6 @@ class StoreUrl(NamedTuple):
 
     @property
     def prefix(self) -> str:
-        """What follows the bucket and a slash."""
         return self.rest.partition("/")[2]
 
     @property
@@ -90,15 +89,7 @@ class Fault:
 
 
 def check_url(url: str, *, where: str = "") -> None:
-    """Refuse a URL that has a fault.
-
-    Args:
-        url: As for `url_fault`.
-        where: Names it in the error; never the URL itself.
-
-    Raises:
-        ConfigError: With the code, message and hint of the fault.
-    """
+    """Refuse a URL that has a fault; the error names ``where``, never the URL itself."""
     _refuse(url_fault(url), where)
 
 
@@ -108,11 +99,7 @@ def check_endpoint(endpoint: str, *, where: str = "") -> None:
 
 
 def environment_endpoint(provider: str, environ: Mapping[str, str]) -> str:
-    """The server that the environment names for ``s3`` or ``gs``; empty if it names none.
-
-    Raises:
-        ConfigError: It is not the URL of a server, or contains credentials.
-    """
+    """The server that the environment names for ``s3`` or ``gs``; empty if it names none."""
     name = next(filter(environ.get, _ENDPOINT_VARIABLES.get(provider, ())), "")
     endpoint = environ.get(name, "")
     if provider == "gs" and endpoint and "://" not in endpoint:  # Google's libraries accept it
@@ -123,25 +110,15 @@ def environment_endpoint(provider: str, environ: Mapping[str, str]) -> str:
 
 
 def check_region(region: str, *, where: str = "") -> None:
-    """Refuse an invalid region name: it becomes part of a host name.
-
-    Args:
-        region: Such as ``us-west-2``.
-        where: Names it in the error.
-
-    Raises:
-        ConfigError: ``config.invalid_value``.
-    """
+    """Refuse an invalid region name: it becomes part of a host name."""
     if not _REGION.fullmatch(region):
         message, hint = "not a valid region", "write a region such as us-west-2"
         raise ConfigError("config.invalid_value", message, where=where, hint=hint)
 
 
 def cloud_of(endpoint: str) -> str:
-    """The provider whose own server an endpoint is, such as that of a VPC.
-
-    Returns:
-        ``aws`` or ``gcp``; empty for any other server.
+    """``aws`` or ``gcp`` if an endpoint is its own server, such as that of a VPC; otherwise
+    empty.
     """
     host = f".{(urlsplit(endpoint).hostname or '').lower()}"
     return next((cloud for end, cloud in _CLOUDS.items() if host.endswith(end)), "")
@@ -179,10 +156,8 @@ def text_fault(text: str) -> Fault | None:
 def url_fault(url: str) -> Fault | None:
     """What is wrong with the URL of a store, or None.
 
-    Args:
-        url: ``s3://bucket/prefix``, ``gs://bucket/prefix``, ``file:///dir``, ``memory://name`` or
-            a path. Prefixes and paths are literal: a ``?`` in them is an ordinary character,
-            unless a parameter with the name of a credential follows.
+    Prefixes and paths are literal: a ``?`` in them is an ordinary character, unless a parameter
+    with the name of a credential follows.
     """
     if not url.strip():
         return Fault("config.path", "the directory is missing", _STORES)
@@ -262,11 +237,7 @@ def _unsupported(message: str, hint: str) -> Fault:
 
 
 def endpoint_fault(endpoint: str) -> Fault | None:
-    """What is wrong with the URL of a server, or None.
-
-    Args:
-        endpoint: ``http`` or ``https``, a host, optionally a port and a path; nothing else.
-    """
+    """What is wrong with the URL of a server, or None; after the host, only a port and a path."""
     scheme, rest = parse_url(endpoint.strip())
     if "@" in rest or is_signed(rest) or signs(rest):
         return Fault("config.secret", NO_CREDENTIALS, CREDENTIALS_HINT)

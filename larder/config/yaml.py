@@ -86,19 +86,15 @@ class _Build:
         self.copied = 0
 
     def where(self, node: yaml.Node) -> str:
-        """The file and line of a node, for errors."""
         return f"{self.name}:{node.start_mark.line + 1}"
 
     def refuse(self, node: yaml.Node, message: str) -> ConfigError:
-        """The error for a node that is not allowed."""
         return ConfigError("config.invalid_yaml", message, where=self.where(node))
 
     def note(self, path: KeyPath, node: yaml.Node) -> None:
-        """Record the position of a value."""
         self.places[path] = Place(self.where(node), node.start_mark.line + 1)
 
     def value(self, node: yaml.Node, path: KeyPath) -> Any:
-        """The value of any node."""
         self.count(node)
         if isinstance(node, yaml.ScalarNode):
             return self.scalar(node)
@@ -128,7 +124,6 @@ class _Build:
             )
 
     def scalar(self, node: yaml.ScalarNode) -> Any:
-        """The value of a scalar, by its tag."""
         kind = node.tag.removeprefix(_TAG)
         if kind == "str":
             return self.text(node)
@@ -147,7 +142,6 @@ class _Build:
             raise self.refuse(node, "half of a surrogate pair is not a character") from None
 
     def sequence(self, node: yaml.SequenceNode, path: KeyPath) -> list[Any]:
-        """The list of a sequence."""
         if node.tag != f"{_TAG}seq":
             raise self.refuse(node, f"the tag {_short(node.tag)} is not supported")
         for index, item in enumerate(node.value):
@@ -155,7 +149,6 @@ class _Build:
         return [self.value(item, (*path, index)) for index, item in enumerate(node.value)]
 
     def mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
-        """The dict of a mapping, including merged mappings."""
         if node.tag != f"{_TAG}map":
             raise self.refuse(node, f"the tag {_short(node.tag)} is not supported")
         values: dict[str, Any] = {}
@@ -203,15 +196,7 @@ def _short(tag: str) -> str:
 
 
 def parse(text: str, name: str) -> Document:
-    """Parse one YAML document.
-
-    Args:
-        text: The YAML.
-        name: How errors name it, such as ``configs/datasets/x.yaml``.
-
-    Raises:
-        ConfigError: ``config.invalid_yaml`` or ``config.duplicate_key``, with the line.
-    """
+    """Parse one YAML document; errors call it ``name`` and have the line."""
     build = _Build(name)
     try:
         node = yaml.compose(text, Loader=_Loader)
@@ -240,11 +225,6 @@ def _syntax(error: yaml.YAMLError, name: str) -> ConfigError:
 
 
 def read(path: Path) -> Document:
-    """Read one YAML file.
-
-    Raises:
-        ConfigError: ``config.unreadable``, ``config.invalid_yaml`` or ``config.duplicate_key``.
-    """
     try:
         with path.open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)

@@ -21,11 +21,7 @@ def format_crc32c(value: int) -> str:
 
 
 def combined_crc32c(parts: Iterable[tuple[int, int]]) -> int:
-    """The CRC32C of parts in order.
-
-    Args:
-        parts: CRC32C and length in bytes of each.
-    """
+    """The CRC32C of parts in order, given the CRC32C and the length in bytes of each."""
     crc = 0
     for part_crc, size_bytes in parts:
         crc = _times(_shift(size_bytes), crc) ^ part_crc

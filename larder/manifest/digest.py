@@ -28,11 +28,7 @@ if TYPE_CHECKING:
 
 
 def canonical_json(value: Any) -> bytes:
-    """JSON with sorted keys, no white space, UTF-8, no NaN: a unique form of every value.
-
-    Args:
-        value: Mappings with string keys, lists, tuples, strings, numbers, booleans and None.
-    """
+    """JSON with sorted keys, no white space, UTF-8, no NaN: a unique form of every value."""
     text = json.dumps(
         value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )
@@ -40,7 +36,6 @@ def canonical_json(value: Any) -> bytes:
 
 
 def sha256_hex(data: bytes | bytearray | memoryview) -> str:
-    """The sha256 of ``data``, as 64 hex digits."""
     return hashlib.sha256(data).hexdigest()
 
 
@@ -62,16 +57,11 @@ class RowDigest:
             self._hasher.update(data)
 
     def hexdigest(self) -> str:
-        """The digest of the rows so far, as 64 hex digits."""
         return self._hasher.hexdigest()
 
 
 def encode_field(value: Any) -> bytes:
-    """The bytes of one field of a row, according to the table above.
-
-    Raises:
-        TypeError: A value of another type.
-    """
+    """The bytes of one field of a row, according to the table above."""
     if isinstance(value, str):
         data = value.encode()
         return b"%d:%b" % (len(data), data)

@@ -13,14 +13,7 @@ _SLICE_ROWS = 4_096
 
 
 def encode_rows(batch: pa.RecordBatch) -> Iterator[bytes]:
-    """The bytes of a batch's rows, in pieces.
-
-    Args:
-        batch: Columns of strings, binary, whole numbers, and lists and structs of these.
-
-    Raises:
-        TypeError: A column of another type.
-    """
+    """The bytes of a batch's rows, in pieces."""
     for start in range(0, batch.num_rows, _SLICE_ROWS):
         rows = batch.slice(start, _SLICE_ROWS)
         encoded = _concat(*map(_encode, rows.columns), b";")

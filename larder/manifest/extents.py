@@ -30,8 +30,6 @@ class Extent(NamedTuple):
     """Where the bytes of a derived object are.
 
     Attributes:
-        offset: Where they begin in the container.
-        length: How many they are.
         key_chars: How many characters of the key are that of the container; 0 in one of Larder's
             own.
         etag: The container's etag; empty if there is no condition.
@@ -45,11 +43,7 @@ class Extent(NamedTuple):
     own: str
 
     def container(self, key: str) -> str:
-        """Key of the container in the source, or its name among Larder's own.
-
-        Args:
-            key: The derived object.
-        """
+        """Key of the container in the source, or its name among Larder's own."""
         return self.own or key[: self.key_chars]
 
 
@@ -81,32 +75,19 @@ def is_own(etags: pa.Array) -> pa.Array:
 
 
 def in_object(key: str, etag: str) -> str:
-    """The end of the etags of what an object of the source contains.
-
-    Args:
-        key: Its key.
-        etag: Its etag.
-    """
+    """The end of the etags of what an object of the source contains."""
     return f"/{len(key)}:{etag}"
 
 
 def in_own(name: str) -> str:
-    """The end of the etags of what a container of Larder's own contains.
-
-    Args:
-        name: Its name, without a slash.
-    """
+    """The same for a container of Larder's own, whose name has no slash."""
     assert "/" not in name, "it is one segment of a key"
     return f"={name}"
 
 
 def extent_etags(offsets: pa.Array, lengths: pa.Array, end: str) -> pa.Array:
-    """The etags of derived objects.
-
-    Args:
-        offsets: Where each begins, int64.
-        lengths: How long each is, int64.
-        end: From `in_object` or `in_own`.
+    """The etags of derived objects; ``offsets`` and ``lengths`` are int64, ``end`` is from
+    `in_object` or `in_own`.
     """
     offset, length = (column.cast(pa.string()) for column in (offsets, lengths))
     return pc.binary_join_element_wise("@", offset, "+", length, end, "")

@@ -32,16 +32,7 @@ def write_manifest(
 ) -> ManifestFile:
     """Write a manifest from a stream of batches, under a temporary name until it is complete.
 
-    Args:
-        path: The file to write or replace; its directory is created if needed.
-        schema: One of `larder.manifest.schemas`.
-        batches: Batches of any length with this schema.
-        row_group_rows: Rows per row group; at most these are held in memory.
-
-    Raises:
-        TypeError: A batch has another schema.
-        StoreError: ``store.full``: no space is left.
-        ConfigError: ``config.path``: the directory cannot be written.
+    At most ``row_group_rows`` rows are held in memory.
     """
     with ManifestWriter(path, schema, row_group_rows=row_group_rows) as writer:
         for batch in batches:
@@ -60,19 +51,8 @@ def read_manifest(
 ) -> Iterator[pa.RecordBatch]:
     """Read a manifest, or a range of its rows, as a stream of batches.
 
-    Only the row groups with these rows are read, one at a time.
-
-    Args:
-        path: The file.
-        schema: The expected schema.
-        columns: The columns to read, in this order; all if None.
-        first_row: The first row to read, from 0.
-        rows: The number of rows to read; all that follow if None.
-        batch_rows: Maximum number of rows of a batch.
-
-    Raises:
-        DamageError: ``damage.manifest``: the file is missing, not a Parquet file, damaged, or has
-            other columns or too few rows.
+    Only the row groups with these rows are read, one at a time. A file that is missing, damaged, or
+    has other columns or too few rows is refused with ``damage.manifest``.
     """
     with _damage(path), _opened(path) as file:
         _check_schema(path, file.schema_arrow, schema)

@@ -16,32 +16,17 @@ def aligned(
 ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
     """Pairs of pieces of two streams: rows with equal keys are always in the same pair.
 
-    Both have to be sorted by the same columns, without nulls: numbers by value, strings by their
-    UTF-8 bytes. Memory is that of one batch of each; so of a key that a stream repeats from one
-    batch to the next, only the rows of the first batch are sure to be in the same pair as others.
-
-    Args:
-        left: The first stream.
-        right: The second stream.
-        by: The columns that make up the key.
-
-    Yields:
-        A piece of each, at least one of them with rows; together, all rows in order.
+    Both have to be sorted by the columns ``by``, without nulls: numbers by value, strings by their
+    UTF-8 bytes. At least one piece of a pair has rows. Memory is that of one batch of each; so of a
+    key that a stream repeats from one batch to the next, only the rows of the first batch are sure
+    to be in the same pair as others.
     """
     for one, other in aligned_all((left, right), by):  # noqa: UP028 - pairs, for mypy
         yield one, other
 
 
 def aligned_all(streams: Sequence[Rows], by: Sequence[str]) -> Iterator[tuple[pa.RecordBatch, ...]]:
-    """The same for any number of streams.
-
-    Args:
-        streams: The streams, each sorted as for `aligned`.
-        by: The columns that make up the key.
-
-    Yields:
-        A piece of each, at least one of them with rows; together, all rows in order.
-    """
+    """The same for any number of streams."""
     sides = [_Side(rows, by) for rows in streams]
     while True:
         ends = [end for end in (side.last() for side in sides) if end is not None]
@@ -55,10 +40,6 @@ def whole_keys(batches: Iterable[pa.RecordBatch], key: str) -> Iterator[pa.Recor
     """The same rows, in batches of which none ends within the rows of a key, for `aligned`.
 
     Memory is that of one batch and of the rows with one key.
-
-    Args:
-        batches: Rows sorted by ``key``.
-        key: A column without nulls.
     """
     held: list[pa.RecordBatch] = []
     for batch in batches:

@@ -38,12 +38,7 @@ _Batches = Generator[pa.RecordBatch]
 
 
 class Rows(NamedTuple):
-    """An input of a statement.
-
-    Attributes:
-        schema: The schema of all batches.
-        batches: Batches of any length. It is a stream that a statement can read only once.
-    """
+    """An input of a statement; a stream that a statement can read only once."""
 
     schema: pa.Schema
     batches: Iterable[pa.RecordBatch]
@@ -59,21 +54,12 @@ def query(
 ) -> _Batches:
     """Run one statement, starting when the first batch is requested.
 
-    Args:
-        statement: A ``SELECT`` with the columns of ``schema``, in order. Its ``ORDER BY`` must be
-            total, so that every run gives the same result.
-        inputs: The inputs, by their name in the statement.
-        schema: The schema of the result.
-        work_dir: Directory for what does not fit into memory; nothing remains in it.
-        memory_bytes: Memory limit of DuckDB; a few batches come on top. Sorts
-            use the disk beyond it; joins need `JOIN_BYTES`.
-
-    Yields:
-        Batches of the result, of `larder.manifest.files.BATCH_ROWS` rows at most.
+    The ``SELECT`` has the columns of ``schema``, in order; its ``ORDER BY`` must be total, so that
+    every run gives the same result. A few batches come on top of ``memory_bytes``; beyond it, sorts
+    use the disk, and joins need `JOIN_BYTES`. Nothing remains in ``work_dir``.
 
     Raises:
         StoreError: ``store.full``: no space is left in ``work_dir``.
-        ConfigError: ``config.path``: ``work_dir`` cannot be written.
         FatalError: ``run.internal``: DuckDB cannot run the statement, or its result is not of
             ``schema``.
         LarderError: Any error of reading an input.

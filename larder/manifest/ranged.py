@@ -27,18 +27,10 @@ _BATCH_ROWS = 16_384
 
 
 class RangedManifest:
-    """Reads ranges of rows.
+    """Reads ranges of rows; ``fetch`` returns bytes of the file, given their offset and length.
 
-    Args:
-        fetch: Returns some bytes of the file, given their offset and length.
-        size_bytes: Length of the file.
-        schema: The expected schema.
-        where: Its URL, for errors.
-
-    Raises:
-        DamageError: ``damage.manifest``: it is not a Parquet file, is damaged, or has other
-            columns.
-        LarderError: An error of ``fetch``; from `rows` too.
+    A file that is damaged or has other columns is refused with ``damage.manifest``; errors of
+    ``fetch`` are raised as they are.
     """
 
     def __init__(
@@ -69,14 +61,8 @@ class RangedManifest:
     def rows(self, first_row: int, rows: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Some rows, of which a row group is in memory at a time.
 
-        Args:
-            first_row: The first row, from 0.
-            rows: Number of rows.
-            columns: Names of columns; of those that contain others, all names on the way, as in
-                ``parts.list.element.ext``.
-
-        Raises:
-            DamageError: ``damage.manifest``: there are fewer rows, or they are damaged.
+        Of columns that contain others, ``columns`` has all names on the way, as in
+        ``parts.list.element.ext``.
         """
         stop = first_row + rows
         if stop > self._starts[-1]:

@@ -30,20 +30,10 @@ def sort(
 ) -> Generator[pa.RecordBatch]:
     """Sort rows, within the memory of one call of `larder.manifest.query.query`.
 
-    Args:
-        rows: The rows; read to the end before the first one is returned.
-        by: Columns without nulls: numbers by value, strings by their UTF-8 bytes.
-        ties: Further columns to sort by, unless no two rows have the same ``by``; with a minus
-            before the name in descending order. Null is less than everything.
-        work_dir: Directory for temporary files; nothing remains in it.
-
-    Yields:
-        Batches of the sorted rows, of `larder.manifest.files.BATCH_ROWS` rows at most.
-
-    Raises:
-        StoreError: ``store.full``: no space is left in ``work_dir``.
-        ConfigError: ``config.path``: ``work_dir`` cannot be written.
-        LarderError: Any error of reading the rows.
+    All rows are read before the first one is returned. The columns ``by`` have no nulls: numbers
+    are sorted by value, strings by their UTF-8 bytes. Where two rows may have the same ``by``,
+    ``ties`` are further columns to sort by, with a minus before the name in descending order; null
+    is less than everything. Nothing remains in ``work_dir``.
     """
     with work_folder(work_dir) as folder:
         path = folder / "rows.arrow"
@@ -60,14 +50,7 @@ def sort(
 def sort_to_file(rows: Rows, by: Sequence[str], path: Path) -> SortedFile:
     """Sort rows as `sort` does, into a file of which any range of rows can be read.
 
-    Args:
-        rows: The rows.
-        by: As for `sort`; no two rows may have the same.
-        path: The file to write; further temporary files are written next to it.
-
-    Raises:
-        StoreError: ``store.full``: no space is left.
-        LarderError: Any error of reading the rows.
+    No two rows may have the same ``by``. Temporary files are written next to ``path``.
     """
     batches = iter(rows.batches)
     following = _spool(batches, rows.schema, by, path)
@@ -85,16 +68,7 @@ def sort_to_file(rows: Rows, by: Sequence[str], path: Path) -> SortedFile:
 
 
 def write_rows(rows: Rows, path: Path) -> SortedFile:
-    """Write rows, in the order in which they come, to a file of which any range can be read.
-
-    Args:
-        rows: The rows.
-        path: The file to write; its directory is created if needed.
-
-    Raises:
-        StoreError: ``store.full``: no space is left.
-        LarderError: Any error of reading the rows.
-    """
+    """Write rows, in the order in which they come, to a file of which any range can be read."""
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     with _writer(path, rows.schema) as writer:
@@ -104,16 +78,7 @@ def write_rows(rows: Rows, path: Path) -> SortedFile:
 
 
 class SortedFile:
-    """Rows in a local file.
-
-    Args:
-        path: The file.
-        schema: Their schema.
-
-    Attributes:
-        schema: Their schema.
-        rows: Number of rows.
-    """
+    """Rows in a local file."""
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self.schema = schema
@@ -145,12 +110,7 @@ class SortedFile:
 
 @contextmanager
 def work_folder(work_dir: Path) -> Iterator[Path]:
-    """A private directory below ``work_dir``, removed at the end.
-
-    Raises:
-        StoreError: ``store.full``: no space is left.
-        ConfigError: ``config.path``: ``work_dir`` cannot be written.
-    """
+    """A private directory below ``work_dir``, removed at the end."""
     with disk_errors(work_dir):
         work_dir.mkdir(parents=True, exist_ok=True)
         folder = tempfile.TemporaryDirectory(dir=work_dir, prefix="sort-")

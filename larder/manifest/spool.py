@@ -24,9 +24,6 @@ class Spool:
 
     Memory does not depend on their number: up to 1 MiB is held, and 16 bytes for each batch. May be
     used by one thread at a time.
-
-    Args:
-        schema: The schema of all batches.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -38,16 +35,6 @@ class Spool:
 
     @classmethod
     def of(cls, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Spool:
-        """The rows of some batches.
-
-        Args:
-            batches: The batches.
-            schema: Their schema.
-
-        Raises:
-            StoreError: ``store.full``: no space is left for temporary files.
-            LarderError: Any error of reading the batches.
-        """
         spool = cls(schema)
         for batch in batches:
             spool.append(batch)
@@ -55,16 +42,9 @@ class Spool:
 
     @property
     def num_rows(self) -> int:
-        """Number of rows."""
         return self._rows[-1]
 
     def append(self, batch: pa.RecordBatch) -> None:
-        """Add the rows of a batch.
-
-        Raises:
-            StoreError: ``store.full``: no space is left for temporary files.
-            TypeError: The batch has another schema.
-        """
         if not batch.schema.equals(self.schema):
             raise TypeError(f"a batch has columns {batch.schema.names}")
         if batch.num_rows:
@@ -75,12 +55,7 @@ class Spool:
             self._rows.append(self.num_rows + batch.num_rows)
 
     def read(self, first_row: int = 0, rows: int | None = None) -> Iterator[pa.RecordBatch]:
-        """Rows in the batches in which they were added, of which one is in memory at a time.
-
-        Args:
-            first_row: The first row, from 0.
-            rows: The number of rows; all that follow now if None.
-        """
+        """Rows in the batches in which they were added, of which one is in memory at a time."""
         stop = self.num_rows if rows is None else first_row + rows
         place = bisect_right(self._rows, first_row) - 1
         while place + 1 < len(self._rows) and max(first_row, self._rows[place]) < stop:

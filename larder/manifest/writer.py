@@ -24,14 +24,7 @@ _BUFFER_ROWS = 4_096
 
 @dataclass(frozen=True, slots=True)
 class ManifestFile:
-    """A manifest on the local disk.
-
-    Attributes:
-        path: Its path.
-        rows: Number of rows.
-        bytes: Size of the file in bytes.
-        sha256: Digest of the file, 64 hex digits.
-    """
+    """A manifest on the local disk; ``sha256`` is 64 hex digits."""
 
     path: Path
     rows: int
@@ -43,16 +36,8 @@ class ManifestWriter:
     """Writes a manifest incrementally; the file is invisible until it is complete.
 
     Use it as a context manager. The file gets its name when the block ends without an error, and
-    ``file`` describes it from then on; otherwise nothing is left behind.
-
-    Args:
-        path: The file to write or replace; its directory is created if needed.
-        schema: One of `larder.manifest.schemas`.
-        row_group_rows: Rows per row group; at most these are held in memory.
-
-    Raises:
-        StoreError: ``store.full``: no space is left.
-        ConfigError: ``config.path``: the directory cannot be written.
+    ``file`` describes it from then on; otherwise nothing is left behind. At most ``row_group_rows``
+    rows are held in memory.
     """
 
     def __init__(
@@ -69,13 +54,11 @@ class ManifestWriter:
 
     @property
     def file(self) -> ManifestFile:
-        """The finished file."""
         if self._file is None:
             raise RuntimeError("the manifest is not finished")
         return self._file
 
     def __enter__(self) -> Self:
-        """Create the file under a temporary name."""
         with disk_errors(self._path):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             handle, name = tempfile.mkstemp(
@@ -94,11 +77,7 @@ class ManifestWriter:
                 self._pack()
 
     def append_batch(self, batch: pa.RecordBatch) -> None:
-        """Add the rows of a batch that has the schema of the file.
-
-        Raises:
-            TypeError: The batch has another schema.
-        """
+        """Add the rows of a batch that has the schema of the file."""
         if not batch.schema.equals(self._schema):
             raise TypeError(f"{self._path.name}: a batch has columns {batch.schema.names}")
         self._pack()
