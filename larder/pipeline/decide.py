@@ -41,12 +41,9 @@ _Flags = npt.NDArray[np.bool_]
 class SegmentState:
     """What a comparison left of a segment, shard by shard; arrays of shape (shards,).
 
-    Attributes:
-        id: Its ID.
-        rows: Number of samples of each shard, with those that are omitted.
-        before: How many of these the previous version has.
-        live: How many of these are as they were.
-        bytes: Total size of the files of each shard.
+    ``rows`` are all samples of each shard, with those that are omitted; ``before`` are those that
+    the previous version has, and ``live`` those of them that are as they were. ``bytes`` are of the
+    shard's files.
     """
 
     id: str
@@ -58,13 +55,10 @@ class SegmentState:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What a policy for removals amounts to.
+    """What a policy for removals (``repack`` or ``omit``) amounts to.
 
-    Attributes:
-        removals: ``repack`` or ``omit``.
-        packed: Samples that are packed again because of their shards, and about their bytes.
-        omitted: Rows of listed shards that are omitted.
-        shards: Number of shards that are listed no longer.
+    ``packed`` are samples that are packed again because of their shards, and about their bytes;
+    ``omitted`` are rows of listed shards that are omitted; ``shards`` are listed no longer.
     """
 
     removals: str
@@ -75,16 +69,13 @@ class Policy:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decision:
-    """What to do.
+    """What to do: ``reason`` is one sentence for the user.
 
-    Attributes:
-        kind: ``fresh``: one segment of all samples; ``grow``: a new segment, if there is anything
-            for it, next to those that are kept; ``keep``: nothing changes.
-        reason: One sentence for the user.
-        again: For each segment that is kept, the shards whose samples are packed again.
-        folded: IDs of small segments that are packed again as a whole.
-        policy: What the configured policy amounts to; None if it does not matter.
-        other: The same for the other policy.
+    ``fresh``: one segment of all samples; ``grow``: a new segment, if there is anything for it,
+    next to those that are kept; ``keep``: nothing changes. ``again`` has, for each segment that is
+    kept, the shards whose samples are packed again; ``folded`` the small segments that are packed
+    again as a whole. ``policy`` is what the configured policy amounts to, if it matters, and
+    ``other`` the same for the other policy.
     """
 
     kind: Literal["fresh", "grow", "keep"]
@@ -104,11 +95,8 @@ def decide(
 ) -> Decision:
     """Decide what becomes of the segments of the previous version.
 
-    Args:
-        segments: Its segments; empty if there is none.
-        changes: What differs.
-        growth: As configured.
-        fresh: Why all samples have to go into one new segment, if they have to.
+    ``segments`` is empty if there is none; ``fresh`` says why all samples have to go into one new
+    segment, if they have to.
     """
     if fresh is not None or not segments:
         return Decision("fresh", fresh or "this is the first version", {})

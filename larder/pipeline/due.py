@@ -22,12 +22,7 @@ Item = TypeVar("Item")
 
 
 class Due:
-    """Counts what was done since the last receipt.
-
-    Args:
-        concurrent_batches: Number of concurrent batches, which share `RECEIPT_BYTES`.
-        clock: Monotonic clock, in seconds; for tests.
-    """
+    """Counts what was done since the last receipt; concurrent batches share `RECEIPT_BYTES`."""
 
     def __init__(
         self, concurrent_batches: int, clock: Callable[[], float] = time.monotonic
@@ -38,7 +33,6 @@ class Due:
         self._since_seconds = clock()
 
     def add(self, size_bytes: int) -> None:
-        """Add to the bytes that are done."""
         self._bytes += size_bytes
 
     def begin(self) -> None:
@@ -64,7 +58,6 @@ class Items(Generic[Item]):
         self._items.append(item)
 
     def __len__(self) -> int:
-        """Number of items."""
         return len(self._items)
 
     def since(self, first: int) -> Iterator[Item]:
@@ -80,11 +73,7 @@ class BatchReceipts(ABC, Generic[Item]):
     not everything was finished: whatever stops the run, the next one repeats little. Partial
     receipts are redundant once the batch has a complete one.
 
-    Args:
-        count: Number of items in the batch.
-        concurrent_batches: Number of concurrent batches.
-        clock: Monotonic clock, in seconds; for tests.
-        items: Keeps the items; a list unless set.
+    ``count`` is the number of items in the batch.
     """
 
     def __init__(
@@ -134,7 +123,6 @@ class BatchReceipts(ABC, Generic[Item]):
         """Write a receipt for all ``count`` items, or a partial one for those from ``first`` on."""
 
     def __enter__(self) -> Self:
-        """Return the receipts themselves."""
         return self
 
     def __exit__(
@@ -143,7 +131,6 @@ class BatchReceipts(ABC, Generic[Item]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Write the receipt of the batch, or a partial one of what was finished."""
         if error is not None:
             with suppress(LarderError):  # the first error is the relevant one
                 self._leave_partial()

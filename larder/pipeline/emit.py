@@ -18,17 +18,12 @@ from larder.versions.publish import own_file_errors
 
 
 def location(settings: Settings, version: str) -> str:
-    """URL of a version."""
     root = root_url(settings.dataset, settings.cluster)
     return object_url(root, layout.version_prefix(version)).rstrip("/")
 
 
 def version_info(settings: Settings, version: VersionDocument) -> VersionInfo:
-    """What a config needs to know about a version.
-
-    Raises:
-        ConfigError: See `larder.pipeline.settings.Settings.advise`.
-    """
+    """What a config needs to know about a version."""
     cache = version.cache
     lists = {layout.listed_split(file.path): file.path for file in version.files_of("list")}
     omitted = sum(facts.omitted for facts in version.splits.values())
@@ -65,11 +60,7 @@ def _render(settings: Settings, facts: VersionInfo) -> tuple[ConfigFile, ...]:
 
 
 def check_configs(plan: Plan) -> None:
-    """Render the configs before there is a version, so that mistakes in the template cost nothing.
-
-    Raises:
-        ConfigError: What `emit_configs` would raise after the work is done.
-    """
+    """Render the configs before there is a version, so that their mistakes cost nothing."""
     settings = plan.source_state.settings
     _check_output(settings.output)
     splits = {
@@ -96,18 +87,7 @@ def check_configs(plan: Plan) -> None:
 def emit_configs(
     settings: Settings, version: VersionDocument, *, progress: Progress
 ) -> tuple[Written, ...]:
-    """Render, validate and write the configs of a version.
-
-    Args:
-        settings: The run.
-        version: The version that the configs point to.
-        progress: Reports progress of stage ``emit``.
-
-    Raises:
-        ConfigError: The template or the result breaks a rule, the output is not a directory, or
-            the consumer cannot read the version.
-        StoreError: The output directory cannot be written, or is full.
-    """
+    """Render, validate and write the configs of a version."""
     _check_output(settings.output)
     progress.start("emit")
     configs = _render(settings, version_info(settings, version))
@@ -118,12 +98,7 @@ def emit_configs(
 
 
 def pending_configs(settings: Settings, version: VersionDocument) -> tuple[Written, ...]:
-    """The configs of a version that `emit_configs` would write. Writes nothing.
-
-    Raises:
-        ConfigError: See `emit_configs`.
-        StoreError: The output directory cannot be read.
-    """
+    """The configs of a version that ``emit_configs`` would write. Writes nothing."""
     _check_output(settings.output)
     configs = _render(settings, version_info(settings, version))
     with own_file_errors():

@@ -30,7 +30,6 @@ class _Noted(FailureRate):
         self.failures: list[Failure] = []
 
     def failed(self, failure: Failure) -> None:
-        """An object could not be copied."""
         self.failures.append(failure)
         super().failed(failure)
 
@@ -52,26 +51,10 @@ def copied_batch(
 ) -> BatchReport:
     """Copy one batch, write receipts, even if it is stopped, and a list of what failed.
 
-    What receipts of an earlier attempt at the same batch list is not copied again.
-
-    Args:
-        source: The store that they are read from.
-        root: The store that they are written to.
-        objects: Returns the listed objects of the batch.
-        name: Name of the batch, unique within the place.
-        count: Number of its objects.
-        place: Where the copies and receipts are in ``root``.
-        uploads: Prefix of the records of large objects in progress.
-        list_key: Key of the list of failures, given its sha256.
-        config: How objects are copied.
-        adopt: Whether another engine may have copied some of them already.
-        concurrent_batches: Number of concurrent batches, which share the limits.
-        progress: Reports progress of stage ``mirror``.
-
-    Raises:
-        StoreError: A store refuses access.
-        RetryableError: A store kept failing, for everything.
-        LarderError: Any error of ``progress``.
+    What receipts of an earlier attempt at the same batch list is not copied again. ``name`` is
+    unique within the place; ``uploads`` is the prefix of the records of large objects in progress;
+    ``list_key`` returns the key of the list of failures, given its sha256; ``adopt``: another
+    engine may have copied some objects already. Concurrent batches share the limits.
     """
     concurrency = max(1, config.concurrency // concurrent_batches)
     noted = _Noted(config.max_failure_rate)

@@ -54,21 +54,9 @@ def expand_inventory(
 ) -> Inventory:
     """The inventory with what is in archives and tables, in place of them.
 
-    Args:
-        dataset: As configured.
-        cluster: As configured.
-        source: The source.
-        inventory: As it was listed.
-        folder: A private directory.
-        plan_only: Whether nothing may be written to the storage, so that indexes of buckets are
-            kept on this machine (`larder.pipeline.kept_indexes`).
-        progress: Reports progress of stage ``expand``.
-
-    Raises:
-        ConfigError: ``config.empty_source``: nothing is left.
-        RunError: ``run.failed``: containers that cannot be read; or names that no object can have,
-            unless ``on_bad_key`` is ``skip``.
-        StoreError: A store refuses access; ``store.full``: no space is left.
+    With ``plan_only``, nothing may be written to the storage, so indexes of buckets are kept on
+    this machine (`larder.pipeline.kept_indexes`). ``run.failed``: containers that cannot be read;
+    or names that no object can have, unless ``on_bad_key`` is ``skip``.
     """
     if not dataset.source.expands:
         return inventory

@@ -20,14 +20,7 @@ from larder.store.base import Store
 def put_failures(
     root: Store, failures: Sequence[Failure], key: Callable[[str], str], folder: Path
 ) -> tuple[ManifestRef, ...]:
-    """Write the failures of a batch, if there are any.
-
-    Args:
-        root: The store.
-        failures: All of them.
-        key: The key of the list, given its sha256.
-        folder: A private directory for temporary files.
-    """
+    """Write the failures of a batch, if there are any; ``key`` is given the sha256 of the list."""
     if not failures:
         return ()
     with ManifestWriter(folder / "failures.parquet", FAILURES) as writer:
@@ -44,12 +37,7 @@ def gather_failures(
 ) -> ManifestRef | None:
     """Write the failures of all batches into one list; the lists of the batches are removed.
 
-    Args:
-        root: The store.
-        lists: The lists of the batches.
-        key: The key of the list of all, given its sha256.
-        folder: A private directory for temporary files.
-        unlisted: A local list of further ones, which comes first.
+    ``key`` is given the sha256 of the list; what is in ``unlisted``, a local list, comes first.
     """
     if not lists and unlisted is None:
         return None
@@ -63,10 +51,4 @@ def gather_failures(
 
 
 def read_failures(root: Store, ref: ManifestRef) -> Iterator[pa.RecordBatch]:
-    """The rows of a list.
-
-    Raises:
-        DamageError: The list is damaged.
-        NotFoundError: It does not exist any more.
-    """
     yield from read_ref(root, ref, FAILURES)

@@ -42,13 +42,9 @@ _Places = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class FinishedShard:
-    """A finished shard.
+    """A finished shard: ``index`` is its number in the plan, within its split.
 
-    Attributes:
-        index: Its number in the plan, within its split.
-        shard: What its receipt says.
-        rows: The manifest with its rows of `larder.manifest.schemas.SAMPLES`.
-        first_row: The first of its rows in there.
+    Its rows of `larder.manifest.schemas.SAMPLES` begin at ``first_row`` of the manifest ``rows``.
     """
 
     index: int
@@ -60,12 +56,8 @@ class FinishedShard:
 class Finished:
     """All shards in the order of the plan, including those whose samples were all left out.
 
-    They are read again whenever they are iterated over.
-
-    Args:
-        spool: Rows of `_ROWS`.
-        indexes: The number of each shard in the plan.
-        places: The row of each shard in the spool.
+    They are read again whenever they are iterated over. ``spool`` has rows of `_ROWS`, of which
+    ``places`` has the one of each shard.
     """
 
     def __init__(self, spool: Spool, indexes: Sequence[int], places: _Places) -> None:
@@ -74,7 +66,6 @@ class Finished:
         self._places = places
 
     def __iter__(self) -> Iterator[FinishedShard]:
-        """The shards."""
         indexes = iter(self._indexes)
         ends = np.flatnonzero(np.diff(self._places) != 1) + 1
         for run in np.split(self._places, ends) if len(self._places) else ():
@@ -91,15 +82,7 @@ class Finished:
 
 
 def finished_shards(root: Store, job: Job) -> Finished:
-    """The shards of the segment that a job builds.
-
-    Args:
-        root: The dataset's root.
-        job: Its segment and shard plan.
-
-    Raises:
-        FatalError: ``run.failed``: a shard has no receipt.
-    """
+    """The shards of the segment that a job builds; ``run.failed``: a shard has no receipt."""
     with fetched(root, job.shard_plan) as path:
         plans = planned_shards(path)
         numbers = {(plan.split, plan.name): plan.index for plan in plans}

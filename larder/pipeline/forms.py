@@ -28,20 +28,14 @@ _LOOKED_AT = 1_000
 
 
 def check_forms(job: Job, root: Store, shards: Iterable[tuple[str, tuple[FormNote, ...]]]) -> None:
-    """Refuse parts that differ from the others, naming one of either kind.
+    """Refuse parts that differ from the others, naming one of either kind (``cache.schema``).
 
     They must have the same type of elements as those of the segments next to the new one and, with
     ``cache.same_size``, images the same height and width. Other parts must have the same number of
     dimensions.
 
-    Args:
-        job: The run.
-        root: The dataset's root.
-        shards: The split of each shard of the new segment, in order, and the notes of its receipt;
-            none in a receipt of an earlier Larder, of which only the cache build finds out.
-
-    Raises:
-        RunError: ``cache.schema`` for each kind of parts that differs.
+    ``shards`` are the split of each shard of the new segment, in order, and the notes of its
+    receipt; none in a receipt of an earlier Larder, of which only the cache build finds out.
     """
     cache = job.dataset.cache
     if cache is None or cache.records != "decoded":
@@ -68,10 +62,7 @@ def _differing(
 ) -> Iterator[tuple[int, Failure]]:
     """The kinds of images of one role that differ, with their numbers.
 
-    Args:
-        own: The notes of the new segment.
-        before: Those of earlier segments, which come first: they are not made again.
-        same_size: Whether heights and widths are compared.
+    The notes in ``before`` come first: earlier segments are not made again.
     """
     rest = max(own, key=lambda note: note.count)  # the first of several
     rest = before[0] if before else rest

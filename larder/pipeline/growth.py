@@ -45,14 +45,10 @@ _Numbers = npt.NDArray[np.int64]
 class Growth:
     """What a version shares with the previous one, and what is new.
 
-    Attributes:
-        decision: What becomes of the segments of the previous version.
-        changes: What differs from the previous version.
-        selected: The samples of the new segment, if there are any.
-        kept: The segments that it shares with the previous version.
-        omitted: The rows of these that it omits.
-        omitted_file: The same as a .npy file, if they are many.
-        skipped: Number of bad samples that stay left out without being tried again.
+    ``selected`` are the samples of the new segment; ``kept`` are the segments that it shares with
+    the previous version, and ``omitted`` their rows that it omits (``omitted_file``: the same as a
+    .npy file, if they are many). ``skipped`` is the number of bad samples that stay left out
+    without being tried again.
     """
 
     decision: Decision
@@ -65,11 +61,7 @@ class Growth:
 
 
 def find_previous(found: SourceState, root: Store) -> Previous | None:
-    """The version that a run starts from, complete; None if this is the first.
-
-    Raises:
-        DamageError: It is incomplete or damaged.
-    """
+    """The version that a run starts from, complete; None if this is the first."""
     if found.previous is None:
         return None
     check_complete(root, found.previous, caches_remade=True)
@@ -118,9 +110,7 @@ def with_unchanged(
 ) -> Iterator[pa.RecordBatch]:
     """Objects with a column ``unchanged``: whether the previous version saw the same.
 
-    Args:
-        objects: Rows of schema OBJECTS in the order of their keys.
-        before: The objects of the previous version, likewise.
+    Both are of schema OBJECTS, in the order of their keys.
     """
     names = ["key", "size_bytes", "etag"]
     identity = pa.schema([OBJECTS.field(name) for name in names])
@@ -140,20 +130,7 @@ def plan_growth(
     folder: Path,
     progress: Progress,
 ) -> Growth:
-    """Compare all samples with the previous version, and decide what becomes of it.
-
-    Args:
-        found: The state of the source.
-        root: The dataset's root.
-        previous: The previous version, if there is one.
-        order: All samples.
-        folder: A private directory.
-        progress: Reports progress of stage ``compare``, if objects are read.
-
-    Raises:
-        DamageError: A manifest of the previous version is damaged.
-        StoreError: A store refuses access; ``store.full``: no space is left.
-    """
+    """Compare all samples with the previous version, and decide what becomes of it."""
     dataset = found.dataset
     if previous is None:
         decision = decide((), Changes(added=order.samples), dataset.growth)

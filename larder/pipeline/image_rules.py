@@ -49,12 +49,7 @@ def batch_read_bytes(
 
     Unless ``copy.memory_bytes`` is set, that is at most 64 MiB: more hardly helps, except where a
     sample in a bucket has more than an eighth of it, so that no others are read at the same time.
-
-    Args:
-        dataset: As configured.
-        cluster: As configured.
-        concurrent_batches: Number of concurrent batches.
-        local: Whether the shards are written to a directory.
+    ``local``: the shards are written to a directory.
     """
     limits = cluster.copy_
     memory_bytes = limits.memory // (2 if strongest_check(dataset) == "decode" else 1)
@@ -74,11 +69,7 @@ def image_options(dataset: Dataset) -> ImageOptions:
 
 
 def check_codecs(planned: Transform | None) -> None:
-    """Check that this machine transforms images as the one that planned the segment.
-
-    Raises:
-        FatalError: ``run.failed``: it has other versions of the libraries.
-    """
+    """Check that this machine has the same libraries as the one that planned the segment."""
     if planned is None:
         return
     own, other = codec_versions(), planned.codecs or {}

@@ -48,10 +48,7 @@ _BATCH_FILES = 1_000
 class Index:
     """The new segment, complete but for its document.
 
-    Attributes:
-        segment: Its shards and their manifests.
-        omitted: Samples that were left out: the first ones by name.
-        omitted_count: Number of samples left out.
+    ``omitted`` has the first of the ``omitted_count`` samples that were left out, by name.
     """
 
     segment: UsedSegment
@@ -62,16 +59,9 @@ class Index:
 def index_shards(job: Job, *, progress: Progress) -> Index:
     """Write the manifests of a segment whose shards are all finished.
 
-    Of a segment that was complete when the run was planned, everything is as it was published.
-
-    Args:
-        job: The run.
-        progress: Reports progress of stage ``index``.
-
-    Raises:
-        DamageError: A file of a complete segment is missing, or differs.
-        FatalError: ``run.failed``: a shard has no receipt.
-        RunError: The cache that the dataset asks for cannot hold all images.
+    Of a segment that was complete when the run was planned, everything is as it was published: a
+    file that is missing, or differs, is damage. A RunError says that the cache that the dataset
+    asks for cannot hold all images.
     """
     progress.start("index")
     root = open_root(job)
@@ -139,15 +129,7 @@ def _left_out(root: Store, document: SegmentDocument) -> Iterator[Failure]:
 def index_files(
     root: Store, job: Job, planned: Finished, folder: Path, put: PutIndexes = put_indexes
 ) -> dict[str, ManifestFile]:
-    """The manifests of the segment as local files, by role, from the receipts of its shards.
-
-    Args:
-        root: The dataset's root.
-        job: Its segment, and its sample order.
-        planned: Its shards.
-        folder: A private directory.
-        put: See `larder.pipeline.reader_indexes.noted_indexes`.
-    """
+    """The manifests of the segment as local files, by role, from the receipts of its shards."""
     rows = write_manifest(folder / "samples.parquet", SAMPLES, _samples(root, _standing(planned)))
     shards = (entry.shard for entry in _standing(planned))
     table = write_manifest(folder / "shards.parquet", SHARDS, _shards(job, shards))
@@ -185,7 +167,6 @@ def _skipped(
 
 
 def _standing(planned: Iterable[FinishedShard]) -> Iterator[FinishedShard]:
-    """The shards that have samples."""
     return (entry for entry in planned if entry.shard.samples)
 
 
@@ -260,7 +241,6 @@ def _splits(
 
 
 def _ends(numbers: Iterator[int]) -> tuple[int, int]:
-    """The first and the last, of one at least."""
     first = last = next(numbers)
     for number in numbers:
         last = number

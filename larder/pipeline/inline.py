@@ -26,17 +26,14 @@ def workers(settings: Settings) -> int:
 
 
 def workers_for(runner: Runner, limits: Copy) -> int:
-    """The same for a runner and the limits of a copy."""
     return batches_at_once(runner.workers or usable_cores(), limits.memory)
 
 
 class InlineRunner:
     """Runs steps in this process, batches in a few threads.
 
-    Args:
-        count: Maximum number of concurrent batches.
-        progress: Receives the progress of the stages.
-        stop: Stops the steps between two objects once it is set.
+    ``count`` batches run at most at once; ``stop`` stops the steps between two objects once it is
+    set.
     """
 
     def __init__(
@@ -48,11 +45,9 @@ class InlineRunner:
 
     @property
     def progress(self) -> Progress:
-        """Receives the progress of the stages."""
         return CancellableProgress(self.times, self._stop)
 
     def run(self, step: Callable[..., Any], *arguments: Any) -> Any:
-        """The result of one step."""
         return step(*arguments, progress=self.progress)
 
     def map(self, step: Callable[..., Any], job: Any, batches: Sequence[Any]) -> list[Any]:

@@ -50,14 +50,7 @@ class ManifestRef:
 
 @dataclass(frozen=True, slots=True)
 class CopyBatch:
-    """Consecutive rows of the sample order with objects to copy.
-
-    Attributes:
-        first_row: The first row.
-        rows: Number of rows.
-        objects: Number of objects to copy.
-        bytes: Total size of these objects.
-    """
+    """Consecutive rows of the sample order with objects to copy; ``bytes`` are of these objects."""
 
     first_row: int
     rows: int
@@ -67,14 +60,9 @@ class CopyBatch:
 
 @dataclass(frozen=True, slots=True)
 class UsedSegment:
-    """A complete segment, as a version uses it.
+    """A complete segment, as a version uses it; ``files`` are its manifests.
 
-    Attributes:
-        use: Its ID, the rows that the version omits, and its cache.
-        format: Format of its shards.
-        splits: What the segment has in each split.
-        listed: By split, the samples and shards that are not omitted.
-        files: Its manifests.
+    ``splits`` is what the segment has in each split, ``listed`` only what is not omitted.
     """
 
     use: SegmentUse
@@ -85,26 +73,19 @@ class UsedSegment:
 
     @property
     def id(self) -> str:
-        """ID of the segment."""
         return self.use.id
 
     def file(self, role: str) -> ManifestRef:
-        """The manifest with that role."""
         found = next(file for file in self.files if file.role == role)
         return ManifestRef.of(found)
 
 
 @dataclass(frozen=True, slots=True)
 class NewSegment:
-    """A segment to build.
+    """A segment to build; ``complete``: it existed when the run was planned.
 
-    Attributes:
-        id: Its ID.
-        shape: The shape of its shards.
-        first_shards: By split, the number of its first shard, unless it is 0.
-        complete: Whether it existed when the run was planned.
-        sample_order: ManifestRef of schema SAMPLE_ORDER.
-        shard_plan: ManifestRef of schema SHARD_PLAN.
+    ``first_shards`` has the number of a split's first shard, unless it is 0. The manifests are of
+    schemas SAMPLE_ORDER and SHARD_PLAN.
     """
 
     id: str
@@ -119,27 +100,22 @@ class NewSegment:
 class Job:
     """Everything that the steps of one run share.
 
-    Attributes:
-        dataset: The dataset.
-        cluster: The cluster.
-        inputs: The inputs digest.
-        version: ID of the version to publish.
-        new: The segment to build; None if the version adds none.
-        kept: The segments that the version shares with the previous one, in order.
-        classes: In the order of their numbers; empty without labels.
-        expected: ID of the version that the tag named before the listing; None if there was no tag.
-        conditions: Which conditional writes the storage keeps.
-        published: Whether the version existed, so that only the inputs have to be recorded.
-        skipped: Keys that no sample can have, and bad samples that earlier versions left out.
-        inventory: ManifestRef of schema OBJECTS: the source, as it is published.
-        files: Further files of the version that are written already: its omitted rows, and the bad
-            samples that earlier versions left out.
-        formats: Format of the shards of each segment of the previous version, by ID.
-        weaker: Of these segments, those whose images were checked more weakly than they are now.
-        adopt: Whether another engine may have copied some objects to the mirror already.
-        again: Whether it makes again what was published: the digests of what comes out decide, so
-            objects are read wherever they are, whatever their etags.
-        unpacked: Whether samples that were packed before are read from their objects all the same.
+    ``new`` is the segment to build, if any, and ``kept`` are those that the version shares with the
+    previous one, in order; ``classes`` are in the order of their numbers. ``expected`` is the
+    version that the tag named before the listing, or None if there was no tag. ``published``: the
+    version existed, so that only the inputs have to be recorded.
+
+    ``inventory`` is of schema OBJECTS, as it is published; ``files`` are further files of the
+    version that are written already: its omitted rows, and the bad samples that earlier versions
+    left out. ``skipped`` counts those, and keys that no sample can have.
+
+    By ID, ``formats`` has the format of the shards of each segment of the previous version;
+    ``weaker`` are those whose images were checked more weakly than they are now.
+
+    ``adopt``: another engine may have copied some objects to the mirror already. ``again``: the run
+    makes again what was published: the digests of what comes out decide, so objects are read
+    wherever they are, whatever their etags. ``unpacked``: samples that were packed before are read
+    from their objects all the same.
     """
 
     dataset: Dataset
@@ -163,22 +139,18 @@ class Job:
 
     @property
     def segment(self) -> str:
-        """ID of the segment to build."""
         return self._new.id
 
     @property
     def shape(self) -> Shape:
-        """The shape of the shards of the segment to build."""
         return self._new.shape
 
     @property
     def sample_order(self) -> ManifestRef:
-        """The samples of the segment to build."""
         return self._new.sample_order
 
     @property
     def shard_plan(self) -> ManifestRef:
-        """The shards of the segment to build."""
         return self._new.shard_plan
 
     @property
@@ -205,14 +177,7 @@ def open_location(
     give_up_seconds: float = GIVE_UP_SECONDS,
     unlisted: OnUnlisted | None = None,
 ) -> Store:
-    """The store at a location, or at another URL with the same credentials and endpoint.
-
-    Args:
-        location: The location.
-        url: Another URL, of the same provider.
-        give_up_seconds: ``copy.give_up_seconds`` of the cluster.
-        unlisted: See `larder.store.open_store`.
-    """
+    """The store at a location, or at another URL with the same credentials and endpoint."""
     access = replace(location.access, give_up_seconds=give_up_seconds)
     return open_store(url or location.url, access=access, unlisted=unlisted)
 
@@ -255,7 +220,6 @@ def with_derived(store: Readable, dataset: Dataset, cluster: Cluster) -> Readabl
 
 
 def open_root(job: Job) -> Store:
-    """The dataset's root in the storage."""
     return storage_of(job.dataset, job.cluster)
 
 
@@ -299,7 +263,6 @@ def put_work(store: Store, segment: str, role: str, file: ManifestFile) -> Manif
 
 
 def put_named(store: Store, key: str, file: ManifestFile) -> ManifestRef:
-    """Write a manifest to a key."""
     with own_file_errors():
         store.upload(key, file.path)
     return ManifestRef(key=key, sha256=file.sha256, bytes=file.bytes, rows=file.rows)

@@ -24,10 +24,6 @@ def kept_indexes(dataset: Dataset, source: Readable) -> Store | None:
 
     The store may not exist, and whoever writes to it has to bear that it cannot be written. There
     is none for a user without a home directory, as in some containers.
-
-    Args:
-        dataset: As configured.
-        source: The source.
     """
     if not is_remote(source):
         return None

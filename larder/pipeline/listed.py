@@ -32,14 +32,10 @@ class _File(NamedTuple):
 
 
 class ListedShard(NamedTuple):
-    """A shard with samples that are not omitted.
+    """A shard with samples that are not omitted; the first file has the shard's name.
 
-    Attributes:
-        segment: ID of its segment.
-        split: Its split.
-        files: Its files, beginning with the one that has its name.
-        samples: Number of samples that are not omitted.
-        omitted: Ranges of its rows that are omitted, counted from its first sample.
+    ``samples`` counts those that are not omitted; ``omitted`` are ranges of its rows, counted from
+    its first sample.
     """
 
     segment: str
@@ -50,16 +46,14 @@ class ListedShard(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Total size of its files."""
         return sum(file.bytes for file in self.files)
 
 
 def listed_shards(rows: Iterable[pa.RecordBatch], omitted: _Omitted) -> Iterator[ListedShard]:
     """The listed shards of one or more segments, in order.
 
-    Args:
-        rows: Rows of `larder.manifest.schemas.SHARDS`, all of a segment.
-        omitted: The rows that the version omits, by segment and split.
+    ``rows`` are of `larder.manifest.schemas.SHARDS`, all of a segment; ``omitted`` are the rows
+    that the version omits, by segment and split.
     """
     first_rows: Counter[tuple[str, str]] = Counter()
     for shard in _shards(rows):
@@ -99,11 +93,7 @@ def shard_files(rows: Iterable[pa.RecordBatch], omitted: _Omitted) -> Iterator[S
 
 
 def listed_splits(shards: Iterable[ListedShard]) -> dict[str, SplitFacts]:
-    """What listed shards add up to in each split.
-
-    Args:
-        shards: Those of one segment.
-    """
+    """What listed shards of one segment add up to in each split."""
     found: dict[str, SplitFacts] = {}
     for (segment, split), group in groupby(shards, key=lambda shard: shard[:2]):
         samples = size_bytes = omitted = 0

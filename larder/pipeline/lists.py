@@ -42,13 +42,9 @@ class Derived(NamedTuple):
 def put_derived(
     root: Store, version: VersionDocument, last: FormatUse, omitted: _Omitted
 ) -> tuple[FileFacts, ...]:
-    """Write the files that follow from a version.
+    """Write the files that follow from a version, which is complete but for them.
 
-    Args:
-        root: The dataset's root.
-        version: The version, complete but for these files.
-        last: Format of its last segment.
-        omitted: The rows that it omits, by segment and split.
+    ``last`` is the format of its last segment; ``omitted`` are rows by segment and split.
     """
     facts = []
     for path, role, data in derived_files(root, version, last, omitted):
@@ -61,7 +57,7 @@ def put_derived(
 def derived_files(
     root: Store, version: VersionDocument, last: FormatUse, omitted: _Omitted
 ) -> Iterator[Derived]:
-    """The files that follow from a version; the arguments are those of `put_derived`.
+    """The files that follow from a version; the arguments are those of ``put_derived``.
 
     Index files are of splits whose shards have no omitted samples.
     """

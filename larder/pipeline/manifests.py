@@ -48,8 +48,7 @@ class _Entry:
 class Manifests:
     """The manifests that a process has on its disk. All methods may be called from many threads.
 
-    Args:
-        kept: Maximum number kept on the disk while nothing reads them.
+    At most ``kept`` stay on the disk while nothing reads them.
     """
 
     def __init__(self, kept: int = KEPT) -> None:
@@ -63,10 +62,7 @@ class Manifests:
     def fetched(self, store: Store, ref: ManifestRef) -> Iterator[Path]:
         """A manifest as a local file, which exists for the duration of a ``with`` block.
 
-        Raises:
-            DamageError: ``damage.digest``: its bytes do not match the reference.
-            NotFoundError: It does not exist any more.
-            StoreError: ``store.full``: no space is left on the local disk.
+        ``damage.digest``: its bytes do not match the reference. NotFoundError: it is gone.
         """
         name = object_url(store.url, ref.key), ref.sha256
         entry = self._enter(name)
@@ -137,8 +133,7 @@ class Manifests:
 def _verify(store: Store, ref: ManifestRef, copy: BinaryIO | None = None) -> str:
     """Compare the bytes of a manifest with its reference, and write them to ``copy``.
 
-    Returns:
-        The etag of the object that was read.
+    Returns the etag of the object that was read.
     """
     hasher = hashlib.sha256()
     with own_file_errors(), store.open(ref.key) as reader:
@@ -180,10 +175,7 @@ def read_ref(
 ) -> Iterator[pa.RecordBatch]:
     """Read a manifest, or a range of its rows; see `larder.manifest.files.read_manifest`.
 
-    Raises:
-        DamageError: ``damage.digest`` or ``damage.manifest``.
-        NotFoundError: It does not exist any more.
-        StoreError: ``store.full``: no space is left on the local disk.
+    ``damage.digest``, ``damage.manifest``: it is damaged. NotFoundError: it is gone.
     """
     with fetched(store, ref) as path:
         yield from read_manifest(

@@ -28,12 +28,7 @@ ENOUGH = Totals(1_000, 64_000_000)
 class Measured:
     """A copy that was made.
 
-    Attributes:
-        objects: Number of objects.
-        bytes: Their total size.
-        seconds: How long it took.
-        source: The source's name in plans, and the storage's: another pair has another pace.
-        storage: See there.
+    ``source`` and ``storage`` are their names in plans: another pair has another pace.
     """
 
     objects: int
@@ -48,13 +43,7 @@ class Measured:
 
 
 def read_measured(root: Store, dataset: Dataset, cluster: Cluster) -> Measured | None:
-    """What an earlier run measured between these places; None if nothing is known.
-
-    Args:
-        root: The dataset's root.
-        dataset: As configured.
-        cluster: As configured.
-    """
+    """What an earlier run measured between these places, if anything."""
     key = layout.measured_key()
     with suppress(LarderError, TypeError):
         data = read_optional(root, key)
@@ -70,13 +59,7 @@ def read_measured(root: Store, dataset: Dataset, cluster: Cluster) -> Measured |
 
 
 def write_measured(job: Job, copied: Totals, seconds: float) -> None:
-    """Write down how fast a run has copied, if it was enough; a store's refusal does not matter.
-
-    Args:
-        job: The run.
-        copied: What it has copied.
-        seconds: How long that took.
-    """
+    """Write down how fast a run has copied, if it was enough; a store's refusal does not matter."""
     enough = copied.count >= ENOUGH.count or copied.bytes >= ENOUGH.bytes
     if enough and copied.bytes and seconds > 0:
         places = _places(job.dataset, job.cluster)

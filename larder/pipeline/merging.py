@@ -41,13 +41,6 @@ def merge_receipts(root: Store) -> bool:
     """Merge the receipts of copies if they are those of too many runs; returns whether it did.
 
     Of the copies of an object, the latest is kept: the others were overwritten by it.
-
-    Args:
-        root: The dataset's root.
-
-    Raises:
-        DamageError: A receipt is damaged.
-        StoreError: The storage refuses access; ``store.full``: no space is left.
     """
     found = find_receipts(root)
     groups = [[file] for file in found.merged] + list(found.of_order.values())

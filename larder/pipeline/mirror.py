@@ -57,19 +57,12 @@ def mirror_batches(job: Job) -> list[CopyBatch]:
 
 
 def mirror_route(dataset: Dataset, cluster: Cluster, copies: Totals) -> Route:
-    """From where to where the objects of a mirror are copied."""
     root, prefix = root_url(dataset, cluster), layout.mirror_prefix()
     return Route(dataset.source, cluster.storage, root, prefix, cluster.copy_, copies)
 
 
 def send_mirror_ahead(job: Job, copies: Totals, *, progress: Progress) -> SentAhead:
-    """Let an engine that copies everything at once go before the batches.
-
-    Args:
-        job: The run.
-        copies: The objects to copy, and their bytes.
-        progress: Reports progress.
-    """
+    """Let an engine that copies everything at once go before the batches; see `ahead`."""
     root = open_root(job)
     uploads = UploadRecords(root, layout.uploads_prefix())
     with scratch() as folder:
@@ -135,18 +128,8 @@ def mirror_batch(
 ) -> BatchReport:
     """Copy one batch and write a receipt of what was copied, even if it is stopped.
 
-    What receipts of an earlier attempt at the same batch list is not copied again.
-
-    Args:
-        job: The run.
-        batch: The objects to copy.
-        progress: Reports progress of stage ``mirror``.
-        concurrent_batches: Number of concurrent batches, which share ``copy.concurrency`` and
-            ``copy.memory_bytes``.
-
-    Raises:
-        StoreError: A store refuses access.
-        RetryableError: A store kept failing, for everything.
+    What receipts of an earlier attempt at the same batch list is not copied again. Concurrent
+    batches share ``copy.concurrency`` and ``copy.memory_bytes``.
     """
     name = batch_name(job.sample_order, batch)
     root = open_root(job)

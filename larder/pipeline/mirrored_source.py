@@ -14,10 +14,7 @@ from larder.transfer.site import Site
 def mirror_choice(dataset: Dataset, cluster: Cluster, *, images: int) -> MirrorChoice:
     """Whether a run of a dataset on a cluster has a mirror, and why.
 
-    Args:
-        dataset: As configured.
-        cluster: As configured.
-        images: Number of images among the objects.
+    ``images`` is the number of images among the objects.
     """
     if dataset.source.expands:  # a dataset file cannot ask for a mirror as well
         reason = "what is in archives and tables is read from these, which are not copied"
@@ -33,12 +30,7 @@ def mirror_choice(dataset: Dataset, cluster: Cluster, *, images: int) -> MirrorC
 
 
 def mirrors(dataset: Dataset, cluster: Cluster) -> bool:
-    """Whether a run may have a mirror, before its samples are known; in a job, whether it has one.
-
-    Args:
-        dataset: As configured, or that of a job.
-        cluster: As configured.
-    """
+    """Whether a run may have a mirror, before its samples are known; of a job, if it has one."""
     return mirror_choice(dataset, cluster, images=1).wanted
 
 

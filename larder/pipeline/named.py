@@ -18,15 +18,11 @@ from larder.versions.omitted import Omitted, read_omitted
 
 @dataclass(frozen=True, slots=True)
 class NamedFile:
-    """A file of a version.
+    """A file of a version, with its path below the dataset's root.
 
-    Attributes:
-        path: Its path below the dataset's root.
-        bytes: Its length; None for a document, which no other one describes.
-        sha256: Its digest; empty for a document, which has its own.
-        role: ``document``, ``cache``, ``shard``, ``index`` (of a shard, for other readers), or one
-            of `larder.versions.documents.ROLES`.
-        segment: ID of its segment; empty for a file of the version itself.
+    A document, which no other one describes, has no ``bytes`` and an empty `sha256`. ``role`` is
+    ``document``, ``cache``, ``shard``, ``index`` (of a shard, for other readers), or one of
+    `larder.versions.documents.ROLES`; ``segment`` is empty for a file of the version itself.
     """
 
     path: str
@@ -37,11 +33,7 @@ class NamedFile:
 
 
 def named_files(root: Store, version: VersionDocument) -> Iterator[NamedFile]:
-    """Every file of a version, of shards those that it lists.
-
-    Raises:
-        DamageError: A manifest, or the file of omitted rows, is damaged.
-    """
+    """Every file of a version, of shards those that it lists."""
     yield from named_by_document(version)
     yield from segment_files(root, version.files, read_omitted(root, version))
 
@@ -63,11 +55,7 @@ def segment_files(
     files: Iterable[FileFacts],
     omitted: Mapping[tuple[str, str], Omitted],
 ) -> Iterator[NamedFile]:
-    """The shards of segments, and their indexes for other readers.
-
-    Raises:
-        DamageError: A manifest is damaged.
-    """
+    """The shards of segments, and their indexes for other readers."""
     files = tuple(files)
     for manifest in (ManifestRef.of(file) for file in files if file.role == "shards"):
         for shard in listed_shards(read_ref(root, manifest, SHARDS), omitted):

@@ -37,14 +37,10 @@ SHARD_PLAN = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class ShardPlans:
-    """Planned shards.
+    """Planned shards: a manifest of schema SHARD_PLAN, and what it adds up to in each split.
 
-    Attributes:
-        file: Local manifest of schema SHARD_PLAN.
-        splits: Number and bytes of the shards of each split of the dataset.
-        stretched: Whether any shard with several samples is longer than it should be.
-        targets: By split, the size of its shards if ``shards.count_min`` makes them smaller than
-            ``shards.bytes``.
+    ``stretched``: a shard with several samples is longer than it should be. ``targets`` has the
+    size of a split's shards if ``shards.count_min`` makes them smaller than ``shards.bytes``.
     """
 
     file: ManifestFile
@@ -65,15 +61,10 @@ def pack(
 ) -> ShardPlans:
     """Fill shards with the samples of a sample order. Memory does not depend on their number.
 
-    Args:
-        dataset: As configured.
-        sample_order: Local manifest of schema SAMPLE_ORDER.
-        samples: Number of samples, which are its first rows.
-        folder: A private directory, for the manifest.
-        options: What the format is made from; None for what is configured.
-        targets: By split, the size of its shards if it is not ``shards.bytes``; None to have it
-            follow from ``shards.count_min``.
-        first_shards: By split, the number of its first shard, unless it is 0.
+    The samples are the first rows of the order. ``options`` is what the format is made from, by
+    default as configured; ``targets`` is the size of a split's shards if it is not
+    ``shards.bytes``, by default what follows from ``shards.count_min``; ``first_shards`` is the
+    number of a split's first shard, unless it is 0.
     """
     shards = dataset.shards
     format_ = shard_format(shards.format, options or shards.options)
@@ -126,15 +117,9 @@ def laid_out(
 ) -> FormatOptions:
     """The options of a format, with the layout of a segment if the format needs to know it.
 
-    Args:
-        format_name: Its name in ``shards.format``.
-        options: The options without the layout.
-        sample_order: Local manifest of schema SAMPLE_ORDER.
-        samples: Number of samples, which are its first rows.
-        before: The options of the last of the segments next to it, if there are any.
-
-    Raises:
-        ConfigError: ``config.invalid_value``: a sample that the format cannot store, by name.
+    The samples are the first rows of the order; ``before`` are the options of the last of the
+    segments next to it, if there are any. A sample that the format cannot store is refused by name
+    (``config.invalid_value``).
     """
     format_ = shard_format(format_name, options)
     if not isinstance(format_, SurveyingFormat):

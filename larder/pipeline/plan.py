@@ -64,24 +64,17 @@ _SHA256 = "0" * 64
 class Plan:
     """Everything that a run would do.
 
-    Attributes:
-        source_state: The state of the source.
-        sample_order: All samples in the order of shards, in a local manifest.
-        growth: What the version shares with the previous one, and why.
-        new: The segment to build; None if the version adds none.
-        mirror: Whether the source's objects are copied to the storage first, and why.
-        copies: What has to be copied to the mirror; None if nothing is mirrored.
-        engine: What copies it, and why; None if nothing has to be copied.
-        caches: Files of caches to build, and the bytes of the shards that they are made from.
-        unfit: Keys that would be mirrored but that the storage cannot hold.
-        archived: Objects to read that are archived, and have to be restored first.
-        version: ID of the version.
-        published: Whether it exists already, made from other inputs.
-        cost: What copying and packing costs, estimated.
-        copy_seconds: How long the copies take, as an earlier run measured; None if none did.
-        delivery: How training will reach the data, and why.
-        formats: Format of the shards of each segment of the previous version, by ID.
-        weaker: Of these segments, those whose images were checked more weakly than they are now.
+    ``sample_order`` has all samples, ``new`` only those of the segment to build, if there is any.
+    ``copies`` is what has to be copied to the mirror (None if nothing is mirrored), and ``engine``
+    what copies it. ``caches`` are files of caches to build, and the bytes of the shards that they
+    are made from.
+
+    ``unfit`` are keys that would be mirrored but that the storage cannot hold; ``archived`` are
+    objects to read that have to be restored first. ``published``: the version exists already, made
+    from other inputs. ``copy_seconds`` is how long the copies take, if an earlier run measured it.
+
+    By ID, ``formats`` has the format of the shards of each segment of the previous version;
+    ``weaker`` are those whose images were checked more weakly than they are now.
     """
 
     source_state: SourceState
@@ -104,7 +97,6 @@ class Plan:
 
     @property
     def kept(self) -> tuple[UsedSegment, ...]:
-        """The segments that the version shares with the previous one."""
         return self.growth.kept
 
     @property
@@ -128,23 +120,11 @@ class Plan:
 
     @property
     def shards(self) -> Totals:
-        """The shards of the version."""
         return sum(self.shards_of_split.values(), Totals())
 
 
 def make_plan(found: SourceState, folder: Path, progress: Progress) -> Plan:
-    """Plan a run from the state of its source.
-
-    Args:
-        found: The state of the source.
-        folder: A private directory for the manifests of the plan.
-        progress: Reports progress of stage ``plan``.
-
-    Raises:
-        ConfigError: Splits or labels do not match the objects, or the consumer cannot read such a
-            version.
-        StoreError: The storage cannot be listed.
-    """
+    """Plan a run from the state of its source."""
     progress.start("plan", objects=found.inventory.objects)
     dataset, cluster = found.dataset, found.cluster
     root = storage_of(dataset, cluster)
@@ -270,11 +250,7 @@ def _with_own(objects: pa.RecordBatch) -> pa.RecordBatch:
 def _unfit(
     found: SourceState, root: Store, new: PlannedSegment | None, mirror: MirrorChoice
 ) -> Unfit:
-    """Keys that the storage cannot have.
-
-    Raises:
-        ConfigError: ``config.path``: what Larder writes itself cannot have its key.
-    """
+    """Keys that the storage cannot have; one of Larder's own is refused (``config.path``)."""
     storage = Storage.of(root)
     wanted = mirror.wanted
     for what, key in _own_keys(found.dataset, new.id if new else "0" * 32, mirror=wanted):

@@ -32,7 +32,6 @@ _READINGS = {
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:
-    """The JSON document of a plan for a dataset that has to be built."""
     found, sample_order = plan.source_state, plan.sample_order
     settings, inventory = found.settings, found.inventory
     transform = planned_transform(settings.dataset)

@@ -26,17 +26,10 @@ from larder.versions.publish import read_cache, read_segment
 
 @dataclass(frozen=True, slots=True)
 class PlannedSegment:
-    """A segment that would be built.
+    """A segment that would be built; ``complete``: it exists already.
 
-    Attributes:
-        id: Its ID.
-        shape: The shape of its shards.
-        first_shards: By split, the number of its first shard, unless it is 0.
-        complete: Whether it exists already.
-        samples: Number of samples.
-        sample_order: Its samples in the order of its shards, in a local manifest.
-        shard_plan: Its shards, in a local manifest of schema SHARD_PLAN.
-        splits: By split, its shards and their bytes.
+    ``first_shards`` has the number of a split's first shard, unless it is 0. Both manifests are
+    local.
     """
 
     id: str
@@ -50,7 +43,6 @@ class PlannedSegment:
 
     @property
     def shards(self) -> Totals:
-        """All its shards."""
         return sum(self.splits.values(), Totals())
 
 
@@ -64,13 +56,7 @@ def plan_segment(
 ) -> PlannedSegment | None:
     """The segment to build, if there are samples for it.
 
-    Args:
-        found: The state of the source.
-        root: The dataset's root.
-        growth: The samples of the segment, and the segments next to it.
-        previous: The previous version, if there is one.
-        classes: The classes in the order of their numbers.
-        folder: A private directory.
+    ``classes`` are in the order of their numbers.
     """
     dataset, selected = found.dataset, growth.selected
     if not selected.samples and growth.kept:
@@ -178,14 +164,7 @@ def _first_shards(kept: Iterable[UsedSegment]) -> dict[str, int]:
 def caches_to_build(
     dataset: Dataset, root: Store, kept: Iterable[UsedSegment], new: PlannedSegment | None
 ) -> Totals:
-    """The files of caches to build, and the bytes of the shards that they are made from.
-
-    Args:
-        dataset: As configured.
-        root: The dataset's root.
-        kept: The segments that the version shares with the previous one.
-        new: The segment to build, if any.
-    """
+    """The files of caches to build, and the bytes of the shards that they are made from."""
     if dataset.cache is None:
         return Totals()
     found = Totals()

@@ -44,19 +44,10 @@ def prepare(
 ) -> dict[str, Any]:
     """Prepare a dataset: reuse the version that these inputs led to before, or build one.
 
-    Args:
-        settings: The run.
-        runner: Runs the steps.
-        plan_only: Only return the plan; writes only private temporary files, and
-            `larder.pipeline.kept_indexes`.
-        execute_with: Replaces `execute` with ``runner``.
-
-    Returns:
-        The JSON document of the run, or of its plan.
-
-    Raises:
-        SupersededError: Other runs have moved the tag during each of the attempts.
-        LarderError: Any other failure; nothing is published in part.
+    With ``plan_only``, only private temporary files and `larder.pipeline.kept_indexes` are written;
+    ``execute_with`` replaces ``execute`` with ``runner``. Returns the JSON document of the run, or
+    of its plan. SupersededError: other runs have moved the tag during each of the attempts. After
+    any other error, nothing is published in part.
     """
     if plan_only:
         return _planned(settings, runner)
@@ -70,16 +61,7 @@ def execute(plan: Plan, job: Job, runner: Runner) -> dict[str, Any]:
     """Execute a plan; if it is superseded, list the source again, and execute what is due then.
 
     A compaction is not done again: what differs by then is added to its own result.
-
-    Args:
-        plan: The plan.
-        job: The job that was begun for it.
-        runner: Runs the steps.
-
-    Raises:
-        FatalError: ``run.interrupted``: the steps were asked to stop.
-        SupersededError: Other runs have moved the tag during each of the attempts.
-        LarderError: Any other failure; nothing is published in part.
+    ``run.interrupted``: the steps were asked to stop; other errors as in ``prepare``.
     """
     asked = plan.source_state.settings
     for restart in range(1, RESTARTS + 1):
@@ -96,7 +78,6 @@ def execute(plan: Plan, job: Job, runner: Runner) -> dict[str, Any]:
 
 
 def _planned(settings: Settings, runner: Runner) -> dict[str, Any]:
-    """The document of a plan."""
     with scratch() as folder:
         found = runner.run(inspect_source, settings, folder, None, True)
         if found.published is not None:
@@ -120,7 +101,6 @@ def _begun(
 
 
 def _executed(plan: Plan, job: Job, runner: Runner) -> dict[str, Any]:
-    """Execute a plan once."""
     built = build(job, runner)
     settings = plan.source_state.settings
     configs = runner.run(emit_configs, settings, built.version)

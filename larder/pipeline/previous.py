@@ -67,14 +67,11 @@ _Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PreviousSegment:
-    """A segment of the previous version.
+    """A segment of the previous version; arrays have shape (shards,).
 
-    Attributes:
-        document: Its document.
-        omitted: By split, the rows that the version omits.
-        first_rows: Row of the first sample of each of its shards, in its samples manifest.
-        rows: Number of samples of each shard.
-        bytes: Total size of the files of each shard.
+    ``first_rows`` are the rows of the first samples in the segment's samples manifest; ``rows``
+    counts the samples of each shard, with those that are omitted; ``bytes`` are of the shard's
+    files.
     """
 
     document: SegmentDocument
@@ -85,7 +82,6 @@ class PreviousSegment:
 
     @property
     def id(self) -> str:
-        """ID of the segment."""
         return self.document.id
 
     @property
@@ -108,33 +104,19 @@ class PreviousSegment:
         return found
 
     def manifest(self, role: str) -> ManifestRef:
-        """The manifest with that role."""
         return ManifestRef.of(self.document.file(role))
 
 
 @dataclass(frozen=True, slots=True)
 class Previous:
-    """The version that this run starts from.
-
-    Attributes:
-        version: Its document.
-        segments: Its segments in order.
-    """
+    """The version that this run starts from, and its segments in order."""
 
     version: VersionDocument
     segments: tuple[PreviousSegment, ...]
 
 
 def read_previous(root: Store, version: VersionDocument) -> Previous:
-    """Read what a version is made of.
-
-    Args:
-        root: The dataset's root.
-        version: The version.
-
-    Raises:
-        DamageError: A document or manifest is damaged or missing.
-    """
+    """Read what a version is made of; what is damaged or missing is a DamageError."""
     omitted = read_omitted(root, version)
     return Previous(version, tuple(_segment(root, use.id, omitted) for use in version.segments))
 
@@ -186,19 +168,10 @@ def previous_rows(
 ) -> SortedFile:
     """Write the samples of the previous version in the order that they would have now.
 
-    Args:
-        root: The dataset's root.
-        previous: The previous version.
-        planner: Knows the order of today.
-        check: How images are checked: records of bad samples count only if they were checked in
-            the same way; None if none counts, because bad samples are not left out.
-        path: The file to write, with rows of `PREVIOUS`.
-        now: The samples that are there now, with their keys and splits, if classes are divided and
-            not all samples keep their splits.
-
-    Raises:
-        DamageError: A manifest is damaged.
-        StoreError: ``store.full``: no space is left.
+    ``check`` is how images are checked: records of bad samples count only if they were checked in
+    the same way; None if none counts, because bad samples are not left out. ``now`` are the samples
+    that are there now, with their keys and splits, if classes are divided and not all samples keep
+    their splits. The file has rows of `PREVIOUS`.
     """
     live = (_live(root, place, previous.segments[place]) for place in range(len(previous.segments)))
     rows = chain(chain.from_iterable(live), _bad(root, previous, check))
@@ -237,14 +210,8 @@ def published_splits(
 ) -> Iterator[pa.RecordBatch]:
     """The split of each sample of the previous version, also of those that were left out as bad.
 
-    Args:
-        root: The dataset's root.
-        previous: The previous version.
-        split_names: The splits of today, in order; a sample of any other split is left out.
-        work_dir: Directory for what does not fit into memory.
-
-    Yields:
-        Rows of `larder.samples.stratified.PUBLISHED`, ordered by sample, each sample once.
+    A sample of a split that is not in ``split_names``, those of today in order, is left out. Yields
+    rows of `larder.samples.stratified.PUBLISHED`, ordered by sample, each sample once.
     """
     live = (_live(root, place, previous.segments[place]) for place in range(len(previous.segments)))
     found = chain(chain.from_iterable(live), _bad(root, previous, None))

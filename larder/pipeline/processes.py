@@ -55,26 +55,15 @@ class Advance(NamedTuple):
 
 
 class Done(NamedTuple):
-    """The result of the step."""
-
     result: Any
 
 
 class Failed(NamedTuple):
-    """The error of the step."""
-
     error: BaseException
 
 
 def suits(job: Job, rows: int, size_bytes: int, concurrent_batches: int) -> bool:
-    """Whether a batch is better done in a process of its own.
-
-    Args:
-        job: The run.
-        rows: Number of its samples.
-        size_bytes: What it writes.
-        concurrent_batches: Number of concurrent batches.
-    """
+    """Whether a batch is better done in a process of its own; ``size_bytes`` is what it writes."""
     if concurrent_batches == 1 or rows < WORTH_ROWS or size_bytes > _SMALL_BYTES * rows:
         return False
     places = job.dataset.source, job.cluster.storage
@@ -89,17 +78,8 @@ def work(
 ) -> Any:
     """The result of a step for a batch, from a process of its own if this one has a batch already.
 
-    Args:
-        step: A function of a module.
-        job: The run.
-        batch: The batch.
-        progress: Receives the progress of the process; an error that it raises stops the process
-            between two objects.
-        concurrent_batches: Number of concurrent batches.
-
-    Raises:
-        FatalError: ``run.failed``: the process was killed.
-        LarderError: Any error of the step, or of ``progress``.
+    ``step`` is a function of a module. An error that ``progress`` raises stops the process between
+    two objects. ``run.failed``: the process was killed.
     """
     if _here.acquire(blocking=False):
         try:
@@ -163,7 +143,6 @@ class _Process:
         self._first: Any = None
 
     def close(self) -> None:
-        """End it."""
         with suppress(OSError):
             self._stdin.close()
         self._process.kill()
@@ -171,7 +150,6 @@ class _Process:
         self._process.wait()
 
     def send(self, message: Any) -> None:
-        """Send a message."""
         self.answered = False
         with suppress(BrokenPipeError):  # `result` finds out
             write_message(self._stdin, message)
@@ -182,12 +160,7 @@ class _Process:
         return self._first is not None
 
     def result(self, progress: Progress) -> Any:
-        """Pass its progress on, until it has done its batch.
-
-        Raises:
-            FatalError: ``run.failed``: it was killed.
-            LarderError: Any error of the step, or of ``progress``.
-        """
+        """Pass its progress on, until it has done its batch; ``run.failed``: it was killed."""
         while True:
             message, self._first = self._first or read_message(self._stdout), None
             if isinstance(message, Done):
@@ -239,6 +212,5 @@ class Outbox:
         self._lock = threading.Lock()
 
     def put(self, message: Any) -> None:
-        """Write a message."""
         with self._lock:
             write_message(self._pipe, message)

@@ -45,10 +45,8 @@ ExecutePrune = Callable[[PrunePlan], dict[str, Any]]
 class Pruned:
     """What a prune did.
 
-    Attributes:
-        report: The objects that were deleted, and those that could not be.
-        kept: Number of objects that were left because they changed after they were listed.
-        list: Key of the list of everything that was to be deleted.
+    ``kept`` is the number of objects that were left because they changed after they were listed;
+    ``list`` is the key of the list of everything that was to be deleted.
     """
 
     report: BatchReport
@@ -65,18 +63,9 @@ def prune(
 ) -> dict[str, Any]:
     """Delete copies of objects that are not in the source any more.
 
-    Args:
-        settings: The prune.
-        runner: Runs the steps.
-        plan_only: Only return the plan; writes only private temporary files.
-        execute_with: Replaces `execute_prune` with ``runner``.
-
-    Returns:
-        The JSON document of the prune, or of its plan.
-
-    Raises:
-        RunError: Some objects could not be deleted.
-        LarderError: See `larder.pipeline.pruning_plan.plan_prune`.
+    With ``plan_only``, only private temporary files are written; ``execute_with`` replaces
+    ``execute_prune`` with ``runner``. Returns the JSON document of the prune, or of its plan.
+    RunError: some objects could not be deleted.
     """
     with scratch() as folder:
         plan = runner.run(plan_prune, settings, folder)
@@ -88,16 +77,9 @@ def prune(
 
 
 def execute_prune(plan: PrunePlan, runner: Runner) -> dict[str, Any]:
-    """Execute a plan.
+    """Execute a plan, whose temporary files must still be there.
 
-    Args:
-        plan: The plan; its temporary files must still be there.
-        runner: Runs the step.
-
-    Raises:
-        RunError: Some objects could not be deleted.
-        FatalError: ``run.interrupted``: the step was asked to stop.
-        LarderError: Any other failure.
+    RunError: some objects could not be deleted. ``run.interrupted``: the step was asked to stop.
     """
     pruned: Pruned = runner.run(prune_objects, plan)
     hint = "the others were deleted; run again to try these again"
@@ -107,16 +89,7 @@ def execute_prune(plan: PrunePlan, runner: Runner) -> dict[str, Any]:
 
 
 def prune_objects(plan: PrunePlan, *, progress: Progress) -> Pruned:
-    """Delete what is planned, each object only if it is still as it was listed.
-
-    Args:
-        plan: The plan.
-        progress: Reports progress of stage ``prune``.
-
-    Raises:
-        StoreError: The storage refuses access.
-        RetryableError: The storage kept failing.
-    """
+    """Delete what is planned, each object only if it is still as it was listed."""
     root = plan.known.root
     progress.start("prune", objects=plan.total.count, bytes=plan.total.bytes)
     written = put_named(root, pruned_key(plan.gone.sha256), plan.gone)

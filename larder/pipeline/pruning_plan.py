@@ -35,12 +35,7 @@ MAX_PERCENT = 10
 
 @dataclass(frozen=True, slots=True)
 class PruneSettings:
-    """Everything that a prune is told.
-
-    Attributes:
-        places: The source, the storage, and how they are reached.
-        max_delete: Maximum number of objects that are deleted; None for the default limits.
-    """
+    """Everything that a prune is told; without ``max_delete``, the default limits apply."""
 
     places: CopySettings
     max_delete: int | None = None
@@ -50,15 +45,10 @@ class PruneSettings:
 class PrunePlan:
     """What a prune would delete.
 
-    Attributes:
-        settings: The prune.
-        known: What was known of the storage before it was listed.
-        copies: The verified copies at the storage.
-        gone: Those to delete: a local manifest of schema OBJECTS, ordered by key.
-        total: Their number and size.
-        others: Number of objects at the storage that no copy from the source wrote.
-        standing: All verified copies, in a local file.
-        receipts: What runs of copies left that did not end.
+    ``copies`` are the verified copies at the storage, which are in ``standing``; ``gone`` are those
+    to delete (schema OBJECTS, ordered by key), ``total`` in all. ``others`` is the number of
+    objects at the storage that no copy from the source wrote; ``receipts`` are what runs of copies
+    left that did not end.
     """
 
     settings: PruneSettings
@@ -72,19 +62,12 @@ class PrunePlan:
 
 
 def plan_prune(settings: PruneSettings, folder: Path, *, progress: Progress) -> PrunePlan:
-    """List the source and the storage, and plan what to delete. Writes only into ``folder``.
+    """List the source and the storage, and plan what to delete.
 
-    Args:
-        settings: The prune.
-        folder: A private directory, which the plan needs until the prune is done.
-        progress: Reports progress of stages ``inventory`` and ``compare``.
-
-    Raises:
-        ConfigError: ``config.empty_source``; ``config.prune``: the storage has no record of a copy
-            from this source, or more would be deleted than is allowed.
-        RunError: ``run.failed``: the source has paths that cannot be listed.
-        StoreError: A store refuses access or cannot be reached; a partial listing is never used.
-        DamageError: The record of the storage, or a receipt, is damaged.
+    Writes only into ``folder``, which is private, and which the plan needs until the prune is done.
+    It is refused if the storage has no record of a copy from this source, or more would be deleted
+    than is allowed (``config.prune``), if the source is empty (``config.empty_source``), or has
+    paths that cannot be listed (``run.failed``). A partial listing is never used.
     """
     if settings.places.source.inventory is not None:
         message = "a report may be older than what it says nothing of: the source has to be listed"

@@ -48,18 +48,9 @@ def publish(
 ) -> VersionDocument:
     """Complete the new segment and caches, publish the version, and move ``latest`` to it.
 
-    Args:
-        job: The run.
-        index: The new segment; None if there is none.
-        cache: The files of all caches that the version has.
-        progress: Reports progress of stage ``publish``.
-
-    Returns:
-        The published version, by this run or by another that was first.
-
-    Raises:
-        DamageError: A document is damaged.
-        SupersededError: Another run has moved the tag since this one listed the source.
+    ``cache`` has the files of all caches of the version. Returns the version that this run
+    published, or another that was first. SupersededError: another run has moved the tag since this
+    one listed the source.
     """
     progress.start("publish")
     root = open_root(job)
@@ -78,9 +69,7 @@ def publish(
 def publish_existing(job: Job, *, progress: Progress) -> VersionDocument:
     """Record that these inputs also lead to a version that is already published.
 
-    Raises:
-        DamageError: The version does not exist any more, or is incomplete or damaged.
-        SupersededError: See `publish`.
+    DamageError: the version does not exist any more, or is incomplete or damaged.
     """
     progress.start("publish")
     root = open_root(job)
@@ -139,12 +128,9 @@ def _with_cache(
 
 
 def _check_files(root: Store, files: Iterable[FileFacts | CacheFile], document: str) -> None:
-    """Check that the files of a document exist, which another run has written.
+    """Check that the files of a document exist, which another run has written (``damage.size``).
 
     Their bytes may differ from those of this run, so this run has not replaced those that are lost.
-
-    Raises:
-        DamageError: ``damage.size``: one is missing, or has another length.
     """
     for file in files:
         with suppress(NotFoundError):
@@ -166,11 +152,8 @@ def _version_document(
 ) -> VersionDocument:
     """The document of a version; the lists and indexes that follow from it are written.
 
-    Args:
-        job: The run.
-        root: The dataset's root.
-        cached: Its segments, each with the files of its cache.
-        index: The new one of these; None if there is none.
+    ``cached`` are its segments, each with the files of its cache; ``index`` is the new one of
+    these.
     """
     segments = [segment for segment, _ in cached]
     cache = None

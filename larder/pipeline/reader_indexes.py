@@ -24,13 +24,7 @@ from larder.versions import layout
 
 
 class Indexed(NamedTuple):
-    """A finished shard, and where its rows of `larder.manifest.schemas.SAMPLES` are.
-
-    Attributes:
-        shard: The shard.
-        rows: A manifest.
-        first_row: The first of its rows in there.
-    """
+    """A finished shard; its rows of schema SAMPLES begin at ``first_row`` of ``rows``."""
 
     shard: Shard
     rows: ManifestRef
@@ -47,13 +41,7 @@ def put_indexes(
 ) -> tuple[IndexFile, ...]:
     """Write the index files of a shard.
 
-    Args:
-        root: The dataset's root.
-        segment: ID of its segment.
-        split: Its split.
-        shard: Its name.
-        shard_format: Its format.
-        rows: Its samples, with at least the columns of `larder.shards.model.ROWS`.
+    Its samples have at least the columns of `larder.shards.model.ROWS`.
     """
     contents = index_contents(shard_format.indexes, shard, rows)
     return tuple(_put(root, segment, split, content) for content in contents)
@@ -92,12 +80,7 @@ def noted_indexes(
 ) -> Iterator[pa.RecordBatch]:
     """Rows of `larder.manifest.schemas.INDEXES` for some shards, all of which exist then.
 
-    Args:
-        root: The dataset's root.
-        segment: ID of their segment.
-        shard_format: Their format.
-        shards: The shards, in order.
-        put: What is done where an index file is missing; returns those of a shard.
+    ``put`` is called for a shard that lacks an index file, and returns those of the shard.
     """
     infos = {info.key: info for info in listed(root, layout.index_prefix(segment))}
     kinds = {index.kind for index in shard_format.indexes}

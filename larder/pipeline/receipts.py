@@ -50,19 +50,15 @@ class Shard:
 
     @property
     def bytes(self) -> int:
-        """Total size of its files."""
         return sum(file.bytes for file in self.files)
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """Shards that were finished together.
+    """Shards that were finished together, in that order.
 
-    Attributes:
-        key: Key of the receipt.
-        shards: The shards, in the order in which they were finished.
-        rows: Manifest of schema SAMPLES: the samples of all these shards in order, with ids that
-            count within their shards.
+    ``rows`` is a manifest of schema SAMPLES: the samples of all these shards in order, with ids
+    that count within their shards.
     """
 
     key: str
@@ -118,12 +114,7 @@ def _receipt(key: str, plain: dict[str, Any]) -> Receipt | None:
 
 
 def plain_shard(plain: dict[str, Any]) -> Shard:
-    """A shard of the JSON of a receipt.
-
-    Raises:
-        KeyError: A field is missing.
-        TypeError: A field is missing or unknown.
-    """
+    """A shard of the JSON of a receipt; KeyError or TypeError: a field is missing or unknown."""
     return _shard(**plain)
 
 
@@ -145,7 +136,6 @@ def _shard(
 
 
 def put_receipt(root: Store, receipt: Receipt) -> None:
-    """Write a receipt, replacing an existing one."""
     root.put(receipt.key, seal({"shards": receipt.shards, "rows": receipt.rows}))
 
 
@@ -156,16 +146,9 @@ _GROUP_ROWS = 8_192
 class ShardReceipts(BatchReceipts[tuple[Shard, range]]):
     """Records the shards that one batch writes; see `larder.pipeline.due.BatchReceipts`.
 
-    The rows of their samples are in a temporary file.
-
-    Args:
-        root: The dataset's root.
-        segment: ID of the segment that is being built.
-        name: Name of the batch, unique within the segment.
-        count: Number of shards in the batch.
-        concurrent_batches: Number of concurrent batches.
-        written: Whether receipts are written; not by a repair, whose shards have their manifests.
-        clock: Monotonic clock, in seconds; for tests.
+    The rows of their samples are in a temporary file. ``name`` is unique within the segment;
+    ``count`` is the number of shards in the batch; ``written`` is false in a repair, whose shards
+    have their manifests: no receipts are written.
     """
 
     def __init__(

@@ -26,17 +26,7 @@ from larder.versions import layout
 
 
 def checked_plan(found: SourceState, folder: Path, *, progress: Progress) -> Plan:
-    """Plan a run, and refuse a plan that must not be executed.
-
-    Args:
-        found: The state of the source.
-        folder: A private directory for the manifests of the plan.
-        progress: Reports progress of stage ``plan``.
-
-    Raises:
-        ConfigError: See `larder.pipeline.plan.make_plan`, `check_plan` and
-            `larder.pipeline.emit.check_configs`.
-    """
+    """Plan a run, and refuse a plan that must not be executed."""
     plan = make_plan(found, folder, progress)
     check_plan(plan)
     check_configs(plan)
@@ -46,12 +36,12 @@ def checked_plan(found: SourceState, folder: Path, *, progress: Progress) -> Pla
 def check_plan(plan: Plan) -> None:
     """Refuse a plan that must not be executed.
 
-    Raises:
-        RefusedError: ``config.bad_key``: keys that no sample can have, or that the storage cannot
-            hold; ``config.missing_part``: samples that lack a part; ``cache.schema``: samples that
-            the cache cannot hold; ``sample.empty``: images of zero bytes. It lists all of them.
-        ConfigError: ``config.empty_source`` or ``config.cost_limit``.
-        StoreError: ``store.full``: it would write more into a directory than fits.
+    A RefusedError lists all of its objects or samples: ``config.bad_key``: keys that no sample can
+    have, or that the storage cannot hold; ``config.missing_part``: samples that lack a part;
+    ``cache.schema``: samples that the cache cannot hold; ``sample.empty``: images of zero bytes.
+
+    Further refusals: ``config.empty_source``, ``config.cost_limit``; ``store.full``: it would write
+    more into a directory than fits.
     """
     sample_order, dataset = plan.sample_order, plan.source_state.dataset
     if sample_order.bad_key_count and dataset.on_bad_key == "fail":
@@ -113,9 +103,7 @@ def _check_room(plan: Plan) -> None:
 def check_archived(plan: Plan) -> None:
     """Refuse to run a plan that would have to read archived objects, unless they are restored.
 
-    Raises:
-        RefusedError: ``object.unreadable``. It lists the objects.
-        StoreError: The source refuses access.
+    ``object.unreadable`` lists the objects.
     """
     archived, state = plan.archived, plan.source_state
     if not archived.count:

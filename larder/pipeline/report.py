@@ -26,20 +26,13 @@ from larder.versions.documents import VersionDocument
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What one run did, apart from the version.
+    """What one run did, apart from the version; ``status`` is ``built`` or ``reused``.
 
-    Attributes:
-        status: ``built`` or ``reused``.
-        inputs: The inputs digest.
-        objects: Objects in the source.
-        copied: Objects copied by this run.
-        new_segments: Number of segments made by this run: 0 or 1.
-        reused_shards: Shards of the segment that an earlier run had finished.
-        skipped: Keys and samples left out because the dataset file says ``skip``.
-        failures: Those that are known by name.
-        moved_from: The version from which the run moved the tag ``latest``; None if it did not.
-        seconds: Wall time of the run.
-        stages: Time and counts of each stage; see `larder.progress.TimedProgress.stages`.
+    ``objects`` are in the source; ``new_segments`` is 0 or 1; ``reused_shards`` are those of the
+    segment that an earlier run had finished; ``skipped`` counts keys and samples left out because
+    the dataset file says ``skip``, of which ``failures`` are known by name. ``moved_from`` is the
+    version from which the run moved the tag ``latest``, if it did. ``seconds`` is wall time;
+    ``stages`` is from `larder.progress.TimedProgress.stages`.
     """
 
     status: str
@@ -110,7 +103,6 @@ def built_document(
 def run_document(
     settings: Settings, version: VersionDocument, done: Done, configs: Sequence[Written]
 ) -> dict[str, Any]:
-    """The JSON document of a run."""
     return {
         "dataset": version.dataset,
         "version": version.id,

@@ -21,7 +21,6 @@ class Totals:
     bytes: int = 0
 
     def __add__(self, other: Totals) -> Totals:
-        """The sum of both counts and both numbers of bytes."""
         return Totals(self.count + other.count, self.bytes + other.bytes)
 
 
@@ -29,12 +28,10 @@ class Totals:
 class BatchReport:
     """The result of one batch, or of several together.
 
-    Attributes:
-        done: Objects copied, or shards written.
-        failures: The first `larder.failures.SHOWN_FAILURES` objects or samples that failed.
-        failed: The number of objects or samples that failed.
-        lists: Manifests of schema FAILURES in the storage: all objects that could not be copied.
-        stopped: Why not everything was tried; empty if everything was.
+    ``done`` are objects copied, or shards written. ``failures`` are the first
+    `larder.failures.SHOWN_FAILURES` of the ``failed`` objects or samples; ``lists`` are manifests
+    of schema FAILURES in the storage: all objects that could not be copied. ``stopped`` says why
+    not everything was tried; empty if everything was.
     """
 
     done: Totals = field(default_factory=Totals)
@@ -45,17 +42,11 @@ class BatchReport:
 
     @staticmethod
     def of(failures: Failures, done: Totals | None = None) -> BatchReport:
-        """These failures, and what was done all the same."""
         return BatchReport(done or Totals(), tuple(failures.shown), failures.count)
 
 
 def merge_reports(reports: Iterable[BatchReport | None]) -> BatchReport:
-    """Merge reports into one.
-
-    Args:
-        reports: Those of the batches; None for a batch that was not started because too much
-            failed in another one.
-    """
+    """Merge reports; None is a batch not started because too much failed in another one."""
     failures = Failures()
     lists: list[ManifestRef] = []
     done, stopped = Totals(), ""
@@ -75,11 +66,7 @@ def stops_others(result: object) -> bool:
 
 
 class RefusedError(ConfigError):
-    """Objects or samples because of which the plan is refused.
-
-    Attributes:
-        report: These objects or samples; the first ones by name.
-    """
+    """Objects or samples because of which the plan is refused; ``report`` has the first by name."""
 
     def __init__(self, code: str, message: str, hint: str, report: BatchReport) -> None:
         super().__init__(code, message, where=report.failures[0].key, hint=hint)
@@ -91,13 +78,7 @@ class RefusedError(ConfigError):
 
 
 class RunError(FatalError):
-    """Some objects failed, so nothing was published.
-
-    Args:
-        stage: Where they failed.
-        report: What was done, and which objects failed.
-        hint: What to do; by default that nothing was published.
-    """
+    """Some objects failed, so nothing was published."""
 
     def __init__(self, stage: str, report: BatchReport, hint: str = "") -> None:
         first = report.failures[0]

@@ -30,18 +30,16 @@ _PACKED_PARTS = _PACKED.field("parts").type
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """The samples of the new segment.
+    """The samples of the new segment, which are the first rows of a manifest of SAMPLE_ORDER.
 
-    Attributes:
-        file: Local manifest of schema SAMPLE_ORDER.
-        samples: Number of samples, which are its first rows.
-        digest: sha256 hex over the ordered samples, as in `larder.samples.order.SampleOrder`.
-        read: Objects that are read from the source or the mirror, and their bytes.
-        packed: Samples that are read from shards of the previous version, and their bytes there.
-        uncopied: Objects without a known copy in the mirror that need one.
-        skipped: Records of bad samples that belong to the version itself; None if there are none.
-        skipped_digest: sha256 hex over these records, and over those of segments that do not apply
-            any more; None if there are neither.
+    ``digest`` is sha256 hex over the ordered samples, as in `larder.samples.order.SampleOrder`.
+    ``read`` are objects that are read from the source or the mirror, and their bytes; ``packed``
+    are samples that are read from shards of the previous version, and their bytes there;
+    ``uncopied`` are objects without a known copy in the mirror that need one.
+
+    ``skipped`` are records of bad samples that belong to the version itself; ``skipped_digest`` is
+    sha256 hex over these records, and over those of segments that do not apply any more; None if
+    there are neither.
     """
 
     file: ManifestFile
@@ -55,7 +53,6 @@ class Selected:
 
 
 def select_all(order: SampleOrder) -> Selected:
-    """All samples, read from their objects."""
     return Selected(
         file=order.file,
         samples=order.samples,
@@ -77,18 +74,8 @@ def select_samples(
 ) -> Selected:
     """Select the samples of the new segment. Memory does not depend on their number.
 
-    Args:
-        order: All samples.
-        comparison: What is known of each of them.
-        decision: What becomes of the segments of the previous version.
-        previous: The previous version.
-        check: How images are checked, for the records of bad samples.
-        folder: A private directory.
-        transform: How images are transformed: only samples of segments with the same transform,
-            by the same libraries, can be packed again from their shards.
-
-    Raises:
-        StoreError: ``store.full``: no space is left.
+    Only samples of segments with the same ``transform``, by the same libraries, can be packed again
+    from their shards. ``check`` is for the records of bad samples.
     """
     selection = _Selection(comparison, decision, previous, check, transform)
     with (
@@ -133,8 +120,6 @@ def _skipped_digest(
 
 
 class _Selection:
-    """Selects and counts."""
-
     def __init__(
         self,
         comparison: Comparison,
@@ -179,7 +164,6 @@ class _Selection:
         return rows, records
 
     def count_uncopied(self, rows: pa.RecordBatch) -> None:
-        """Count the objects that have to be copied."""
         parts = rows.column("parts").flatten()
         sizes = parts.field("size_bytes").filter(parts.field("mirror_etag").is_null())
         self.uncopied += Totals(len(sizes), pc.sum(sizes).as_py() or 0)

@@ -25,15 +25,10 @@ L = TypeVar("L", bound=Location)
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything that the user's files and flags say.
+    """Everything that the user's files and flags say; URLs and ``output`` are absolute.
 
-    Attributes:
-        dataset: The dataset, with an absolute source URL.
-        cluster: The cluster, with an absolute storage URL.
-        template: The experiment template, unchanged.
-        template_name: Its file name in configs/experiments.
-        output: Absolute directory that the configs are written to.
-        compact: Whether all samples are to be in a single segment.
+    ``template_name`` is the file name in configs/experiments; ``compact``: all samples are to be in
+    a single segment.
     """
 
     dataset: Dataset
@@ -46,15 +41,10 @@ class Settings:
     def advise(self, *, segments: int, omitted: int, unlisted: int = 0) -> Advice:
         """How training will reach the data, and why; see `larder.experiments.delivery.choose`.
 
-        Args:
-            segments: Number of segments of the version.
-            omitted: Samples of its shards that the version omits.
-            unlisted: Samples of its segments' other shards, which it does not list.
-
-        Raises:
-            ConfigError: ``config.invalid_value``: the storage does not allow the requested
-                delivery, or the consumer cannot read so many segments; ``version.omitted``: it
-                cannot leave samples of shards out.
+        ``omitted`` are samples of its shards that the version omits, ``unlisted`` those of its
+        segments' other shards, which it does not list. It is refused if the storage does not allow
+        the requested delivery, or the consumer cannot read so many segments
+        (``config.invalid_value``) or leave samples of shards out (``version.omitted``).
         """
         return choose(
             self.dataset.experiment.delivery,
@@ -77,22 +67,12 @@ def load_settings(
     environ: Mapping[str, str] | None = None,
     reads_source: bool = True,
 ) -> Settings:
-    """Read the files that describe a run.
+    """Read the files that describe a run; all mistakes are raised at once.
 
-    Args:
-        dataset: Name of a file in ``config_dir/datasets``.
-        cluster: Name of a file in ``config_dir/clusters``.
-        config_dir: The directory with all configuration files.
-        settings: ``key.path=value`` pairs that override fields.
-        output: Where configs are written; ``out/CLUSTER/DATASET`` below the current directory by
-            default.
-        compact: Whether all samples are to be in a single segment.
-        environ: Replaces the process's environment.
-        reads_source: Whether the variables in the URL of the source are needed.
-
-    Raises:
-        ConfigError: Any mistake in the files or the pairs; if there are several, a `ProblemsError`
-            with all of them.
+    ``dataset`` and ``cluster`` are names of files in folders of ``config_dir``, and ``settings``
+    are ``key.path=value`` pairs that override their fields. ``output`` is ``out/CLUSTER/DATASET``
+    below the current directory by default. ``reads_source``: the variables in the URL of the source
+    are needed.
     """
     config_dir = directory(config_dir, "--config-dir")
     output = directory(output, "--output") if output else None

@@ -72,16 +72,13 @@ _PIECE_ROWS = 2_048
 class PackBatch(ShardBatch):
     """Consecutive shards, and the receipts of the copies that they are made from.
 
-    Attributes:
-        copies: ManifestRefs of schema OBJECTS; empty without a mirror, or if everything was
-            mirrored before the run.
+    ``copies`` are of schema OBJECTS; empty without a mirror, or if everything was mirrored before.
     """
 
     copies: tuple[ManifestRef, ...] = ()
 
     @property
     def objects(self) -> int:
-        """The number of samples, which progress counts."""
         return self.rows
 
 
@@ -122,9 +119,8 @@ def with_receipts(
 ) -> Iterator[PackBatch]:
     """Give each batch the receipts of copies whose rows it reads, in one pass over both.
 
-    Args:
-        batches: Ordered by their rows.
-        receipts: In any order, each with the rows of the sample order that it is of.
+    The batches are ordered by their rows; the receipts are in any order, each with the rows of the
+    sample order that it is of.
     """
     left = deque(sorted(receipts, key=lambda receipt: receipt[0].start))
     for batch in batches:
@@ -141,22 +137,9 @@ def shard_batch(
 ) -> BatchReport:
     """Make the shards of one batch and write a receipt, in another process if that is faster.
 
-    Shards in receipts of an earlier attempt at the same batch are not made again.
-
-    Args:
-        job: The run.
-        batch: The shards to make.
-        progress: Reports progress of stage ``shard``.
-        concurrent_batches: Number of concurrent batches, which share ``copy.concurrency`` and
-            ``copy.memory_bytes``.
-
-    Returns:
-        A report; shards that failed were not written and have no receipt.
-
-    Raises:
-        StoreError: A store refuses access.
-        RetryableError: A store kept failing.
-        FatalError: ``run.failed``: this machine cannot transform images as planned.
+    Shards in receipts of an earlier attempt at the same batch are not made again; those that failed
+    are not written and have no receipt. Concurrent batches share ``copy.concurrency`` and
+    ``copy.memory_bytes``. ``run.failed``: this machine cannot transform images as planned.
     """
     if suits(job, batch.rows, batch.bytes, concurrent_batches):
         found: BatchReport = work(

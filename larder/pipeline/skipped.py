@@ -25,14 +25,9 @@ def skipped_rows(
 ) -> Iterator[pa.RecordBatch]:
     """The planned samples that are in no shard, in one pass over both.
 
-    Args:
-        order: Rows of `larder.manifest.schemas.SAMPLE_ORDER`: ``split``, ``key``, ``parts``.
-        kept: Rows of `larder.manifest.schemas.SAMPLES` in the same order: ``split``, ``key``.
-        messages: What is known of samples that were left out, by the key of an object or sample.
-        check: How samples were checked.
-
-    Yields:
-        Rows of `larder.manifest.schemas.SKIPPED`.
+    ``order`` are rows of SAMPLE_ORDER, and ``kept`` of SAMPLES, in the same order; of both,
+    ``split`` and ``key`` are needed, and ``parts`` of the former. ``messages`` is what is known of
+    samples that were left out, by the key of an object or sample. Yields rows of SKIPPED.
     """
     following = chain(_keys(kept), [None])
     found = next(following)

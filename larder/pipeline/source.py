@@ -58,23 +58,18 @@ class LabelFile:
 class SourceState:
     """What a run finds out before it does anything.
 
-    Attributes:
-        settings: The run.
-        inventory: The objects in the source, in a local manifest; if there is something to do, with
-            what is in archives and tables in place of them.
-        annotations: The entries of annotation files, if there is something to do.
-        label_files: By split.
-        inputs: The inputs digest.
-        tag: The tag ``latest`` before the listing; None if there was none.
-        previous: The version that the tag names; if its document was deleted, the newest in the
-            tag's history with all its documents; None if there is none. A compaction that another
-            run has superseded starts from its own version instead.
-        classes: The classes that have numbers: of the newest version that still has its document.
-        published: The version that these inputs led to, or None.
-        conditions: Which conditional writes the storage keeps; None if that is not known yet, or
-            does not matter because there is nothing to do.
-        source_region: The region of the source, if it was found and not configured.
-        storage_region: The same of the storage.
+    If there is something to do, ``inventory`` has what is in archives and tables in place of them,
+    and ``annotations`` the entries of annotation files. ``label_files`` are by split. ``published``
+    is the version that these inputs led to, if any.
+
+    ``tag`` is ``latest`` before the listing. ``previous`` is the version that it names; if its
+    document was deleted, the newest in the tag's history with all its documents. A compaction that
+    another run has superseded starts from its own version instead. ``classes`` are those that have
+    numbers: of the newest version that still has its document.
+
+    ``conditions`` says which conditional writes the storage keeps; None if that is not known yet,
+    or does not matter because there is nothing to do. The regions are set if they were found and
+    not configured.
     """
 
     settings: Settings
@@ -124,22 +119,12 @@ def inspect_source(
     Permissions are tried as soon as it is clear that there is something to do: at once if there is
     no tag, else after the listing (`larder.transfer.probe`).
 
-    Args:
-        settings: The run.
-        folder: A private directory, for the inventory.
-        own: ID of a version that this run has made itself, a compaction that another run has
-            superseded: what differs now is added to it instead of packing everything once more.
-        plan_only: Whether nothing may be written, so that only reading is tried.
-        progress: Reports progress of stages ``inventory`` and ``expand``.
+    ``own`` is a version that this run has made itself, a compaction that another run has
+    superseded: what differs now is added to it instead of packing everything once more. With
+    ``plan_only``, nothing may be written, so only reading is tried.
 
-    Raises:
-        ConfigError: The source is empty, overlaps the storage, or has no such label file; a decoder
-            cannot be imported.
-        RunError: ``run.failed``: a directory has files that cannot be listed; see also
-            `larder.pipeline.expanding.expand_inventory`.
-        StoreError: A store refuses access or cannot be reached.
-        DamageError: These inputs were prepared before, but the version is incomplete; see
-            `larder.pipeline.complete.check_complete`.
+    DamageError: these inputs were prepared before, but the version is incomplete; see
+    `larder.pipeline.complete.check_complete`.
     """
     dataset, cluster = settings.dataset, settings.cluster
     storage = cluster.storage
@@ -220,16 +205,8 @@ def take_source(
 ) -> Inventory:
     """The inventory of a dataset's source, without what is in archives and tables.
 
-    Args:
-        dataset: As configured.
-        cluster: As configured.
-        source: The source.
-        unlisted: What the source tells of paths that it cannot list.
-        folder: A private directory, for the inventory.
-        progress: Reports progress of stage ``inventory``.
-
-    Raises:
-        RunError: ``run.failed``: paths cannot be listed, and are not to be skipped.
+    ``unlisted`` is what the source tells of paths that it cannot list: ``run.failed`` if there are
+    any, and they are not to be skipped.
     """
     fails = dataset.on_bad_key == "fail"
     failures = unlisted.failures

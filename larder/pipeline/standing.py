@@ -37,17 +37,7 @@ def standing_shards(
     """Bytes of the finished shards; 0 for a shard whose samples were all left out.
 
     If shards were read and found to be correct, their receipt gets their new etags, so that they
-    are not read again.
-
-    Args:
-        root: The dataset's root.
-        segment: ID of the segment.
-        wanted: The shards of the plan. When all of them are found, no further receipts are read.
-        progress: Reports progress of stage ``compare``, if there is anything to read.
-
-    Raises:
-        DamageError: A receipt is damaged.
-        StoreError: The storage refuses access.
+    are not read again. Once all shards in ``wanted`` are found, no further receipts are read.
     """
     prefix = layout.shards_prefix(segment)
     infos = {info.key.removeprefix(prefix): info for info in listed(root, prefix)}
@@ -73,9 +63,7 @@ def standing_shards(
 def is_noted(shard: Shard, find: Callable[[str], ObjectInfo | None]) -> bool:
     """Whether the objects of a shard match its receipt; true if it has no files.
 
-    Args:
-        shard: A shard of a receipt.
-        find: Looks up the object ``SPLIT/NAME`` below the prefix of the segment's shards.
+    ``find`` looks up the object ``SPLIT/NAME`` below the prefix of the segment's shards.
     """
     if not shard.files:
         return find(f"{shard.split}/{shard.name}") is None
