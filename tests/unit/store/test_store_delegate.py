@@ -14,6 +14,7 @@ from typing import TypeVar
 import pytest
 
 import larder
+import tests.support
 from larder.store.base import ObjectInfo, Readable, Reader, Store, Writer
 from larder.store.delegate import (
     WRITES,
@@ -71,12 +72,14 @@ def methods(protocol: type) -> set[str]:
 
 
 def wrappers() -> list[type[DelegatingStore]]:
-    """All that the library has."""
-    for module in pkgutil.walk_packages(larder.__path__, "larder."):
-        if not module.name.endswith("__main__"):
-            importlib.import_module(module.name)
+    """All that the library and its tests have."""
+    for package, prefix in (larder, "larder."), (tests.support, "tests.support."):
+        for module in pkgutil.walk_packages(package.__path__, prefix):
+            if not module.name.endswith("__main__"):
+                importlib.import_module(module.name)
     found = DelegatingStore.__subclasses__()
-    return [wrapper for wrapper in found if wrapper.__module__.startswith("larder.")]
+    homes = ("larder.", "tests.support.")
+    return [wrapper for wrapper in found if wrapper.__module__.startswith(homes)]
 
 
 @pytest.mark.parametrize(("protocol", "base"), BASES)
