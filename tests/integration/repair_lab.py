@@ -284,7 +284,11 @@ def _repaired(base: Base, damage: dict[str, str], state: str, kill: int | None) 
     named = any(path.endswith((*DOCUMENTS, ".parquet", ".npy")) for path in wrong)
     if not named and (unnamed := wrong - paths):
         yield f"{sorted(unnamed)} are damaged, and not named"
-    if state == "intact" and last["status"] == "damaged" and not _may_refuse(base, damage):
+    refused = _may_refuse(base, damage) or (
+        _is_an_older_inventory_lost(base, damage)
+        and all(row["role"] == "aside" for row in last["findings"])
+    )
+    if state == "intact" and last["status"] == "damaged" and not refused:
         rows = [(row["line"], row["repair"]) for row in last["findings"][:4]]
         told = [(row["path"], row["repair"]) for row in documents[-1]["findings"][:4]]
         yield f"the source is intact, and it is not whole: {rows} {told}"
@@ -300,6 +304,12 @@ def _lost(base: Base, before: set[str], worthy: dict[str, str]) -> Iterator[str]
     for digest in (before & worthy.keys()) - after:
         mark = "the version's" if worthy[digest] in base.named else "another version's"
         yield f"lost: {mark} {worthy[digest]}"
+
+
+def _is_an_older_inventory_lost(base: Base, damage: dict[str, str]) -> bool:
+    """Whether nothing says what the mirror lacks, so that what was moved aside is kept."""
+    others = (path for path in damage if "/manifests/objects-" in path)
+    return any(base.version not in path for path in others)
 
 
 def _may_refuse(base: Base, damage: dict[str, str]) -> bool:
