@@ -44,26 +44,13 @@ def build_file(
 ) -> CacheFileFacts:
     """Write records to an LMDB file that appears at ``path`` when it is complete and durable.
 
+    A dataset that does not end stops at ``limit_bytes`` (``run.endless``) instead of filling the
+    disk. ``reserve_bytes`` of the disk remain free; that is checked after every transaction, so
+    that files that are built at the same time share the free space. ``map_bytes`` is the initial
+    size of the memory map, which doubles when it is full. It affects the bytes of the file, so do
+    not change it. ``on_record`` gets the id, length in bytes and CRC-32C of each.
+
     Memory is about twice ``transaction_bytes``. If the process is killed, ``path`` is unchanged.
-
-    Args:
-        records: The values of the records, in order; see `Codec.encode`.
-        schema: The fields of the records.
-        path: The file; its directory is created if needed, and an existing file is replaced.
-        limit_bytes: The budget of the file; None for no limit. A dataset that does not end stops
-            here instead of filling the disk.
-        reserve_bytes: Bytes of the disk that must remain free. Checked after every transaction, so
-            that files that are built at the same time share the free space.
-        transaction_bytes: Bytes of records between two commits.
-        map_bytes: The initial size of the memory map, which doubles when it is full. It affects
-            the bytes of the file, so do not change it.
-        on_record: Called for each record with its id, length in bytes and CRC-32C.
-
-    Raises:
-        FatalError: ``run.endless``: the budget is exceeded; ``cache.schema``: a record does not
-            match the schema.
-        StoreError: ``store.full``: no space is left.
-        ConfigError: ``config.path``: the directory cannot be written.
     """
     codec, digest = Codec(schema), ContentDigest(schema)
     with draft(path) as file:
@@ -88,8 +75,6 @@ def build_file(
 
 
 class _Writer:
-    """An LMDB file that is filled in the order of its keys, within a budget."""
-
     def __init__(
         self,
         path: Path,
@@ -121,7 +106,6 @@ class _Writer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the LMDB environment."""
         self._env.close()
 
     def add(self, key: bytes, value: bytes) -> None:

@@ -56,12 +56,7 @@ class Environment:
 
 
 def acquire(path: Path) -> Environment:
-    """The environment of the file at ``path``, opened if this process does not have it open yet.
-
-    Raises:
-        FatalError: ``cache.format``: not a file of LMDB 0.9.
-        ConfigError: ``config.path``: the file cannot be read.
-    """
+    """The environment of the file at ``path``, opened if this process does not have it open yet."""
     with disk_errors(path, reading=True):
         found = path.stat()
     identity = found.st_dev, found.st_ino

@@ -33,18 +33,6 @@ def fetch_file(store: Store, key: str, facts: CacheFileFacts, directory: Path) -
     A downloaded file is named by its sha256 and appears after it was verified, so it is never
     downloaded again, whichever version uses it. Processes on one machine that need the same file
     wait for the one that downloads it.
-
-    Args:
-        store: The store with the cache file.
-        key: Its key.
-        facts: Its published facts.
-        directory: The download directory; see `cache_directory`.
-
-    Raises:
-        DamageError: ``damage.size``, ``damage.digest``: the store's file is damaged.
-        StoreError: ``store.full``: no space is left for it.
-        ConfigError: ``config.path``: the directory cannot be written.
-        LarderError: Whatever the store raises.
     """
     if store.features.local_path:
         return local_path(store, key)

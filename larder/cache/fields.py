@@ -73,11 +73,6 @@ def sample_schema(
 
     Fields of images and decoders have a shape that nothing fits; `widened` and `widened_by` extend
     it for each image and array.
-
-    Args:
-        batches: All rows of the split, of `larder.manifest.schemas.SAMPLES`.
-        kind: Whether images are decoded.
-        decoders: What else is decoded then.
     """
     samples = labels = 0
     exts: Counter[str] = Counter()
@@ -123,16 +118,8 @@ def fits(field: Field, form: Form) -> bool:
 
 
 def widened(schema: Schema, name: str, form: Form, where: str) -> Schema:
-    """The narrowest schema that also accepts an image of that form in field ``name``.
-
-    Args:
-        schema: The schema that accepts the previous images.
-        name: An image field.
-        form: The form of the image.
-        where: The image's shard and sample, for errors.
-
-    Raises:
-        FatalError: ``cache.schema``: the previous images have another dtype.
+    """The narrowest schema that also accepts an image of that form in field ``name``;
+    ``cache.schema`` if the previous images have another dtype.
     """
     return Schema(
         tuple(
@@ -142,17 +129,8 @@ def widened(schema: Schema, name: str, form: Form, where: str) -> Schema:
 
 
 def widened_by(schema: Schema, name: str, array: Array, where: str) -> Schema:
-    """The narrowest schema that also accepts an array in field ``name``.
-
-    Args:
-        schema: The schema that accepts the previous arrays.
-        name: A field of a decoder.
-        array: The array.
-        where: The shard and sample of its part, for errors.
-
-    Raises:
-        FatalError: ``cache.schema``: the previous arrays have another dtype or another number of
-            dimensions.
+    """The narrowest schema that also accepts an array in field ``name``; ``cache.schema`` if the
+    previous arrays have another dtype or another number of dimensions.
     """
     field = schema.select([name])[0]
     now = Field(name, array.dtype.name, array.shape, field.optional)

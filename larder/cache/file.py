@@ -20,17 +20,14 @@ from larder.errors import DamageError
 def open_file(
     path: Path, facts: CacheFileFacts, *, verify: bool = False, check_records: bool = True
 ) -> CacheFileReader:
-    """Open a cache file on a local disk.
+    """Open a cache file on a local disk, which must not change while it is open.
+
+    With ``verify``, the whole file is read first and its sha256 compared. Without it, damage to a
+    record is found when it is read (``check_records`` compares CRC-32Cs), but damage to LMDB's own
+    pages may kill the process.
 
     The length is checked before LMDB maps the file, because reading beyond the end of a truncated
     file kills the process.
-
-    Args:
-        path: The file. It must not change while it is open.
-        facts: Its published facts.
-        verify: Read the whole file first and compare its sha256. Without it, damage to a record
-            is found when it is read, but damage to LMDB's own pages may kill the process.
-        check_records: Compare each record that is read with its CRC-32C.
 
     Raises:
         DamageError: ``damage.size``, ``damage.digest``, ``damage.record``.
@@ -58,10 +55,6 @@ class CacheFileReader:
     """The records of one cache file; created by `open_file`.
 
     It may be used by many threads and after a fork. It is pickled as the path and the facts.
-
-    Attributes:
-        path: The file.
-        schema: The fields of every record.
     """
 
     def __init__(self, path: Path, facts: CacheFileFacts, *, check_records: bool = True) -> None:
@@ -74,27 +67,17 @@ class CacheFileReader:
         self._codec = Codec(self.schema)
 
     def __len__(self) -> int:
-        """Number of records."""
         return self._facts.records
 
     def __getitem__(self, index: int) -> dict[str, Array]:
-        """The arrays of one record by field, without the fields that the record does not have.
-
-        Raises:
-            IndexError: The record does not exist.
-            DamageError: ``damage.record``.
-        """
+        """The arrays of one record by field, without the fields that the record does not have."""
         with self._reading() as record:
             return self._codec.decode(record(index))
 
     def batch(
         self, indices: Sequence[int] | Array, *, fields: Sequence[str] | None = None
     ) -> dict[str, Column]:
-        """Several records at once, in the order of ``indices``.
-
-        Args:
-            indices: Numbers of records, in any order; duplicates are allowed.
-            fields: The fields to return; all if None.
+        """Several records at once, in the order of ``indices``, which may have duplicates.
 
         Returns:
             By field: one array of shape ``(len(indices), *shape)`` if all values have the same
@@ -115,16 +98,8 @@ class CacheFileReader:
         rows: Sequence[int] | Array,
         indices: Sequence[int] | Array,
     ) -> None:
-        """Read several records into existing columns, such as those of a shared buffer.
-
-        Args:
-            columns: By field, as `larder.cache.record.empty_columns` makes them.
-            rows: The row of the columns for each of ``indices``.
-            indices: Numbers of records.
-
-        Raises:
-            IndexError: The record does not exist.
-            DamageError: ``damage.record``.
+        """Read several records into existing columns, such as those of a shared buffer: into
+        ``rows`` of what `larder.cache.record.empty_columns` makes.
         """
         decode_into = self._codec.decode_into
         with self._reading() as record:
@@ -132,11 +107,7 @@ class CacheFileReader:
                 decode_into(record(int(index)), int(row), columns)
 
     def verify(self) -> None:
-        """Read every record, in order, and compare the content digest with the published one.
-
-        Raises:
-            DamageError: ``damage.record``, ``damage.digest``.
-        """
+        """Read every record, in order, and compare the content digest with the published one."""
         digest = ContentDigest(self.schema)
         with self._reading() as record:
             for number in range(len(self)):
@@ -146,18 +117,15 @@ class CacheFileReader:
             raise DamageError("damage.digest", message, where=str(self.path))
 
     def __iter__(self) -> Iterator[dict[str, Array]]:
-        """The records in order."""
         return (self[number] for number in range(len(self)))
 
     def __enter__(self) -> CacheFileReader:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the file."""
         self.close()
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle the path and the facts; the file is opened again."""
         return _reopen, (self.path, self._facts, self._check_records)
 
     @contextmanager

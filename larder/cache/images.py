@@ -32,7 +32,6 @@ class Picture:
     """An image whose header was read; created by `open_picture`.
 
     Attributes:
-        form: The form of the result of `array`.
         loading_bytes: Memory that decoding needs in addition to the array.
     """
 
@@ -43,16 +42,10 @@ class Picture:
         self.loading_bytes = loading_bytes(image)
 
     def array(self, channels: int | None = None) -> Array:
-        """Decode the image. May be called only once, in any thread.
+        """Decode the image to shape (height, width, channels), in C order. May be called only once,
+        in any thread.
 
-        Args:
-            channels: 3 repeats 8-bit grey values as red, green and blue; None keeps grey.
-
-        Returns:
-            An array of shape (height, width, channels), in C order.
-
-        Raises:
-            ObjectError: ``sample.undecodable``.
+        With 3 ``channels``, 8-bit grey values are repeated as red, green and blue; None keeps grey.
         """
         image, self._image = self._image, None  # it is as large as the array
         assert image is not None, "an image is decoded once"
@@ -62,16 +55,8 @@ class Picture:
 
 
 def open_picture(data: bytes, where: str, *, max_pixels: int = MAX_PIXELS) -> Picture:
-    """Read the header of an image.
-
-    Args:
-        data: The whole file.
-        where: The shard and sample it comes from, for errors.
-        max_pixels: The maximum number of pixels.
-
-    Raises:
-        ObjectError: ``sample.undecodable``: not an image, one with more pixels, or one that has no
-            array.
+    """Read the header of an image; ``sample.undecodable`` if it is none, has more pixels or has no
+    array.
     """
     if not data:
         _undecodable("it is empty", where)

@@ -17,11 +17,9 @@ class CacheFileFacts:
     """The published facts of a cache file, which are checked when it is read.
 
     Attributes:
-        bytes: Length of the file.
         sha256: Digest of the file; depends on the page size of the machine that built it.
         digest: Digest of the schema and the ordered records; see
             `larder.cache.record.ContentDigest`.
-        records: Number of records.
     """
 
     bytes: int
@@ -31,5 +29,4 @@ class CacheFileFacts:
 
 
 def record_key(index: int) -> bytes:
-    """The key of record ``index``."""
     return index.to_bytes(8, "big")

@@ -61,7 +61,6 @@ class _Slot:
 
     @classmethod
     def of(cls, field: Field) -> _Slot:
-        """Prepare a field of a schema."""
         dtype = np.dtype(field.dtype).newbyteorder("<")
         closed = tuple(size for size in field.shape if size is not None)
         size_bytes = 0 if field.ragged else math.prod(closed) * dtype.itemsize
@@ -76,10 +75,8 @@ class _Slot:
 
 
 class Codec:
-    """Turns the values of one schema's records into bytes and back.
-
-    Args:
-        schema: The fields. A codec has no other state and may be used by many threads.
+    """Turns the values of one schema's records into bytes and back. Has no other state and may be
+    used by many threads.
     """
 
     def __init__(self, schema: Schema) -> None:
@@ -88,16 +85,11 @@ class Codec:
         self._names = frozenset(schema.names)
 
     def encode(self, values: Mapping[str, Value]) -> bytes:
-        """The record of these values.
+        """The record of these values, by field; ``cache.schema`` if one does not match its field.
 
-        Args:
-            values: By field. Arrays have the field's dtype (in any byte order) and shape; bytes are
-                accepted for a one-dimensional ``uint8`` field; Python's int, float and bool for
-                scalars of an integer dtype, ``float64`` and ``bool``; None or no value for an
-                optional field.
-
-        Raises:
-            FatalError: ``cache.schema``: a value that does not match its field.
+        Arrays have the field's dtype (in any byte order) and shape; bytes are accepted for a
+        one-dimensional ``uint8`` field; Python's int, float and bool for scalars of an integer
+        dtype, ``float64`` and ``bool``; None or no value for an optional field.
         """
         if not values.keys() <= self._names:
             extra = ", ".join(sorted(map(repr, values.keys() - self._names)))
@@ -116,9 +108,6 @@ class Codec:
         """The values of a record as new arrays, without the fields that it does not have.
 
         Does not verify the checksum; see `check`.
-
-        Raises:
-            DamageError: ``damage.record``: the bytes cannot be a record of this schema.
         """
         values = {}
         for slot, span in zip(self._slots, self._spans(record), strict=True):
@@ -130,9 +119,6 @@ class Codec:
         """Read the values of a record into row ``row`` of an array or list per field.
 
         Fields without a column are skipped.
-
-        Raises:
-            DamageError: ``damage.record``: the bytes cannot be a record of this schema.
         """
         for slot, span in zip(self._slots, self._spans(record), strict=True):
             column = columns.get(slot.name)
@@ -143,11 +129,7 @@ class Codec:
 
     @staticmethod
     def check(record: Buffer) -> None:
-        """Compare a record with its checksum.
-
-        Raises:
-            DamageError: ``damage.record``: they do not match.
-        """
+        """Compare a record with its checksum (``damage.record``)."""
         # The checksum's C code does not accept a memoryview, only an array over one.
         if len(record) < _CHECKSUM.size or (
             google_crc32c.value(np.frombuffer(record, np.uint8)) != _RESIDUE
@@ -270,10 +252,8 @@ class ContentDigest:
         self.add(schema.content())
 
     def add(self, record: Buffer) -> None:
-        """Add the next record."""
         self._hash.update(len(record).to_bytes(8, "little"))
         self._hash.update(record)
 
     def hexdigest(self) -> str:
-        """The digest of everything added so far."""
         return self._hash.hexdigest()

@@ -57,7 +57,6 @@ class Samples:
     Attributes:
         rows: Returns the record batches of `larder.manifest.schemas.SAMPLES`, in the order of their
             ids, from the beginning at every call.
-        open_shard: Opens the shard with a name, in any format.
     """
 
     rows: Callable[[], Iterable[pa.RecordBatch]]
@@ -87,27 +86,14 @@ def build_samples(
 ) -> CacheFileFacts:
     """Build the cache file of one split. Memory is that of ``budget`` and of `build_file`.
 
-    Args:
-        samples: The samples.
-        kind: Whether parts are decoded.
-        path: The file; see `build_file`.
-        limit_bytes: The budget of the file; see `build_file`.
-        reserve_bytes: Bytes of the disk that must remain free; see `build_file`.
-        threads: Parts decoded at once; one per core if None.
-        budget: Maximum bytes of parts in progress, encoded and decoded, over all files that share
-            it; a larger one is decoded alone. 64 MiB for this file if None.
-        max_pixels: The maximum number of pixels of an image.
-        decoders: What decodes other parts.
-        progress: Advances `STAGE`; the caller, who knows all splits, starts and finishes it.
+    ``budget`` bounds the bytes of parts in progress, encoded and decoded, over all files that share
+    it; a larger part is decoded alone. 64 MiB for this file if None. ``threads`` is the number of
+    parts decoded at once; one per core if None. The caller, who knows all splits, starts and
+    finishes stage `STAGE`.
 
-    Raises:
-        ObjectError: ``sample.undecodable``, naming shard and sample.
-        DamageError: ``damage.record``, ``damage.size``: a shard differs from its index.
-        FatalError: ``run.endless``: the budget is exceeded; ``cache.schema``: two parts of one
-            sample would become the same field, or those of a split differ in dtype or, if they are
-            no images, in the number of dimensions.
-        ConfigError: A decoder cannot be imported.
-        LarderError: Any error of the store.
+    Errors: ``sample.undecodable`` names shard and sample; ``run.endless``: the file would exceed
+    ``limit_bytes``; ``cache.schema``: two parts of one sample would become the same field, or those
+    of a split differ in dtype or, if they are no images, in the number of dimensions.
     """
     told = _Told(progress or NullProgress())
     schema = sample_schema(samples.rows(), kind, decoders)
@@ -143,21 +129,10 @@ def sample_records(
     decoders: Decoders = IMAGES_ONLY,
     told: Callable[[int], None] = lambda source_bytes: None,
 ) -> Generator[Mapping[str, Value]]:
-    """The values of every sample's record, in order.
+    """The values of every sample's record, in order, with the arguments of `build_samples`;
+    `Misfit` if an image or array does not fit the schema.
 
-    Args:
-        samples: The samples.
-        schema: From `larder.cache.fields.sample_schema`, or from a `Misfit`.
-        kind: The kind of the schema.
-        threads: See `build_samples`.
-        budget: See `build_samples`.
-        max_pixels: See `build_samples`.
-        decoders: See `build_samples`.
-        told: Called for every record with the bytes of its parts.
-
-    Raises:
-        Misfit: An image or array does not fit the schema.
-        LarderError: See `build_samples`.
+    ``told`` is called for every record with the bytes of its parts.
     """
     bound = budget or ByteBudget(WINDOW_BYTES)
     fields = {field.name: field for field in schema.fields}

@@ -41,9 +41,6 @@ class Field:
         dtype: One of `DTYPES`.
         shape: A dimension is None if it differs between records; ``()`` is a scalar.
         optional: Whether some records do not have it.
-
-    Raises:
-        FatalError: ``cache.schema``: a field that no cache can hold.
     """
 
     name: str
@@ -52,7 +49,6 @@ class Field:
     optional: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse a field that no cache can hold."""
         if not _is_name(self.name):
             raise _refused(f"{self.name!r} is not a valid field name")
         if self.dtype not in DTYPES:
@@ -79,16 +75,11 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The fields of every record, in the order of their bytes.
-
-    Raises:
-        FatalError: ``cache.schema``: no field, or duplicate names.
-    """
+    """The fields of every record, in the order of their bytes."""
 
     fields: tuple[Field, ...]
 
     def __post_init__(self) -> None:
-        """Refuse a schema without fields or with duplicate names."""
         names = [field.name for field in self.fields]
         if not names:
             raise _refused("a cache needs at least one field")
@@ -98,15 +89,10 @@ class Schema:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the fields, in order."""
         return tuple(field.name for field in self.fields)
 
     def select(self, names: Sequence[str] | None) -> tuple[Field, ...]:
-        """The fields with these names, in the order of ``names``; all if None.
-
-        Raises:
-            KeyError: The field does not exist.
-        """
+        """The fields with these names, in the order of ``names``; all if None."""
         known = {field.name: field for field in self.fields}
         return self.fields if names is None else tuple(known[name] for name in names)
 
@@ -132,14 +118,8 @@ class Schema:
 
     @classmethod
     def parse(cls, data: bytes, where: str) -> Schema:
-        """The schema whose `document` this is.
-
-        Args:
-            data: Canonical JSON.
-            where: The file that contains it, for errors.
-
-        Raises:
-            FatalError: ``cache.format``: another format or release line of LMDB, or no schema.
+        """The schema whose `document` this is; ``cache.format`` for another format or release line
+        of LMDB.
         """
         try:
             plain = json.loads(data)

@@ -20,8 +20,6 @@ class ToDecode(NamedTuple):
     """A part that a decoder makes arrays of.
 
     Attributes:
-        decoder: The decoder.
-        data: The part.
         where: The shard and sample it comes from, for errors.
     """
 
@@ -39,9 +37,7 @@ class Making:
     """A record in progress: the values that exist already, and the parts to decode.
 
     Attributes:
-        values: By field.
         pictures: Images by field, each with the number of channels to decode to.
-        others: Other parts by field.
         source_bytes: Total length of the parts of the record.
     """
 
@@ -63,13 +59,11 @@ class Making:
 
     @property
     def done(self) -> bool:
-        """Whether everything is decoded."""
         return all(array.done() for array in self._arrays.values()) and all(
             arrays.done() for arrays in self._decoded.values()
         )
 
     def begin(self, pool: ThreadPoolExecutor) -> None:
-        """Start decoding."""
         for name, (picture, channels) in self.pictures.items():
             self._arrays[name] = pool.submit(picture.array, channels)
         for name, part in self.others.items():
@@ -77,21 +71,12 @@ class Making:
             self._decoded[name] = pool.submit(decode)
 
     def result(self) -> dict[str, Value]:
-        """All values but those of `decoded`; waits for the images, which are not kept here.
-
-        Raises:
-            ObjectError: ``sample.undecodable``.
-        """
+        """All values but those of `decoded`; waits for the images, which are not kept here."""
         arrays, self._arrays = self._arrays, {}
         return {**self.values, **{name: array.result() for name, array in arrays.items()}}
 
     def decoded(self) -> Iterator[tuple[str, Array, str]]:
-        """The arrays of decoders: field, array, and where the part is; each once.
-
-        Raises:
-            ObjectError: ``sample.undecodable``.
-            FatalError: ``cache.schema``: a decoder does not return arrays.
-        """
+        """The arrays of decoders: field, array, and where the part is; each once."""
         made, self._decoded = self._decoded, {}
         for field, arrays in made.items():
             part = self.others[field]
@@ -101,16 +86,12 @@ class Making:
 
 
 def in_order(records: Iterable[Making], threads: int, budget: ByteBudget) -> Generator[Making]:
-    """The records in order, started ahead of the consumer.
+    """The records in order, started ahead of the consumer, within a budget; a larger record is
+    processed alone.
 
     A record's bytes count from before it is started until the consumer requests the next one.
     Nothing waits for bytes while holding some, so files that are built at once cannot block each
     other for ever.
-
-    Args:
-        records: Records that have not been started.
-        threads: Number of parts decoded at once.
-        budget: Maximum bytes of records in progress; a larger record is processed alone.
     """
     pool = ThreadPoolExecutor(threads, thread_name_prefix="larder-decode")
     waiting: deque[tuple[Making, int]] = deque()

@@ -26,7 +26,6 @@ class Situation:
         scheme: Scheme of the storage: ``file`` (also for a plain path), ``s3``, ``gs``, ...
         takes: What the consumer can hand to training: ``code`` reads what the config names as it
             likes; ``shards`` are named one by one; a ``prefix`` is everything below it.
-        segments: Number of segments of the version.
         omitted: Samples of its shards that the version omits.
         unlisted: Samples of its segments' other shards, which it does not list.
     """
@@ -55,13 +54,8 @@ class Rule:
 
     Attributes:
         id: Name of the rule; names are added, never changed.
-        condition: Whether the rule applies.
         delivery: What it chooses; None refuses.
-        sentence: What the user sees.
-        source: Where the rule comes from.
-        hint: What to do if the rule refuses.
         code: The error's code if the rule refuses.
-        shards: Whether the config names the shards.
     """
 
     id: str
@@ -191,21 +185,7 @@ def choose(
     omitted: int = 0,
     unlisted: int = 0,
 ) -> Advice:
-    """Choose the delivery.
-
-    Args:
-        requested: ``experiment.delivery`` of the dataset file.
-        storage_url: URL or path of the storage.
-        consumer: ``consumer.kind`` of the cluster file.
-        segments: Number of segments of the version.
-        omitted: Samples of its shards that the version omits.
-        unlisted: Samples of its segments' other shards, which it does not list.
-
-    Raises:
-        ConfigError: ``config.invalid_value``: the storage does not allow the requested delivery, or
-            the consumer cannot read so many segments; ``version.omitted``: it cannot leave samples
-            of shards out.
-    """
+    """Choose the delivery; `Situation` describes the arguments."""
     scheme = parse_url(storage_url).scheme or "file"
     takes = TAKES[consumer]
     return advise(
@@ -214,15 +194,7 @@ def choose(
 
 
 def advise(situation: Situation, *, where: str = "") -> Advice:
-    """Apply the first rule that applies.
-
-    Args:
-        situation: What the rules are based on.
-        where: Names the storage in errors.
-
-    Raises:
-        ConfigError: The rule refuses; see `choose`.
-    """
+    """Apply the first rule that applies; a ConfigError if it refuses."""
     rule = next((rule for rule in RULES if rule.condition(situation)), None)
     if rule is None:
         message = f"there is no delivery {situation.requested!r}"

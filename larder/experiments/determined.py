@@ -45,7 +45,8 @@ def render(
     *,
     where: str = "",
 ) -> dict[str, Any]:
-    """Merge a template with the facts about a version.
+    """Merge a template with the facts about a version into plain values, their top-level keys in a
+    fixed order.
 
     The template's content is kept; ``data``, ``bind_mounts`` and ``environment`` are extended, and
     ``name`` is set if it is missing. ``data.location``, ``data.splits`` and ``data.cache`` are
@@ -56,9 +57,6 @@ def render(
         version_info: The version.
         cluster: Where training runs.
         where: Names the template in errors.
-
-    Returns:
-        Plain values, top-level keys in a fixed order.
 
     Raises:
         ConfigError: ``config.template`` if the template already sets what Larder sets,
@@ -213,7 +211,6 @@ class _Dumper(yaml.SafeDumper):
     """Writes the same bytes for the same values: no anchors, and IDs are always quoted."""
 
     def ignore_aliases(self, data: Any) -> bool:
-        """Write repeated values out instead of using anchors."""
         return True
 
 
@@ -229,11 +226,8 @@ _Dumper.add_representer(str, _represent_text)
 
 
 def to_yaml(config: Mapping[str, Any], header: Iterable[str] = ()) -> str:
-    """The file's text: the same bytes for the same values, in the order of the mapping.
-
-    Args:
-        config: Plain values, as `render` returns them.
-        header: Lines of a comment at the top.
+    """The file's text: the same bytes for the same values, in the order of the mapping, after a
+    comment with the lines of ``header``.
     """
     comment = "".join(f"# {' '.join(line.split())}\n" for line in header)
     body = yaml.dump(

@@ -31,18 +31,7 @@ def emit(
     *,
     template_name: str = "",
 ) -> tuple[ConfigFile, ...]:
-    """Render the configs of a version and validate them. Pure.
-
-    Args:
-        version_info: The version.
-        cluster: Where training runs; ``consumer`` is the system that the configs are for.
-        template: The consumer's config without the data.
-        template_name: File name of the template, for the header and errors.
-
-    Raises:
-        ConfigError: See `larder.experiments.determined.render`, and
-            ``config.invalid_experiment`` if the result breaks a rule of its consumer.
-    """
+    """Render the configs of a version and validate them. Pure."""
     return _CONSUMERS[cluster.consumer.kind](version_info, cluster, template, template_name)
 
 
@@ -73,15 +62,7 @@ _CONSUMERS: dict[str, _Renderer] = {"determined": _determined}
 
 
 def write_configs(files: Iterable[ConfigFile], output_dir: Path) -> tuple[Written, ...]:
-    """Write each file whose bytes differ from the existing file, completely or not at all.
-
-    Args:
-        files: As `emit` returns them.
-        output_dir: Created if it does not exist.
-
-    Raises:
-        StoreError: The directory cannot be written, or is full.
-    """
+    """Write each file whose bytes differ from the existing file, completely or not at all."""
     output_dir = output_dir.absolute()
     store = open_store(str(output_dir))
     return tuple(
@@ -91,11 +72,7 @@ def write_configs(files: Iterable[ConfigFile], output_dir: Path) -> tuple[Writte
 
 
 def differing(files: Iterable[ConfigFile], output_dir: Path) -> tuple[Written, ...]:
-    """The files that `write_configs` would write, because their bytes differ. Writes nothing.
-
-    Raises:
-        StoreError: The directory cannot be read.
-    """
+    """The files that `write_configs` would write, because their bytes differ. Writes nothing."""
     output_dir = output_dir.absolute()
     store = open_store(str(output_dir))
     changed = [file for file in files if not _stands(store, file.name, file.text.encode())]

@@ -101,8 +101,6 @@ class _Fields(BaseModel):
 
 
 class BindMount(BaseModel):
-    """A directory of the node, in the container."""
-
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     host_path: StrictStr
@@ -114,14 +112,10 @@ class BindMount(BaseModel):
 
 
 class Environment(_Fields):
-    """The container's image and environment variables."""
-
     environment_variables: Annotated[Any, BeforeValidator(_variables)] = []
 
 
 class Resources(_Fields):
-    """The resources of a trial."""
-
     slots_per_trial: Annotated[StrictInt, Field(ge=0)] | None = None
     shm_size: Annotated[Any, BeforeValidator(_memory)] = 0
     priority: Annotated[StrictInt, Field(ge=1, le=99)] | None = None
@@ -129,8 +123,6 @@ class Resources(_Fields):
 
 
 class Searcher(_Fields):
-    """The search over hyperparameters."""
-
     name: Literal["single", "random", "grid", "adaptive_asha", "async_halving", "custom"]
     metric: Annotated[StrictStr, Field(min_length=1)]
     smaller_is_better: StrictBool | None = None
@@ -162,15 +154,8 @@ def known_keys(release: str) -> frozenset[str]:
 
 
 def validate(config: Mapping[str, Any], release: str, *, where: str = "") -> None:
-    """Check a rendered experiment, and report all mistakes at once.
-
-    Args:
-        config: As `larder.experiments.determined.render` returns it.
-        release: Release of Determined, such as ``0.38``.
-        where: Names the template in the error.
-
-    Raises:
-        ConfigError: ``config.invalid_experiment``; its message names each field and its rule.
+    """Check a rendered experiment, and report all mistakes at once: ``config.invalid_experiment``
+    names each field and its rule.
     """
     number = _number(release)
     problems = [*_unknown_keys(config, release), *_type_problems(config)]

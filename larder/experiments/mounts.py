@@ -34,14 +34,10 @@ class Binding:
 
 
 def bind(storage_url: str, mounts: Sequence[Mount], *, where: str = "") -> Binding:
-    """Choose the bind mount through which containers see the storage.
+    """Choose the bind mount through which containers see the storage, a ``file:`` URL or absolute
+    path.
 
     Without mounts, the storage directory itself is mounted, at the same path in the container.
-
-    Args:
-        storage_url: The storage: ``file:///dir/`` or an absolute path.
-        mounts: ``nodes.mounts`` of the cluster file.
-        where: Names the cluster file in errors.
 
     Raises:
         ConfigError: ``config.path``: the directory is not absolute, a mount breaks a rule, or the
@@ -107,9 +103,6 @@ def container_target(container_path: str) -> str:
 
 def mount_problems(mounts: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
     """What is wrong with bind mounts whose fields have the right types.
-
-    Args:
-        mounts: Mappings with ``host_path`` and ``container_path``.
 
     Yields:
         The field, such as ``0.host_path``, and the rule it breaks.

@@ -13,9 +13,6 @@ class SplitInfo:
     """One split of the version.
 
     Attributes:
-        samples: Number of samples.
-        shards: Number of shards.
-        bytes: Total size of its shards.
         patterns: Brace patterns of its shards, such as
             ``segments/SEG/shards/train/digits-train-{000000..000003}.tar``: relative to the
             dataset's root, or a URL or path below it. Empty for a split without samples.

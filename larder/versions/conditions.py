@@ -37,7 +37,6 @@ class Conditions:
 
     @property
     def kept(self) -> bool:
-        """Whether the store keeps both."""
         return self.if_absent and self.if_match
 
 
@@ -46,14 +45,7 @@ KEPT = Conditions(if_absent=True, if_match=True)
 
 
 def read_conditions(root: Store) -> Conditions | None:
-    """What is known about a store, or None if no run has asked it yet.
-
-    Args:
-        root: The dataset's root.
-
-    Raises:
-        DamageError: The document is damaged.
-    """
+    """What is known about a store, or None if no run has asked it yet."""
     key = layout.conditions_key()
     data = read_optional(root, key)
     if data is None:
@@ -69,16 +61,7 @@ def read_conditions(root: Store) -> Conditions | None:
 
 
 def probe_conditions(root: Store) -> Conditions:
-    """What is known about a store; if nothing is, try it, and write the answer down.
-
-    Args:
-        root: The dataset's root.
-
-    Raises:
-        DamageError: The document is damaged.
-        StoreError: The store refuses writes.
-        RetryableError: The store kept failing.
-    """
+    """What is known about a store; if nothing is, try it, and write the answer down."""
     known = read_conditions(root)
     if known is not None:
         return known

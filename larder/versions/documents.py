@@ -54,7 +54,6 @@ class SplitFacts:
     """One split of a version.
 
     Attributes:
-        samples: Number of samples.
         shards: Number of shards with samples; others are not listed.
         bytes: Total size of these shards.
         patterns: Their paths below the dataset's root, in order: each with one numeric range in
@@ -88,13 +87,8 @@ class Shape:
     """The options that shape all shards of a segment.
 
     Attributes:
-        format: Their format.
-        format_version: Its version.
-        bytes: ``shards.bytes``.
         split_bytes: By split, the size of its shards where ``shards.count_min`` made it smaller.
-        shuffle_seed: ``shards.shuffle_seed``.
         options: What the format is made from. Left out of the document where they are the default.
-        samples_per_shard: ``shards.samples_per_shard``.
         packing: 2 if a shard of several samples is longer than it should be, which in the first
             version of packing none was; else 1.
         images: What images it may have, and how they are stored. Left out likewise.
@@ -121,9 +115,6 @@ class SegmentSplit:
     """One split of a segment.
 
     Attributes:
-        samples: Number of samples.
-        shards: Number of shards.
-        bytes: Total size of the shards.
         first_row: Row of its first sample in the segment's samples manifest.
         first_shard: The number of its first planned shard.
         end_shard: The number after that of its last planned shard: where the next segment goes on.
@@ -142,9 +133,7 @@ class SegmentDocument:
     """segment.json: an immutable, complete set of shards and their indexes.
 
     Attributes:
-        shape: The options that shaped its shards.
         validate: How its images were checked.
-        splits: By name.
         files: Its manifests: ``samples``, ``shards``; if shards have indexes for other readers,
             ``indexes``; if samples were left out, ``skipped``; ``order`` and ``plan``, from which
             a repair makes shards again.
@@ -161,11 +150,7 @@ class SegmentDocument:
     format: str = SEGMENT_FORMAT
 
     def file(self, role: str) -> FileFacts:
-        """The file with that role.
-
-        Raises:
-            DamageError: ``damage.manifest``: there is no such file.
-        """
+        """The file with that role; ``damage.manifest`` if there is none."""
         return _file(self.files, role, "segment.json")
 
 
@@ -174,13 +159,9 @@ class CacheFile:
     """The LMDB file of one split of a segment.
 
     Attributes:
-        path: Relative to the dataset's root.
-        bytes: Length of the LMDB file.
         sha256: Digest of the LMDB file; depends on the page size of the machine that built it.
         digest: Digest of the schema and the ordered records; depends only on the content.
         records: Number of records: one for each sample of the segment, in the order of its rows.
-        segment: ID of the segment.
-        split: Name of the split.
         fields: By name, the type of each field and the number of its dimensions, such as
             ``uint8[3]``. They are the same in all files that are read as one.
     """
@@ -225,7 +206,6 @@ class CacheFacts:
 
     @property
     def bytes(self) -> int:
-        """Total size of the files of all splits."""
         return sum(file.bytes for files in self.splits.values() for file in files)
 
 
@@ -234,7 +214,6 @@ class OmittedRows:
     """Rows of one split of a segment that a version omits; see `larder.versions.omitted`.
 
     Attributes:
-        count: Number of rows.
         ranges: The rows as ranges ``(start, stop)``; empty if they are in the version's file with
             the role ``omitted``.
         first: The first range in that file.
@@ -252,7 +231,6 @@ class SegmentUse:
     """A segment as part of a version, less the samples that the version omits.
 
     Attributes:
-        id: ID of the segment.
         omitted: By split, if any.
         cache: ID of its cache; None if the version has no cache.
     """
@@ -268,13 +246,10 @@ class VersionDocument:
 
     Attributes:
         id: 32 hex digits; see `larder.versions.identity.version_id`.
-        digest: The content digest.
         inputs: The inputs digest of the run that published it.
         segments: In the order in which they are read.
-        splits: By name.
         classes: In the order of their numbers; empty without labels.
         files: The manifests of its segments, in their order, and its own.
-        cache: None without a cache.
         skipped: Keys and samples that were left out because the dataset file says ``skip``.
         split_rule: The rule of splits that depend on all samples, as canonical JSON; see
             `larder.versions.identity.split_rule`. Empty, and not in the file, for other splits.
@@ -294,15 +269,10 @@ class VersionDocument:
     split_rule: str = field(default="", metadata=SPARSE)
 
     def file(self, role: str) -> FileFacts:
-        """The only file with that role.
-
-        Raises:
-            DamageError: ``damage.manifest``: there is no such file.
-        """
+        """The only file with that role; ``damage.manifest`` if there is none."""
         return _file(self.files, role, "version.json")
 
     def files_of(self, role: str) -> tuple[FileFacts, ...]:
-        """All files with that role, in order."""
         return tuple(entry for entry in self.files if entry.role == role)
 
     @property
@@ -326,11 +296,8 @@ def seal(document: Any) -> bytes:
 
 
 def unseal(data: bytes, where: str) -> dict[str, Any]:
-    """The mapping that was sealed.
-
-    Raises:
-        DamageError: ``damage.manifest`` if it is not such a document, ``damage.digest`` if its
-            bytes are not those that were written.
+    """The mapping that was sealed; ``damage.manifest`` if it is not such a document,
+    ``damage.digest`` if its bytes are not those that were written.
     """
     try:
         plain = json.loads(data)
@@ -356,16 +323,8 @@ FORMATS: dict[type[Any], str] = {
 
 
 def parse_document(kind: type[Document], data: bytes, where: str) -> Document:
-    """Read segment.json, cache.json or version.json.
-
-    Args:
-        kind: `SegmentDocument`, `CacheDocument` or `VersionDocument`.
-        data: The bytes of the file.
-        where: Its URL, for errors.
-
-    Raises:
-        DamageError: ``damage.digest``, or ``damage.manifest`` for an unknown format or an invalid
-            field.
+    """Read segment.json, cache.json or version.json; ``damage.digest``, or ``damage.manifest`` for
+    an unknown format or an invalid field.
     """
     plain = unseal(data, where)
     expected = FORMATS[kind]

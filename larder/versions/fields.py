@@ -26,11 +26,8 @@ SPARSE = {"sparse": True}
 
 
 def to_plain(value: Any, *, sparse: bool = False) -> Any:
-    """A dataclass as plain JSON.
-
-    Args:
-        value: A dataclass, or what its fields may be; see `from_plain`.
-        sparse: Whether fields are left out that have their default.
+    """A dataclass, or what its fields may be (see `from_plain`), as plain JSON; ``sparse`` leaves
+    out fields that have their default.
     """
     if hasattr(value, "__dataclass_fields__"):
         found = {}
@@ -47,15 +44,11 @@ def to_plain(value: Any, *, sparse: bool = False) -> Any:
 
 
 def from_plain(kind: type[Value], plain: Any) -> Value:
-    """A dataclass of plain JSON, with all that is in it.
+    """A dataclass of plain JSON, with all that is in it; ValueError if a field is missing, is not
+    known or has another type.
 
-    Args:
-        kind: A dataclass, whose fields are strings, whole numbers that are not negative,
-            dataclasses, mappings from strings, tuples, or one of these or None.
-        plain: Its fields by name; those that have a default may be missing.
-
-    Raises:
-        ValueError: A field is missing, is not known or has another type.
+    Fields are strings, whole numbers that are not negative, dataclasses, mappings from strings,
+    tuples, or one of these or None; those with a default may be missing in ``plain``.
     """
     found: Value = _dataclass(kind, plain, "")
     return found

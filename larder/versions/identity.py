@@ -53,16 +53,11 @@ def inputs_digest(
     label_files: Mapping[str, str],
     annotations: Sequence[tuple[str, int, str]] = (),
 ) -> str:
-    """The inputs digest, 64 hex digits.
+    """The inputs digest, 64 hex digits, over the digest of the inventory, the sha256 of each
+    split's label file, and key, size and etag of each annotation file.
 
     Fields that do not shape samples are left out: URLs, regions, mirror, growth, description,
     experiment. So are versions of formats: a new one is used for new segments only.
-
-    Args:
-        dataset: The dataset as configured.
-        inventory_digest: Digest of the ordered keys, sizes and etags.
-        label_files: By split, the sha256 of its label file.
-        annotations: Key, size and etag of each annotation file.
     """
     shards, labels, cache = dataset.shards, dataset.labels, dataset.cache
     return _digest(
@@ -155,11 +150,7 @@ def image_check(dataset: Dataset) -> str:
 
 
 def shaped_images(dataset: Dataset) -> ImageOptions:
-    """What images and decoded parts may be like, with the versions of the decoders.
-
-    Raises:
-        ConfigError: See `larder.samples.decoders.resolved`.
-    """
+    """What images and decoded parts may be like, with the versions of the decoders."""
     options = dataset.image_options
     return replace(options, decoders=resolved(options.decoders))
 
@@ -170,9 +161,6 @@ class SegmentIdentity(NamedTuple):
     Attributes:
         dataset: Name of the dataset, with which the names of shards begin.
         samples: Digest of the ordered samples, their labels and their parts' etags.
-        shape: The shape of the shards.
-        validate: How images are checked.
-        on_bad_sample: What is done about bad samples.
         first_shards: By split, the number of the first shard.
     """
 
@@ -185,7 +173,6 @@ class SegmentIdentity(NamedTuple):
 
 
 def segment_id(identity: SegmentIdentity) -> str:
-    """The segment ID, 32 hex digits."""
     shape = identity.shape
     first_shards = {split: first for split, first in identity.first_shards.items() if first}
     return _digest(
@@ -217,14 +204,7 @@ def cache_id(
     *,
     version: int = CACHE_VERSION,
 ) -> str:
-    """The cache ID, 32 hex digits.
-
-    Args:
-        segment: ID of the segment whose samples it contains.
-        kind: ``encoded`` or ``decoded``.
-        decoders: What decodes parts of it that are not images, with versions.
-        version: Version of the format of its files.
-    """
+    """The cache ID, 32 hex digits."""
     fields: list[_Field] = [
         ("segment", segment, None),
         ("records", kind, "encoded"),
@@ -235,11 +215,7 @@ def cache_id(
 
 
 def cache_decoders(dataset: Dataset) -> tuple[DecoderUse, ...]:
-    """What decodes parts of the dataset's cache that are not images; none if it has no such cache.
-
-    Raises:
-        ConfigError: See `larder.samples.decoders.resolved`.
-    """
+    """What decodes parts of the dataset's cache that are not images; none without such a cache."""
     decodes = dataset.cache is not None and dataset.cache.records == "decoded"
     return shaped_images(dataset).decoders if decodes else ()
 
@@ -263,15 +239,9 @@ def version_id(
 ) -> str:
     """The version ID, 32 hex digits.
 
-    Args:
-        dataset: Name of the dataset.
-        segments: ID of each segment and of its cache, in order.
-        omitted: By segment and split, the rows that are omitted.
-        classes: The classes in the order of their numbers.
-        split_names: The splits, in any order, also those without samples.
-        skipped: Digest of the bad samples that earlier versions left out, if any. Those of a new
-            segment follow from its ID.
-        rule: See `split_rule`.
+    Classes are in the order of their numbers; splits include those without samples. ``skipped`` is
+    the digest of the bad samples that earlier versions left out: those of a new segment follow from
+    its ID.
     """
     rows = [
         [segment, split, hashlib.sha256(found.ranges.astype("<i8").tobytes()).hexdigest()]
@@ -297,10 +267,6 @@ class ShardIdentity(NamedTuple):
     """A file of a listed shard: what the content digest covers of it.
 
     Attributes:
-        split: Its split.
-        name: Its name.
-        bytes: Its length.
-        sha256: Its digest.
         omitted: Ranges of rows of the shard that are omitted, counted from its first sample; empty
             for a shard's other files.
     """
@@ -315,12 +281,8 @@ class ShardIdentity(NamedTuple):
 def content_digest(
     shards: Iterable[ShardIdentity], classes: Sequence[str], cache: CacheFacts | None
 ) -> str:
-    """The content digest, 64 hex digits.
-
-    Args:
-        shards: All files of the listed shards, in any order.
-        classes: The classes in the order of their numbers.
-        cache: The cache; its files are covered by the digests of their records.
+    """The content digest, 64 hex digits, over all files of the listed shards, in any order, and the
+    records of the cache.
     """
     hasher = hashlib.sha256(b"larder-content-1\n")
     for shard in sorted(shards, key=lambda shard: shard[:2]):

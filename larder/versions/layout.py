@@ -36,17 +36,14 @@ def dataset_prefix(dataset: str) -> str:
 
 
 def mirror_prefix() -> str:
-    """Prefix of the mirrored objects."""
     return "mirror/"
 
 
 def segments_prefix() -> str:
-    """Prefix of all segments."""
     return "segments/"
 
 
 def segment_prefix(segment: str) -> str:
-    """Prefix of everything that belongs to a segment."""
     return f"{segments_prefix()}{segment}/"
 
 
@@ -61,12 +58,10 @@ def shards_prefix(segment: str) -> str:
 
 
 def shard_key(segment: str, split: str, name: str) -> str:
-    """Key of one shard."""
     return f"{shards_prefix(segment)}{split}/{name}"
 
 
 def index_prefix(segment: str) -> str:
-    """Prefix of the indexes of a segment."""
     return f"{segment_prefix(segment)}index/"
 
 
@@ -144,12 +139,7 @@ def repair_key() -> str:
 
 
 def copy_key(document: str, sha256: str) -> str:
-    """Key of the second copy of a document, which has the digest of its bytes in its name.
-
-    Args:
-        document: Key of a version.json, segment.json or cache.json.
-        sha256: Digest of its bytes.
-    """
+    """Key of the second copy of a document, which has the digest of its bytes in its name."""
     return f"{document.removesuffix('.json')}-{sha256[:16]}.json"
 
 
@@ -199,7 +189,6 @@ def merged_copies_key() -> str:
 
 
 def shards_work_prefix(segment: str) -> str:
-    """Prefix of the receipts of a segment's shards."""
     return f"{work_prefix(segment)}shards/"
 
 
@@ -212,7 +201,6 @@ def partial_shards_prefix(segment: str, batch: str | None = None) -> str:
 
 
 def version_prefix(version: str) -> str:
-    """Prefix of everything that belongs to a version alone."""
     return f"versions/{version}/"
 
 
@@ -222,12 +210,10 @@ def version_key(version: str) -> str:
 
 
 def manifest_key(version: str, role: str, sha256: str) -> str:
-    """Key of a manifest of the version."""
     return f"{version_prefix(version)}manifests/{role}-{sha256[:16]}.parquet"
 
 
 def omitted_key(version: str, sha256: str) -> str:
-    """Key of the omitted rows of a version, if they are many."""
     return f"{version_prefix(version)}manifests/omitted-{sha256[:16]}.npy"
 
 
@@ -242,7 +228,6 @@ def list_key(version: str, split: str, sha256: str) -> str:
 
 
 def classes_key(version: str) -> str:
-    """Key of the number of each class of a version."""
     return f"{version_prefix(version)}classes.json"
 
 
@@ -261,10 +246,8 @@ def listed_split(key: str) -> str:
 
 
 def tags_prefix() -> str:
-    """Prefix of all tags."""
     return "tags/"
 
 
 def tag_key(tag: str) -> str:
-    """Key of a tag, a movable name."""
     return f"{tags_prefix()}{tag}.json"

@@ -46,7 +46,6 @@ class Omitted:
 
     @classmethod
     def of_mask(cls, mask: _Flags) -> Omitted:
-        """The rows that are true."""
         edges = []
         before = False
         for start in range(0, len(mask), _BLOCK):  # an array of this length would be copied
@@ -58,27 +57,19 @@ class Omitted:
 
     @classmethod
     def none(cls) -> Omitted:
-        """No rows."""
         return cls(np.zeros((0, 2), np.int64))
 
     def __eq__(self, other: object) -> bool:
-        """Whether both are the same rows."""
         return isinstance(other, Omitted) and np.array_equal(self.ranges, other.ranges)
 
     __hash__ = None  # type: ignore[assignment]
 
     @property
     def count(self) -> int:
-        """Number of rows."""
         return int((self.ranges[:, 1] - self.ranges[:, 0]).sum())
 
     def mask(self, first_row: int, rows: int) -> _Flags:
-        """Whether each of some consecutive rows is omitted; shape (rows,).
-
-        Args:
-            first_row: The first row.
-            rows: Number of rows.
-        """
+        """Whether each of some consecutive rows is omitted; shape (rows,)."""
         stop = first_row + rows
         first = np.searchsorted(self.ranges[:, 1], first_row, side="right")
         last = np.searchsorted(self.ranges[:, 0], stop, side="left")
@@ -90,10 +81,8 @@ class Omitted:
         return flags
 
     def rows_of(self, numbers: npt.ArrayLike) -> Numbers:
-        """The rows of samples, given their numbers among the samples that are not omitted.
-
-        Args:
-            numbers: Numbers from 0, in any order.
+        """The rows of samples, given their numbers among the samples that are not omitted, in any
+        order.
         """
         before, after = self._cut
         wanted = np.asarray(numbers, np.int64)
@@ -111,10 +100,8 @@ class Omitted:
 def encode_omitted(
     omitted: Mapping[Place, Omitted],
 ) -> tuple[dict[Place, OmittedRows], bytes | None]:
-    """The omitted rows of a version as `OmittedRows`, and the .npy file if they are many.
-
-    Args:
-        omitted: In the order of the segments; places without rows are left out.
+    """The omitted rows of a version in the order of its segments, and the .npy file if they are
+    many; places without rows are left out.
     """
     some = {place: rows for place, rows in omitted.items() if rows.count}
     lengths = [len(rows.ranges) for rows in some.values()]
@@ -135,16 +122,7 @@ def encode_omitted(
 
 
 def read_omitted(store: Store, version: VersionDocument) -> dict[Place, Omitted]:
-    """The rows that a version omits; places without any are left out.
-
-    Args:
-        store: The dataset's root.
-        version: The version.
-
-    Raises:
-        DamageError: ``damage.digest``, ``damage.manifest``: the file of the rows is damaged.
-        NotFoundError: It does not exist any more.
-    """
+    """The rows that a version omits; places without any are left out."""
     file: Numbers | None = None
     found: dict[Place, Omitted] = {}
     for use in version.segments:

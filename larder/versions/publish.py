@@ -34,10 +34,8 @@ from larder.versions.documents import (
 
 @contextmanager
 def own_file_errors() -> Iterator[None]:
-    """Treat a refusal of one of Larder's own files as a refusal of the whole store.
-
-    Raises:
-        StoreError: ``store.denied`` instead of an `ObjectError` ``object.unreadable``.
+    """Treat a refusal of one of Larder's own files (``object.unreadable``) as a refusal of the
+    whole store (``store.denied``).
     """
     try:
         yield
@@ -53,10 +51,8 @@ def publish_segment(
 ) -> SegmentDocument:
     """Write segment.json unless it exists; returns the one that exists now.
 
-    Args:
-        store: The dataset's root.
-        segment: A complete segment: every file it names has been written.
-        if_absent: Whether the store keeps this condition.
+    Every file that it names has been written. ``if_absent``: whether the store keeps this
+    condition.
     """
     published = read_segment(store, segment.id)
     if published is None:
@@ -66,10 +62,7 @@ def publish_segment(
 
 
 def publish_cache(store: Store, cache: CacheDocument, *, if_absent: bool = True) -> CacheDocument:
-    """Write cache.json unless it exists; returns the one that exists now.
-
-    The arguments are those of `publish_segment`.
-    """
+    """Write cache.json unless it exists; returns the one that exists now."""
     published = read_cache(store, cache.segment, cache.id)
     if published is None:
         _create(store, layout.cache_key(cache.segment, cache.id), seal(cache), if_absent)
@@ -80,10 +73,7 @@ def publish_cache(store: Store, cache: CacheDocument, *, if_absent: bool = True)
 def publish_version(
     store: Store, version: VersionDocument, *, if_absent: bool = True
 ) -> VersionDocument:
-    """Write version.json unless it exists; returns the one that exists now.
-
-    The arguments are those of `publish_segment`.
-    """
+    """Write version.json unless it exists; returns the one that exists now."""
     published = read_version(store, version.id)
     if published is None:
         _create(store, layout.version_key(version.id), seal(version), if_absent)
@@ -101,11 +91,7 @@ def _create(store: Store, key: str, data: bytes, if_absent: bool) -> None:
 
 
 def read_optional(store: Store, key: str) -> bytes | None:
-    """The bytes of one of Larder's own files, or None if it does not exist.
-
-    Raises:
-        StoreError: The store refuses access to it.
-    """
+    """The bytes of one of Larder's own files, or None if it does not exist."""
     try:
         with own_file_errors():
             return bytes(store.get(key))
@@ -114,33 +100,21 @@ def read_optional(store: Store, key: str) -> bytes | None:
 
 
 def read_segment(store: Store, segment: str) -> SegmentDocument | None:
-    """segment.json, or None while the segment is not complete.
-
-    Raises:
-        DamageError: It exists but is damaged.
-    """
+    """segment.json, or None while the segment is not complete."""
     key = layout.segment_key(segment)
     data = read_optional(store, key)
     return None if data is None else parse_document(SegmentDocument, data, store.url + key)
 
 
 def read_cache(store: Store, segment: str, cache: str) -> CacheDocument | None:
-    """cache.json, or None while the cache is not complete.
-
-    Raises:
-        DamageError: It exists but is damaged.
-    """
+    """cache.json, or None while the cache is not complete."""
     key = layout.cache_key(segment, cache)
     data = read_optional(store, key)
     return None if data is None else parse_document(CacheDocument, data, store.url + key)
 
 
 def read_version(store: Store, version: str) -> VersionDocument | None:
-    """version.json, or None if there is no such version.
-
-    Raises:
-        DamageError: It exists but is damaged.
-    """
+    """version.json, or None if there is no such version."""
     key = layout.version_key(version)
     data = read_optional(store, key)
     return None if data is None else parse_document(VersionDocument, data, store.url + key)

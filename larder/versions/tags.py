@@ -47,7 +47,6 @@ class Tag:
     """A tag.
 
     Attributes:
-        version: ID of the version that it names.
         inputs: The inputs digest that led to this version last; another than that of version.json
             if the same version followed from other inputs since.
         history: What it named before, the newest last; at most `HISTORY` entries.
@@ -71,15 +70,7 @@ class Tag:
 
 
 def read_tag(store: Store, tag: str) -> Tag | None:
-    """A tag, or None if there is none.
-
-    Args:
-        store: The dataset's root.
-        tag: Its name, such as ``latest``.
-
-    Raises:
-        DamageError: Its document is damaged.
-    """
+    """A tag, or None if there is none."""
     key = layout.tag_key(tag)
     data = read_optional(store, key)
     return None if data is None else _parse(data, object_url(store.url, key))
@@ -95,19 +86,13 @@ def move_tag(
 ) -> bool:
     """Make a tag name a version, unless another run has moved it; returns whether it was written.
 
+    ``expected`` is the ID that it named before the run listed the source, or None;
+    `SupersededError` if it names neither that nor this version.
+
     A tag that names the version already counts as moved: only its inputs are replaced, if they
     differ. The document is read right before it is written, and is replaced only if it is still the
     same; if it changed in between, the decision is made again. On a store that does not keep this
     condition, of two runs that do this at the same moment the second one wins.
-
-    Args:
-        store: The dataset's root.
-        tag: Its name, such as ``latest``.
-        version: The version's ID.
-        inputs: The inputs digest of the run.
-        expected: ID of the version that the tag named before the run listed the source; None if
-            there was no tag.
-        conditions: Which conditional writes the store keeps.
 
     Raises:
         SupersededError: The tag names another version than these two.
@@ -155,7 +140,6 @@ def _superseded(store: Store, key: str, version: str | None) -> SupersededError:
 
 
 def _with_etag(store: Store, key: str) -> tuple[str, Tag] | None:
-    """The tag and the etag of its document, or None if there is none."""
     try:
         info = store.head(key)
         data = bytes(store.get(key, if_match=info.etag))
