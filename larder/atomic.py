@@ -17,12 +17,7 @@ from larder.temporary import open_draft, sweep_drafts
 
 
 class Draft:
-    """A file under its temporary name; created by `draft`.
-
-    Attributes:
-        path: The temporary name.
-        handle: Open for reading and writing.
-    """
+    """A file under its temporary name, open for reading and writing; created by `draft`."""
 
     def __init__(self, path: Path, handle: int, final: Path) -> None:
         self.path = path
@@ -30,22 +25,13 @@ class Draft:
         self._final = final
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Append bytes.
-
-        Raises:
-            StoreError: ``store.full``: no space is left.
-        """
         left = memoryview(data).cast("B")
         with disk_errors(self._final):
             while left:
                 left = left[os.write(self.handle, left) :]
 
     def publish(self) -> None:
-        """Make the file durable and give it its final name, replacing an existing file.
-
-        Raises:
-            StoreError: ``store.full``: no space is left.
-        """
+        """Make the file durable and give it its final name, replacing an existing file."""
         with disk_errors(self._final):
             os.fsync(self.handle)
             os.replace(self.path, self._final)
@@ -57,10 +43,6 @@ def draft(final: Path) -> Iterator[Draft]:
     """An empty file for ``final``, in the same directory, which is created if needed.
 
     Unless `Draft.publish` is called, the file is removed afterwards.
-
-    Raises:
-        ConfigError: ``config.path``: the directory cannot be created or written to.
-        StoreError: ``store.full``: no space is left.
     """
     with disk_errors(final):
         final.parent.mkdir(parents=True, exist_ok=True)
@@ -77,12 +59,7 @@ def draft(final: Path) -> Iterator[Draft]:
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Write a complete file in one step, replacing an existing one; creates its directory.
-
-    Raises:
-        ConfigError: ``config.path``: the file cannot be written.
-        StoreError: ``store.full``: no space is left.
-    """
+    """Write a complete file in one step, replacing an existing one; creates its directory."""
     with draft(path) as file:
         file.write(data)
         file.publish()

@@ -18,7 +18,6 @@ FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 def sha256_file(path: Path) -> str:
-    """The sha256 of a file, as 64 hex digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -34,15 +33,9 @@ def folder_bytes(folder: Path) -> int:
 
 
 def check_room(folder: Path, need_bytes: int, written_bytes: Callable[[], int] = lambda: 0) -> None:
-    """Refuse to write more below a folder than fits there.
+    """Refuse to write more below a folder, which may not exist yet, than fits there.
 
-    Args:
-        folder: The folder, which may not exist yet.
-        need_bytes: What is going to be written.
-        written_bytes: How much of it is there already; asked if that decides.
-
-    Raises:
-        StoreError: ``store.full``: its file system has less free space.
+    ``written_bytes`` says how much of it is there already; it is called only if that decides.
     """
     there = folder.absolute()
     while not there.exists():
@@ -60,15 +53,8 @@ def check_room(folder: Path, need_bytes: int, written_bytes: Callable[[], int] =
 
 @contextmanager
 def disk_errors(path: Path, *, reading: bool = False) -> Iterator[None]:
-    """Turn the errors of writing ``path`` on a local disk into those of `larder.errors`.
-
-    Args:
-        path: The file or directory, for messages.
-        reading: Whether it is read instead of written.
-
-    Raises:
-        StoreError: ``store.full``: no space is left.
-        ConfigError: ``config.path``: the operating system refuses for another reason.
+    """Turn the errors of writing ``path`` on a local disk into those of `larder.errors`:
+    ``store.full``, and ``config.path`` for any other refusal.
     """
     try:
         yield

@@ -233,9 +233,6 @@ class Failure:
     """One object or sample that could not be processed, as reported to the user.
 
     Attributes:
-        key: The object or sample.
-        code: A code of `CODES`.
-        message: What is wrong, as one line.
         attempts: How often it was tried.
     """
 

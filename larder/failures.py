@@ -17,7 +17,6 @@ class Failures:
     """Failures that are counted.
 
     Attributes:
-        count: Their number.
         shown: The first `SHOWN_FAILURES` of them.
     """
 
@@ -30,7 +29,6 @@ class Failures:
         return SHOWN_FAILURES - len(self.shown)
 
     def add(self, *failures: Failure) -> None:
-        """Add some."""
         self.add_counted(failures, len(failures))
 
     def add_counted(self, failures: Iterable[Failure], count: int) -> None:

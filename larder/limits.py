@@ -33,21 +33,15 @@ Result = TypeVar("Result")
 
 
 def batches_at_once(workers: int, memory_bytes: int) -> int:
-    """How many batches may run at once, so that each has the memory that a stream needs.
-
-    Args:
-        workers: The maximum.
-        memory_bytes: Shared by all batches; even with too little, one batch runs.
+    """How many batches may run at once, so that each has the memory that a stream needs; at least
+    one.
     """
     return min(workers, max(1, memory_bytes // STREAM_BYTES))
 
 
 def read_ahead_bytes(share_bytes: int, *, local: bool) -> int:
-    """How many bytes a batch of shards may read ahead.
-
-    Args:
-        share_bytes: The batch's share of the memory.
-        local: Whether the shards are written to a directory, not to an object store.
+    """How many bytes of its share of the memory a batch of shards may read ahead; ``local`` if they
+    are written to a directory, not to an object store.
     """
     if local:
         return max(1, share_bytes)
@@ -59,9 +53,6 @@ class ByteBudget:
 
     A request larger than the whole budget waits until all of it is free, so no request waits
     for ever.
-
-    Args:
-        total_bytes: The bound, at least 1.
     """
 
     def __init__(self, total_bytes: int) -> None:
@@ -94,14 +85,12 @@ class ByteBudget:
         return taken
 
     def release(self, taken: int) -> None:
-        """Give back the bytes that `acquire` returned."""
         with self._changed:
             self._free += taken
             self._changed.notify_all()
 
     @contextmanager
     def holding(self, size_bytes: int) -> Iterator[None]:
-        """Hold ``size_bytes`` for the duration of a ``with`` block."""
         taken = self.acquire(size_bytes)
         try:
             yield
@@ -111,12 +100,8 @@ class ByteBudget:
 
 @cache
 def decoding_budget(memory_bytes: int) -> ByteBudget:
-    """The bound on the memory of decoded images over all threads of this process.
-
-    An image that needs more is decoded alone.
-
-    Args:
-        memory_bytes: The bound; all that give the same one share it.
+    """The bound on the memory of decoded images over all threads of this process: callers with the
+    same number share it. An image that needs more is decoded alone.
     """
     return ByteBudget(memory_bytes)
 

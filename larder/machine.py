@@ -43,30 +43,18 @@ def _read(path: str) -> str:
 
 
 def copy_memory_bytes(read: Read = _read) -> int:
-    """The default of ``copy.memory_bytes``: an eighth of the memory, 128 MiB to 2 GiB.
-
-    Args:
-        read: Reads the files of the kernel.
-    """
+    """The default of ``copy.memory_bytes``: an eighth of the memory, 128 MiB to 2 GiB."""
     return min(_MOST_BYTES, max(_LEAST_BYTES, memory_bytes(read) // _SHARE))
 
 
 def memory_bytes(read: Read = _read) -> int:
-    """The memory of this machine, or what its control groups leave to this process; 0: unknown.
-
-    Args:
-        read: Reads the files of the kernel.
-    """
+    """The memory of this machine, or what its control groups leave to this process; 0: unknown."""
     found = [_physical_bytes(read), *_limits(read)]
     return min((size for size in found if size > 0), default=0)
 
 
 def usable_cores(read: Read = _read) -> int:
-    """The number of cores that this process may use, at least 1.
-
-    Args:
-        read: Reads the files of the kernel.
-    """
+    """The number of cores that this process may use, at least 1."""
     affinity = getattr(os, "sched_getaffinity", None)  # Linux alone has it
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1
     return max(1, min([cores, *(math.ceil(quota) for quota in _quotas(read) if quota > 0)]))

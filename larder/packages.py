@@ -30,10 +30,8 @@ def install_hint(extra: str) -> str:
 
 
 def require(extra: str) -> None:
-    """Check that the packages of an extra are installed, without importing them.
-
-    Raises:
-        ConfigError: ``config.missing_package``, naming all packages that are missing.
+    """Check that the packages of an extra are installed, without importing them;
+    ``config.missing_package`` names those that are missing.
     """
     absent = {package for module, package in EXTRAS[extra].items() if not _is_there(module)}
     if absent:
@@ -43,8 +41,7 @@ def require(extra: str) -> None:
 def missing_package(error: ImportError) -> ConfigError | None:
     """The error for an import that failed; None if the reason is not a missing package.
 
-    Args:
-        error: Its module may also be one that a package of an extra depends on.
+    The missing module may also be one that a package of an extra depends on.
     """
     top = (error.name or "").partition(".")[0]
     if not isinstance(error, ModuleNotFoundError) or top in ("", "larder", "flows", "tasks"):

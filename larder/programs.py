@@ -17,9 +17,6 @@ def start_program(module: str) -> subprocess.Popen[bytes]:
 
     Not through the shell's or the user's main module, so a script needs no guard; and out of reach
     of the terminal's Ctrl-C.
-
-    Args:
-        module: Its full name.
     """
     before = os.environ.get("PYTHONPATH")
     paths = [str(_PACKAGES), *([before] if before else [])]

@@ -65,7 +65,6 @@ class CancellableProgress:
     """Forwards every call until an event is set, so that a stage stops between two objects.
 
     Args:
-        listener: Receives the calls.
         stop: Once it is set, the constructor and every call except `finish` raise `FatalError`
             ``run.interrupted``.
     """
@@ -107,17 +106,11 @@ class _Stage:
     bytes: int = 0
 
     def seconds(self, now: float) -> float:
-        """The time that the stage has been running, or ran."""
         return (now if self.ended is None else self.ended) - self.began
 
 
 class StageTimes:
-    """The `TimedProgress` that forwards every call.
-
-    Args:
-        listener: Receives the calls.
-        clock: Monotonic clock, in seconds.
-    """
+    """The `TimedProgress` that forwards every call."""
 
     def __init__(
         self, listener: Progress | None = None, *, clock: Callable[[], float] = time.monotonic

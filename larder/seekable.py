@@ -10,12 +10,7 @@ Ranges = Callable[[int, int], bytes]
 
 
 class RangedFile(io.RawIOBase):
-    """A seekable file, of which each read is one range. Nothing is kept between reads.
-
-    Args:
-        ranges: Reads a range.
-        size_bytes: Length of the file.
-    """
+    """A seekable file, of which each read is one range. Nothing is kept between reads."""
 
     def __init__(self, ranges: Ranges, size_bytes: int) -> None:
         super().__init__()
@@ -24,21 +19,17 @@ class RangedFile(io.RawIOBase):
         self._position = 0
 
     def readable(self) -> bool:
-        """Always true."""
         return True
 
     def seekable(self) -> bool:
-        """Always true."""
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Set the position; nothing is read."""
         base = {io.SEEK_CUR: self._position, io.SEEK_END: self._size_bytes}.get(whence, 0)
         self._position = max(0, base + offset)
         return self._position
 
     def tell(self) -> int:
-        """The position."""
         return self._position
 
     def read(self, size: int | None = -1) -> bytes:
@@ -52,7 +43,6 @@ class RangedFile(io.RawIOBase):
         return data
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        """Read one range into a buffer."""
         data = self.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)

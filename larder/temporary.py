@@ -65,15 +65,7 @@ def draft_name() -> bytes:
 def open_draft(folder: bytes) -> tuple[bytes, int]:
     """Make an empty file to be written, locked until it is closed if the file system has locks.
 
-    Args:
-        folder: An existing directory.
-
-    Returns:
-        Its path, which the caller renames or unlinks, and a handle for reading and writing, which
-        the caller closes.
-
-    Raises:
-        OSError: It cannot be made.
+    Returns its path, which the caller renames or unlinks, and a handle, which the caller closes.
     """
     for _ in range(_MOST_TRIES):
         path, handle = _create(folder)
@@ -92,14 +84,8 @@ def _create(folder: bytes) -> tuple[bytes, int]:
 
 
 def _hold(handle: int, path: bytes) -> bytes | None:
-    """Lock what was just made at a path, or give it a name that sweeps leave alone for long.
-
-    Args:
-        handle: Handle of the file to lock.
-        path: The file or its folder, including the tag.
-
-    Returns:
-        The new path; None if a sweep has just removed it as abandoned.
+    """Lock what was just made, or give it (the file, or its folder) a name that sweeps leave alone
+    for long; returns the new path, None if a sweep has just removed it as abandoned.
     """
     try:
         return path if _try_lock(handle) and os.fstat(handle).st_nlink else None
@@ -121,14 +107,8 @@ def _without_tag(path: bytes) -> bytes | None:
 
 @contextmanager
 def workshop(parent: Path) -> Iterator[Path]:
-    """A private directory to build in, removed at the end, as are abandoned ones in ``parent``.
-
-    Args:
-        parent: On the disk that has the space; created if needed.
-
-    Raises:
-        ConfigError: ``config.path``: the directory cannot be made or written.
-        StoreError: ``store.full``: no space is left.
+    """A private directory to build in, made in ``parent`` and removed at the end, as are abandoned
+    ones there.
     """
     with disk_errors(parent):
         parent.mkdir(parents=True, exist_ok=True)
@@ -157,12 +137,7 @@ def _open_workshop(parent: Path) -> tuple[Path, int]:
 def sweep_workshops(parent: Path, now_seconds: float) -> None:
     """Remove the abandoned workshops in a directory; those that cannot be removed remain.
 
-    Args:
-        parent: The directory.
-        now_seconds: The current time by its file system's clock.
-
-    Raises:
-        OSError: The directory cannot be read.
+    The time is that of its file system's clock.
     """
     with os.scandir(parent) as entries:
         found = [(match[1], entry.path) for entry in entries if (match := _workshop_match(entry))]
@@ -199,9 +174,7 @@ def _quiet(folder: Path, now_seconds: float) -> bool:
 def sweep_drafts(folder: bytes, now_seconds: float) -> None:
     """Remove the abandoned drafts in a directory; those that cannot be removed remain.
 
-    Args:
-        folder: The directory.
-        now_seconds: The current time by its file system's clock.
+    The time is that of its file system's clock.
     """
     with suppress(OSError):
         with os.scandir(folder) as entries:
@@ -227,10 +200,8 @@ def _unlink_if_abandoned(path: bytes, tag: bytes | None, now_seconds: float) -> 
 
 
 def _try_lock(handle: int) -> bool:
-    """Try to lock an open file until it is closed; returns whether that succeeded.
-
-    Raises:
-        OSError: The file system does not support locks.
+    """Try to lock an open file until it is closed; OSError if the file system does not support
+    locks.
     """
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -18,13 +18,8 @@ _QUANTITY = re.compile(r"\s*([0-9][0-9_,]{0,99}(?:\.[0-9]{1,99})?)\s*([A-Za-z]*)
 
 
 def parse_bytes(value: int | str) -> int:
-    """Parse a number of bytes.
-
-    Args:
-        value: A whole number of bytes, or a string such as ``150 MB``, ``1.5GiB``, ``4096``.
-
-    Raises:
-        ValueError: The string is not a quantity of bytes, or the number is negative.
+    """Parse a number of bytes, at least 0: a whole number, or a string such as ``150 MB`` or
+    ``1.5GiB``.
     """
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise ValueError(f"expected bytes such as 150 MB, not {value!r}")
@@ -64,10 +59,7 @@ def format_amount(amount: Mapping[str, int], noun: str = "object") -> str:
 def format_names(names: Sequence[str], most: int, *, total: int | None = None) -> str:
     """``a, b, c and 7 more``: no more than ``most`` names, and one more rather than hide only one.
 
-    Args:
-        names: All of them; or if there are ``total``, the first ``most + 1``.
-        most: How many are named if others are not.
-        total: Their number, if it is not that of ``names``.
+    Of ``total`` names, at least the first ``most + 1`` are given; without it, all.
     """
     count = len(names) if total is None else total
     if count <= most + 1:

@@ -24,12 +24,6 @@ def register_blocks() -> None:
 
 
 def _load(kind: str, name: str) -> Mapping[str, Any]:
-    """The content of a block.
-
-    Raises:
-        ConfigError: ``config.block``: there is no such block, or it is no mapping.
-        StoreError: ``store.denied``: the server does not answer, or refuses.
-    """
     from prefect import get_client
     from prefect.exceptions import ObjectNotFound
     from prefect.settings import get_current_settings

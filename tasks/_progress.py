@@ -42,11 +42,7 @@ class _Both:
 
 
 def current_progress() -> Progress:
-    """The current `Progress`; once the tasks are asked to stop, one that raises at every call.
-
-    Raises:
-        FatalError: ``run.interrupted``: they are already asked to stop.
-    """
+    """The current `Progress`; once the tasks are asked to stop, one that raises at every call."""
     stop = _stop.get()
     return CancellableProgress(_listener.get(), stop) if stop else _listener.get()
 

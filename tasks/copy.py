@@ -20,11 +20,7 @@ from tasks._progress import current_progress
 
 
 def batch_name(parameters: dict[str, Any]) -> str:
-    """The name of a batch's task run, ``copy objects 2,001 to 2,411``, counted from 1.
-
-    Args:
-        parameters: The parameters of the task.
-    """
+    """The name of a batch's task run, ``copy objects 2,001 to 2,411``, counted from 1."""
     batch: CopyBatch = parameters["batch"]
     first, last = batch.first_row + 1, batch.first_row + batch.rows
     return f"copy object {first:,}" if first == last else f"copy objects {first:,} to {last:,}"
@@ -41,11 +37,7 @@ def checked_copy(settings: CopySettings, folder: Path) -> CopyPlan:
 @task(name="copy", task_run_name=batch_name, **RETRIED)  # type: ignore[arg-type]
 @cancelled_when_stopped
 def copy_objects(job: CopyJob, batch: CopyBatch, concurrent_batches: int) -> BatchReport:
-    """Copy and verify the objects of one batch.
-
-    Raises:
-        RunError: Some objects could not be copied; the others were.
-    """
+    """Copy and verify the objects of one batch."""
     report = copying_batch.copy_objects(
         job, batch, progress=current_progress(), concurrent_batches=concurrent_batches
     )

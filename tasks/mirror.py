@@ -15,11 +15,7 @@ from tasks._progress import current_progress
 
 
 def batch_name(parameters: dict[str, Any]) -> str:
-    """The name of a batch's task run, ``mirror samples 2,001 to 2,411``, counted from 1.
-
-    Args:
-        parameters: The parameters of the task.
-    """
+    """The name of a batch's task run, ``mirror samples 2,001 to 2,411``, counted from 1."""
     batch: CopyBatch = parameters["batch"]
     first, last = batch.first_row + 1, batch.first_row + batch.rows
     return f"mirror sample {first:,}" if first == last else f"mirror samples {first:,} to {last:,}"
@@ -36,11 +32,7 @@ def send_mirror_ahead(job: Job, copies: Totals) -> SentAhead:
 @task(name="mirror", task_run_name=batch_name, **RETRIED)  # type: ignore[arg-type]
 @cancelled_when_stopped
 def mirror_batch(job: Job, batch: CopyBatch, concurrent_batches: int) -> BatchReport:
-    """Copy and verify the objects of one batch.
-
-    Raises:
-        RunError: Some objects could not be copied; the others were.
-    """
+    """Copy and verify the objects of one batch."""
     report = mirror.mirror_batch(
         job, batch, progress=current_progress(), concurrent_batches=concurrent_batches
     )

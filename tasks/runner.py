@@ -75,9 +75,7 @@ class TaskRunner:
     """The `larder.pipeline.build.Runner` of a flow run.
 
     Args:
-        workers: Maximum number of concurrent batches.
         pool: Prefect's task runner, started, with at least as many workers.
-        times: Receives progress too.
     """
 
     def __init__(self, workers: int, pool: PoolOfTasks[Any], times: TimedProgress) -> None:
@@ -87,7 +85,6 @@ class TaskRunner:
 
     @property
     def progress(self) -> Progress:
-        """The current `Progress` of this process."""
         return current_progress()
 
     def run(self, step: Callable[..., Any], *arguments: Any) -> Any:
@@ -137,10 +134,6 @@ def task_runner(workers: int, times: TimedProgress) -> Iterator[TaskRunner]:
     """The runner of a flow run, with threads of its own.
 
     Not the flow's own task runner: whoever starts the flow would choose it and its size.
-
-    Args:
-        workers: Maximum number of concurrent batches.
-        times: Receives progress too.
     """
     threads: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=workers)
     with threads as pool:

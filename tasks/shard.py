@@ -14,11 +14,7 @@ from tasks._progress import current_progress
 @task(name="shard", task_run_name="shards from {batch.shards[0].name}", **RETRIED)
 @cancelled_when_stopped
 def shard_batch(job: Job, batch: shard.PackBatch, concurrent_batches: int) -> BatchReport:
-    """Pack and write the shards of one batch.
-
-    Raises:
-        RunError: Some samples and so their shards failed; the others were written.
-    """
+    """Pack and write the shards of one batch."""
     report = shard.shard_batch(
         job, batch, progress=current_progress(), concurrent_batches=concurrent_batches
     )

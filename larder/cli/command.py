@@ -88,12 +88,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def parser(prog: str, description: str) -> Parser:
-    """A parser with --help, which names the exit statuses, and no abbreviated flags.
-
-    Args:
-        prog: How the command is called, such as ``larder prepare``.
-        description: One or two sentences for --help.
-    """
+    """A parser with --help, which names the exit statuses, and no abbreviated flags."""
     return Parser(
         prog=prog,
         description=description,
@@ -104,12 +99,7 @@ def parser(prog: str, description: str) -> Parser:
 
 
 def command(prog: str, description: str) -> Parser:
-    """A parser with the shared flags, to which a command adds its own.
-
-    Args:
-        prog: How the command is called, such as ``python -m flows.prepare``.
-        description: One or two sentences for --help.
-    """
+    """A parser with the shared flags, to which a command adds its own."""
     made = parser(prog, description)
     add = made.add_argument
     add("--dataset", metavar="NAME", required=True, help="CONFIG_DIR/datasets/NAME.yaml")
@@ -149,7 +139,6 @@ def add_shared(made: Parser, *, folders: str, fields: str) -> None:
 
 
 def shared_parameters(namespace: argparse.Namespace) -> dict[str, Any]:
-    """The parameters that all flows have, from parsed arguments."""
     return {
         "cluster": namespace.cluster,
         "settings": list(namespace.set),
@@ -162,12 +151,8 @@ def show(
     work: Callable[[Display], dict[str, Any]],
     lines_of: Callable[[Mapping[str, Any]], list[str]],
 ) -> None:
-    """Do the work with a display, and print its document.
-
-    Args:
-        namespace: The parsed arguments.
-        work: Plans or does what was asked for; returns the JSON document.
-        lines_of: The document for people.
+    """Do the work with a display, and print its document: as JSON, or the lines of ``lines_of`` for
+    people.
     """
     from larder.cli.display import Display
 
@@ -208,14 +193,6 @@ def run(main: Callable[[], int], *, json: bool | None = None) -> int:
     number, ``failed``, and ``failures``, a list of ``{"key", "code", "message", "attempts"}``; if
     configuration files are invalid, it has ``problems``, a list of all mistakes in the form of
     ``error``. SIGTERM and SIGHUP interrupt like Ctrl-C.
-
-    Args:
-        main: The command; it parses its arguments, and returns the exit status.
-        json: Whether --json was given; looked up in ``sys.argv`` if None, because the arguments
-            themselves may be invalid.
-
-    Returns:
-        The exit status; see --help.
     """
     as_json = "--json" in sys.argv[1:] if json is None else json
     keep_memory_small()
@@ -245,7 +222,6 @@ def _status(main: Callable[[], int], as_json: bool) -> int:
 
 
 def _refusal(error: BaseException) -> LarderError:
-    """The error to report for whatever ended a command."""
     if isinstance(error, KeyboardInterrupt) or process.interrupted:
         # Code that was being imported or closed may have turned the interrupt into another error.
         return FatalError("run.interrupted", "interrupted", hint=HINT)
@@ -284,12 +260,8 @@ def _report(error: LarderError, status: int, as_json: bool) -> int:
 
 
 def tell_failures(word: str, failures: Sequence[Failure], count: int) -> None:
-    """List objects or samples on stderr: the first ones by name, one per line.
-
-    Args:
-        word: ``failed`` or ``skipped``.
-        failures: Those that are known by name.
-        count: Their total number.
+    """List objects or samples that ``failed`` or were ``skipped`` on stderr: the first ones by
+    name, one per line, and their total number ``count``.
     """
     for failure in failures[:SHOWN_LINES]:
         tell(f"{word}[{failure.code}]: {failure.line}")

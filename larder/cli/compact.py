@@ -23,5 +23,5 @@ def main(
     *,
     run: Run = run_here,
 ) -> int:
-    """The command; returns its exit status. The arguments are as in `larder.cli.prepare`."""
+    """The command; returns its exit status."""
     return prepare.command_main(arguments, prog, DESCRIPTION, run=run, compact=True)

@@ -32,11 +32,7 @@ come from, and the display."""
 def run_here(
     settings: CopySettings, _parameters: dict[str, Any], display: Display
 ) -> dict[str, Any]:
-    """Run in this process. Once there is work to do, a signal lets the objects in progress finish.
-
-    Raises:
-        KeyboardInterrupt: The user interrupted the run, and the steps have stopped.
-    """
+    """Run in this process; once there is work, a signal lets the objects in progress finish."""
     import threading
 
     from larder.pipeline.copying import copy, execute_copy
@@ -53,7 +49,6 @@ def run_here(
 
 
 def parser(prog: str) -> Parser:
-    """The parser of the command; ``prog`` is how it is called."""
     made = places_parser(prog, DESCRIPTION)
     made.add_argument(
         "--verify",
@@ -72,13 +67,7 @@ def main(
     *,
     run: RunCopy = run_here,
 ) -> int:
-    """The command; returns its exit status.
-
-    Args:
-        arguments: The command line arguments; those of this process if None.
-        prog: How the command is called.
-        run: Executes the copy.
-    """
+    """The command; returns its exit status."""
     namespace = parser(prog).parse_args(arguments)
     parameters = {
         **flow_parameters(namespace),

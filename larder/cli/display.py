@@ -62,10 +62,7 @@ class Display:
     Use it as a context manager: it restores the terminal however the block ends.
 
     Args:
-        quiet: Show nothing.
-        stream: Where to show it; stderr if None, because stdout is for the result.
         view: How to show it; by default live rows if ``stream`` is a terminal, else plain lines.
-        clock: Monotonic clock, in seconds.
     """
 
     def __init__(
@@ -106,7 +103,6 @@ class Display:
                 self._view.advanced(entry, self._clock())
 
     def finish(self, stage: str) -> None:
-        """Stage ``stage`` is done; repeated calls have no effect."""
         self._times.finish(stage)
         with self._lock:
             entry = self._entry(stage)
@@ -123,7 +119,6 @@ class Display:
             self._stages.clear()
 
     def seconds(self) -> float:
-        """Since this was made."""
         return self._times.seconds()
 
     def stages(self) -> dict[str, dict[str, Any]]:
@@ -145,12 +140,10 @@ class Display:
             self._view.say(line)
 
     def close(self) -> None:
-        """Stop showing progress, and restore the terminal."""
         if self._view:
             self._view.close()
 
     def __enter__(self) -> Self:
-        """Start showing progress."""
         if self._view:
             self._open.enter_context(restoring(self._view.restore))
             self._view.open(self._copies)
@@ -162,7 +155,6 @@ class Display:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Stop showing progress, and restore the terminal."""
         self.close()
         self._open.close()
 

@@ -75,19 +75,10 @@ def examples() -> dict[str, bytes]:
 
 
 def write_examples(folder: Path, *, force: bool = False) -> tuple[list[str], list[str]]:
-    """Write the examples that do not exist in ``folder`` yet.
+    """Write the examples that do not exist in ``folder`` yet, and with ``force`` also those that
+    differ; returns those written and those that existed already, by their paths below it.
 
-    Args:
-        folder: Created if needed.
-        force: Also replace files that differ from their example.
-
-    Returns:
-        The files that were written, and those that existed already, by their paths below
-        ``folder``.
-
-    Raises:
-        ConfigError: ``config.path``: a file differs, and nothing was written; or the folder
-            cannot be written.
+    Refused with ``config.path``, before anything is written, if a file differs.
     """
     shipped = examples()
     there = {name: _read(folder / name) for name in shipped}

@@ -16,13 +16,6 @@ from larder.cli.signals import arm
 
 
 class Command(NamedTuple):
-    """A subcommand.
-
-    Attributes:
-        module: The module with its ``main``.
-        summary: A line for --help.
-    """
-
     module: str
     summary: str
 
@@ -56,11 +49,7 @@ def main() -> int:
 
 
 def dispatch(arguments: Sequence[str]) -> int:
-    """Call the subcommand that the first argument names, with the remaining arguments.
-
-    Raises:
-        ConfigError: ``config.invalid_flag``: the command is unknown or missing.
-    """
+    """Call the subcommand that the first argument names, with the remaining arguments."""
     name = arguments[0] if arguments else ""
     if name in COMMANDS:
         status: int = import_module(COMMANDS[name].module).main(arguments[1:], f"larder {name}")

@@ -16,14 +16,8 @@ DONE = "the work is done; run the same command again to see the result"
 
 
 def print_json(document: Mapping[str, Any], *, hint: str = DONE) -> None:
-    """Print ``document`` on stdout: the single JSON document of a command.
-
-    Args:
-        document: The document.
-        hint: What to do if that fails.
-
-    Raises:
-        FatalError: See `print_text`.
+    """Print the single JSON document of a command on stdout; ``hint`` says what to do if that
+    fails.
     """
     text = json.dumps(document, ensure_ascii=False, indent=2, allow_nan=False)
     if not _encodable(text) or _printable(text) != text:
@@ -32,16 +26,11 @@ def print_json(document: Mapping[str, Any], *, hint: str = DONE) -> None:
 
 
 def print_text(text: str, *, hint: str = "") -> None:
-    """Print ``text`` and a newline on stdout, and flush it.
+    """Print ``text`` and a newline on stdout, and flush it; ``run.output`` if stdout is closed or
+    full, BrokenPipeError if its reader has exited.
 
-    Args:
-        text: One or more lines. Control characters, and characters that stdout's encoding does
-            not have, are written as backslash escapes.
-        hint: What to do if that fails.
-
-    Raises:
-        FatalError: ``run.output``: stdout is closed or full.
-        BrokenPipeError: The reader of stdout has exited.
+    Control characters, and characters that stdout's encoding does not have, are written as
+    backslash escapes.
     """
     process.printed = True
     text = _printable(text).encode(_encoding(), "backslashreplace").decode(_encoding())

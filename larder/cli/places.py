@@ -9,12 +9,7 @@ from larder.cli.command import Parser, add_shared, parser, shared_parameters
 
 
 def places_parser(prog: str, description: str) -> Parser:
-    """A parser with the arguments SOURCE and STORAGE and the flags of these commands.
-
-    Args:
-        prog: How the command is called, such as ``larder copy``.
-        description: One or two sentences for --help.
-    """
+    """A parser with the arguments SOURCE and STORAGE and the flags of these commands."""
     made = parser(prog, description)
     add = made.add_argument
     add("source", metavar="SOURCE", help="URL or path of what is copied")

@@ -31,11 +31,7 @@ come from, and the display."""
 
 
 def run_here(settings: Settings, _parameters: dict[str, Any], display: Display) -> dict[str, Any]:
-    """Run in this process. Once there is work to do, a signal lets the objects in progress finish.
-
-    Raises:
-        KeyboardInterrupt: The user interrupted the run, and the steps have stopped.
-    """
+    """Run in this process; once there is work, a signal lets the objects in progress finish."""
     import threading
 
     from larder.pipeline.inline import InlineRunner, workers
@@ -57,7 +53,7 @@ def main(
     *,
     run: Run = run_here,
 ) -> int:
-    """The command; returns its exit status. The arguments are those of `command_main`."""
+    """The command; returns its exit status."""
     return command_main(arguments, prog, DESCRIPTION, run=run, compact=False)
 
 
@@ -69,15 +65,7 @@ def command_main(
     run: Run,
     compact: bool,
 ) -> int:
-    """A command that prepares a dataset; returns its exit status.
-
-    Args:
-        arguments: The command line arguments; those of this process if None.
-        prog: How the command is called.
-        description: What it does, for --help.
-        run: Executes the run.
-        compact: Whether all samples are to be in a single segment.
-    """
+    """A command that prepares a dataset; returns its exit status."""
     parser = command(prog, description)
     parser.add_argument("--plan", action="store_true", help="print what would be done, and exit")
     parser.add_argument(

@@ -48,7 +48,6 @@ def run_here(
 
 
 def parser(prog: str) -> Parser:
-    """The parser of the command; ``prog`` is how it is called."""
     made = places_parser(prog, DESCRIPTION)
     made.add_argument(
         "--max-delete",
@@ -64,13 +63,7 @@ def main(
     *,
     run: RunPrune = run_here,
 ) -> int:
-    """The command; returns its exit status.
-
-    Args:
-        arguments: The command line arguments; those of this process if None.
-        prog: How the command is called.
-        run: Executes the prune.
-    """
+    """The command; returns its exit status."""
     namespace = parser(prog).parse_args(arguments)
     max_delete = _whole(namespace.max_delete)
     shared = flow_parameters(namespace)

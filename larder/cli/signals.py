@@ -58,15 +58,11 @@ class _Process:
     """What a handler has to know about the process.
 
     Attributes:
-        armed: `arm` was called: this process runs a command.
-        json: --json was given.
         told: The error was written to stderr.
         printed: The document was, or is being, written to stdout.
         working: The command is working: `interrupting`.
-        interrupted: A signal arrived while it was working.
         leaving: A handler is ending the process.
         status: Status of the command, once it is over.
-        restore: Restores the terminal.
     """
 
     def __init__(self) -> None:
@@ -122,11 +118,7 @@ def _open_closed_streams() -> None:
 
 @contextmanager
 def interrupting(*, json: bool) -> Iterator[None]:
-    """Make signals raise `KeyboardInterrupt` within a ``with`` block, so that it cleans up.
-
-    Args:
-        json: Whether --json was given.
-    """
+    """Make signals raise `KeyboardInterrupt` within a ``with`` block, so that it cleans up."""
 
     def interrupt(_number: int, _frame: object) -> None:
         if process.interrupted:
@@ -167,10 +159,6 @@ def interruptible(stop: threading.Event, say: Callable[[str], None]) -> Iterator
 
     Raising an exception at an arbitrary point in the main thread, as Python and Prefect do, is not
     safe while other threads work: it can leave the import lock held, and they wait for it for ever.
-
-    Args:
-        stop: Asks the steps to stop.
-        say: Shows a line.
 
     Raises:
         KeyboardInterrupt: The user interrupted the run, and the steps have stopped.

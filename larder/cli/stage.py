@@ -35,13 +35,8 @@ class Stage:
     """The state of a stage. Times are seconds of a monotonic clock.
 
     Attributes:
-        name: As it is shown.
-        began: When it started.
         ended: When it finished; None while it is running.
         objects: Objects done, or whatever the stage counts; see `STAGES`.
-        bytes: Bytes done.
-        total_objects: Total number of objects, if known.
-        total_bytes: Total number of bytes, if known.
         note: What it is doing while it has nothing to count.
     """
 
@@ -62,11 +57,9 @@ class Stage:
 
     @property
     def noun(self) -> str:
-        """What it counts."""
         return STAGES.get(self.name) or "object"
 
     def seconds(self, now: float) -> float:
-        """How long it has been running, or ran."""
         return max(0.0, (now if self.ended is None else self.ended) - self.began)
 
     def fraction(self) -> float | None:

@@ -35,11 +35,7 @@ _MOST_DIGITS = 10
 def run_here(
     options: VerifySettings, _parameters: dict[str, Any], display: Display
 ) -> dict[str, Any]:
-    """Run in this process; a signal lets the files in progress finish.
-
-    Raises:
-        KeyboardInterrupt: The user interrupted the run, and the steps have stopped.
-    """
+    """Run in this process; a signal lets the files in progress finish."""
     import threading
 
     from larder.pipeline.inline import InlineRunner, workers
@@ -52,7 +48,6 @@ def run_here(
 
 
 def parser(prog: str) -> Parser:
-    """The parser of the command; ``prog`` is how it is called."""
     made = command(prog, DESCRIPTION)
     made.add_argument(
         "--version",
@@ -84,13 +79,7 @@ def main(
     *,
     run: RunVerify = run_here,
 ) -> int:
-    """The command; returns its exit status.
-
-    Args:
-        arguments: The command line arguments; those of this process if None.
-        prog: How the command is called.
-        run: Runs the verification.
-    """
+    """The command; returns its exit status."""
     started = time.monotonic()
     namespace = parser(prog).parse_args(arguments)
     sample, seed = _percent(namespace.sample), _seed(namespace.seed)

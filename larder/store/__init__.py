@@ -91,11 +91,7 @@ def open_store(
 
 
 def local_path(store: Store, key: str) -> Path:
-    """The file of an object, in a store with the feature ``local_path``.
-
-    Raises:
-        ObjectError: ``object.bad_key``: a file cannot have this key.
-    """
+    """The file of an object, in a store with the feature ``local_path``."""
     assert store.features.local_path, f"{store.url} has no paths"
     check_path_key(key, store.url)
     return Path(parse_url(store.url).rest + key)

@@ -26,24 +26,16 @@ _loaders: dict[str, Loader] = {}
 
 
 def register(kind: str, loader: Loader) -> None:
-    """Say how blocks of a kind are loaded; replaces what was said before.
-
-    Args:
-        kind: What precedes the slash in ``block``, such as ``aws-credentials``.
-        loader: Loads a block by its name, what follows the slash. Called from any thread.
+    """Say how blocks of a kind (what precedes the slash in ``block``) are loaded by their names;
+    replaces what was said before. The loader is called from any thread.
     """
     with _lock:
         _loaders[kind] = loader
 
 
 def load(block: str) -> Mapping[str, Any]:
-    """The content of a block, with its secrets.
-
-    Args:
-        block: ``KIND/NAME``.
-
-    Raises:
-        ConfigError: ``config.block``: nothing in this process can load it, or it does not exist.
+    """The content of a block ``KIND/NAME``, with its secrets; ``config.block`` if nothing in this
+    process can load it, or it does not exist.
     """
     kind, _, name = block.partition("/")
     with _lock:
@@ -59,13 +51,8 @@ def load(block: str) -> Mapping[str, Any]:
 
 
 def aws_keys(block: str) -> tuple[str, str, str]:
-    """The access key, the secret and the session token ("" if none) in a block.
-
-    Args:
-        block: ``KIND/NAME``.
-
-    Raises:
-        ConfigError: ``config.block``: see `load`; or it has no keys.
+    """The access key, the secret and the session token ("" if none) in a block ``KIND/NAME``;
+    ``config.block`` if it has no keys.
     """
     content = load(block)
     found = [_text(content, names) for names in _NAMES]

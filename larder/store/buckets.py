@@ -133,7 +133,6 @@ class PartsWriter(Writer):
                 start += room
 
     def commit(self) -> ObjectInfo:
-        """Make the object visible."""
         assert not self._done, "the writer is committed or aborted"
         info = self._commit()
         self._close()
@@ -161,7 +160,6 @@ class PartsWriter(Writer):
         return part
 
     def _part_bytes(self) -> int:
-        """The size of the part that is being collected."""
         return PART_BYTES
 
     @abstractmethod

@@ -59,7 +59,6 @@ class Call:
 
     @property
     def where(self) -> str:
-        """The address of the object, or of the store."""
         return object_url(self.store_url, self.key) if self.key else self.store_url
 
 
@@ -112,7 +111,6 @@ class Refusal:
 
 
 def no_bucket(call: Call) -> StoreError:
-    """There is no such bucket."""
     hint = "create it, or fix the URL"
     return StoreError("store.missing", "the bucket does not exist", where=call.store_url, hint=hint)
 
@@ -205,6 +203,5 @@ class AnswerReader(Reader):
         return ObjectError("object.truncated", f"the answer has {what}", where=self._call.where)
 
     def close(self) -> None:
-        """Stop receiving."""
         if self._answer is not None:
             self._answer.close()

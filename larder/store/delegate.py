@@ -42,11 +42,7 @@ WRITES = frozenset(
 
 
 class DelegatingReadable(Readable):
-    """Forwards every call that reads.
-
-    Args:
-        inner: The wrapped store.
-    """
+    """Forwards every call that reads."""
 
     def __init__(self, inner: Readable) -> None:
         self.inner = inner
@@ -54,23 +50,18 @@ class DelegatingReadable(Readable):
     def around(self, method: str, key: str, call: Callable[[], T]) -> T:
         """Make one call of the inner store.
 
-        Args:
-            method: Name of the method: of `Store`, or ``write`` or ``commit`` of a `Writer`;
-                ``list`` for each page.
-            key: Key of the object, or the prefix that is listed.
-            call: Makes the call.
+        ``method`` is of `Store`, or ``write`` or ``commit`` of a `Writer`; ``list`` for each page,
+        with the prefix as ``key``.
         """
         del method, key
         return call()
 
     @property
     def url(self) -> str:
-        """As in the wrapped store."""
         return self.inner.url
 
     @property
     def features(self) -> Features:
-        """As in the wrapped store."""
         return self.inner.features
 
     def region(self) -> str:
@@ -102,11 +93,7 @@ class DelegatingReadable(Readable):
 
 
 class DelegatingStore(DelegatingReadable, Store):
-    """Forwards every call.
-
-    Args:
-        inner: The wrapped store.
-    """
+    """Forwards every call."""
 
     inner: Store
 
@@ -174,7 +161,6 @@ class DelegatingReader(Reader):
     """Forwards the bytes of another reader.
 
     Args:
-        inner: The reader.
         info: The description of the object, if it differs from the other reader's.
     """
 
@@ -183,22 +169,14 @@ class DelegatingReader(Reader):
         self.info = info or inner.info
 
     def __iter__(self) -> Iterator[Buffer]:
-        """The bytes."""
         return iter(self.inner)
 
     def close(self) -> None:
-        """Close the other reader."""
         self.inner.close()
 
 
 class DelegatingWriter(Writer):
-    """Forwards to another writer, through the `around` of a store.
-
-    Args:
-        store: The store of this writer.
-        key: Key of the object.
-        inner: The other writer.
-    """
+    """Forwards to another writer, through the `around` of a store."""
 
     def __init__(self, store: DelegatingStore, key: str, inner: Writer) -> None:
         self.store = store
@@ -206,13 +184,10 @@ class DelegatingWriter(Writer):
         self.inner = inner
 
     def write(self, data: Buffer) -> None:
-        """Append bytes."""
         self.store.around("write", self.key, lambda: self.inner.write(data))
 
     def commit(self) -> ObjectInfo:
-        """Make the object visible."""
         return self.store.around("commit", self.key, self.inner.commit)
 
     def abort(self) -> None:
-        """Discard what was written."""
         self.inner.abort()

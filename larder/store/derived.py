@@ -23,7 +23,6 @@ class DerivedObjects(DelegatingReadable):
     It cannot be described with `head`, which knows no etag; neither is it listed.
 
     Args:
-        inner: The source, or a mirror of it.
         own: Opens the store with the containers of Larder's own, by their names; called once, when
             the first of them is read.
     """
@@ -39,12 +38,7 @@ class DerivedObjects(DelegatingReadable):
     def get(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> bytes:
-        """See `larder.store.base.Readable.get`.
-
-        Raises:
-            PreconditionError: ``object.changed``: the container has another etag now.
-            ObjectError: ``object.truncated``: the container ends too early.
-        """
+        """The container must still have the etag that it had (``object.changed``)."""
         extent = parse_extent(if_match)
         if extent is None:
             return self.inner.get(key, offset=offset, length=length, if_match=if_match)
@@ -60,7 +54,6 @@ class DerivedObjects(DelegatingReadable):
         return data
 
     def get_each(self, objects: Iterable[tuple[str, int, str]]) -> Sequence[bytes]:
-        """See `larder.store.base.Readable.get_each`; the errors are those of `get`."""
         objects = list(objects)
         if any(parse_extent(etag) for _, _, etag in objects):
             return super().get_each(objects)
@@ -69,7 +62,6 @@ class DerivedObjects(DelegatingReadable):
     def open(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> Reader:
-        """See `larder.store.base.Readable.open`; the errors are those of `get`."""
         extent = parse_extent(if_match)
         if extent is None:
             return self.inner.open(key, offset=offset, length=length, if_match=if_match)
@@ -84,7 +76,6 @@ class DerivedObjects(DelegatingReadable):
         return _Range(reader, info, wanted, _too_short(store, container, extent))
 
     def _container(self, extent: Extent, key: str) -> tuple[Readable, str]:
-        """The store and the key of the container."""
         return self._own if extent.own else self.inner, extent.container(key)
 
 
@@ -99,15 +90,12 @@ def _too_short(store: Readable, container: str, extent: Extent) -> ObjectError:
 
 
 class _Range(DelegatingReader):
-    """The bytes of a derived object."""
-
     def __init__(self, inner: Reader, info: ObjectInfo, wanted: int, too_short: ObjectError):
         super().__init__(inner, info)
         self._wanted = wanted
         self._too_short = too_short
 
     def __iter__(self) -> Iterator[Buffer]:
-        """The bytes."""
         left = self._wanted
         for buffer in self.inner:
             left -= memoryview(buffer).nbytes
@@ -123,7 +111,6 @@ class _Nothing(Reader):
         self.info = info
 
     def __iter__(self) -> Iterator[Buffer]:
-        """No bytes."""
         return iter(())
 
     def close(self) -> None:

@@ -9,8 +9,6 @@ _SEVERAL = 16
 
 
 class EtagTrust:
-    """What a process has learned about the etags of a store."""
-
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._agreed = False
@@ -28,11 +26,10 @@ class EtagTrust:
     def explain(self, read_again: Callable[[], None]) -> None:
         """An etag with the form of an MD5 did not match the bytes received: find out why.
 
+        ``read_again`` raises an error if the bytes of a second reading differ.
+
         If several objects arrive at the same time, one is read again and the others wait for the
         result.
-
-        Args:
-            read_again: Reads the object again, and raises an error if the bytes differ.
         """
         if self.misleading:
             return

@@ -34,12 +34,8 @@ def is_md5(etag: str) -> bool:
 
 
 def changed(where: str, listed_bytes: int, read_bytes: int) -> PreconditionError:
-    """The error that an object changed since it was listed.
-
-    Args:
-        where: The address of the object.
-        listed_bytes: Its size in the listing.
-        read_bytes: Its current size, as far as it is known.
+    """The error that an object changed since it was listed; ``read_bytes`` is its current size, as
+    far as it is known.
     """
     message = (
         f"it changed since it was listed: {listed_bytes:,} bytes then, now {read_bytes:,} or more"
@@ -51,9 +47,8 @@ def changed(where: str, listed_bytes: int, read_bytes: int) -> PreconditionError
 
 
 def checked_crc32c(store: Readable, key: str, etag: str, listed_bytes: int, data: bytes) -> int:
-    """The CRC32C of an object that was read as a whole, if it is as it was listed.
-
-    The arguments and errors are those of `ContentCheck`.
+    """The CRC32C of an object that was read as a whole, if it is as it was listed; see
+    `ContentCheck`.
     """
     if len(data) == listed_bytes and not (is_md5(etag) and store.features.etag_is_md5):
         crc32c: int = google_crc32c.value(data)
@@ -67,13 +62,7 @@ def checked_crc32c(store: Readable, key: str, etag: str, listed_bytes: int, data
 def checked_crc32cs(
     store: Readable, objects: Sequence[tuple[str, int, str]], contents: Sequence[bytes]
 ) -> list[int]:
-    """`checked_crc32c` of several objects.
-
-    Args:
-        store: The store with the objects.
-        objects: Key, size in bytes in the listing and etag (or empty) of each.
-        contents: What was read of each.
-    """
+    """`checked_crc32c` of several objects: key, listed size in bytes, and etag or empty."""
     as_listed = list(map(len, contents)) == [size_bytes for _, size_bytes, _ in objects]
     if as_listed and not store.features.etag_is_md5:
         return list(map(google_crc32c.value, contents))
@@ -87,10 +76,7 @@ class ContentCheck:
     """Checksums the bytes of an object as they are read, and compares them with the listing.
 
     Args:
-        store: The store with the object.
-        key: The object.
         etag: Its etag, or empty.
-        listed_bytes: Its size in the listing.
 
     Attributes:
         crc32c: CRC32C of the bytes so far.
@@ -106,7 +92,6 @@ class ContentCheck:
         self._md5 = hashlib.md5(usedforsecurity=False) if provable else None
 
     def add(self, data: bytes) -> None:
-        """Add the next bytes."""
         self.size_bytes += len(data)
         self.crc32c = google_crc32c.extend(self.crc32c, data)
         if self._md5 is not None:
@@ -117,11 +102,6 @@ class ContentCheck:
 
         If the MD5 differs, the object is read again, unless etags of this store are known not to be
         MD5: if both reads agree, they are what the store has.
-
-        Raises:
-            PreconditionError: ``object.changed``: the number of bytes differs.
-            ObjectError: ``object.mismatch``: two reads gave different bytes.
-            LarderError: Any error of reading.
         """
         if self.size_bytes != self._listed_bytes:
             where = object_url(self._store.url, self._key)

@@ -33,7 +33,6 @@ class Interrupt:
 
     @property
     def stopped(self) -> bool:
-        """Whether what waits has to end."""
         return self._stopped.is_set() or (self._outer is not None and self._outer.stopped)
 
     @contextmanager
@@ -72,7 +71,6 @@ class _Grace(Interrupt):
 
     @property
     def stopped(self) -> bool:
-        """Whether the moment is over."""
         if not super().stopped:
             return False
         self._until = self._until or time.monotonic() + _GRACE_SECONDS
@@ -91,7 +89,6 @@ def grace() -> Iterator[None]:
 
 
 def interrupted_by() -> Interrupt | None:
-    """What this thread works under."""
     current: Interrupt | None = getattr(_current, "interrupt", None)
     return current
 

@@ -24,15 +24,8 @@ def folder_prefix(path: str) -> str:
 
 
 def check_key(key: str, store_url: str, *, prefix: str = "") -> bytes:
-    """Return the key's UTF-8 bytes if it is valid in an object store.
-
-    Args:
-        key: Relative to the store.
-        store_url: The store's URL, for messages.
-        prefix: What the store puts before the key; counts towards its length.
-
-    Raises:
-        ObjectError: ``object.bad_key``: empty, over 1,024 bytes, or not Unicode.
+    """The key's UTF-8 bytes if it is valid in an object store, with ``prefix``, what the store puts
+    before it; otherwise an ``object.bad_key``: empty, over 1,024 bytes, or not Unicode.
     """
     try:
         raw = key.encode()
@@ -49,10 +42,8 @@ def check_key(key: str, store_url: str, *, prefix: str = "") -> bytes:
 
 
 def check_path_key(key: str, store_url: str) -> bytes:
-    """Return the key's UTF-8 bytes if it is a valid path of a file below a directory.
-
-    Raises:
-        ObjectError: ``object.bad_key``, with the reason.
+    """The key's UTF-8 bytes if it is a valid path of a file below a directory; otherwise an
+    ``object.bad_key``.
     """
     if _is_plain(key):
         return key.encode()

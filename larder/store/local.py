@@ -65,12 +65,7 @@ class LocalStore(Store):
     """The regular files below a directory, which the first write creates.
 
     Args:
-        root: The directory; a relative path is resolved now.
         unlisted: Called for what listings have to leave out, instead of raising an error.
-
-    Raises:
-        ConfigError: ``config.path``: the root, or one of its parents, exists and is not a
-            directory.
     """
 
     def __init__(self, root: str | os.PathLike[str], *, unlisted: OnUnlisted | None = None) -> None:
@@ -83,26 +78,19 @@ class LocalStore(Store):
 
     @property
     def url(self) -> str:
-        """``file:///dir/``, literally: nothing is percent-encoded."""
         return self._url
 
     @property
     def features(self) -> Features:
-        """Atomic conditional writes, paths, and etags that are not MD5."""
         return _FEATURES
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
-        """See `larder.store.base.Readable.list`.
+        """Symbolic links are followed.
 
-        Symbolic links are followed. Those to a directory that contains them, pipes, sockets and
-        devices are left out, and only ``unlisted`` is told. Memory holds the names of one directory
-        at a time, and of its ancestors.
-
-        Raises:
-            StoreError: ``store.missing``: the root does not exist; ``store.denied``.
-            ObjectError: ``object.bad_key``: a file name that is not UTF-8;
-                ``object.unreadable``: an unreadable directory, or a dangling link. Not if
-                ``unlisted`` is told of them.
+        Those to a directory that contains them, pipes, sockets and devices are left out, and only
+        ``unlisted`` is called. Unreadable directories, dangling links and names that are not UTF-8
+        are errors, unless there is an ``unlisted``. Memory holds the names of one directory at a
+        time, and of its ancestors.
         """
         page = []
         bounds = prefix.encode(), start_after.encode()
@@ -162,10 +150,8 @@ class LocalStore(Store):
         return data
 
     def get_each(self, objects: Iterable[tuple[str, int, str]]) -> Sequence[bytes]:
-        """See `larder.store.base.Readable.get_each`.
-
-        Two thirds of the time of `get`: a file whose etag is the listed one after it was read was
-        not changed before or meanwhile. For all others, `get` says what they are.
+        """Two thirds of the time of `get`: a file whose etag is the listed one after it was read
+        was not changed before or meanwhile. For all others, `get` says what they are.
         """
         objects = list(objects)
         if not all(etag for _, _, etag in objects):
@@ -216,12 +202,12 @@ class LocalStore(Store):
         )
 
     def sync(self) -> None:
-        """See `larder.store.base.Store.sync`: one sync of the file system, if it has that call."""
+        """One sync of the file system, if it has that call."""
         with local_errors(self._url, "", writing=True):
             self._unsynced.sync()
 
     def upload(self, key: str, path: Path) -> ObjectInfo:
-        """See `larder.store.base.Store.upload`; copies by reference if possible."""
+        """Copies by reference if possible."""
         with (
             disk_errors(path, reading=True),
             open(path, "rb") as source,
@@ -231,9 +217,8 @@ class LocalStore(Store):
             return draft.commit()
 
     def delete(self, key: str, *, if_match: str | None = None) -> None:
-        """See `larder.store.base.Store.delete`; also removes empty directories, except the root.
-
-        The etag is compared right before: no file system has a condition for it.
+        """Also removes empty directories, except the root. The etag is compared right before: no
+        file system has a condition for it.
         """
         path = self._path(key)
         with local_errors(self._url, key, writing=True):
@@ -290,7 +275,7 @@ class LocalStore(Store):
 
 
 class LocalReader(Reader):
-    """See `larder.store.base.Reader`. Reads the file that was opened, even if it is replaced."""
+    """Reads the file that was opened, even if it is replaced."""
 
     def __init__(
         self, store: LocalStore, info: ObjectInfo, handle: int, offset: int, length: int
@@ -302,12 +287,6 @@ class LocalReader(Reader):
         self._left = length
 
     def __iter__(self) -> Iterator[Buffer]:
-        """The bytes, one mebibyte at a time.
-
-        Raises:
-            PreconditionError: ``object.changed``: the file was modified while it was read.
-            ObjectError: ``object.truncated``: the file became shorter.
-        """
         while self._left and (data := self._read()):
             self._left -= len(data)
             self._offset += len(data)
@@ -327,7 +306,6 @@ class LocalReader(Reader):
             raise self._store._changed(self.info.key)
 
     def close(self) -> None:
-        """Close the file."""
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None

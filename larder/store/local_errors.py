@@ -29,14 +29,7 @@ def local_errors(store_url: str, key: str, *, writing: bool = False) -> Iterator
 
 
 def local_error(error: OSError, store_url: str, key: str, *, writing: bool) -> LarderError:
-    """What an ``OSError`` means for an object in a directory.
-
-    Args:
-        error: The error as the system raised it.
-        store_url: The store's ``file://`` URL.
-        key: Key of the object; empty for the root.
-        writing: Whether the object was being written.
-    """
+    """What an ``OSError`` means for an object in a directory, or the root if ``key`` is empty."""
     where = object_url(store_url, key)
     code = error.errno or 0
     text = (error.strerror or str(error)).lower()

@@ -14,7 +14,6 @@ _LOCK = f"{TEMPORARY_PREFIX}lock".encode()
 
 
 def describe(key: str, found: os.stat_result) -> ObjectInfo:
-    """The description of a file as an object."""
     return ObjectInfo(key, found.st_size, file_etag(found), found.st_mtime_ns // 1000)
 
 

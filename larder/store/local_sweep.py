@@ -22,9 +22,7 @@ _lock = threading.Lock()
 def sweep_once(folder: bytes, handle: int) -> None:
     """Remove the abandoned drafts in a directory, unless that was done recently.
 
-    Args:
-        folder: The directory.
-        handle: Handle of a file that was just created there, for the current time.
+    The file of ``handle`` was just created there, for the current time.
     """
     with _lock:
         known = folder in _swept

@@ -19,11 +19,7 @@ _MANY_FILES = 16
 
 
 class Unsynced:
-    """The files below one directory that this process has written and not synced.
-
-    Args:
-        root: The directory.
-    """
+    """The files below one directory that this process has written and not synced."""
 
     def __init__(self, root: bytes) -> None:
         self._root = root
@@ -39,11 +35,7 @@ class Unsynced:
                 self._files.add(path)
 
     def sync(self) -> None:
-        """Make all of them durable, with their names.
-
-        Raises:
-            OSError: The disk has failed, or is full.
-        """
+        """Make all of them durable, with their names."""
         with self._lock:
             files, count = self._files, self._count
             self._files, self._count = set(), 0

@@ -29,11 +29,7 @@ class _Walk:
     unlisted: OnUnlisted | None
 
     def skip(self, path: bytes, error: ObjectError) -> None:
-        """Leave out what cannot be listed.
-
-        Raises:
-            ObjectError: ``error``, if it must not be left out.
-        """
+        """Leave out what cannot be listed, or raise ``error`` if it must not be left out."""
         if self.unlisted is None:
             raise error
         self.unlisted(path, error)
@@ -47,8 +43,6 @@ class _Walk:
 
 @dataclass(frozen=True, slots=True)
 class _Folder:
-    """A directory being walked."""
-
     entries: list[bytes]
     """The remaining entries in reverse order: paths below the root, directories with a slash."""
     places: frozenset[tuple[int, int]]
@@ -64,20 +58,12 @@ def walk(
 ) -> Iterator[tuple[str, os.stat_result]]:
     """Yield keys and stats of the regular files, in order of the keys' bytes.
 
+    What cannot be listed is given to ``unlisted``, in order, instead of being an error; also pipes,
+    sockets, devices and links that lead in circles, otherwise left out silently. ``root`` ends in
+    ``/``.
+
     A directory is sorted by its name with ``/`` appended, so that ``a-b`` comes before ``a/b``, as
     for keys. Only directories that may contain a wanted key are read.
-
-    Args:
-        root: The directory, ending in ``/``.
-        store_url: For messages.
-        prefix: Only keys with this prefix.
-        start_after: Only keys after this one.
-        unlisted: Called for what cannot be listed, in order, instead of raising ObjectError; also
-            for pipes, sockets, devices and links that lead in circles, otherwise left out silently.
-
-    Raises:
-        StoreError: ``store.missing`` or ``store.denied``, for the root.
-        ObjectError: See `larder.store.local.LocalStore.list`.
     """
     search = _Walk(root, store_url, prefix, start_after, unlisted)
     stack = [_read(search, b"", frozenset())]

@@ -29,15 +29,9 @@ _NO_FAST_COPY = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errn
 
 
 class LocalWriter(Writer):
-    """See `larder.store.base.Writer`: a temporary file next to the future object.
+    """A temporary file next to the future object, synced on commit or added to ``unsynced``.
 
     The first writer in a directory removes what killed processes left there.
-
-    Args:
-        store_url: URL of the store, for messages.
-        key: Key of the object.
-        path: File of the object.
-        unsynced: Where the file is added instead of being synced; None to sync it.
     """
 
     def __init__(
@@ -65,7 +59,6 @@ class LocalWriter(Writer):
         return handle
 
     def write(self, data: Buffer) -> None:
-        """Append bytes."""
         handle = self._opened()
         with local_errors(self._url, self._key, writing=True), memoryview(data).cast("B") as view:
             done = 0
@@ -82,15 +75,10 @@ class LocalWriter(Writer):
                     shutil.copyfileobj(source, target, _CHUNK_BYTES)
 
     def commit(self) -> ObjectInfo:
-        """Rename to the object's name."""
         return self._publish(lambda: os.replace(self._draft, self._path))
 
     def commit_if_absent(self) -> ObjectInfo:
-        """Publish under the object's name, unless it exists.
-
-        Raises:
-            PreconditionError: ``object.exists``.
-        """
+        """Publish under the object's name, unless it exists (``object.exists``)."""
         try:
             return self._publish(self._link)
         except FileExistsError:
@@ -102,10 +90,8 @@ class LocalWriter(Writer):
             raise PreconditionError("object.exists", "it already exists", where=where) from None
 
     def commit_if_match(self, etag: str) -> ObjectInfo:
-        """Rename to the object's name, if the object with that name has this etag.
-
-        Raises:
-            PreconditionError: ``object.changed``.
+        """Rename to the object's name, if the object with that name has this etag
+        (``object.changed``).
         """
 
         def replace() -> None:
@@ -120,7 +106,6 @@ class LocalWriter(Writer):
         return self._publish(replace)
 
     def abort(self) -> None:
-        """Remove the temporary file."""
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None

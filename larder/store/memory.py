@@ -40,7 +40,6 @@ class _Object:
 
 
 def _kept(like: ObjectInfo | None) -> tuple[str | None, Mapping[str, str]]:
-    """Content type and metadata of an object that is written like another."""
     return (like.content_type, like.metadata or {}) if like else (None, {})
 
 
@@ -68,12 +67,7 @@ def forget(name: str) -> None:
 
 
 class MemoryStore(Store):
-    """The objects of ``memory://name`` whose keys begin with a prefix.
-
-    Args:
-        name: Name of a memory store of this process; created when first used.
-        prefix: Folder within it, with or without a slash at the end.
-    """
+    """The objects of ``memory://name``, made when first used, whose keys begin with a prefix."""
 
     def __init__(self, name: str, prefix: str = "") -> None:
         with _BUCKETS_LOCK:
@@ -83,12 +77,10 @@ class MemoryStore(Store):
 
     @property
     def url(self) -> str:
-        """``memory://name/prefix/``."""
         return self._url
 
     @property
     def features(self) -> Features:
-        """All features, except paths."""
         return Features(
             replace_if_match=True,
             etag_is_md5=True,
@@ -96,7 +88,7 @@ class MemoryStore(Store):
         )
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
-        """See `larder.store.base.Readable.list`; each page is looked up when it is requested."""
+        """Each page is looked up when it is requested."""
         first = self._prefix + prefix
         last = max(self._prefix + start_after, self._prefix)
         while found := self._bucket.after(first, last):
@@ -109,7 +101,7 @@ class MemoryStore(Store):
     def open(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> MemoryReader:
-        """See `larder.store.base.Readable.open`; the reader keeps the original bytes."""
+        """The reader keeps the original bytes."""
         found = self._find(key, if_match)
         info = self._info(self._full(key), found)
         if offset > info.size_bytes:
@@ -205,7 +197,6 @@ class MemoryReader(Reader):
         self._view = view
 
     def __iter__(self) -> Iterator[Buffer]:
-        """The bytes, one mebibyte at a time."""
         for start in range(0, len(self._view), _CHUNK_BYTES):
             yield self._view[start : start + _CHUNK_BYTES]
 
@@ -223,13 +214,10 @@ class MemoryWriter(Writer):
         self._data = bytearray()
 
     def write(self, data: Buffer) -> None:
-        """Append bytes."""
         self._data += data
 
     def commit(self) -> ObjectInfo:
-        """Put the object."""
         return self._store.put(self._key, self._data, like=self._like)
 
     def abort(self) -> None:
-        """Discard the bytes."""
         self._data = bytearray()

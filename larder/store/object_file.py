@@ -8,12 +8,9 @@ from larder.store.base import Readable
 
 
 class ObjectFile(RangedFile):
-    """A file over an object.
+    """An object as a file.
 
     Args:
-        store: The store of the object.
-        key: Its key.
-        size_bytes: Its length.
         etag: If it is not empty, the object is read on the condition that it has this etag.
 
     Attributes:

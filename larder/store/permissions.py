@@ -111,16 +111,8 @@ def actions(store: Readable, *methods: str) -> tuple[str, ...]:
 
 @contextmanager
 def permission(store: Readable, side: str, *methods: str) -> Iterator[None]:
-    """Say which permission is missing, if the store refuses one of these calls.
-
-    Args:
-        store: The store that is called.
-        side: ``source`` or ``storage``: what the store is to the run.
-        methods: The methods that are called; what they need is named unless the store says more.
-
-    Raises:
-        StoreError: ``store.denied``: refused, with the permissions to grant.
-        LarderError: Any other error as it is, such as refused credentials.
+    """Say which permission is missing, if the store refuses one of these calls; ``side`` is
+    ``source`` or ``storage``, what the store is to the run.
     """
     try:
         yield

@@ -37,12 +37,8 @@ class RetryPolicy:
     Attributes:
         attempts: Maximum number of attempts, at least 1.
         first_delay_seconds: Maximum pause after the first failure.
-        most_delay_seconds: Maximum pause.
         deadline_seconds: How long after the start of the first attempt the last one should have
             ended: none starts that would end later if it took as long as the one before.
-        sleep: Pauses for a number of seconds; for tests.
-        clock: Monotonic clock, in seconds; for tests.
-        uniform: A random number between two; for tests.
     """
 
     attempts: int = 8
@@ -63,11 +59,7 @@ class _Tries:
         self.failures = 0
 
     def pause(self, error: RetryableError) -> None:
-        """Wait after a failure.
-
-        Raises:
-            RetryableError: That was the last attempt; the message has their number.
-        """
+        """Wait after a failure, or raise it, with the number of attempts, if none is left."""
         policy = self._policy
         self.failures += 1
         longest = policy.first_delay_seconds * 2.0 ** (self.failures - 1)
@@ -93,17 +85,7 @@ class _Tries:
 
 
 def repeated(call: Callable[[], T], policy: RetryPolicy, tries: _Tries | None = None) -> T:
-    """Repeat a call until it succeeds or the policy gives up.
-
-    Args:
-        call: The call.
-        policy: When to give up.
-        tries: Earlier attempts, if there were any.
-
-    Raises:
-        RetryableError: It kept failing.
-        LarderError: Any other error of the call.
-    """
+    """Repeat a call until it succeeds or the policy gives up; ``tries`` are earlier attempts."""
     start = policy.clock()
     while True:
         try:
@@ -118,10 +100,6 @@ class RetryStore(DelegatingStore):
 
     ``writer()`` is not: bytes that went into a stream are gone and cannot be sent again. The
     backend itself has to make the upload parts of a stream reliable.
-
-    Args:
-        inner: The wrapped store.
-        policy: When to give up.
     """
 
     def __init__(self, inner: Store, policy: RetryPolicy) -> None:
@@ -129,7 +107,6 @@ class RetryStore(DelegatingStore):
         self.policy = policy
 
     def around(self, method: str, key: str, call: Callable[[], T]) -> T:
-        """Repeat a call until it succeeds or the policy gives up."""
         return repeated(call, self.policy)
 
     def get(
@@ -149,7 +126,7 @@ class RetryStore(DelegatingStore):
         )
 
     def get_each(self, objects: Iterable[tuple[str, int, str]]) -> Sequence[bytes]:
-        """See `larder.store.base.Readable.get_each`; after a failure one by one."""
+        """After a failure one by one."""
         objects = list(objects)
         try:
             return self.inner.get_each(objects)
@@ -157,7 +134,7 @@ class RetryStore(DelegatingStore):
             return super().get_each(objects)
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
-        """See `larder.store.base.Readable.list`; continues after the last good page."""
+        """Continues after the last good page."""
         tries = _Tries(self.policy)
         while True:
             try:
@@ -173,7 +150,7 @@ class RetryStore(DelegatingStore):
     def open(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> RetryReader:
-        """See `larder.store.base.Readable.open`; the reader continues where the stream failed."""
+        """The reader continues where the stream failed."""
         first = super().open(key, offset=offset, length=length, if_match=if_match)
         return RetryReader(self.inner, self.policy, first, offset, length)
 
@@ -188,11 +165,10 @@ class RetryStore(DelegatingStore):
         md5: str | None = None,
         sync: bool = True,
     ) -> ObjectInfo:
-        """See `larder.store.base.Store.put`.
+        """An object with the same bytes counts as written, whoever wrote it.
 
         The answer to a conditional put may be lost after the object was written; if it is sent
-        again, here or by what sends requests, it meets its own object. So an object with the same
-        bytes counts as written, whoever wrote it.
+        again, here or by what sends requests, it meets its own object.
         """
         tries = _Tries(self.policy)
         while True:
@@ -225,17 +201,17 @@ class RetryStore(DelegatingStore):
         md5: str | None = None,
         resume: str | None = None,
     ) -> Upload | None:
-        """See `larder.store.base.Store.begin_upload`; every call of the upload is repeated."""
+        """Every call of the upload is repeated."""
         inner = super().begin_upload(key, like=like, md5=md5, resume=resume)
         return RetryUpload(inner, self.policy) if inner is not None else None
 
     def writer(self, key: str, *, like: ObjectInfo | None = None, sync: bool = True) -> Writer:
-        """See `larder.store.base.Store.writer`; not repeated."""
+        """Not repeated."""
         return self.inner.writer(key, like=like, sync=sync)
 
 
 class RetryUpload(Upload):
-    """See `larder.store.base.Upload`; repeats its calls."""
+    """Repeats the calls of an upload."""
 
     def __init__(self, inner: Upload, policy: RetryPolicy) -> None:
         self.id = inner.id
@@ -244,40 +220,33 @@ class RetryUpload(Upload):
 
     @property
     def whole_md5(self) -> bool | None:
-        """As the other upload says."""
         return self._inner.whole_md5
 
     def there(self) -> Mapping[int, str] | None:
-        """The parts that the store has."""
         return repeated(self._inner.there, self._policy)
 
     def send(self, number: int, pieces: Sequence[Buffer], crc32c: int) -> UploadedPart:
-        """Send a part."""
         return repeated(lambda: self._inner.send(number, pieces, crc32c), self._policy)
 
     def send_copy(
         self, number: int, source: str, info: ObjectInfo, offset: int, length: int
     ) -> UploadedPart:
-        """Have the server copy a part."""
         return repeated(
             lambda: self._inner.send_copy(number, source, info, offset, length), self._policy
         )
 
     def commit(self, parts: Sequence[UploadedPart]) -> ObjectInfo:
-        """Make an object of the parts."""
         return repeated(lambda: self._inner.commit(parts), self._policy)
 
     def abort(self) -> None:
-        """Discard the parts."""
         self._inner.abort()
 
     def leave(self) -> None:
-        """Leave the parts."""
         self._inner.leave()
 
 
 class RetryReader(Reader):
-    """See `larder.store.base.Reader`; opens the object again where its stream failed."""
+    """Opens the object again where its stream failed."""
 
     def __init__(
         self, store: Store, policy: RetryPolicy, first: Reader, offset: int, length: int | None
@@ -291,11 +260,6 @@ class RetryReader(Reader):
         self._left = rest if length is None else min(length, rest)
 
     def __iter__(self) -> Iterator[Buffer]:
-        """The bytes, in the store's buffers.
-
-        Raises:
-            LarderError: See `larder.store.base.Reader`; `RetryableError` when it gives up.
-        """
         tries = _Tries(self._policy)
         broken = False
         while True:
@@ -320,5 +284,4 @@ class RetryReader(Reader):
         )
 
     def close(self) -> None:
-        """Close the stream."""
         self._reader.close()
