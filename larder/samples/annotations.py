@@ -66,11 +66,7 @@ class EntryPart(NamedTuple):
 
 
 def file_format(options: Annotations, key: str) -> str:
-    """The format of a file: as configured, or by its name.
-
-    Raises:
-        ConfigError: ``config.annotations``: the name does not tell.
-    """
+    """As configured, or by the file's name; ``config.annotations`` if that does not tell."""
     if options.format != "auto":
         return options.format
     found = next((kind for end, kind in _FORMATS.items() if key.lower().endswith(end)), None)
@@ -87,15 +83,8 @@ def entries(
 ) -> Generator[Entry]:
     """The entries of a file, in its order; those of a COCO file in the order of image IDs.
 
-    Args:
-        options: As configured.
-        key: Key of the file, for messages.
-        file: Its text, from `text_file`; a local path if it is in Parquet.
-        work_dir: Directory for what does not fit into memory.
-
-    Raises:
-        ConfigError: ``config.annotations``: the file is invalid, or an entry has no name.
-        StoreError: ``store.full``: no space is left.
+    The file is a text from `text_file`, or a local path if it is in Parquet.
+    ``config.annotations``: an invalid file, or an entry without a name.
     """
     rows: Generator[_Row]
     if isinstance(file, Path):
@@ -212,9 +201,7 @@ def _name(fields: Mapping[str, Any], column: str, where: str) -> str:
 def entry_parts(options: Annotations, found: list[Entry]) -> list[EntryPart]:
     """The parts that an entry becomes, or with ``many`` all entries of a sample.
 
-    Raises:
-        ConfigError: ``config.annotations``: a column that is missing, or a number that JSON has
-            not.
+    ``config.annotations``: a column that is missing, or a number that JSON has not.
     """
     first = found[0]
     values = [entry.value for entry in found]
@@ -236,8 +223,7 @@ def entry_parts(options: Annotations, found: list[Entry]) -> list[EntryPart]:
 def label_of(column: str, found: list[Entry]) -> str | None:
     """The class that an entry names; None if the column is null.
 
-    Raises:
-        ConfigError: ``config.label``: not a text or a whole number, or several classes.
+    ``config.label``: not a text or a whole number, or several classes.
     """
     labels = {_label(entry, column) for entry in found}
     if len(labels) > 1:
@@ -287,11 +273,9 @@ class _Buffers(io.RawIOBase):
         self._rest = memoryview(b"")
 
     def readable(self) -> bool:
-        """It is."""
         return True
 
     def readinto(self, target: Any) -> int:
-        """Fill a buffer as far as one of the stream allows; 0 at the end."""
         while not self._rest:
             following = next(self._buffers, None)
             if following is None:

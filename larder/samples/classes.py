@@ -21,7 +21,6 @@ class Numbering:
     """The meaning of the codes of a `ClassTable`.
 
     Attributes:
-        classes: The classes in the order of their numbers.
         labels: Number of the class by code, int32 of shape (codes,).
     """
 
@@ -42,20 +41,14 @@ class ClassTable:
     """Assigns a code to every class that occurs; `number` then gives their meaning.
 
     The classes are the pinned ones, or else all names that occur, sorted by their UTF-8 bytes,
-    after those that are known and keep their numbers, whether they occur or not. A whole number in
-    a label file or a column is the class with that name, if there is one. Otherwise it is an index
-    into the classes, from 0, unless every class is itself a whole number. If there are only whole
-    numbers and nothing else names a class, these are the names of the classes.
+    after those that are known (in the previous version) and keep their numbers, whether they occur
+    or not. A whole number in a label file or a column is the class with that name, if there is one.
+    Otherwise it is an index into the classes, from 0, unless every class is itself a whole number.
+    If there are only whole numbers and nothing else names a class, these are the names of the
+    classes.
 
-    Memory is proportional to the number of classes.
-
-    Args:
-        pinned: ``labels.classes``: the classes in order, or None.
-        known: The classes of the previous version in order; of no effect if classes are pinned.
-        origin: What gives a sample its class, unless that is a label file; for messages.
-
-    Raises:
-        ConfigError: ``config.label``: a duplicate pinned class.
+    Memory is proportional to the number of classes. Messages name ``origin``, which gives a sample
+    its class unless that is a label file.
     """
 
     def __init__(
@@ -73,13 +66,9 @@ class ClassTable:
     def code(
         self, text: str, *, sample_key: str, file: str = "", may_be_number: bool = False
     ) -> int:
-        """The code of a class.
+        """The code of a class; ``file`` is empty if it does not come from a label file.
 
-        Args:
-            text: Its name; in a label file or a column possibly its number.
-            sample_key: The sample that has it, for messages.
-            file: Key of the label file; empty if the class comes from elsewhere.
-            may_be_number: Whether a whole number may be meant as a number of a class, as in a file.
+        With ``may_be_number``, as in a file, a whole number may be meant as the number of a class.
         """
         number = (bool(file) or may_be_number) and _WHOLE_NUMBER.fullmatch(text) is not None
         code = self._codes.setdefault((text, number), len(self._seen))
@@ -88,12 +77,7 @@ class ClassTable:
         return code
 
     def number(self) -> Numbering:
-        """Number the classes.
-
-        Raises:
-            ConfigError: ``config.label``: a class that is not pinned, or a number that is too
-                large.
-        """
+        """Number the classes; ``config.label``: one that is not pinned, or a number too large."""
         classes = self._classes()
         places = {name: place for place, name in enumerate(classes)}
         by_place = not all(map(_WHOLE_NUMBER.fullmatch, classes))

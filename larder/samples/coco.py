@@ -38,18 +38,11 @@ _MOST_CATEGORIES = 1_000_000
 def coco_entries(file: TextIO, key: str, work_dir: Path) -> Generator[tuple[dict[str, Any], str]]:
     """The images of a file with their annotations, in the order of the images' IDs as JSON.
 
-    Args:
-        file: Its text.
-        key: Its key, for messages.
-        work_dir: Directory for what does not fit into memory.
-
-    Yields:
-        The fields ``image`` and ``annotations``, and the place for messages.
+    Each has the fields ``image`` and ``annotations``, and its place for messages.
 
     Raises:
         ConfigError: ``config.annotations``: not a COCO file; two images with one ID; an annotation
             of an image or a category that the file does not have.
-        StoreError: ``store.full``: no space is left.
     """
     reading = _Reading(key)
     with work_folder(work_dir) as folder:
@@ -142,7 +135,6 @@ def _joined(
 
 
 def _named(annotation: dict[str, Any], categories: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """An annotation with the name of its category."""
     category = annotation.get("category_id")
     if category is None or "category" in annotation:
         return annotation

@@ -50,12 +50,9 @@ def named_tuples(kind: type[Struct], *columns: Iterable[Any]) -> Iterator[Struct
 def column_structs(
     lists: pa.Array, names: tuple[str, ...], kind: type[Struct]
 ) -> Iterator[tuple[Struct, ...]]:
-    """The lists of structs of a column, each as a tuple.
+    """The lists of structs of a column without nulls, each as a tuple.
 
-    Args:
-        lists: The column, without nulls.
-        names: The fields of the structs that are needed, none of which are lists.
-        kind: A named tuple with these fields.
+    ``kind`` is a named tuple with the fields ``names``, none of which are lists.
     """
     structs = lists.flatten()
     made = tuple(named_tuples(kind, *(column_values(structs.field(name)) for name in names)))

@@ -18,14 +18,8 @@ from larder.samples.grouped import Grouped
 class Complete:
     """Divides samples into those with a part of each pattern, and the others.
 
-    Args:
-        names: What each pattern is called; none if samples are not joined.
-        annotated: Whether there are annotations, whose parts have the number after these.
-        missing: What to do about the others; only ``keep`` lets them pass.
-
-    Attributes:
-        annotation: The number of the pattern that stands for annotations.
-        incomplete: The samples that do not pass.
+    Only ``missing: keep`` lets the others pass; what does not pass is counted in ``incomplete``.
+    Annotations count as one more pattern, after the named ones; ``names`` is empty without joins.
     """
 
     def __init__(self, names: Sequence[str], annotated: bool, missing: Missing) -> None:

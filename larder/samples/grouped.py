@@ -22,9 +22,7 @@ _Flags = npt.NDArray[np.bool_]
 class Grouped:
     """Rows of `larder.samples.parts.PARTS` with complete samples.
 
-    Attributes:
-        rows: The parts; those of a sample are adjacent.
-        lengths: Number of parts of each sample; shape (samples,).
+    The parts of a sample are adjacent; ``lengths`` is the number of parts of each sample.
     """
 
     def __init__(self, rows: pa.RecordBatch, starts: npt.NDArray[np.intp]) -> None:
@@ -50,9 +48,7 @@ def group_parts(
 ) -> Iterator[Grouped]:
     """Divide rows between samples. The parts of one sample must fit into memory.
 
-    Args:
-        batches: Rows of `larder.samples.parts.PARTS`, ordered by ``by`` first.
-        by: The columns that are the same for all parts of a sample.
+    Rows of `larder.samples.parts.PARTS`, ordered by the columns ``by`` first.
     """
     held: list[pa.RecordBatch] = []
     for batch in batches:
@@ -71,20 +67,10 @@ def group_parts(
 def without_duplicates(
     grouped: Grouped, split_names: Sequence[str], bad_keys: Failures
 ) -> tuple[Grouped, pa.RecordBatch]:
-    """Keep one part per extension and sample.
+    """Keep one part per extension and sample; returns what is kept, and the rows that are left out.
 
-    If there are several, the first by key is kept; the others are bad keys.
-
-    Args:
-        grouped: Ordered by sample, extension and key.
-        split_names: The splits in order, for messages.
-        bad_keys: Collects parts that are left out.
-
-    Returns:
-        What is kept, and the rows that are left out.
-
-    Raises:
-        ConfigError: ``config.unmatched_split``: a sample with parts in two splits.
+    If there are several, the first by key is kept; the others are bad keys. The rows are ordered by
+    sample, extension and key. A sample with parts in two splits is ``config.unmatched_split``.
     """
     rows = grouped.rows
     duplicate = _same_as_before(rows, ("sample", "ext"))

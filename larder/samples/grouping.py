@@ -25,7 +25,6 @@ class SampleName:
     """The two parts of an object's key.
 
     Attributes:
-        sample_key: Directory, and base name up to its first dot.
         ext: What follows that dot, normalised.
     """
 
@@ -61,8 +60,7 @@ def may_be_part(key: str, size_bytes: int) -> bool:
 def bad_key_reason(key: str) -> str | None:
     """Why a part of a sample cannot have this key, as a clause; None if it can.
 
-    Args:
-        key: Relative to the source, with ``/`` between segments.
+    The key is relative to the source, with ``/`` between segments.
     """
     return bad_path_reason(key) or _bad_name(key)
 

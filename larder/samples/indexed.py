@@ -19,11 +19,9 @@ class IndexedPart(NamedTuple):
     """One part of a sample in a shard: an entry of ``parts`` in `larder.manifest.schemas.SAMPLES`.
 
     Attributes:
-        ext: Its extension.
         offset: Where its content is in the shard's first file, bytes; None if the format stores it
             in another form.
         length: Length of its content, bytes.
-        crc32c: Checksum of its content.
     """
 
     ext: str
@@ -84,17 +82,7 @@ class SampleReader(Protocol):
 
 
 def check_part(part: IndexedPart, data: bytes, sample: IndexedSample, url: str) -> bytes:
-    """Return the content of a part after comparing its checksum with that of the index.
-
-    Args:
-        part: Its entry in the index.
-        data: The content that was read.
-        sample: Its sample.
-        url: The URL of its shard.
-
-    Raises:
-        DamageError: ``damage.record``.
-    """
+    """The content of a part, compared with its checksum: ``damage.record`` if it differs."""
     if google_crc32c.value(data) != part.crc32c:
         where = part_place(url, sample, part.ext)
         raise DamageError("damage.record", "its CRC-32C differs from the index", where=where)

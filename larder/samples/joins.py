@@ -21,12 +21,8 @@ _NONE = -1
 class Joins:
     """The patterns of ``samples.join``. The first one that matches a key counts.
 
-    Args:
-        join: Patterns by the names with which the extensions of their parts begin, or patterns
-            without names.
-
-    Attributes:
-        names: What each pattern is called in messages.
+    Extensions of parts begin with the names of the patterns, if these have any; ``names`` is what
+    each pattern is called in messages.
     """
 
     def __init__(self, join: Mapping[str, str] | Sequence[str]) -> None:

@@ -21,11 +21,7 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 
 
 def parse_json(text: str, where: str) -> Any:
-    """Parse a JSON value.
-
-    Raises:
-        ConfigError: ``config.annotations``: not JSON, or NaN or an infinity, which JSON has not.
-    """
+    """Parse a JSON value; NaN or an infinity, which JSON has not, is ``config.annotations`` too."""
     try:
         return _DECODER.decode(text)
     except ValueError as error:
@@ -35,13 +31,7 @@ def parse_json(text: str, where: str) -> Any:
 
 
 class Element(NamedTuple):
-    """An element of an array.
-
-    Attributes:
-        array: The key of the array.
-        value: The element.
-        text: The same as JSON, as it is in the file.
-    """
+    """An element of an array, with the key of the array and its text as it is in the file."""
 
     array: str
     value: Any
@@ -49,17 +39,9 @@ class Element(NamedTuple):
 
 
 def elements(file: TextIO, where: str) -> Iterator[Element]:
-    """The elements of the arrays that are values of a JSON object.
+    """The elements of the arrays that are values of a JSON object; other values are left out.
 
-    Other values of the object are left out.
-
-    Args:
-        file: The JSON text.
-        where: Its key, for messages.
-
-    Raises:
-        ConfigError: ``config.annotations``: not JSON, not an object, or an element that is too
-            long.
+    ``config.annotations``: not JSON, not an object, or an element that is too long.
     """
     return _Scanner(file, where).elements()
 

@@ -17,11 +17,9 @@ SECONDS = 5.0
 
 
 class KeyPattern:
-    """A regular expression whose first group says something about a sample.
+    """A valid regular expression whose first group says something about a sample.
 
-    Args:
-        text: The expression, which is valid and has a group.
-        option: What it is called in the dataset file, for errors.
+    ``option`` is what it is called in the dataset file, for errors.
     """
 
     def __init__(self, text: str, option: str) -> None:
@@ -31,8 +29,7 @@ class KeyPattern:
     def groups(self, sample_keys: Sequence[str]) -> list[str | None]:
         """What the first group is in each key; None where there is no match, or not of the group.
 
-        Raises:
-            ConfigError: ``config.invalid_value``: it takes more than `SECONDS` for a key.
+        ``config.invalid_value``: the expression takes more than `SECONDS` for a key.
         """
         groups: list[str | None] = []
         for sample_key in sample_keys:

@@ -21,14 +21,7 @@ _BOXES = re.compile(r"(\S+)(?:\s+-?\d+){4}(?:\s+\S+(?:\s+-?\d+){4})*")
 
 
 def parse_label_file(data: bytes, where: str) -> dict[str, str]:
-    """Parse a label file.
-
-    Args:
-        data: Its bytes: UTF-8, with or without a byte order mark.
-        where: Its key, for messages.
-
-    Returns:
-        The class, or its number in decimal digits, by name.
+    """The class, or its number in decimal digits, by name. A byte order mark is allowed.
 
     Raises:
         ConfigError: ``config.label``: not UTF-8, a line without a class or with more than two

@@ -29,23 +29,13 @@ class Labeller:
     """Labels samples with codes; `number` gives their meaning when all samples are known.
 
     The class of a sample is the name of its immediate parent folder (if that is an archive, without
-    ``.tar``), the first group of a regular expression in its key, or what a column of a table
-    says. In a split with a label file, the file is searched for, in this order: the key of a part,
-    the sample key, the base name of a part, the base name of the sample key. So a file names
-    samples by full keys or by base names, with or without extension. It is held in memory.
+    ``.tar``), the first group of a regular expression in its key, or what a column of a table says.
+    In a split with a label file, the file is searched for, in this order: the key of a part, the
+    sample key, the base name of a part, the base name of the sample key. So a file names samples by
+    full keys or by base names, with or without extension. It is held in memory.
 
-    Args:
-        labels: As configured.
-        split_names: The splits in order.
-        label_files: By split, the bytes of the files that ``labels.files`` names.
-        known_classes: See `larder.samples.classes.ClassTable`.
-        archives: Whether folders may be archives.
-
-    Attributes:
-        from_column: Whether a column of annotations has the classes.
-
-    Raises:
-        ConfigError: ``config.label``: an invalid label file, or a duplicate pinned class.
+    ``label_files`` has the bytes of ``labels.files`` by split; ``archives`` says whether folders
+    may be archives.
     """
 
     def __init__(
@@ -80,14 +70,8 @@ class Labeller:
     ) -> _Codes:
         """Label samples by code: those without a label with -1, until `number` refuses them.
 
-        Args:
-            splits: Index of each sample's split; shape (samples,).
-            sample_keys: Strings, of the same length.
-            parts: Lists of structs with a field ``key``, of the same length.
-            texts: If labels come from a column: the classes, or nulls.
-
-        Raises:
-            ConfigError: ``config.invalid_value``: a pattern that takes too long.
+        ``splits`` has shape (samples,), and the arrays have the same length: ``parts`` lists of
+        structs with a field ``key``, ``texts`` the classes or nulls, if labels come from a column.
         """
         codes = np.empty(len(splits), np.int32)
         for split in np.unique(splits).tolist():
@@ -107,9 +91,7 @@ class Labeller:
     def number(self) -> Numbering:
         """The classes, and the class number of each code.
 
-        Raises:
-            ConfigError: ``config.label``: samples without a label, a class that is not pinned, or a
-                number that is too large.
+        ``config.label``: samples without a label, a class that is not pinned, a number too large.
         """
         self._unlabelled.refuse()
         return self._table.number()
@@ -190,7 +172,7 @@ class _Unlabelled:
         self._count = 0
 
     def add(self, without: Callable[[str], ConfigError], *sample_keys: str) -> None:
-        """Add some; ``without`` makes the error for one of them."""
+        """``without`` makes the error for one of them."""
         if sample_keys and self._error is None:
             self._error = without(sample_keys[0])
         self._count += len(sample_keys)

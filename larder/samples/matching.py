@@ -58,15 +58,9 @@ _Stream = Callable[[], Iterable[pa.RecordBatch]]
 
 
 class Matching:
-    """Matches entries with objects.
+    """Matches entries, rows of `ENTRIES` in any order, with objects' ``sample`` and ``key``.
 
-    Args:
-        entries: Makes a stream of rows of `ENTRIES`, in any order.
-        objects: A stream of rows with the columns ``sample`` and ``key`` of objects.
-        work_dir: Directory for what does not fit into memory.
-
-    Attributes:
-        unfit: The names of entries that fit no object, after `rows`.
+    ``unfit`` are the names of entries that fit no object, after `rows`.
     """
 
     def __init__(self, entries: _Stream, objects: Iterable[pa.RecordBatch], work_dir: Path) -> None:
@@ -78,9 +72,7 @@ class Matching:
     def rows(self) -> Iterator[pa.RecordBatch]:
         """Rows of `MATCHED`, in the order of the names.
 
-        Raises:
-            ConfigError: ``config.annotations``: an entry fits several samples.
-            StoreError: ``store.full``: no space is left.
+        An entry that fits several samples is refused with ``config.annotations``.
         """
         with work_folder(self._work_dir) as folder:
             # One after the other, so that there is the memory of one sort at a time.

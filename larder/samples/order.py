@@ -55,25 +55,19 @@ class SampleOrder:
         file: Manifest of schema SAMPLE_ORDER.
         samples: Number of samples, which are its first rows.
         objects: Number of objects that are parts of samples.
-        object_bytes: Total size of these objects.
         image_objects: Number of these objects with the extension of an image.
         uncopied: Number of objects without a known copy in the mirror, with or without a sample.
-        uncopied_bytes: Total size of these objects.
         splits: For every split of the dataset, in order, even if it is empty.
         classes: In the order of their numbers; empty for a dataset without labels.
         bad_keys: The first 1,000 objects that cannot be part of a sample.
-        bad_key_count: Number of such objects.
         incomplete: The first samples without all parts, and entries of annotation files without a
             sample, at most 1,000 of each; none if they are kept.
-        incomplete_count: Number of such samples and entries.
         ignored_count: Number of directory markers and label files, which are not samples either.
         digest: sha256 hex over the ordered samples: split, key, label, and each part's extension,
             key, size and etag.
-        statistics: Statistics of the samples.
         split_classes: By split, the number of samples of each class.
         unfit: The first entries of annotation files without a sample that are not ``incomplete``,
             because samples without all parts are kept.
-        unfit_count: Number of such entries.
     """
 
     file: ManifestFile
@@ -98,7 +92,6 @@ class SampleOrder:
 
     @property
     def class_samples(self) -> tuple[int, ...]:
-        """Number of samples of each class."""
         return tuple(map(sum, zip(*self.split_classes.values(), strict=True)))
 
     @property
@@ -108,7 +101,6 @@ class SampleOrder:
 
     @property
     def left_out_count(self) -> int:
-        """Number of keys and samples that are left out."""
         return self.bad_key_count + self.incomplete_count
 
 
@@ -150,9 +142,7 @@ def order_samples(
     Raises:
         ConfigError: ``config.unmatched_split``: objects that match no split, or a sample in two.
             ``config.label``: a sample without a label, or with a part ``cls`` of its own; an
-            invalid label file; a class that is not pinned. ``config.invalid_value``: an invalid
-            glob.
-        StoreError: ``store.full``: no space is left.
+            invalid label file; a class that is not pinned.
     """
     bad_keys = Failures()
     planner = Planner(dataset, label_files, known_classes)

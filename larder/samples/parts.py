@@ -63,12 +63,6 @@ _SUSPECT = r"(?:^|/)\.\.?/|^__|\.__|[\x00-\x1f\x7f-\x{9f}]"
 class Intake:
     """Turns objects into parts, and counts those that do not become parts.
 
-    Args:
-        rule: The globs of the splits, or None if the sample key decides.
-        label_files: Keys of label files, which are not samples.
-        bad_keys: Collects keys that no sample can have.
-        joins: What names the parts; None for WebDataset's rule.
-
     Attributes:
         ignored: Directory markers and label files so far.
         label_files: Rows of schema `PARTS` for the label files that are mirrored.
@@ -93,8 +87,7 @@ class Intake:
     def parts(self, objects: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows of schema `PARTS` for batches of schema OBJECTS, with or without ``unchanged``.
 
-        Raises:
-            ConfigError: ``config.unmatched_split``, after the last object: some match no split.
+        ``config.unmatched_split``, after the last object: some match no split.
         """
         for batch in objects:
             yield self._parts(self._without_ignored(batch))
@@ -191,15 +184,9 @@ def of_no_sample(rows: pa.RecordBatch) -> pa.RecordBatch:
 def named_objects(
     objects: Iterable[pa.RecordBatch], ignored: Collection[str], joins: Joins | None
 ) -> Iterator[pa.RecordBatch]:
-    """The sample that each object would be a part of, whether or not its key is good.
+    """The ``sample`` that each object would be a part of, whether or not its ``key`` is good.
 
-    Args:
-        objects: Rows with the columns ``key`` and ``size_bytes``.
-        ignored: Keys of label files and annotation files.
-        joins: What names the parts; None for WebDataset's rule.
-
-    Yields:
-        Rows with the columns ``sample`` and ``key``.
+    ``ignored`` are the keys of label files and annotation files.
     """
     others = pa.array(sorted(ignored), pa.string())
     for batch in objects:
@@ -212,12 +199,9 @@ def named_objects(
 def annotation_parts(
     matched: Iterable[pa.RecordBatch], rule: GlobRule | None, pattern: int
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of `PARTS` for the entries of annotation files.
+    """Rows of `PARTS` for entries of annotation files, rows of `larder.samples.matching.MATCHED`.
 
-    Args:
-        matched: Rows of `larder.samples.matching.MATCHED`.
-        rule: The globs of the splits, or None if the sample key decides.
-        pattern: The number that stands for annotations.
+    ``pattern`` is the number that stands for annotations.
     """
     for batch in matched:
         count = batch.num_rows
@@ -266,10 +250,7 @@ def with_labels(
 ) -> Iterator[pa.RecordBatch]:
     """Objects with a further column ``text``: the class that a row of a table gives the sample.
 
-    Args:
-        objects: Rows of schema OBJECTS, with or without further columns, ordered by key.
-        labels: Rows with the columns ``key`` and ``text``, in any order.
-        work_dir: Directory for what does not fit into memory.
+    Objects are ordered by key; ``labels`` has the columns ``key`` and ``text``, in any order.
     """
     schema = pa.schema([PARTS.field(name).with_nullable(False) for name in ("key", "text")])
     with closing(sort(Rows(schema, labels), ("key",), work_dir=work_dir)) as ordered:

@@ -51,11 +51,7 @@ _PHOTOMETRIC, _BITS, _SAMPLE_FORMAT = 262, 258, 339  # tags of TIFF 6.0
 
 
 class BadImageError(Exception):
-    """An image that is refused; the message says why, as a clause about "it".
-
-    Attributes:
-        cannot: What cannot be done with it.
-    """
+    """An image that is refused; the message says why, as a clause about "it"."""
 
     cannot = "decoded"
 
@@ -77,17 +73,12 @@ class Form:
 
     @property
     def bytes(self) -> int:
-        """Length of the array in bytes."""
         return math.prod((self.height, self.width, self.channels)) * np.dtype(self.dtype).itemsize
 
 
 @contextmanager
 def decoding(where: str, hint: str) -> Iterator[None]:
     """Turn whatever Pillow raises on bad data into an error that names the image.
-
-    Args:
-        where: The object, or the shard and sample, that it comes from.
-        hint: What to do about it.
 
     Raises:
         ObjectError: ``sample.undecodable``.
@@ -108,9 +99,7 @@ def decoding(where: str, hint: str) -> Iterator[None]:
 def open_image(file: IO[bytes], max_pixels: int = MAX_PIXELS) -> Image.Image:
     """Read the header of an image, in any of `larder.samples.images.FORMATS`.
 
-    Args:
-        file: A seekable file; it is read again when the image is loaded.
-        max_pixels: The maximum number of pixels.
+    The file is seekable, and read again when the image is loaded.
 
     Raises:
         BadImageError: It has more pixels.
@@ -132,10 +121,7 @@ def open_image(file: IO[bytes], max_pixels: int = MAX_PIXELS) -> Image.Image:
 
 
 def form_of(image: Image.Image) -> Form:
-    """What an image decodes to.
-
-    Args:
-        image: An image whose header was read.
+    """What an image whose header was read decodes to.
 
     Raises:
         BadImageError: It has no pixels, or cannot be decoded to an array.
@@ -153,11 +139,7 @@ def form_of(image: Image.Image) -> Form:
 
 
 def loading_bytes(image: Image.Image) -> int:
-    """The memory that Pillow and its decoder need to load an image, measured for each format.
-
-    Args:
-        image: An image whose header was read.
-    """
+    """The memory that Pillow and its decoder need to load an image, measured for each format."""
     bands = len(image.getbands())
     bytes_per_pixel = 2 if image.mode.startswith("I;16") else 1 if image.mode in _BYTE_MODES else 4
     if image.format == "WEBP":
@@ -201,12 +183,8 @@ def discarding(image: Image.Image) -> Iterator[None]:
 def decoded(image: Image.Image, channels: int | None = None) -> Array:
     """The array of an image that was loaded. Memory beyond it is a few MiB.
 
-    Args:
-        image: The image.
-        channels: 3 repeats 8-bit grey values as red, green and blue; None keeps grey.
-
-    Returns:
-        An array of shape (height, width, channels), in C order.
+    It has shape (height, width, channels), in C order. With ``channels`` 3, 8-bit grey values are
+    repeated as red, green and blue; None keeps grey.
     """
     form = form_of(image)
     mode = "RGB" if channels == 3 else _kept(image.mode)[0]

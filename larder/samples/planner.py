@@ -27,22 +27,15 @@ _Orders = npt.NDArray[np.uint64]
 class Planner:
     """Adds to each sample what the dataset file says about it.
 
-    Args:
-        dataset: As configured.
-        label_files: By split, the bytes of the files that ``labels.files`` names.
-        known_classes: Classes that keep their numbers, in order; new ones follow.
+    ``label_files`` has the bytes of ``labels.files`` by split; the classes known keep their
+    numbers, in order, and new ones follow.
 
     Attributes:
-        split_names: The splits in order.
         glob_rule: For splits by globs on objects; None if the sample key decides.
         annotations: Keys of the annotation files.
         joins: For samples whose parts several patterns find; None for WebDataset's rule.
         labeller: None for a dataset without labels.
         stratify: The rule of splits by class, which only all samples together give.
-
-    Raises:
-        ConfigError: ``config.label``: an invalid label file, or a duplicate pinned class.
-            ``config.invalid_value``: an invalid glob.
     """
 
     def __init__(
@@ -75,13 +68,8 @@ class Planner:
     ) -> tuple[_Splits, _Orders]:
         """Where samples would be in the order now: their splits, and their order within these.
 
-        Args:
-            sample_keys: The samples, which may not exist any more.
-            object_keys: An object of each.
-            divided: The name of each one's split, if classes are divided.
-
-        Returns:
-            The index of the split, or `NO_SPLIT`; and the hash by which they are ordered, or 0.
+        The samples may not exist any more; each comes with an object of its own and, if classes are
+        divided, the name of its split. A split is an index or `NO_SPLIT`, an order is a hash or 0.
         """
         texts = column_texts(sample_keys) if self._hash_rule or self._seed is not None else []
         if self._hash_rule:

@@ -13,7 +13,7 @@ class Named(NamedTuple):
     """The columns of a table that say something about samples.
 
     Attributes:
-        key: The one that names them; None for the number of the row.
+        key: None for the number of the row.
         label: The one with their class; None if labels come from elsewhere.
     """
 
@@ -25,7 +25,7 @@ class RowName(NamedTuple):
     """The name of a row, without an extension.
 
     Attributes:
-        name: The name; that of its number if it cannot have another.
+        name: That of its number if it cannot have another.
         problem: Why no object can have its name, as a clause; None if it can.
     """
 
@@ -36,9 +36,7 @@ class RowName(NamedTuple):
 def class_name(column: str, value: Any) -> tuple[str | None, str | None]:
     """The class that the value of a column is, and why it cannot be one, as a clause.
 
-    Args:
-        column: Its name, for messages.
-        value: Its value; null and an empty string are no class.
+    Null and an empty string are no class.
     """
     if value is None or value == "":
         return None, None
@@ -53,13 +51,7 @@ def row_names(first: int, count: int) -> list[RowName]:
 
 
 def key_names(column: str, values: Iterable[Any], first: int) -> list[RowName]:
-    """The names of rows by the values of a column.
-
-    Args:
-        column: Its name, for messages.
-        values: Its values.
-        first: The number of the first row.
-    """
+    """The names of rows by the values of a column; ``first`` is the number of the first row."""
     return [_named(column, value, first + at) for at, value in enumerate(values)]
 
 

@@ -12,16 +12,8 @@ import numpy.typing as npt
 def seeded_hashes(seed: int, purpose: bytes, texts: Iterable[str]) -> npt.NDArray[np.uint64]:
     """Hash strings: blake2b of their UTF-8 with 8 bytes of output, as big-endian numbers.
 
-    The key is the sha256 of the seed's decimal digits.
-
-    Args:
-        seed: Any whole number.
-        purpose: At most 16 bytes, blake2b's ``person``: equal seeds for different purposes give
-            unrelated hashes.
-        texts: The strings to hash.
-
-    Returns:
-        Shape (texts,).
+    The key is the sha256 of the seed's decimal digits. The purpose, at most 16 bytes, is blake2b's
+    ``person``: equal seeds for different purposes give unrelated hashes.
     """
     key = hashlib.sha256(str(seed).encode()).digest()
     empty = hashlib.blake2b(digest_size=8, key=key, person=purpose)

@@ -26,14 +26,7 @@ _Splits = npt.NDArray[np.int16]
 
 
 class GlobRule:
-    """Splits by globs on object keys; the first split with a matching glob wins.
-
-    Args:
-        splits: Globs of each split, in order.
-
-    Raises:
-        ConfigError: ``config.invalid_value``: an invalid glob.
-    """
+    """Splits by globs on object keys; the first split with a matching glob wins."""
 
     def __init__(self, splits: Mapping[str, Sequence[str]]) -> None:
         patterns = map(compile_globs, splits.values())
@@ -77,21 +70,13 @@ class HashRule:
         return splits
 
     def of_samples(self, sample_keys: Iterable[str]) -> _Splits:
-        """The split of each sample; shape (sample keys,).
-
-        Raises:
-            ConfigError: ``config.unmatched_split``: the pattern is not found in a sample key.
-        """
+        """The split of each sample; ``config.unmatched_split`` where the pattern is not found."""
         return np.searchsorted(self._bounds, self.hashes(sample_keys), side="right").astype(
             np.int16
         )
 
     def hashes(self, sample_keys: Iterable[str]) -> npt.NDArray[np.uint64]:
-        """The hash of each sample's key or group; shape (sample keys,).
-
-        Raises:
-            ConfigError: ``config.unmatched_split``: the pattern is not found in a sample key.
-        """
+        """The hash of each sample's key or group, refused as by `of_samples`."""
         texts = sample_keys if self._group is None else self._groups_of(list(sample_keys))
         return seeded_hashes(self._seed, b"larder split", texts)
 

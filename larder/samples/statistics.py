@@ -87,12 +87,7 @@ class SampleTally:
         self._merged = self._clashing = self._empty = Found()
 
     def add(self, keys: pa.Array, parts: pa.Array) -> None:
-        """Count samples.
-
-        Args:
-            keys: Sample keys.
-            parts: Their parts, as in `larder.manifest.schemas.SAMPLE_ORDER`.
-        """
+        """Count samples; the parts are as in `larder.manifest.schemas.SAMPLE_ORDER`."""
         batch = _Batch(keys, parts)
         self._most_parts = max(self._most_parts, int(batch.lengths.max(initial=0)))
         self._count(batch)
@@ -105,7 +100,6 @@ class SampleTally:
         self._merged = batch.and_more(self._merged, merged, _EXAMPLES, both)
 
     def statistics(self) -> SampleStatistics:
-        """The statistics of all samples so far."""
         return SampleStatistics(
             parts=tuple(sorted(self._parts.values(), key=lambda part: (-part.objects, part.ext))),
             other_parts=self._other,
@@ -149,7 +143,6 @@ class _Batch:
 
     Attributes:
         exts: The extensions that occur.
-        roles: The role of each extension.
         kinds: The last component of each extension.
         codes: The index in ``exts`` of each part's extension; shape (parts,).
         sizes: Bytes of each part; shape (parts,).
@@ -209,13 +202,9 @@ class _Batch:
     def and_more(
         self, before: Found, samples: _Numbers, most: int, shared: Sequence[Sequence[object]]
     ) -> Found:
-        """The previous findings and these samples, the first of them by name.
+        """The previous findings and these samples, the first ``most`` of them by name.
 
-        Args:
-            before: The previous findings.
-            samples: Rows of this batch.
-            most: Maximum number kept by name.
-            shared: The values that their parts share.
+        ``samples`` are rows of this batch, ``shared`` the values that their parts share.
         """
         room = samples[: most - len(before.examples)].tolist()
         examples = [(self._keys[row].as_py(), self._sharing_exts(row, shared)) for row in room]

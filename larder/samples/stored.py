@@ -13,12 +13,7 @@ _EXTS = {"jpeg": "jpg", "png": "png"}
 
 
 def stored_ext(ext: str, transform: Transform) -> str:
-    """The extension of a part in shards: that of the format if images get one.
-
-    Args:
-        ext: Its extension in the source, normalised.
-        transform: How images are transformed.
-    """
+    """The extension of a part in shards: that of the format if images get one."""
     found = role(ext)
     kind = "png" if found.name in transform.masks else transform.format
     if not found.image or kind == "keep":
@@ -29,12 +24,7 @@ def stored_ext(ext: str, transform: Transform) -> str:
 def with_stored_exts(
     batches: Iterable[pa.RecordBatch], transform: Transform | None
 ) -> Iterator[pa.RecordBatch]:
-    """Parts with the extensions that they have in shards.
-
-    Args:
-        batches: Rows with a column ``ext``.
-        transform: How images are transformed; None if they are not.
-    """
+    """Parts, rows with a column ``ext``, with the extensions that they have in shards."""
     for batch in batches:
         if transform is None:
             yield batch

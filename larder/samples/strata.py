@@ -23,13 +23,8 @@ _Fractions = npt.NDArray[np.float64]
 def targets(totals: _Numbers, fractions: Sequence[float], offsets: _Fractions) -> _Numbers:
     """How many samples of each class each split gets: its fraction, rounded up or down.
 
-    Args:
-        totals: Number of samples of each class; shape (classes,).
-        fractions: Of each split; they add up to 1.
-        offsets: A number from 0 to 1, without 1, for each class; shape (classes,).
-
-    Returns:
-        Shape (classes, splits); each row adds up to the total.
+    ``offsets`` has a number from 0 to 1, without 1, for each class. The result has shape (classes,
+    splits); each row adds up to the total of the class.
     """
     shares = np.broadcast_to(np.array(fractions), (len(totals), len(fractions)))
     return _divided(totals, shares, offsets)
@@ -38,15 +33,9 @@ def targets(totals: _Numbers, fractions: Sequence[float], offsets: _Fractions) -
 def needs(wanted: _Numbers, kept: _Numbers, offsets: _Fractions) -> _Numbers:
     """How many of the new samples of each class each split gets.
 
-    What a split lacks; where another has more than it should, in proportion to what each lacks.
-
-    Args:
-        wanted: `targets` of all samples; shape (classes, splits).
-        kept: Samples that stay in their splits, of the same shape.
-        offsets: As for `targets`.
-
-    Returns:
-        Shape (classes, splits); each row adds up to the number of new samples.
+    What a split lacks; where another has more than it should, in proportion to what each lacks. The
+    arrays have shape (classes, splits): ``wanted`` are the `targets` of all samples, ``kept`` the
+    samples that stay in their splits. Each row of the result adds up to the number of new samples.
     """
     new = wanted.sum(axis=1) - kept.sum(axis=1)
     lacking = np.maximum(wanted - kept, 0)
@@ -61,11 +50,7 @@ def _divided(totals: _Numbers, shares: _Fractions, offsets: _Fractions) -> _Numb
 
 
 class Divider:
-    """Gives the new samples of each class to splits, in the order in which they come.
-
-    Args:
-        needed: See `needs`.
-    """
+    """Gives the new samples of each class to splits, in the order in which they come."""
 
     def __init__(self, needed: _Numbers) -> None:
         self._bounds = np.cumsum(needed, axis=1)[:, :-1]
@@ -74,9 +59,7 @@ class Divider:
     def splits(self, classes: _Numbers, weights: _Numbers) -> npt.NDArray[np.int16]:
         """The split of the samples or groups that come next.
 
-        Args:
-            classes: The class of each; shape (groups,).
-            weights: How many samples each is; the group is where its middle is.
+        Each has a class and, as its weight, a number of samples; a group is where its middle is.
         """
         by_class = np.argsort(classes, kind="stable")
         sorted_classes, sorted_weights = classes[by_class], weights[by_class]

@@ -72,20 +72,13 @@ def stratified(
     """The same parts, each with the split of its sample.
 
     Memory is that of one sort, of a few numbers for each class, and of one row for each sample of a
-    group.
-
-    Args:
-        parts: Rows of `larder.samples.parts.PARTS`, with labels; those of samples ordered by
-            sample. The other rows, with the split `NO_SAMPLE`, may be anywhere.
-        splits: The rule.
-        labeller: Has given the labels.
-        published: Rows of `PUBLISHED`, ordered by sample, each sample once.
-        folder: A private directory.
+    group. The rows of samples, with labels, are ordered by sample; the other rows, with the split
+    `NO_SAMPLE`, may be anywhere. ``published`` has rows of `PUBLISHED`, ordered by sample, each
+    sample once.
 
     Raises:
         ConfigError: ``config.unmatched_split``: a sample key without the group. ``config.label``: a
             class that is not pinned.
-        StoreError: ``store.full``: no space is left.
     """
     intake = _Intake(splits, folder / "strata-samples.arrow")
     spooled = write_rows(Rows(_SPOOLED, intake.spool(parts)), folder / "strata-parts.arrow")
@@ -220,7 +213,6 @@ class _Files:
         self._files: list[IO[bytes]] = [path.open("wb") for path in paths]
 
     def write(self, piece: _Piece) -> None:
-        """Append the units."""
         columns: tuple[npt.NDArray[Any], ...] = (
             piece.units,
             piece.classes,
@@ -231,11 +223,9 @@ class _Files:
             column.tofile(file)
 
     def __enter__(self) -> _Files:
-        """Return the object itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the files."""
         for file in self._files:
             file.close()
 

@@ -31,10 +31,6 @@ def table_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 def table_values(column: pa.Array, name: str) -> list[Any]:
     """The values of a column; times with nanoseconds are strings in ISO 8601 with nine decimals.
 
-    Args:
-        column: The column.
-        name: Its name, for messages.
-
     Raises:
         ValueError: A value that Python cannot hold, as a clause with the column.
     """

@@ -59,8 +59,6 @@ class TarMember(NamedTuple):
     Attributes:
         name: As in the archive: bytes in any encoding.
         offset: Where its content begins, in the object that was read.
-        size_bytes: Length of its content.
-        kind: What it is.
     """
 
     name: bytes
@@ -80,16 +78,8 @@ def tar_members(read: Read, start: int, stop: int, where: str) -> Iterator[TarMe
     """The members of an archive, in its order, each as often as it occurs.
 
     The archive has to end with a block of zeros, so that one that was cut off is noticed wherever
-    that was, and nothing may follow but more of them.
-
-    Args:
-        read: Reads bytes of the object that contains the archive.
-        start: Where the archive begins in it: 0, unless it is itself a member.
-        stop: Where it ends.
-        where: The archive, for errors.
-
-    Raises:
-        ObjectError: ``object.format``: it is not an archive, or damaged, or cut off.
+    that was, and nothing may follow but more of them; otherwise it is ``object.format``. ``start``
+    is 0, unless the archive is itself a member.
     """
     archive = _Archive(read, start, stop, where)
     everywhere: dict[bytes, bytes] = {}
@@ -129,12 +119,6 @@ def tar_members(read: Read, start: int, stop: int, where: str) -> Iterator[TarMe
 
 
 def damaged_archive(where: str, message: str) -> ObjectError:
-    """The error that an archive cannot be read.
-
-    Args:
-        where: The archive.
-        message: A clause.
-    """
     hint = "replace it, exclude it with source.exclude, or set source.archives: keep"
     return ObjectError("object.format", message, where=where, hint=hint)
 
@@ -166,7 +150,6 @@ class _Archive:
         self._where = where
 
     def error(self, message: str, position: int) -> ObjectError:
-        """The error that something is wrong at a position in the object."""
         return damaged_archive(self._where, f"{message} at byte {position - self._start:,}")
 
     def block(self, position: int) -> bytes:
@@ -213,13 +196,11 @@ class _Archive:
         return int(given)
 
     def header(self, position: int, size: int) -> bytes:
-        """The content of an extended header."""
         if size > _MOST_HEADER_BYTES:
             raise self.error(f"an extended header of {size:,} bytes", position)
         return self._bytes(position, size)
 
     def records(self, position: int, size: int) -> dict[bytes, bytes]:
-        """The records of a PAX header."""
         data = self.header(position, size)
         found: dict[bytes, bytes] = {}
         at = 0

@@ -35,12 +35,7 @@ def member_name(raw: bytes) -> str:
 
 
 def member_problem(member: TarMember, name: str) -> str | None:
-    """Why a member cannot be listed as an object, as a clause; None if it can.
-
-    Args:
-        member: The member; not a folder.
-        name: From `member_name`.
-    """
+    """Why a member, not a folder, cannot be listed as an object, as a clause; None if it can."""
     return _bad_name(member.name, name) or _bad_kind(member)
 
 

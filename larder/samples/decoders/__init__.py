@@ -49,11 +49,7 @@ _EXPANDS: Final = 16.0
 
 @dataclass(frozen=True, slots=True)
 class Decoders:
-    """What decodes the parts of a dataset.
-
-    Attributes:
-        uses: The lines of ``decoding``.
-    """
+    """What decodes the parts of a dataset."""
 
     uses: tuple[DecoderUse, ...] = ()
 
@@ -63,11 +59,7 @@ class Decoders:
         return use.use == IMAGE if use else is_image(ext)
 
     def of(self, ext: str) -> Bound | None:
-        """What else decodes parts with this extension; None if nothing does.
-
-        Raises:
-            ConfigError: See `resolved`.
-        """
+        """What else decodes parts with this extension; None if nothing does."""
         use = use_of(self.uses, ext) if self.uses else None
         return None if use is None or use.use == IMAGE else Bound(_decoder(use), use)
 
@@ -83,9 +75,7 @@ IMAGES_ONLY: Final = Decoders()
 def resolved(uses: tuple[DecoderUse, ...]) -> tuple[DecoderUse, ...]:
     """The same with the versions of the decoders.
 
-    Raises:
-        ConfigError: ``config.invalid_value``: there is no such decoder, or it does not take these
-            parameters.
+    An unknown decoder, or one that does not take these parameters, is ``config.invalid_value``.
     """
     return tuple(
         replace(use, version="1" if use.use == IMAGE else _decoder(use).version) for use in uses

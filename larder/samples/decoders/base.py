@@ -52,19 +52,10 @@ class Bound:
         return tuple(f"{field}.{name}" if name else field for name in self.decoder.fields)
 
     def needed_bytes(self, length: int) -> int:
-        """Memory to decode a part of so many bytes."""
         return int(length * self.decoder.expands)
 
     def decode(self, data: bytes, where: str, hint: str) -> dict[str, Array]:
-        """Decode a part.
-
-        Args:
-            data: The whole part.
-            where: The object, or shard and sample, that it comes from.
-            hint: What to do if it cannot be decoded.
-
-        Returns:
-            An array for each of the decoder's ``fields``.
+        """Decode a part: an array for each of the decoder's ``fields``.
 
         Raises:
             ObjectError: ``sample.undecodable``.
