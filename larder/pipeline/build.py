@@ -35,8 +35,8 @@ class Built:
 
     ``status`` is ``reused`` if the version was published before this run, else ``built``;
     ``reused_shards`` are those that an earlier run had finished; ``new_segments`` is 0 or 1;
-    ``omitted`` has the first samples left out, by name; `ahead` says why an engine that went before
-    the copies failed.
+    ``omitted`` has the first samples left out, by name; ``ahead`` says why an engine that went
+    before the copies failed.
     """
 
     version: VersionDocument

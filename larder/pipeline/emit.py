@@ -98,7 +98,7 @@ def emit_configs(
 
 
 def pending_configs(settings: Settings, version: VersionDocument) -> tuple[Written, ...]:
-    """The configs of a version that ``emit_configs`` would write. Writes nothing."""
+    """The configs of a version that `emit_configs` would write. Writes nothing."""
     _check_output(settings.output)
     configs = _render(settings, version_info(settings, version))
     with own_file_errors():

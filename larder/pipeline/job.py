@@ -107,7 +107,7 @@ class Job:
 
     ``inventory`` is of schema OBJECTS, as it is published; ``files`` are further files of the
     version that are written already: its omitted rows, and the bad samples that earlier versions
-    left out. ``skipped`` counts those, and keys that no sample can have.
+    left out. ``skipped`` counts these bad samples, and keys that no sample can have.
 
     By ID, ``formats`` has the format of the shards of each segment of the previous version;
     ``weaker`` are those whose images were checked more weakly than they are now.

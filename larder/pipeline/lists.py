@@ -57,7 +57,7 @@ def put_derived(
 def derived_files(
     root: Store, version: VersionDocument, last: FormatUse, omitted: _Omitted
 ) -> Iterator[Derived]:
-    """The files that follow from a version; the arguments are those of ``put_derived``.
+    """The files that follow from a version; the arguments are those of `put_derived`.
 
     Index files are of splits whose shards have no omitted samples.
     """

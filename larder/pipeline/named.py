@@ -20,7 +20,7 @@ from larder.versions.omitted import Omitted, read_omitted
 class NamedFile:
     """A file of a version, with its path below the dataset's root.
 
-    A document, which no other one describes, has no ``bytes`` and an empty `sha256`. ``role`` is
+    A document, which no other one describes, has no ``bytes`` and an empty ``sha256``. ``role`` is
     ``document``, ``cache``, ``shard``, ``index`` (of a shard, for other readers), or one of
     `larder.versions.documents.ROLES`; ``segment`` is empty for a file of the version itself.
     """

@@ -61,8 +61,8 @@ def pack(
 ) -> ShardPlans:
     """Fill shards with the samples of a sample order. Memory does not depend on their number.
 
-    The samples are the first rows of the order. ``options`` is what the format is made from, by
-    default as configured; ``targets`` is the size of a split's shards if it is not
+    The samples are the first ``samples`` rows of the order. ``options`` is what the format is made
+    from, by default as configured; ``targets`` is the size of a split's shards if it is not
     ``shards.bytes``, by default what follows from ``shards.count_min``; ``first_shards`` is the
     number of a split's first shard, unless it is 0.
     """
@@ -117,9 +117,9 @@ def laid_out(
 ) -> FormatOptions:
     """The options of a format, with the layout of a segment if the format needs to know it.
 
-    The samples are the first rows of the order; ``before`` are the options of the last of the
-    segments next to it, if there are any. A sample that the format cannot store is refused by name
-    (``config.invalid_value``).
+    The samples are the first ``samples`` rows of the order; ``before`` are the options of the last
+    of the segments next to it, if there are any. A sample that the format cannot store is refused
+    by name (``config.invalid_value``).
     """
     format_ = shard_format(format_name, options)
     if not isinstance(format_, SurveyingFormat):

@@ -45,7 +45,7 @@ def prepare(
     """Prepare a dataset: reuse the version that these inputs led to before, or build one.
 
     With ``plan_only``, only private temporary files and `larder.pipeline.kept_indexes` are written;
-    ``execute_with`` replaces ``execute`` with ``runner``. Returns the JSON document of the run, or
+    ``execute_with`` replaces `execute` with ``runner``. Returns the JSON document of the run, or
     of its plan. SupersededError: other runs have moved the tag during each of the attempts. After
     any other error, nothing is published in part.
     """
@@ -61,7 +61,7 @@ def execute(plan: Plan, job: Job, runner: Runner) -> dict[str, Any]:
     """Execute a plan; if it is superseded, list the source again, and execute what is due then.
 
     A compaction is not done again: what differs by then is added to its own result.
-    ``run.interrupted``: the steps were asked to stop; other errors as in ``prepare``.
+    ``run.interrupted``: the steps were asked to stop; other errors as in `prepare`.
     """
     asked = plan.source_state.settings
     for restart in range(1, RESTARTS + 1):

@@ -64,7 +64,7 @@ def prune(
     """Delete copies of objects that are not in the source any more.
 
     With ``plan_only``, only private temporary files are written; ``execute_with`` replaces
-    ``execute_prune`` with ``runner``. Returns the JSON document of the prune, or of its plan.
+    `execute_prune` with ``runner``. Returns the JSON document of the prune, or of its plan.
     RunError: some objects could not be deleted.
     """
     with scratch() as folder:

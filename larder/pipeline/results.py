@@ -91,12 +91,10 @@ class RunError(FatalError):
         self.report = report
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle the stage, the report and the hint."""
         return (RunError, (self.stage, self.report, self.hint))
 
     @staticmethod
     def unless_clean(stage: str, report: BatchReport) -> None:
-        """Raise an error if anything failed."""
         if report.failed:
             raise RunError(stage, report)
 
