@@ -230,11 +230,7 @@ class SupersededError(FatalError):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One object or sample that could not be processed, as reported to the user.
-
-    Attributes:
-        attempts: How often it was tried.
-    """
+    """One object or sample that could not be processed, as reported to the user."""
 
     key: str
     code: str
@@ -249,5 +245,4 @@ class Failure:
 
     @classmethod
     def of(cls, key: str, error: LarderError) -> Failure:
-        """The failure of ``key`` with ``error``."""
         return cls(key=key, code=error.code, message=str(error), attempts=error.attempts)

@@ -14,11 +14,7 @@ SHOWN_FAILURES = 1_000
 
 @dataclass(slots=True)
 class Failures:
-    """Failures that are counted.
-
-    Attributes:
-        shown: The first `SHOWN_FAILURES` of them.
-    """
+    """Failures that are counted, of which the first `SHOWN_FAILURES` are kept."""
 
     count: int = 0
     shown: list[Failure] = field(default_factory=list)

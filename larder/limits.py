@@ -33,9 +33,7 @@ Result = TypeVar("Result")
 
 
 def batches_at_once(workers: int, memory_bytes: int) -> int:
-    """How many batches may run at once, so that each has the memory that a stream needs; at least
-    one.
-    """
+    """How many batches may run at once, at least 1: each needs the memory of a stream."""
     return min(workers, max(1, memory_bytes // STREAM_BYTES))
 
 

@@ -62,11 +62,8 @@ class NullProgress:
 
 
 class CancellableProgress:
-    """Forwards every call until an event is set, so that a stage stops between two objects.
-
-    Args:
-        stop: Once it is set, the constructor and every call except `finish` raise `FatalError`
-            ``run.interrupted``.
+    """Forwards every call until ``stop`` is set, so that a stage stops between two objects. Then
+    the constructor and every call except `finish` raise ``run.interrupted``.
     """
 
     def __init__(self, listener: Progress, stop: Event) -> None:

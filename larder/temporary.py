@@ -107,9 +107,7 @@ def _without_tag(path: bytes) -> bytes | None:
 
 @contextmanager
 def workshop(parent: Path) -> Iterator[Path]:
-    """A private directory to build in, made in ``parent`` and removed at the end, as are abandoned
-    ones there.
-    """
+    """A private directory in ``parent``, removed at the end, as are abandoned ones there."""
     with disk_errors(parent):
         parent.mkdir(parents=True, exist_ok=True)
         folder, handle = _open_workshop(parent)
@@ -200,9 +198,7 @@ def _unlink_if_abandoned(path: bytes, tag: bytes | None, now_seconds: float) -> 
 
 
 def _try_lock(handle: int) -> bool:
-    """Try to lock an open file until it is closed; OSError if the file system does not support
-    locks.
-    """
+    """Try to lock an open file until it is closed; OSError if its file system has no locks."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

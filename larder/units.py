@@ -18,9 +18,7 @@ _QUANTITY = re.compile(r"\s*([0-9][0-9_,]{0,99}(?:\.[0-9]{1,99})?)\s*([A-Za-z]*)
 
 
 def parse_bytes(value: int | str) -> int:
-    """Parse a number of bytes, at least 0: a whole number, or a string such as ``150 MB`` or
-    ``1.5GiB``.
-    """
+    """Parse a number of bytes, at least 0, or a string such as ``150 MB`` or ``1.5GiB``."""
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise ValueError(f"expected bytes such as 150 MB, not {value!r}")
     if isinstance(value, int):

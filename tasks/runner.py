@@ -72,10 +72,8 @@ _TASKS: dict[Callable[..., Any], Any] = {
 
 
 class TaskRunner:
-    """The `larder.pipeline.build.Runner` of a flow run.
-
-    Args:
-        pool: Prefect's task runner, started, with at least as many workers.
+    """The `larder.pipeline.build.Runner` of a flow run; ``pool`` is started, with at least as many
+    workers.
     """
 
     def __init__(self, workers: int, pool: PoolOfTasks[Any], times: TimedProgress) -> None:

@@ -50,7 +50,6 @@ _UNSEEN = (0, 0, 1)
 
 
 def field_name(ext: str, kind: Kind, decoders: Decoders = IMAGES_ONLY) -> str:
-    """The field for a part with this extension."""
     if kind == "decoded" and decoders.is_image(ext):
         stem = ext.rpartition(".")[0]
         return _IMAGE_PREFIX + stem if stem else _IMAGE

@@ -29,11 +29,7 @@ HINT: Final = "fix or exclude it, or use a cache of encoded records"
 
 
 class Picture:
-    """An image whose header was read; created by `open_picture`.
-
-    Attributes:
-        loading_bytes: Memory that decoding needs in addition to the array.
-    """
+    """An image whose header was read; decoding needs ``loading_bytes`` besides the array."""
 
     def __init__(self, image: Image.Image, where: str) -> None:
         self._image: Image.Image | None = image
@@ -55,9 +51,7 @@ class Picture:
 
 
 def open_picture(data: bytes, where: str, *, max_pixels: int = MAX_PIXELS) -> Picture:
-    """Read the header of an image; ``sample.undecodable`` if it is none, has more pixels or has no
-    array.
-    """
+    """Read the header of an image; ``sample.undecodable`` if it cannot become an array."""
     if not data:
         _undecodable("it is empty", where)
     with decoding(where, HINT):

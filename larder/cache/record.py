@@ -75,9 +75,7 @@ class _Slot:
 
 
 class Codec:
-    """Turns the values of one schema's records into bytes and back. Has no other state and may be
-    used by many threads.
-    """
+    """Turns the values of one schema's records into bytes and back. May be used by many threads."""
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema

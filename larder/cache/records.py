@@ -52,11 +52,8 @@ WINDOW_BYTES: Final = 64 * 1024**2
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """The samples of one split, and where their shards are.
-
-    Attributes:
-        rows: Returns the record batches of `larder.manifest.schemas.SAMPLES`, in the order of their
-            ids, from the beginning at every call.
+    """The samples of one split: ``rows`` returns batches of `larder.manifest.schemas.SAMPLES`, in
+    the order of their ids, from the beginning at every call.
     """
 
     rows: Callable[[], Iterable[pa.RecordBatch]]

@@ -118,9 +118,7 @@ class Schema:
 
     @classmethod
     def parse(cls, data: bytes, where: str) -> Schema:
-        """The schema whose `document` this is; ``cache.format`` for another format or release line
-        of LMDB.
-        """
+        """The schema whose `document` this is; ``cache.format`` for another format or LMDB."""
         try:
             plain = json.loads(data)
             found = plain["format"], plain["lmdb"]

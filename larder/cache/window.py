@@ -17,11 +17,7 @@ _AHEAD = 4
 
 
 class ToDecode(NamedTuple):
-    """A part that a decoder makes arrays of.
-
-    Attributes:
-        where: The shard and sample it comes from, for errors.
-    """
+    """A part that a decoder makes arrays of; ``where`` is its shard and sample, for errors."""
 
     decoder: Bound
     data: bytes
@@ -34,11 +30,8 @@ class ToDecode(NamedTuple):
 
 
 class Making:
-    """A record in progress: the values that exist already, and the parts to decode.
-
-    Attributes:
-        pictures: Images by field, each with the number of channels to decode to.
-        source_bytes: Total length of the parts of the record.
+    """A record in progress: the values that exist already, and the parts to decode, each
+    image with the number of channels to decode to.
     """
 
     def __init__(self) -> None:

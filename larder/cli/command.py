@@ -151,9 +151,7 @@ def show(
     work: Callable[[Display], dict[str, Any]],
     lines_of: Callable[[Mapping[str, Any]], list[str]],
 ) -> None:
-    """Do the work with a display, and print its document: as JSON, or the lines of ``lines_of`` for
-    people.
-    """
+    """Do the work with a display, and print its document as JSON or as lines for people."""
     from larder.cli.display import Display
 
     started = time.monotonic()

@@ -23,5 +23,4 @@ def main(
     *,
     run: Run = run_here,
 ) -> int:
-    """The command; returns its exit status."""
     return prepare.command_main(arguments, prog, DESCRIPTION, run=run, compact=True)

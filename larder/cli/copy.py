@@ -67,7 +67,6 @@ def main(
     *,
     run: RunCopy = run_here,
 ) -> int:
-    """The command; returns its exit status."""
     namespace = parser(prog).parse_args(arguments)
     parameters = {
         **flow_parameters(namespace),

@@ -57,12 +57,10 @@ class View(Protocol):
 
 
 class Display:
-    """Receives progress (`larder.progress.TimedProgress`) from any thread and shows it.
+    """Receives progress (`larder.progress.TimedProgress`) from any thread and shows it: live rows
+    if ``stream`` is a terminal, else plain lines, or a ``view``.
 
     Use it as a context manager: it restores the terminal however the block ends.
-
-    Args:
-        view: How to show it; by default live rows if ``stream`` is a terminal, else plain lines.
     """
 
     def __init__(
@@ -122,7 +120,6 @@ class Display:
         return self._times.seconds()
 
     def stages(self) -> dict[str, dict[str, Any]]:
-        """The time and counts of each stage, also if nothing is shown."""
         return self._times.stages()
 
     def note(self, stage: str, text: str) -> None:

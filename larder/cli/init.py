@@ -43,7 +43,6 @@ its example, nothing is written.\
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "larder init") -> int:
-    """The command; returns its exit status."""
     asked = parser(prog, _DESCRIPTION)
     add = asked.add_argument
     add(

@@ -41,7 +41,6 @@ larder COMMAND --help describes each command.\
 
 
 def main() -> int:
-    """Run the program; returns its exit status."""
     arm()
     from larder.cli.command import run
 

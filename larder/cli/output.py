@@ -16,9 +16,7 @@ DONE = "the work is done; run the same command again to see the result"
 
 
 def print_json(document: Mapping[str, Any], *, hint: str = DONE) -> None:
-    """Print the single JSON document of a command on stdout; ``hint`` says what to do if that
-    fails.
-    """
+    """Print the single JSON document of a command on stdout; ``hint`` is for when that fails."""
     text = json.dumps(document, ensure_ascii=False, indent=2, allow_nan=False)
     if not _encodable(text) or _printable(text) != text:
         text = json.dumps(document, indent=2, allow_nan=False)

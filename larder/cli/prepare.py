@@ -53,7 +53,6 @@ def main(
     *,
     run: Run = run_here,
 ) -> int:
-    """The command; returns its exit status."""
     return command_main(arguments, prog, DESCRIPTION, run=run, compact=False)
 
 
@@ -65,7 +64,6 @@ def command_main(
     run: Run,
     compact: bool,
 ) -> int:
-    """A command that prepares a dataset; returns its exit status."""
     parser = command(prog, description)
     parser.add_argument("--plan", action="store_true", help="print what would be done, and exit")
     parser.add_argument(

@@ -31,7 +31,6 @@ RunPrune = Callable[["PruneSettings", dict[str, Any], "Display"], dict[str, Any]
 def run_here(
     settings: PruneSettings, _parameters: dict[str, Any], display: Display
 ) -> dict[str, Any]:
-    """Run in this process; see `larder.cli.copy.run_here`."""
     import threading
 
     from larder.pipeline.inline import InlineRunner
@@ -63,7 +62,6 @@ def main(
     *,
     run: RunPrune = run_here,
 ) -> int:
-    """The command; returns its exit status."""
     namespace = parser(prog).parse_args(arguments)
     max_delete = _whole(namespace.max_delete)
     shared = flow_parameters(namespace)

@@ -79,7 +79,6 @@ def main(
     *,
     run: RunVerify = run_here,
 ) -> int:
-    """The command; returns its exit status."""
     started = time.monotonic()
     namespace = parser(prog).parse_args(arguments)
     sample, seed = _percent(namespace.sample), _seed(namespace.seed)

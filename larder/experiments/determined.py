@@ -226,9 +226,7 @@ _Dumper.add_representer(str, _represent_text)
 
 
 def to_yaml(config: Mapping[str, Any], header: Iterable[str] = ()) -> str:
-    """The file's text: the same bytes for the same values, in the order of the mapping, after a
-    comment with the lines of ``header``.
-    """
+    """The file's text, the same for the same values, after ``header`` as a comment."""
     comment = "".join(f"# {' '.join(line.split())}\n" for line in header)
     body = yaml.dump(
         dict(config),

@@ -154,9 +154,7 @@ def known_keys(release: str) -> frozenset[str]:
 
 
 def validate(config: Mapping[str, Any], release: str, *, where: str = "") -> None:
-    """Check a rendered experiment, and report all mistakes at once: ``config.invalid_experiment``
-    names each field and its rule.
-    """
+    """Check a rendered experiment, and report all mistakes at once, with field and rule."""
     number = _number(release)
     problems = [*_unknown_keys(config, release), *_type_problems(config)]
     if not problems:  # the rules below rely on the types

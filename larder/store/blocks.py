@@ -34,9 +34,7 @@ def register(kind: str, loader: Loader) -> None:
 
 
 def load(block: str) -> Mapping[str, Any]:
-    """The content of a block ``KIND/NAME``, with its secrets; ``config.block`` if nothing in this
-    process can load it, or it does not exist.
-    """
+    """The content of a block ``KIND/NAME``, with its secrets; ``config.block`` if there is none."""
     kind, _, name = block.partition("/")
     with _lock:
         loader = _loaders.get(kind)
@@ -51,9 +49,7 @@ def load(block: str) -> Mapping[str, Any]:
 
 
 def aws_keys(block: str) -> tuple[str, str, str]:
-    """The access key, the secret and the session token ("" if none) in a block ``KIND/NAME``;
-    ``config.block`` if it has no keys.
-    """
+    """The access key, the secret and the session token ("" if none) in a block ``KIND/NAME``."""
     content = load(block)
     found = [_text(content, names) for names in _NAMES]
     if not (found[0] and found[1]):

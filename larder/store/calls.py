@@ -116,7 +116,6 @@ def no_bucket(call: Call) -> StoreError:
 
 
 def conflict(call: Call) -> PreconditionError:
-    """The condition of a call is not met."""
     if call.if_absent:
         return PreconditionError("object.exists", "it already exists", where=call.where)
     return PreconditionError("object.changed", "it changed since it was listed", where=call.where)

@@ -158,11 +158,7 @@ class DelegatingStore(DelegatingReadable, Store):
 
 
 class DelegatingReader(Reader):
-    """Forwards the bytes of another reader.
-
-    Args:
-        info: The description of the object, if it differs from the other reader's.
-    """
+    """Forwards the bytes of another reader; ``info`` may describe the object differently."""
 
     def __init__(self, inner: Reader, info: ObjectInfo | None = None) -> None:
         self.inner = inner

@@ -20,11 +20,8 @@ class DerivedObjects(DelegatingReadable):
     """A source with what its containers contain.
 
     A derived object is read from its container on the condition that the container has not changed.
-    It cannot be described with `head`, which knows no etag; neither is it listed.
-
-    Args:
-        own: Opens the store with the containers of Larder's own, by their names; called once, when
-            the first of them is read.
+    It cannot be described with `head`, which knows no etag; neither is it listed. ``own`` opens the
+    store with the containers of Larder's own, by their names, when the first is read.
     """
 
     def __init__(self, inner: Readable, own: Callable[[], Readable]) -> None:

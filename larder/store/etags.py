@@ -34,9 +34,7 @@ def is_md5(etag: str) -> bool:
 
 
 def changed(where: str, listed_bytes: int, read_bytes: int) -> PreconditionError:
-    """The error that an object changed since it was listed; ``read_bytes`` is its current size, as
-    far as it is known.
-    """
+    """The error that an object changed since it was listed; it may be longer than was read."""
     message = (
         f"it changed since it was listed: {listed_bytes:,} bytes then, now {read_bytes:,} or more"
     )
@@ -47,9 +45,7 @@ def changed(where: str, listed_bytes: int, read_bytes: int) -> PreconditionError
 
 
 def checked_crc32c(store: Readable, key: str, etag: str, listed_bytes: int, data: bytes) -> int:
-    """The CRC32C of an object that was read as a whole, if it is as it was listed; see
-    `ContentCheck`.
-    """
+    """The CRC32C of an object read as a whole, if it is as it was listed; see `ContentCheck`."""
     if len(data) == listed_bytes and not (is_md5(etag) and store.features.etag_is_md5):
         crc32c: int = google_crc32c.value(data)
         return crc32c
@@ -73,14 +69,8 @@ def checked_crc32cs(
 
 
 class ContentCheck:
-    """Checksums the bytes of an object as they are read, and compares them with the listing.
-
-    Args:
-        etag: Its etag, or empty.
-
-    Attributes:
-        crc32c: CRC32C of the bytes so far.
-        size_bytes: Number of bytes so far.
+    """Checksums the bytes of an object as they are read, and compares them with the listing, whose
+    etag may be empty.
     """
 
     def __init__(self, store: Readable, key: str, etag: str, listed_bytes: int) -> None:

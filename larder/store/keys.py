@@ -42,9 +42,7 @@ def check_key(key: str, store_url: str, *, prefix: str = "") -> bytes:
 
 
 def check_path_key(key: str, store_url: str) -> bytes:
-    """The key's UTF-8 bytes if it is a valid path of a file below a directory; otherwise an
-    ``object.bad_key``.
-    """
+    """The key's UTF-8 bytes if it is a valid path below a directory; else ``object.bad_key``."""
     if _is_plain(key):
         return key.encode()
     try:

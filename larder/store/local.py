@@ -62,10 +62,8 @@ def _is_too_long(path: str) -> bool:
 
 
 class LocalStore(Store):
-    """The regular files below a directory, which the first write creates.
-
-    Args:
-        unlisted: Called for what listings have to leave out, instead of raising an error.
+    """The regular files below a directory, which the first write creates; ``unlisted`` is called
+    for what listings have to leave out, instead of raising an error.
     """
 
     def __init__(self, root: str | os.PathLike[str], *, unlisted: OnUnlisted | None = None) -> None:

@@ -90,9 +90,7 @@ class LocalWriter(Writer):
             raise PreconditionError("object.exists", "it already exists", where=where) from None
 
     def commit_if_match(self, etag: str) -> ObjectInfo:
-        """Rename to the object's name, if the object with that name has this etag
-        (``object.changed``).
-        """
+        """Rename to the object's name, if the object there has this etag (``object.changed``)."""
 
         def replace() -> None:
             with locked(self._folder):

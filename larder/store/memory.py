@@ -190,8 +190,6 @@ class MemoryStore(Store):
 
 
 class MemoryReader(Reader):
-    """See `larder.store.base.Reader`."""
-
     def __init__(self, info: ObjectInfo, view: memoryview) -> None:
         self.info = info
         self._view = view
@@ -205,8 +203,6 @@ class MemoryReader(Reader):
 
 
 class MemoryWriter(Writer):
-    """See `larder.store.base.Writer`."""
-
     def __init__(self, store: MemoryStore, key: str, like: ObjectInfo | None) -> None:
         self._store = store
         self._key = key

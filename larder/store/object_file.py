@@ -8,13 +8,9 @@ from larder.store.base import Readable
 
 
 class ObjectFile(RangedFile):
-    """An object as a file.
+    """An object as a file, read on the condition that it has this etag, if it is not empty.
 
-    Args:
-        etag: If it is not empty, the object is read on the condition that it has this etag.
-
-    Attributes:
-        error: The error of the last read that failed: libraries may raise another one instead.
+    ``error`` is that of the last read that failed: libraries may raise another one instead.
     """
 
     def __init__(self, store: Readable, key: str, size_bytes: int, etag: str = "") -> None:

@@ -54,9 +54,7 @@ def archive_expansion(
     progress: Progress,
     kept: Store | None = None,
 ) -> Expansion:
-    """How archives are expanded, with indexes in ``own``, and new ones in ``put`` (None for a
-    plan); compressed ones are refused.
-    """
+    """How archives are expanded (compressed ones are refused); ``put`` is None for a plan."""
 
     def indexed(info: ObjectInfo, path: Path, executor: Executor) -> Container:
         read = index_archive(source, info, own, put, path, executor, progress, kept)

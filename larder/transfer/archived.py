@@ -71,9 +71,7 @@ def reading_of(storage_class: str) -> Reading:
 
 
 class ArchivedWriter:
-    """Writes the archived ones of listed objects to a manifest of schema `ARCHIVED`, which exists
-    only if there are any.
-    """
+    """Writes the archived ones of listed objects to a manifest, if there are any."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -157,11 +157,7 @@ class _Indexing:
 
 
 class _Headers:
-    """Reads headers from front to back, and keeps what came with the last one.
-
-    Args:
-        stop: Where the last of them ends: nothing beyond it is read.
-    """
+    """Reads headers in order, nothing beyond ``stop``, and keeps what came with the last."""
 
     def __init__(self, source: Readable, archive: ObjectInfo, stop: int) -> None:
         self._source = source

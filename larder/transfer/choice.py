@@ -36,8 +36,6 @@ from larder.transfer.site import Site, distance
 
 @dataclass(frozen=True, slots=True)
 class MirrorChoice:
-    """Whether there is a mirror, and why."""
-
     wanted: bool
     reason: str
 

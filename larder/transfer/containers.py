@@ -56,16 +56,12 @@ _VERSION = 1
 
 
 def container_name(suffix: str, *made_from: Any) -> str:
-    """The name of a container of Larder's own, or of an index without one, from the JSON values
-    that say all that it is made from.
-    """
+    """The name of a container of Larder's own, or of an index, from all that it is made from."""
     return f"{sha256_hex(canonical_json([_VERSION, *made_from]))[:32]}.{suffix}"
 
 
 def identity(container: ObjectInfo) -> list[Any]:
-    """What tells a container from others, and from itself after a change; without an etag, its time
-    counts.
-    """
+    """What tells a container from others, and from itself changed: without an etag, its time."""
     state = container.etag or container.modified_us
     return [container.key, container.size_bytes, state]
 
@@ -75,9 +71,7 @@ def _index_key(name: str) -> str:
 
 
 def fetch_index(store: Readable, name: str, path: Path, *, own: bool = False) -> bool:
-    """Copy an index into a local file, if there is one that is whole, and with ``own`` a container
-    of Larder's own with it.
-    """
+    """Copy an index into a local file, if it is whole; ``own`` requires its container too."""
     try:
         with store.open(_index_key(name)) as reader, disk_errors(path), path.open("wb") as file:
             for buffer in reader:
@@ -119,10 +113,8 @@ def _end(batch: pa.RecordBatch) -> int:
 
 
 class ContainerWriter:
-    """Writes an index, and with it perhaps a container of Larder's own; from `container_writer`.
-
-    Attributes:
-        bytes: Length of the container so far.
+    """Writes an index, and with it perhaps a container of Larder's own, of so many ``bytes`` so
+    far; from `container_writer`.
     """
 
     def __init__(self, index: ManifestWriter, open_container: Callable[[], Writer] | None) -> None:
@@ -140,9 +132,7 @@ class ContainerWriter:
         labels: pa.Array | None = None,
         separator: bytes = b"\n",
     ) -> None:
-        """Append derived objects to the container, each followed by a separator that belongs to
-        none.
-        """
+        """Append derived objects to the container, each followed by a separator."""
         values = contents.cast(pa.large_binary()).to_numpy(zero_copy_only=False).tolist()
         sizes = np.fromiter(map(len, values), np.int64, len(values))
         offsets = self.bytes + np.cumsum(sizes + len(separator)) - sizes - len(separator)

@@ -27,11 +27,8 @@ _CACHE_KIB = 8 << 10
 
 
 class KnownCopy(NamedTuple):
-    """A copy that was verified; ``etag`` is that of its source.
-
-    Attributes:
-        checksum: The checksum of the content; None if the copy was identified by an etag that is
-            the MD5 of the content.
+    """A copy that was verified; ``etag`` is that of its source. The checksum is None if it was
+    identified by an etag that is the MD5 of the content.
     """
 
     etag: str
@@ -40,9 +37,7 @@ class KnownCopy(NamedTuple):
 
 
 class Copies:
-    """Copies by the keys of their objects, at most ``held`` of them in memory. May be read by many
-    threads.
-    """
+    """Copies by key, at most ``held`` of them in memory. May be read by many threads."""
 
     def __init__(self, held: int = HELD_COPIES) -> None:
         self._held = held

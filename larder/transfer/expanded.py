@@ -83,11 +83,8 @@ class Expansion:
 
 @dataclass(frozen=True, slots=True)
 class Expanded:
-    """What an expansion found.
-
-    Attributes:
-        inventory: With what is in the containers, in place of them; None if nothing is left.
-        bad: What cannot be an object: unsafe names, links, duplicate keys.
+    """What an expansion found; ``inventory`` is None if nothing is left, and ``bad`` are unsafe
+    names, links and duplicate keys.
     """
 
     inventory: Inventory | None
@@ -115,11 +112,7 @@ def expand(
     """Expand an inventory of all containers, ``concurrency`` of them at the same time.
 
     Of several kinds that match, the first counts. A glob of ``include`` may match an archive, and
-    with it all of its members.
-
-    Raises:
-        ConfigError: ``config.empty_source``: nothing is left.
-        StoreError: A store refuses access; ``store.full``: no space is left.
+    with it all of its members. Refused with ``config.empty_source`` if nothing is left.
     """
     progress.start("expand")
     with ExitStack() as stack:

@@ -29,11 +29,7 @@ _UNAVAILABLE_CODE = "store.unavailable"
 
 
 class FailureRate:
-    """Counts what ends, and says when to stop. May be used by many threads.
-
-    Args:
-        max_rate: ``copy.max_failure_rate``: the largest share of objects that may fail, 0 to 1.
-    """
+    """Counts what ends, and says when to stop; ``max_rate`` is a share, 0 to 1. Thread-safe."""
 
     def __init__(self, max_rate: float) -> None:
         self._max_rate = max_rate

@@ -36,11 +36,8 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class InContainers:
-    """The archives and tables of a source.
-
-    Attributes:
-        read: Number of those that had no index, and were read.
-        objects: What is in them, included or not.
+    """The archives and tables of a source, how many of them had no index and were read, and how
+    many objects are in them, included or not.
     """
 
     containers: int

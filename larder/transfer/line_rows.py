@@ -32,7 +32,6 @@ _Numbers = npt.NDArray[np.int64]
 
 
 def row_error(where: str, message: str) -> ObjectError:
-    """The error that a table cannot be read."""
     hint = "fix it, or exclude it with source.exclude"
     return ObjectError("object.format", message, where=where, hint=hint)
 
@@ -52,9 +51,6 @@ def index_lines(
     number of a row is that of its line, from 0. A byte order mark at the beginning is left out.
 
     Memory: some pieces of 4 MiB, some thousand lines, or a few times the longest line.
-
-    Raises:
-        ObjectError: ``object.format``: a line is too long; any other error of reading it.
     """
     number = 0
     ext = "json" if is_json else "txt"

@@ -76,9 +76,7 @@ class Mirror(Readable):
     def open(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> Reader:
-        """A complete object is compared with what was copied: an error after its last byte if it
-        differs.
-        """
+        """The reader of a complete object raises an error after its last byte if it differs."""
         _, etag, checksum = self._copy(key, if_match)
         condition = etag if checksum is None else None
         reader = self._store.open(key, offset=offset, length=length, if_match=condition)
@@ -109,8 +107,6 @@ class Mirror(Readable):
 
 
 class _CheckedReader(DelegatingReader):
-    """A reader that computes the checksum of its bytes."""
-
     def __init__(self, mirror: Mirror, inner: Reader) -> None:
         super().__init__(inner)
         self._mirror = mirror

@@ -32,7 +32,7 @@ class Outstanding:
     """The result for some consecutive keys. All rows are of schema OBJECTS, ordered by key.
 
     Attributes:
-        replaced: How many of these have another object at the storage.
+        replaced: How many of the due objects have another one at the storage.
         gone: Copies of objects that are not in the source any more, and that the globs select.
         standing: All verified copies that stay as they are: those that are the same, those that are
             gone, and those that the globs do not select.
@@ -171,7 +171,6 @@ def _ours(found: Match, alone: _Places) -> tuple[_Places, _Places]:
 
 
 def in_order(one: pa.RecordBatch, other: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows of both in the order of their keys."""
     if not other.num_rows:
         return one
     rows = pa.concat_batches([one, other])

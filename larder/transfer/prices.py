@@ -28,13 +28,7 @@ GB = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """An estimate in US dollars.
-
-    Attributes:
-        usd_per_gb: The price of a GB (10^9 bytes) that goes from one to the other; None if it is
-            not known.
-        requests_usd: What reading and writing the objects costs.
-    """
+    """An estimate in US dollars; ``usd_per_gb`` (10^9 bytes) is None if the price is not known."""
 
     source: Site
     target: Site
@@ -56,9 +50,7 @@ class Cost:
 def estimate_cost(
     source: Site, target: Site, *, size_bytes: int, objects: int, written: int
 ) -> Cost:
-    """What it costs to read objects at one place, and to write ``written`` copies or shards at
-    another.
-    """
+    """What it costs to read objects at one place, and to write copies or shards at another."""
     requests_usd = objects * _request_usd(source, "read") + written * _request_usd(target, "write")
     return Cost(source, target, size_bytes, egress_usd_per_gb(source, target), requests_usd)
 
@@ -103,9 +95,7 @@ def _matches(region: str | None, patterns: Sequence[str]) -> bool:
 
 
 def check_cost(cost: Cost, limit_usd: float | None, where: str) -> None:
-    """Refuse (``config.cost_limit``) what costs more than a limit, or cannot be priced although
-    there is one.
-    """
+    """Refuse what costs more than a limit, or cannot be priced although there is one."""
     if limit_usd is None:
         return
     size, usd = format_bytes(cost.bytes), cost.total_usd

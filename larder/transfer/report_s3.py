@@ -45,9 +45,7 @@ class Manifest:
 
 
 def read_manifest(store: Readable, key: str, where: str) -> Manifest:
-    """Read a manifest, and check it against its checksum if that is beside it; ``config.inventory``
-    if it is damaged or no manifest.
-    """
+    """Read a manifest, and check it against its checksum if that is beside it."""
     if store.head(key).size_bytes > _MOST_BYTES:
         raise report_error("not the manifest of a report: it is too large", where)
     data = bytes(store.get(key))

@@ -83,11 +83,8 @@ def _matching(rows: Rows, keys: pa.Array) -> _Flags:
 
 
 class _Table:
-    """An object whose rows are samples.
-
-    Attributes:
-        rewritten: Whether its rows are written into a container of Larder's own.
-        end: The end of the etags of its rows.
+    """An object whose rows are samples; ``rewritten`` into a container of Larder's own if not ranges.
+    The etags of its rows end in ``end``.
     """
 
     def __init__(self, rows: Rows, label: str | None, info: ObjectInfo) -> None:

@@ -89,9 +89,7 @@ def distance(one: Site, other: Site) -> Distance:
 
 
 def missing_region(location: Location, store: Readable) -> str | None:
-    """The region of a bucket whose location does not say it, once the store has been listed or
-    read; None if there is nothing to find.
-    """
+    """The region of a bucket, already listed or read, whose location does not say it; else None."""
     site = Site.of(location)
     return store.region() or None if site.priced and not site.region else None
 

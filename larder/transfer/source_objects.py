@@ -165,7 +165,6 @@ class _Tally:
                 yield self.count(found)
 
     def _count_classes(self, found: pa.RecordBatch) -> None:
-        """Count the objects that are not of the standard class."""
         classes, sizes = found.column(_CLASS), found.column("size_bytes")
         for name in filter(None, classes.unique().to_pylist()):
             of_class = sizes.filter(pc.equal(classes, name))
@@ -231,7 +230,6 @@ def _named(globs: Sequence[str]) -> str:
 
 
 def object_batches(infos: Iterable[ObjectInfo]) -> Iterator[pa.RecordBatch]:
-    """Batches of schema OBJECTS for listed objects."""
     return map(_batch, _in_batches(infos))
 
 

@@ -48,12 +48,7 @@ class Unfit:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """The limits of a store's keys.
-
-    Attributes:
-        prefix_bytes: Length of what precedes each key in the bucket or path.
-        path: Whether keys are paths below a directory.
-    """
+    """The limits of a store's keys; ``prefix_bytes`` of the bucket's key or path precede each."""
 
     url: str
     prefix_bytes: int

@@ -323,9 +323,7 @@ FORMATS: dict[type[Any], str] = {
 
 
 def parse_document(kind: type[Document], data: bytes, where: str) -> Document:
-    """Read segment.json, cache.json or version.json; ``damage.digest``, or ``damage.manifest`` for
-    an unknown format or an invalid field.
-    """
+    """Read segment.json, cache.json or version.json; ``damage.digest`` or ``damage.manifest``."""
     plain = unseal(data, where)
     expected = FORMATS[kind]
     if plain.get("format") != expected:

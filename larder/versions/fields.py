@@ -26,9 +26,7 @@ SPARSE = {"sparse": True}
 
 
 def to_plain(value: Any, *, sparse: bool = False) -> Any:
-    """A dataclass, or what its fields may be (see `from_plain`), as plain JSON; ``sparse`` leaves
-    out fields that have their default.
-    """
+    """A dataclass, or a value of its fields, as plain JSON; ``sparse`` leaves out defaults."""
     if hasattr(value, "__dataclass_fields__"):
         found = {}
         for item in fields(value):

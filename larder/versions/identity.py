@@ -266,9 +266,8 @@ def version_id(
 class ShardIdentity(NamedTuple):
     """A file of a listed shard: what the content digest covers of it.
 
-    Attributes:
-        omitted: Ranges of rows of the shard that are omitted, counted from its first sample; empty
-            for a shard's other files.
+    ``omitted`` are ranges of rows, counted from the shard's first sample; empty for its other
+    files.
     """
 
     split: str
@@ -281,9 +280,7 @@ class ShardIdentity(NamedTuple):
 def content_digest(
     shards: Iterable[ShardIdentity], classes: Sequence[str], cache: CacheFacts | None
 ) -> str:
-    """The content digest, 64 hex digits, over all files of the listed shards, in any order, and the
-    records of the cache.
-    """
+    """The content digest, 64 hex digits: files of the listed shards, and the cache's records."""
     hasher = hashlib.sha256(b"larder-content-1\n")
     for shard in sorted(shards, key=lambda shard: shard[:2]):
         row = [*shard[:4], *([list(map(list, shard.omitted))] if shard.omitted else [])]

@@ -241,7 +241,6 @@ def split_index_key(version: str, kind: str, split: str) -> str:
 
 
 def listed_split(key: str) -> str:
-    """The split of a `list_key`."""
     return key.rpartition("/")[2].rpartition("-")[0]
 
 

@@ -36,10 +36,8 @@ Place = tuple[str, str]
 
 @dataclass(frozen=True, eq=False)
 class Omitted:
-    """Rows of one split of a segment, as sorted, disjoint ranges that do not touch.
-
-    Attributes:
-        ranges: Start and stop of each range, int64 of shape (ranges, 2).
+    """Rows of one split of a segment, as sorted, disjoint ranges that do not touch: int64 of shape
+    (ranges, 2), start and stop.
     """
 
     ranges: Numbers
@@ -81,9 +79,7 @@ class Omitted:
         return flags
 
     def rows_of(self, numbers: npt.ArrayLike) -> Numbers:
-        """The rows of samples, given their numbers among the samples that are not omitted, in any
-        order.
-        """
+        """The rows of samples, given their numbers among the samples that are not omitted."""
         before, after = self._cut
         wanted = np.asarray(numbers, np.int64)
         rows: Numbers = wanted + before[np.searchsorted(after, wanted, side="right")]

@@ -34,9 +34,7 @@ from larder.versions.documents import (
 
 @contextmanager
 def own_file_errors() -> Iterator[None]:
-    """Treat a refusal of one of Larder's own files (``object.unreadable``) as a refusal of the
-    whole store (``store.denied``).
-    """
+    """Treat a refusal of one of Larder's own files as a refusal of the whole store."""
     try:
         yield
     except ObjectError as error:

@@ -70,7 +70,6 @@ class Tag:
 
 
 def read_tag(store: Store, tag: str) -> Tag | None:
-    """A tag, or None if there is none."""
     key = layout.tag_key(tag)
     data = read_optional(store, key)
     return None if data is None else _parse(data, object_url(store.url, key))

@@ -12,13 +12,10 @@ import threading
 
 
 class Buffers:
-    """Buffers of one size. May be used by many threads.
+    """Buffers of one size; larger ones are made on request, and not kept. Thread-safe.
 
     As many are kept as were ever in use at the same time, so a `larder.limits.ByteBudget` that is
     held for each of them bounds their memory too.
-
-    Args:
-        size_bytes: Their size; larger ones are made on request, and not kept.
     """
 
     def __init__(self, size_bytes: int) -> None:

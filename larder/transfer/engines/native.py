@@ -89,11 +89,7 @@ def copy_batch(
 
 
 class _Waking:
-    """Calls a function, by one thread at a time; the others go on, but not for long.
-
-    Args:
-        most: How many steps the other threads may end in the meantime, before they wait for it.
-    """
+    """Calls a function, by one thread at a time; the others go on, but only ``most`` steps."""
 
     def __init__(self, awake: Callable[[], None], most: int) -> None:
         self._awake = awake
@@ -261,7 +257,6 @@ class _Batch:
         self._progress.advance("mirror", bytes=size_bytes)
 
     def _ready(self) -> None:
-        """Raise an error if the batch was stopped while it waited."""
         self._progress.advance("mirror")
 
     def _attempt(self, info: ObjectInfo, step: _Work) -> None:

@@ -85,9 +85,7 @@ class LargeObject:
         self._order: _OrderedMd5 | None = None
 
     def begin(self) -> Copy | None:
-        """Start the upload, before any part is copied; returns the copy if the target has no
-        uploads, because then it was streamed.
-        """
+        """Start the upload; returns the copy if it was streamed: the target has no uploads."""
         try:
             self._ready()
             self._listed = self._source.head(self.info.key)
@@ -279,9 +277,7 @@ class LargeObject:
         )
 
     def end(self, *, keep: bool) -> None:
-        """Stop copying it, unless it is complete; ``keep`` leaves the parts for the next run, if it
-        is large enough.
-        """
+        """Stop copying it, unless it is complete; ``keep`` leaves many parts to the next run."""
         with self._lock:
             upload, self._upload = self._upload, None
             parts = tuple(self._parts.values())

@@ -39,11 +39,8 @@ def work_off(
     """Run all steps in the order in which they come, several at a time.
 
     The threads take them from ``steps``, one at a time, while this thread calls ``awake`` every
-    ``wake_seconds``. After an error ``stop`` is called, so that steps in progress end soon; they
-    are waited for.
-
-    Raises:
-        BaseException: The first error of a step, of ``steps`` or of ``awake``.
+    ``wake_seconds``. After the first error, which is raised, ``stop`` is called, so that steps in
+    progress end soon; they are waited for.
     """
     crew = _Crew(steps, run, concurrency)
     crew.join_one()

@@ -63,9 +63,7 @@ _SECRET = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """How a transfer ended; bytes may have been ``sent``, which costs money, even if it is not
-    ``done``.
-    """
+    """How a transfer ended; bytes may have been ``sent``, which costs money, even if it failed."""
 
     done: bool
     sent: bool
@@ -136,15 +134,10 @@ def transfer(
     total_bytes: int,
     progress: Progress,
 ) -> Transfer:
-    """Send objects, in the order of their keys' bytes, to the same keys below the target's prefix,
-    as far as Skyplane can.
+    """Send objects, in the order of their keys' bytes, to the same keys below the target's prefix.
 
     A failed transfer is a result, not an error. Empty objects, user metadata and most content types
-    never arrive.
-
-    Raises:
-        ConfigError: See `check_skyplane`; nothing was started.
-        LarderError: Any error of ``progress``; the machines are ended in the background.
+    never arrive. After an error of ``progress``, the machines are ended in the background.
     """
     check_skyplane(source, target, limits)
     try:
@@ -277,9 +270,7 @@ class _Run:
 
 
 class _Process:
-    """A running runner, and what it has said; OSError if the Python of Skyplane's environment does
-    not run.
-    """
+    """A running runner, and what it has said; OSError if Skyplane's Python does not run."""
 
     def __init__(
         self,

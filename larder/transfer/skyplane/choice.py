@@ -25,11 +25,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """An engine and the reason for it.
-
-    Attributes:
-        reason: A clause, without a full stop.
-    """
+    """An engine and the reason for it, a clause without a full stop."""
 
     engine: str
     reason: str

@@ -64,11 +64,7 @@ class Events:
 
 
 class Runner:
-    """One transfer, or the end of one that was killed.
-
-    Args:
-        local: Called with Skyplane's client and pipeline first, so that tests can replace machines.
-    """
+    """One transfer, or the end of one that was killed; tests replace machines in ``local``."""
 
     def __init__(
         self,
@@ -312,7 +308,6 @@ def _record_rules(network: Any) -> None:
 
 
 def _lines(path: str) -> Iterator[str]:
-    """The keys in a file, one JSON string a line."""
     with open(path, encoding="utf-8") as file:
         for line in file:
             yield json.loads(line)
