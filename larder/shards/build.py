@@ -57,25 +57,14 @@ def build_shard(
     that all failures are reported at once; after the first failure nothing more is written and the
     writers are aborted, as they are if all samples were left out.
 
+    With ``on_bad_sample: skip`` a sample with an undecodable image is left out; an object that is
+    missing, changed or unreadable fails the shard in any case. The first ``plan.rows`` of the
+    samples are used. ``old_shards`` may be None if no sample is packed; `HashedOutput` explains
+    ``hash_beside``. The caller, who knows all shards, starts and finishes ``progress``.
+
     Memory: the budget of ``reads`` (without threads: an eighth of it), for each file three blocks
     of 1 MiB (one without ``hash_beside``), some thousand rows of the index, and what the format and
     the writers hold.
-
-    Args:
-        plan: The shard to write.
-        samples: The next samples of the sample order; ``plan.rows`` of them are used.
-        source: The store with their objects.
-        open_writer: Opens a writer for one of the shard's files, by its name.
-        reads: How far to read ahead.
-        shard_format: The format to write.
-        old_shards: Returns the samples that are packed; may be None if there are none.
-        validate: How images are checked.
-        on_bad_sample: Whether a sample with an undecodable image fails the shard or is left out.
-            An object that is missing, changed or unreadable fails it in any case.
-        rules: What images have to be like.
-        hash_beside: Whether shards are hashed and written in threads beside the caller's; see
-            `larder.shards.output.HashedOutput`.
-        progress: Advances `STAGE`; the caller, who knows all shards, starts and finishes it.
 
     Raises:
         DamageError: An old shard is damaged or missing.

@@ -26,12 +26,7 @@ _MASK_MILLIBITS: Final = 500
 
 
 def with_estimates(batch: pa.RecordBatch, transform: Transform | None) -> pa.RecordBatch:
-    """Rows of a sample order, with the estimated sizes of images instead of those of objects.
-
-    Args:
-        batch: Rows of `larder.manifest.schemas.SAMPLE_ORDER`.
-        transform: How images are transformed; None if they are not.
-    """
+    """Rows of `larder.manifest.schemas.SAMPLE_ORDER`, with estimates as the sizes of images."""
     if transform is None:
         return batch
     lists = batch.column("parts")
@@ -62,11 +57,6 @@ def expected_bytes(ext: str, sizes: Sizes, transform: Transform) -> Sizes:
 
     Those of a photograph of 4 x 3 with the shorter side that is asked for, but no more than the
     object has unless images become larger; as many as the object has if the size is kept.
-
-    Args:
-        ext: The extension of the parts.
-        sizes: The sizes of the objects.
-        transform: The transform.
     """
     if transform.resize is None:
         return sizes

@@ -46,12 +46,7 @@ def varint(value: int) -> bytes:
 
 @lru_cache(4096)
 def bytes_head(name: str, size_bytes: int) -> bytes:
-    """All of an entry before its value: it is the last ``size_bytes`` bytes of the entry.
-
-    Args:
-        name: Name of the feature.
-        size_bytes: Length of its only value.
-    """
+    """All of an entry before its only value: it is the last ``size_bytes`` bytes of the entry."""
     values = _FIRST + varint(size_bytes)
     return _entry_head(name, _BYTES_LIST, values, size_bytes)
 
@@ -69,11 +64,7 @@ def int64_entry(name: str, values: Sequence[int]) -> bytes:
 
 
 def float_entry(name: str, values: Sequence[float]) -> bytes:
-    """An entry with a list of numbers, rounded to float32.
-
-    Raises:
-        OverflowError: A finite number is out of the range of float32.
-    """
+    """An entry with a list of numbers, rounded to float32."""
     return _numbers(name, _FLOAT_LIST, struct.pack(f"<{len(values)}f", *values))
 
 
@@ -105,12 +96,7 @@ def example_sizes(entries_bytes: Sizes) -> Sizes:
 
 
 def bytes_sizes(name_bytes: Sizes | int, sizes: Sizes) -> Sizes:
-    """Length of entries with one value.
-
-    Args:
-        name_bytes: Lengths of their names.
-        sizes: Lengths of their values.
-    """
+    """Length of entries with one value, given the lengths of their names and values."""
     return _entry_sizes(name_bytes, _with_length(sizes))
 
 

@@ -39,7 +39,6 @@ class Place(NamedTuple):
     """One feature of a record.
 
     Attributes:
-        name: Its name.
         source: ``content`` of a part as it is, ``part`` for the numbers in one, ``label``,
             ``class`` or ``key``.
         kind: ``bytes``, ``int64`` or ``float``.
@@ -54,9 +53,6 @@ class Place(NamedTuple):
 
 class FeatureMap:
     """The features of a format's options.
-
-    Args:
-        options: The options.
 
     Attributes:
         of_sample: The features that are not made of parts.
@@ -90,11 +86,7 @@ class FeatureMap:
     def of_part(self, ext: str) -> list[tuple[str, str]]:
         """Name and kind of all features of a part.
 
-        Args:
-            ext: The extension of the part.
-
-        Raises:
-            ConfigError: ``config.invalid_value``: one would have the name of another feature.
+        ``config.invalid_value``: one would have the name of another feature.
         """
         found = [*self._of_part.get(ext, ()), *(self._of_image if self.is_image(ext) else ())]
         if all(kind != "bytes" for _, kind in found):
@@ -110,9 +102,7 @@ class FeatureMap:
         """The features of a sample with these parts, in the order of their names.
 
         Those of the label and the class are among them, whether or not the sample has one.
-
-        Raises:
-            ConfigError: ``config.invalid_value``: two features would have the same name.
+        ``config.invalid_value``: two features would have the same name.
         """
         found = list(self.of_sample)
         for number, ext in enumerate(exts):
@@ -136,13 +126,7 @@ def _features_error(message: str, hint: str) -> ConfigError:
 def numbers(data: bytes, kind: str, where: str) -> list[int] | list[float]:
     """The numbers in a text: decimal, with white space between them.
 
-    Args:
-        data: The text.
-        kind: ``int64``, or ``float``, which is float32.
-        where: Key of the object, for the error.
-
-    Raises:
-        ObjectError: ``sample.undecodable``.
+    ``float`` is float32. A text that is not numbers is ``sample.undecodable``.
     """
     if len(data) > MOST_TEXT_BYTES:
         message = f"a text of more than {MOST_TEXT_BYTES:,} bytes is too long for a list of {kind}"

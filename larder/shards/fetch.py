@@ -26,12 +26,7 @@ RANGE_BYTES = 1 << 20
 
 
 class Body(NamedTuple):
-    """The content of one part.
-
-    Attributes:
-        data: Its bytes.
-        crc32c: Their checksum.
-    """
+    """The content of one part."""
 
     data: bytes
     crc32c: int
@@ -41,8 +36,6 @@ class Fetched(NamedTuple):
     """The result of reading one sample.
 
     Attributes:
-        bodies: Its parts' contents, in their order; fewer if some could not be read.
-        failures: The objects that could not be read or are not as planned.
         forms: By extension, what each part decodes to, if the rules ask for it; see
             `larder.shards.images.check_decodable`.
     """
@@ -85,12 +78,7 @@ def fetch(
 ) -> Fetched:
     """Read a complete sample into memory; failures of its objects are returned, not raised.
 
-    Args:
-        source: The store with its objects.
-        sample: The planned sample.
-        validate: How images are checked.
-        skip: Whether samples with undecodable images are left out, so that no hint is needed.
-        rules: What images have to be like.
+    With ``skip``, samples with undecodable images are left out, so that no hint is needed.
     """
     bodies: list[Body] = []
     failures: list[Failure] = []
@@ -121,11 +109,7 @@ def fetch_all(
 ) -> Contents | list[Fetched]:
     """Read samples into memory, which is faster than to `fetch` one after the other.
 
-    The arguments are those of `fetch`.
-
-    Returns:
-        What `fetch` returns for each sample if any of them failed, or if there is more to say of
-        them than their contents.
+    The result is a list if any sample failed, or if there is more to say than the contents.
     """
     if rules.forms or rules.transform is not None:
         return [fetch(source, each, validate, skip=skip, rules=rules) for each in samples]
@@ -162,7 +146,7 @@ def check_streamed(
 ) -> Fetched:
     """Check a sample that is too large for memory, by reading the ranges that are needed.
 
-    The arguments are those of `fetch`; the result has no contents.
+    The result has no contents.
     """
     failures: list[Failure] = []
     forms: dict[str, Form | str] = {}
@@ -196,12 +180,7 @@ def found_bad(sample: Sample) -> Failure:
 
 
 def stream(source: Readable, part: Part) -> Iterator[bytes]:
-    """The content of a part, in buffers: exactly as many bytes as planned, or an error.
-
-    Raises:
-        ObjectError: ``object.missing``, ``object.changed``, ``object.unreadable``,
-            ``object.truncated``, ``object.mismatch``.
-    """
+    """The content of a part, in buffers: exactly as many bytes as planned, or an `ObjectError`."""
     content = _check(source, part)
     with source.open(part.key, if_match=part.etag or None) as reader:
         for buffer in reader:
@@ -216,9 +195,7 @@ def stream(source: Readable, part: Part) -> Iterator[bytes]:
 def held(source: Readable, sample: Sample) -> list[Body] | Failure:
     """Read a complete sample that is to be streamed, for formats that need it in memory.
 
-    Returns:
-        The contents of its parts; or the failure, if an object differs from the plan or cannot be
-        read.
+    Returns the failure if an object differs from the plan or cannot be read.
     """
     bodies = []
     for part in sample.parts:

@@ -17,13 +17,9 @@ class FormNote:
             images, a dot and their extension.
         dtype: The type of their elements; of parts that are no images, their types and numbers of
             dimensions.
-        count: Their number.
         key: The object of the first one.
-        height: Its height; 0 if it is no image.
-        width: Its width; 0 likewise.
+        height: That of the first one, like the width; both 0 if it is no image.
         odd_key: The object of the first one of another height or width; empty if there is none.
-        odd_height: Its height.
-        odd_width: Its width.
     """
 
     role: str
@@ -49,12 +45,6 @@ class FormNote:
 
 
 def note_role(ext: str, *, image: bool) -> str:
-    """The role of a part in notes.
-
-    Args:
-        ext: Its extension.
-        image: Whether it is decoded as an image.
-    """
     return ext.rpartition(".")[0] if image else f".{ext}"
 
 
@@ -65,13 +55,7 @@ class FormTally:
         self._notes: dict[tuple[str, str], FormNote] = {}
 
     def add(self, ext: str, key: str, form: Form | str) -> None:
-        """Add a part.
-
-        Args:
-            ext: Its extension.
-            key: The object.
-            form: What it decodes to; see `larder.shards.images.check_decodable`.
-        """
+        """Add a part; ``form`` is from `larder.shards.images.check_decodable`."""
         if isinstance(form, str):
             note = FormNote(note_role(ext, image=False), form, 1, key, 0, 0)
         else:

@@ -39,7 +39,6 @@ class ImageRules:
     """What images have to be like, whatever `Validation` says.
 
     Attributes:
-        max_pixels: The maximum number of pixels.
         forms: Whether to say what they decode to, which needs their headers.
         budget: Maximum bytes of decoded images in memory, over all threads that share it; a larger
             image is decoded alone. None for no maximum.
@@ -61,12 +60,7 @@ PLAIN: Final = ImageRules()
 
 
 def is_weaker(before: str, now: str) -> bool:
-    """Whether images that were checked in one way have to be checked again.
-
-    Args:
-        before: How they were checked, one of `Validation`.
-        now: How they are to be checked.
-    """
+    """Whether images that were checked as ``before`` have to be checked again."""
     return _STRENGTHS.index(before) < _STRENGTHS.index(now)
 
 
@@ -82,18 +76,9 @@ def check_image(
 
     ``header`` finds files that are not images, and images truncated within the header. ``decode``
     decodes the first frame, and finds truncated images and others that training could not decode,
-    or that Pillow decodes to other values.
-    Images with too many pixels are refused in both ways, before they are decoded.
-
-    Args:
-        ext: Extension of the part, without the first dot.
-        data: The content, or a seekable file of it.
-        mode: How to check.
-        where: Key of the object, for the error.
-        rules: What images have to be like; with ``forms``, ``none`` reads the header too.
-
-    Returns:
-        What the image decodes to, if ``rules.forms``.
+    or that Pillow decodes to other values. Images with too many pixels are refused in both ways,
+    before they are decoded. With ``rules.forms``, ``none`` reads the header too, and what the image
+    decodes to is returned.
 
     Raises:
         ObjectError: ``sample.undecodable``.
@@ -125,17 +110,8 @@ def check_decodable(
     """Check a part of a sample; one that is neither an image nor has a decoder is accepted.
 
     Images are checked as by `check_image`. Of other parts, ``decode`` finds those that their
-    decoder does not decode; ``header`` finds nothing.
-
-    Args:
-        ext: Extension of the part, without the first dot.
-        data: The content, or a seekable file of it.
-        mode: How to check.
-        where: Key of the object, for the error.
-        rules: What parts have to be like; with ``forms``, others than images are always decoded.
-
-    Returns:
-        What it decodes to, if ``rules.forms``: the form of an image, or the types of other arrays.
+    decoder does not decode; ``header`` finds nothing. With ``rules.forms``, others than images are
+    always decoded, and the form of an image or the types of other arrays are returned.
 
     Raises:
         ObjectError: ``sample.undecodable``.
@@ -163,14 +139,7 @@ def stored_image(
 ) -> bytes | None:
     """An image as ``rules.transform`` stores it, which also checks that it can be decoded.
 
-    Args:
-        ext: Extension of the part, without the first dot.
-        data: The content, or a seekable file of it.
-        where: Key of the object, for the error.
-        rules: What images have to be like, and how they are stored.
-
-    Returns:
-        The bytes to store; None if the part is stored as it is.
+    None if the part is stored as it is.
 
     Raises:
         ObjectError: ``sample.undecodable``.

@@ -12,13 +12,9 @@ from larder.shards.model import ShardResult
 
 
 def sample_rows(result: ShardResult, segment: str) -> Iterator[pa.RecordBatch]:
-    """Rows of `larder.manifest.schemas.SAMPLES` for the samples of one shard.
+    """Rows of `larder.manifest.schemas.SAMPLES` for the samples of one shard, none if not written.
 
     Their ``id`` counts within the shard; `numbered` adds what comes before it in the split.
-
-    Args:
-        result: The shard; no rows if it was not written.
-        segment: ID of its segment.
     """
     first_id = 0
     for rows in result.samples.read():

@@ -14,12 +14,7 @@ from larder.units import format_count
 
 
 def survey_parts(batches: Iterable[pa.RecordBatch], before: Layout | None) -> Layout:
-    """The extensions that parts have, and whether there are labels.
-
-    Args:
-        batches: As for `larder.shards.formats.base.SurveyingFormat.survey`.
-        before: What was found of the segments next to this one, which is kept.
-    """
+    """The extensions that parts have, and whether there are labels; ``before`` is kept."""
     exts = set(before.parts) if before else set()
     labelled = before.labelled if before else False
     for batch in batches:
@@ -29,15 +24,10 @@ def survey_parts(batches: Iterable[pa.RecordBatch], before: Layout | None) -> La
 
 
 def survey_sizes(batches: Iterable[pa.RecordBatch], before: Layout | None) -> Layout:
-    """The parts that every sample has, with their lengths.
+    """The parts that every sample has, with their lengths; ``before`` has to hold too.
 
-    Args:
-        batches: As for `larder.shards.formats.base.SurveyingFormat.survey`.
-        before: What was found of the segments next to this one, which has to hold here too.
-
-    Raises:
-        ConfigError: ``config.invalid_value``: a sample lacks a part, has another one, or one of
-            another length; or only some have labels.
+    ``config.invalid_value``: a sample lacks a part, has another one, or one of another length; or
+    only some have labels.
     """
     found = before
     for batch in batches:

@@ -36,10 +36,8 @@ class Lot(NamedTuple):
 def lots(samples: Iterable[Sample], whole_bytes: int, *, together: bool = False) -> Iterator[Lot]:
     """Divide samples into lots, without changing their order.
 
-    Args:
-        samples: The samples.
-        whole_bytes: Maximum size of a lot; samples larger than this are not read ahead.
-        together: Whether all objects are read one after the other, so that lots only save time.
+    Samples larger than ``whole_bytes`` are not read ahead. ``together`` says that all objects are
+    read one after the other, so that lots only save time.
     """
     rest = iter(samples)
     while some := tuple(islice(rest, _TOGETHER_SAMPLES if together else _MOST_SAMPLES)):

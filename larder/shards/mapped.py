@@ -25,18 +25,10 @@ _GIVE_BACK_SECONDS = 0.002
 
 
 def kept(pieces: Iterable[bytes], size_bytes: int) -> tuple[bytes | mmap.mmap, int]:
-    """The content of a part and its CRC-32C.
+    """The content of a part and its CRC-32C; one piece of it is in memory at a time.
 
-    Args:
-        pieces: The content, of which one piece is in memory at a time.
-        size_bytes: Its length.
-
-    Returns:
-        The content; mapped if it is large. Its file is gone when nothing refers to it any more.
-
-    Raises:
-        StoreError: ``store.full``: no space is left for temporary files.
-        ObjectError: Any error of reading the pieces.
+    The content is mapped if it is large. Its file is gone when nothing refers to it any more.
+    ``store.full``: no space is left for temporary files.
     """
     crc32c = 0
     if size_bytes < _LEAST_BYTES:
@@ -57,11 +49,7 @@ def kept(pieces: Iterable[bytes], size_bytes: int) -> tuple[bytes | mmap.mmap, i
 
 @contextmanager
 def giving_back(contents: Iterable[object]) -> Iterator[None]:
-    """Give back the memory of mapped contents, again and again, while something reads them.
-
-    Args:
-        contents: What `kept` returned; anything that is not mapped is left alone.
-    """
+    """Give back the memory of mapped contents, again and again, while something reads them."""
     mapped = [each for each in contents if isinstance(each, mmap.mmap)]
     if not mapped:
         yield

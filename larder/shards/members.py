@@ -31,11 +31,7 @@ class MemberColumns(NamedTuple):
     """The members of some samples, in their order: what a `Member` has of each, in columns.
 
     Attributes:
-        exts: Their extensions.
-        keys: The keys of the source objects, None for a label.
-        etags: Their etags, None for a label.
-        data: The contents.
-        checksums: The CRC-32C of each.
+        keys: The keys of the source objects, None for a label; so are the etags.
         labels: Which of them are labels.
         counts: How many members each sample has.
     """
@@ -64,7 +60,6 @@ def members(sample: Sample, bodies: Sequence[Body]) -> list[Member]:
 
 
 def all_members(samples: Sequence[Sample], contents: Contents) -> MemberColumns:
-    """The members of several samples, which have these contents."""
     labels = [sample.label for sample in samples]
     labelled = np.array([label is not None for label in labels], np.bool_)
     counts = np.array([len(sample.parts) for sample in samples], np.int64)

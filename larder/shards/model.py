@@ -50,7 +50,6 @@ class Packed(NamedTuple):
     """Where a sample is in a shard of the previous version.
 
     Attributes:
-        segment: ID of the segment.
         split: The shard's split; the sample may have another one now.
         sample: Its place in the shard. Its parts are those with source objects: there is none for
             the label, which is not known here either.
@@ -65,7 +64,6 @@ class Sample(NamedTuple):
     """One planned sample: a row of `larder.manifest.schemas.SAMPLE_ORDER`.
 
     Attributes:
-        split: Its split.
         key: The beginning of its members' names.
         label: Number of its class, None if it has none.
         parts: Its objects, sorted by ``ext``.
@@ -86,7 +84,6 @@ class ShardPlan:
     """One shard to write.
 
     Attributes:
-        split: The split of all its samples.
         index: Its number within the split, which goes on from segment to segment.
         name: Its file name, such as ``imagenet-train-000000.tar``; the first if it has several.
         first_row: Row of its first sample in the sample order, counted over all splits.
@@ -105,19 +102,14 @@ class ShardPlan:
 
 @dataclass(frozen=True, slots=True)
 class ShardBatch:
-    """Consecutive shards that one task writes.
-
-    Attributes:
-        index: Number of the batch, from 0.
-        shards: One or more shards.
-    """
+    """Consecutive shards that one task writes."""
 
     index: int
     shards: tuple[ShardPlan, ...]
 
     @property
     def first_row(self) -> int:
-        """Row of the first sample in the sample order."""
+        """In the sample order."""
         return self.shards[0].first_row
 
     @property
@@ -127,7 +119,6 @@ class ShardBatch:
 
     @property
     def bytes(self) -> int:
-        """Total length of its shards in bytes."""
         return sum(shard.bytes for shard in self.shards)
 
 
@@ -136,9 +127,7 @@ class ShardFile:
     """A file of a shard. In most formats a shard has one.
 
     Attributes:
-        name: Its name.
-        bytes: Its length, bytes.
-        sha256: Its hex digest.
+        sha256: Hex digest.
         etag: The etag of the object, empty if unknown. It is not compared: it depends on the store,
             not on the content.
     """
@@ -154,14 +143,11 @@ class ShardResult:
     """The result of one `ShardPlan`.
 
     Attributes:
-        split: As planned.
-        name: As planned.
         files: The files that were written; none if the shard was not.
         samples: The samples in it, by `ROWS`; none if it was not written.
         omitted: Samples left out because ``on_bad_sample`` is ``skip``: the first ones.
-        omitted_count: Their number.
         failures: What kept the shard from being written: the first failures.
-        failed: Their number.
+        failed: Number of all failures.
         forms: What its images decode to, if that was asked for.
     """
 
@@ -185,7 +171,6 @@ class ShardResult:
         failures: Failures,
         forms: tuple[FormNote, ...] = (),
     ) -> ShardResult:
-        """The result of a plan, with what was counted."""
         return cls(
             plan.split,
             plan.name,
@@ -200,12 +185,11 @@ class ShardResult:
 
     @property
     def bytes(self) -> int:
-        """Total length of its files; 0 if it was not written."""
+        """Of all its files; 0 if it was not written."""
         return sum(file.bytes for file in self.files)
 
     @property
     def written(self) -> bool:
-        """Whether the shard was written."""
         return bool(self.files)
 
 

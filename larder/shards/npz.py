@@ -33,10 +33,9 @@ class Array(NamedTuple):
     """A one-dimensional array in an archive.
 
     Attributes:
-        name: Its name.
         kind: Its type, such as ``|u1`` or ``<i8``.
         length: Number of its items.
-        size_bytes: Length of its items, bytes.
+        size_bytes: Length of its items.
     """
 
     name: str
@@ -83,11 +82,7 @@ def entry_header(array: Array, crc32: int) -> bytes:
 
 
 def directory(arrays: Sequence[tuple[Array, int, int]]) -> bytes:
-    """The end of an archive.
-
-    Args:
-        arrays: Each with its checksum, and where its `entry_header` begins.
-    """
+    """The end of an archive, from arrays, their checksums and where their `entry_header` begins."""
     entries = b"".join(
         _CENTRAL.pack(
             *(b"PK\x01\x02", _VERSION, _VERSION, _flags(array), _STORED, _MIDNIGHT, _FIRST_DAY),

@@ -14,10 +14,7 @@ from larder.store.base import Closing
 class OpenShards(Closing):
     """Shards of any format, each read by one thread at a time and from front to back.
 
-    A shard is opened again to go back in it.
-
-    Args:
-        kept: Maximum number of shards that are kept open while no thread reads them.
+    A shard is opened again to go back in it. At most ``kept`` are open while no thread reads them.
     """
 
     def __init__(self, kept: int = 16) -> None:
@@ -28,17 +25,7 @@ class OpenShards(Closing):
     def read(
         self, key: str, open_shard: Callable[[], SampleReader], samples: Sequence[IndexedSample]
     ) -> list[Mapping[str, bytes]]:
-        """The parts of some samples of a shard, by extension.
-
-        Args:
-            key: Key of the shard.
-            open_shard: Opens it.
-            samples: In the order of the shard.
-
-        Raises:
-            DamageError: The shard is damaged.
-            LarderError: An error of the store.
-        """
+        """The parts of some samples of a shard, by extension; the samples are in its order."""
         with self._used(key) as shard, shard.lock:
             return [shard.read(sample, open_shard) for sample in samples]
 
@@ -80,7 +67,6 @@ class _Shard:
     def read(
         self, sample: IndexedSample, open_shard: Callable[[], SampleReader]
     ) -> Mapping[str, bytes]:
-        """The parts of a sample."""
         if self._reader is None or sample.offset < self._end:
             self.close()
             self._reader = self._stack.enter_context(open_shard())

@@ -25,12 +25,8 @@ class HashedOutput:
     """Joins pieces into blocks that are hashed and written in order.
 
     Holds up to three blocks of 1 MiB. As a context manager, it ends its threads; it neither commits
-    nor aborts the writer.
-
-    Args:
-        writer: Where the blocks go.
-        beside: Whether one thread hashes and another writes, so that the caller can read the next
-            pieces in the meantime. Where all cores are busy, the caller does both faster.
+    nor aborts the writer. With ``beside``, one thread hashes and another writes, so that the caller
+    can read the next pieces in the meantime; where all cores are busy, the caller does both faster.
     """
 
     def __init__(self, writer: Writer, *, beside: bool = True) -> None:
@@ -43,11 +39,7 @@ class HashedOutput:
         self._threads = _Threads.start() if beside else None
 
     def append(self, pieces: Sequence[Buffer], size_bytes: int) -> None:
-        """Append pieces with a total length of ``size_bytes``.
-
-        Raises:
-            LarderError: The writer's error for an earlier block.
-        """
+        """Append pieces with a total length of ``size_bytes``; raises errors of earlier blocks."""
         self.bytes += size_bytes
         if self._block.tell() + size_bytes < _BLOCK_BYTES:
             self._block.writelines(pieces)
@@ -63,11 +55,7 @@ class HashedOutput:
             first = last + 1
 
     def finish(self) -> str:
-        """Write the rest, and return the hex SHA-256 of everything appended.
-
-        Raises:
-            LarderError: The writer's error.
-        """
+        """Write the rest, and return the hex SHA-256 of everything appended."""
         self._submit()
         while self._under_way:
             self._done()
@@ -120,7 +108,6 @@ class HashedOutput:
             self._writer.write(data)
 
     def __enter__(self) -> HashedOutput:
-        """Return the output itself."""
         return self
 
     def __exit__(
@@ -129,7 +116,6 @@ class HashedOutput:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """End the threads."""
         for executor in self._threads or ():
             executor.shutdown(wait=True, cancel_futures=True)
 

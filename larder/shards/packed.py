@@ -35,13 +35,9 @@ class OldShards(Closing):
     """The shards of the previous version's segments. May be used by many threads.
 
     Memory beyond the samples that are read: 1 MiB for each thread, and what the readers hold of up
-    to 16 open shards in formats that do not store parts as they are.
-
-    Args:
-        store: The store of the shards.
-        formats: By segment, the format of its shards.
-        shard_key: The key of a shard's first file, by segment, split and name.
-        weaker: Segments whose images were checked more weakly than they are now.
+    to 16 open shards in formats that do not store parts as they are. ``formats`` are by segment;
+    ``shard_key`` gives the key of a shard's first file by segment, split and name; images of the
+    segments ``weaker`` were checked more weakly than they are now.
     """
 
     def __init__(
@@ -66,19 +62,13 @@ class OldShards(Closing):
         skip: bool = False,
         rules: ImageRules = PLAIN,
     ) -> list[Fetched]:
-        """Read samples into memory. The only failures that are returned are images that are bad.
+        """Read packed samples into memory. Only images that are bad are returned as failures.
 
-        The best order is that of their old shards.
-
-        Args:
-            samples: The samples; all are packed.
-            validate: How images are checked, if they were checked more weakly.
-            skip: Whether samples with undecodable images are left out, so that no hint is needed.
-            rules: What images have to be like.
+        The best order is that of their old shards. Images are checked if they were checked more
+        weakly; ``skip`` as in `larder.shards.fetch.fetch`.
 
         Raises:
-            DamageError: ``damage.record``, ``damage.size`` or ``damage.manifest``: an old shard is
-                damaged or missing.
+            DamageError: An old shard is damaged or missing.
             FatalError: The store does not return it.
         """
         order = sorted(range(len(samples)), key=lambda number: _place(samples[number]))
@@ -97,11 +87,7 @@ class OldShards(Closing):
     def parts(self, sample: Sample) -> PackedParts | None:
         """The objects of a large sample, to be read in buffers; None if its format cannot do that.
 
-        `PackedParts` says what is checked.
-
-        Raises:
-            DamageError: The old shard is damaged or missing.
-            FatalError: The store does not return it.
+        `PackedParts` says what is checked. Errors are those of `fetch`.
         """
         segment, split, shard, _ = _place(sample)
         key, old = self._shard_key(segment, split, shard), _old(sample)

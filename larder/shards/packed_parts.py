@@ -25,9 +25,6 @@ _HINT = (
 def old_shard_errors(url: str) -> Iterator[None]:
     """Errors of reading a published shard: none of them is about an object of the source.
 
-    Args:
-        url: The URL of the shard.
-
     Raises:
         DamageError: The shard is damaged, too short or missing.
         FatalError: The store refuses to return it.
@@ -50,12 +47,7 @@ class PackedParts(Readable):
 
     The format has to store parts as they are. An object that is read completely is compared with
     the checksum of the index. Conditions on etags have been met: the run was planned with them.
-
-    Args:
-        store: The store of the shard.
-        key: The key of its first file.
-        sample: The sample.
-        old: Its entry in the index, with the offsets of all parts.
+    ``old`` is the entry in the index, with the offsets of all parts.
     """
 
     def __init__(self, store: Readable, key: str, sample: Sample, old: IndexedSample) -> None:
@@ -67,7 +59,6 @@ class PackedParts(Readable):
 
     @property
     def url(self) -> str:
-        """The URL of the store."""
         return self._store.url
 
     @property
@@ -76,7 +67,6 @@ class PackedParts(Readable):
         return replace(self._store.features, etag_is_md5=False)
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
-        """All objects, on one page."""
         after = start_after.encode()
         keys = sorted((key for key in self._parts if key.startswith(prefix)), key=str.encode)
         if page := [self.head(key) for key in keys if key.encode() > after]:
@@ -90,11 +80,10 @@ class PackedParts(Readable):
     def open(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> Reader:
-        """See `larder.store.base.Readable.open`.
+        """DamageError if the shard is missing or ends too early, or has other content than the
+        index.
 
-        Raises:
-            DamageError: The shard is missing or ends too early; from the reader, also after the
-                last byte of a complete object, if the content differs from the index.
+        The last is noticed after the last byte of a complete object.
         """
         _, part = self._parts[key]
         assert part.offset is not None, "the format stores parts as they are"
@@ -107,11 +96,7 @@ class PackedParts(Readable):
         return _PartReader(inner, self.head(key), part, wanted, url, place)
 
     def verify(self) -> None:
-        """Read all objects.
-
-        Raises:
-            DamageError: As from `open`.
-        """
+        """Read all objects, with the errors of `open`."""
         for key in self._parts:
             with self.open(key) as reader:
                 for _ in reader:
@@ -131,7 +116,6 @@ class _PartReader(DelegatingReader):
         self._place = place
 
     def __iter__(self) -> Iterator[Buffer]:
-        """The bytes."""
         crc32c = size_bytes = 0
         with old_shard_errors(self._url):
             for buffer in self.inner:

@@ -96,10 +96,8 @@ def brace_patterns(names: Sequence[str]) -> tuple[str, ...]:
     """Patterns that a shell or WebDataset expands to the shards of a split of a segment, in order.
 
     ``digits-train-{000000..000003}.tar``: each has one numeric range, or is a plain name. There are
-    several where numbers are missing, because every sample of a shard was left out.
-
-    Args:
-        names: Names of one segment and split, in the order of their numbers.
+    several where numbers are missing, because every sample of a shard was left out. The names are
+    in the order of their numbers.
     """
     if len(names) < 2:
         return tuple(names)
@@ -131,13 +129,7 @@ def _fill(sizes: Iterable[int], target_bytes: int, empty_bytes: int) -> Iterator
 
 
 def stretches(total_bytes: int, size_bytes: int, target_bytes: int) -> bool:
-    """Whether a shard takes a sample that makes it longer than it should be.
-
-    Args:
-        total_bytes: Its length without the sample.
-        size_bytes: What the sample adds to it.
-        target_bytes: The length that it should have.
-    """
+    """Whether a shard takes a sample of ``size_bytes`` that makes it longer than it should be."""
     missing_bytes = target_bytes - total_bytes
     return 20 * total_bytes < 19 * target_bytes and size_bytes < 2 * missing_bytes
 

@@ -17,15 +17,7 @@ _SKIP_BYTES = 8 << 20
 class RangeReader(Closing):
     """Reads ranges of an object from front to back; a context manager.
 
-    The object is opened where the first range begins.
-
-    Args:
-        store: The store of the object.
-        key: The key of the object.
-        stop: Where the last range ends, if known: nothing beyond it is requested.
-
-    Attributes:
-        url: The object's URL, for errors.
+    The object is opened where the first range begins; nothing beyond ``stop`` is requested.
     """
 
     def __init__(self, store: Readable, key: str, *, stop: int | None = None) -> None:
@@ -41,9 +33,7 @@ class RangeReader(Closing):
     def read_range(self, offset: int, length: int) -> bytes:
         """Read a range that begins at or after the end of the previous one.
 
-        Raises:
-            DamageError: ``damage.manifest``: it begins earlier; ``damage.size``: the object ends
-                too early.
+        ``damage.size``: the object ends too early; ``damage.manifest``: the range begins earlier.
         """
         if offset < self._position:
             message = f"the index goes back from byte {self._position} to {offset}"
@@ -82,7 +72,6 @@ class RangeReader(Closing):
         raise DamageError("damage.size", message, where=self.url)
 
     def close(self) -> None:
-        """Release the connection or file. May be called twice."""
         if self._reader is not None:
             self._reader.close()
 

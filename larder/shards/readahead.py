@@ -62,12 +62,10 @@ def suited_concurrency(source: Readable, validate: Validation, concurrency: int)
 
 @contextmanager
 def open_reads(concurrency: int, memory_bytes: int) -> Iterator[Reads]:
-    """Threads and memory to read with.
+    """Threads and memory to read with, for all shards.
 
-    Args:
-        concurrency: Concurrent reads over all shards, from `suited_concurrency`; 1 reads in the
-            caller's thread.
-        memory_bytes: Maximum bytes read but not yet consumed, over all shards.
+    ``concurrency`` is from `suited_concurrency`; 1 reads in the caller's thread. ``memory_bytes``
+    are those read but not yet consumed.
     """
     budget = ByteBudget(memory_bytes)
     if concurrency == 1:
@@ -91,13 +89,8 @@ def read_ahead(
     An item's bytes count from the time its read is submitted to a thread until the consumer
     requests the next item. Nothing waits for bytes while holding some, so shards that share a
     budget cannot block each other for ever. If the consumer stops early (by closing the generator),
-    reads that have not started are cancelled.
-
-    Args:
-        items: What to read; consumed no further ahead than the window and the budget allow.
-        read: Called in the executor's threads. Its exceptions are raised in their turn.
-        size_bytes: Bytes that reading an item holds.
-        reads: The limits.
+    reads that have not started are cancelled. Items are consumed no further ahead than the window
+    and the budget allow; exceptions of ``read`` are raised in their turn.
     """
     if reads.executor is None:
         for item in items:

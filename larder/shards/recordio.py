@@ -55,13 +55,7 @@ def parts_of(size_bytes: int, cut_at: Iterable[int]) -> Iterator[tuple[int, int]
 
 
 def part_head(start: int, stop: int, size_bytes: int) -> bytes:
-    """What precedes a part of a record.
-
-    Args:
-        start: Where the part begins in the data of the record.
-        stop: Where it ends.
-        size_bytes: Length of the data.
-    """
+    """What precedes a part of a record, given where it begins and ends in the record's data."""
     flag = _flag(first=start == 0, last=stop == size_bytes)
     return MAGIC + _WORD.pack(flag << 29 | stop - start)
 
@@ -69,11 +63,8 @@ def part_head(start: int, stop: int, size_bytes: int) -> bytes:
 def record_data(record: bytes) -> Iterator[bytes | memoryview]:
     """The data of a record in pieces, without a copy.
 
-    Args:
-        record: All its bytes, and no more.
-
     Raises:
-        ValueError: They are not one record.
+        ValueError: The bytes are not exactly one record.
     """
     view, at = memoryview(record), 0
     while at < len(view) or not at:

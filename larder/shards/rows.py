@@ -35,7 +35,6 @@ class IndexRows:
         self._counts: list[int] = []
 
     def add(self, sample: SampleRow, parts: Sequence[PartRow]) -> None:
-        """Add one sample and its parts."""
         for column, value in zip(self._samples, sample, strict=True):
             column.append(value)
         for part in parts:
@@ -50,12 +49,9 @@ class IndexRows:
         parts: Sequence[Iterable[object]],
         counts: Iterable[int],
     ) -> None:
-        """Add several samples and their parts.
+        """Add several samples and their parts, as columns of `SampleRow` and `PartRow`.
 
-        Args:
-            samples: The columns of a `SampleRow`.
-            parts: Those of a `PartRow`: the parts of the first sample, then those of the second.
-            counts: How many parts each sample has.
+        ``counts`` says how many of the parts each sample has.
         """
         for column, values in zip(self._samples, samples, strict=True):
             column += values

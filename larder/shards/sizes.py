@@ -18,15 +18,7 @@ Sizes = npt.NDArray[np.int64]
 def split_sizes(
     batches: Iterable[pa.RecordBatch], sample_sizes: Callable[[pa.RecordBatch], Sizes]
 ) -> Iterator[tuple[str, list[int]]]:
-    """The sizes for `larder.shards.packing.plan_shards`, from a sample order.
-
-    Args:
-        batches: Record batches of `larder.manifest.schemas.SAMPLE_ORDER`, in order.
-        sample_sizes: The format's method; see `larder.shards.formats.base.ShardFormat`.
-
-    Yields:
-        A split and the bytes that its next samples take in a shard.
-    """
+    """The sizes for `larder.shards.packing.plan_shards`, from record batches in order."""
     for batch in batches:
         sizes = sample_sizes(batch).tolist()
         runs = pc.run_end_encode(batch.column("split"))
@@ -40,9 +32,6 @@ def content_sizes(batch: pa.RecordBatch) -> Sizes:
     """Bytes of each sample's parts and label: an estimate for formats that cannot know sizes.
 
     A sample without content counts as one byte, so that shards of such samples have an end.
-
-    Args:
-        batch: Rows of `larder.manifest.schemas.SAMPLE_ORDER`.
     """
     return np.maximum(sum_members(batch, lambda keys, exts, sizes: sizes), 1)
 
@@ -52,10 +41,7 @@ def sum_members(
 ) -> Sizes:
     """Bytes that each sample takes: the sum over its parts, including its label as part ``cls``.
 
-    Args:
-        batch: Rows of `larder.manifest.schemas.SAMPLE_ORDER`.
-        member_sizes: Returns what each part takes, given the keys of the samples, the extensions
-            and the lengths of the contents.
+    ``member_sizes`` gets the samples' keys, the extensions and the lengths of the contents.
     """
     parts = batch.column("parts")
     counts = pc.list_value_length(parts).to_numpy()

@@ -50,11 +50,7 @@ class Skeleton(NamedTuple):
 
 
 class Skeletons:
-    """Makes the skeletons of samples.
-
-    Args:
-        options: ``features`` and, if one of them is the name of a class, ``classes``.
-    """
+    """Makes the skeletons of samples."""
 
     def __init__(self, options: FormatOptions) -> None:
         self._features = FeatureMap(options)
@@ -68,15 +64,10 @@ class Skeletons:
         return not self._features.has_numbers
 
     def of(self, sample: Sample, sizes: Sequence[int], texts: Sequence[bytes]) -> Skeleton:
-        """The skeleton of a sample.
+        """The skeleton of a sample, given the lengths and contents of its parts.
 
-        Args:
-            sample: The sample.
-            sizes: Lengths of its parts.
-            texts: Contents of its parts; only `number_parts` are used.
-
-        Raises:
-            ObjectError: ``sample.undecodable``: a part is not the numbers that it has to be.
+        Of the contents only `number_parts` are used, which are refused with ``sample.undecodable``
+        if they are not the numbers that they have to be.
         """
         pieces: list[bytes | int] = []
         offsets = [0] * len(sizes)
@@ -106,16 +97,11 @@ class Skeletons:
     def pieces(
         self, exts: tuple[str, ...], samples: Sequence[Sample], contents: Sequence[Sequence[bytes]]
     ) -> tuple[list[Sequence[bytes]], list[int]]:
-        """The examples of several samples, none of whose parts become numbers.
+        """The examples of several samples with the same extensions, without parts that are numbers.
 
-        Args:
-            exts: The extensions of their parts, which are the same for all of them.
-            samples: The samples.
-            contents: For each extension, the contents of these parts.
-
-        Returns:
-            What the examples consist of, piece by piece, each of them for all samples; every other
-            one, from the second on, is the content of a part; and which part that is.
+        ``contents`` has the contents of the parts for each extension. Returned is what the examples
+        consist of, piece by piece, each of them for all samples; every other one, from the second
+        on, is the content of a part; and which part that is.
         """
         columns: list[Sequence[bytes]] = []
         parts: list[int] = []
@@ -155,11 +141,7 @@ class Skeletons:
     def sizes(self, batch: pa.RecordBatch) -> Sizes:
         """Length of the examples of many samples; an estimate if sizes are not known.
 
-        Args:
-            batch: Rows of `larder.manifest.schemas.SAMPLE_ORDER`.
-
-        Raises:
-            ConfigError: ``config.invalid_value``: a sample does not fit ``shards.features``.
+        ``config.invalid_value``: a sample does not fit ``shards.features``.
         """
         entries = self._part_sizes(batch)
         for place in self._features.of_sample:
@@ -225,7 +207,6 @@ class Skeletons:
 
 
 def extensions(sample: Sample) -> tuple[str, ...]:
-    """The extensions of its parts."""
     # A list, because it is faster than a generator, and this is called for every sample.
     return tuple([part.ext for part in sample.parts])
 

@@ -28,11 +28,7 @@ Range = TypeVar("Range", bound=_Range)
 
 
 def spans(ranges: Iterable[Range]) -> Iterator[list[Range]]:
-    """Divide ranges into those that one request returns.
-
-    Args:
-        ranges: Whatever has an ``offset`` and a ``length``, sorted by ``offset``.
-    """
+    """Divide ranges, sorted by ``offset``, into those that one request returns."""
     span: list[Range] = []
     for each in ranges:
         if span:

@@ -67,13 +67,8 @@ def paddings(sizes: npt.NDArray[np.int64]) -> list[bytes]:
 def member_header(name: str, size_bytes: int) -> bytes:
     """Everything before the data of a member: one block, or three or more with a PAX header.
 
-    Args:
-        name: Name of the member, with ``/`` between directories.
-        size_bytes: Length of its data in bytes.
-
-    Raises:
-        ObjectError: ``object.bad_key``: the name is empty, ends in ``/`` or contains a zero byte,
-            which a tar archive cannot represent.
+    ``object.bad_key``: the name is empty, ends in ``/`` or contains a zero byte, which a tar
+    archive cannot represent.
     """
     raw = name.encode()
     if not raw or b"\0" in raw or raw.endswith(b"/"):
@@ -84,15 +79,7 @@ def member_header(name: str, size_bytes: int) -> bytes:
 
 
 def member_headers(names: Sequence[str], sizes: npt.NDArray[np.int64]) -> list[bytes]:
-    """`member_header` of several members, at a tenth of the time: there are millions.
-
-    Args:
-        names: Their names.
-        sizes: Lengths of their data in bytes.
-
-    Raises:
-        ObjectError: See `member_header`.
-    """
+    """`member_header` of several members, at a tenth of the time: there are millions."""
     if not _are_plain(names) or sizes.max(initial=0) >= OCTAL_LIMIT:
         return [member_header(*pair) for pair in zip(names, sizes.tolist(), strict=True)]
     raw = np.array(names, f"S{NAME_BYTES}").view(np.uint8).reshape(-1, NAME_BYTES)
@@ -106,20 +93,12 @@ def member_headers(names: Sequence[str], sizes: npt.NDArray[np.int64]) -> list[b
 
 
 def header_size(name: str, size_bytes: int) -> int:
-    """``len(member_header(name, size_bytes))``.
-
-    Raises:
-        ObjectError: See `member_header`.
-    """
+    """``len(member_header(name, size_bytes))``."""
     return len(member_header(name, size_bytes))
 
 
 def member_size(name: str, size_bytes: int) -> int:
-    """Bytes that a member takes in an archive: header, data and padding.
-
-    Raises:
-        ObjectError: See `member_header`.
-    """
+    """Bytes that a member takes in an archive: header, data and padding."""
     return header_size(name, size_bytes) + size_bytes + -size_bytes % BLOCK_BYTES
 
 

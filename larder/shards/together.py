@@ -28,7 +28,6 @@ class _Range(NamedTuple):
 
     @property
     def stop(self) -> int:
-        """Where it ends."""
         return self.offset + self.length
 
 
@@ -52,13 +51,6 @@ def fetch_together(
     """The same as `fetch_all`, for samples with derived objects.
 
     Memory beyond the samples that are read: 1 MiB.
-
-    Args:
-        source: The store with their objects.
-        samples: The samples.
-        validate: How images are checked.
-        skip: Whether samples with undecodable images are left out.
-        rules: What images have to be like.
     """
     if any(map(has_derived, samples)):
         source = _Held(source, _read(source, _ranges(samples)))

@@ -25,12 +25,7 @@ _Totals = npt.NDArray[np.int64]
 class RunningTotals:
     """The bytes that the samples of each split take in shards, up to and including each sample.
 
-    Args:
-        sizes: As for `larder.shards.packing.plan_shards`.
-        path: The file to write: eight bytes for each sample.
-
-    Raises:
-        StoreError: ``store.full``: no space is left.
+    The file has eight bytes for each sample.
     """
 
     def __init__(self, sizes: Iterable[tuple[str, Iterable[int]]], path: Path) -> None:
@@ -68,13 +63,8 @@ def target_for(ends: _Totals, target_bytes: int, count_min: int, empty_bytes: in
     fewer shards, so no target gives a number between ``count_min`` and that of the largest
     sufficient target. That number is chosen; it is less than twice ``count_min``, because a shard
     that is one byte too long becomes two. Of the targets that give it, the smallest is returned: a
-    larger one would leave less for the last shard, down to a single sample.
-
-    Args:
-        ends: Running totals of the samples' sizes in the order of the samples.
-        target_bytes: As for `larder.shards.packing.plan_shards`.
-        count_min: Minimum number of shards.
-        empty_bytes: Bytes of a shard without samples.
+    larger one would leave less for the last shard, down to a single sample. ``ends`` are the
+    running totals of the samples' sizes.
     """
     wanted = min(count_min, len(ends))
 

@@ -59,12 +59,7 @@ def codec_versions() -> Mapping[str, str]:
 
 
 def target_size(size: tuple[int, int], transform: Transform) -> tuple[int, int]:
-    """Width and height of the result: its shorter side is that of ``transform.resize``.
-
-    Args:
-        size: Width and height of the image.
-        transform: The transform.
-    """
+    """Width and height of the result: its shorter side is that of ``transform.resize``."""
     shorter, longer = min(size), max(size)
     wanted = transform.resize
     if wanted is None or wanted == shorter or (wanted > shorter and not transform.enlarge):
@@ -82,15 +77,9 @@ def encode_again(
     max_pixels: int,
     budget: ByteBudget | None = None,
 ) -> bytes:
-    """Resize an image and encode it again.
+    """Resize an image and encode it again; the extension says whether it is a mask.
 
-    Args:
-        ext: Extension of the part: its name says whether it is a mask.
-        file: A seekable file of the image.
-        transform: The transform.
-        where: Key of the object, for the error.
-        max_pixels: The maximum number of pixels.
-        budget: Maximum bytes of decoded images; see `larder.shards.images.ImageRules`.
+    The file is seekable. ``budget`` is that of `larder.shards.images.ImageRules`.
 
     Raises:
         ObjectError: ``sample.undecodable``: it cannot be decoded, or not be stored in that format.
@@ -126,7 +115,6 @@ def _format(image: Image.Image, transform: Transform, *, mask: bool) -> str:
 
 
 def _mode(image: Image.Image, format_: str, *, mask: bool) -> str:
-    """The mode of the result."""
     mode, clear = image.mode, "transparency" in image.info
     if mask:
         if mode not in _MASK_MODES:

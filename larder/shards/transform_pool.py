@@ -25,11 +25,7 @@ _shared: dict[int, tuple[TransformPool, int]] = {}
 
 
 class TransformPool(Closing):
-    """Some processes, each started when it is first needed. May be used by many threads.
-
-    Args:
-        count: Maximum number of processes.
-    """
+    """Some processes, each started when it is first needed. May be used by many threads."""
 
     def __init__(self, count: int) -> None:
         self._idle: LifoQueue[_Process | None] = LifoQueue()
@@ -43,8 +39,6 @@ class TransformPool(Closing):
         """See `larder.shards.transform.encode_again`; waits for a process that is idle.
 
         Raises:
-            ObjectError: ``sample.undecodable``.
-            MemoryError: The image does not fit into memory.
             FatalError: ``run.failed``: the process was killed.
         """
         request = {
@@ -78,7 +72,7 @@ class TransformPool(Closing):
         return result
 
     def close(self) -> None:
-        """End the processes; no thread may be waiting for one."""
+        """No thread may be waiting for a process."""
         for _ in range(self._count):
             process = self._idle.get()
             if process is not None:
@@ -88,17 +82,11 @@ class TransformPool(Closing):
 
 
 class _Process:
-    """One process."""
-
     def __init__(self) -> None:
         self._process = start_program("larder.shards.transform_worker")
 
     def ask(self, request: dict[str, Any], data: bytes) -> tuple[dict[str, Any], bytes]:
-        """Send a request, and wait for its result.
-
-        Raises:
-            OSError: The process ended.
-        """
+        """Send a request, and wait for its result; OSError if the process ended."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None, "it has pipes"
         assert stdout is not None, "it has pipes"
@@ -127,8 +115,7 @@ class _Process:
 def shared_pool(count: int) -> Iterator[TransformPool | None]:
     """The processes of this process, started by the first and ended by the last that uses them.
 
-    Args:
-        count: Maximum number of processes; 1 for none, as the calling threads do as well.
+    None if ``count`` is 1, as the calling threads do as well.
     """
     if count == 1:
         yield None

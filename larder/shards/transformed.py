@@ -21,16 +21,8 @@ def transformed_sample(
     """Transform the images of a sample that is too large for memory.
 
     Each object is read twice: from front to back, to compare it with the plan, and in ranges.
-
-    Args:
-        source: The store with its objects.
-        sample: The sample.
-        rules: How images are transformed.
-        skip: As for `larder.shards.fetch.fetch`.
-
-    Returns:
-        The sample with the sizes of what is stored, a store that has it under the keys and etags of
-        its objects, and the failures.
+    Returned are the sample with the sizes of what is stored, a store that has it under the keys and
+    etags of its objects, and the failures. ``skip`` as in `larder.shards.fetch.fetch`.
     """
     contents: dict[str, bytes] = {}
     parts = list(sample.parts)
@@ -56,10 +48,7 @@ def transformed_sample(
 class _Transformed(Readable):
     """A store some of whose objects have been replaced.
 
-    Args:
-        inner: The store.
-        contents: The new contents, by key.
-        etags: The etags under which they are asked for.
+    ``etags`` are those under which the new contents are asked for.
     """
 
     def __init__(
@@ -71,7 +60,6 @@ class _Transformed(Readable):
 
     @property
     def url(self) -> str:
-        """As in the store."""
         return self._inner.url
 
     @property
@@ -80,7 +68,6 @@ class _Transformed(Readable):
         return replace(self._inner.features, etag_is_md5=False)
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
-        """As in the store."""
         return self._inner.list(prefix, start_after=start_after)
 
     def head(self, key: str) -> ObjectInfo:

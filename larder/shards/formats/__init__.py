@@ -34,12 +34,7 @@ FORMATS: dict[str, Callable[[FormatOptions], ShardFormat]] = {
 def shard_format(name: str, options: FormatOptions = DEFAULTS) -> ShardFormat:
     """A format by its name in ``shards.format``, made from its options.
 
-    Args:
-        name: Its name.
-        options: As configured; to read shards, those in the document of their segment.
-
-    Raises:
-        ConfigError: ``config.invalid_value``: unknown name.
+    To read shards, the options are those in the document of their segment.
     """
     if name not in FORMATS:
         raise ConfigError(

@@ -46,11 +46,7 @@ _NO_LABEL = -1
 
 
 class Batches:
-    """``shards.format: batches``; see `larder.shards.formats.base.ShardFormat`.
-
-    Args:
-        options: ``layout`` says which arrays there are.
-    """
+    """``shards.format: batches``; the layout says which arrays there are."""
 
     version = 1
     sizes_known = True
@@ -93,25 +89,21 @@ class Batches:
         return sizes + _NUMBER_BYTES * columns
 
     def shard_name(self, stem: str, index: int, count: int) -> str:
-        """``imagenet-train-000000.npz``."""
         return f"{stem}-{index:06d}.npz"
 
     def file_names(self, name: str) -> Sequence[str]:
-        """Only the archive."""
         return (name,)
 
     def writer(self, outputs: Sequence[HashedOutput], plan: ShardPlan) -> BatchWriter:
-        """Start a batch."""
         (output,) = outputs
         return BatchWriter(output, self._layout, plan)
 
     def open(self, store: Readable, key: str) -> BatchReader:
-        """Open a batch."""
         return BatchReader(store, key)
 
 
 class BatchesIndex:
-    """The index of a split; see `larder.shards.indexes.splits.SplitIndex`."""
+    """The index of a split."""
 
     kind = "batches"
 
@@ -128,16 +120,7 @@ class BatchesIndex:
 
 
 class BatchWriter:
-    """A batch being written; see `larder.shards.formats.base.ShardWriter`.
-
-    Args:
-        output: Receives its bytes.
-        layout: Its arrays.
-        plan: The shard, to say which one is too long.
-
-    Raises:
-        ConfigError: From `finish`, ``config.invalid_value``: the batch is too long for a ZIP file.
-    """
+    """Holds a batch; one that is too long for a ZIP file is refused by `finish`."""
 
     def __init__(self, output: HashedOutput, layout: Layout, plan: ShardPlan) -> None:
         if plan.bytes > npz.MAX_BYTES:
@@ -149,11 +132,9 @@ class BatchWriter:
         self._samples: list[tuple[Sample, Sequence[Body]]] = []
 
     def append(self, sample: Sample, bodies: Sequence[Body]) -> None:
-        """Append a sample whose parts were read."""
         self._samples.append((sample, bodies))
 
     def append_streamed(self, sample: Sample, source: Readable) -> Failure | None:
-        """Read and append a sample."""
         bodies = held(source, sample)
         if isinstance(bodies, Failure):
             return bodies
@@ -161,7 +142,6 @@ class BatchWriter:
         return None
 
     def finish(self) -> Spool:
-        """Write all arrays, and return the rows of the index."""
         entries: list[tuple[npz.Array, int, int]] = []
         places: dict[str, list[int]] = {}
         contents = [
@@ -222,13 +202,6 @@ class BatchWriter:
 
 
 class BatchReader(Closing):
-    """Reads samples back from a batch; see `larder.samples.indexed.SampleReader`.
-
-    Args:
-        store: The store of the batch.
-        key: Its key.
-    """
-
     def __init__(self, store: Readable, key: str) -> None:
         self.url = object_url(store.url, key)
         self._data = store.get(key)
@@ -236,7 +209,6 @@ class BatchReader(Closing):
     def read(
         self, sample: IndexedSample, parts: Sequence[IndexedPart] | None = None
     ) -> dict[str, bytes]:
-        """Read parts of a sample."""
         found = {}
         for part in sample.parts if parts is None else parts:
             if part.offset is None:
@@ -251,7 +223,6 @@ class BatchReader(Closing):
         return found
 
     def close(self) -> None:
-        """Let go of the batch. May be called twice."""
         self._data = b""
 
     def _label(self, row: int) -> int:
@@ -273,7 +244,6 @@ class BatchReader(Closing):
 
 
 def _names(layout: Layout) -> list[str]:
-    """The arrays of a batch."""
     columns = [_KEY, *layout.parts]
     names = [name for column in columns for name in (column, f"{column}{_OFFSETS}")]
     return [*names, *([_LABEL] if layout.labelled else [])]

@@ -73,11 +73,7 @@ That is until its next row group is written: pyarrow keeps the page.
 
 
 class ParquetFormat:
-    """``shards.format: parquet``; see `larder.shards.formats.base.ShardFormat`.
-
-    Args:
-        options: ``layout`` says which columns there are.
-    """
+    """``shards.format: parquet``; the layout says which columns there are."""
 
     sizes_known = False
     counted = True
@@ -100,11 +96,7 @@ class ParquetFormat:
         return _empty_bytes(tuple(self._layout.parts), self._layout.labelled)
 
     def survey(self, batches: Iterable[pa.RecordBatch], before: Layout | None) -> Layout:
-        """The extensions of all parts.
-
-        Raises:
-            ConfigError: ``config.invalid_value``: one of them is the name of another column.
-        """
+        """The extensions of all parts."""
         found = survey_parts(batches, before)
         taken = {_KEY, _LABEL} if found.labelled else {_KEY}
         if clash := min(taken & found.parts.keys(), default=None):
@@ -116,8 +108,7 @@ class ParquetFormat:
     def sample_sizes(self, batch: pa.RecordBatch) -> Sizes:
         """Bytes of the values, and of the lengths in front of those of variable length.
 
-        Raises:
-            ConfigError: ``config.invalid_value``: a part is too long for a page.
+        ``config.invalid_value``: a part is too long for a page.
         """
         _refuse_long(batch.column("parts").flatten())
         sizes = sum_members(_without_labels(batch), lambda keys, exts, own: own + _LENGTH_BYTES)
@@ -126,38 +117,30 @@ class ParquetFormat:
         return sizes
 
     def shard_name(self, stem: str, index: int, count: int) -> str:
-        """``imagenet-train-00000-of-00950.parquet``."""
         return f"{stem}-{index:05d}-of-{count:05d}.parquet"
 
     def file_names(self, name: str) -> Sequence[str]:
-        """Only the Parquet file."""
         return (name,)
 
     def writer(self, outputs: Sequence[HashedOutput], plan: ShardPlan) -> ParquetRows:
-        """Start a file."""
         (output,) = outputs
         return ParquetRows(output, self._layout)
 
     def open(self, store: Readable, key: str) -> ParquetReader:
-        """Open a file: its footer is read."""
         return ParquetReader(store, key)
 
     def locate(self, store: Readable, key: str, sample: IndexedSample) -> IndexedSample | None:
-        """See `larder.shards.formats.base.Locating`: a row group of one sample."""
+        """A row group of one sample."""
         with ParquetReader(store, key) as reader:
             return reader.locate(sample)
 
 
 class ParquetRows:
-    """A shard being written; see `larder.shards.formats.base.ShardWriter`.
+    """A shard being written.
 
     Holds the samples of a row group, and while it is written two copies of them, which pyarrow
     makes; of a streamed sample only these two. It writes to a temporary file, from which the row
     group goes to the output.
-
-    Args:
-        output: Receives its bytes.
-        layout: Its columns.
     """
 
     def __init__(self, output: HashedOutput, layout: Layout) -> None:
@@ -174,7 +157,6 @@ class ParquetRows:
         self._rows = IndexRows()
 
     def append(self, sample: Sample, bodies: Sequence[Body]) -> None:
-        """Append a sample whose parts were read."""
         found = members(sample, bodies)
         parts = [
             (ext, key, etag, None, len(body.data), body.crc32c) for ext, key, etag, body in found
@@ -186,7 +168,7 @@ class ParquetRows:
         )
 
     def append_streamed(self, sample: Sample, source: Readable) -> Failure | None:
-        """Read and append a sample, which goes through a temporary file if it is large."""
+        """Through a temporary file if the sample is large."""
         contents: dict[str, _Content] = {}
         parts: list[PartRow] = []
         large = sum(part.size_bytes for part in sample.parts) > ROW_GROUP_BYTES
@@ -202,7 +184,6 @@ class ParquetRows:
         return None
 
     def finish(self) -> Spool:
-        """Write the last row group and the footer, and return the rows of the index."""
         if self._held or self._packed:
             self._flush()
         with disk_errors(self._file.folder):
@@ -243,7 +224,6 @@ class ParquetRows:
         self._packed.append(pa.record_batch(columns, schema=self._schema))
 
     def _flush(self) -> None:
-        """Write the row group."""
         if large := self._group_bytes > ROW_GROUP_BYTES:
             self._wait()
         contents = [data for _, own in self._held for data in own.values()] if large else []
@@ -267,17 +247,9 @@ class ParquetRows:
 
 
 class ParquetReader(Closing):
-    """Reads samples back, one row group at a time; see `larder.samples.indexed.SampleReader`.
+    """Reads samples back, one row group at a time.
 
     Keeps the columns that it has read of the last row group, unless that is a single sample.
-
-    Args:
-        store: The store of the shard.
-        key: Its key.
-
-    Raises:
-        DamageError: ``damage.record``: it is not a Parquet file.
-        LarderError: An error of the store.
     """
 
     def __init__(self, store: Readable, key: str) -> None:
@@ -333,7 +305,6 @@ class ParquetReader(Closing):
         return sample._replace(parts=tuple(parts))
 
     def close(self) -> None:
-        """Forget the row group. May be called twice."""
         self._group, self._columns = -1, {}
 
     def _place(self, sample: IndexedSample) -> tuple[int, int]:
@@ -345,7 +316,6 @@ class ParquetReader(Closing):
         return group, sample.offset - (int(self._ends[group - 1]) if group else 0)
 
     def _number(self, name: str) -> int:
-        """The number of a column."""
         if name not in self._parquet.schema_arrow.names:
             message = f"the shard has no column {name!r}, although the index refers to one"
             raise DamageError("damage.manifest", message, where=self.url)
@@ -393,13 +363,6 @@ class _File:
     """A file without a name to which pyarrow writes, and which is emptied into an output.
 
     A file object of Python would get a copy of everything that is written, in one piece.
-
-    Args:
-        output: Receives the bytes.
-
-    Attributes:
-        sink: Where pyarrow writes to.
-        folder: The folder of the file, for messages.
     """
 
     def __init__(self, output: HashedOutput) -> None:

@@ -50,11 +50,7 @@ _MAX_LABEL = 1 << 24
 
 
 class RecordIO:
-    """``shards.format: recordio``; see `larder.shards.formats.base.ShardFormat`.
-
-    Args:
-        options: ``first_record``.
-    """
+    """``shards.format: recordio``."""
 
     version = 1
     sizes_known = False  # data that contains the magic number takes more
@@ -68,8 +64,7 @@ class RecordIO:
     def sample_sizes(self, batch: pa.RecordBatch) -> Sizes:
         """Bytes of the samples' records and their lines of text, nearly.
 
-        Raises:
-            ConfigError: ``config.invalid_value``: a sample that is not one record.
+        ``config.invalid_value``: a sample that is not one record.
         """
         parts = batch.column("parts")
         counts = pc.list_value_length(parts).to_numpy()
@@ -86,7 +81,6 @@ class RecordIO:
         return found
 
     def shard_name(self, stem: str, index: int, count: int) -> str:
-        """``imagenet-train-000000.rec``."""
         return f"{stem}-{index:06d}.rec"
 
     def file_names(self, name: str) -> Sequence[str]:
@@ -95,12 +89,10 @@ class RecordIO:
         return name, f"{stem}.idx", f"{stem}.lst"
 
     def writer(self, outputs: Sequence[HashedOutput], plan: ShardPlan) -> ImageRecordWriter:
-        """Start the three files."""
         records, places, names = outputs
         return ImageRecordWriter(records, places, names, self._first_record + plan.first_row)
 
     def open(self, store: Readable, key: str) -> ImageRecordReader:
-        """Open a file of records."""
         return ImageRecordReader(store, key)
 
 
@@ -114,13 +106,8 @@ def _refuse(batch: pa.RecordBatch, wrong: np.ndarray, reason: str) -> None:
 
 
 class ImageRecordWriter:
-    """A shard being written; see `larder.shards.formats.base.ShardWriter`.
-
-    Args:
-        records: Receives the records.
-        places: Receives the lines of ``.idx``: the number of a record, a tab, its offset.
-        names: Receives the lines of ``.lst``: the number of a record, its label and its name.
-        first_record: Number of the first record.
+    """``places`` gets the lines of ``.idx``: the number of a record, a tab, its offset; ``names``
+    those of ``.lst``: the number of a record, its label and its name.
     """
 
     def __init__(
@@ -137,13 +124,12 @@ class ImageRecordWriter:
         self._rows = IndexRows()
 
     def append(self, sample: Sample, bodies: Sequence[Body]) -> Failure | None:
-        """Append a sample whose part was read."""
         (body,) = bodies
         self._append(sample, body.data, body.crc32c)
         return None
 
     def append_streamed(self, sample: Sample, source: Readable) -> Failure | None:
-        """Read and append a sample, through a file: how it begins depends on all of it."""
+        """Through a file: how the record begins depends on all of it."""
         (part,) = sample.parts
         try:
             data, crc32c = kept(stream(source, part), part.size_bytes)
@@ -154,7 +140,7 @@ class ImageRecordWriter:
         return None
 
     def finish(self) -> Spool:
-        """Return the rows; none of the files has an end."""
+        """None of the files has an end."""
         return self._rows.finish()
 
     def _append(self, sample: Sample, data: bytes | mmap.mmap, crc32c: int) -> None:
@@ -200,7 +186,7 @@ class ImageRecordWriter:
 
 
 class ImageRecordReader(PartReader):
-    """Reads samples from a file of records; see `larder.samples.indexed.SampleReader`.
+    """Reads samples from a file of records.
 
     A label is that of the index, after comparing it with the record's header. A sample that is read
     with all its parts has a record as it was written, except that its number may be any.
@@ -209,7 +195,6 @@ class ImageRecordReader(PartReader):
     def read(
         self, sample: IndexedSample, parts: Sequence[IndexedPart] | None = None
     ) -> dict[str, bytes]:
-        """Read parts of a sample."""
         if parts is not None and all(part.offset is not None for part in parts):
             return super().read(sample, parts)
         wanted = sample.parts if parts is None else parts

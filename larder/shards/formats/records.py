@@ -37,11 +37,7 @@ _LABEL = struct.Struct("<q")
 
 
 class Records:
-    """``shards.format: records``; see `larder.shards.formats.base.ShardFormat`.
-
-    Args:
-        options: ``layout`` says what a record is made of.
-    """
+    """``shards.format: records``; the layout says what a record is made of."""
 
     version = 1
     sizes_known = True
@@ -57,8 +53,7 @@ class Records:
     def survey(self, batches: Iterable[pa.RecordBatch], before: Layout | None) -> Layout:
         """The parts of all samples, with their lengths.
 
-        Raises:
-            ConfigError: ``config.invalid_value``: a sample is not like the others, or has no bytes.
+        ``config.invalid_value``: a sample is not like the others, or has no bytes.
         """
         found = survey_sizes(batches, before)
         if not _RecordLayout(found).bytes:
@@ -72,33 +67,24 @@ class Records:
         return found
 
     def sample_sizes(self, batch: pa.RecordBatch) -> Sizes:
-        """The size of a record."""
         return np.full(len(batch), self._layout.bytes, np.int64)
 
     def shard_name(self, stem: str, index: int, count: int) -> str:
-        """``imagenet-train-000000.bin``."""
         return f"{stem}-{index:06d}.bin"
 
     def file_names(self, name: str) -> Sequence[str]:
-        """Only the object with the records."""
         return (name,)
 
     def writer(self, outputs: Sequence[HashedOutput], plan: ShardPlan) -> RecordWriter:
-        """Start a shard."""
         (output,) = outputs
         return RecordWriter(output, self._layout)
 
     def open(self, store: Readable, key: str) -> RecordReader:
-        """Open a shard."""
         return RecordReader(store, key, self._layout)
 
 
 class RecordsIndex:
-    """The index of a split; see `larder.shards.indexes.splits.SplitIndex`.
-
-    Args:
-        layout: What the samples have in common.
-    """
+    """The index of a split."""
 
     kind = "records"
 
@@ -147,20 +133,12 @@ class _RecordLayout:
 
 
 class RecordWriter:
-    """A shard being written; see `larder.shards.formats.base.ShardWriter`.
-
-    Args:
-        output: Receives its bytes.
-        layout: What a record is made of.
-    """
-
     def __init__(self, output: HashedOutput, layout: _RecordLayout) -> None:
         self._output = output
         self._layout = layout
         self._rows = IndexRows()
 
     def append(self, sample: Sample, bodies: Sequence[Body]) -> None:
-        """Append a sample whose parts were read."""
         start = self._output.bytes
         pieces = [body.data for body in bodies]
         if sample.label is not None:
@@ -169,7 +147,6 @@ class RecordWriter:
         self._note(sample, start, [(len(body.data), body.crc32c) for body in bodies])
 
     def append_streamed(self, sample: Sample, source: Readable) -> Failure | None:
-        """Read and append a sample, one buffer at a time."""
         start, found = self._output.bytes, []
         for part in sample.parts:
             crc32c = 0
@@ -186,7 +163,7 @@ class RecordWriter:
         return None
 
     def finish(self) -> Spool:
-        """The rows of the index: there is nothing left to write."""
+        """There is nothing left to write."""
         return self._rows.finish()
 
     def _note(self, sample: Sample, start: int, found: Sequence[tuple[int, int]]) -> None:
@@ -202,14 +179,6 @@ class RecordWriter:
 
 
 class RecordReader(RangeReader):
-    """Reads samples back; see `larder.samples.indexed.SampleReader`.
-
-    Args:
-        store: The store of the shard.
-        key: Its key.
-        layout: What a record is made of.
-    """
-
     def __init__(self, store: Readable, key: str, layout: _RecordLayout) -> None:
         super().__init__(store, key)
         self._layout = layout
@@ -217,7 +186,6 @@ class RecordReader(RangeReader):
     def read(
         self, sample: IndexedSample, parts: Sequence[IndexedPart] | None = None
     ) -> dict[str, bytes]:
-        """Read parts of a sample."""
         wanted = sample.parts if parts is None else parts
         found: dict[str, bytes] = {}
         for part in wanted:

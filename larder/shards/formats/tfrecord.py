@@ -41,11 +41,7 @@ from larder.store.base import Readable
 
 
 class TFRecord:
-    """``shards.format: tfrecord``; see `larder.shards.formats.base.ShardFormat`.
-
-    Args:
-        options: ``features`` and, if one of them is the name of a class, ``classes``.
-    """
+    """``shards.format: tfrecord``; ``classes`` are needed if a feature is the name of a class."""
 
     version = 1
     empty_bytes = 0
@@ -63,44 +59,31 @@ class TFRecord:
     def sample_sizes(self, batch: pa.RecordBatch) -> Sizes:
         """Bytes of the samples' records.
 
-        Raises:
-            ConfigError: ``config.invalid_value``: a sample does not fit ``shards.features``.
+        ``config.invalid_value``: a sample does not fit ``shards.features``.
         """
         return self._skeletons.sizes(batch) + FRAME_BYTES
 
     def shard_name(self, stem: str, index: int, count: int) -> str:
-        """``imagenet-train-00000-of-00950.tfrecord``."""
         return f"{stem}-{index:05d}-of-{count:05d}.tfrecord"
 
     def file_names(self, name: str) -> Sequence[str]:
-        """Only the records."""
         return (name,)
 
     def writer(self, outputs: Sequence[HashedOutput], plan: ShardPlan) -> RecordWriter:
-        """Start a file of records."""
         (output,) = outputs
         return (PlainWriter if self.sizes_known else NumbersWriter)(output, self._skeletons)
 
     def open(self, store: Readable, key: str) -> RecordReader:
-        """Open a file of records."""
         return RecordReader(store, key, self._skeletons)
 
 
 class RecordWriter:
-    """A shard being written; see `larder.shards.formats.base.ShardWriter`.
-
-    Args:
-        output: Receives its bytes.
-        skeletons: Makes its records.
-    """
-
     def __init__(self, output: HashedOutput, skeletons: Skeletons) -> None:
         self._output = output
         self._skeletons = skeletons
         self._rows = IndexRows()
 
     def append(self, sample: Sample, bodies: Sequence[Body]) -> Failure | None:
-        """Append a sample whose parts were read."""
         contents, checksums = zip(*bodies, strict=True)
         sizes = [*map(len, contents)]
         try:
@@ -116,7 +99,7 @@ class RecordWriter:
         return None
 
     def append_streamed(self, sample: Sample, source: Readable) -> Failure | None:
-        """Read and append a sample, one buffer at a time; only what becomes numbers is kept."""
+        """One buffer at a time; only what becomes numbers is kept."""
         parts = sample.parts
         sizes = [part.size_bytes for part in parts]
         try:
@@ -155,7 +138,7 @@ class RecordWriter:
         ]
 
     def finish(self) -> Spool:
-        """Return the rows; a file of records has no end."""
+        """A file of records has no end."""
         return self._rows.finish()
 
     def _put(self, data: bytes) -> None:
@@ -187,7 +170,6 @@ class PlainWriter(RecordWriter):
     """A writer of records in which no part becomes numbers: a `LotWriter`."""
 
     def append_all(self, samples: Sequence[Sample], contents: Contents) -> None:
-        """Append several samples that were read."""
         first = 0
         for exts, group in groupby(samples, extensions):
             some = list(group)
@@ -272,15 +254,10 @@ def _text(source: Readable, part: Part) -> bytes:
 
 
 class RecordReader(PartReader):
-    """Reads samples from a file of records; see `larder.samples.indexed.SampleReader`.
+    """Reads samples from a file of records.
 
     A sample that is read with all its parts, or with its label, is compared with both checksums of
     its record. The label itself is that of the index: the record has to contain it.
-
-    Args:
-        store: The store of the shard.
-        key: Its key.
-        skeletons: Made from the options of its segment.
     """
 
     def __init__(self, store: Readable, key: str, skeletons: Skeletons) -> None:
@@ -290,7 +267,6 @@ class RecordReader(PartReader):
     def read(
         self, sample: IndexedSample, parts: Sequence[IndexedPart] | None = None
     ) -> dict[str, bytes]:
-        """Read parts of a sample."""
         if parts is not None and all(part.offset is not None for part in parts):
             return super().read(sample, parts)
         found = self._read_record(sample)

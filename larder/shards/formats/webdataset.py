@@ -32,11 +32,7 @@ from larder.store.base import Readable
 
 
 class WebDataset:
-    """``shards.format: webdataset``; see `larder.shards.formats.base.ShardFormat`.
-
-    Args:
-        options: None of them concerns this format.
-    """
+    """``shards.format: webdataset``, which has no options."""
 
     version = 1
     sizes_known = True
@@ -52,35 +48,24 @@ class WebDataset:
         return sum_members(batch, _member_sizes)
 
     def shard_name(self, stem: str, index: int, count: int) -> str:
-        """``imagenet-train-000000.tar``."""
         return f"{stem}-{index:06d}.tar"
 
     def file_names(self, name: str) -> Sequence[str]:
-        """Only the archive."""
         return (name,)
 
     def writer(self, outputs: Sequence[HashedOutput], plan: ShardPlan) -> TarWriter:
-        """Start an archive."""
         return TarWriter(*outputs)
 
     def open(self, store: Readable, key: str) -> PartReader:
-        """Open an archive."""
         return PartReader(store, key)
 
 
 class TarWriter:
-    """A shard being written; see `larder.shards.formats.base.ShardWriter`.
-
-    Args:
-        output: Receives its bytes.
-    """
-
     def __init__(self, output: HashedOutput) -> None:
         self._output = output
         self._rows = IndexRows()
 
     def append(self, sample: Sample, bodies: Sequence[Body]) -> None:
-        """Append a sample whose parts were read."""
         start = offset = self._output.bytes
         key, label = sample.key, sample.label
         pieces: list[bytes] = []
@@ -97,7 +82,6 @@ class TarWriter:
         self._rows.add((key, start, offset - start, label), rows)
 
     def append_all(self, samples: Sequence[Sample], contents: Contents) -> None:
-        """Append several samples that were read."""
         exts, sources, etags, data, checksums, _, counts = all_members(samples, contents)
         keys, labels = [each.key for each in samples], [each.label for each in samples]
         repeated = chain.from_iterable(map(repeat, keys, counts.tolist()))
@@ -122,7 +106,6 @@ class TarWriter:
         )
 
     def append_streamed(self, sample: Sample, source: Readable) -> Failure | None:
-        """Read and append a sample, one buffer at a time."""
         start = self._output.bytes
         rows: list[PartRow] = []
         for ext, key, etag, size_bytes, buffers in streamed_members(sample, source):
@@ -135,7 +118,6 @@ class TarWriter:
         return None
 
     def finish(self) -> Spool:
-        """Write the end of the archive, and return its rows."""
         self._output.append([tar.END], len(tar.END))
         return self._rows.finish()
 

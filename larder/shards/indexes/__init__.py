@@ -49,10 +49,7 @@ class IndexFile:
     """An index file of one shard.
 
     Attributes:
-        kind: Its kind.
-        name: Its name.
-        bytes: Its length, bytes.
-        sha256: Its hex digest.
+        sha256: Hex digest.
         etag: The etag of the object, empty if it was not written yet. It is not compared.
     """
 
@@ -64,13 +61,7 @@ class IndexFile:
 
 
 class IndexContent(NamedTuple):
-    """An index file that is being made.
-
-    Attributes:
-        kind: Its kind.
-        name: Its name.
-        pieces: Its content, to be read once.
-    """
+    """An index file that is being made; its pieces are read once."""
 
     kind: str
     name: str
@@ -80,13 +71,9 @@ class IndexContent(NamedTuple):
 def index_contents(
     indexes: Sequence[ReaderIndex], shard: str, rows: Spool
 ) -> Iterator[IndexContent]:
-    """The index files of one shard, one after the other.
+    """The index files of one shard, one after the other; none if it was not written.
 
-    Args:
-        indexes: Those of its format.
-        shard: Its name.
-        rows: Its samples, with at least the columns of `larder.shards.model.ROWS`; none if it was
-            not written.
+    ``rows`` are its samples, with at least the columns of `larder.shards.model.ROWS`.
     """
     for index in indexes if rows.num_rows else ():
         pieces = index.content(rows)

@@ -18,12 +18,9 @@ from larder.manifest.spool import Spool
 
 
 class DaliTarIndex:
-    """See `larder.shards.indexes.ReaderIndex`."""
-
     kind = "dali"
 
     def file_name(self, shard: str) -> str:
-        """``imagenet-train-000000.idx``."""
         return f"{shard.removesuffix('.tar')}.idx"
 
     def content(self, rows: Spool) -> Iterator[bytes] | None:

@@ -15,16 +15,12 @@ from larder.manifest.spool import Spool
 
 
 class DaliTFRecordIndex:
-    """See `larder.shards.indexes.ReaderIndex`."""
-
     kind = "dali"
 
     def file_name(self, shard: str) -> str:
-        """``imagenet-train-00000-of-00950.idx``."""
         return f"{shard.removesuffix('.tfrecord')}.idx"
 
     def content(self, rows: Spool) -> Iterator[bytes]:
-        """The text."""
         return map(_lines, rows.read())
 
 

@@ -12,13 +12,7 @@ from larder.manifest.digest import canonical_json
 
 
 class SplitShard(NamedTuple):
-    """A shard of a split.
-
-    Attributes:
-        key: Key of its first file below the dataset's root.
-        bytes: Length of that file.
-        samples: Number of samples.
-    """
+    """A shard of a split; ``key`` is that of its first file below the dataset's root."""
 
     key: str
     bytes: int
@@ -28,11 +22,7 @@ class SplitShard(NamedTuple):
 class Split(NamedTuple):
     """A split of a version, all samples of whose shards belong to it.
 
-    Attributes:
-        dataset: Name of the dataset.
-        name: Name of the split.
-        shards: Its shards in order.
-        to_root: From the folder of the index file to the dataset's root: ``../../..``.
+    ``to_root`` leads from the folder of the index file to the dataset's root: ``../../..``.
     """
 
     dataset: str
