@@ -83,8 +83,9 @@ def _matching(rows: Rows, keys: pa.Array) -> _Flags:
 
 
 class _Table:
-    """An object whose rows are samples; ``rewritten`` into a container of Larder's own if not ranges.
-    The etags of its rows end in ``end``.
+    """An object whose rows are samples: ``rewritten`` into a container of Larder's own, or ranges.
+
+    ``end`` is the end of the etags of its rows.
     """
 
     def __init__(self, rows: Rows, label: str | None, info: ObjectInfo) -> None:
