@@ -84,7 +84,6 @@ class _Walk:
     problems: list[ConfigError] = field(default_factory=list)
 
     def value(self, value: Any, path: KeyPath) -> Any:
-        """A value with all variables in its strings replaced."""
         if path in self.overridden:
             return value
         if isinstance(value, dict):
@@ -94,7 +93,7 @@ class _Walk:
         return self.text(value, path) if isinstance(value, str) else value
 
     def text(self, text: str, path: KeyPath) -> str:
-        """A string with its variables replaced; records the problems."""
+        """Records the problems."""
         try:
             expansion = interpolate(text, self.environ)
         except ValueError as error:

@@ -111,14 +111,14 @@ def _or_variable(node: Node) -> Node:
 
 
 def _splits(globs: Node, hashed: Node) -> Node:
-    """Globs or a seeded hash, distinguished as in `larder.config.models`."""
+    """Distinguished as in `larder.config.models`."""
     fractions = {"required": ["fractions"], "properties": {"fractions": {"type": "object"}}}
     by_hash = {"required": ["by"], "properties": {"by": {"const": "hash"}}}
     return {"if": {"anyOf": [fractions, by_hash]}, "then": hashed, "else": globs}
 
 
 def _located(s3: Node, gcs: Node, local: Node) -> Node:
-    """A location, distinguished by its URL as in `larder.config.stores`."""
+    """Distinguished by the URL as in `larder.config.stores`."""
     unknown = {"$ref": s3["$ref"].replace("S3", _ANY)}
     tests = ((r"^[Ss]3://", s3), (r"^[Gg][Ss]://", gcs), (r"\$\{", unknown))
     node = local

@@ -78,8 +78,6 @@ def write_rows(rows: Rows, path: Path) -> SortedFile:
 
 
 class SortedFile:
-    """Rows in a local file."""
-
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self.schema = schema
         self._path = path

@@ -19,7 +19,6 @@ Struct = TypeVar("Struct", bound=tuple[Any, ...])
 
 
 def column_texts(column: pa.Array) -> list[str]:
-    """The strings of a column without nulls."""
     texts: list[str] = column.to_numpy(zero_copy_only=False).tolist()
     return texts
 

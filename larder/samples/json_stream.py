@@ -112,7 +112,6 @@ class _Scanner:
         self._at += 1
 
     def _value(self) -> tuple[Any, str]:
-        """The next value, and its text."""
         self._next()
         while True:
             try:

@@ -96,7 +96,6 @@ class SampleOrder:
 
     @property
     def left_out(self) -> tuple[Failure, ...]:
-        """The first keys and samples that are left out."""
         return (*self.bad_keys, *self.incomplete)
 
     @property
@@ -270,7 +269,6 @@ class _Tally:
             yield pa.RecordBatch.from_arrays([*columns, parts, *nulls], schema=SAMPLE_ORDER)
 
     def _numbers(self) -> pa.Array:
-        """The class number of each code."""
         if self._planner.labeller is None:
             return pa.array([], pa.int32())
         numbering = self._planner.labeller.number()

@@ -162,7 +162,6 @@ class _Batch:
         self.lengths: _Numbers = pc.list_value_length(parts).to_numpy().astype(np.int64)
 
     def holders(self) -> dict[Role, int]:
-        """The number of samples in which each role occurs."""
         distinct = list(dict.fromkeys(self.roles))
         if len(distinct) == len(self.exts):  # no sample has an extension twice
             places = self.codes

@@ -130,7 +130,6 @@ class _Building:
         self._written = self._told_samples = self._told_bytes = 0
 
     def add(self, samples: Iterable[Sample], reads: Reads) -> None:
-        """Read the samples ahead, and append them."""
         tried = 0
         in_turn = reads.executor is None
         waiting = lots(samples, reads.whole_bytes, together=in_turn)

@@ -55,7 +55,6 @@ class FeatureMap:
     """The features of a format's options.
 
     Attributes:
-        of_sample: The features that are not made of parts.
         has_numbers: Whether parts become numbers, so that sizes are not known in advance.
     """
 

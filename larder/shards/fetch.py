@@ -26,8 +26,6 @@ RANGE_BYTES = 1 << 20
 
 
 class Body(NamedTuple):
-    """The content of one part."""
-
     data: bytes
     crc32c: int
 
@@ -63,7 +61,6 @@ class Contents(NamedTuple):
 
 
 def sample_bytes(sample: Sample) -> int:
-    """Total bytes of all its objects."""
     parts = sample.parts  # mostly one; a list is faster than a generator
     return parts[0].size_bytes if len(parts) == 1 else sum([part.size_bytes for part in parts])
 

@@ -73,13 +73,11 @@ class FormTally:
         self._notes[place] = before.and_more(note) if before else note
 
     def join(self, notes: Iterable[FormNote]) -> None:
-        """Add the notes of the next shard."""
         for note in notes:
             self._add(note)
 
 
 def joined(notes: Iterable[Iterable[FormNote]]) -> tuple[FormNote, ...]:
-    """The notes of several shards together, in their order."""
     tally = FormTally()
     for own in notes:
         tally.join(own)

@@ -53,7 +53,6 @@ def lots(samples: Iterable[Sample], whole_bytes: int, *, together: bool = False)
 def _divided(
     samples: Iterable[tuple[Sample, int]], whole_bytes: int, *, together: bool
 ) -> Iterator[Lot]:
-    """The lots of samples with these sizes."""
     held: list[Sample] = []
     held_bytes = 0
     most_bytes = min(whole_bytes, _LOT_BYTES)

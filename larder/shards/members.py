@@ -112,6 +112,5 @@ def label_place(sample: Sample) -> int:
 
 @lru_cache(4096)
 def label_body(label: int) -> Body:
-    """The content of a label's part."""
     data = label_bytes(label)
     return Body(data, google_crc32c.value(data))

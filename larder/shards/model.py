@@ -114,7 +114,6 @@ class ShardBatch:
 
     @property
     def rows(self) -> int:
-        """Number of samples."""
         return sum(shard.rows for shard in self.shards)
 
     @property

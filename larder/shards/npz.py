@@ -45,7 +45,6 @@ class Array(NamedTuple):
 
     @property
     def file(self) -> bytes:
-        """The name of its file."""
         return f"{self.name}.npy".encode()
 
     @property

@@ -121,8 +121,6 @@ class HashedOutput:
 
 
 class _Threads(NamedTuple):
-    """A thread that hashes, and one that writes."""
-
     hashes: ThreadPoolExecutor
     writes: ThreadPoolExecutor
 

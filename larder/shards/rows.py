@@ -61,7 +61,6 @@ class IndexRows:
         self._pack_if_many()
 
     def finish(self) -> Spool:
-        """All rows, in the order in which they were added."""
         self._pack()
         return self._packed
 

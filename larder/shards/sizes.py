@@ -60,7 +60,6 @@ def sum_members(
 
 
 def _label_sizes(labels: pa.Array) -> Sizes:
-    """Bytes of `larder.shards.model.label_bytes` of each."""
     texts = pc.cast(labels, pa.string())
     sizes: Sizes = pc.binary_length(texts).to_numpy().astype(np.int64)
     return sizes

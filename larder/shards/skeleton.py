@@ -50,8 +50,6 @@ class Skeleton(NamedTuple):
 
 
 class Skeletons:
-    """Makes the skeletons of samples."""
-
     def __init__(self, options: FormatOptions) -> None:
         self._features = FeatureMap(options)
         self._classes = options.classes

@@ -60,7 +60,6 @@ def padding(size_bytes: int) -> bytes:
 
 
 def paddings(sizes: npt.NDArray[np.int64]) -> list[bytes]:
-    """`padding` of several lengths."""
     return [_PADDINGS[rest] for rest in (sizes % BLOCK_BYTES).tolist()]
 
 

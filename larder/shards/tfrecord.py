@@ -40,7 +40,6 @@ def masked(crc32c: int) -> bytes:
 
 
 def all_masked(checksums: Sequence[int]) -> list[bytes]:
-    """`masked` of several checksums."""
     numbers = np.array(checksums, np.uint32)
     words = (numbers >> 15 | numbers << 17) + np.uint32(_MASK)
     return [

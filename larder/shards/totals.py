@@ -48,7 +48,6 @@ class RunningTotals:
         }
 
     def sizes(self) -> Iterator[tuple[str, list[int]]]:
-        """The sizes again."""
         for split, ends in self.of_split.items():
             for start in range(0, len(ends), _CHUNK):
                 before = ends[start - 1] if start else 0

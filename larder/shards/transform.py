@@ -101,7 +101,7 @@ def encode_again(
 
 
 def _format(image: Image.Image, transform: Transform, *, mask: bool) -> str:
-    """Pillow's name of the format of the result."""
+    """Pillow's name of it."""
     if mask:
         return "PNG"
     if transform.format != "keep":

@@ -17,7 +17,6 @@ from larder.shards.transform import encode_again
 
 
 def main(requests: IO[bytes], results: IO[bytes]) -> None:
-    """Serve requests until there are no more."""
     while line := requests.readline():
         request = json.loads(line)
         answer, data = _answer(request, requests.read(request["bytes"]))

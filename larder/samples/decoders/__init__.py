@@ -49,8 +49,6 @@ _EXPANDS: Final = 16.0
 
 @dataclass(frozen=True, slots=True)
 class Decoders:
-    """What decodes the parts of a dataset."""
-
     uses: tuple[DecoderUse, ...] = ()
 
     def is_image(self, ext: str) -> bool:

@@ -103,8 +103,6 @@ class Batches:
 
 
 class BatchesIndex:
-    """The index of a split."""
-
     kind = "batches"
 
     def content(self, split: Split) -> bytes:

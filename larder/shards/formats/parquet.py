@@ -308,7 +308,6 @@ class ParquetReader(Closing):
         self._group, self._columns = -1, {}
 
     def _place(self, sample: IndexedSample) -> tuple[int, int]:
-        """The row group of a sample, and its row there."""
         group = int(np.searchsorted(self._ends, sample.offset, side="right"))
         if group >= len(self._ends):
             message = f"the shard has no row {sample.offset:,}"

@@ -211,7 +211,6 @@ class ImageRecordReader(PartReader):
         return found
 
     def _read_record(self, sample: IndexedSample) -> tuple[bytes, bytes]:
-        """The header of a record, and what follows it."""
         place = f"{self.url}: {sample.key}"
         start = sample.offset + HEAD_BYTES + IMAGE_HEADER.size
         for part in sample.parts:

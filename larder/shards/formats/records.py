@@ -84,8 +84,6 @@ class Records:
 
 
 class RecordsIndex:
-    """The index of a split."""
-
     kind = "records"
 
     def __init__(self, layout: Layout) -> None:

@@ -130,7 +130,6 @@ class RecordWriter:
         return None
 
     def _texts(self, sample: Sample, source: Readable) -> list[bytes]:
-        """The contents of the parts that become numbers."""
         wanted = self._skeletons.number_parts(sample)
         return [
             _text(source, part) if number in wanted else b""
@@ -181,7 +180,6 @@ class PlainWriter(RecordWriter):
     def _append_alike(
         self, exts: tuple[str, ...], samples: Sequence[Sample], contents: Contents
     ) -> None:
-        """Append samples whose parts have the same extensions."""
         count = len(exts)
         of_parts = [contents.data[part::count] for part in range(count)]
         pieces, parts = self._skeletons.pieces(exts, samples, of_parts)
@@ -222,11 +220,9 @@ class NumbersWriter(RecordWriter):
     """A writer of records in which parts become numbers: a `CheckingWriter`."""
 
     def check(self, sample: Sample, bodies: Sequence[Body]) -> Failure | None:
-        """Whether its parts are the numbers that they have to be."""
         return self._check(sample, [body.data for body in bodies])
 
     def check_streamed(self, sample: Sample, source: Readable) -> Failure | None:
-        """Read the parts that become numbers, and check them."""
         try:
             return self._check(sample, self._texts(sample, source))
         except ObjectError as error:
