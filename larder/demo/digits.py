@@ -30,18 +30,9 @@ _WHITE = 16  # the values are numbers of set pixels in blocks of 4 by 4
 def write_digits(directory: Path) -> int:
     """Write the 1,797 handwritten digits of UCI's test set as ``CLASS/digit-0000.png``.
 
-    The files are 8 by 8 pixels, 8-bit greyscale (values 0..16 scaled to 0..255), and the same
-    bytes on every machine. Existing files are left alone, so a second call does nothing, or
-    completes a call that was killed.
-
-    Args:
-        directory: The source directory to fill; created if it does not exist.
-
-    Returns:
-        The number of files written.
-
-    Raises:
-        ConfigError: ``config.path``: the directory cannot be written.
+    The files are 8 by 8 pixels, 8-bit greyscale (values 0..16 scaled to 0..255), and the same bytes
+    on every machine. Existing files are left alone, so a second call does nothing, or completes a
+    call that was killed. Returns the number of files written.
     """
     if _digits_in(directory) == DIGITS:
         return 0
@@ -103,7 +94,6 @@ def _chunk(kind: bytes, content: bytes) -> bytes:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command line; returns the exit status."""
     if len(arguments) != 1 or arguments[0].startswith("-"):
         sys.stderr.write("usage: python -m larder.demo.digits DIRECTORY\n")
         return 2

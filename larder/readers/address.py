@@ -18,13 +18,7 @@ _VERSION = re.compile(r"[0-9a-f]{32}")
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A version, by its ID or by a tag.
-
-    Attributes:
-        root: URL or path of ``.../larder/DATASET``.
-        dataset: Its name.
-        name: A tag, or the ID of a version.
-    """
+    """A version: ``root`` is the URL or path of ``.../larder/DATASET``, ``name`` a tag or an ID."""
 
     root: str
     dataset: str
@@ -39,10 +33,7 @@ class Address:
 def parse_address(url: str) -> Address:
     """Parse ``ROOT/larder/DATASET``, ``...@TAG``, ``...@ID`` or ``.../versions/ID``.
 
-    Without a name, the tag is ``latest``.
-
-    Raises:
-        ConfigError: ``config.invalid_value``: another form; or the fault of an invalid URL.
+    Without a name, the tag is ``latest``. Other forms are refused with ``config.invalid_value``.
     """
     if url:
         check_url(url)

@@ -43,7 +43,6 @@ class CacheReader:
         self.schema = _merged([file.schema for file in files], str(files[0].path))
 
     def __len__(self) -> int:
-        """Number of records."""
         return self._starts[-1]
 
     def __getitem__(self, index: int) -> dict[str, Any]:
@@ -120,11 +119,9 @@ class CacheReader:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close the files."""
         self.close()
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle the readers of the files, which are pickled as their paths."""
         return CacheReader, (self._files, self._omitted)
 
     def _record(self, home: int, row: int) -> dict[str, Any]:

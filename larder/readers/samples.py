@@ -54,13 +54,6 @@ def read_samples(
     group at a time. So what is read does not grow with the version, but for the end of the index:
     2 kB for every 65,536 samples of a segment.
 
-    Args:
-        store: The dataset's root.
-        version: The version.
-        split: One of its splits.
-        start: Number of the first sample.
-        stop: Number after the last one; None to read to the end.
-
     Raises:
         DamageError: A document, an index or a shard is damaged or missing. While iterating:
             ``damage.record``: a part differs from the index.

@@ -54,12 +54,7 @@ _DOCUMENT_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """What became of a damaged file.
-
-    Attributes:
-        done: Whether it is as it was published now.
-        message: What it was made from, or why it could not be made and what helps.
-    """
+    """What became of a damaged file; ``message`` says what it was made from, or why it was not."""
 
     path: str
     done: bool
@@ -68,11 +63,7 @@ class Repair:
 
 @contextmanager
 def only_repair(root: Store, run: str) -> Iterator[None]:
-    """Within, no other repair of the dataset begins; one that was killed here may have begun.
-
-    Raises:
-        FatalError: ``run.repairing``: another one has begun, and not ended.
-    """
+    """Let no other repair begin meanwhile; ``run.repairing`` if one has, and was not killed."""
     key = layout.repair_key()
     claim = seal({"run": run, "host": platform.node(), "process": process_id()})
     try:
@@ -117,7 +108,6 @@ def _is_running(process: int) -> bool:
 
 
 def process_id() -> int:
-    """The process that a repair runs in."""
     return os.getpid()
 
 
@@ -230,10 +220,7 @@ def _place(key: str) -> str:
 def _move(root: Store, source: str, target: str) -> None:
     """Rename a file; where stores cannot, copy it, compare the copy, and delete it.
 
-    Raises:
-        ObjectError: It is no file, or cannot be read: it stays where it is.
-        PreconditionError: It was changed while it was copied: it stays, and so does the copy.
-        DamageError: ``damage.digest``: the copy differs.
+    Where that fails, the file stays; so does the copy if the file was changed meanwhile.
     """
     if not root.features.local_path:
         etag = _copy(root, source, target)
@@ -296,11 +283,7 @@ class _Needed:
 
 
 def _published_versions(root: Store) -> Iterator[VersionDocument]:
-    """Every version that was published.
-
-    Raises:
-        DamageError: The document of one is lost, or in another place.
-    """
+    """Every version that was published; `DamageError` if a document is lost or misplaced."""
     for version, has_document in whole_versions(root).items():
         document = read_version(root, version) if has_document else None
         if document is not None:

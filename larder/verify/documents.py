@@ -40,7 +40,6 @@ class DocumentReader:
     findings: list[Finding] = field(default_factory=list)
 
     def note(self, path: str, role: Role, code: str, message: str, sha256: str = "") -> None:
-        """Note what is wrong with a file."""
         self.findings.append(Finding(path, role, code, message, sha256=sha256))
 
     def explained(self, key: str, message: str) -> str:
@@ -138,11 +137,7 @@ class DocumentReader:
         return named
 
     def version_id(self, tags: dict[str, str]) -> str:
-        """The ID of the version that is asked for; empty if the tag that names it is lost.
-
-        Raises:
-            ConfigError: ``version.missing``: there is no such version or tag.
-        """
+        """The version's ID, else ``version.missing``; empty if the tag that names it is lost."""
         name = self.job.version
         if is_id(name) and not any(True for _ in listed(self.root, layout.version_prefix(name))):
             raise self._missing(name, tags)
@@ -194,7 +189,6 @@ def _kind(format_: object) -> str:
 
 
 def is_id(version: object) -> bool:
-    """Whether it is the ID of a version."""
     return isinstance(version, str) and len(version) == 32 and set(version) <= _ID_DIGITS
 
 

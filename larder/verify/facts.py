@@ -36,15 +36,10 @@ _Problem = tuple[str, str]
 
 @dataclass
 class SegmentFacts:
-    """What is known of a segment of a version.
+    """What is known of a segment of a version; None is what is damaged, or a cache not used.
 
-    Attributes:
-        document: Its document; None if that is damaged.
-        files: Its manifests, as version.json names them.
-        damaged: The paths of those that are damaged.
-        shards: All of its shards; None if their manifest is damaged.
-        indexes: By split and shard, its index files for other readers.
-        cache: The document of the cache that the version uses; None if it is damaged or not used.
+    ``files`` are the manifests that version.json names, ``damaged`` the paths of those that are,
+    and ``indexes`` the index files for other readers, by split and shard.
     """
 
     id: str
@@ -72,7 +67,6 @@ class SegmentFacts:
 
 
 def segment_problems(root: Store, facts: SegmentFacts) -> Iterator[_Problem]:
-    """What does not agree within a segment."""
     document, shards = facts.document, facts.shards
     if document is None or shards is None:
         return

@@ -21,9 +21,8 @@ def compared(
 ) -> tuple[str, str, str]:
     """Read a file once; ``each`` gets every buffer of it.
 
-    Returns:
-        The code and the message of what is wrong, empty if nothing is, and the digest of what is in
-        its place, empty if that cannot be read.
+    Returns the code and the message of what is wrong, empty if nothing is, and the digest of what
+    is in its place, empty if that cannot be read.
     """
     try:
         actual_bytes, digest = read_digest(store, key, each)

@@ -30,10 +30,8 @@ Role = Literal[
 class Finding:
     """One thing that is wrong with a file below the dataset's root.
 
-    Attributes:
-        samples: The first samples that are concerned, by key.
-        count: Number of samples that are concerned.
-        sha256: The digest of what is in its place; empty if that is not known.
+    ``samples`` are the first keys of the ``count`` that are concerned; ``sha256`` is that of what
+    is in its place, empty if that is not known.
     """
 
     path: str
@@ -46,7 +44,6 @@ class Finding:
 
     @property
     def line(self) -> str:
-        """The finding as one line."""
         concerned = f"; {_concerned(self.samples, self.count)}" if self.count else ""
         return f"{printable(self.path)}: {printable(self.message)}{concerned}"
 

@@ -40,12 +40,9 @@ _NAMED_BY_DIGEST = re.compile(
 
 
 class Listed(NamedTuple):
-    """An object below the prefixes of a version.
+    """An object below the prefixes of a version; of a length of -1 if it cannot be listed.
 
-    Attributes:
-        info: The object; of a length of -1 if it cannot be listed.
-        kind: ``foreign``: nothing names it; ``unused``: the same, but Larder wrote it.
-        message: What is wrong with it.
+    ``foreign``: nothing names it; ``unused``: the same, but Larder wrote it.
     """
 
     info: ObjectInfo

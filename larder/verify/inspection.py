@@ -32,11 +32,7 @@ from larder.versions.omitted import Omitted, read_omitted
 def inspect_version(job: VerifyJob, *, progress: Progress) -> tuple[Inspected, tuple[Finding, ...]]:
     """Check everything that is small, and divide the rest into batches.
 
-    Returns:
-        What is left to read, and what was found.
-
-    Raises:
-        ConfigError: ``version.missing``: there is no such version or tag, nor a damaged one.
+    Refused with ``version.missing`` if there is no such version or tag, nor a damaged one.
     """
     progress.start("inspect")
     manifests.forget()  # read again what this process has read before
@@ -48,8 +44,6 @@ def inspect_version(job: VerifyJob, *, progress: Progress) -> tuple[Inspected, t
 
 
 class _Inspection(DocumentReader):
-    """One inspection of a version."""
-
     def inspect(self) -> Inspected:
         """Everything, from the tags to the listing."""
         for path, message in files_aside(self.root):

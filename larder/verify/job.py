@@ -20,13 +20,9 @@ SHOWN_UNUSED = 20
 
 @dataclass(frozen=True, slots=True)
 class VerifyJob:
-    """A verification.
+    """A verification of a version, which an ID or a tag names.
 
-    Attributes:
-        version: The ID of the version, or a tag.
-        sample_percent: Percentage of the shards and cache files to read; None reads all.
-        seed: Of the choice of these.
-        by_id: Whether the version was asked for by its ID.
+    ``sample_percent`` of the shards and cache files, chosen by ``seed``, are read; None reads all.
     """
 
     dataset: Dataset
@@ -41,11 +37,8 @@ class VerifyJob:
 class ShardToVerify:
     """What was published of a shard.
 
-    Attributes:
-        first_row: Row of its first sample in the segment's samples manifest.
-        first_id: ID of its first sample: its number in the split.
-        rows: Number of its samples.
-        indexes: Its index files for other readers.
+    Of its first sample, ``first_row`` is the row in the segment's manifest, and ``first_id`` the
+    number in the split.
     """
 
     split: str
@@ -86,10 +79,7 @@ class ShardToVerify:
 class VerifyBatch:
     """Files of one segment that a task reads: some shards, or a cache file.
 
-    Attributes:
-        format: Format of its shards; None if segment.json is damaged.
-        samples: Its samples manifest; None if that is damaged.
-        classes: Number of classes of the version.
+    ``format`` is None if segment.json is damaged, ``samples`` if the samples manifest is.
     """
 
     segment: str
@@ -106,12 +96,10 @@ class VerifyBatch:
 
     @property
     def files(self) -> int:
-        """Number of files to read."""
         return 1 if self.cache else sum(shard.count for shard in self.shards)
 
     @property
     def bytes(self) -> int:
-        """Total size of these."""
         return self.cache.bytes if self.cache else sum(shard.bytes for shard in self.shards)
 
     @property
@@ -135,7 +123,6 @@ class Unused:
     keys: tuple[str, ...] = ()
 
     def plus(self, key: str, size_bytes: int) -> Unused:
-        """The same, and one more."""
         keys = (*self.keys, key)[:SHOWN_UNUSED]
         return Unused(self.files + 1, self.bytes + size_bytes, keys)
 
@@ -144,13 +131,8 @@ class Unused:
 class Inspected:
     """What the documents and manifests of a version say.
 
-    Attributes:
-        version: The version; None if its document is damaged or cannot be found.
-        id: ID of the version; empty if the tag that should name it is damaged.
-        batches: What is left to read.
-        files: Number of files of shards and caches of the version, also of those not chosen.
-        bytes: Total size of these.
-        unused: What other runs left among them.
+    ``version`` is None if its document is damaged or lost, ``id`` empty if the tag that names it
+    is. ``files`` and ``bytes`` are of all shards and caches, also those that no batch reads.
     """
 
     version: VersionDocument | None
@@ -171,11 +153,7 @@ class Unlisted:
         self.errors: dict[str, ObjectError] = {}
 
     def __call__(self, path: bytes, error: ObjectError) -> None:
-        """Note a path; see `larder.store.local_walk.OnUnlisted`.
-
-        Raises:
-            StoreError: ``store.denied``: it is a directory that must not be read.
-        """
+        """Note a path; a directory that must not be read is refused with ``store.denied``."""
         if path.endswith(b"/") and error.code == "object.unreadable":
             raise StoreError("store.denied", error.message, where=error.where, hint=error.hint)
         self.errors[path.decode("utf-8", "backslashreplace")] = error

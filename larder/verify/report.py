@@ -30,17 +30,7 @@ def verify_document(
     read: Totals,
     times: TimedProgress,
 ) -> dict[str, Any]:
-    """The JSON document of a verification.
-
-    Args:
-        job: The verification.
-        inspected: The version.
-        findings: What was found.
-        left: What is still wrong.
-        repairs: By path, what became of damaged files, if they were to be repaired.
-        read: Files of shards and caches that were read.
-        times: The times of the stages.
-    """
+    """The JSON document; ``left`` is what is still wrong, ``repairs`` are by path."""
     version = inspected.version
     status = "damaged"
     if not left:
@@ -82,7 +72,6 @@ def _finding(finding: Finding, repair: Repair | None) -> dict[str, Any]:
 
 
 def finding_rows(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The findings of a document as the rows of a table."""
     return [
         {
             "path": printable(row["path"]),
@@ -98,7 +87,6 @@ def finding_rows(document: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def verify_lines(document: Mapping[str, Any]) -> list[str]:
-    """A verification as lines for people."""
     name = f"{document['dataset']}, version {document['version'] or 'unknown'}"
     read, whole = document["read"], document["read"]["of"]
     lines = [

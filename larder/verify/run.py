@@ -41,13 +41,10 @@ _ROUNDS = 4
 
 @dataclass(frozen=True, slots=True)
 class VerifySettings:
-    """The options of a verification.
+    """The options of a verification; ``version`` is an ID or a tag.
 
-    Attributes:
-        version: ID of the version, or a tag.
-        sample_percent: Percentage of the shards and cache files to read; None reads all.
-        seed: Of the choice of these; None chooses others every time.
-        repair: Whether to make again what is damaged.
+    ``sample_percent`` of the shards and cache files are read, None reads all; without a ``seed``,
+    others every time.
     """
 
     settings: Settings
@@ -83,13 +80,8 @@ def _is_number(value: object, kind: Any) -> bool:
 def verify(options: VerifySettings, runner: Runner) -> dict[str, Any]:
     """Read a version again, compare it with what was published, and repair it if asked to.
 
-    Returns:
-        The JSON document, if nothing is damaged, or not any more.
-
-    Raises:
-        DamagedError: Something is damaged; with the same document.
-        ConfigError: ``version.missing``: there is no such version or tag.
-        FatalError: ``run.repairing``: another repair is under way.
+    Returns the JSON document; while something is damaged, a `DamagedError` has it. Refused with
+    ``version.missing``, and with ``run.repairing`` during another repair.
     """
     job, run = options.job(), secrets.token_hex(4)
     rounds = _Rounds(job, runner, run)
@@ -135,13 +127,8 @@ def _hint(left: Sequence[Finding], repair: bool) -> str:
 class _Rounds:
     """The rounds of one verification.
 
-    Attributes:
-        run: Name of this repair.
-        inspected: The version, as it was inspected last.
-        small: What that found.
-        before: Everything that was ever found, in order.
-        verified: What reading shards and caches found last.
-        repairs: By path, what became of damaged files.
+    ``small`` and ``verified`` are what was found last, ``before`` is everything that was ever
+    found, in order; ``repairs`` are by path.
     """
 
     job: VerifyJob

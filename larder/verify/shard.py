@@ -38,17 +38,10 @@ def inspect_shard(
 ) -> list[Finding]:
     """Read a shard, and compare it with what was published; at most one finding for each file.
 
-    Memory: a buffer of the store, and for damaged shards and parts that are no ranges of the file
-    what the format's reader holds of one sample.
-
-    Args:
-        store: Has its files.
-        keys: Their keys.
-        files: What was published of them.
-        samples: Its index; None if that is not known.
-        shard_format: Its format; None if that is not known.
-        count: Gets the length of what was read.
-        spool: Where to keep what the format's reader has to read once more; None reads it there.
+    ``samples`` and ``shard_format`` are None if they are not known. What the format's reader has to
+    read once more is kept in ``spool``, or else read from the store again. Memory: a buffer of the
+    store, and for damaged shards and parts that are no ranges of the file what the format's reader
+    holds of one sample.
     """
     places = samples.places_problem(files[0].bytes) if samples else ""
     index = None if places else samples

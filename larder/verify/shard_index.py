@@ -47,7 +47,6 @@ class ShardIndex:
         self._lengths = _numbers(self._parts.field("length"))
 
     def __len__(self) -> int:
-        """Number of samples."""
         return int(self._rows.num_rows)
 
     def __iter__(self) -> Iterator[IndexedSample]:
@@ -57,7 +56,6 @@ class ShardIndex:
 
     @property
     def rows(self) -> pa.RecordBatch:
-        """The rows."""
         return self._rows
 
     @property
@@ -70,11 +68,7 @@ class ShardIndex:
         return tuple(self._rows.column("key").take(pa.array(places, pa.int64())).to_pylist())
 
     def places_problem(self, size_bytes: int) -> str:
-        """Check that places are in order, apart, and inside the file.
-
-        Returns:
-            What is wrong with the first that is not; empty if all are.
-        """
+        """What is wrong if places are not in order, apart, and inside the file; else empty."""
         before = np.concatenate(([0], self._stops[:-1]))
         bad = np.flatnonzero((self._starts < before) | (self._stops < self._starts))
         if len(bad):
@@ -109,11 +103,7 @@ class ShardIndex:
         return ordered
 
     def label_problems(self, classes: int) -> tuple[str, list[int]]:
-        """Compare labels with the parts ``cls``, and with the classes.
-
-        Returns:
-            What is wrong with the first that is, and the places of all that are.
-        """
+        """Compare labels with parts ``cls`` and classes; returns a problem, and all places."""
         column = self._rows.column("label")
         labelled: _Flags = column.is_valid().to_numpy(zero_copy_only=False)
         labels = _numbers(column.fill_null(-1))

@@ -76,11 +76,7 @@ class SegmentContent:
 
 
 def same_bytes(root: Store, key: str, size_bytes: int, sha256: str) -> bytes:
-    """The content of an object after comparing it with what was published.
-
-    Raises:
-        AssertionError: It differs.
-    """
+    """The content of an object, which has to be what was published."""
     data = bytes(root.get(key))
     assert len(data) == size_bytes, f"{key} has {len(data)} bytes, not {size_bytes}"
     assert hashlib.sha256(data).hexdigest() == sha256, f"{key} is not what was published"
@@ -88,16 +84,7 @@ def same_bytes(root: Store, key: str, size_bytes: int, sha256: str) -> bytes:
 
 
 def check_segment(root: Store, segment: str) -> SegmentContent:
-    """Check everything that segment.json says.
-
-    Args:
-        root: The dataset's root.
-        segment: ID of the segment.
-
-    Raises:
-        AssertionError: Something is missing, or differs from what the document says.
-        DamageError: A document or a manifest is damaged.
-    """
+    """Check everything that segment.json says."""
     document = read_segment(root, segment)
     assert document is not None, f"there is no segment {segment}"
     assert document.id == segment
@@ -264,17 +251,7 @@ def _check_listing(root: Store, segment: str, shards: Mapping[str, Sequence[Shar
 
 
 def check_cache(root: Store, segment: SegmentContent, cache: str) -> CacheDocument:
-    """Check everything that cache.json says: all samples of its segment, in their order.
-
-    Args:
-        root: The dataset's root.
-        segment: Its segment.
-        cache: ID of the cache.
-
-    Raises:
-        AssertionError: Something is missing, or differs from what the document says.
-        DamageError: A document or a cache file is damaged.
-    """
+    """Check everything that cache.json says: all samples of its segment, in their order."""
     document = read_cache(root, segment.document.id, cache)
     assert document is not None, f"there is no cache {cache} of {segment.document.id}"
     assert (document.segment, document.id) == (segment.document.id, cache)

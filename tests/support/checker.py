@@ -47,10 +47,8 @@ _PATTERN = re.compile(r"[^{}]*(\{\d+\.\.\d+\}[^{}]*)?")
 class Published:
     """A version that was checked.
 
-    Attributes:
-        version: The version document.
-        samples: By split, those that are not omitted, in the order in which they are read.
-        shards: sha256 of every file of the listed shards by its path below the dataset's root.
+    ``samples`` are by split, without those that are omitted, in the order in which they are read;
+    ``shards`` has the sha256 of every file of the listed shards by its path.
     """
 
     version: VersionDocument
@@ -81,16 +79,6 @@ def check_all(root: Store) -> dict[str, Published]:
     """Check every version, segment and cache of a dataset, and that every tag names a version.
 
     Segments and caches that no version uses are whole if they have a document.
-
-    Args:
-        root: The dataset's root, ``STORAGE/larder/DATASET/``.
-
-    Returns:
-        The versions by ID.
-
-    Raises:
-        AssertionError: Something is missing, or differs from what a document says.
-        DamageError: A document is damaged.
     """
     keys = list(_keys(root))
     segments = _Segments(root)
@@ -120,7 +108,6 @@ def _keys(root: Store) -> Iterator[str]:
 
 
 def check_version(root: Store, version: str) -> Published:
-    """Check one version; see `check_all`."""
     return _Check(root, version, _Segments(root)).published()
 
 
@@ -133,13 +120,11 @@ class _Segments:
         self._caches: dict[tuple[str, str], CacheDocument] = {}
 
     def segment(self, segment: str) -> SegmentContent:
-        """A segment; see `check_segment`."""
         if segment not in self._segments:
             self._segments[segment] = check_segment(self._root, segment)
         return self._segments[segment]
 
     def cache(self, segment: str, cache: str) -> CacheDocument:
-        """A cache of a segment; see `check_cache`."""
         if (segment, cache) not in self._caches:
             content = self.segment(segment)
             self._caches[segment, cache] = check_cache(self._root, content, cache)
@@ -162,8 +147,6 @@ class _Listed:
 
 
 class _Check:
-    """One version."""
-
     def __init__(self, root: Store, version: str, segments: _Segments) -> None:
         document = read_version(root, version)
         assert document is not None, f"there is no version {version}"
@@ -176,7 +159,6 @@ class _Check:
         assert {segment.document.dataset for segment in self.used} <= {document.dataset}
 
     def published(self) -> Published:
-        """Check everything."""
         self._check_files()
         samples: dict[str, list[SampleContent]] = {split: [] for split in self.document.splits}
         listed: list[_Listed] = []

@@ -28,12 +28,9 @@ _NOT_INHERITED = ("PREFECT_", "LARDER_", "IMAGENET_")
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A command that has ended.
+    """A command that has ended; ``status`` is negative for the signal that ended it.
 
-    Attributes:
-        status: Its exit status; negative for the signal that ended it.
-        out: What it wrote to stdout.
-        err: What it wrote to stderr, without the lines read before by `Running.lines`.
+    ``err`` lacks the lines that were read before by `Running.lines`.
     """
 
     status: int
@@ -69,11 +66,7 @@ class Running:
             yield line.rstrip("\n")
 
     def read_until(self, beginning: str) -> str:
-        """Read stderr up to a line with this beginning, and return the line.
-
-        Raises:
-            EOFError: There is no such line.
-        """
+        """Read stderr up to a line with this beginning, and return it; else `EOFError`."""
         seen = []
         for line in self.lines():
             seen.append(line)
@@ -87,7 +80,6 @@ class Running:
         os.killpg(self.process.pid, number)
 
     def wait(self) -> Finished:
-        """Wait until the command ends."""
         # Not communicate(), which loses what `lines` has read ahead.
         pipes = [pipe for pipe in (self.process.stdout, self.process.stderr) if pipe]
         with ThreadPoolExecutor(len(pipes)) as pool:
@@ -105,12 +97,7 @@ class Running:
 
 
 class Workplace:
-    """A directory with configs, home and temporary directory of its own, to run commands in.
-
-    Args:
-        folder: An empty directory.
-        environment: Variables for the commands, in addition to those they inherit.
-    """
+    """An empty directory with configs, home and temporary directory, to run commands in."""
 
     def __init__(self, folder: Path, **environment: str) -> None:
         self.folder = folder
@@ -147,7 +134,6 @@ class Workplace:
     def run(
         self, *arguments: str, python: tuple[str, ...] = ("-m", "flows.prepare"), **environment: str
     ) -> Finished:
-        """Start a command and wait until it ends."""
         return self.start(*arguments, python=python, **environment).wait()
 
     def files(self) -> dict[str, tuple[int, int]]:

@@ -14,12 +14,7 @@ T = TypeVar("T")
 
 
 class EncryptedStore(DelegatingStore):
-    """Forwards calls; encrypted objects have other etags.
-
-    Args:
-        inner: The wrapped store.
-        encrypted: Whether the object with a key is encrypted; by default all are.
-    """
+    """Forwards calls; objects have other etags: all, or those whose key ``encrypted`` picks."""
 
     def __init__(self, inner: Store, encrypted: Callable[[str], bool] = lambda key: True) -> None:
         super().__init__(inner)
@@ -31,7 +26,6 @@ class EncryptedStore(DelegatingStore):
         return replace(self.inner.features, place=None)
 
     def around(self, method: str, key: str, call: Callable[[], T]) -> T:
-        """Make a call; the description of an object has the other etag."""
         return self._shown(call())
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:

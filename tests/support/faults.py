@@ -95,11 +95,7 @@ class _Fault:
 
 
 class FaultyStore(DelegatingStore):
-    """Forwards calls, except for the faults that were added.
-
-    Args:
-        inner: The wrapped store.
-    """
+    """Forwards calls, except for the faults that were added."""
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
@@ -115,15 +111,11 @@ class FaultyStore(DelegatingStore):
         times: int | None = 1,
         key: str | None = None,
     ) -> None:
-        """Plan a fault.
+        """Plan a fault of the ``nth`` call from now, counted from 1; ``times`` is None for all.
 
-        Args:
-            method: ``list`` (each page), ``head``, ``open``, ``get``, ``put``, ``writer``,
-                ``write``, ``commit``, ``upload`` or ``delete``.
-            effect: What happens.
-            nth: The first call that it happens to, counted from now and from 1.
-            times: The number of calls that it happens to; None for all.
-            key: Only for calls with this key (for a listing: this prefix).
+        ``method`` is ``list`` (each page), ``head``, ``open``, ``get``, ``put``, ``writer``,
+        ``write``, ``commit``, ``upload`` or ``delete``. With a ``key`` (for a listing: a prefix),
+        only its calls count.
         """
         with self._lock:
             self._faults.append(_Fault(method, effect, key, nth - 1, times))
@@ -151,7 +143,6 @@ class FaultyStore(DelegatingStore):
         return replace(self.inner.features, place=None)
 
     def around(self, method: str, key: str, call: Callable[[], T]) -> T:
-        """Make a call, with the fault that is due."""
         effect = self.due(method, key)
         _before(effect)
         result = call()
@@ -179,14 +170,11 @@ class FaultyStore(DelegatingStore):
 
 
 class FaultyReader(DelegatingReader):
-    """A reader whose bytes are corrupted."""
-
     def __init__(self, inner: Reader, effect: Effect | None) -> None:
         super().__init__(inner)
         self._effect = effect
 
     def __iter__(self) -> Iterator[Buffer]:
-        """The bytes, corrupted."""
         return _spoil(iter(self.inner), self._effect)
 
 

@@ -31,11 +31,7 @@ from tests.support.servers import free_port, served_folder, server_process
 
 @dataclass(frozen=True, slots=True)
 class GcsEmulator:
-    """A running emulator.
-
-    Attributes:
-        endpoint: Its URL.
-    """
+    """A running emulator."""
 
     endpoint: str
 

@@ -24,11 +24,7 @@ def imagenet_like(count: int, classes: int = 20, seed: int = 0) -> Iterator[tupl
 
     One image in ten is for validation. Images have lognormal sizes, most of them 20 to 110 KB.
     The same arguments give the same objects with the same versions of Pillow and NumPy.
-
-    Args:
-        count: Total number of images, at least 2.
-        classes: Number of folders in ``train/``.
-        seed: Seed of the pixels and sizes.
+    ``count`` is that of images, at least 2; ``classes`` that of folders in ``train/``.
 
     Yields:
         Key and content: ``train/n01440764/n01440764_1.JPEG``, then
@@ -79,14 +75,7 @@ def _jpeg(canvas: Image.Image, random: np.random.Generator) -> bytes:
 
 
 def write_imagenet(store: Store, count: int, classes: int = 20, seed: int = 0) -> tuple[int, int]:
-    """Write the objects of `imagenet_like` to a store, several at once.
-
-    Returns:
-        The number of objects and bytes written.
-
-    Raises:
-        LarderError: What the store raises.
-    """
+    """Write the objects of `imagenet_like`, several at once; returns their number and bytes."""
     objects = imagenet_like(count, classes, seed)
     written = size_bytes = 0
     with ThreadPoolExecutor(_UPLOADS) as pool:

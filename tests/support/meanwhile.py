@@ -27,13 +27,10 @@ class Meanwhile:
         self._acts: list[tuple[str, str, Callable[[], object]]] = []
 
     def before(self, method: str, key: str, act: Callable[[], object], *, times: int = 1) -> None:
-        """Plan what happens before a call.
+        """Plan what happens before the next ``times`` calls; their callers wait for it.
 
-        Args:
-            method: A method as in `tests.support.faults.FaultyStore.add`.
-            key: A piece of the key, or of the prefix that is listed.
-            act: What happens, in the thread of the caller, who waits for it.
-            times: Number of calls that it happens before, from now on.
+        ``method`` is as in `tests.support.faults.FaultyStore.add`, ``key`` a piece of the key, or
+        of the prefix that is listed.
         """
         with self._lock:
             self._acts += [(method, key, act)] * times
@@ -55,18 +52,12 @@ class Meanwhile:
 
 
 class MeanwhileStore(DelegatingStore):
-    """Forwards every call, after what happens before it.
-
-    Args:
-        inner: The wrapped store.
-        meanwhile: Shared with other stores of the same process.
-    """
+    """Forwards every call, after what happens before it."""
 
     def __init__(self, inner: Store, meanwhile: Meanwhile) -> None:
         super().__init__(inner)
         self._meanwhile = meanwhile
 
     def around(self, method: str, key: str, call: Callable[[], T]) -> T:
-        """Make a call, after what happens before it."""
         self._meanwhile.call(method, key)
         return call()

@@ -16,13 +16,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class RecordedCall:
-    """One call of a store.
+    """One call of a store; ``commit`` is that of a writer, ``key`` may be the prefix of a listing.
 
-    Attributes:
-        method: Name of the method; ``commit`` is that of a writer.
-        key: Key of the object, or the prefix that is listed.
-        size_bytes: Number of bytes moved or requested; 0 if it moves none. An ``open`` counts the
-            whole range, even if it is not read.
+    The ``size_bytes`` of an ``open`` are the whole range, even if it is not read.
     """
 
     method: str
@@ -31,11 +27,7 @@ class RecordedCall:
 
 
 class RecordingStore(DelegatingStore):
-    """Forwards every call and records it, whether it fails or not.
-
-    Args:
-        inner: The wrapped store.
-    """
+    """Forwards every call and records it, whether it fails or not."""
 
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
@@ -44,7 +36,6 @@ class RecordingStore(DelegatingStore):
 
     @property
     def calls(self) -> tuple[RecordedCall, ...]:
-        """All calls so far, in order."""
         with self._lock:
             return tuple(self._calls)
 
@@ -54,30 +45,25 @@ class RecordingStore(DelegatingStore):
         return tuple(call for call in self.calls if call.method in WRITES)
 
     def count(self, method: str) -> int:
-        """Number of calls of one method."""
         return sum(call.method == method for call in self.calls)
 
     def moved_bytes(self, method: str) -> int:
-        """Number of bytes that the calls of one method moved."""
         return sum(call.size_bytes for call in self.calls if call.method == method)
 
     def forget(self) -> None:
-        """Forget all calls so far."""
         with self._lock:
             self._calls.clear()
 
     def note(self, method: str, key: str, size_bytes: int = 0) -> None:
-        """Record a call."""
         with self._lock:
             self._calls.append(RecordedCall(method, key, size_bytes))
 
     def around(self, method: str, key: str, call: Callable[[], T]) -> T:
-        """Record a call, and make it."""
         self.note(method, key)
         return call()
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
-        """See `larder.store.base.Readable.list`; recorded when the first page is requested."""
+        """Recorded when the first page is requested."""
         self.note("list", prefix)
         yield from self.inner.list(prefix, start_after=start_after)
 
@@ -127,7 +113,7 @@ class RecordingStore(DelegatingStore):
         return RecordingWriter(self, key, self.inner.writer(key, like=like, sync=sync))
 
     def copy_from(self, source: Readable, info: ObjectInfo, key: str) -> ObjectInfo | None:
-        """See `larder.store.base.Store.copy_from`; recorded if it copies."""
+        """Recorded if it copies."""
         copy = self.inner.copy_from(source, info, key)
         if copy is not None:
             self.note("copy_from", key, info.size_bytes)
@@ -139,13 +125,7 @@ class RecordingStore(DelegatingStore):
 
 
 class RecordingWriter(DelegatingWriter):
-    """Records a ``commit`` with the number of bytes written.
-
-    Args:
-        store: The store that records.
-        key: Key of the object.
-        inner: The other writer.
-    """
+    """Records a ``commit`` with the number of bytes written."""
 
     def __init__(self, store: RecordingStore, key: str, inner: Writer) -> None:
         super().__init__(store, key, inner)
@@ -153,11 +133,9 @@ class RecordingWriter(DelegatingWriter):
         self._size_bytes = 0
 
     def write(self, data: Buffer) -> None:
-        """Append bytes."""
         self._size_bytes += len(data)
         self.inner.write(data)
 
     def commit(self) -> ObjectInfo:
-        """Make the object visible."""
         self._recording.note("commit", self.key, self._size_bytes)
         return self.inner.commit()

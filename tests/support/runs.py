@@ -40,15 +40,10 @@ def run_settings(
     template: Mapping[str, Any] = TEMPLATE,
     **fields: Any,
 ) -> Settings:
-    """Settings of a run of a dataset ``d`` on a cluster ``c``.
+    """Settings of a run of a dataset ``d``, with these fields, on a cluster ``c``.
 
-    Args:
-        source: The URL of the source, or all of ``source:`` of a dataset file.
-        storage: The URL of the storage, or all of ``storage:`` of a cluster file.
-        output: Where configs are written.
-        cluster: Further fields of the cluster file.
-        template: The experiment template.
-        fields: Further fields of the dataset file.
+    ``source`` and ``storage`` are URLs, or all of ``source:`` and ``storage:`` of the files,
+    ``cluster`` further fields of the cluster file; configs are written to ``output``.
     """
     return Settings(
         dataset=Dataset.model_validate({"name": "d", "source": _location(source), **fields}),
@@ -75,11 +70,8 @@ def between(wrap: Callable[[Store], Store] = lambda store: store, **options: Any
     """Make the pipeline use ``wrap(store)`` for every store that it opens, until the block ends.
 
     A URL ``s3://memory-NAME/...`` is mapped to ``memory://NAME/...``: a storage in memory that the
-    delivery rules treat as a bucket.
-
-    Args:
-        wrap: Called once for each store, with the retrying store.
-        options: Further arguments of `larder.store.open_store`, such as ``retry``.
+    delivery rules treat as a bucket. What is wrapped is the retrying store; ``options`` are further
+    arguments of `larder.store.open_store`.
     """
     lock = threading.Lock()
 

@@ -12,14 +12,7 @@ from larder.store import Store
 
 
 class Content(NamedTuple):
-    """A sample and its bytes.
-
-    Attributes:
-        key: The beginning of its objects' keys.
-        parts: The bytes of each part, by extension.
-        label: Number of its class.
-        split: Its split.
-    """
+    """A sample and its bytes by extension; ``key`` is the beginning of its objects' keys."""
 
     key: str
     parts: Mapping[str, bytes]
@@ -43,12 +36,7 @@ def order_samples(store: Store, samples: Iterable[Content]) -> pa.RecordBatch:
 
 
 def with_packed(order: pa.RecordBatch, index: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """The same samples, read from their old shards if these have them.
-
-    Args:
-        order: Rows of the schema ``SAMPLE_ORDER``.
-        index: The old shards' rows of the schema ``SAMPLES``.
-    """
+    """The same rows of ``SAMPLE_ORDER``, read from old shards if these have them in ``index``."""
     places = {row["key"]: _place(row) for batch in index for row in batch.to_pylist()}
     found = [places.get(key) for key in order.column("key").to_pylist()]
     at = SAMPLE_ORDER.get_field_index("packed")

@@ -45,17 +45,10 @@ _CEPH = ("ceph", "ceph-mgr", "ceph-mon", "ceph-osd", "monmaptool", "radosgw", "r
 
 @dataclass(frozen=True, slots=True)
 class S3Server:
-    """A running S3 server.
+    """A running S3 server, with its only user.
 
-    Attributes:
-        name: ``radosgw``, ``rclone`` or ``moto``.
-        endpoint: Its URL.
-        access_key: Access key of its only user.
-        secret_key: Secret key of that user.
-        region: The region that requests are signed for.
-        role: ARN of a role that the user may assume, and that may do everything; empty if the
-            server has no roles.
-        certificate: The file with the certificate to trust, if it speaks TLS.
+    ``role`` is the ARN of a role that the user may assume, and that may do everything; empty if the
+    server has no roles. ``certificate`` is the file with the one to trust, if it speaks TLS.
     """
 
     name: str
@@ -68,7 +61,6 @@ class S3Server:
 
     @property
     def port(self) -> int:
-        """The port on 127.0.0.1."""
         return int(self.endpoint.rpartition(":")[2])
 
     def client(self) -> Any:
@@ -129,15 +121,7 @@ def rclone_s3(
 ) -> Iterator[S3Server]:
     """Serve a directory, or an empty temporary one, with ``rclone serve s3``.
 
-    Args:
-        folder: Its subdirectories are the buckets; created if it does not exist.
-        port: Used if it is free; otherwise, and by default, any free port.
-        access_key: Access key of its only user.
-        secret_key: Secret key of that user.
-        tls: With which it speaks TLS.
-
-    Raises:
-        ConfigError: ``config.missing_package``.
+    The folder's subdirectories are the buckets. If no ``port`` is given that is free, any is used.
     """
     with served_folder("larder-rclone-") as own:
         served = folder or own / "served"
@@ -156,11 +140,7 @@ def rclone_s3(
 
 @contextmanager
 def moto_s3() -> Iterator[S3Server]:
-    """Serve S3 from memory with moto.
-
-    Raises:
-        ConfigError: ``config.missing_package``.
-    """
+    """Serve S3 from memory with moto."""
     with served_folder("larder-moto-") as own:
         port = free_port()
         program = _program("moto_server", "pip install 'moto[s3,server]'")
@@ -177,14 +157,7 @@ def radosgw_available() -> bool:
 def radosgw(memory_bytes: int = 4 << 30) -> Iterator[S3Server]:
     """Serve S3 from memory with Ceph: one monitor, manager, object store and gateway.
 
-    Takes about ten seconds to start, and 700 MB of memory.
-
-    Args:
-        memory_bytes: Its capacity.
-
-    Raises:
-        ConfigError: ``config.missing_package``.
-        FatalError: ``run.timeout``: a daemon did not start; with its last output.
+    Takes about ten seconds to start, and 700 MB of memory; ``memory_bytes`` is its capacity.
     """
     for program in _CEPH:
         _program(program, "run .ci/install-radosgw")
@@ -364,13 +337,7 @@ def served_folder(prefix: str) -> Iterator[Path]:
 def server_process(command: list[str], log: Path, port: int) -> Iterator[None]:
     """Run a server until the block ends; the block starts when the server answers.
 
-    Args:
-        command: The program and its arguments.
-        log: The file for its output.
-        port: Where it answers, on 127.0.0.1.
-
-    Raises:
-        FatalError: ``run.timeout``: it did not start; with its last output.
+    If it does not, ``run.timeout`` has its last output.
     """
     # A server must not see the AWS variables and proxies of its caller.
     clean = {k: v for k, v in os.environ.items() if not k.upper().startswith(("AWS_", "RCLONE_"))}

@@ -34,12 +34,7 @@ IMAGE = "ami-12c6146b"
 class LocalServer:
     """A gateway on a loopback address; has what Skyplane's client calls of a server.
 
-    Args:
-        region_tag: The region that it stands for.
-        role: ``source`` or ``sink``.
-        address: Its own IP address.
-        folder: For its files.
-        instance: ID of its instance in the local EC2.
+    ``role`` is ``source`` or ``sink``, ``instance`` the ID of its instance in the local EC2.
     """
 
     def __init__(
@@ -55,7 +50,6 @@ class LocalServer:
         self._process: subprocess.Popen[bytes] | None = None
 
     def public_ip(self) -> str:
-        """Its address."""
         return self.address
 
     private_ip = public_ip
@@ -138,11 +132,7 @@ class LocalServer:
 
 
 class LocalProvisioner:
-    """Replaces Skyplane's provisioner.
-
-    Args:
-        real: The one it replaces, for everything that has to do with credentials.
-    """
+    """Replaces Skyplane's ``real`` provisioner, except for all that has to do with credentials."""
 
     def __init__(self, real: Any) -> None:
         self.aws = real.aws
@@ -154,7 +144,6 @@ class LocalProvisioner:
         self._network = f"127.{os.getpid() % 250 + 2}.{os.getpid() // 250 % 250 + 2}"
 
     def add_task(self, cloud_provider: str, region: str, **_: object) -> str:
-        """See Skyplane's `Provisioner`, also for the others."""
         self._tasks.append((uuid.uuid4().hex, f"{cloud_provider}:{region}"))
         return self._tasks[-1][0]
 
@@ -173,7 +162,6 @@ class LocalProvisioner:
         return [task for task, _ in self._tasks]
 
     def get_node(self, task: str) -> LocalServer:
-        """The server of a task."""
         return self._servers[task]
 
     def deprovision(self, **_: object) -> None:

@@ -25,10 +25,8 @@ class Stopped(BaseException):
 class Stop:
     """Counts the writes of all stores that share it, and stops all of them at one write.
 
-    From then on every write stops, in any thread: a dead process writes nothing.
-
-    Args:
-        after: Number of writes that are done first; None never stops.
+    From then on every write stops, in any thread: a dead process writes nothing. ``after`` is the
+    number of writes that are done first; None never stops.
     """
 
     def __init__(self, after: int | None = None) -> None:
@@ -38,16 +36,11 @@ class Stop:
 
     @property
     def stopped(self) -> bool:
-        """Whether a write was stopped."""
         with self._lock:
             return self.after is not None and len(self.writes) > self.after
 
     def write(self, method: str, key: str, call: Callable[[], T]) -> T:
-        """Make a call that changes a store, or stop.
-
-        Raises:
-            Stopped: The allowed number of writes was done.
-        """
+        """Make a call that changes a store, or raise `Stopped`."""
         with self._lock:
             self.writes.append((method, key))
             if self.after is not None and len(self.writes) > self.after:
@@ -56,19 +49,13 @@ class Stop:
 
 
 class StoppingStore(DelegatingStore):
-    """Forwards calls; a `Stop` counts every write.
-
-    Args:
-        inner: The wrapped store.
-        stop: Shared with other stores of the same process.
-    """
+    """Forwards calls; a `Stop` counts every write."""
 
     def __init__(self, inner: Store, stop: Stop) -> None:
         super().__init__(inner)
         self.stop = stop
 
     def around(self, method: str, key: str, call: Callable[[], T]) -> T:
-        """Make a call; one that writes is counted, and may be the one that stops."""
         return self.stop.write(method, key, call) if method in WRITES else call()
 
     def writer(self, key: str, *, like: ObjectInfo | None = None, sync: bool = True) -> Writer:

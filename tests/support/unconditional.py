@@ -18,12 +18,8 @@ from larder.store.delegate import DelegatingStore
 class UnconditionalStore(DelegatingStore):
     """Forwards every call; a put overwrites whatever is there.
 
-    Args:
-        inner: The wrapped store.
-        if_absent: Whether this condition is kept.
-        if_match: Whether this condition is kept.
-        refuses: Whether a put with a condition that is not kept is refused instead of done.
-        says: Whether the store knows that it does not keep ``if_match``.
+    ``if_absent`` and ``if_match``: whether these conditions are kept; one that is not is ignored,
+    or refused if ``refuses``. ``says``: whether the store knows that it does not keep ``if_match``.
     """
 
     def __init__(
@@ -43,7 +39,6 @@ class UnconditionalStore(DelegatingStore):
 
     @property
     def features(self) -> Features:
-        """As in the wrapped store, but for what this store says about itself."""
         features = self.inner.features
         return replace(features, replace_if_match=self._if_match) if self._says else features
 
