@@ -13,7 +13,7 @@ import pytest
 from tests.support.commands import Workplace
 from tests.support.demo import _PORTS
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.exhaustive
 
 DEMO = ("-m", "tests.support.demo")
 

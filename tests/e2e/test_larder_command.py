@@ -192,6 +192,7 @@ class TestBuilt:
                 assert list(both[0].document["stages"]) == ["inventory", "emit"]
 
 
+@pytest.mark.exhaustive
 def test_a_flow_run_without_a_display_has_its_stages_too(reporting: Workplace) -> None:
     script = """
 import json
@@ -207,6 +208,7 @@ print(json.dumps(prepare(dataset="imagenet", settings=small)))
     assert stages["shard"]["objects"] == stages["cache"]["objects"] == 60
 
 
+@pytest.mark.exhaustive
 class TestInterrupted:
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
     def test_larder_stops_between_two_objects_and_continues(

@@ -55,9 +55,10 @@ print(run("large") - before)
 
 WIDE, HIGH = 6_000, 5_000
 
-pytestmark = pytest.mark.skipif(
-    not Path("/proc/self/status").exists(), reason="Linux tells the peak there"
-)
+pytestmark = [
+    pytest.mark.exhaustive,
+    pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux tells the peak there"),
+]
 
 
 def more_bytes(
