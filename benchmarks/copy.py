@@ -100,13 +100,11 @@ class Lab:
         self._stack = ExitStack()
 
     def __enter__(self) -> Lab:
-        """Start the servers."""
         self.one = self._stack.enter_context(rclone_s3(self.folder / "one"))
         self.two = self._stack.enter_context(rclone_s3(self.folder / "two"))
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop them."""
         self._stack.close()
 
     def count(self, full: int) -> int:
@@ -218,7 +216,6 @@ def _same(source: Path, target: Path) -> bool:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command."""
     options = _options(argv)
     figures: list[Figure] = []
     with tempfile.TemporaryDirectory(dir=options.directory, prefix="larder-copy-") as folder:

@@ -97,15 +97,8 @@ BODIES = ("real", "invented", "daily")
 class Plan:
     """What is run: the flags, and what follows from them.
 
-    Attributes:
-        folder: Where to work.
-        scale: So many times the samples, in shards smaller by as much.
-        runs: Rounds that count.
-        python: The peers' Python.
-        peers: The peers that it has.
-        days: Days of a file each.
-        quick: Whether only the first and the last variants are run, and nothing of the peers is
-            synced.
+    There are ``scale`` times the samples, in shards smaller by as much. With ``quick``, only the
+    first and the last variants are run, and nothing of the peers is synced.
     """
 
     folder: Path
@@ -211,7 +204,6 @@ def run_large(body: Body, plan: Plan) -> Iterator[Figure]:
 
 
 def run(plan: Plan, only: Sequence[str], *, large: bool) -> Iterator[Figure]:
-    """All that was asked for."""
     if "real" in only:
         yield from run_body(plan.real(), plan)
     if "daily" in only:
@@ -225,7 +217,6 @@ def run(plan: Plan, only: Sequence[str], *, large: bool) -> Iterator[Figure]:
 
 
 def parsed(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The flags."""
     parser = arguments_parser("Grow a dataset: Larder beside those who pack everything again.")
     parser.set_defaults(runs=1)
     parser.add_argument(
@@ -241,7 +232,6 @@ def parsed(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the benchmark."""
     flags = parsed(argv)
     scale = flags.files_scale * (QUICK_SCALE if flags.quick else 1)
     # Not resolved: a Python of a virtual environment is a link to one without its packages.

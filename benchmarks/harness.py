@@ -48,13 +48,9 @@ Contender = Callable[[], Mapping[str, float]]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One comparison, in seconds: the less the better.
+    """One comparison of medians, in seconds: the less the better.
 
-    Attributes:
-        name: What is compared.
-        ours: Our median.
-        peers: The others' medians; the first is the one to aim at.
-        target: How many times the first peer's time ours may take.
+    The first peer is the one to aim at: ours may take ``target`` times its time.
     """
 
     name: str
@@ -107,13 +103,8 @@ def alternate(
 ) -> dict[str, dict[str, float]]:
     """Let the contenders take turns, ``runs`` times, after a round that does not count.
 
-    Args:
-        contenders: By name.
-        runs: Rounds that count.
-        before: Called before every turn, outside of the time.
-
-    Returns:
-        The medians, by contender and by what it measured.
+    ``before`` is called before every turn, outside of the time. Returns the medians, by contender
+    and by what it measured.
     """
     measured: dict[str, list[Mapping[str, float]]] = {name: [] for name in contenders}
     for turn in range(runs + 1):
@@ -178,7 +169,6 @@ class Compared(Protocol):
 
 
 def document(benchmark: str, cases: Iterable[Compared]) -> str:
-    """The JSON document of a benchmark."""
     content = {
         case.name: {
             "ours": case.ours,

@@ -119,7 +119,6 @@ def loop(folder: Path) -> Measured:
 
 
 def cases(folder: Path, scale: float, runs: int) -> list[Case]:
-    """All comparisons."""
     cores = usable_cores()
     measured: list[Case] = []
 
@@ -168,7 +167,6 @@ def cases(folder: Path, scale: float, runs: int) -> list[Case]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """The command."""
     asked = arguments(__doc__ or "", argv)
     with tempfile.TemporaryDirectory(dir=asked.directory) as folder:
         found = cases(Path(folder), asked.files_scale, asked.runs)

@@ -171,13 +171,7 @@ def turn(folder: Path, task: str, name: str, count: int) -> Measured:
 
 
 class InventingStore(DelegatingStore):
-    """A store that makes up the objects below a prefix, a page at a time; else as another one.
-
-    Args:
-        inner: Answers for all other prefixes, and all other calls.
-        prefix: Of the keys that are made up.
-        count: How many there are.
-    """
+    """A store that makes up the objects below a prefix, a page at a time; else as another one."""
 
     def __init__(self, inner: Store, prefix: str, count: int) -> None:
         super().__init__(inner)
@@ -185,7 +179,6 @@ class InventingStore(DelegatingStore):
         self._count = count
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
-        """See `larder.store.base.Readable.list`."""
         if prefix != self._prefix:
             yield from super().list(prefix, start_after=start_after)
             return
@@ -282,7 +275,6 @@ def _report(title: str, seconds: Measured, peaks: Measured, count: int) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the benchmark."""
     flags = arguments("Sort, match and plan manifests: Larder, and pyarrow in memory.", argv)
     rows, objects = (max(1, round(each * flags.files_scale)) for each in (ROWS, PLANNED_OBJECTS))
     cases: list[Case] = []

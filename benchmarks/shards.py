@@ -98,15 +98,7 @@ COMMAND_MEASURES = ("until it ends", "until it is on the disk")
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is run.
-
-    Attributes:
-        folder: Where to work.
-        scale: So many times the files.
-        runs: Rounds that count.
-        python: The peers' Python.
-        peers: The peers that it has.
-    """
+    """What is run: ``scale`` times the files."""
 
     folder: Path
     scale: float
@@ -317,7 +309,6 @@ CASES: Mapping[str, Callable[[Plan], Iterator[Figure]]] = {
 
 
 def parsed(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The flags."""
     parser = arguments_parser("Pack files into shards: Larder beside other packers.")
     parser.add_argument(
         "--peers-python", default=sys.executable, help="the Python that has the peers' packages"
@@ -329,7 +320,6 @@ def parsed(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the benchmark."""
     flags = parsed(argv)
     # Not resolved: a Python of a virtual environment is a link to one without its packages.
     python = os.path.abspath(flags.peers_python)

@@ -59,12 +59,9 @@ with ThreadPoolExecutor(32) as pool:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where objects are copied from or to: a bucket of a server, or a directory.
+    """Where objects are copied from or to: a bucket of a server, or a directory without one.
 
-    Attributes:
-        path: Name of the bucket, or the directory.
-        server: None for a directory.
-        folder: The directory in which the objects are files, to check their contents.
+    ``folder`` has the objects as files, to check their contents.
     """
 
     path: str
@@ -87,16 +84,10 @@ class Took:
 
 
 def copy_with(name: str, programs: Path | None, source: Place, target: Place) -> Took | None:
-    """Copy with one program.
+    """Copy with ``ours`` or one of `PEERS` to an empty place.
 
-    Args:
-        name: ``ours`` or one of `PEERS`.
-        programs: The directory with the programs of the peers; None: those on the PATH.
-        source: Where from.
-        target: Where to: empty.
-
-    Returns:
-        None if the program is missing, or fails: some cannot copy between these two.
+    None if the program is not in ``programs``, or on the PATH without these, or if it fails: some
+    cannot copy between these two.
     """
     if name == "ours":
         return _run([_ours(source, target)], source, target)

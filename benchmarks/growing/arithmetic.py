@@ -21,13 +21,7 @@ def share_of_equal_shards(shards: int, samples: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Shards:
-    """The shards of a version.
-
-    Attributes:
-        samples: By shard, the number of samples.
-        bytes: By shard, its size.
-        of_key: The shard of each source object.
-    """
+    """The shards of a version: samples and bytes by shard, and the shard of each source object."""
 
     samples: Sequence[int]
     bytes: Sequence[int]
@@ -35,7 +29,6 @@ class Shards:
 
     @property
     def total_bytes(self) -> int:
-        """Size of all shards."""
         return sum(self.bytes)
 
     def expected_share(self, picked: int) -> float:
@@ -82,11 +75,7 @@ def _missed(total: int, shard: int, picked: int) -> float:
 
 
 def read_shards(root: Path) -> Shards:
-    """The shards of the version that ``latest`` names.
-
-    Args:
-        root: The dataset's folder in the storage.
-    """
+    """The shards of the version that ``latest`` names, in the dataset's folder."""
     tag = json.loads((root / "tags" / "latest.json").read_bytes())
     document = json.loads((root / "versions" / tag["version"] / "version.json").read_bytes())
     shards: list[Mapping[str, Any]] = []

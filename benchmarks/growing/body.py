@@ -16,13 +16,7 @@ __all__ = ["ADDED", "CHANGED", "FIRST", "REMOVED", "Body", "Step", "steps"]
 class Body:
     """Samples to pack.
 
-    Attributes:
-        name: What they are, with their number.
-        names: Their keys.
-        mean_bytes: Their mean size.
-        shard_bytes: Size of the shards.
-        folder: The folder of real files, which has ``repository/files``; empty if they are
-            invented.
+    ``folder`` is that of real files, which has ``repository/files``; empty if they are invented.
     """
 
     name: str
@@ -43,7 +37,6 @@ class Body:
 
     @property
     def files(self) -> str:
-        """The folder of the files."""
         return f"{self.folder}/repository/files"
 
     def invented(self, picks: Picks) -> Invented:
@@ -55,11 +48,8 @@ class Body:
 class Step:
     """One change of the body as it was first built.
 
-    Attributes:
-        name: What changes.
-        picks: The samples.
-        removals: The policy, for ours; the peers have none, and are not asked twice.
-        peers: Whether the peers do this step too.
+    ``removals`` is the policy, for ours; the peers have none, and are not asked twice. ``peers``:
+    whether they do this step too.
     """
 
     name: str

@@ -34,13 +34,7 @@ class Contender(Protocol):
 
 
 class Ours(Contender):
-    """Larder.
-
-    Args:
-        body: The samples.
-        fields: Fields of the dataset file, of every turn.
-        path: Where to write.
-    """
+    """Larder, with the same fields of the dataset file in every turn."""
 
     def __init__(self, body: Body, fields: Mapping[str, Any], path: Path) -> None:
         self.name = OURS
@@ -55,7 +49,6 @@ class Ours(Contender):
         return self.folder.path / "storage" / "larder" / "d"
 
     def turn(self, picks: Picks, fields: Mapping[str, Any], *, first: bool) -> Measured:
-        """See `Contender.turn`."""
         del first
         found = apart(
             prepare_once, self._body, {**self._fields, **fields}, str(self.folder.path), picks
@@ -69,14 +62,9 @@ class Ours(Contender):
 
 
 class Peer(Contender):
-    """One of the peers.
+    """One of `benchmarks.growing.peers`, run by the Python that has its package.
 
-    Args:
-        name: Its name in `benchmarks.growing.peers`.
-        python: The Python that has its package.
-        body: The samples.
-        path: Where to write.
-        sync: Whether its output is synced to the disk within the time; ours always is.
+    ``sync``: whether its output is synced to the disk within the time; ours always is.
     """
 
     def __init__(self, name: str, python: str, body: Body, path: Path, *, sync: bool) -> None:
@@ -90,7 +78,6 @@ class Peer(Contender):
         self._sync = sync
 
     def turn(self, picks: Picks, fields: Mapping[str, Any], *, first: bool) -> Measured:
-        """See `Contender.turn`."""
         del fields
         body = self._body
         request = {

@@ -22,13 +22,7 @@ SHOWN_DAYS = 10
 
 @dataclass(frozen=True, slots=True)
 class Daily:
-    """What the days took.
-
-    Attributes:
-        body: The files before the first day.
-        first: The first build.
-        days: The run of each day.
-    """
+    """What the days took; ``body`` are the files before the first day."""
 
     body: Body
     first: Measured
@@ -65,12 +59,7 @@ def run_daily(
 ) -> Daily:
     """Build, then add a file a day, all days in one process; the files are as before at the end.
 
-    Args:
-        body: Real files.
-        fields: Fields of the dataset file.
-        days: How many.
-        place: Where to write.
-        before: Called before the first build and before the first day.
+    ``before`` is called before the first build and before the first day.
     """
     ours = Ours(body, fields, place / "ours")
     files, spare = Path(body.files), Path(body.folder) / "spare"

@@ -11,14 +11,10 @@ __all__ = ["Folder"]
 
 
 class Folder:
-    """Where a contender writes.
+    """Where a contender writes, kept in a folder that must not be there yet.
 
     What was kept is linked, not copied: everybody writes files once and renames them. Databases
     (DVC's state) are copied, and are not counted as written.
-
-    Args:
-        path: The folder.
-        kept: Where to keep it; must not be there yet.
     """
 
     def __init__(self, path: Path, kept: Path) -> None:
@@ -27,7 +23,6 @@ class Folder:
         self._before: frozenset[tuple[int, int, int]] = frozenset()
 
     def clear(self) -> None:
-        """Empty the folder."""
         shutil.rmtree(self.path, ignore_errors=True)
         self.path.mkdir(parents=True)
         self._before = frozenset()

@@ -20,13 +20,7 @@ _OLD, _CHANGED, _ADDED = range(3)
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """One object that was made up.
-
-    Attributes:
-        key: Its key.
-        size_bytes: Its length.
-        mix: A number of 64 bits that its etag and its bytes follow from.
-    """
+    """One object that was made up; its etag and its bytes follow from ``mix``, of 64 bits."""
 
     key: str
     size_bytes: int
@@ -47,13 +41,7 @@ class Made:
 
 @dataclass(frozen=True)
 class Invented:
-    """All objects, after a change.
-
-    Attributes:
-        names: Their keys.
-        mean_bytes: Their mean size; sizes go from two thirds of it to four thirds.
-        picks: The change.
-    """
+    """All objects, after a change; sizes go from two thirds of ``mean_bytes`` to four thirds."""
 
     names: Names
     mean_bytes: int
@@ -63,7 +51,6 @@ class Invented:
     _changed: frozenset[int] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Keep the numbers as sets."""
         for name in ("added", "removed", "changed"):
             object.__setattr__(self, f"_{name}", frozenset(getattr(self.picks, name)))
 
@@ -76,11 +63,7 @@ class Invented:
                 yield self._made(number, _ADDED)
 
     def find(self, key: str) -> Made:
-        """One object by its key.
-
-        Raises:
-            KeyError: There is no such object.
-        """
+        """One object by its key; a `KeyError` if there is none."""
         number, added = self.names.number(key)
         made = self._made(number, _ADDED if added else self._kind(number))
         if made.key != key or number not in (self._added if added else range(self.names.count)):
@@ -90,11 +73,9 @@ class Invented:
         return made
 
     def added(self) -> Iterator[Made]:
-        """The objects that were added."""
         return (self._made(number, _ADDED) for number in self.picks.added)
 
     def changed(self) -> Iterator[Made]:
-        """The objects that were changed."""
         return (self._made(number, _CHANGED) for number in self.picks.changed)
 
     def removed(self) -> Iterator[str]:

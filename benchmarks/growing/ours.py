@@ -57,11 +57,7 @@ def prepare_once(
 ) -> Mapping[str, Any]:
     """Prepare the body as it is after a change, in this process; returns a `Measured` as a dict.
 
-    Args:
-        body: The samples. Real files are already as they are after the change.
-        fields: Fields of the dataset file.
-        storage: The folder to write to.
-        picks: The change.
+    Real files are already as they are after the change.
     """
     tally = Tally()
     place = Path(storage)
@@ -121,11 +117,7 @@ def prepare_daily(
 ) -> list[Mapping[str, Any]]:
     """A run a day, each with one file more, in this process; returns a `Measured` for each.
 
-    Args:
-        body: Real files.
-        fields: Fields of the dataset file.
-        storage: The folder to write to.
-        spare: For each day a file to rename, and where to.
+    ``spare`` has for each day a file to rename, and where to.
     """
     days = []
     for old, new in spare:

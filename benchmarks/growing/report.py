@@ -27,13 +27,9 @@ FRESH_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One case: ours beside others.
+    """One case: ours beside others, null for one that is not installed or cannot do it.
 
-    Attributes:
-        name: What is compared, and in what unit.
-        ours: Ours.
-        peers: The others; null for one that is not installed or cannot do it.
-        target: How many times the first of the others ours may be.
+    ``target`` is how many times the first of the others ours may be.
     """
 
     name: str
@@ -54,12 +50,7 @@ class Figure:
 
 
 def figures(result: Result, *, with_peers: bool) -> Iterator[Figure]:
-    """The cases of one variant.
-
-    Args:
-        result: What was measured.
-        with_peers: Whether the peers took part; those that are not installed are null.
-    """
+    """The cases of one variant; peers that are not installed are null."""
     first = result.measured[FIRST][OURS]
     names = {step.name: step for step in result.steps}
     for name, found in result.measured.items():

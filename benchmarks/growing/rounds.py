@@ -20,14 +20,9 @@ __all__ = ["Result", "run_variant"]
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one variant took.
+    """What one variant took: the turn of the median time by step and contender.
 
-    Attributes:
-        body: The samples.
-        variant: How they are shaped.
-        measured: By step and contender, the turn of the median time.
-        shards: The shards of the first build.
-        steps: The steps after it.
+    ``shards`` are those of the first build, ``steps`` come after it.
     """
 
     body: Body
@@ -48,13 +43,7 @@ def run_variant(
 ) -> Result:
     """Build, then take every step from there; everybody's folder is removed at the end.
 
-    Args:
-        variant: How the body is shaped.
-        body: The samples.
-        ours: Larder.
-        peers: The others.
-        runs: Rounds of each step.
-        before: Called before every turn, outside of the time.
+    ``before`` is called before every turn, outside of the time.
     """
     everybody: list[Contender] = [ours, *peers]
     every_step = steps(body.count)

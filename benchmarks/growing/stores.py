@@ -24,9 +24,7 @@ _MODIFIED_US = 1_700_000_000_000_000
 class Moved:
     """Bytes that were moved, by what they are: shards, caches, manifests, documents, work, source.
 
-    Attributes:
-        written: Into the storage.
-        read: From the storage and the source.
+    ``written`` are into the storage, ``read`` from the storage and the source.
     """
 
     written: Mapping[str, int] = field(default_factory=dict)
@@ -42,12 +40,10 @@ class Tally:
         self._read: Counter[str] = Counter()
 
     def write(self, what: str, size_bytes: int) -> None:
-        """Count bytes that were written."""
         with self._lock:
             self._written[what] += size_bytes
 
     def read(self, what: str, size_bytes: int) -> None:
-        """Count bytes that were read."""
         with self._lock:
             self._read[what] += size_bytes
 
@@ -73,13 +69,8 @@ def purpose(key: str) -> str:
 class CountingStore(DelegatingStore):
     """Forwards every call, and adds up the bytes that it moves.
 
-    Unlike `tests.support.recording` it keeps no list of calls, which would be most of the memory
-    of a run of a million samples.
-
-    Args:
-        inner: The wrapped store.
-        tally: Where the bytes are added up.
-        source: Whether it is the source, of which all is read for the same purpose.
+    Unlike `tests.support.recording` it keeps no list of calls, which would be most of the memory of
+    a run of a million samples. Of the ``source``, all is read for the same purpose.
     """
 
     def __init__(self, inner: Store, tally: Tally, *, source: bool) -> None:
@@ -90,14 +81,12 @@ class CountingStore(DelegatingStore):
     def open(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> Reader:
-        """See `larder.store.base.Readable.open`; counts the bytes that are taken from it."""
         reader = self.inner.open(key, offset=offset, length=length, if_match=if_match)
         return CountingReader(reader, self._tally, self._purpose(key))
 
     def get(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> bytes:
-        """See `larder.store.base.Readable.get`."""
         data = self.inner.get(key, offset=offset, length=length, if_match=if_match)
         self._tally.read(self._purpose(key), len(data))
         return data
@@ -113,7 +102,6 @@ class CountingStore(DelegatingStore):
         md5: str | None = None,
         sync: bool = True,
     ) -> ObjectInfo:
-        """See `larder.store.base.Store.put`."""
         done = self.inner.put(
             key, data, if_absent=if_absent, if_match=if_match, like=like, md5=md5, sync=sync
         )
@@ -121,13 +109,11 @@ class CountingStore(DelegatingStore):
         return done
 
     def upload(self, key: str, path: Path) -> ObjectInfo:
-        """See `larder.store.base.Store.upload`."""
         done = self.inner.upload(key, path)
         self._tally.write(self._purpose(key), done.size_bytes)
         return done
 
     def writer(self, key: str, *, like: ObjectInfo | None = None, sync: bool = True) -> Writer:
-        """See `larder.store.base.Store.writer`."""
         return CountingWriter(self, key, self.inner.writer(key, like=like, sync=sync), self._tally)
 
     def _purpose(self, key: str) -> str:
@@ -143,7 +129,6 @@ class CountingReader(DelegatingReader):
         self._what = what
 
     def __iter__(self) -> Iterator[Buffer]:
-        """The bytes."""
         for buffer in self.inner:
             self._tally.read(self._what, len(buffer))
             yield buffer
@@ -157,23 +142,16 @@ class CountingWriter(DelegatingWriter):
         self._tally = tally
 
     def commit(self) -> ObjectInfo:
-        """Make the object visible."""
         done = self.inner.commit()
         self._tally.write(purpose(self.key), done.size_bytes)
         return done
 
     def write(self, data: Buffer) -> None:
-        """Append bytes."""
         self.inner.write(data)
 
 
 class InventingStore(DelegatingStore):
-    """A source whose objects are made up; nothing is written to it.
-
-    Args:
-        inner: Answers for its URL.
-        invented: The objects.
-    """
+    """A source whose objects are made up; nothing is written to it."""
 
     def __init__(self, inner: Store, invented: Invented) -> None:
         super().__init__(inner)
@@ -185,7 +163,6 @@ class InventingStore(DelegatingStore):
         return Features(replace_if_match=False, etag_is_md5=False)
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
-        """See `larder.store.base.Readable.list`."""
         assert not prefix, prefix
         assert not start_after, start_after
         page: list[ObjectInfo] = []
@@ -198,13 +175,11 @@ class InventingStore(DelegatingStore):
             yield page
 
     def head(self, key: str) -> ObjectInfo:
-        """See `larder.store.base.Readable.head`."""
         return _info(self._find(key))
 
     def open(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> Reader:
-        """See `larder.store.base.Readable.open`."""
         made = self._find(key)
         assert if_match in (None, made.etag), if_match
         end = None if length is None else offset + length
@@ -213,7 +188,6 @@ class InventingStore(DelegatingStore):
     def get(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> bytes:
-        """See `larder.store.base.Readable.get`."""
         with self.open(key, offset=offset, length=length, if_match=if_match) as reader:
             return b"".join(reader)
 
@@ -232,7 +206,6 @@ class MadeReader(Reader):
         self._data = data
 
     def __iter__(self) -> Iterator[Buffer]:
-        """The bytes."""
         if self._data:
             yield self._data
 

@@ -63,7 +63,6 @@ class Setting:
 
     @property
     def files(self) -> Path:
-        """The folder of the files."""
         return self.folder / "files"
 
     @property
@@ -73,7 +72,6 @@ class Setting:
 
     @property
     def sample_order(self) -> Path:
-        """The manifest of the samples."""
         return self.folder / "order.parquet"
 
     @property

@@ -83,11 +83,7 @@ CHECKS: Mapping[str, Callable[[Setting], int]] = {
 
 
 def check_all(kind: str, setting: Setting, count: int) -> None:
-    """Refuse the time of a packer that did not write all samples.
-
-    Raises:
-        AssertionError: Some are missing, or differ.
-    """
+    """Refuse the time of a packer that did not write all samples, or wrote others."""
     found = CHECKS[kind](setting)
     assert found == count, f"{kind}: {found:,} samples of {count:,} were written"
 

@@ -45,11 +45,7 @@ class Took:
 
 
 def run_command(command: Sequence[str], environment: Mapping[str, str]) -> Took:
-    """Run a command to its end.
-
-    Raises:
-        RuntimeError: It failed; with the end of what it said.
-    """
+    """Run a command to its end; a `RuntimeError` has the end of what a failed one said."""
     start = perf_counter()
     process = subprocess.Popen(
         command,

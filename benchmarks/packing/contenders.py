@@ -29,14 +29,7 @@ _CHECKED = {WEBDATASET: "tar", MDS: "mds", TENSORFLOW: "tfrecord"}
 
 
 def tars(setting: Setting, count: int, python: str, peers: Sequence[str]) -> dict[str, Contender]:
-    """Packers of tars, and MDS beside them.
-
-    Args:
-        setting: The files.
-        count: Their number.
-        python: The peers' Python.
-        peers: The peers that it has.
-    """
+    """Packers of tars, and MDS beside them; ``python`` is that of the peers."""
     found = {
         OURS: _Turn(setting, count, "tar", partial(apart, turn, setting, TAR)),
         OURS_TWO: _Turn(setting, count, "tar", partial(turn_of_two, setting, TAR)),
@@ -50,7 +43,7 @@ def tars(setting: Setting, count: int, python: str, peers: Sequence[str]) -> dic
 def formats(
     setting: Setting, count: int, python: str, peers: Sequence[str]
 ) -> dict[str, Contender]:
-    """The formats of ours, and TensorFlow's writer beside TFRecord; the arguments of `tars`."""
+    """The formats of ours, and TensorFlow's writer beside TFRecord."""
     found: dict[str, Contender] = {
         name: _Turn(setting, count, checked, partial(apart, turn, setting, name))
         for name, checked in FORMATS.items()
@@ -77,7 +70,6 @@ class _Turn:
         self._turn = turn
 
     def __call__(self) -> Mapping[str, float]:
-        """The seconds."""
         seconds = self._turn()
         check_all(self._checked, self._setting, self._count)
         return seconds

@@ -146,7 +146,6 @@ def optimize_all(files: str, out: str, shard_bytes: int, workers: int) -> None:
 
 
 def sync_files(folder: str) -> None:
-    """Sync what was written."""
     for path in sorted(Path(folder).rglob("*")):
         if path.is_file():
             with path.open("rb") as file:

@@ -14,12 +14,7 @@ __all__ = ["Figure", "seconds_table", "shares_table", "summary"]
 class Figure:
     """One comparison: see `benchmarks.harness.Compared`.
 
-    Attributes:
-        name: What is compared, and in which unit.
-        ours: Ours.
-        peers: The others'; the first is the one that the target is of.
-        target: How many times the first peer's ours may be.
-        limit: What ours may be at most, in the same unit, if that is what is asked for.
+    The target is of the first peer; ``limit`` is what ours may be at most, in the unit of ``name``.
     """
 
     name: str
@@ -47,15 +42,7 @@ class Figure:
 def seconds_table(
     name: str, seconds: Mapping[str, float], base: str, samples: int, size_bytes: int
 ) -> str:
-    """What everybody took, as multiples of one of them.
-
-    Args:
-        name: What was packed.
-        seconds: By contender.
-        base: The contender that counts as 1.
-        samples: Number of samples.
-        size_bytes: Their bytes.
-    """
+    """What everybody took, as multiples of ``base``, one of them."""
     rows = [
         (
             contender,
@@ -72,12 +59,7 @@ def seconds_table(
 
 
 def shares_table(shares: Mapping[str, float], samples: int) -> str:
-    """Where the time of ours goes.
-
-    Args:
-        shares: Seconds by part, and ``wall``.
-        samples: Number of samples.
-    """
+    """Where the time of ours goes: seconds by part, and ``wall``."""
     wall = shares["wall"]
     rows = [
         (name, f"{part:.3f}", f"{part / wall:.0%}", f"{1e6 * part / samples:.1f}")

@@ -63,7 +63,10 @@ class Repair:
 
 @contextmanager
 def only_repair(root: Store, run: str) -> Iterator[None]:
-    """Let no other repair begin meanwhile; ``run.repairing`` if one has, and was not killed."""
+    """Within, no other repair of the dataset begins; one that was killed here may have begun.
+
+    Refused with ``run.repairing`` if another one has begun, and not ended.
+    """
     key = layout.repair_key()
     claim = seal({"run": run, "host": platform.node(), "process": process_id()})
     try:
