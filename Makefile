@@ -33,7 +33,7 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/app: $(VENV)/bin/python requirements/app.lock pyproject.toml
-	@echo "setting up $(VENV): about 160 MB to download, 565 MB installed"
+	@echo "setting up $(VENV): about 160 MB to download, 575 MB installed"
 	@$(LOCKED) requirements/app.lock
 	@$(INSTALL) --editable . --config-settings editable_mode=compat
 	@$(PIP) check >$@.txt || { cat $@.txt >&2; exit 1; }
