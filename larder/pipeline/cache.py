@@ -17,7 +17,7 @@ from larder.config.formats import FormatUse
 from larder.errors import FatalError, NotFoundError
 from larder.limits import decoding_budget
 from larder.manifest.schemas import SAMPLES
-from larder.pipeline.complete import written_since
+from larder.pipeline.complete import first_written_us, written_since
 from larder.pipeline.job import Job, ManifestRef, UsedSegment, listed, open_root
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.standing import has_sha256
@@ -109,8 +109,8 @@ def _complete_files(
         return any((use.id, use.cache) == (segment, cache) for use in uses)
 
     digests = {file.path: file.sha256 for file in files}
-    key = layout.cache_key(segment, cache)
-    altered = written_since(root, key, there, digests, progress, is_published)
+    since_us = first_written_us(layout.cache_key(segment, cache), there.values())
+    altered = written_since(root, since_us, there, digests, progress, is_published)
     return {file.split: file for file in files if file.path not in altered}
 
 

@@ -63,39 +63,42 @@ def check_segment(root: Store, document: SegmentDocument, progress: Progress) ->
     infos = chain.from_iterable(listed(root, prefix) for prefix in prefixes)
     there = {info.key: info for info in infos}
     sizes = {info.key: info.size_bytes for info in there.values()}
+    since_us = first_written_us(key, listed(root, key.removesuffix(".json")))
     digests = {file.path: file.sha256 for file in document.files}
     wanted: dict[str, int | None] = {file.path: file.bytes for file in document.files}
     damaged = _damaged(sizes, wanted)
-    if not damaged and not (altered := written_since(root, key, there, digests, progress)):
+    if not damaged and not (altered := written_since(root, since_us, there, digests, progress)):
         files = list(segment_files(root, document.files, {}))
         wanted = {file.path: file.bytes for file in files}
         damaged = _damaged(sizes, wanted)
         digests = {file.path: file.sha256 for file in files}
-        altered = [] if damaged else written_since(root, key, there, digests, progress)
+        altered = [] if damaged else written_since(root, since_us, there, digests, progress)
     if damaged:
         raise _damage(root, key, damaged, sizes.get(damaged[0]), wanted)
     if altered:
         raise _refusal(root, key, altered, "the bytes do not match the digest", "damage.digest")
 
 
+def first_written_us(document: str, infos: Iterable[ObjectInfo]) -> int:
+    """When the first copy of a document was written, of its copies in a listing."""
+    stem = document.removesuffix(".json")
+    return min((info.modified_us for info in infos if info.key.startswith(stem)), default=0)
+
+
 def written_since(
     root: Store,
-    document: str,
+    since_us: int,
     there: Mapping[str, ObjectInfo],
     digests: Mapping[str, str],
     progress: Progress,
     is_published: Callable[[], bool] = lambda: False,
 ) -> list[str]:
-    """The files that are not older than their document, and have other bytes than it says.
+    """The files that are not older than their segment.json or cache.json, and have other bytes.
 
-    ``document`` is the key of a segment.json or cache.json; ``there`` has the files as they were
-    listed, and ``digests`` the sha256 of files that are there, by key. If a version has been
-    published with them (``is_published``), nothing is read.
+    ``there`` has the files as they were listed, and ``digests`` the sha256 of files that are there,
+    by key. If a version has been published with them (``is_published``), nothing is read.
     """
-    copies = listed(root, document.removesuffix(".json"))
-    since_us = min((info.modified_us for info in copies), default=0)
     newer = [key for key in digests if _changed_us(root, there[key]) >= since_us]
-
     if not newer or is_published():
         return []
 
