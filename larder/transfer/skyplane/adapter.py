@@ -169,27 +169,20 @@ def transfer(
     return ended
 
 
+@dataclass(frozen=True, slots=True)
 class _Run:
     """One transfer, and the sweep after it if it did not end its machines itself."""
 
-    def __init__(
-        self,
-        python: Path,
-        home: Path,
-        request: Mapping[str, Any],
-        environment: Mapping[str, str],
-        progress: Progress,
-    ) -> None:
-        self._python = python
-        self._home = home
-        self._request = request
-        self._environment = environment
-        self._progress = progress
+    python: Path
+    home: Path
+    request: Mapping[str, Any]
+    environment: Mapping[str, str]
+    progress: Progress
 
     def transfer(self, timeout_seconds: float) -> Transfer:
         """Run it to its end, by force if necessary."""
         began = time.monotonic()
-        process = self._start(self._request)
+        process = self._start(self.request)
         said = process.said
         in_time = self._watch(process, timeout_seconds, said)
         problem = said.error
@@ -207,16 +200,16 @@ class _Run:
             log = self._keep_only_the_log()
             message = "; ".join(filter(None, (message, left, f"its output is in {log}")))
         else:
-            shutil.rmtree(self._home, ignore_errors=True)
+            shutil.rmtree(self.home, ignore_errors=True)
         return Transfer(not problem, said.transferring, message)
 
     def _start(self, request: Mapping[str, Any]) -> _Process:
         try:
-            return _Process(self._python, self._home, request, self._environment)
+            return _Process(self.python, self.home, request, self.environment)
         except OSError as error:
-            shutil.rmtree(self._home, ignore_errors=True)
+            shutil.rmtree(self.home, ignore_errors=True)
             why = error.strerror or "it cannot be run"
-            raise _not_set_up(self._python, why) from error
+            raise _not_set_up(self.python, why) from error
 
     def _watch(self, process: _Process, timeout_seconds: float, transfer: _Said) -> bool:
         """Follow a runner to its end; false if it had to be stopped: it is asked to, and killed
@@ -227,7 +220,7 @@ class _Run:
         try:
             while process.runs(_POLL_SECONDS):
                 written = said.bytes
-                self._progress.advance(STAGE, bytes=written - shown)
+                self.progress.advance(STAGE, bytes=written - shown)
                 shown = written
                 now = time.monotonic()
                 if now > end and in_time:
@@ -235,7 +228,7 @@ class _Run:
                     process.ask_to_stop()
                 if now > end + _GRACE_SECONDS:
                     break
-            self._progress.advance(STAGE, bytes=said.bytes - shown)
+            self.progress.advance(STAGE, bytes=said.bytes - shown)
         except BaseException:
             process.kill()
             self._start(self._sweep_request(transfer, remove_home=True)).leave()
@@ -252,21 +245,21 @@ class _Run:
         return (
             f"ending its machines failed ({process.said.error or 'without a word'}): look in "
             f"{', '.join(transfer.regions)} for machines with the tag skyplaneclientid "
-            f"{self._request['client']}, which otherwise switch themselves off within 15 minutes"
+            f"{self.request['client']}, which otherwise switch themselves off within 15 minutes"
         )
 
     def _sweep_request(self, transfer: _Said, *, remove_home: bool) -> dict[str, Any]:
         sweep = {"sweep": True, "regions": transfer.regions, "remove_home": remove_home}
-        return {**self._request, **sweep}
+        return {**self.request, **sweep}
 
     def _keep_only_the_log(self) -> Path:
         """The rest of the folder may contain keys."""
-        for path in self._home.iterdir():
+        for path in self.home.iterdir():
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
             elif path.name != "log":
                 path.unlink()
-        return self._home / "log"
+        return self.home / "log"
 
 
 class _Process:
