@@ -35,8 +35,8 @@ from larder.shards.readahead import open_reads, suited_concurrency
 from larder.shards.sizes import split_sizes
 from larder.shards.totals import RunningTotals, target_for
 from larder.store import open_store
-from larder.store.local import LocalStore
-from larder.store.local_write import LocalWriter
+from larder.store.local.store import LocalStore
+from larder.store.local.write import LocalWriter
 
 __all__ = ["MEASURES", "TAR", "turn", "turn_of_two", "where_it_goes"]
 

@@ -1,7 +1,7 @@
 """What goes before the batches of a copy: an engine that sends everything at once (Skyplane).
 
 Nothing that it says is trusted: the batches then keep what has arrived if it is the right object,
-and copy the rest (`larder.transfer.adopt`).
+and copy the rest (`larder.copy.adopt`).
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from time import monotonic
 
 from larder.config.models import Copy, Location
+from larder.copy.skyplane.adapter import check_skyplane, skyplane_available, transfer
+from larder.copy.skyplane.choice import Choice, Side, choose_engine
+from larder.copy.uploads import UploadRecords
 from larder.errors import ConfigError
 from larder.pipeline.job import open_location
 from larder.pipeline.results import Totals
 from larder.progress import Progress
-from larder.transfer.engines.uploads import UploadRecords
-from larder.transfer.skyplane.adapter import check_skyplane, skyplane_available, transfer
-from larder.transfer.skyplane.choice import Choice, Side, choose_engine
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,10 @@ from larder.samples.joins import Joins
 from larder.samples.matching import Matching
 from larder.samples.order import ignored_keys
 from larder.samples.parts import named_objects
+from larder.source.expand.annotations import Indexed, index_annotations
+from larder.source.inventory import Inventory
 from larder.store import object_url
 from larder.store.base import ObjectInfo, Readable
-from larder.transfer.annotations import Indexed, index_annotations
-from larder.transfer.inventory import Inventory
 from larder.versions import layout
 from larder.versions.publish import own_file_errors
 

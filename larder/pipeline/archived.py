@@ -14,8 +14,8 @@ from larder.manifest.schemas import SAMPLE_ORDER
 from larder.manifest.writer import ManifestFile
 from larder.pipeline.selected import Selected
 from larder.samples.order import FROM_PREVIOUS, from_objects
-from larder.transfer.archived import KEYS, archived_among
-from larder.transfer.storable import Unfit
+from larder.source.archived import KEYS, archived_among
+from larder.source.storable import Unfit
 
 
 def archived_to_read(

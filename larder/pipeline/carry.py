@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
+from larder.copy.object import Copy
 from larder.errors import NotFoundError, ObjectError
 from larder.limits import map_ahead
 from larder.manifest.files import read_manifest
@@ -21,7 +22,6 @@ from larder.pipeline.receipts import Shard, partial_receipts
 from larder.pipeline.standing import is_noted
 from larder.progress import Progress
 from larder.store.base import ObjectInfo, Store
-from larder.transfer.copy import Copy
 from larder.versions import layout
 
 _Pair = tuple[str, str, str]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from larder.copy.object import Copy
 from larder.manifest.schemas import OBJECTS
 from larder.manifest.writer import ManifestWriter
 from larder.pipeline.copy_place import MIRROR, CopyPlace
@@ -15,7 +16,6 @@ from larder.pipeline.due import BatchReceipts, Items
 from larder.pipeline.job import put_named
 from larder.pipeline.results import Totals
 from larder.store.base import Store
-from larder.transfer.copy import Copy
 
 _PACKED_COPIES = 2_048
 """So many are tuples at a time: in columns they take a fifth of the memory."""

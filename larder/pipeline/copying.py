@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from larder.copy.prices import check_cost
 from larder.disk import check_room
 from larder.pipeline.ahead import SentAhead
 from larder.pipeline.copying_batch import copy_objects, send_ahead
@@ -32,7 +33,6 @@ from larder.pipeline.results import BatchReport, RefusedError, RunError, merge_r
 from larder.pipeline.runner import Runner
 from larder.progress import Progress
 from larder.store import local_path
-from larder.transfer.prices import check_cost
 from larder.units import format_count
 
 ExecuteCopy = Callable[[CopyPlan], dict[str, Any]]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import repeat
 
+from larder.copy.uploads import UploadRecords
 from larder.manifest.schemas import OBJECTS
 from larder.pipeline.ahead import SentAhead
 from larder.pipeline.copied import batch_name
@@ -18,7 +19,6 @@ from larder.pipeline.results import BatchReport
 from larder.progress import Progress
 from larder.samples.columns import column_texts
 from larder.store.base import ObjectInfo, Store
-from larder.transfer.engines.uploads import UploadRecords
 
 _COLUMNS = ("key", "size_bytes", "etag")
 

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from larder.copy.outstanding import Outstanding, outstanding
 from larder.errors import ConfigError, Failure, FatalError, NotFoundError, StoreError
 from larder.manifest.merge import whole_keys
 from larder.manifest.query import Rows
@@ -27,13 +28,12 @@ from larder.pipeline.job import ManifestRef
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.results import BatchReport, RunError
 from larder.progress import Progress
+from larder.source.inventory import Listed
+from larder.source.objects import list_source, object_batches
+from larder.source.reports.inventory import open_report
+from larder.source.selection import KeyRule, without_own
+from larder.source.unlisted import Unlisted
 from larder.store.base import ObjectInfo, Store
-from larder.transfer.inventory import Listed
-from larder.transfer.outstanding import Outstanding, outstanding
-from larder.transfer.report_inventory import open_report
-from larder.transfer.selection import KeyRule, without_own
-from larder.transfer.source_objects import list_source, object_batches
-from larder.transfer.unlisted import Unlisted
 
 
 @dataclass(frozen=True, slots=True)

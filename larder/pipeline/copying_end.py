@@ -16,6 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from larder.copy.difference import places
+from larder.copy.outstanding import in_order
+from larder.copy.uploads import UploadRecords
 from larder.manifest.digest import RowDigest
 from larder.manifest.files import write_manifest
 from larder.manifest.merge import aligned, whole_keys
@@ -42,11 +45,8 @@ from larder.pipeline.job import ManifestRef, listed, put_named, scratch
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.results import BatchReport
 from larder.progress import Progress
+from larder.source.inventory import IDENTITY
 from larder.store.base import Store
-from larder.transfer.difference import places
-from larder.transfer.engines.uploads import UploadRecords
-from larder.transfer.inventory import IDENTITY
-from larder.transfer.outstanding import in_order
 
 _ABANDONED_US = 7 * 86_400 * 1_000_000
 

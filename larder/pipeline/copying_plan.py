@@ -12,6 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from larder.copy.difference import places
+from larder.copy.outstanding import Outstanding
+from larder.copy.prices import Cost, estimate_cost
+from larder.copy.site import Site, missing_region
 from larder.errors import ConfigError, Failure, NotFoundError
 from larder.failures import Failures
 from larder.limits import map_ahead
@@ -30,15 +34,11 @@ from larder.pipeline.job import ManifestRef
 from larder.pipeline.results import BatchReport, Totals
 from larder.progress import Progress
 from larder.samples.columns import column_texts
+from larder.source.inventory import Listed
+from larder.source.objects import object_batches
+from larder.source.storable import Storage, Unfit, unfit_keys
+from larder.source.unlisted import NEVER_TRIED
 from larder.store.base import ObjectInfo
-from larder.transfer.difference import places
-from larder.transfer.inventory import Listed
-from larder.transfer.outstanding import Outstanding
-from larder.transfer.prices import Cost, estimate_cost
-from larder.transfer.site import Site, missing_region
-from larder.transfer.source_objects import object_batches
-from larder.transfer.storable import Storage, Unfit, unfit_keys
-from larder.transfer.unlisted import NEVER_TRIED
 
 _SHOWN_KEYS = 5
 

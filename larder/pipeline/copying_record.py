@@ -24,9 +24,9 @@ from larder.errors import DamageError
 from larder.manifest.digest import sha256_hex
 from larder.pipeline.copy_place import CopyPlace
 from larder.pipeline.job import ManifestRef
+from larder.source.selection import OWN_PREFIX
 from larder.store import object_url
 from larder.store.base import Store
-from larder.transfer.selection import OWN_PREFIX
 from larder.versions.documents import seal, unseal
 from larder.versions.fields import from_plain
 from larder.versions.publish import own_file_errors, read_optional

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from larder.copy.prices import cost_document, cost_lines
 from larder.errors import Failure, printable
 from larder.pipeline.ahead import SentAhead
 from larder.pipeline.copying_plan import CopyPlan, Gone
 from larder.pipeline.copying_record import CopyDocument
 from larder.pipeline.results import BatchReport, Totals
 from larder.progress import TimedProgress
+from larder.source.inventory import LeftOut
 from larder.store import object_url
-from larder.transfer.inventory import LeftOut
-from larder.transfer.prices import cost_document, cost_lines
 from larder.units import format_amount, format_count, format_seconds
 
 

@@ -11,12 +11,12 @@ from larder.config.command import Given, read_places
 from larder.config.load import load_cluster
 from larder.config.location import check_overlap, directory
 from larder.config.models import AnyLocation, AnySource, Copy, Runner
+from larder.copy.site import in_region
 from larder.errors import ConfigError
 from larder.pipeline.job import open_location
 from larder.pipeline.settings import located
 from larder.store import OnUnlisted
 from larder.store.base import Store
-from larder.transfer.site import in_region
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class CopySettings:
         return open_location(self.source, url, give_up_seconds=give_up_seconds, unlisted=unlisted)
 
     def in_regions(self, source: str | None, storage: str | None) -> CopySettings:
-        """The same with regions that were found; see `larder.transfer.site.in_region`."""
+        """The same with regions that were found; see `larder.copy.site.in_region`."""
         return replace(
             self,
             source=in_region(self.source, source),

@@ -6,6 +6,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from larder.config.copying import Copy as CopyConfig
+from larder.copy.engine import copy_batch
+from larder.copy.failures import FailureRate
+from larder.copy.limits import CopyLimits
+from larder.copy.uploads import UploadRecords
 from larder.errors import Failure, FatalError, RetryableError
 from larder.failures import SHOWN_FAILURES
 from larder.pipeline.carry import copied_before
@@ -16,10 +20,6 @@ from larder.pipeline.job import scratch
 from larder.pipeline.results import BatchReport
 from larder.progress import Progress
 from larder.store.base import ObjectInfo, Store
-from larder.transfer.engines.limits import CopyLimits
-from larder.transfer.engines.native import copy_batch
-from larder.transfer.engines.uploads import UploadRecords
-from larder.transfer.failures import FailureRate
 
 
 class _Noted(FailureRate):

@@ -21,11 +21,11 @@ from larder.pipeline.kept_indexes import kept_indexes
 from larder.pipeline.results import BatchReport, RunError
 from larder.progress import Progress
 from larder.samples.order import ignored_keys
+from larder.source.expand.archive_expansion import archive_expansion, archives_to_list
+from larder.source.expand.expanded import Expanded, Expansion, expand
+from larder.source.expand.row_expansion import row_expansion
+from larder.source.inventory import Inventory
 from larder.store.base import Readable, Store
-from larder.transfer.archive_expansion import archive_expansion, archives_to_list
-from larder.transfer.expanded import Expanded, Expansion, expand
-from larder.transfer.inventory import Inventory
-from larder.transfer.row_expansion import row_expansion
 from larder.versions import layout
 
 _LOCAL_THREADS = 4

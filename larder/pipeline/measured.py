@@ -10,12 +10,12 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 from larder.config.models import Cluster, Dataset
+from larder.copy.site import Site
 from larder.errors import LarderError
 from larder.pipeline.job import Job, open_root
 from larder.pipeline.results import Totals
 from larder.store import object_url
 from larder.store.base import Store
-from larder.transfer.site import Site
 from larder.versions import layout
 from larder.versions.documents import seal, unseal
 from larder.versions.publish import read_optional

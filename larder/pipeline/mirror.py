@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.config.models import Cluster, Dataset
+from larder.copy.uploads import UploadRecords
 from larder.manifest.query import Rows
 from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER
 from larder.manifest.sort import sort
@@ -32,7 +33,6 @@ from larder.samples.columns import column_texts
 from larder.samples.order import FROM_PREVIOUS, from_objects
 from larder.store import object_url
 from larder.store.base import ObjectInfo, Store
-from larder.transfer.engines.uploads import UploadRecords
 from larder.versions import layout
 
 _COLUMNS = ("parts", *FROM_PREVIOUS)

@@ -1,14 +1,14 @@
 """Whether a run copies the source's objects to the storage first. Pure.
 
-`larder.transfer.choice` has the rule. A plan decides once it knows the samples; the dataset in a
+`larder.copy.choice` has the rule. A plan decides once it knows the samples; the dataset in a
 job says true or false, so that every step, on whatever machine, follows the plan.
 """
 
 from __future__ import annotations
 
 from larder.config.models import Cluster, Dataset
-from larder.transfer.choice import MirrorChoice, choose_mirror, is_read_again
-from larder.transfer.site import Site
+from larder.copy.choice import MirrorChoice, choose_mirror, is_read_again
+from larder.copy.site import Site
 
 
 def mirror_choice(dataset: Dataset, cluster: Cluster, *, images: int) -> MirrorChoice:

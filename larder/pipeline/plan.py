@@ -11,6 +11,11 @@ import pyarrow.compute as pc
 
 from larder.config.formats import FormatUse
 from larder.config.models import Dataset
+from larder.copy.choice import MirrorChoice
+from larder.copy.difference import with_copies
+from larder.copy.prices import Cost, estimate_cost
+from larder.copy.site import Site
+from larder.copy.skyplane.choice import Choice
 from larder.errors import ConfigError
 from larder.experiments.delivery import Advice
 from larder.failures import SHOWN_FAILURES
@@ -43,15 +48,10 @@ from larder.progress import Progress
 from larder.samples.order import SampleOrder, order_samples
 from larder.samples.parts import with_labels
 from larder.shards.formats import shard_format
+from larder.source.expand.expanded import LABELS
+from larder.source.inventory import Inventory
+from larder.source.storable import Storage, Unfit, unfit_keys
 from larder.store.base import Store
-from larder.transfer.choice import MirrorChoice
-from larder.transfer.difference import with_copies
-from larder.transfer.expanded import LABELS
-from larder.transfer.inventory import Inventory
-from larder.transfer.prices import Cost, estimate_cost
-from larder.transfer.site import Site
-from larder.transfer.skyplane.choice import Choice
-from larder.transfer.storable import Storage, Unfit, unfit_keys
 from larder.versions import layout
 from larder.versions.identity import own_cache_id, split_rule, version_id
 from larder.versions.publish import read_version

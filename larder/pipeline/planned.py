@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from larder.copy.prices import cost_document, cost_lines
 from larder.errors import Failure
 from larder.failures import SHOWN_FAILURES
 from larder.pipeline.cautions import warnings
@@ -14,9 +15,8 @@ from larder.pipeline.emit import location
 from larder.pipeline.image_rules import planned_transform
 from larder.pipeline.plan import Plan
 from larder.pipeline.results import Totals
-from larder.transfer.archived import reading_of
-from larder.transfer.inventory import SHOWN_KEYS, LeftOut
-from larder.transfer.prices import cost_document, cost_lines
+from larder.source.archived import reading_of
+from larder.source.inventory import SHOWN_KEYS, LeftOut
 from larder.units import format_amount, format_bytes, format_count, format_names, format_seconds
 
 WIDTH = 80

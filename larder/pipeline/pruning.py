@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from larder.copy.difference import places
 from larder.errors import Failure, NotFoundError, ObjectError, PreconditionError
 from larder.failures import Failures
 from larder.limits import map_ahead
@@ -29,7 +30,6 @@ from larder.pipeline.runner import Runner
 from larder.progress import Progress, TimedProgress
 from larder.samples.columns import column_texts
 from larder.store import object_url
-from larder.transfer.difference import places
 from larder.units import format_bytes, format_count, format_seconds
 
 SHOWN_KEYS = 1_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from larder.config.models import Dataset
+from larder.copy.prices import check_cost
 from larder.disk import check_room, folder_bytes
 from larder.errors import ConfigError, Failure
 from larder.pipeline.emit import check_configs
@@ -18,9 +19,8 @@ from larder.progress import Progress
 from larder.samples.decoders import IMAGE
 from larder.samples.images import is_image
 from larder.samples.statistics import Found
+from larder.source.archived import is_restored
 from larder.store import local_path
-from larder.transfer.archived import is_restored
-from larder.transfer.prices import check_cost
 from larder.units import format_count
 from larder.versions import layout
 

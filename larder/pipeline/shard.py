@@ -15,6 +15,9 @@ from itertools import chain, islice, takewhile
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from larder.copy.anywhere import FirstOf, Unconditional
+from larder.copy.copies import HELD_COPIES, Copies
+from larder.copy.mirrored import Mirror
 from larder.failures import Failures
 from larder.machine import usable_cores
 from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER
@@ -53,9 +56,6 @@ from larder.shards.packing import batch_shards
 from larder.shards.readahead import open_reads, suited_concurrency
 from larder.shards.transform_pool import shared_pool
 from larder.store.base import Readable, Store, Writer
-from larder.transfer.anywhere import FirstOf, Unconditional
-from larder.transfer.copies import HELD_COPIES, Copies
-from larder.transfer.mirrored import Mirror
 from larder.versions import layout
 
 BATCH_ROWS = 100_000

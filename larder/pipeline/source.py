@@ -11,6 +11,7 @@ from pathlib import Path
 
 from larder.config.location import check_overlap
 from larder.config.models import Cluster, Dataset
+from larder.copy.site import in_region, missing_region
 from larder.errors import ConfigError, NotFoundError, ObjectError
 from larder.failures import Failures
 from larder.manifest.files import read_manifest
@@ -24,16 +25,15 @@ from larder.pipeline.results import BatchReport, RunError
 from larder.pipeline.settings import Settings
 from larder.progress import Progress
 from larder.samples.decoders import resolved
+from larder.source.expand.annotations import Indexed
+from larder.source.inventory import Inventory
+from larder.source.objects import take_inventory
+from larder.source.reports.inventory import Reported, open_report
+from larder.source.unlisted import Unlisted
 from larder.store import object_url
 from larder.store.base import ObjectInfo, Readable, Store
 from larder.store.permissions import is_remote, permission
-from larder.transfer.annotations import Indexed
-from larder.transfer.inventory import Inventory
-from larder.transfer.probe import probe_source, probe_storage, sample_of
-from larder.transfer.report_inventory import Reported, open_report
-from larder.transfer.site import in_region, missing_region
-from larder.transfer.source_objects import take_inventory
-from larder.transfer.unlisted import Unlisted
+from larder.store.probe import probe_source, probe_storage, sample_of
 from larder.units import format_bytes
 from larder.versions import layout
 from larder.versions.conditions import Conditions, read_conditions
@@ -117,7 +117,7 @@ def inspect_source(
 
     In this order: what the tag names afterwards, another run may have made from a newer listing.
     Permissions are tried as soon as it is clear that there is something to do: at once if there is
-    no tag, else after the listing (`larder.transfer.probe`).
+    no tag, else after the listing (`larder.store.probe`).
 
     ``own`` is a version that this run has made itself, a compaction that another run has
     superseded: what differs now is added to it instead of packing everything once more. With

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
@@ -16,7 +17,6 @@ from larder.samples.classes import ClassTable, Numbering
 from larder.samples.columns import column_texts
 from larder.samples.key_patterns import KeyPattern
 from larder.samples.labelfile import parse_label_file
-from larder.samples.tar_names import is_archive
 from larder.units import format_names
 
 _FOLDER = r"(?:^|/)(?P<folder>[^/]+)/[^/]+$"
@@ -117,7 +117,7 @@ class Labeller:
         firsts = sample_keys.take(pa.array(places[of_names >= 0]))
         names = encoded.dictionary.to_pylist()
         if archives:
-            names = [name[: -len(".tar")] if is_archive(name) else name for name in names]
+            names = [re.sub(r"(?<=.)\.tar$", "", name, flags=re.IGNORECASE) for name in names]
         seen = zip(names, firsts.to_pylist(), strict=True)
         codes = [
             self._table.code(name, sample_key=sample_key, may_be_number=numbers)

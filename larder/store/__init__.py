@@ -13,7 +13,7 @@ from larder.config.access import Access
 from larder.config.urls import StoreUrl, check_endpoint, check_region, check_url, parse_url
 from larder.store.base import Buffer, Features, ObjectInfo, Reader, Store, Writer
 from larder.store.keys import check_path_key, object_url
-from larder.store.local_walk import OnUnlisted
+from larder.store.local.walk import OnUnlisted
 from larder.store.retry import RetryPolicy, RetryStore
 
 __all__ = [
@@ -98,7 +98,7 @@ def local_path(store: Store, key: str) -> Path:
 
 
 def _open_local(path: str, unlisted: OnUnlisted | None) -> Store:
-    from larder.store.local import LocalStore
+    from larder.store.local.store import LocalStore
 
     return LocalStore(path, unlisted=unlisted)
 

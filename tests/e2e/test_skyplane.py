@@ -17,6 +17,12 @@ import pytest
 
 from larder.config.access import Access
 from larder.config.copying import Skyplane
+from larder.copy.adopt import adopt
+from larder.copy.limits import CopyLimits
+from larder.copy.object import copy_object
+from larder.copy.skyplane import adapter
+from larder.copy.skyplane.adapter import Transfer, skyplane_python, transfer
+from larder.copy.skyplane.choice import Side
 from larder.errors import FatalError
 from larder.limits import ByteBudget
 from larder.progress import NullProgress, Progress
@@ -25,12 +31,6 @@ from larder.store.base import Features, ObjectInfo, Place, Store
 from larder.store.delegate import DelegatingStore
 from larder.store.s3.bucket import S3Bucket
 from larder.store.s3.uploads import abort_uploads, list_uploads
-from larder.transfer.adopt import adopt
-from larder.transfer.copy import copy_object
-from larder.transfer.engines.limits import CopyLimits
-from larder.transfer.skyplane import adapter
-from larder.transfer.skyplane.adapter import Transfer, skyplane_python, transfer
-from larder.transfer.skyplane.choice import Side
 from larder.units import format_bytes
 from tests.support.servers import S3Server, moto_s3
 
@@ -315,8 +315,8 @@ from larder.config.access import Access
 from larder.config.copying import Skyplane
 from larder.progress import NullProgress
 from larder.store import open_store
-from larder.transfer.skyplane import adapter
-from larder.transfer.skyplane.choice import Side
+from larder.copy.skyplane import adapter
+from larder.copy.skyplane.choice import Side
 
 adapter.RUNNER = sys.argv[1]
 adapter.check_skyplane = lambda *_: None

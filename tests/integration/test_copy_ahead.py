@@ -14,6 +14,9 @@ import pytest
 from copy_lab import CopyLab
 from pipeline_lab import opened, write
 
+from larder.copy.skyplane.adapter import Transfer
+from larder.copy.skyplane.choice import Choice, Side
+from larder.copy.uploads import UploadRecords
 from larder.errors import ConfigError
 from larder.pipeline import ahead
 from larder.pipeline.copying_record import UPLOADS_PREFIX
@@ -22,9 +25,6 @@ from larder.store import Access
 from larder.store.base import UploadedPart
 from larder.store.s3.bucket import S3Bucket
 from larder.store.s3.uploads import list_uploads
-from larder.transfer.engines.uploads import UploadRecords
-from larder.transfer.skyplane.adapter import Transfer
-from larder.transfer.skyplane.choice import Choice, Side
 from tests.support.runs import between, run_settings
 from tests.support.servers import S3Server
 

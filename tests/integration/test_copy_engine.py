@@ -13,6 +13,11 @@ from typing import Any
 import google_crc32c
 import pytest
 
+from larder.copy import parts, uploads
+from larder.copy.engine import copy_batch
+from larder.copy.limits import CopyLimits
+from larder.copy.object import Copy
+from larder.copy.uploads import UploadRecords
 from larder.errors import FatalError, StoreError
 from larder.limits import ByteBudget
 from larder.manifest.crc import format_crc32c
@@ -21,11 +26,6 @@ from larder.store import Store, open_store
 from larder.store.base import ObjectInfo, Reader
 from larder.store.delegate import DelegatingStore
 from larder.store.interrupt import interrupted_by
-from larder.transfer.copy import Copy
-from larder.transfer.engines import parts, uploads
-from larder.transfer.engines.limits import CopyLimits
-from larder.transfer.engines.native import copy_batch
-from larder.transfer.engines.uploads import UploadRecords
 from tests.support.gcs_emulator import GcsEmulator
 from tests.support.recording import RecordingStore
 from tests.support.servers import S3Server

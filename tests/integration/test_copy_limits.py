@@ -17,6 +17,13 @@ from typing import Any
 import pytest
 from copy_lab import buckets
 
+from larder.copy.bandwidth import Bandwidth
+from larder.copy.buffers import Buffers
+from larder.copy.engine import copy_batch
+from larder.copy.limits import CopyLimits
+from larder.copy.object import Copy
+from larder.copy.skyplane.adapter import Transfer
+from larder.copy.skyplane.choice import Choice, Side
 from larder.errors import Failure, FatalError, ObjectError
 from larder.limits import ByteBudget
 from larder.pipeline import ahead
@@ -24,13 +31,6 @@ from larder.progress import CancellableProgress, NullProgress, Progress
 from larder.store import Access, open_store
 from larder.store.base import ObjectInfo, Reader, Store
 from larder.store.delegate import DelegatingStore
-from larder.transfer.bandwidth import Bandwidth
-from larder.transfer.copy import Copy
-from larder.transfer.engines.buffers import Buffers
-from larder.transfer.engines.limits import CopyLimits
-from larder.transfer.engines.native import copy_batch
-from larder.transfer.skyplane.adapter import Transfer
-from larder.transfer.skyplane.choice import Choice, Side
 from tests.support.servers import S3Server, rclone_s3
 
 pytestmark = pytest.mark.exhaustive

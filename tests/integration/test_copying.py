@@ -15,6 +15,7 @@ from costs_lab import blob
 from pipeline_lab import opened, write
 from required import disk_of
 
+from larder.copy.failures import MIN_FAILURES, UNAVAILABLE
 from larder.errors import ConfigError, DamageError, LarderError, StoreError
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import FAILURES
@@ -24,7 +25,6 @@ from larder.pipeline.copying_report import copy_lines
 from larder.pipeline.inline import prepare
 from larder.pipeline.results import RefusedError, RunError
 from larder.store.base import Store
-from larder.transfer.failures import MIN_FAILURES, UNAVAILABLE
 from tests.support.faults import FaultyStore, denied, unavailable, unreadable
 from tests.support.runs import between, run_settings
 

@@ -15,6 +15,8 @@ from costs_lab import blob
 from pipeline_lab import DOCUMENT, opened, write
 
 from larder.config.access import Access
+from larder.copy import limits, uploads
+from larder.copy.uploads import UploadRecords
 from larder.errors import FatalError, StoreError
 from larder.pipeline.copying import copy
 from larder.pipeline.copying_record import UPLOADS_PREFIX
@@ -28,8 +30,6 @@ from larder.store.interrupt import interrupted_by
 from larder.store.s3.bucket import S3Bucket
 from larder.store.s3.multipart import S3Upload
 from larder.store.s3.uploads import list_uploads
-from larder.transfer.engines import limits, uploads
-from larder.transfer.engines.uploads import UploadRecords
 from tests.support.servers import S3Server
 
 pytestmark = pytest.mark.exhaustive

@@ -20,8 +20,8 @@ from larder.store.base import Features, ObjectInfo, Place
 from larder.store.delegate import DelegatingStore
 from larder.store.memory import MemoryStore
 from larder.store.permissions import ACTIONS, ROLES, permission
+from larder.store.probe import probe_source, probe_storage, sample_of
 from larder.store.retry import RetryPolicy
-from larder.transfer.probe import probe_source, probe_storage, sample_of
 from tests.support.faults import Fail, FaultyStore
 from tests.support.recording import RecordingStore
 from tests.support.runs import between

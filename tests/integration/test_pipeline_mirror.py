@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from pipeline_lab import directory_lab, opened, png
 
+from larder.copy.engine import copy_batch
+from larder.copy.limits import CopyLimits
 from larder.errors import FatalError, RetryableError
 from larder.limits import ByteBudget
 from larder.pipeline import due, inline, shard
@@ -18,8 +20,6 @@ from larder.pipeline.copies import CopyReceipts
 from larder.progress import CancellableProgress, NullProgress
 from larder.store import open_store
 from larder.store.base import Reader, Store
-from larder.transfer.engines.limits import CopyLimits
-from larder.transfer.engines.native import copy_batch
 from tests.support.faults import FaultyStore, unavailable
 from tests.support.recording import RecordingStore
 from tests.support.runs import between

@@ -15,13 +15,13 @@ from urllib.parse import quote_plus
 import pytest
 from pipeline_lab import Lab, images, opened, png
 
+from larder.copy.engine import copy_batch
+from larder.copy.limits import CopyLimits
+from larder.copy.object import Copy
 from larder.errors import LarderError
 from larder.limits import ByteBudget
 from larder.progress import NullProgress
 from larder.store import Store
-from larder.transfer.copy import Copy
-from larder.transfer.engines.limits import CopyLimits
-from larder.transfer.engines.native import copy_batch
 from tests.support.servers import S3Server
 
 FIELDS = {"labels": {"from": "folder"}, "shards": {"bytes": 4_000}}

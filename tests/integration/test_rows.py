@@ -20,8 +20,8 @@ from pipeline_lab import DOCUMENT, Lab, contents, directory_lab, png, write
 
 from larder.pipeline.inline import prepare
 from larder.pipeline.results import RunError
+from larder.source.expand import line_rows, table_rows
 from larder.store.base import Store
-from larder.transfer import line_rows, table_rows
 from tests.support.recording import RecordedCall, RecordingStore
 from tests.support.runs import between, forget_manifests
 from tests.support.stops import Stop, Stopped, StoppingStore

@@ -14,11 +14,11 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from larder.copy.outstanding import outstanding
 from larder.manifest.merge import whole_keys
 from larder.manifest.query import Rows
 from larder.manifest.schemas import OBJECTS
 from larder.store.etags import is_md5
-from larder.transfer.outstanding import outstanding
 
 MD5 = ["a" * 32, "b" * 32]
 MULTIPART = "a" * 32 + "-2"

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from larder.copy.prices import Cost, check_cost, egress_usd_per_gb, estimate_cost
+from larder.copy.site import Site, distance
 from larder.errors import ConfigError
-from larder.transfer.prices import Cost, check_cost, egress_usd_per_gb, estimate_cost
-from larder.transfer.site import Site, distance
 
 REGIONS = [None, "us-east-1", "us-west-2", "sa-east-1", "us-central1", "us", "moon-base-1"]
 SITES = st.builds(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from larder.errors import ObjectError
 from larder.store.keys import check_path_key, check_path_keys
-from larder.store.local import LocalStore
+from larder.store.local.store import LocalStore
 
 SEGMENTS = st.text(alphabet="a-.0/bé\U0001f642", min_size=1, max_size=3).filter(
     lambda text: "/" not in text and text not in (".", "..")

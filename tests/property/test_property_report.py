@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from pyarrow import orc, parquet
 
 from larder.config.models import Report
+from larder.source.reports.inventory import open_report
 from larder.store import open_store
-from larder.transfer.report_inventory import open_report
 
 KEYS = st.text(
     st.characters(exclude_categories=("Cs",), exclude_characters="\0"), min_size=1, max_size=12

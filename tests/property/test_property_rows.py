@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from larder.errors import ObjectError
 from larder.manifest.digest import canonical_json
 from larder.manifest.files import read_manifest
-from larder.samples.row_names import Named
+from larder.source.expand import line_rows
+from larder.source.expand.containers import INDEX, ContainerWriter, container_writer
+from larder.source.expand.line_rows import index_lines
+from larder.source.expand.row_names import Named
+from larder.source.expand.table_rows import write_csv_rows
 from larder.store.memory import MemoryStore, forget
-from larder.transfer import line_rows
-from larder.transfer.containers import INDEX, ContainerWriter, container_writer
-from larder.transfer.line_rows import index_lines
-from larder.transfer.table_rows import write_csv_rows
 
 SAME = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 

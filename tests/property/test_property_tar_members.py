@@ -12,8 +12,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from larder.errors import ObjectError
-from larder.samples.tar_members import TarMember, tar_members
-from larder.samples.tar_names import member_name, member_problem
+from larder.source.expand.tar_members import TarMember, tar_members
+from larder.source.expand.tar_names import member_name, member_problem
 
 FORMATS = [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]
 KINDS = {

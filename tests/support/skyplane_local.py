@@ -1,6 +1,6 @@
 """Skyplane with two gateways on this machine instead of machines in the cloud, for tests.
 
-Runs in Skyplane's own environment, like `larder.transfer.skyplane.runner`, which it calls:
+Runs in Skyplane's own environment, like `larder.copy.skyplane.runner`, which it calls:
 client, planner, dispatch and gateways are Skyplane's own. Only what would start and end machines is
 replaced. For every machine, it also starts an instance of the local EC2 (moto's, which
 ``AWS_ENDPOINT_URL`` names), with Skyplane's tags and a key pair, so that there is something to end.

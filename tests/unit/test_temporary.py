@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from larder.store.local import LocalStore
+from larder.store.local.store import LocalStore
 from larder.temporary import (
     QUIET_DRAFT_SECONDS,
     QUIET_FOLDER_SECONDS,

@@ -21,7 +21,7 @@ from larder.cache.file import open_file
 from larder.cache.layout import CacheFileFacts
 from larder.cache.schema import Field, Schema
 from larder.errors import ConfigError, DamageError, NotFoundError, StoreError
-from larder.store.local import LocalStore
+from larder.store.local.store import LocalStore
 from larder.store.memory import MemoryStore, forget
 from larder.temporary import draft_name
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from larder.copy.object import Copy
 from larder.errors import DamageError
 from larder.pipeline.copied import find_receipts, read_receipts
 from larder.pipeline.copies import CopyReceipts
 from larder.pipeline.merging import MAX_RUNS, merge_receipts
 from larder.store import open_store
 from larder.store.base import ObjectInfo
-from larder.transfer.copy import Copy
 from larder.versions import layout
 from tests.support.recording import RecordingStore
 from tests.support.runs import forget_manifests

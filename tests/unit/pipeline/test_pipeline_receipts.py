@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from larder.copy.object import Copy
 from larder.pipeline import copies as copies_module
 from larder.pipeline import due
 from larder.pipeline.copied import read_receipts as read_copies
@@ -23,7 +24,6 @@ from larder.progress import NullProgress
 from larder.shards.model import NO_ROWS, ShardFile, ShardResult
 from larder.store import open_store
 from larder.store.base import Reader, Store
-from larder.transfer.copy import Copy
 from larder.versions import layout
 from tests.support.recording import RecordingStore
 

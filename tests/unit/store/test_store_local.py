@@ -21,7 +21,7 @@ from larder.errors import (
     RetryableError,
     StoreError,
 )
-from larder.store.local import LocalStore
+from larder.store.local.store import LocalStore
 
 
 @pytest.fixture
@@ -196,7 +196,7 @@ def test_permissions(root: Path, tmp_path: Path) -> None:
     script = f"""
 import os
 from larder.errors import LarderError
-from larder.store.local import LocalStore
+from larder.store.local.store import LocalStore
 os.setgroups([]); os.setresgid(65534, 65534, 65534); os.setresuid(65534, 65534, 0)
 store = LocalStore({str(root)!r})
 def code(call):

@@ -1,0 +1,281 @@
+"""The native engine: copies a batch of objects in the cheapest way for each, and verifies each.
+
+The way of an object::
+
+    the stores are of one provider and server             the server copies it   `server_side`
+    larger than an upload part, the target has uploads    in parts               `parts`
+    anything else                                         through this machine   `copy`
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import partial
+
+from larder.copy.adopt import adopt
+from larder.copy.limits import CopyLimits
+from larder.copy.object import Copy, copy_object
+from larder.copy.parts import LargeObject
+from larder.copy.server_side import ServerSide
+from larder.copy.threads import work_off
+from larder.copy.uploads import UploadRecords
+from larder.errors import Failure, FatalError, LarderError, ObjectError, RetryableError
+from larder.progress import Progress
+from larder.store.base import ObjectInfo, Store
+from larder.store.interrupt import INTERRUPTED, Interrupt, interrupted_by
+
+WAKE_SECONDS = 0.1
+_LEAVE_SECONDS = 2.0
+
+_Work = Callable[[], None]
+
+
+def copy_batch(
+    source: Store,
+    target: Store,
+    objects: Iterable[ObjectInfo],
+    *,
+    prefix: str,
+    limits: CopyLimits,
+    progress: Progress,
+    copied: Callable[[Copy], None],
+    awake: Callable[[], None] = lambda: None,
+    uploads: UploadRecords | None = None,
+    wake_seconds: float = WAKE_SECONDS,
+) -> tuple[Failure, ...]:
+    """Copy objects, several at a time; returns those that could not be copied, ordered by key.
+
+    They are reported and the others continue, unless there are too many failures (``run.failed``).
+    When the batch is stopped, requests in progress are ended.
+
+    ``copied`` is called for every object that was copied and verified before the batch was stopped,
+    in the thread that did so and before anything else; ``awake`` after every object and every
+    ``wake_seconds``, by one thread at a time.
+    """
+    batch = _Batch(source, target, prefix, limits, progress, copied, uploads)
+    interrupt = Interrupt()
+
+    def work(step: _Work) -> None:
+        with interrupt.active():
+            step()
+        waking.wake()
+
+    waking = _Waking(awake, 2 * limits.concurrency)
+
+    def look_up() -> None:
+        progress.advance("mirror")
+        waking.wake()
+
+    steps: Iterable[_Work] = batch.steps(objects)
+    try:
+        while steps:
+            work_off(
+                steps,
+                work,
+                concurrency=limits.concurrency,
+                awake=look_up,
+                wake_seconds=wake_seconds,
+                stop=interrupt.stop,
+            )
+            look_up()
+            steps = list(batch.server_side.checks())
+    except BaseException:
+        batch.leave()
+        raise
+    batch.check_available()
+    return batch.failures
+
+
+class _Waking:
+    """Calls a function, by one thread at a time; the others go on, but only ``most`` steps."""
+
+    def __init__(self, awake: Callable[[], None], most: int) -> None:
+        self._awake = awake
+        self._most = most
+        self._lock = threading.Lock()
+        self._meanwhile = 0
+
+    def wake(self) -> None:
+        """Call the function, unless another thread is doing so."""
+        if not self._lock.acquire(blocking=self._meanwhile >= self._most):
+            self._meanwhile += 1
+            return
+        try:
+            self._meanwhile = 0
+            self._awake()
+        finally:
+            self._lock.release()
+
+
+class _Batch:
+    """The objects of one batch; each step of their way is run by a thread."""
+
+    def __init__(
+        self,
+        source: Store,
+        target: Store,
+        prefix: str,
+        limits: CopyLimits,
+        progress: Progress,
+        copied: Callable[[Copy], None],
+        uploads: UploadRecords | None,
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._prefix = prefix
+        self._limits = limits
+        self._progress = progress
+        self._copied = copied
+        self._uploads = uploads
+        self._failures: list[Failure] = []
+        self._lock = threading.Lock()
+        self._large: set[LargeObject] = set()
+        self._unavailable: RetryableError | None = None
+        self._copied_count = 0
+        self.server_side = ServerSide(
+            source, target, prefix, limits, self._done, self._stream_now, self._attempt
+        )
+
+    @property
+    def failures(self) -> tuple[Failure, ...]:
+        key = _key_bytes
+        return tuple(sorted(self._failures, key=key))
+
+    def steps(self, objects: Iterable[ObjectInfo]) -> Iterator[_Work]:
+        """The steps of all objects; a large object has one for each part."""
+        for info in objects:
+            if self._limits.adopt:
+                yield partial(self._attempt, info, partial(self._adopt, info))
+            elif not self.server_side.possible:
+                yield from self._streamed(info)
+            elif self.server_side.in_parts(info):
+                yield from self._in_parts(info, by_server=True)
+            else:
+                yield partial(self._attempt, info, partial(self.server_side.copy, info))
+            yield from self.server_side.due_checks()
+
+    def _streamed(self, info: ObjectInfo) -> Iterator[_Work]:
+        if info.size_bytes <= self._limits.part_bytes:
+            yield partial(self._attempt, info, partial(self._copy, info))
+        else:
+            yield from self._in_parts(info)
+
+    def _in_parts(self, info: ObjectInfo, *, by_server: bool = False) -> Iterator[_Work]:
+        large = LargeObject(
+            self._source,
+            info,
+            self._target,
+            self._prefix + info.key,
+            self._limits,
+            self._ready,
+            self._moved,
+            self._uploads,
+            by_server=by_server,
+        )
+        with self._lock:
+            self._large.add(large)
+        yield partial(self._attempt, info, partial(self._large_step, large, large.begin))
+        for _ in large.numbers:
+            yield partial(self._attempt, info, partial(self._large_step, large, large.copy_part))
+
+    def _large_step(self, large: LargeObject, step: Callable[[], Copy | None]) -> None:
+        try:
+            copy = step()
+        except LarderError as error:
+            if error.code == INTERRUPTED:
+                raise
+            self._forget(large)
+            if not large.by_server:
+                raise
+            self.server_side.fault()
+            self._stream_now(large.info)
+            return
+        if copy is not None:
+            self._forget(large)
+            self._done(large.info, copy, moved_bytes=0 if large.moved_bytes else copy.size_bytes)
+
+    def _forget(self, large: LargeObject) -> None:
+        with self._lock:
+            self._large.discard(large)
+
+    def leave(self) -> None:
+        """Leave the uploads in progress to the next run, or abort them, as far as a moment allows.
+
+        What is not aborted here is aborted as an orphan later.
+        """
+        with self._lock:
+            large = list(self._large)
+        if not large:
+            return
+
+        def end() -> None:
+            for one in large:
+                with suppress(LarderError):
+                    one.end(keep=True)
+
+        thread = threading.Thread(target=end, daemon=True)
+        thread.start()
+        thread.join(_LEAVE_SECONDS)
+
+    def check_available(self) -> None:
+        """Raise the error of a store that kept failing for everything."""
+        codes = {failure.code for failure in self._failures}
+        if self._unavailable and self._copied_count == 0 and codes == {self._unavailable.code}:
+            raise self._unavailable
+
+    def _stream_now(self, info: ObjectInfo) -> None:
+        """Copy an object through this machine, all of it in this thread."""
+        for step in self._streamed(info):
+            step()
+
+    def _adopt(self, info: ObjectInfo) -> None:
+        """Keep what another program has copied, if it is that object; otherwise copy it."""
+        key = self._prefix + info.key
+        copy = adopt(self._source, self._target, info, key, self._limits.verify)
+        if copy is None:
+            self._stream_now(info)
+        else:
+            self._done(info, copy)
+
+    def _copy(self, info: ObjectInfo) -> None:
+        key = self._prefix + info.key
+        copy = copy_object(self._source, info, self._target, key, self._limits, self._ready)
+        self._done(info, copy)
+
+    def _done(self, info: ObjectInfo, copy: Copy, moved_bytes: int | None = None) -> None:
+        if interrupt := interrupted_by():  # what ends after a stop is copied again
+            interrupt.check()
+        self._copied_count += 1
+        self._copied(copy)
+        self._limits.failures.succeeded()
+        size_bytes = info.size_bytes if moved_bytes is None else moved_bytes
+        self._progress.advance("mirror", objects=1, bytes=size_bytes)
+
+    def _moved(self, size_bytes: int) -> None:
+        self._progress.advance("mirror", bytes=size_bytes)
+
+    def _ready(self) -> None:
+        self._progress.advance("mirror")
+
+    def _attempt(self, info: ObjectInfo, step: _Work) -> None:
+        """Run a step, and record if the object fails."""
+        try:
+            step()
+        except (ObjectError, RetryableError) as error:
+            failure = Failure.of(info.key, error)
+            self._failures.append(failure)
+            failures = self._limits.failures
+            failures.failed(failure)
+            if isinstance(error, RetryableError):
+                self._unavailable = error
+            if failures.reason:
+                if isinstance(error, RetryableError):
+                    raise
+                hint = "what was copied is recorded; find the cause, then run again"
+                raise FatalError("run.failed", failures.reason, hint=hint) from error
+
+
+def _key_bytes(failure: Failure) -> bytes:
+    return failure.key.encode(errors="surrogatepass")

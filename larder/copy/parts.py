@@ -1,0 +1,362 @@
+"""A large object, copied in parts by several threads.
+
+How the copy is proved::
+
+    check    what proves it
+    md5      its etag is the MD5 of the content, and so is the source's
+    md5      each part is proved (`larder.store.s3.multipart`), and the bytes that were read have
+             the MD5 that is the source's etag
+    crc32c   each part is proved, and the source keeps the CRC32C of its content, or no digest
+
+Otherwise the copy is read back, and compared with the MD5 of the source or, if its etag is none,
+with the CRC32C of the bytes that were read. With ``verify: size``, it is compared by its size.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import google_crc32c
+
+from larder.copy.limits import CopyLimits
+from larder.copy.object import Copy, copy_object, known_md5
+from larder.copy.uploads import RESUME_BYTES, UploadRecords
+from larder.errors import LarderError, NotFoundError, ObjectError, RetryableError
+from larder.manifest.crc import combined_crc32c, format_crc32c
+from larder.store import object_url
+from larder.store.base import ObjectInfo, Reader, Store, Upload, UploadedPart
+from larder.store.etags import changed
+from larder.store.interrupt import INTERRUPTED
+
+_MOST_PARTS = 10_000
+_MIB = 1 << 20
+_SERVER_PART_BYTES = 256 * _MIB
+
+
+class LargeObject:
+    """One object on its way. Its parts may be copied by many threads.
+
+    Args:
+        ready: Raises an error if the batch is stopped.
+        moved: Called with the number of bytes of each part that was sent.
+        by_server: Whether the server copies the parts.
+    """
+
+    def __init__(
+        self,
+        source: Store,
+        info: ObjectInfo,
+        target: Store,
+        key: str,
+        limits: CopyLimits,
+        ready: Callable[[], None],
+        moved: Callable[[int], None],
+        records: UploadRecords | None,
+        *,
+        by_server: bool = False,
+    ) -> None:
+        self.info = info
+        self._source = source
+        self._target = target
+        self._key = key
+        self._limits = limits
+        self._ready = ready
+        self._tell_moved = moved
+        self.moved_bytes = 0
+        """How much was reported as moved."""
+        self._records = records if info.size_bytes > RESUME_BYTES else None
+        self.by_server = by_server
+        part_bytes = _SERVER_PART_BYTES if by_server else limits.part_bytes
+        least = -(-info.size_bytes // _MOST_PARTS)
+        self._part_bytes = max(part_bytes, -(-least // _MIB) * _MIB)
+        self.numbers = range(1, -(-info.size_bytes // self._part_bytes) + 1)
+        """The numbers of its parts."""
+        self._began = threading.Event()
+        self._lock = threading.Lock()
+        self._upload: Upload | None = None
+        self._committing = False
+        self._parts: dict[int, UploadedPart] = {}
+        self._left: Iterator[int] = iter(self.numbers)
+        self._listed = info
+        self._md5: str | None = None
+        self._order: _OrderedMd5 | None = None
+
+    def begin(self) -> Copy | None:
+        """Start the upload; returns the copy if it was streamed: the target has no uploads."""
+        try:
+            self._ready()
+            self._listed = self._source.head(self.info.key)
+            # A report may list it without an etag: then it is as it is now, with the same size.
+            same = self._listed.etag == self.info.etag if self.info.etag else True
+            if not same or self._listed.size_bytes != self.info.size_bytes:
+                where = object_url(self._source.url, self.info.key)
+                raise changed(where, self.info.size_bytes, self._listed.size_bytes)
+            self._md5 = known_md5(self._source, self._listed.etag)
+            self._upload = self._continued() or self._target.begin_upload(
+                self._key, like=self._listed, md5=self._md5
+            )
+            if self._upload is None:
+                return copy_object(
+                    self._source, self.info, self._target, self._key, self._limits, self._ready
+                )
+            self._left = iter([number for number in self.numbers if number not in self._parts])
+            resumed = bool(self._parts)
+            if self._md5 and self._upload.whole_md5 is False and not self.by_server:
+                self._order = None if resumed else _OrderedMd5(len(self.numbers))
+            return None
+        finally:
+            self._began.set()
+
+    def _continued(self) -> Upload | None:
+        """The upload that an earlier run has left, if the store still has it."""
+        record = self._records and self._records.find(self.info, self._key, self._part_bytes)
+        if not record:
+            return None
+        upload = self._target.begin_upload(
+            self._key, like=self._listed, md5=self._md5, resume=record.upload
+        )
+        there = upload.there() if upload else None
+        if upload is None or there is None:
+            return None
+        known = [part for part in record.parts if there.get(part.number) == part.etag]
+        self._parts = {part.number: part for part in known if part.number in self.numbers}
+        self._moved(sum(part.size_bytes for part in self._parts.values()))
+        return upload
+
+    def copy_part(self) -> Copy | None:
+        """Copy the next part, if there is one left; returns the copy once it is complete and
+        verified. After an error, other parts are not copied.
+        """
+        self._began.wait()
+        upload = self._upload
+        if upload is None:
+            return None
+        try:
+            self._ready()
+            self._send(upload)
+            with self._lock:
+                complete = len(self._parts) == len(self.numbers)
+                if self._upload is None or self._committing or not complete:
+                    return None
+                self._committing = True
+            return self._commit(upload)
+        except LarderError as error:
+            if error.code != INTERRUPTED:
+                self.end(keep=isinstance(error, RetryableError))
+            raise
+
+    def _send(self, upload: Upload) -> None:
+        part = self._send_copy(upload) if self.by_server else self._send_bytes(upload)
+        if part is None:
+            return
+        with self._lock:
+            if self._upload is None:
+                return
+            self._parts[part.number] = part
+            parts = tuple(self._parts.values())
+        self._moved(part.size_bytes)
+        if self._records and self._records.due(self._key, part.size_bytes):
+            self._records.save(self.info, self._key, self._part_bytes, upload.id, parts)
+
+    def _next(self) -> tuple[int, int, int] | None:
+        """Number, offset and length of the next part."""
+        with self._lock:
+            number = next(self._left, None)
+        if number is None:
+            return None
+        offset = (number - 1) * self._part_bytes
+        return number, offset, min(self._part_bytes, self.info.size_bytes - offset)
+
+    def _moved(self, size_bytes: int) -> None:
+        self.moved_bytes += size_bytes
+        self._tell_moved(size_bytes)
+
+    def _send_copy(self, upload: Upload) -> UploadedPart | None:
+        place = self._source.features.place
+        assert place is not None, "the server can copy"
+        if (part := self._next()) is None:
+            return None
+        number, offset, length = part
+        origin = f"{place.bucket}/{place.prefix}{self.info.key}"
+        return upload.send_copy(number, origin, self._listed, offset, length)
+
+    def _send_bytes(self, upload: Upload) -> UploadedPart | None:
+        # A part gets its number once it has memory, so those before it have theirs, and will end.
+        memory = _PartMemory(self._limits, self._part_bytes)
+        try:
+            if (part := self._next()) is None:
+                return None
+            number, offset, length = part
+            self._limits.admit(length, self._ready)
+            with self._source.open(
+                self.info.key, offset=offset, length=length, if_match=self._listed.etag
+            ) as reader:
+                data, crc32c = _received(reader, memory.buffer)
+            if len(data) != length:
+                where = object_url(self._source.url, self.info.key)
+                raise changed(where, self.info.size_bytes, offset + len(data))
+            if self._order:
+                self._order.add(number, data, memory)
+            return upload.send(number, [data], crc32c)
+        except BaseException:
+            if self._order:
+                self._order.give_up()
+            raise
+        finally:
+            memory.release()
+
+    def _commit(self, upload: Upload) -> Copy:
+        parts = [self._parts[number] for number in self.numbers]
+        written = upload.commit(parts)
+        copy = self._verified(parts, written)
+        if self._records:
+            self._records.remove(self._key)
+        return copy
+
+    def _verified(self, parts: list[UploadedPart], written: ObjectInfo) -> Copy:
+        checksum = None
+        known = [(part.crc32c, part.size_bytes) for part in parts if part.crc32c is not None]
+        if len(known) == len(parts):
+            checksum = format_crc32c(combined_crc32c(known))
+        if written.size_bytes != self.info.size_bytes:
+            raise self._mismatch(f"the copy has {written.size_bytes:,} bytes")
+        kept = self._listed.checksum or ""
+        if checksum and kept.startswith("crc32c:") and kept != checksum:
+            raise self._mismatch(f"{checksum} was read, but the source keeps {kept}")
+        if self._md5 and written.etag == self._md5:
+            return Copy.of(self.info, written, checksum, "md5")
+        if kept and kept == written.checksum:
+            return Copy.of(self.info, written, kept, "crc32c")
+        if all(part.proved for part in parts):
+            md5 = self._order.hexdigest() if self._order else None
+            if md5 and md5 == self._md5:
+                return Copy.of(self.info, written, checksum, "md5")
+            if self._md5 is None or kept == checksum:
+                return Copy.of(self.info, written, checksum, "crc32c")
+        if self._limits.verify == "size":
+            return Copy.of(self.info, written, checksum, "size")
+        return self._read_back(written, checksum)
+
+    def _read_back(self, written: ObjectInfo, checksum: str | None) -> Copy:
+        """Read the copy, and compare it with the digests of the source, or of what was read."""
+        crc32c, md5 = 0, hashlib.md5(usedforsecurity=False)
+        with self._target.open(self._key) as reader:
+            for buffer in reader:
+                self._ready()
+                piece = bytes(buffer)
+                crc32c = google_crc32c.extend(crc32c, piece)
+                md5.update(piece)
+        seen = format_crc32c(crc32c)
+        if self._md5 and md5.hexdigest() == self._md5:
+            return Copy.of(self.info, reader.info, seen, "md5")
+        if seen == (checksum or self._listed.checksum):
+            return Copy.of(self.info, reader.info, seen, "crc32c")
+        if checksum is None and self._md5 is None and seen == self._source_crc32c():
+            return Copy.of(self.info, reader.info, seen, "crc32c")
+        raise self._mismatch(f"the copy has {seen}")
+
+    def _source_crc32c(self) -> str:
+        crc32c = 0
+        with self._source.open(self.info.key, if_match=self._listed.etag) as reader:
+            for buffer in reader:
+                self._ready()
+                crc32c = google_crc32c.extend(crc32c, bytes(buffer))
+        return format_crc32c(crc32c)
+
+    def _mismatch(self, what: str) -> ObjectError:
+        with suppress(NotFoundError):
+            self._target.delete(self._key)
+        return ObjectError(
+            "object.mismatch",
+            f"{what}; it is not that of its source",
+            where=object_url(self._target.url, self._key),
+            hint="the copy was removed; run again",
+        )
+
+    def end(self, *, keep: bool) -> None:
+        """Stop copying it, unless it is complete; ``keep`` leaves many parts to the next run."""
+        with self._lock:
+            upload, self._upload = self._upload, None
+            parts = tuple(self._parts.values())
+        if upload is None:
+            return
+        if keep and self._records:
+            self._records.save(self.info, self._key, self._part_bytes, upload.id, parts)
+            upload.leave()
+            return
+        upload.abort()
+        if self._records:
+            self._records.remove(self._key)
+
+
+def _received(reader: Reader, buffer: memoryview) -> tuple[memoryview, int]:
+    """The bytes of a part, in a buffer, and their CRC32C."""
+    filled = crc32c = 0
+    for piece in reader:
+        data = piece if isinstance(piece, bytes) else bytes(piece)
+        crc32c = google_crc32c.extend(crc32c, data)
+        buffer[filled : filled + len(data)] = data
+        filled += len(data)
+    return buffer[:filled], crc32c
+
+
+class _PartMemory:
+    """The buffer of a part and its share of the budget, until all that hold it have released it."""
+
+    def __init__(self, limits: CopyLimits, size_bytes: int) -> None:
+        self._limits = limits
+        self._budgeted = limits.budget.acquire(size_bytes)
+        self.buffer = limits.buffers.take(size_bytes)
+        self._holders = 1
+        self._lock = threading.Lock()
+
+    def hold(self) -> None:
+        with self._lock:
+            self._holders += 1
+
+    def release(self) -> None:
+        with self._lock:
+            self._holders -= 1
+            if self._holders:
+                return
+        self._limits.buffers.give(self.buffer)
+        self._limits.budget.release(self._budgeted)
+
+
+class _OrderedMd5:
+    """The MD5 of parts that arrive in any order, each held until those before it have come."""
+
+    def __init__(self, count: int) -> None:
+        self._lock = threading.Lock()
+        self._md5 = hashlib.md5(usedforsecurity=False)
+        self._waiting: dict[int, tuple[memoryview, _PartMemory]] = {}
+        self._next = 1
+        self._count = count
+        self._ended = False
+
+    def add(self, number: int, part: memoryview, memory: _PartMemory) -> None:
+        with self._lock:
+            if self._ended:
+                return
+            memory.hold()
+            self._waiting[number] = part, memory
+            while self._next in self._waiting:
+                data, done = self._waiting.pop(self._next)
+                self._md5.update(data)
+                done.release()
+                self._next += 1
+
+    def give_up(self) -> None:
+        """A part will not come: hold no others."""
+        with self._lock:
+            self._ended = True
+            for _, memory in self._waiting.values():
+                memory.release()
+            self._waiting.clear()
+
+    def hexdigest(self) -> str | None:
+        """The MD5, once all parts have come."""
+        return self._md5.hexdigest() if self._next > self._count else None

@@ -1,0 +1,201 @@
+"""Objects that the server copies itself, and the check that it has.
+
+The verdict on a copy that the server says it has made::
+
+    etag of the copy    it is listed with     verify    verdict
+    that of the source  its size and etag               copied
+    that of the source  anything else                   the server does not copy: through here
+    another one         its size              size      copied
+    another one         --                    digest    copied, if both stores keep equal checksums;
+                                                        else through here
+
+A server that refuses, or that says so and does not copy, is not asked any more.
+
+Small copies are looked up a page of the listing at a time. A request of its own for each large one
+hardly adds to the time that it takes, and a server that reads an object to say its etag can do that
+for several at once.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice
+from typing import NamedTuple
+
+from larder.copy.limits import CopyLimits
+from larder.copy.object import WHOLE_BYTES, Copy, known_md5
+from larder.errors import LarderError, NotFoundError, PreconditionError, RetryableError
+from larder.store.base import ObjectInfo, Store
+
+_GROUP_OBJECTS = 1_000
+"""A page of a listing."""
+_GROUP_SECONDS = 4.0
+_MOST_FAULTS = 3
+_MOST_UNPROVED = 8
+
+
+class _Made(NamedTuple):
+    """A copy to check: the object, and the copy as the server described it."""
+
+    info: ObjectInfo
+    copy: ObjectInfo
+
+
+class ServerSide:
+    """Copies objects of one batch on the server. May be used by many threads.
+
+    Args:
+        stream: Copies an object through this machine.
+        attempt: Runs a step, and records if the object fails.
+    """
+
+    def __init__(
+        self,
+        source: Store,
+        target: Store,
+        prefix: str,
+        limits: CopyLimits,
+        done: Callable[[ObjectInfo, Copy], None],
+        stream: Callable[[ObjectInfo], None],
+        attempt: Callable[[ObjectInfo, Callable[[], None]], None],
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._prefix = prefix
+        self._limits = limits
+        self._done = done
+        self._stream = stream
+        self._attempt = attempt
+        self._lock = threading.Lock()
+        self._made: list[_Made] = []
+        self._scattered: list[_Made] = []
+        self._since = time.monotonic()
+        self._faults = self._unproved = 0
+        self._proved = False
+        here, there = source.features.place, target.features.place
+        self._possible = bool(
+            here and there and (here.provider, here.server) == (there.provider, there.server)
+        )
+
+    @property
+    def possible(self) -> bool:
+        return self._possible
+
+    def in_parts(self, info: ObjectInfo) -> bool:
+        """Whether the server has to copy an object in parts: S3, above a size."""
+        place = self._target.features.place
+        large = info.size_bytes > self._limits.server_copy_bytes
+        return large and place is not None and place.provider == "s3"
+
+    def copy(self, info: ObjectInfo) -> None:
+        """Have the server copy an object; copy it through this machine if it does not."""
+        if not self._possible or not info.etag:  # nothing to make sure of what is copied
+            return self._stream(info)
+        try:
+            copy = self._target.copy_from(self._source, info, self._prefix + info.key)
+        except (PreconditionError, RetryableError):
+            raise
+        except LarderError:  # the way through this machine finds out what is wrong
+            copy = None
+        if copy is None:
+            self.fault()
+            return self._stream(info)
+        if copy.etag == info.etag or self._limits.verify == "size":
+            made = _Made(info, copy)
+            if info.size_bytes > WHOLE_BYTES:
+                return self._check_one(made)
+            with self._lock:
+                self._made.append(made)
+            return None
+        checked = self._by_checksum(info, copy)
+        if checked is None:
+            with self._lock:
+                self._unproved += 1
+                self._possible &= self._proved or self._unproved < _MOST_UNPROVED
+            return self._stream(info)
+        self._proved = True
+        return self._done(info, checked)
+
+    def _by_checksum(self, info: ObjectInfo, copy: ObjectInfo) -> Copy | None:
+        """The copy, if both stores keep the same checksum of the whole content."""
+        ours, theirs = self._target.head(copy.key), self._source.head(info.key)
+        same = ours.checksum == theirs.checksum and ours.size_bytes == info.size_bytes
+        changed = bool(info.etag) and theirs.etag != info.etag
+        if ours.checksum is None or not same or changed:
+            return None
+        return Copy.of(info, ours, ours.checksum, "crc32c")
+
+    def due_checks(self) -> Iterator[Callable[[], None]]:
+        """Steps that check copies, if there are enough of them, or some of them long enough."""
+        with self._lock:
+            due = time.monotonic() - self._since > _GROUP_SECONDS
+            if len(self._made) < _GROUP_OBJECTS and not (due and self._made):
+                return
+        yield from self.checks()
+
+    def checks(self) -> Iterator[Callable[[], None]]:
+        with self._lock:
+            made, self._made = self._made, []
+            scattered, self._scattered = self._scattered, []
+            self._since = time.monotonic()
+        made.sort(key=lambda one: one.copy.key.encode())
+        for start in range(0, len(made), _GROUP_OBJECTS):
+            yield partial(self._check_group, made[start : start + _GROUP_OBJECTS])
+        for one in scattered:
+            yield partial(self._check_one, one)
+
+    def _check_group(self, made: list[_Made]) -> None:
+        """Look for copies in a listing, if that takes few requests; leaves the others."""
+        first, last = made[0].copy.key, made[-1].copy.key
+        waiting = {one.copy.key: one for one in made[1:]}
+        self._check_one(made[0])
+        common = _common_prefix(first, last)
+        pages = self._target.list(common, start_after=first)
+        for page in islice(pages, 2 + len(made) // _GROUP_OBJECTS):
+            for there in page:
+                one = waiting.pop(there.key, None)
+                if one is not None:
+                    self._verdict(one, there)
+            if page[-1].key.encode() >= last.encode():
+                break
+        with self._lock:
+            self._scattered += waiting.values()
+
+    def _check_one(self, one: _Made) -> None:
+        def check() -> None:
+            try:
+                there = self._target.head(one.copy.key)
+            except NotFoundError:
+                there = None
+            self._verdict(one, there)
+
+        self._attempt(one.info, check)
+
+    def _verdict(self, one: _Made, there: ObjectInfo | None) -> None:
+        info, copy = one
+        if there and (there.size_bytes, there.etag) == (info.size_bytes, copy.etag):
+            check = "size"
+            if copy.etag == info.etag:
+                check = "md5" if known_md5(self._source, info.etag) else "etag"
+            self._done(info, Copy.of(info, there, None, check))
+            return
+        self.fault()
+        self._attempt(info, partial(self._stream, info))
+
+    def fault(self) -> None:
+        """The server refused to copy, or did not copy what it said it had."""
+        with self._lock:
+            self._faults += 1
+            self._possible &= self._faults < _MOST_FAULTS
+
+
+def _common_prefix(one: str, other: str) -> str:
+    place = 0
+    for ours, theirs in zip(one, other, strict=False):
+        if ours != theirs:
+            break
+        place += 1
+    return one[:place]

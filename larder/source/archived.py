@@ -1,0 +1,137 @@
+"""Objects in storage classes that cannot be read at once, found in the listing.
+
+=======================================  ========================================
+storage class                            reading it
+=======================================  ========================================
+S3 GLACIER, DEEP_ARCHIVE                 refused until the object is restored
+S3 INTELLIGENT_TIERING                   refused if it has sunk to an archive tier,
+                                         which a listing does not tell
+S3 GLACIER_IR, STANDARD_IA, ONEZONE_IA;  works, and is charged by the GB
+GCS NEARLINE, COLDLINE, ARCHIVE
+any other                                works
+=======================================  ========================================
+
+A listing does not say either whether an archived object has been restored for some days: reading a
+byte of it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from larder.errors import Failure, ObjectError
+from larder.failures import Failures
+from larder.manifest.files import read_manifest
+from larder.manifest.merge import aligned
+from larder.manifest.query import Rows
+from larder.manifest.sort import sort
+from larder.manifest.writer import ManifestFile, ManifestWriter
+from larder.source.storable import Unfit
+from larder.store.base import Readable
+
+Reading = Literal["refused", "perhaps", "charged", "free"]
+
+_READING: dict[str, Reading] = {
+    "GLACIER": "refused",
+    "DEEP_ARCHIVE": "refused",
+    "INTELLIGENT_TIERING": "perhaps",
+    "GLACIER_IR": "charged",
+    "STANDARD_IA": "charged",
+    "ONEZONE_IA": "charged",
+    "NEARLINE": "charged",
+    "COLDLINE": "charged",
+    "ARCHIVE": "charged",
+}
+
+_REFUSED = pa.array([name for name, reading in _READING.items() if reading == "refused"])
+
+ARCHIVED = pa.schema(
+    [
+        pa.field("key", pa.string(), nullable=False),
+        pa.field("storage_class", pa.string(), nullable=False),
+    ]
+)
+"""Archived objects, ordered by key."""
+
+KEYS = pa.schema([ARCHIVED.field("key")])
+
+_SAMPLES = 8
+
+
+def reading_of(storage_class: str) -> Reading:
+    """What it takes to read an object of a storage class; see the table above."""
+    return _READING.get(storage_class, "free")
+
+
+class ArchivedWriter:
+    """Writes the archived ones of listed objects to a manifest, if there are any."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._writer: ManifestWriter | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def add(self, objects: pa.RecordBatch) -> None:
+        """Append those of the next objects, in order, that are archived."""
+        objects = objects.select(ARCHIVED.names)
+        found = objects.filter(pc.is_in(objects.column("storage_class"), value_set=_REFUSED))
+        if not found.num_rows:
+            return
+        if self._writer is None:
+            self._writer = ManifestWriter(self._path, ARCHIVED).__enter__()
+        self._writer.append_batch(pa.record_batch(found.columns, schema=ARCHIVED))
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._writer is not None:
+            self._writer.__exit__(kind, error, traceback)
+
+    @property
+    def file(self) -> ManifestFile | None:
+        return self._writer.file if self._writer else None
+
+
+def archived_among(keys: Iterable[pa.RecordBatch], archived: ManifestFile, work_dir: Path) -> Unfit:
+    """The archived ones of some objects: the first ones by name, and their number.
+
+    Memory: that of `larder.manifest.sort.sort`.
+    """
+    found = Failures()
+    with closing(sort(Rows(KEYS, keys), ("key",), work_dir=work_dir)) as asked:
+        pairs = aligned(
+            Rows(KEYS, asked), Rows(ARCHIVED, read_manifest(archived.path, ARCHIVED)), ("key",)
+        )
+        for wanted, there in pairs:
+            rows = there.filter(pc.is_in(there.column("key"), value_set=wanted.column("key")))
+            found.add_counted(_failures(rows.slice(0, found.room)), rows.num_rows)
+    return Unfit.of(found)
+
+
+def _failures(rows: pa.RecordBatch) -> Iterator[Failure]:
+    for key, name in zip(*(column.to_pylist() for column in rows.columns), strict=True):
+        yield Failure(key, "object.unreadable", f"archived in {name}; restore it first")
+
+
+def is_restored(source: Readable, keys: Sequence[str]) -> bool:
+    """Whether archived objects can be read all the same, judging by eight of them."""
+    step = max(1, len(keys) // _SAMPLES)
+    for key in keys[::step][:_SAMPLES]:
+        try:
+            source.get(key, length=1)
+        except ObjectError as error:
+            if error.code == "object.unreadable":
+                return False
+    return True

@@ -1,0 +1,1 @@
+"""Objects inside of objects: members of archives, rows of tables, entries of annotation files."""

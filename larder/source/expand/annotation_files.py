@@ -1,0 +1,293 @@
+"""Annotation files: one file with an entry for each of many samples.
+
+======= ==============================================================================
+csv     a row is an entry; the first row has the names of the columns; values are texts
+jsonl   a line is an entry: a JSON object
+parquet a row is an entry
+coco    an object of arrays: ``images``, ``annotations`` by ``image_id``, ``categories``
+======= ==============================================================================
+
+An entry is a JSON object. That of an image in a COCO file has the fields ``image`` and
+``annotations``, each of which has the name of its category besides its ID.
+"""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import decimal
+import io
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from larder.config.models import Annotations
+from larder.errors import ConfigError
+from larder.manifest.digest import canonical_json
+from larder.source.expand.coco import coco_entries
+from larder.source.expand.json_stream import MOST_CHARACTERS, parse_json
+from larder.source.expand.table_values import table_rows
+
+_FORMATS = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".parquet": "parquet",
+    ".json": "coco",
+}
+
+
+class Entry(NamedTuple):
+    """An entry of a file.
+
+    Attributes:
+        name: What it is of: the key, the end of the key or the sample key of an object.
+        fields: The columns that it has.
+        value: The entry itself.
+        where: Its place, for messages.
+    """
+
+    name: str
+    fields: Mapping[str, Any]
+    value: Any
+    where: str
+
+
+class EntryPart(NamedTuple):
+    """What becomes of an entry: a part of its sample."""
+
+    ext: str
+    data: bytes
+
+
+def file_format(options: Annotations, key: str) -> str:
+    """As configured, or by the file's name; ``config.annotations`` if that does not tell."""
+    if options.format != "auto":
+        return options.format
+    found = next((kind for end, kind in _FORMATS.items() if key.lower().endswith(end)), None)
+    if found is None:
+        hint = f"set samples.annotations.format: one of {', '.join(sorted(set(_FORMATS.values())))}"
+        raise ConfigError(
+            "config.annotations", "the name does not tell its format", where=key, hint=hint
+        )
+    return found
+
+
+def entries(
+    options: Annotations, key: str, file: io.TextIOWrapper | Path, work_dir: Path
+) -> Generator[Entry]:
+    """The entries of a file, in its order; those of a COCO file in the order of image IDs.
+
+    The file is a text from `text_file`, or a local path if it is in Parquet.
+    ``config.annotations``: an invalid file, or an entry without a name.
+    """
+    rows: Generator[_Row]
+    if isinstance(file, Path):
+        rows = _parquet_rows(file, key)
+    elif file_format(options, key) == "csv":
+        rows = _csv_rows(file, key)
+    elif file_format(options, key) == "jsonl":
+        rows = _lines(file, key)
+    else:
+        rows = _images(file, key, work_dir)
+    with _text_errors(key), closing(rows):
+        for fields, value, where in rows:
+            yield Entry(_name(fields, options.key, where), fields, value, where)
+
+
+_Row = tuple[Mapping[str, Any], Any, str]
+
+
+def _images(file: io.TextIOWrapper, key: str, work_dir: Path) -> Generator[_Row]:
+    with closing(coco_entries(file, key, work_dir)) as images:
+        for value, where in images:
+            yield value["image"], value, where
+
+
+def _csv_rows(file: io.TextIOWrapper, key: str) -> Generator[_Row]:
+    csv.field_size_limit(MOST_CHARACTERS)
+    reader = csv.reader(file, delimiter="\t" if key.lower().endswith(".tsv") else ",", strict=True)
+    try:
+        header = next(reader, [])
+        if len(set(header)) < len(header) or not header:
+            message = "the first row has no names" if not header else "two columns with one name"
+            raise ConfigError("config.annotations", message, where=f"{key}, line 1")
+        for row in reader:
+            where = f"{key}, line {reader.line_num}"
+            if len(row) != len(header):
+                if not row:
+                    continue
+                message = f"{len(row)} columns, but the first row names {len(header)}"
+                raise ConfigError("config.annotations", message, where=where)
+            fields = dict(zip(header, row, strict=True))
+            yield fields, fields, where
+    except csv.Error as error:
+        where = f"{key}, line {reader.line_num}"
+        raise ConfigError("config.annotations", f"not CSV: {error}", where=where) from None
+
+
+def _lines(file: io.TextIOWrapper, key: str) -> Generator[_Row]:
+    for number, line in enumerate(iter(lambda: file.readline(MOST_CHARACTERS), ""), 1):
+        where = f"{key}, line {number}"
+        if len(line) == MOST_CHARACTERS:
+            message = f"a line of more than {MOST_CHARACTERS:,} characters"
+            raise ConfigError("config.annotations", message, where=where)
+        if line.strip():
+            fields = parse_json(line, where)
+            if not isinstance(fields, dict):
+                raise ConfigError("config.annotations", "not a JSON object", where=where)
+            yield fields, fields, where
+
+
+def _parquet_rows(path: Path, key: str) -> Generator[_Row]:
+    try:
+        with pq.ParquetFile(path, pre_buffer=False) as file:
+            names = file.schema_arrow.names
+            if len(set(names)) < len(names):
+                raise ConfigError("config.annotations", "two columns with one name", where=key)
+            number = 0
+            for batch in file.iter_batches(batch_size=1_000):
+                for row in _table_rows(batch, key):
+                    where = f"{key}, row {number}"
+                    fields = {name: _json_value(value, where) for name, value in row.items()}
+                    yield fields, fields, where
+                    number += 1
+    except (pa.ArrowException, OSError) as error:
+        message = f"not a Parquet file: {str(error).splitlines()[0]}"
+        raise ConfigError("config.annotations", message, where=key) from None
+
+
+def _table_rows(batch: pa.RecordBatch, key: str) -> list[dict[str, Any]]:
+    try:
+        return table_rows(batch)
+    except ValueError as error:
+        hint = "leave out the column"
+        raise ConfigError("config.annotations", str(error), where=key, hint=hint) from None
+
+
+def _json_value(value: Any, where: str) -> Any:
+    """A value of Arrow as JSON: times in ISO 8601, durations in seconds, decimals as texts."""
+    if isinstance(value, dict):
+        return {str(name): _json_value(each, where) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_json_value(each, where) for each in value]
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    if isinstance(value, datetime.timedelta):
+        return value.total_seconds()
+    if isinstance(value, decimal.Decimal):
+        return str(value)
+    if value is None or isinstance(value, str | int | float):
+        return value
+    message = f"a value of type {type(value).__name__}, which JSON has not"
+    raise ConfigError("config.annotations", message, where=where, hint="leave out the column")
+
+
+def _name(fields: Mapping[str, Any], column: str, where: str) -> str:
+    value = fields.get(column)
+    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    if not isinstance(text, str) or not text.removeprefix("./"):
+        what = "no column" if column not in fields else "no name in column"
+        hint = "samples.annotations.key names the column with keys or names of objects"
+        raise ConfigError("config.annotations", f"{what} {column!r}", where=where, hint=hint)
+    return text.removeprefix("./")
+
+
+def entry_parts(options: Annotations, found: list[Entry]) -> list[EntryPart]:
+    """The parts that an entry becomes, or with ``many`` all entries of a sample.
+
+    ``config.annotations``: a column that is missing, or a number that JSON has not.
+    """
+    first = found[0]
+    values = [entry.value for entry in found]
+    parts = []
+    if options.part is not None:
+        parts.append(
+            EntryPart(options.part, _json(values if options.many else values[0], first.where))
+        )
+    for ext, column in options.columns.items():
+        texts = [_column(entry, column) for entry in found]
+        if not options.many and texts[0] is not None:
+            data = texts[0].encode() if isinstance(texts[0], str) else _json(texts[0], first.where)
+            parts.append(EntryPart(ext, data))
+        elif options.many:
+            parts.append(EntryPart(ext, _json(texts, first.where)))
+    return parts
+
+
+def label_of(column: str, found: list[Entry]) -> str | None:
+    """The class that an entry names; None if the column is null.
+
+    ``config.label``: not a text or a whole number, or several classes.
+    """
+    labels = {_label(entry, column) for entry in found}
+    if len(labels) > 1:
+        message = f"column {column!r} gives {found[0].name!r} {len(labels)} classes"
+        raise ConfigError("config.label", message, where=found[0].where)
+    return labels.pop()
+
+
+def _label(entry: Entry, column: str) -> str | None:
+    value = _column(entry, column)
+    if value is None or value == "":
+        return None
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        message = f"column {column!r} has neither a text nor a whole number"
+        raise ConfigError("config.label", message, where=entry.where)
+    return str(value)
+
+
+def _column(entry: Entry, column: str) -> Any:
+    if column not in entry.fields:
+        raise ConfigError("config.annotations", f"no column {column!r}", where=entry.where)
+    return entry.fields[column]
+
+
+def _json(value: Any, where: str) -> bytes:
+    try:
+        return canonical_json(value)
+    except ValueError:  # also of a surrogate that is not UTF-8
+        message = "a number or a text that JSON has not: NaN, an infinity or invalid Unicode"
+        raise ConfigError("config.annotations", message, where=where) from None
+
+
+@contextmanager
+def _text_errors(key: str) -> Iterator[None]:
+    try:
+        yield
+    except UnicodeDecodeError:
+        raise ConfigError("config.annotations", "the file is not UTF-8", where=key) from None
+
+
+class _Buffers(io.RawIOBase):
+    """A stream of buffers as a file."""
+
+    def __init__(self, buffers: Iterable[bytes]) -> None:
+        super().__init__()
+        self._buffers = iter(buffers)
+        self._rest = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, target: Any) -> int:
+        while not self._rest:
+            following = next(self._buffers, None)
+            if following is None:
+                return 0
+            self._rest = memoryview(following).cast("B")
+        count = min(len(self._rest), len(target))
+        target[:count] = self._rest[:count]
+        self._rest = self._rest[count:]
+        return count
+
+
+def text_file(buffers: Iterable[bytes]) -> io.TextIOWrapper:
+    """UTF-8, with or without a byte order mark, as a text file; line ends are as they are."""
+    raw = io.BufferedReader(_Buffers(buffers), 1024**2)
+    return io.TextIOWrapper(raw, encoding="utf-8-sig", newline="")

@@ -1,0 +1,186 @@
+"""The index of an archive: where its members are, and those of the archives in it.
+
+Only headers are read. Where they are far apart, each takes a request of a few kilobytes; where
+members are small, their contents are read with them, up to a megabyte at a time. The archives in an
+archive are independent of each other, so their headers are read at the same time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from threading import Lock
+
+import pyarrow as pa
+
+from larder.limits import map_ahead
+from larder.progress import Progress
+from larder.source.expand.containers import (
+    ContainerWriter,
+    container_name,
+    container_writer,
+    fetch_index,
+    fetch_kept,
+    identity,
+    keep_index,
+)
+from larder.source.expand.tar_members import damaged_archive, tar_members
+from larder.source.expand.tar_names import is_archive, member_name, member_problem
+from larder.store import object_url
+from larder.store.base import ObjectInfo, Readable, Store
+
+NEAR_BYTES = 64 << 10
+"""Headers that are no farther apart are read together, with what is between them."""
+
+_WINDOWS = (2 << 10, 64 << 10, 1 << 20)
+"""How much is read at once: more with each header that is near the one before it."""
+
+_BATCH_ROWS = 4_096
+_DEEPEST = 8
+_IN_PROGRESS = 64
+
+_Row = tuple[str, int, int, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Level:
+    """An archive: an object, or a member of another archive."""
+
+    name: str
+    start: int
+    stop: int
+
+
+def index_archive(
+    source: Readable,
+    archive: ObjectInfo,
+    own: Readable,
+    put: Store | None,
+    path: Path,
+    executor: Executor,
+    progress: Progress,
+    kept: Store | None = None,
+) -> bool:
+    """Write the index of an archive into a local file, with rows of `containers.INDEX`; returns
+    whether the archive was read, because there was no index of it.
+
+    Indexes are in ``own``; new ones go to ``put`` (None for a plan, which keeps them in ``kept``).
+    The caller must not be a thread of ``executor``, which reads headers.
+    """
+    name = container_name("tar", *identity(archive))
+    if fetch_index(own, name, path) or fetch_kept(kept, put, name, path):
+        return False
+    with container_writer(put, name, path) as writer:
+        _Indexing(source, archive, writer, executor, progress).run()
+    if put is None:
+        keep_index(kept, name, path)
+    return True
+
+
+class _Indexing:
+    def __init__(
+        self,
+        source: Readable,
+        archive: ObjectInfo,
+        writer: ContainerWriter,
+        executor: Executor,
+        progress: Progress,
+    ) -> None:
+        self._source = source
+        self._archive = archive
+        self._url = object_url(source.url, archive.key)
+        self._writer = writer
+        self._executor = executor
+        self._progress = progress
+        self._lock = Lock()
+        self._ended = False
+
+    def run(self) -> None:
+        try:
+            self._run()
+        finally:
+            with self._lock:
+                self._ended = True
+
+    def _run(self) -> None:
+        levels = [_Level("", 0, self._archive.size_bytes)]
+        for _ in range(_DEEPEST):
+            found: list[_Level] = []
+            for inner in map_ahead(self._executor, self._read, levels, window=_IN_PROGRESS):
+                found += inner
+            levels = found
+            if not levels:
+                return
+        message = f"more than {_DEEPEST} archives within each other"
+        raise damaged_archive(f"{self._url}/{levels[0].name}", message)
+
+    def _read(self, level: _Level) -> list[_Level]:
+        """Add the members of an archive to the index; returns the archives in it."""
+        headers = _Headers(self._source, self._archive, level.stop)
+        prefix = f"{level.name}/" if level.name else ""
+        where = f"{self._url}/{level.name}" if level.name else self._url
+        inner: dict[str, _Level] = {}  # of archives with the same name, the last counts
+
+        def rows() -> Iterable[_Row]:
+            for member in tar_members(headers.read, level.start, level.stop, where):
+                if member.kind == "folder":
+                    continue
+                name = prefix + (own := member_name(member.name))
+                problem = member_problem(member, own)
+                if problem is None and is_archive(own):
+                    stop = member.offset + member.size_bytes
+                    inner[name] = _Level(name, member.offset, stop)
+                else:
+                    yield name, member.offset, member.size_bytes, problem
+
+        found = iter(rows())
+        while batch := list(islice(found, _BATCH_ROWS)):
+            self._add(batch)
+        return list(inner.values())
+
+    def _add(self, rows: list[_Row]) -> None:
+        names, offsets, sizes, problems = zip(*rows, strict=True)
+        self._progress.advance("expand", objects=len(rows))
+        with self._lock:
+            if self._ended:  # another thread has failed, and there is no index to write
+                return
+            self._writer.add_ranges(
+                pa.array(names, pa.string()),
+                pa.array(offsets, pa.int64()),
+                pa.array(sizes, pa.int64()),
+                problems=pa.array(problems, pa.string()),
+            )
+
+
+class _Headers:
+    """Reads headers in order, nothing beyond ``stop``, and keeps what came with the last."""
+
+    def __init__(self, source: Readable, archive: ObjectInfo, stop: int) -> None:
+        self._source = source
+        self._archive = archive
+        self._stop = stop
+        self._start = self._asked = 0
+        self._data = b""
+        self._window = 0
+
+    def read(self, offset: int, length: int) -> bytes:
+        at = offset - self._start
+        if at < 0 or at + length > len(self._data):
+            near = bool(self._data) and 0 <= offset - self._asked <= NEAR_BYTES
+            self._window = min(self._window + 1, len(_WINDOWS) - 1) if near else 0
+            self._data = self._get(offset, max(length, _WINDOWS[self._window]))
+            self._start, at = offset, 0
+        self._asked = offset
+        return self._data[at : at + length]
+
+    def _get(self, offset: int, length: int) -> bytes:
+        archive = self._archive
+        wanted = min(length, self._stop - offset)
+        if wanted <= 0:
+            return b""
+        return self._source.get(
+            archive.key, offset=offset, length=wanted, if_match=archive.etag or None
+        )

@@ -1,0 +1,148 @@
+"""COCO files: images, and annotations that name their image and their category by ID.
+
+The arrays may be in any order and the annotations of an image anywhere, so both are sorted by
+image. Format: https://cocodataset.org/#format-data
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import ExitStack, closing
+from itertools import groupby
+from pathlib import Path
+from typing import Any, TextIO
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from larder.errors import ConfigError
+from larder.manifest.merge import aligned, whole_keys
+from larder.manifest.query import Rows
+from larder.manifest.sort import SortedFile, sort, sort_to_file, work_folder, write_rows
+from larder.source.expand.json_stream import elements
+
+_ITEMS = pa.schema(
+    [
+        pa.field("image", pa.string(), nullable=False),
+        pa.field("place", pa.int64(), nullable=False),
+        pa.field("is_image", pa.bool_(), nullable=False),
+        pa.field("text", pa.large_string(), nullable=False),
+    ]
+)
+_BY = ("image", "place")
+_BATCH_ROWS = 1_000
+_MOST_CATEGORIES = 1_000_000
+
+
+def coco_entries(file: TextIO, key: str, work_dir: Path) -> Generator[tuple[dict[str, Any], str]]:
+    """The images of a file with their annotations, in the order of the images' IDs as JSON.
+
+    Each has the fields ``image`` and ``annotations``, and its place for messages.
+
+    Raises:
+        ConfigError: ``config.annotations``: not a COCO file; two images with one ID; an annotation
+            of an image or a category that the file does not have.
+    """
+    reading = _Reading(key)
+    with work_folder(work_dir) as folder:
+        items = write_rows(Rows(_ITEMS, reading.items(file)), folder / "items.arrow")
+        if not reading.images:
+            hint = "set samples.annotations.format, or check the file"
+            message = "no array 'images' with images, as a COCO file has"
+            raise ConfigError("config.annotations", message, where=key, hint=hint)
+        with ExitStack() as stack:
+            # One sort after the other, so that there is the memory of one at a time.
+            images = sort_to_file(_of_kind(items, True), _BY, folder / "images.arrow")
+            others = stack.enter_context(
+                closing(sort(_of_kind(items, False), _BY, work_dir=folder))
+            )
+            rows = (Rows(_ITEMS, whole_keys(found, "image")) for found in (images.read(), others))
+            for own, annotations in aligned(next(rows), next(rows), ("image",)):
+                yield from _joined(own, annotations, reading.categories, key)
+
+
+def _of_kind(items: SortedFile, is_image: bool) -> Rows:
+    wanted = pa.scalar(is_image)
+    rows = (rows.filter(pc.equal(rows.column("is_image"), wanted)) for rows in items.read())
+    return Rows(_ITEMS, rows)
+
+
+class _Reading:
+    """Collects the categories, while images and annotations are written to a file."""
+
+    def __init__(self, key: str) -> None:
+        self.images = 0
+        self.categories: dict[str, Any] = {}
+        self._key = key
+
+    def items(self, file: TextIO) -> Iterator[pa.RecordBatch]:
+        """Rows of `_ITEMS`."""
+        rows: list[tuple[str, int, bool, str]] = []
+        for place, (array, value, text) in enumerate(elements(file, self._key)):
+            if array == "categories":
+                self._add_category(value)
+            elif array in ("images", "annotations"):
+                is_image = array == "images"
+                self.images += is_image
+                id_ = self._id(value, "id" if is_image else "image_id", array)
+                rows.append((id_, place, is_image, text))
+            if len(rows) == _BATCH_ROWS:
+                yield _batch(rows)
+                rows = []
+        yield _batch(rows)
+
+    def _add_category(self, value: Any) -> None:
+        id_ = self._id(value, "id", "categories")
+        if len(self.categories) == _MOST_CATEGORIES:
+            raise _wrong(f"more than {_MOST_CATEGORIES:,} categories", self._key)
+        if id_ in self.categories:
+            raise _wrong(f"two categories with the ID {id_}", self._key)
+        self.categories[id_] = value.get("name")
+
+    def _id(self, value: Any, name: str, array: str) -> str:
+        found = value.get(name) if isinstance(value, dict) else None
+        if isinstance(found, bool) or not isinstance(found, int | str):
+            raise _wrong(f"an element of {array!r} has no {name!r}", self._key)
+        return json.dumps(found)
+
+
+def _batch(rows: list[tuple[str, int, bool, str]]) -> pa.RecordBatch:
+    columns = list(zip(*rows, strict=True)) or [()] * len(_ITEMS)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, _ITEMS, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=_ITEMS)
+
+
+def _joined(
+    images: pa.RecordBatch, annotations: pa.RecordBatch, categories: Mapping[str, Any], key: str
+) -> Iterator[tuple[dict[str, Any], str]]:
+    rows = zip(
+        annotations.column("image").to_pylist(), annotations.column("text").to_pylist(), strict=True
+    )
+    of_image = {
+        image: [text for _, text in own] for image, own in groupby(rows, key=lambda row: row[0])
+    }
+    before = None
+    own = zip(images.column("image").to_pylist(), images.column("text").to_pylist(), strict=True)
+    for image, text in own:
+        if image == before:
+            raise _wrong(f"two images with the ID {image}", key)
+        before = image
+        found = [_named(json.loads(each), categories, key) for each in of_image.pop(image, [])]
+        yield {"image": json.loads(text), "annotations": found}, f"{key}, image {image}"
+    if of_image:
+        raise _wrong(f"annotations of an image {min(of_image)}, which it does not have", key)
+
+
+def _named(annotation: dict[str, Any], categories: Mapping[str, Any], key: str) -> dict[str, Any]:
+    category = annotation.get("category_id")
+    if category is None or "category" in annotation:
+        return annotation
+    id_ = json.dumps(category)
+    if id_ not in categories:
+        raise _wrong(f"an annotation of a category {id_}, which it does not have", key)
+    return {**annotation, "category": categories[id_]}
+
+
+def _wrong(message: str, key: str) -> ConfigError:
+    return ConfigError("config.annotations", message, where=key)

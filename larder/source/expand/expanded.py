@@ -1,0 +1,300 @@
+"""Expands an inventory: objects that are archives or tables are replaced with what is in them.
+
+Memory does not depend on their number: each index is read as a stream, and all rows are sorted by
+their key in a file. What two archives contain under one key is told apart by its place: within one
+archive, the last member of a name counts, as for tar itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from larder.errors import ConfigError, Failure, ObjectError
+from larder.failures import Failures
+from larder.limits import map_ahead
+from larder.manifest.files import read_manifest
+from larder.manifest.query import Rows
+from larder.manifest.schemas import OBJECTS
+from larder.manifest.sort import sort
+from larder.manifest.writer import ManifestWriter
+from larder.progress import Progress
+from larder.samples.columns import column_texts
+from larder.source.expand.containers import INDEX, objects_in
+from larder.source.inventory import (
+    InContainers,
+    Inventory,
+    LeftOut,
+    parted,
+)
+from larder.source.objects import with_contents
+from larder.source.selection import KeyRule
+from larder.store.base import ObjectInfo, Readable
+
+_PLACED = OBJECTS.append(pa.field("place", pa.int64(), nullable=False)).append(
+    pa.field("container", pa.int64(), nullable=False)
+)
+"""Where an object is: the order within its container, and the number of that; -1 if in none."""
+
+_Flags = npt.NDArray[np.bool_]
+
+
+class Container(NamedTuple):
+    """An object that is expanded, and its index.
+
+    Attributes:
+        end: The end of the etags of what it contains.
+        last_counts: Whether, of several entries with a name, the last one counts; otherwise they
+            are bad keys.
+        filtered: Whether globs apply to what it contains.
+        read: Whether it was read, because there was no index of it.
+    """
+
+    info: ObjectInfo
+    end: str
+    last_counts: bool
+    filtered: bool
+    read: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Expansion:
+    """How a kind of objects is expanded.
+
+    Attributes:
+        indexed: Writes the index of an object to a local file, reading with threads of an executor.
+        refused: Why an object of that key cannot be expanded, as a clause; None if it can.
+    """
+
+    matches: Callable[[pa.Array], _Flags]
+    indexed: Callable[[ObjectInfo, Path, Executor], Container]
+    refused: Callable[[str], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Expanded:
+    """What an expansion found; ``inventory`` is None if nothing is left, and ``bad`` are unsafe
+    names, links and duplicate keys.
+    """
+
+    inventory: Inventory | None
+    bad: Failures
+    damaged: Failures
+
+
+LABELS = pa.schema(
+    [pa.field("key", pa.string(), nullable=False), pa.field("text", pa.string(), nullable=False)]
+)
+"""One row per object to whose sample a column of its table gives a class."""
+
+
+def expand(
+    source: Readable,
+    inventory: Inventory,
+    expansions: Sequence[Expansion],
+    include: Sequence[str],
+    exclude: Sequence[str],
+    folder: Path,
+    *,
+    concurrency: int,
+    progress: Progress,
+) -> Expanded:
+    """Expand an inventory of all containers, ``concurrency`` of them at the same time.
+
+    Of several kinds that match, the first counts. A glob of ``include`` may match an archive, and
+    with it all of its members. Refused with ``config.empty_source`` if nothing is left.
+    """
+    progress.start("expand")
+    with ExitStack() as stack:
+        pools = [_pool(stack, concurrency, name) for name in ("expand", "expand-read")]
+        labels = stack.enter_context(ManifestWriter(folder / "row-labels.parquet", LABELS))
+        expanding = _Expanding(
+            expansions, KeyRule(include), KeyRule(exclude), folder, pools, labels
+        )
+        placed = Rows(_PLACED, expanding.rows(inventory))
+        ordered = stack.enter_context(
+            closing(sort(placed, ("key", "place"), ties=("etag",), work_dir=folder))
+        )
+        rows = expanding.unique(ordered)
+        found: Inventory | None = None
+        try:
+            found = with_contents(inventory, rows, folder / "expanded.parquet", source.url)
+        except ConfigError as error:
+            known = expanding.damaged.count or expanding.bad.count
+            if error.code != "config.empty_source" or not known:
+                raise error if expanding.objects else _empty(source.url) from None
+    progress.finish("expand")
+    if found is not None:
+        found = replace(
+            found,
+            not_included=expanding.not_included,
+            excluded=expanding.excluded,
+            inside=InContainers(expanding.containers, expanding.read, expanding.objects),
+            labels=labels.file if labels.file.rows else None,
+        )
+    return Expanded(found, expanding.bad, expanding.damaged)
+
+
+def _empty(where: str) -> ConfigError:
+    message = "the archives and tables of the source have no members and no rows"
+    hint = "check whether they are the right ones"
+    return ConfigError("config.empty_source", message, where=where, hint=hint)
+
+
+def _pool(stack: ExitStack, threads: int, name: str) -> Executor:
+    """Threads that end with the stack; after an error, without beginning anything more."""
+    pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
+    stack.callback(pool.shutdown, wait=True, cancel_futures=True)
+    return pool
+
+
+class _Expanding:
+    """Replaces containers with what is in them, and counts."""
+
+    def __init__(
+        self,
+        expansions: Sequence[Expansion],
+        included: KeyRule,
+        excluded: KeyRule,
+        folder: Path,
+        pools: Sequence[Executor],
+        labels: ManifestWriter,
+    ) -> None:
+        self.containers = self.read = self.objects = 0
+        self.bad, self.damaged = Failures(), Failures()
+        self.not_included = self.excluded = LeftOut()
+        self._expansions = expansions
+        self._is_included = included
+        self._is_excluded = excluded
+        self._folder = folder
+        self._coordinators, self._readers = pools
+        self._labels = labels
+        self._numbers = count()
+
+    def rows(self, inventory: Inventory) -> Iterator[pa.RecordBatch]:
+        """Rows of `_PLACED`, in any order."""
+        self.not_included, self.excluded = inventory.not_included, inventory.excluded
+        for batch in read_manifest(inventory.file.path, OBJECTS):
+            kinds = self._kinds(batch.column("key"))
+            yield _placed(batch.filter(pa.array(kinds < 0)), -1)
+            for kind in np.unique(kinds[kinds >= 0]).tolist():
+                own = batch.filter(pa.array(kinds == kind))
+                yield from self._contents(self._expansions[kind], own)
+
+    def _kinds(self, keys: pa.Array) -> npt.NDArray[np.int64]:
+        kinds = np.full(len(keys), -1)
+        for kind, expansion in reversed(list(enumerate(self._expansions))):
+            kinds[expansion.matches(keys)] = kind
+        return kinds
+
+    def _contents(self, expansion: Expansion, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        def index(info: ObjectInfo) -> tuple[ObjectInfo, Path, Container | ObjectError]:
+            path = self._folder / f"index-{next(self._numbers)}.parquet"
+            try:
+                return info, path, expansion.indexed(info, path, self._readers)
+            except ObjectError as error:
+                return info, path, error
+
+        infos = self._expandable(expansion, batch)
+        for info, path, found in map_ahead(self._coordinators, index, infos, window=64):
+            number = self.containers
+            self.containers += 1
+            if isinstance(found, ObjectError):
+                self.damaged.add(Failure(info.key, found.code, str(found)))
+                continue
+            self.read += found.read
+            for rows in self._wanted(found, path):
+                yield _placed(rows, number if found.last_counts else -2 - number)
+            path.unlink()
+
+    def _expandable(self, expansion: Expansion, batch: pa.RecordBatch) -> Iterator[ObjectInfo]:
+        columns = ("key", "size_bytes", "etag", "modified")
+        values = [batch.column(name) for name in columns[:3]]
+        values.append(batch.column("modified").cast(pa.int64()))
+        for info in map(ObjectInfo, *(column.to_pylist() for column in values)):
+            reason = expansion.refused(info.key)
+            if reason is None:
+                yield info
+            else:
+                self.bad.add(Failure(info.key, "config.bad_key", reason))
+
+    def _wanted(self, container: Container, path: Path) -> Iterator[pa.RecordBatch]:
+        """The objects in a container, as rows of OBJECTS, without those that are left out."""
+        prefix = f"{container.info.key}/"
+        everything = not container.filtered or bool(
+            self._is_included(pa.array([container.info.key]))[0]
+        )
+        for batch in read_manifest(path, INDEX):
+            self.objects += batch.num_rows
+            keys = pc.binary_join_element_wise(prefix, batch.column("name"), "")
+            wanted = np.full(len(keys), True) if everything else self._is_included(keys)
+            batch, self.not_included = parted(_with_key(batch, keys), wanted, self.not_included)
+            if container.filtered:
+                excluded = self._is_excluded(batch.column("key"))
+                batch, self.excluded = parted(batch, ~excluded, self.excluded)
+            self._note_problems(batch)
+            self._note_labels(batch)
+            objects = objects_in(
+                [batch.drop_columns(["key"])],
+                container.end,
+                container.info.modified_us,
+                prefix=prefix,
+            )
+            places = batch.column("offset").filter(batch.column("problem").is_null())
+            for rows in objects:
+                yield rows.append_column("place", places)
+
+    def _note_labels(self, batch: pa.RecordBatch) -> None:
+        if batch.column("label").null_count < batch.num_rows:
+            rows = batch.filter(batch.column("label").is_valid())
+            columns = [rows.column("key"), rows.column("label")]
+            self._labels.append_batch(pa.RecordBatch.from_arrays(columns, schema=LABELS))
+
+    def _note_problems(self, batch: pa.RecordBatch) -> None:
+        if batch.column("problem").null_count < batch.num_rows:
+            bad = batch.filter(batch.column("problem").is_valid())
+            columns = (bad.column(name) for name in ("key", "problem"))
+            for key, problem in zip(*map(column_texts, columns), strict=True):
+                self.bad.add(Failure(key, "config.bad_key", problem))
+
+    def unique(self, ordered: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Rows of OBJECTS: of those with the same key, the last."""
+        held: pa.RecordBatch | None = None
+        for batch in ordered:
+            rows = batch if held is None else pa.concat_batches([held, batch])
+            held = rows.slice(rows.num_rows - 1)
+            yield self._without_replaced(rows)
+        if held is not None:
+            yield held.select(OBJECTS.names)
+
+    def _without_replaced(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows, except the last one, that are followed by another key."""
+        keys = rows.column("key")
+        again = pc.equal(keys[:-1], keys[1:]).to_numpy(zero_copy_only=False)
+        containers = rows.column("container").to_numpy()
+        same = (containers[:-1] == containers[1:]) & (containers[:-1] >= 0)
+        for row in np.flatnonzero(again & ~same).tolist():
+            message = "another object has the same key"
+            self.bad.add(Failure(keys[row].as_py(), "config.bad_key", message))
+        return rows.slice(0, rows.num_rows - 1).filter(pa.array(~again)).select(OBJECTS.names)
+
+
+def _with_key(batch: pa.RecordBatch, keys: pa.Array) -> pa.RecordBatch:
+    return batch.append_column("key", keys)
+
+
+def _placed(batch: pa.RecordBatch, container: int) -> pa.RecordBatch:
+    numbers = pa.array(np.full(batch.num_rows, container))
+    if "place" not in batch.schema.names:
+        batch = batch.append_column("place", numbers)
+    return pa.RecordBatch.from_arrays([*batch.columns, numbers], schema=_PLACED)

@@ -1,0 +1,323 @@
+"""Rows of CSV and Parquet: each is written into a container of Larder's own, as canonical JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from itertools import islice
+from math import isfinite
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from larder.manifest.digest import canonical_json
+from larder.source.expand.annotation_files import text_file
+from larder.source.expand.containers import ContainerWriter
+from larder.source.expand.line_rows import MAX_ROW_BYTES, row_error
+from larder.source.expand.row_names import Named, RowName, class_name, key_names, row_names
+from larder.source.expand.table_values import table_rows, table_values
+from larder.store import object_url
+from larder.store.base import ObjectInfo, Readable
+from larder.store.object_file import ObjectFile
+from larder.units import format_count
+
+_CSV_ROWS = 1_000
+_BATCH_BYTES = 16 << 20
+_MOST_ROWS = 4_096
+_BUFFER_BYTES = 1 << 20
+
+
+def write_csv_rows(
+    source: Readable,
+    info: ObjectInfo,
+    writer: ContainerWriter,
+    *,
+    delimiter: str,
+    named: Named,
+    told: Callable[[int], object],
+) -> None:
+    """Add the rows of a CSV file with a header: objects of strings, by column.
+
+    A quoted field may have newlines. Blank lines are left out. Rows are numbered from 0, without
+    the header. A byte order mark at the beginning is left out.
+    """
+    where = object_url(source.url, info.key)
+    csv.field_size_limit(MAX_ROW_BYTES)
+    with (
+        source.open(info.key, if_match=info.etag or None) as opened,
+        text_file(map(bytes, opened)) as text,
+    ):
+        reader = csv.reader(_lines(text, where), delimiter=delimiter, strict=True)
+        try:
+            header = next(reader, [])
+            _check_header(header, named, where)
+            rows = (row for row in reader if row)
+            number = 0
+            while batch := list(islice(rows, _CSV_ROWS)):
+                _add_csv(writer, header, batch, number, named)
+                number += len(batch)
+                told(len(batch))
+        except csv.Error as error:
+            message = f"not CSV in line {reader.line_num:,}: {error}"
+            raise row_error(where, message) from None
+        except UnicodeDecodeError:
+            message = f"it is not UTF-8 in line {reader.line_num + 1:,} or soon after"
+            raise row_error(where, message) from None
+
+
+def _lines(text: io.TextIOWrapper, where: str) -> Iterator[str]:
+    """The lines of a file, none of them too long."""
+    number = 0
+    while line := text.readline(MAX_ROW_BYTES + 1):
+        number += 1
+        if len(line) > MAX_ROW_BYTES:
+            message = f"a line of more than {MAX_ROW_BYTES:,} characters: line {number:,}"
+            raise row_error(where, message)
+        yield line
+
+
+def _check_header(header: Sequence[str], named: Named, where: str) -> None:
+    if not header or not all(header):
+        raise row_error(where, "its first line does not name every column")
+    twice = next((name for name in header if header.count(name) > 1), None)
+    if twice is not None:
+        raise row_error(where, f"two columns are named {twice!r}")
+    for option, name in (("source.rows.key", named.key), ("labels.column", named.label)):
+        if name is not None and name not in header:
+            raise row_error(where, f"it has no column {name!r}, which {option} names")
+
+
+def _add_csv(
+    writer: ContainerWriter,
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    number: int,
+    named: Named,
+) -> None:
+    names = row_names(number, len(rows))
+    if named.key is not None:
+        names = key_names(named.key, _csv_column(header, rows, named.key), number)
+    labels: list[str | None] = [None] * len(rows)
+    if named.label is not None:
+        labels = [text or None for text in _csv_column(header, rows, named.label)]
+    names = [
+        name if len(row) == len(header) else RowName(name.name, _other_width(header, row))
+        for name, row in zip(names, rows, strict=True)
+    ]
+    values = [canonical_json(dict(zip(header, row, strict=False))) for row in rows]
+    _add(writer, names, "json", values, labels)
+
+
+def _csv_column(header: Sequence[str], rows: Sequence[Sequence[str]], name: str) -> list[str]:
+    place = header.index(name)
+    return [row[place] if place < len(row) else "" for row in rows]
+
+
+def _other_width(header: Sequence[str], row: Sequence[str]) -> str:
+    return f"the row has {format_count(len(row), 'field')}, the header {len(header)}"
+
+
+def _add(
+    writer: ContainerWriter,
+    names: Sequence[RowName],
+    ext: str,
+    values: Sequence[bytes],
+    labels: Sequence[str | None],
+) -> None:
+    texts = pa.array([f"{name.name}.{ext}" for name in names], pa.string())
+    problems = pa.array([name.problem for name in names], pa.string())
+    classes = pa.array(labels, pa.string())
+    writer.add(texts, pa.array(values, pa.large_binary()), problems=problems, labels=classes)
+
+
+def write_parquet_rows(
+    source: Readable,
+    info: ObjectInfo,
+    writer: ContainerWriter,
+    *,
+    columns: Mapping[str, str | None],
+    named: Named,
+    told: Callable[[int], object],
+) -> None:
+    """Add the rows of a Parquet file: a part for each column that has an extension, JSON of others.
+
+    ``columns`` are extensions of parts, null where a row has null, and None for columns to leave
+    out; ``a.b`` is field ``b`` of the struct ``a``. Binary values have to be either.
+    """
+    where = object_url(source.url, info.key)
+    raw = ObjectFile(source, info.key, info.size_bytes, info.etag)
+    try:
+        with pq.ParquetFile(
+            pa.PythonFile(raw, mode="r"),
+            pre_buffer=False,
+            buffer_size=_BUFFER_BYTES,
+            page_checksum_verification=True,
+        ) as file:
+            _check_columns(file.schema_arrow, columns, named, where)
+            number = 0
+            for batch in file.iter_batches(batch_size=_batch_rows(file.metadata)):
+                _add_batch(writer, batch, columns, number, named)
+                number += batch.num_rows
+                told(batch.num_rows)
+    except (pa.ArrowException, OSError, ValueError, TypeError) as error:
+        if raw.error is not None:
+            raise raw.error from None
+        message = f"not a Parquet file that can be read: {str(error).splitlines()[0]}"
+        raise row_error(where, message) from None
+
+
+def _batch_rows(metadata: Any) -> int:
+    """How many rows to read at once, so that a batch has about 16 MiB."""
+    size_bytes = sum(
+        metadata.row_group(at).total_byte_size for at in range(metadata.num_row_groups)
+    )
+    each = max(1, size_bytes // max(1, metadata.num_rows))
+    return max(1, min(_MOST_ROWS, int(_BATCH_BYTES // each)))
+
+
+def _check_columns(
+    schema: pa.Schema, columns: Mapping[str, str | None], given: Named, where: str
+) -> None:
+    twice = next((name for name in schema.names if schema.names.count(name) > 1), None)
+    if twice is not None:
+        raise row_error(where, f"two columns are named {twice!r}")
+    known = {field.name: field.type for field in _fields(schema)}
+    named = {
+        "source.rows.key": given.key,
+        "labels.column": given.label,
+        **{f"source.rows.columns.{name}": name for name in columns},
+    }
+    for option, name in named.items():
+        if name is not None and name not in known:
+            raise row_error(where, f"it has no column {name!r}, which {option} names")
+    for name, ext in columns.items():
+        if ext is not None and not _is_bytes(known[name]):
+            message = f"column {name!r} is of type {known[name]}: only strings and binary values"
+            raise row_error(where, f"{message} can be parts of their own")
+    for name, kind in known.items():
+        if _is_binary(kind) and not _is_covered(name, columns):
+            message = f"column {name!r} has binary values: give it an extension, or null to leave"
+            raise row_error(where, f"{message} it out, as in source.rows.columns: {{{name}: jpg}}")
+
+
+def _is_covered(name: str, columns: Mapping[str, str | None]) -> bool:
+    steps = name.split(".")
+    return any(".".join(steps[: at + 1]) in columns for at in range(len(steps)))
+
+
+def _fields(schema: pa.Schema) -> Iterator[pa.Field]:
+    """Columns, and the fields of structs as ``STRUCT.FIELD``."""
+    waiting = list(schema)
+    while waiting:
+        field = waiting.pop(0)
+        yield field
+        if pa.types.is_struct(field.type):
+            waiting += [inner.with_name(f"{field.name}.{inner.name}") for inner in field.type]
+
+
+_BINARY = (
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_fixed_size_binary,
+    pa.types.is_binary_view,
+)
+_STRINGS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+
+
+def _is_binary(kind: pa.DataType, checks: Sequence[Callable[[Any], bool]] = _BINARY) -> bool:
+    values = kind.value_type if isinstance(kind, pa.DictionaryType) else kind
+    return any(check(values) for check in checks)
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return _is_binary(kind, (*_BINARY, *_STRINGS))
+
+
+def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
+    """A column, or a field of a struct: null where the struct is."""
+    if name in batch.schema.names:
+        return batch.column(name)
+    first, *steps = name.split(".")
+    found = pa.StructArray.from_arrays(batch.columns, names=batch.schema.names)
+    for step in (first, *steps):
+        found = found.flatten()[found.type.get_field_index(step)]
+    return found
+
+
+def _values(batch: pa.RecordBatch, name: str) -> list[Any]:
+    return table_values(_column(batch, name), name)
+
+
+def _add_batch(
+    writer: ContainerWriter,
+    batch: pa.RecordBatch,
+    columns: Mapping[str, str | None],
+    number: int,
+    named: Named,
+) -> None:
+    names = row_names(number, batch.num_rows)
+    if named.key is not None:
+        names = key_names(named.key, _values(batch, named.key), number)
+    labels: list[str | None] = [None] * len(names)
+    if named.label is not None:
+        given = [class_name(named.label, each) for each in _values(batch, named.label)]
+        labels = [label for label, _ in given]
+        names = [
+            RowName(name.name, name.problem or problem)
+            for name, (_, problem) in zip(names, given, strict=True)
+        ]
+    for name, ext in columns.items():
+        if ext is not None:
+            values = _values(batch, name)
+            there = [at for at, value in enumerate(values) if value is not None]
+            raw = [_raw(values[at]) for at in there]
+            own = [labels[at] for at in there]
+            _add(writer, [names[at] for at in there], ext, raw, own)
+    rest = [name for name in batch.schema.names if name not in columns]
+    if rest:
+        rows = table_rows(batch.select(rest))
+        for row in rows:
+            _leave_out(row, columns)
+        if any(rows):
+            _add(writer, names, "json", [canonical_json(_plain(row)) for row in rows], labels)
+
+
+def _raw(value: str | bytes) -> bytes:
+    return value.encode() if isinstance(value, str) else value
+
+
+def _leave_out(row: dict[str, Any], columns: Mapping[str, str | None]) -> None:
+    """Remove the fields of structs that are parts of their own, or left out."""
+    for name in columns:
+        *folders, last = name.split(".")
+        inner: Any = row
+        for folder in folders:
+            inner = inner.get(folder) if isinstance(inner, dict) else None
+        if isinstance(inner, dict):
+            inner.pop(last, None)
+            if not inner and folders:
+                _leave_out(row, {".".join(folders): None})
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON: dates as ISO 8601, decimals as strings, NaN and infinities as null."""
+    if isinstance(value, dict):
+        return {str(name): _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    convert = next((change for kind, change in _SCALARS if isinstance(value, kind)), None)
+    return convert(value) if convert else value
+
+
+_SCALARS: tuple[tuple[type | tuple[type, ...], Callable[[Any], Any]], ...] = (
+    (float, lambda value: value if isfinite(value) else None),
+    ((datetime, date, time), lambda value: value.isoformat()),
+    (timedelta, timedelta.total_seconds),
+    (Decimal, str),
+    (bytes, lambda value: b64encode(value).decode()),  # in a list: others are parts or left out
+)

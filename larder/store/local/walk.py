@@ -1,0 +1,189 @@
+"""The files below a directory, in the order in which S3 lists their paths."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from larder.errors import ObjectError, StoreError
+from larder.store.keys import object_url
+from larder.store.local.errors import local_error
+from larder.temporary import TEMPORARY_PREFIX
+
+OnUnlisted = Callable[[bytes, ObjectError], None]
+"""Called with the path of what cannot be listed, and why; directories end in a slash."""
+
+_TEMPORARY = TEMPORARY_PREFIX.encode()
+
+
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """What a walk looks for. Paths are bytes, as file names are."""
+
+    root: bytes
+    store_url: str
+    prefix: bytes
+    start_after: bytes
+    unlisted: OnUnlisted | None
+
+    def skip(self, path: bytes, error: ObjectError) -> None:
+        """Leave out what cannot be listed, or raise ``error`` if it must not be left out."""
+        if self.unlisted is None:
+            raise error
+        self.unlisted(path, error)
+
+    def omit(self, path: bytes, code: str, message: str, hint: str) -> None:
+        """Leave out what holds no data of its own: only ``unlisted`` is told."""
+        if self.unlisted is not None:
+            where = object_url(self.store_url, _shown(path))
+            self.unlisted(path, ObjectError(code, message, where=where, hint=hint))
+
+
+@dataclass(frozen=True, slots=True)
+class _Folder:
+    entries: list[bytes]
+    """The remaining entries in reverse order: paths below the root, directories with a slash."""
+    places: frozenset[tuple[int, int]]
+    """Device and inode of this directory and its ancestors in the walk."""
+
+
+def walk(
+    root: bytes,
+    store_url: str,
+    prefix: bytes,
+    start_after: bytes,
+    unlisted: OnUnlisted | None = None,
+) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield keys and stats of the regular files, in order of the keys' bytes.
+
+    What cannot be listed is given to ``unlisted``, in order, instead of being an error; also pipes,
+    sockets, devices and links that lead in circles, otherwise left out silently. ``root`` ends in
+    ``/``.
+
+    A directory is sorted by its name with ``/`` appended, so that ``a-b`` comes before ``a/b``, as
+    for keys. Only directories that may contain a wanted key are read.
+    """
+    search = _Walk(root, store_url, prefix, start_after, unlisted)
+    stack = [_read(search, b"", frozenset())]
+    while stack:
+        entries = stack[-1].entries
+        if not entries:
+            stack.pop()
+        elif entries[-1].endswith(b"/"):
+            path = entries.pop()
+            if unlisted is None or _decode(search, path) is not None:
+                stack.append(_read(search, path, stack[-1].places))
+        else:
+            path = entries.pop()
+            found = _stat(search, path)
+            if found is None:
+                continue
+            if not stat.S_ISREG(found.st_mode):
+                search.omit(
+                    path, "object.unreadable", "neither a file nor a directory", "move it elsewhere"
+                )
+                continue
+            key = _decode(search, path)
+            if key is not None:
+                yield key, found
+
+
+def _read(search: _Walk, path: bytes, places: frozenset[tuple[int, int]]) -> _Folder:
+    """The wanted entries of one directory; none if the walk is already inside it."""
+    try:
+        found = os.stat(search.root + path)
+        here = (found.st_dev, found.st_ino)
+        if here in places:
+            search.omit(
+                path, "object.bad_key", "a link to a directory that contains it", "remove the link"
+            )
+            return _Folder([], places)
+        with os.scandir(search.root + path) as entries:
+            wanted = [name for entry in entries if (name := _wanted(search, path, entry))]
+    except FileNotFoundError:
+        if path:  # removed in the meantime
+            return _Folder([], places)
+        raise _no_root(search) from None
+    except OSError as error:
+        reason = local_error(error, search.store_url, _shown(path), writing=False)
+        if not path or not isinstance(reason, ObjectError):
+            raise reason from error
+        search.skip(path, reason)
+        return _Folder([], places)
+    wanted.sort(reverse=True)
+    return _Folder(wanted, places | {here})
+
+
+def _wanted(search: _Walk, parent: bytes, entry: os.DirEntry[bytes]) -> bytes:
+    """The path of the entry if it, or something below it, may be wanted; else empty."""
+    path = parent + entry.name
+    below = path + b"/"
+    prefix, start_after = search.prefix, search.start_after
+    if entry.name.startswith(_TEMPORARY):
+        return b""
+    may_be_file = path > start_after and path.startswith(prefix)
+    may_be_folder = (below.startswith(prefix) or prefix.startswith(below)) and (
+        below > start_after or start_after.startswith(below)
+    )
+    if may_be_folder and _is_folder(entry):
+        return below
+    return path if may_be_file and not _is_folder(entry) else b""
+
+
+def _is_folder(entry: os.DirEntry[bytes]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        if entry.is_symlink():  # a link to itself: reported by `_stat`
+            return False
+        raise
+
+
+def _stat(search: _Walk, path: bytes) -> os.stat_result | None:
+    """The stat of the file, following links; None if it was removed in the meantime."""
+    try:
+        return os.stat(search.root + path)
+    except OSError as error:
+        if not os.path.islink(search.root + path):
+            if isinstance(error, FileNotFoundError):
+                return None
+            reason = local_error(error, search.store_url, _shown(path), writing=False)
+            if not isinstance(reason, ObjectError):
+                raise reason from error
+        else:
+            reason = ObjectError(
+                "object.unreadable",
+                "a dangling symbolic link",
+                where=object_url(search.store_url, _shown(path)),
+                hint="restore its target, or remove the link",
+            )
+        search.skip(path, reason)
+        return None
+
+
+def _no_root(search: _Walk) -> StoreError:
+    hint = "create the directory, or mount it"
+    return StoreError(
+        "store.missing", "the directory does not exist", where=search.store_url, hint=hint
+    )
+
+
+def _decode(search: _Walk, path: bytes) -> str | None:
+    """The key of a path; None if it has none, and is left out."""
+    try:
+        return path.decode()
+    except UnicodeDecodeError:
+        error = ObjectError(
+            "object.bad_key",
+            "the file name is not UTF-8",
+            where=object_url(search.store_url, _shown(path)),
+            hint="rename the file",
+        )
+    search.skip(path, error)
+    return None
+
+
+def _shown(path: bytes) -> str:
+    return path.decode("utf-8", "backslashreplace")

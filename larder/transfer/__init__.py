@@ -1,1 +1,0 @@
-"""Copies objects to the storage: inventory, differences, verified copies, costs."""

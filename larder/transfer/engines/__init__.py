@@ -1,1 +1,0 @@
-"""Engines copy objects from one store to another, and leave receipts of what they verified."""

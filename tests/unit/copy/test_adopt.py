@@ -1,0 +1,175 @@
+"""Whether what lies at the target is the source's object."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import replace
+from uuid import uuid4
+
+import pytest
+
+from larder.copy.adopt import adopt
+from larder.copy.object import Copy
+from larder.errors import NotFoundError, PreconditionError
+from larder.store import open_store
+from larder.store.base import Features, ObjectInfo, Reader
+from larder.store.delegate import DelegatingStore
+
+DATA = b"content" * 1000
+CRC32C = "crc32c:4f4b9d5a"
+MD5 = hashlib.md5(DATA, usedforsecurity=False).hexdigest()
+
+
+class Described(DelegatingStore):
+    """A store in memory that describes its objects as another kind of store would."""
+
+    def __init__(self, *, etag_is_md5: bool = True, **described: object) -> None:
+        super().__init__(open_store(f"memory://adopt-{uuid4().hex}"))
+        self.etag_is_md5 = etag_is_md5
+        self.described = described
+        self.read: list[str] = []
+
+    @property
+    def features(self) -> Features:
+        return replace(super().features, etag_is_md5=self.etag_is_md5)
+
+    def head(self, key: str) -> ObjectInfo:
+        usual = {"content_type": "binary/octet-stream", "metadata": {}}
+        return replace(super().head(key), **{**usual, **self.described})
+
+    def open(
+        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
+    ) -> Reader:
+        if length is None:
+            self.read.append(key)
+        real = self.inner.head(key).etag
+        if if_match not in (None, real, self.described.get("etag")):
+            raise PreconditionError("object.changed", "it changed", where=self.url + key)
+        return super().open(key, offset=offset, length=length)
+
+    def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
+        for page in super().list(prefix, start_after=start_after):
+            yield [self.head(info.key) for info in page]
+
+
+def check(
+    source: Described, target: Described, verify: str = "digest", there: bytes = DATA
+) -> Copy | None:
+    source.put("key", DATA)
+    target.put("to/key", there)
+    return adopt(source, target, source.head("key"), "to/key", verify)
+
+
+def encrypted(etag: str = "0" * 32, **described: object) -> Described:
+    """Its etags have the form of an MD5, and are none."""
+    return Described(etag=etag, **described)
+
+
+def test_etags_that_are_md5_prove_a_copy_without_reading() -> None:
+    source, target = Described(etag=MD5), Described(etag=MD5)
+    copy = check(source, target)
+    assert copy is not None
+    assert (copy.key, copy.size_bytes, copy.etag, copy.mirror_etag) == ("key", 7000, MD5, MD5)
+    assert (copy.check, copy.checksum) == ("md5", None)
+    assert source.read == target.read == []
+
+
+@pytest.mark.parametrize("algorithm", ["crc32c", "sha256"])
+def test_checksums_of_one_kind_are_compared(algorithm: str) -> None:
+    source = encrypted(checksum=f"{algorithm}:12345678")
+    target = Described(etag="x-2", checksum=f"{algorithm}:12345678")
+    copy = check(source, target)
+    assert copy is not None
+    assert copy.check == algorithm
+    assert copy.checksum == ("crc32c:12345678" if algorithm == "crc32c" else None)
+    assert source.read == target.read == []
+    target.described["checksum"] = f"{algorithm}:87654321"
+    assert check(source, target) is None
+
+
+def test_a_copy_in_parts_is_read_and_compared_with_the_sources_md5() -> None:
+    source, target = Described(etag=MD5), Described(etag=f"{MD5}-3")
+    copy = check(source, target)
+    assert copy is not None
+    assert copy.check == "md5"
+    assert copy.checksum is not None
+    assert (source.read, target.read) == ([], ["to/key"])
+    source, target = Described(etag=MD5), Described(etag=f"{MD5}-3")
+    assert check(source, target, there=DATA[:-1] + b"X") is None
+
+
+def test_without_any_digest_both_are_read() -> None:
+    source, target = encrypted(), Described(etag="a-3")
+    copy = check(source, target)
+    assert copy is not None
+    assert copy.check == "crc32c"
+    assert (source.read, target.read) == (["key"], ["to/key"])
+    assert check(encrypted(), Described(etag="a-3"), there=bytes(7000)) is None
+
+
+def test_equal_etags_of_parts_prove_nothing() -> None:
+    assert check(Described(etag="a-3"), Described(etag="a-3"), there=bytes(7000)) is None
+
+
+def test_an_etag_that_is_no_md5_by_the_stores_word_proves_nothing() -> None:
+    source, target = Described(etag=MD5, etag_is_md5=False), Described(etag=MD5)
+    assert check(source, target, there=bytes(7000)) is None
+
+
+def test_etags_that_differ_by_encryption_do_not_refute_a_copy() -> None:
+    copy = check(Described(etag=MD5), encrypted())
+    assert copy is not None
+    assert copy.check == "md5"
+
+
+def test_by_size_only_the_size_counts() -> None:
+    source, target = Described(etag=MD5), Described(etag="a-3")
+    copy = check(source, target, "size", there=bytes(7000))
+    assert copy is not None
+    assert (copy.check, copy.checksum) == ("size", None)
+    assert source.read == target.read == []
+    assert check(source, target, "size", there=bytes(7001)) is None
+
+
+def test_an_object_that_is_not_there_is_not_a_copy() -> None:
+    source, target = Described(), Described()
+    source.put("key", DATA)
+    assert adopt(source, target, source.head("key"), "to/key", "digest") is None
+
+
+def test_an_object_that_is_gone_from_the_source_is_an_error() -> None:
+    source, target = Described(), Described()
+    source.put("key", DATA)
+    info = source.head("key")
+    target.put("to/key", DATA)
+    source.delete("key")
+    with pytest.raises(NotFoundError):
+        adopt(source, target, info, "to/key", "digest")
+
+
+def test_an_empty_object_is_a_copy_of_an_empty_object() -> None:
+    source, target = Described(), Described()
+    source.put("key", b"")
+    target.put("to/key", b"")
+    assert adopt(source, target, source.head("key"), "to/key", "digest")
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "same"),
+    [
+        ({"metadata": {"a": "1"}}, {}, False),
+        ({"metadata": {"a": "1"}}, {"metadata": {"a": "2"}}, False),
+        ({"metadata": {"a": "1"}}, {"metadata": {"a": "1"}}, True),
+        ({}, {"metadata": {"left": "behind"}}, False),
+        ({"content_type": "image/png"}, {}, False),
+        ({"content_type": "image/png"}, {"content_type": "image/png"}, True),
+        ({}, {"content_type": "application/octet-stream"}, True),
+        ({}, {"content_type": "image/png"}, False),
+    ],
+)
+def test_type_and_metadata_have_to_be_the_same(
+    theirs: dict[str, object], ours: dict[str, object], same: bool
+) -> None:
+    copy = check(Described(etag=MD5, **theirs), Described(etag=MD5, **ours))
+    assert (copy is not None) == same

@@ -1,0 +1,132 @@
+"""Tests of larder.copy.bandwidth: the average, the burst, the share, and the stop."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from larder.copy.bandwidth import BURST_SECONDS, SLICE_SECONDS, Bandwidth
+from larder.errors import FatalError
+
+
+class FakeClock:
+    """Time passes only while somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.seconds = 100.0
+        self.slept: list[float] = []
+
+    def __call__(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.seconds = max(self.seconds + seconds, math.nextafter(self.seconds, math.inf))
+
+    def bandwidth(self, rate: float | None) -> Bandwidth:
+        return Bandwidth(rate, clock=self, sleep=self.sleep)
+
+
+@given(
+    rate=st.floats(1e3, 1e10),
+    steps=st.lists(st.tuples(st.integers(0, 1000), st.floats(0, 10)), min_size=1, max_size=30),
+)
+def test_no_stretch_of_time_has_more_than_the_limit_and_a_burst(
+    rate: float, steps: list[tuple[int, float]]
+) -> None:
+    clock = FakeClock()
+    limit = clock.bandwidth(rate)
+    granted: list[tuple[float, int]] = []
+    for milliseconds, pause_seconds in steps:
+        size_bytes = int(rate * milliseconds / 1000)
+        clock.seconds += pause_seconds
+        limit.take(size_bytes)
+        granted.append((clock.seconds, size_bytes))
+    for first, (_, own) in enumerate(granted):
+        begun = granted[first - 1][0] if first else 100.0
+        total = 0
+        for seconds, size_bytes in granted[first:]:
+            total += size_bytes
+            most = rate * (seconds - begun + BURST_SECONDS)
+            assert total <= most * (1 + 1e-6) + 1e-6, own
+
+
+@given(rate=st.floats(1e3, 1e10), parts=st.lists(st.integers(1, 1000), min_size=1, max_size=20))
+def test_nobody_waits_longer_than_the_bytes_take(rate: float, parts: list[int]) -> None:
+    clock = FakeClock()
+    sizes = [int(rate * milliseconds / 1000) for milliseconds in parts]
+    limit = clock.bandwidth(rate)
+    for size_bytes in sizes:
+        limit.take(size_bytes)
+    expected = max(0.0, sum(sizes) / rate - BURST_SECONDS)
+    assert clock.seconds - 100.0 == pytest.approx(expected, rel=1e-6, abs=1e-5)
+
+
+def test_no_limit_waits_for_nothing() -> None:
+    clock = FakeClock()
+    limit = clock.bandwidth(None)
+    limit.take(10**15)
+    assert limit.share(7).max_bytes_per_second is None
+    assert clock.slept == []
+
+
+def test_a_stop_is_noticed_within_a_slice_and_leaves_the_bytes_to_others() -> None:
+    clock = FakeClock()
+    limit = clock.bandwidth(1000)
+    looked: list[float] = []
+
+    def stop() -> None:
+        looked.append(clock.seconds)
+        if clock.seconds >= 105.0:
+            raise FatalError("run.interrupted", "stopped")
+
+    with pytest.raises(FatalError):
+        limit.take(1_000_000, stop)
+    assert max(clock.slept) <= SLICE_SECONDS <= 0.2
+    assert looked[-1] == pytest.approx(105.0, abs=SLICE_SECONDS)
+    assert max(after - before for before, after in itertools.pairwise(looked)) <= 0.2
+    before = clock.seconds
+    limit.take(1000)  # not after the 1,000 s that were given back
+    assert clock.seconds - before <= 1.0
+
+
+def test_shares_of_a_limit_together_keep_it() -> None:
+    limit = Bandwidth(1_000_000)
+    assert limit.share(4).max_bytes_per_second == 250_000
+
+
+@pytest.mark.parametrize("threads", [1, 8])
+def test_threads_share_one_limit(threads: int) -> None:
+    """With a clock that stands still, only a burst is ever granted."""
+    waiting = threading.Semaphore(0)
+    done = threading.Event()
+    granted: list[int] = []
+
+    def sleep(seconds: float) -> None:
+        waiting.release()
+        done.wait()
+        raise FatalError("run.interrupted", "stopped")
+
+    limit = Bandwidth(1000, clock=lambda: 0.0, sleep=sleep)
+    limit.take(100)  # the burst
+    granted.append(100)
+
+    def take() -> None:
+        with pytest.raises(FatalError):
+            limit.take(1)
+        granted.append(0)
+
+    workers: list[threading.Thread] = [threading.Thread(target=take) for _ in range(threads)]
+    for worker in workers:
+        worker.start()
+    for _ in workers:
+        waiting.acquire()
+    done.set()
+    for worker in workers:
+        worker.join()
+    assert granted == [100, *[0] * threads]

@@ -1,0 +1,211 @@
+"""Copying and verifying, between memory stores and from faulty ones."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from dataclasses import replace
+from typing import Any, cast
+
+import google_crc32c
+import pytest
+
+from larder.copy.engine import copy_batch
+from larder.copy.limits import CopyLimits
+from larder.copy.object import WHOLE_BYTES, Copy, copy_object
+from larder.errors import FatalError, ObjectError
+from larder.limits import ByteBudget
+from larder.manifest.crc import format_crc32c
+from larder.progress import CancellableProgress, NullProgress
+from larder.store import open_store
+from larder.store.base import Buffer, ObjectInfo, Reader, Store
+from tests.support.encrypted import EncryptedStore
+from tests.support.faults import FaultyStore, FlipBit
+from tests.support.recording import RecordingStore
+
+LIMITS = CopyLimits(4, ByteBudget(256 * 1024**2))
+
+
+@pytest.fixture
+def source() -> Store:
+    return open_store(f"memory://{uuid.uuid4().hex}/")
+
+
+@pytest.fixture
+def target() -> Store:
+    return open_store(f"memory://{uuid.uuid4().hex}/")
+
+
+@pytest.mark.parametrize("size_bytes", [0, 1, 1000, WHOLE_BYTES, WHOLE_BYTES + 1, 20_000_000])
+def test_a_copy_has_the_bytes_and_their_checksum(
+    source: Store, target: Store, size_bytes: int
+) -> None:
+    data = bytes(range(256)) * (size_bytes // 256 + 1)
+    info = source.put("a/b", data[:size_bytes])
+    copied = copy_object(source, info, target, "mirror/a/b", LIMITS)
+    assert target.get("mirror/a/b") == data[:size_bytes]
+    assert copied.checksum == format_crc32c(google_crc32c.value(data[:size_bytes]))
+    assert copied.mirror_etag == target.head("mirror/a/b").etag
+    assert copied.check == "md5"
+
+
+def test_an_object_that_changed_since_it_was_listed_is_not_copied(
+    source: Store, target: Store
+) -> None:
+    info = source.put("k", b"old")
+    source.put("k", b"new")
+    with pytest.raises(ObjectError) as caught:
+        copy_object(source, info, target, "k", LIMITS)
+    assert caught.value.code == "object.changed"
+    assert list(target.list()) == []
+
+
+def test_a_deleted_object_is_reported_and_the_others_continue(source: Store, target: Store) -> None:
+    infos = [source.put(key, key.encode()) for key in ("a", "b", "c")]
+    source.delete("b")
+    copied: list[Copy] = []
+    failures = copy_batch(
+        source,
+        target,
+        infos,
+        prefix="m/",
+        limits=replace(LIMITS, concurrency=4),
+        progress=NullProgress(),
+        copied=copied.append,
+    )
+    assert sorted(row.key for row in copied) == ["a", "c"]
+    assert [(failure.key, failure.code) for failure in failures] == [("b", "object.missing")]
+    assert [info.key for page in target.list() for info in page] == ["m/a", "m/c"]
+
+
+class Interrupted(NullProgress):
+    """Raises from the first object on, as `larder.progress.CancellableProgress` does if stopped."""
+
+    def advance(self, stage: str, *, objects: int = 0, bytes: int = 0) -> None:
+        raise FatalError("run.interrupted", "stopped")
+
+
+def test_copies_of_a_stopped_batch_are_still_reported(source: Store, target: Store) -> None:
+    infos = [source.put(f"{number:02}", b"x") for number in range(40)]
+    copied: list[Copy] = []
+    with pytest.raises(FatalError):
+        copy_batch(
+            source,
+            target,
+            infos,
+            prefix="m/",
+            limits=replace(LIMITS, concurrency=3),
+            progress=Interrupted(),
+            copied=copied.append,
+        )
+    there = {info.key for page in target.list() for info in page}
+    assert {f"m/{row.key}" for row in copied} == there
+    assert len(there) < len(infos)
+
+
+def test_a_size_that_differs_from_the_listing_is_a_change(source: Store, target: Store) -> None:
+    info = source.put("k", b"1234")
+    wrong = ObjectInfo(info.key, 5, info.etag, info.modified_us)
+    with pytest.raises(ObjectError) as caught:
+        copy_object(source, wrong, target, "k", LIMITS)
+    assert caught.value.code == "object.changed"
+
+
+class Racing(RecordingStore):
+    """A store that something else writes to after each put, and whose etags prove nothing."""
+
+    def __init__(self, inner: Store, theirs: bytes) -> None:
+        super().__init__(inner)
+        self.theirs = theirs
+
+    def put(self, key: str, data: Buffer, **conditions: Any) -> ObjectInfo:
+        info = super().put(key, data, **conditions)
+        self.inner.put(key, self.theirs)
+        return info
+
+
+def test_a_copy_that_another_run_also_makes_is_a_copy(source: Store, target: Store) -> None:
+    target = Racing(EncryptedStore(target), b"same")
+    copied = copy_object(source, source.put("k", b"same"), target, "k", LIMITS)
+    there = target.head("k")
+    assert (copied.mirror_etag, copied.modified_us) == (there.etag, there.modified_us)
+    assert copied.check == "crc32c"
+
+
+def test_a_copy_that_another_run_replaced_is_left_to_it(source: Store, target: Store) -> None:
+    target = Racing(EncryptedStore(target), b"newer")
+    with pytest.raises(ObjectError, match="another run") as caught:
+        copy_object(source, source.put("k", b"older"), target, "k", LIMITS)
+    assert caught.value.code == "object.mismatch"
+    assert target.get("k") == b"newer"
+
+
+def test_a_copy_with_a_wrong_bit_is_removed(source: Store, target: Store) -> None:
+    target = FaultyStore(EncryptedStore(target))
+    target.add("open", FlipBit(3))
+    with pytest.raises(ObjectError, match="the copy was removed") as caught:
+        copy_object(source, source.put("k", b"right"), target, "k", LIMITS)
+    assert caught.value.code == "object.mismatch"
+    assert list(target.list()) == []
+
+
+def test_a_bit_flipped_on_the_way_from_the_source_is_found(source: Store, target: Store) -> None:
+    info = source.put("k", b"x" * 1000)
+    flipping = FaultyStore(source)
+    flipping.add("open", FlipBit())
+    with pytest.raises(ObjectError) as caught:
+        copy_object(flipping, info, target, "k", LIMITS)
+    assert caught.value.code == "object.mismatch"
+    assert list(target.list()) == []
+
+
+def test_a_bit_flipped_in_a_stream_from_the_source_is_found(source: Store, target: Store) -> None:
+    info = source.put("k", b"x" * (WHOLE_BYTES + 1))
+    flipping = FaultyStore(source)
+    flipping.add("open", FlipBit(), nth=1)
+    with pytest.raises(ObjectError) as caught:
+        copy_object(flipping, info, target, "k", LIMITS)
+    assert caught.value.code == "object.mismatch"
+    assert list(target.list()) == []
+
+
+def test_an_etag_that_is_not_an_md5_proves_nothing(source: Store, target: Store) -> None:
+    info = source.put("k", b"encrypted at rest")
+
+    class Encrypted:
+        """Like S3 with KMS: etags that look like an MD5 but are not."""
+
+        url, features = source.url, source.features
+
+        def get(self, key: str, *, if_match: str | None = None) -> bytes:
+            return source.get(key)
+
+        def open(self, key: str, *, if_match: str | None = None) -> Reader:
+            return source.open(key)
+
+    listed = ObjectInfo("k", info.size_bytes, "0" * 32, 0)
+    copied = copy_object(cast("Store", Encrypted()), listed, target, "k", LIMITS)
+    assert target.get("k") == b"encrypted at rest"
+    assert copied.checksum == format_crc32c(google_crc32c.value(b"encrypted at rest"))
+
+
+def test_nothing_that_waits_for_memory_is_copied_after_a_stop(source: Store, target: Store) -> None:
+    infos = [source.put(f"{number:02}", bytes(WHOLE_BYTES + 1)) for number in range(12)]
+    stop, copied = threading.Event(), list[Copy]()
+
+    def note(row: Copy) -> None:
+        copied.append(row)
+        stop.set()
+
+    with pytest.raises(FatalError) as caught:
+        copy_batch(
+            source,
+            target,
+            infos,
+            prefix="",
+            limits=CopyLimits(12, ByteBudget(1)),  # one at a time
+            progress=CancellableProgress(NullProgress(), stop),
+            copied=note,
+        )
+    assert caught.value.code == "run.interrupted"
+    assert len(copied) == 1

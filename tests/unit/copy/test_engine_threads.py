@@ -1,0 +1,56 @@
+"""How many threads copy, against models of servers near and far."""
+
+from __future__ import annotations
+
+import pytest
+
+from larder.copy.threads import Pace
+
+
+def settle(
+    *, latency_seconds: float, cpu_seconds: float, most_per_second: float, most: int = 256
+) -> tuple[int, float]:
+    """The number of threads after 15 seconds, and when half of them were there first.
+
+    Args:
+        latency_seconds: How long a step waits.
+        cpu_seconds: How long it uses the only core.
+        most_per_second: What the server can do.
+        most: Maximum number of threads.
+    """
+    pace = Pace(most, 100.0, 7.0)
+    steps = used = 0.0
+    half = None
+    history = []
+    for tick in range(1, 151):
+        rate = min(pace.count / (latency_seconds + cpu_seconds), 1 / cpu_seconds, most_per_second)
+        steps += 0.1 * rate
+        used += 0.1 * rate * cpu_seconds
+        pace.tell(100.0 + 0.1 * tick, int(steps), 7.0 + used)
+        history.append((tick / 10, pace.count))
+    half = next(seconds for seconds, count in history if count >= history[-1][1] / 2)
+    return history[-1][1], half
+
+
+def test_a_server_nearby_needs_few_threads() -> None:
+    count, _ = settle(latency_seconds=0.002, cpu_seconds=0.0005, most_per_second=1_000)
+    assert count <= 16
+
+
+@pytest.mark.parametrize("latency_seconds", [0.05, 0.1, 0.3])
+def test_a_server_far_away_soon_has_many(latency_seconds: float) -> None:
+    count, half = settle(
+        latency_seconds=latency_seconds, cpu_seconds=0.0005, most_per_second=100_000
+    )
+    assert count >= 128
+    assert half <= 20 * latency_seconds
+
+
+def test_a_slow_server_is_not_stormed() -> None:
+    count, _ = settle(latency_seconds=0.1, cpu_seconds=0.0005, most_per_second=50)
+    assert count <= 64
+
+
+def test_there_are_never_more_than_the_maximum() -> None:
+    count, _ = settle(latency_seconds=0.3, cpu_seconds=0.0005, most_per_second=100_000, most=5)
+    assert count == 5

@@ -1,0 +1,103 @@
+"""Tests of larder.copy.prices: every price has a date and a source, and can be reached."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from larder.copy.prices import (
+    cost_document,
+    cost_lines,
+    egress_usd_per_gb,
+    estimate_cost,
+    price_list,
+)
+from larder.copy.site import Site
+
+TABLES = {"egress": {"usd_per_gb"}, "requests": {"write_usd_per_1000", "read_usd_per_1000"}}
+EAST, WEST = Site("aws", "us-east-1", bucket="a"), Site("aws", "us-west-2", bucket="b")
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_price_has_a_date_and_a_source(table: str) -> None:
+    entries = price_list()[table]
+    assert entries
+    for entry in entries:
+        assert re.fullmatch(r"20\d\d(-(0[1-9]|1[0-2]))?", entry["date"])
+        assert price_list()["sources"][entry["source"]]
+        assert entry["regions"]
+        assert all(0 < entry[field] < 1 for field in TABLES[table])
+
+
+@pytest.mark.parametrize(
+    ("pair", "usd"),
+    [
+        (("aws", "us-east-1", "aws", "us-west-2"), 0.02),
+        (("aws", "us-east-1", "aws", "us-east-2"), 0.01),
+        (("aws", "eu-west-1", "aws", "us-east-1"), 0.02),
+        (("aws", "sa-east-1", "aws", "us-east-1"), 0.138),
+        (("aws", "us-west-2", "gcp", "us-central1"), 0.09),
+        (("aws", "us-west-2", "gcp", None), 0.09),
+        (("aws", "ap-south-1", "file", None), 0.1093),
+        (("aws", "us-west-2", "aws", None), None),
+        (("aws", None, "aws", "us-west-2"), None),
+        (("aws", None, "gcp", "us-central1"), None),
+        (("aws", "us-west-2", "aws", "mx-central-1"), 0.02),  # the region that it leaves decides
+        (("aws", "moon-base-1", "aws", "us-west-2"), None),
+        (("aws", "moon-base-1", "gcp", "us-central1"), None),
+        (("gcp", "us-central1", "gcp", "us-east1"), 0.02),
+        (("gcp", "us", "gcp", "us-east1"), 0.02),
+        (("gcp", "us-central1", "gcp", "europe-west4"), 0.08),
+        (("gcp", "us-central1", "gcp", "australia-southeast1"), 0.15),
+        (("gcp", "asia-southeast2", "gcp", "us-west1"), 0.15),
+        (("gcp", "asia-east1", "gcp", "asia-south1"), None),
+        (("gcp", "us-central1", "aws", "us-west-2"), 0.12),
+        (("gcp", "us-central1", "aws", "ap-southeast-2"), 0.19),
+        (("gcp", "europe-west4", "file", None), 0.12),
+        (("aws", "us-west-2", "aws", "us-west-2"), 0.0),
+        (("file", None, "aws", "us-west-2"), 0.0),
+        (("server", None, "aws", "us-west-2"), 0.0),
+    ],
+)
+def test_egress_by_pair(pair: tuple[str, str | None, str, str | None], usd: float | None) -> None:
+    provider, region, to_provider, to_region = pair
+    source, target = Site(provider, region, bucket="a"), Site(to_provider, to_region, bucket="b")
+    assert egress_usd_per_gb(source, target) == usd
+
+
+def test_the_three_numbers() -> None:
+    cost = estimate_cost(EAST, WEST, size_bytes=10**12, objects=3_000_000, written=1_000_000)
+    assert cost.egress_usd == pytest.approx(20)
+    assert cost.requests_usd == pytest.approx(3_000 * 0.0004 + 1_000 * 0.005)
+    assert cost.total_usd == pytest.approx(26.2)
+    public = Site("aws", "us-east-1", bucket="a", anonymous=True)
+    read = estimate_cost(public, WEST, size_bytes=10**12, objects=3_000_000, written=1_000)
+    assert read.total_usd == pytest.approx(0.005), "its owner pays"
+    down = estimate_cost(EAST, Site("file"), size_bytes=10**12, objects=1_000, written=1_000)
+    assert down.total_usd == pytest.approx(90 + 0.0004)
+
+
+def test_requests_of_a_region_that_is_not_listed_cost_what_they_cost_at_most() -> None:
+    for region in (None, "moon-base-1"):
+        site = Site("aws", region, bucket="a")
+        cost = estimate_cost(site, site, size_bytes=0, objects=1_000, written=1_000)
+        entries = [each for each in price_list()["requests"] if each["provider"] == "aws"]
+        most = (max(each[field] for each in entries) for field in TABLES["requests"])
+        assert cost.total_usd == pytest.approx(sum(most))
+
+
+def test_lines_for_people() -> None:
+    def lines(source: Site, target: Site, size_bytes: int = 10**12) -> list[str]:
+        cost = estimate_cost(source, target, size_bytes=size_bytes, objects=1, written=1)
+        return cost_lines(cost_document(cost))
+
+    assert lines(EAST, WEST) == [
+        "20.00 USD, estimated from list prices",
+        "egress from AWS us-east-1 to AWS us-west-2: 20.00 USD for 1.0 TB, at 0.02 USD per GB",
+    ]
+    assert lines(EAST, WEST, 0) == lines(WEST, WEST) == ["0.00 USD, estimated from list prices"]
+    unknown = lines(EAST, Site("aws", None, bucket="b"))
+    assert unknown[0].startswith("unknown: there is no list price for egress from AWS us-east-1 to")
+    mine = Site("server", server="localhost:9000", bucket="a")
+    assert lines(mine, Site("file"))[1:] == ["localhost:9000 is not priced"]

@@ -1,0 +1,115 @@
+"""Containers of Larder's own, and indexes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import google_crc32c
+import pyarrow as pa
+import pytest
+
+from larder.manifest.crc import format_crc32c
+from larder.manifest.extents import in_object, in_own
+from larder.manifest.files import read_manifest
+from larder.manifest.schemas import OBJECTS
+from larder.source.expand.containers import (
+    INDEX,
+    container_name,
+    container_writer,
+    fetch_index,
+    objects_in,
+)
+from larder.store import Store, open_store
+from larder.store.derived import DerivedObjects
+
+NAME = container_name("jsonl", "table.csv", 12, "etag")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return open_store(str(tmp_path / "derived"))
+
+
+def keys(store: Store) -> list[str]:
+    return [info.key for page in store.list() for info in page]
+
+
+def test_what_is_written_is_read_as_objects(store: Store, tmp_path: Path) -> None:
+    values = [b'{"a":1}', b"", "é".encode(), b"\n\n"]
+    with container_writer(store, NAME, tmp_path / "index") as writer:
+        writer.add(pa.array(["0.json", "1.json"]), pa.array(values[:2]))
+        writer.add(pa.array([], pa.string()), pa.array([], pa.string()))
+        writer.add(pa.array(["2.json", "3.bin"]), pa.array(values[2:]))
+    assert keys(store) == [NAME, f"{NAME}.parquet"]
+    assert store.get(NAME) == b"".join(value + b"\n" for value in values)
+    (batch,) = objects_in(
+        read_manifest(tmp_path / "index", INDEX), in_own(NAME), 7, prefix="table.csv/"
+    )
+    assert batch.schema == OBJECTS
+    rows = batch.to_pylist()
+    assert [row["key"] for row in rows] == [
+        f"table.csv/{name}" for name in ("0.json", "1.json", "2.json", "3.bin")
+    ]
+    source = DerivedObjects(open_store(str(tmp_path / "none")), lambda: store)
+    assert [source.get(row["key"], if_match=row["etag"]) for row in rows] == values
+    checksums = [format_crc32c(google_crc32c.value(value)) for value in values]
+    assert [row["checksum"] for row in rows] == checksums
+    assert [row["size_bytes"] for row in rows] == list(map(len, values))
+
+
+def test_an_index_is_read_again(store: Store, tmp_path: Path) -> None:
+    assert not fetch_index(store, NAME, tmp_path / "copy")
+    offsets, sizes = pa.array([512, 9000]), pa.array([3, 4])
+    with container_writer(store, NAME, tmp_path / "index") as writer:
+        problems = pa.array([None, "the key begins with /"])
+        writer.add_ranges(pa.array(["x.jpg", "/x"]), offsets, sizes, problems=problems)
+    assert keys(store) == [f"{NAME}.parquet"]
+    assert fetch_index(store, NAME, tmp_path / "copy")
+    assert (tmp_path / "copy").read_bytes() == (tmp_path / "index").read_bytes()
+    (batch,) = objects_in(
+        read_manifest(tmp_path / "copy", INDEX), in_object("a.tar", "e"), 0, prefix="a.tar/"
+    )
+    assert [(row["key"], row["etag"]) for row in batch.to_pylist()] == [
+        ("a.tar/x.jpg", "@512+3/5:e")
+    ]
+
+
+def test_a_damaged_index_does_not_count(store: Store, tmp_path: Path) -> None:
+    with container_writer(store, NAME, tmp_path / "index") as writer:
+        writer.add_ranges(pa.array(["x.jpg"]), pa.array([1]), pa.array([2]))
+    data = bytearray(store.get(f"{NAME}.parquet"))
+    data[len(data) // 3] ^= 1
+    for damaged in (bytes(data), b"", bytes(data[:50])):
+        store.put(f"{NAME}.parquet", damaged)
+        assert not fetch_index(store, NAME, tmp_path / "copy")
+
+
+def test_nothing_is_left_after_an_error(store: Store, tmp_path: Path) -> None:
+    def write() -> None:
+        with container_writer(store, NAME, tmp_path / "index") as writer:
+            writer.add(pa.array(["a"]), pa.array([b"1"]))
+            raise RuntimeError("no more")
+
+    with pytest.raises(RuntimeError, match="no more"):
+        write()
+    assert keys(store) == []
+    assert not (tmp_path / "index").exists()
+
+
+def test_a_plan_writes_only_the_local_index(tmp_path: Path) -> None:
+    with container_writer(None, NAME, tmp_path / "index") as writer:
+        writer.add(pa.array(["a", "b"]), pa.array([b"12", b"345"]))
+    (batch,) = objects_in(read_manifest(tmp_path / "index", INDEX), in_own(NAME), 0)
+    assert batch.column("etag").to_pylist() == [f"@0+2={NAME}", f"@3+3={NAME}"]
+
+
+def test_names_follow_from_what_containers_are_made_from() -> None:
+    names = [
+        container_name("jsonl", "a", 1),
+        container_name("jsonl", "a", "1"),
+        container_name("jsonl", "a1"),
+        container_name("tar", "a", 1),
+    ]
+    assert len(set(names)) == 4
+    assert container_name("jsonl", "a", 1) == names[0]
+    assert INDEX.names[0] == "name"

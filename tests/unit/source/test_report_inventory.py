@@ -1,0 +1,311 @@
+"""The objects of a source from a report: S3 Inventory in its three formats, and any table."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import orc, parquet
+
+from larder.config.models import Report
+from larder.errors import ConfigError
+from larder.progress import NullProgress
+from larder.source.objects import take_inventory
+from larder.source.reports.inventory import Reported, open_report
+from larder.store import open_store
+from larder.store.base import ObjectInfo, Store
+
+SOURCE = "s3://source/data/"
+TAKEN = datetime(2026, 11, 20, 1, 0, tzinfo=UTC)
+CSV_SCHEMA = (
+    "Bucket, Key, VersionId, IsLatest, IsDeleteMarker, Size, LastModifiedDate, ETag, StorageClass"
+)
+ROWS: list[tuple[str, bool, bool, int | None, str, str]] = [
+    ("data/b.jpg", True, False, 2, "e2", "STANDARD"),
+    ("data/a b+c%/ü.jpg", True, False, 10_000_000_000, "e1-7", "GLACIER"),
+    ("data/", True, False, 0, "folder", "STANDARD"),
+    ("database/x.jpg", True, False, 1, "x", "STANDARD"),
+    ("data/b.jpg", False, False, 1, "old", "STANDARD"),
+    ("data/gone.jpg", True, True, None, "", ""),
+]
+EXPECTED = [
+    ("a b+c%/ü.jpg", 10_000_000_000, "e1-7", "GLACIER"),
+    ("b.jpg", 2, "e2", ""),
+]
+
+
+def as_csv(rows: Sequence[tuple[Any, ...]]) -> bytes:
+    """As S3 writes it: no header, every value in quotes, keys URL-encoded."""
+    from urllib.parse import quote_plus
+
+    lines = []
+    for key, latest, marker, size, etag, kind in rows:
+        flags = (str(latest).lower(), str(marker).lower())
+        values = ("source", quote_plus(key, safe="/"), "v1", *flags)
+        values += ("" if size is None else size, "2026-11-19T12:00:00.000Z", etag, kind)
+        lines.append(",".join(f'"{value}"' for value in values))
+    return gzip.compress(("\n".join(lines) + "\n").encode())
+
+
+def as_table(rows: Sequence[tuple[Any, ...]]) -> pa.Table:
+    names = ("key", "is_latest", "is_delete_marker", "size", "e_tag", "storage_class")
+    columns = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+    times = pa.array([datetime(2026, 11, 19, 12)] * len(rows), pa.timestamp("ms"))
+    return pa.table({"bucket": ["source"] * len(rows), **columns, "last_modified_date": times})
+
+
+def as_file(kind: str, rows: Sequence[tuple[Any, ...]]) -> bytes:
+    if kind == "CSV":
+        return as_csv(rows)
+    sink = pa.BufferOutputStream()
+    if kind == "ORC":
+        orc.write_table(as_table(rows), sink)
+    else:
+        parquet.write_table(as_table(rows), sink, row_group_size=2)
+    return sink.getvalue().to_pybytes()
+
+
+def write_report(
+    store: Store, root: str, kind: str, parts: Sequence[Sequence[tuple[Any, ...]]], **changes: Any
+) -> str:
+    """A report as S3 leaves it; the key of its manifest."""
+    ending = {"CSV": "csv.gz", "ORC": "orc", "Parquet": "parquet"}[kind]
+    files = []
+    for number, rows in enumerate(parts):
+        data = as_file(kind, rows)
+        key = f"{root}data/{number}.{ending}"
+        store.put(key, data)
+        md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
+        files.append({"key": key, "size": len(data), "MD5checksum": md5})
+    manifest = {
+        "sourceBucket": "source",
+        "destinationBucket": "arn:aws:s3:::reports",
+        "version": "2016-11-30",
+        "creationTimestamp": str(int(TAKEN.timestamp() * 1000)),
+        "fileFormat": kind,
+        "fileSchema": CSV_SCHEMA if kind == "CSV" else "struct<...>",
+        "files": files,
+        **changes,
+    }
+    data = json.dumps(manifest).encode()
+    folder = f"{root}{TAKEN:%Y-%m-%dT%H-%MZ}/"
+    store.put(f"{folder}manifest.json", data)
+    digest = hashlib.md5(data, usedforsecurity=False).hexdigest()
+    store.put(f"{folder}manifest.checksum", digest.encode())
+    return f"{folder}manifest.json"
+
+
+def opened(url: str, source: str = SOURCE, **fields: Any) -> Reported:
+    return open_report(Report(url=url, **fields), source, open_store)
+
+
+def objects(report: Reported, folder: Path) -> list[ObjectInfo]:
+    return [info for page in report.pages(folder) for info in page]
+
+
+def facts(infos: Sequence[ObjectInfo]) -> list[tuple[str, int, str, str]]:
+    return [(info.key, info.size_bytes, info.etag, info.storage_class) for info in infos]
+
+
+@pytest.mark.parametrize("kind", ["CSV", "Parquet", "ORC"])
+@pytest.mark.parametrize("place", ["directory", "memory"])
+def test_a_report_of_s3_inventory(kind: str, place: str, tmp_path: Path) -> None:
+    name = f"report-{kind}".lower()
+    reports = str(tmp_path / "reports") if place == "directory" else f"memory://{name}"
+    store = open_store(reports)
+    key = write_report(store, "", kind, [ROWS[:2], ROWS[2:]])
+    report = opened(f"{reports}/{key}")
+    assert report.taken == TAKEN
+    found = objects(report, tmp_path)
+    assert facts(found) == EXPECTED
+    assert {info.modified_us for info in found} == {
+        int(datetime(2026, 11, 19, 12, tzinfo=UTC).timestamp() * 1e6)
+    }
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["reports"][: place == "directory"]
+
+
+def test_the_newest_report_of_a_prefix(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path / "reports"))
+    key = write_report(store, "daily/", "CSV", [ROWS])
+    old = key.replace("2026-11-20", "2026-11-19")
+    store.put(old, b"not even json")
+    for url in ("reports/daily", "reports/daily/"):
+        report = opened(str(tmp_path / url))
+        assert report.url.endswith(key)
+        assert facts(objects(report, tmp_path)) == EXPECTED
+
+
+def test_a_report_put_into_one_directory(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path / "reports"))
+    write_report(store, "", "Parquet", [ROWS])
+    folder = tmp_path / "flat"
+    folder.mkdir()
+    for path in (tmp_path / "reports").rglob("*.*"):
+        path.rename(folder / path.name)
+    assert facts(objects(opened(f"{folder}/manifest.json"), tmp_path)) == EXPECTED
+
+
+Damage = Callable[[Path], object]
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda p: (p / "data/0.csv.gz").write_bytes(as_csv(ROWS[:1])), "differs from its checks"),
+        (lambda p: (p / "data/0.csv.gz").unlink(), "a file of the report is missing"),
+        (lambda p: next(p.rglob("*.checksum")).write_text("0" * 32), "the manifest differs from"),
+        (lambda p: next(p.rglob("*.json")).unlink(), "there is no such report"),
+    ],
+)
+def test_a_damaged_report_is_refused(damage: Damage, message: str, tmp_path: Path) -> None:
+    folder = tmp_path / "reports"
+    key = write_report(open_store(str(folder)), "", "CSV", [ROWS])
+    damage(folder)
+    with pytest.raises(ConfigError, match=message) as caught:
+        objects(opened(str(folder / key)), tmp_path)
+    assert caught.value.code == "config.inventory"
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sourceBucket": "other"}, "the report is of the bucket 'other', not of the source"),
+        ({"fileFormat": "XML"}, "not the manifest of a report"),
+        ({"files": [{"key": 7}]}, "not the manifest of a report"),
+        ({"fileSchema": "Bucket, Key"}, "there is no column size"),
+        ({"fileSchema": CSV_SCHEMA.replace("Size", "ETag2")}, "there is no column size"),
+        ({"creationTimestamp": "soon"}, "not the manifest of a report"),
+    ],
+)
+def test_a_manifest_that_does_not_fit(
+    changes: Mapping[str, Any], message: str, tmp_path: Path
+) -> None:
+    key = write_report(open_store(str(tmp_path / "r")), "", "CSV", [ROWS], **changes)
+    with pytest.raises(ConfigError, match=message):
+        objects(opened(str(tmp_path / "r" / key)), tmp_path)
+
+
+def test_an_object_in_two_rows_is_refused(tmp_path: Path) -> None:
+    key = write_report(open_store(str(tmp_path / "r")), "", "CSV", [ROWS, ROWS[:1]])
+    with pytest.raises(ConfigError, match=r"duplicate key 'b\.jpg'"):
+        objects(opened(str(tmp_path / "r" / key)), tmp_path)
+
+
+def table(path: Path, text: str) -> str:
+    path.parent.mkdir(exist_ok=True)
+    data = text.encode()
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return str(path)
+
+
+@pytest.mark.parametrize("name", ["list.csv", "list.csv.gz"])
+def test_a_csv_of_keys_and_sizes(name: str, tmp_path: Path) -> None:
+    text = '\ufeffSize,Key,note\n2,data/b+%20.jpg,\n1,"data/a,\n"".jpg",x\n'
+    report = opened(table(tmp_path / name, text))
+    found = objects(report, tmp_path)
+    assert facts(found) == [('a,\n".jpg', 1, "", ""), ("b+%20.jpg", 2, "", "")]
+    assert report.taken.timestamp() == pytest.approx((tmp_path / name).stat().st_mtime)
+
+
+@pytest.mark.parametrize(
+    ("time", "expected"),
+    [
+        ("2026-11-19T12:00:00Z", 1795089600),
+        ("2026-11-19T14:00:00.000+02:00", 1795089600),
+        ("2026-11-19 12:00:00", 1795089600),
+        ("", 0),
+    ],
+)
+def test_named_columns(time: str, expected: int, tmp_path: Path) -> None:
+    text = f'name,bytes,md5,mtime,key\ndata/x,3,"""e""",{time},wrong\n'
+    columns = {"key": "name", "size": "bytes", "etag": "md5", "modified": "mtime"}
+    report = opened(table(tmp_path / "list.csv", text), columns=columns)
+    (info,) = objects(report, tmp_path)
+    assert (info.key, info.size_bytes, info.etag) == ("x", 3, "e")
+    assert info.modified_us == expected * 1_000_000
+
+
+def test_parquet_files_below_a_prefix(tmp_path: Path) -> None:
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    for number in range(3):
+        keys = [f"data/{row:03d}-{number}" for row in range(100, 0, -1)]
+        sizes = pa.array(range(100), pa.int32())
+        rows = pa.table({"key": pa.array(keys, pa.large_string()), "size_bytes": sizes})
+        parquet.write_table(rows, folder / f"{number}.parquet")
+    (folder / "_SUCCESS").touch()
+    found = objects(opened(str(folder)), tmp_path)
+    assert [info.key for info in found] == sorted(info.key for info in found)
+    assert len(found) == 300
+    assert sum(info.size_bytes for info in found) == 3 * sum(range(100))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("l.csv", "", "there is no column key"),
+        ("l.csv", "key\ndata/x\n", "there is no column size"),
+        ("l.csv", "key,size\ndata/x,many\n", "column size: not a number of bytes"),
+        ("l.csv", "key,size\ndata/x,\n", "column size: not a number of bytes"),
+        ("l.csv", "key,size\ndata/x,-1\n", "without a size of 0 bytes or more"),
+        ("l.csv", "key,size\ndata/x,1,2\n", "not a readable csv file"),
+        ("l.csv", "key,size,modified\ndata/x,1,soon\n", "column modified: not a time"),
+        ("l.csv", "key,size\nother/x,1\n", "no key in the report begins with 'data/'"),
+        ("l.csv", "key,size\n", "no key in the report begins with 'data/'"),
+        ("l.csv", "key,size\ndata/x,1\ndata/x,1\n", "duplicate key 'x'"),
+        ("l.parquet", "key,size\ndata/x,1\n", "not a readable parquet file"),
+        ("l.txt", "key,size\ndata/x,1\n", "there is no such report"),
+    ],
+)
+def test_a_table_that_cannot_be_used(name: str, text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        objects(opened(table(tmp_path / "r" / name, text)), tmp_path)
+    assert caught.value.code == "config.inventory"
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_not_compressed_as_its_name_says(tmp_path: Path) -> None:
+    (tmp_path / "l.csv.gz").write_bytes(b"key,size\ndata/x,1\n")
+    with pytest.raises(ConfigError, match="not a readable csv file"):
+        objects(opened(str(tmp_path / "l.csv.gz")), tmp_path)
+    (tmp_path / "m.csv.gz").write_bytes(gzip.compress(b"key,size\ndata/x,1\n" * 1000)[:-20])
+    with pytest.raises(ConfigError, match="not a readable csv file"):
+        objects(opened(str(tmp_path / "m.csv.gz")), tmp_path)
+
+
+def test_an_unreadable_name_of_a_key(tmp_path: Path) -> None:
+    (tmp_path / "l.csv").write_bytes(b"key,size\ndata/\xff,1\n")
+    with pytest.raises(ConfigError, match="not a readable csv file"):
+        objects(opened(str(tmp_path / "l.csv")), tmp_path)
+
+
+def test_an_inventory_from_a_report_is_that_of_a_listing(tmp_path: Path) -> None:
+    source = open_store("memory://reported/data")
+    for number in range(50):
+        source.put(f"{number % 7}/{number}.jpg", b"x" * number)
+    lines = [
+        f'"{info.key}",{info.size_bytes},{info.etag}'
+        for page in source.list()
+        for info in reversed(page)
+    ]
+    url = table(tmp_path / "l.csv", "\n".join(["key,size,etag", *lines]))
+    report = opened(url, "memory://reported/data")
+    include, exclude = ["[1-6]/**"], ["**/9.jpg"]
+    progress = NullProgress()
+    taken = [
+        take_inventory(source, include, exclude, tmp_path / f"{n}.parquet", progress, each)
+        for n, each in enumerate((None, report))
+    ]
+    listed, reported = taken
+    assert reported.report is report
+    assert reported.digest == listed.digest
+    assert (reported.objects, reported.bytes) == (listed.objects, listed.bytes)
+    assert (reported.not_included, reported.excluded) == (listed.not_included, listed.excluded)

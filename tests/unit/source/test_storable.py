@@ -1,0 +1,119 @@
+"""Keys are refused exactly where the store itself would refuse them."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from larder.errors import ObjectError
+from larder.manifest.schemas import OBJECTS
+from larder.samples.grouping import bad_key_reason
+from larder.source.storable import Storage, Unfit, unfit_keys
+from larder.store import Store, open_store
+
+names = st.sampled_from(
+    ["a", "a.b", "a.b-c.d", "a.bc", "x.jpg", ".larder-tmp-x", "k" * 252 + ".txt"]
+)
+keys = st.lists(names, min_size=1, max_size=4).map("/".join)
+
+
+def batches(found: Sequence[str], cut: int) -> Iterator[pa.RecordBatch]:
+    in_order = sorted(set(found), key=str.encode)
+    for start in range(0, len(in_order), cut):
+        rows = [
+            {"key": key, "size_bytes": 1, "etag": "", "modified": 0}
+            for key in in_order[start : start + cut]
+        ]
+        yield pa.RecordBatch.from_pylist(rows, schema=OBJECTS)
+
+
+def unfit(store: Store, found: Sequence[str], prefix: str = "", cut: int = 1_000) -> Unfit:
+    return unfit_keys(lambda: batches(found, cut), Storage.of(store), prefix)
+
+
+def refused(store: Store, found: Sequence[str], prefix: str = "") -> list[str]:
+    """The keys that the store refuses, of those that could be parts of samples."""
+    bad = []
+    for key in sorted(set(found), key=str.encode):
+        if bad_key_reason(key) is None:
+            try:
+                store.put(prefix + key, b"x")
+            except ObjectError:
+                bad.append(key)
+    return bad
+
+
+@given(st.lists(keys, max_size=12), st.integers(1, 4))
+@example(["a.b", "a.b-c.d", "a.b/x.jpg", "a.b/x.jpg/a.b", "a.bc"], 2)
+@example(["a.b/x.jpg", "a/a.b"], 1)
+def test_below_a_directory(found: list[str], cut: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        store = open_store(folder)
+        result = unfit(store, found, "mirror/", cut)
+        assert sorted(failure.key for failure in result.failures) == sorted(
+            refused(store, found, "mirror/")
+        )
+    assert result.count == len(result.failures)
+    assert all(failure.code == "object.bad_key" for failure in result.failures)
+
+
+def test_a_path_that_is_too_long(tmp_path: Path) -> None:
+    root = str(tmp_path)
+    while len(root) < 3_600:
+        root += "/" + "d" * min(200, 3_600 - len(root) - 1)
+    store = open_store(root)
+    # The longest path has 4,095 bytes: the root's, a slash, and the key's.
+    longest = "s" * 250 + "/" + "n" * (4_095 - 3_601 - 251 - 4) + ".txt"
+    found = [longest, longest.replace("n.txt", "nn.txt")]
+    assert [failure.key for failure in unfit(store, found).failures] == refused(store, found)
+    assert refused(store, found) == [found[1]]
+    (failure,) = unfit(store, found).failures
+    assert failure.message == "the path would have 4,096 bytes in the storage; the maximum is 4,095"
+
+
+def test_the_storage_accepts_every_key_that_the_plan_accepts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An object of a short name has a longer one while it is written."""
+    monkeypatch.setattr(os, "getpid", lambda: 4_194_304)  # the highest of Linux
+    root = str(tmp_path)
+    while len(root) < 3_800:
+        root += "/" + "d" * 100
+    store = open_store(root)
+    found = [f"{'d' * length}/a.b" for length in range(250, 80, -1)]
+    allowed = [key for key in found if Storage.of(store).reason(key) is None]
+    assert 0 < len(allowed) < len(found)
+    store.put(allowed[0], b"x")
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/some/prefix", "s3://bucket", "memory://unfit/prefix"])
+def test_in_a_bucket_the_prefix_counts(url: str) -> None:
+    store = open_store(url)
+    before = len(store.url.partition("://")[2].partition("/")[2]) + len("mirror/")
+    found = [
+        "k" * (1_024 - before - 4) + ".txt",
+        "k" * (1_024 - before - 3) + ".txt",
+        "a.b",
+        "a.b/c.d",
+    ]
+    result = unfit(store, found, "mirror/")
+    assert [failure.key for failure in result.failures] == [found[1]]
+    assert "1,025 bytes in the storage; the maximum is 1,024" in result.failures[0].message
+
+
+def test_the_first_thousand_are_named_and_all_are_counted(tmp_path: Path) -> None:
+    found = [f"{number:04}/{'k' * 252}.txt" for number in range(1_300)]
+    result = unfit(open_store(str(tmp_path)), found, cut=500)
+    assert (len(result.failures), result.count) == (1_000, 1_300)
+
+
+def test_objects_that_are_not_copied_are_not_requested(tmp_path: Path) -> None:
+    found = ["a.b", "a.b/.hidden.txt", "a.b/nodot", "k" * 300]
+    assert unfit(open_store(str(tmp_path)), found).count == 0

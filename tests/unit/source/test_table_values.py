@@ -1,0 +1,85 @@
+"""Values of Arrow tables: times that Python cannot hold, or only with other packages."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from larder.source.expand.table_values import table_rows, table_values
+
+SECOND = 1_577_840_523 * 10**9
+UTC = datetime.UTC
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        (
+            pa.array([SECOND + 123_456_789, None], pa.timestamp("ns")),
+            "2020-01-01T01:02:03.123456789",
+        ),
+        (pa.array([SECOND + 7], pa.timestamp("ns", "UTC")), "2020-01-01T01:02:03.000000007+00:00"),
+        (pa.array([-1], pa.timestamp("ns", "+05:30")), "1970-01-01T05:29:59.999999999+05:30"),
+        (pa.array([3_600_000_000_001], pa.time64("ns")), "01:00:00.000000001"),
+        (pa.array([1_500_000_001], pa.duration("ns")), 1.500000001),
+        (pa.array([[SECOND + 1]], pa.list_(pa.timestamp("ns"))), ["2020-01-01T01:02:03.000000001"]),
+        (pa.array([[1, 2]], pa.list_(pa.duration("ns"), 2)), [1e-9, 2e-9]),
+        (
+            pa.array(
+                [{"t": SECOND + 1, "n": None}], pa.struct({"t": pa.timestamp("ns"), "n": "i8"})
+            ),
+            {"t": "2020-01-01T01:02:03.000000001", "n": None},
+        ),
+        (
+            pa.array([[("a", SECOND + 1)]], pa.map_(pa.string(), pa.timestamp("ns"))),
+            [("a", "2020-01-01T01:02:03.000000001")],
+        ),
+        (
+            pa.array([SECOND + 1], pa.timestamp("ns")).dictionary_encode(),
+            "2020-01-01T01:02:03.000000001",
+        ),
+    ],
+)
+def test_nanoseconds_are_strings(column: pa.Array, expected: Any) -> None:
+    assert table_values(column, "t")[0] == expected
+
+
+def test_without_nanoseconds_values_are_those_of_python() -> None:
+    when = datetime.datetime(2020, 1, 1, 1, 2, 3, 5)
+    table: dict[str, Any] = {
+        "us": pa.array([when, None], pa.timestamp("us")),
+        "ns": pa.array([when, None], pa.timestamp("ns")),
+        "zone": pa.array([when.replace(tzinfo=UTC), None], pa.timestamp("ns", "UTC")),
+        "span": pa.array([datetime.timedelta(seconds=1), None], pa.duration("ns")),
+        "text": ["a", None],
+    }
+    first, second = table_rows(pa.record_batch(table))
+    assert first["us"] == first["ns"] == when
+    assert first["zone"] == when.replace(tzinfo=UTC)
+    assert first["span"] == datetime.timedelta(seconds=1)
+    assert list(second.values()) == [None] * 5
+    assert table_rows(pa.record_batch([], names=[])) == []
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (pa.array([2**60], pa.timestamp("us")), "a time that is not in the years 1 to 9999"),
+        (pa.array([2**60], pa.timestamp("s")), "a time that is not in the years 1 to 9999"),
+        (pa.array([2**30], pa.date32()), "a time that is not in the years 1 to 9999"),
+        (pa.array([0], pa.timestamp("us", "Nowhere/X")), "cannot be read: 'Nowhere/X'"),
+        (pa.array([0], pa.timestamp("ns", "Nowhere/X")), "cannot be read: 'Nowhere/X'"),
+        (
+            pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]),
+            "duplicate field names",
+        ),
+    ],
+)
+def test_what_python_cannot_hold_is_named(column: pa.Array, message: str) -> None:
+    with pytest.raises(ValueError, match="column 't' has") as caught:
+        table_values(column, "t")
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
