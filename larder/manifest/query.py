@@ -6,7 +6,7 @@ files, no network, no extensions.
 
 Where rows may be many, sort them as one stream and look at neighbours: that holds at any length. A
 join, and a union of several inputs within a statement, may run out of memory however much is on the
-disk; docs/design/002-one-short-way.md has the figures.
+disk; docs/design/003-manifests.md has the figures.
 """
 
 from __future__ import annotations
