@@ -24,7 +24,7 @@ from flows._secrets import without_auth
 from larder.cli.display import Display
 from larder.cli.signals import hear_signals, interruptible
 from larder.errors import FatalError, LarderError
-from larder.pipeline.report import run_lines
+from larder.pipeline.run_report import run_lines
 from larder.progress import StageTimes
 from tasks._options import STOPPED
 from tasks._progress import listening, stoppable, timed

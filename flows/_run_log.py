@@ -14,8 +14,8 @@ from flows._artifacts import failures_table
 from flows._prefect import SHOWN
 from larder.cli.display import Display, PlainView
 from larder.errors import ProblemsError
-from larder.pipeline.report import run_lines
 from larder.pipeline.results import RefusedError, RunError
+from larder.pipeline.run_report import run_lines
 from tasks._progress import also_listening
 
 Lines = Callable[[Mapping[str, Any]], list[str]]

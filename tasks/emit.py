@@ -5,7 +5,7 @@ from __future__ import annotations
 from prefect import task
 
 from larder.experiments.emit import Written
-from larder.pipeline import emit
+from larder.pipeline import configs as emit
 from larder.pipeline.settings import Settings
 from larder.versions.documents import VersionDocument
 from tasks._options import RETRIED, cancelled_when_stopped

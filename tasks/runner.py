@@ -14,10 +14,10 @@ from prefect.task_runners import ThreadPoolTaskRunner
 
 from larder.pipeline import (
     cache,
+    configs,
     copying,
     copying_batch,
     copying_end,
-    emit,
     index,
     mirror,
     pruning,
@@ -53,7 +53,7 @@ _TASKS: dict[Callable[..., Any], Any] = {
     cache.cache_split: cache_tasks.cache_split,
     publish.publish: publish_tasks.publish,
     publish.publish_existing: publish_tasks.publish_existing,
-    emit.emit_configs: emit_tasks.emit_configs,
+    configs.emit_configs: emit_tasks.emit_configs,
     copying.checked_copy: copy_tasks.checked_copy,
     copying_batch.copy_objects: copy_tasks.copy_objects,
     copying_batch.send_ahead: copy_tasks.send_ahead,

@@ -88,7 +88,7 @@ def command_main(
         # After parsing, so that invalid input is refused before anything slow is imported.
         from larder.pipeline.inline import plan
         from larder.pipeline.planned import plan_lines
-        from larder.pipeline.report import run_lines
+        from larder.pipeline.run_report import run_lines
 
     def work(display: Display) -> dict[str, Any]:
         if namespace.plan:

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,20 +15,25 @@ import pyarrow as pa
 from larder.cache.file import open_file
 from larder.cache.records import Samples, build_samples
 from larder.config.formats import FormatUse
-from larder.errors import FatalError, NotFoundError
+from larder.errors import Failure, FatalError, NotFoundError, ObjectError
 from larder.limits import decoding_budget
 from larder.manifest.schemas import SAMPLES
-from larder.pipeline.complete import first_written_us, written_since
+from larder.pipeline.completeness import first_written_us, written_since
+from larder.pipeline.finished import has_sha256
+from larder.pipeline.image_rules import image_rules
 from larder.pipeline.job import Job, ManifestRef, UsedSegment, listed, open_root
 from larder.pipeline.manifests import read_ref
-from larder.pipeline.standing import has_sha256
+from larder.pipeline.results import BatchReport, RunError
 from larder.progress import Progress
 from larder.samples.decoders import Decoders
-from larder.samples.indexed import SampleReader
+from larder.samples.indexed import SampleReader, read_index
 from larder.shards.formats import shard_format
+from larder.shards.forms import FormNote, FormTally, joined, note_role
+from larder.shards.images import ImageRules, check_decodable
 from larder.store import local_path, object_url
 from larder.store.base import Store
 from larder.temporary import workshop
+from larder.units import format_count
 from larder.versions import layout
 from larder.versions.documents import CacheFile, seal, unseal
 from larder.versions.identity import cache_decoders, own_cache_id
@@ -182,7 +188,7 @@ def check_fields(files: Iterable[CacheFile]) -> None:
 def _stored(root: Store, note: str) -> CacheFile | None:
     """The cache file of a receipt, if the stored file matches it.
 
-    If the etag of the file differs, it is read, as in `larder.pipeline.standing`. Receipts of an
+    If the etag of the file differs, it is read, as in `larder.pipeline.finished`. Receipts of an
     incompatible version of Larder are ignored.
     """
     try:
@@ -229,3 +235,101 @@ def _samples(root: Store, batch: CacheBatch) -> Samples:
         return shard_format(*batch.format).open(root, key)
 
     return Samples(rows=rows, open_shard=open_shard)
+
+
+_HINT = "convert or exclude one of them, or set cache.records: encoded"
+_LOOKED_AT = 1_000
+
+
+def check_forms(job: Job, root: Store, shards: Iterable[tuple[str, tuple[FormNote, ...]]]) -> None:
+    """Refuse parts that differ from the others, naming one of either kind (``cache.schema``).
+
+    They must have the same type of elements as those of the segments next to the new one and, with
+    ``cache.same_size``, images the same height and width. Other parts must have the same number of
+    dimensions.
+
+    ``shards`` are the split of each shard of the new segment, in order, and the notes of its
+    receipt; none in a receipt of an earlier Larder, of which only the cache build finds out.
+    """
+    cache = job.dataset.cache
+    if cache is None or cache.records != "decoded":
+        return
+    failures: list[Failure] = []
+    count = 0
+    for split, group in groupby(shards, key=lambda shard: shard[0]):
+        notes = joined(notes for _, notes in group)
+        kept = (
+            joined(_looked_at(job, root, segment, split) for segment in job.kept) if notes else ()
+        )
+        for name in dict.fromkeys(note.role for note in notes):
+            own = [note for note in notes if note.role == name]
+            before = [note for note in kept if note.role == name]
+            for odd, failure in _differing(own, before, same_size=cache.same_size):
+                failures.append(failure)
+                count += odd
+    if failures:
+        raise RunError("shard", BatchReport(failures=tuple(failures), failed=count), hint=_HINT)
+
+
+def _differing(
+    own: list[FormNote], before: list[FormNote], *, same_size: bool
+) -> Iterator[tuple[int, Failure]]:
+    """The kinds of images of one role that differ, with their numbers.
+
+    The notes in ``before`` come first: earlier segments are not made again.
+    """
+    rest = max(own, key=lambda note: note.count)  # the first of several
+    rest = before[0] if before else rest
+    for note in own:
+        if note.dtype != rest.dtype:
+            number = format_count(note.count, "part" if note.role.startswith(".") else "image")
+            message = f"it decodes to {note.dtype}, like {number}, but {rest.key} to {rest.dtype}"
+            yield note.count, _failure(note.key, message)
+        elif same_size and (odd := _odd(note, rest)):
+            key, height, width = odd
+            message = f"it is {width} x {height}, but {rest.key} is {rest.width} x {rest.height}"
+            yield 1, _failure(key, message)
+
+
+def _odd(note: FormNote, rest: FormNote) -> tuple[str, int, int] | None:
+    """The first image of another size than the first of the rest."""
+    if (note.height, note.width) != (rest.height, rest.width):
+        return note.key, note.height, note.width
+    return (note.odd_key, note.odd_height, note.odd_width) if note.odd_key else None
+
+
+def _failure(key: str, message: str) -> Failure:
+    text = f"{message}, which one cache cannot hold"
+    return Failure.of(key, ObjectError("cache.schema", text, where=key))
+
+
+def _looked_at(job: Job, root: Store, segment: UsedSegment, split: str) -> tuple[FormNote, ...]:
+    """The first part of each role in a split of an earlier segment, read from its shard."""
+    facts = segment.splits.get(split)
+    if facts is None or not facts.samples:
+        return ()
+    tally, seen = FormTally(), set[str]()
+    rows = min(facts.samples, _LOOKED_AT)
+    batches = read_ref(root, segment.file("samples"), SAMPLES, first_row=facts.first_row, rows=rows)
+    rules = image_rules(job.dataset, job.cluster)
+    format_ = shard_format(*segment.format)
+    for sample in read_index(batches):
+        new = [
+            part
+            for part in sample.parts
+            if rules.decoders.decodes(part.ext) and _role(part.ext, rules) not in seen
+        ]
+        if not new:
+            continue
+        key = layout.shard_key(segment.id, split, sample.shard)
+        with format_.open(root, key) as reader:
+            for ext, data in reader.read(sample, new).items():
+                seen.add(_role(ext, rules))
+                named = f"{sample.key}.{ext}"
+                if form := check_decodable(ext, data, "none", where=named, rules=rules):
+                    tally.add(ext, named, form)
+    return tally.notes()
+
+
+def _role(ext: str, rules: ImageRules) -> str:
+    return note_role(ext, image=rules.decoders.is_image(ext))

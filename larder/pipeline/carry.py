@@ -17,9 +17,9 @@ from larder.manifest.files import read_manifest
 from larder.manifest.schemas import OBJECTS, SAMPLES
 from larder.pipeline import copied
 from larder.pipeline.copy_place import MIRROR, CopyPlace
+from larder.pipeline.finished import is_noted
 from larder.pipeline.manifests import fetched, read_ref
 from larder.pipeline.receipts import Shard, partial_receipts
-from larder.pipeline.standing import is_noted
 from larder.progress import Progress
 from larder.store.base import ObjectInfo, Store
 from larder.versions import layout

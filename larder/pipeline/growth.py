@@ -17,15 +17,20 @@ from larder.manifest.files import read_manifest
 from larder.manifest.merge import aligned
 from larder.manifest.query import Rows
 from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER, SHARDS
-from larder.pipeline.compacted import is_first_build
 from larder.pipeline.compare import Changes, Comparison, compare
-from larder.pipeline.complete import check_complete
+from larder.pipeline.completeness import check_complete
+from larder.pipeline.contents import listed_shards, listed_splits
 from larder.pipeline.decide import Decision, SegmentState, decide
 from larder.pipeline.image_rules import image_rules, planned_transform
 from larder.pipeline.job import ManifestRef, UsedSegment, source_of
-from larder.pipeline.listed import listed_shards, listed_splits
 from larder.pipeline.manifests import read_ref
-from larder.pipeline.previous import Previous, PreviousSegment, previous_rows, read_previous
+from larder.pipeline.previous import (
+    Previous,
+    PreviousSegment,
+    is_first_build,
+    previous_rows,
+    read_previous,
+)
 from larder.pipeline.selected import Selected, select_all, select_samples
 from larder.pipeline.source import SourceState
 from larder.progress import Progress

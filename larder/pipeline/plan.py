@@ -39,7 +39,7 @@ from larder.pipeline.manifests import read_ref
 from larder.pipeline.measured import read_measured
 from larder.pipeline.mirror import mirror_route
 from larder.pipeline.mirrored_source import mirror_choice, mirrors
-from larder.pipeline.planned_segment import PlannedSegment, caches_to_build, plan_segment
+from larder.pipeline.new_segment import PlannedSegment, caches_to_build, plan_segment
 from larder.pipeline.previous import Previous, published_splits
 from larder.pipeline.results import Totals
 from larder.pipeline.selected import Selected

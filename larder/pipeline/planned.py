@@ -11,7 +11,7 @@ from larder.copy.prices import cost_document, cost_lines
 from larder.errors import Failure
 from larder.failures import SHOWN_FAILURES
 from larder.pipeline.cautions import warnings
-from larder.pipeline.emit import location
+from larder.pipeline.configs import location
 from larder.pipeline.image_rules import planned_transform
 from larder.pipeline.plan import Plan
 from larder.pipeline.results import Totals

@@ -8,11 +8,10 @@ from dataclasses import replace
 
 from larder.errors import DamageError, NotFoundError
 from larder.manifest.schemas import SHARDS
-from larder.pipeline.complete import check_complete
+from larder.pipeline.completeness import check_complete
+from larder.pipeline.contents import combined, put_derived, shard_files
 from larder.pipeline.index import Index
 from larder.pipeline.job import Job, UsedSegment, open_root
-from larder.pipeline.listed import combined, shard_files
-from larder.pipeline.lists import put_derived
 from larder.pipeline.manifests import read_ref
 from larder.progress import Progress
 from larder.store import object_url

@@ -8,7 +8,7 @@ from larder.config.models import Dataset
 from larder.copy.prices import check_cost
 from larder.disk import check_room, folder_bytes
 from larder.errors import ConfigError, Failure
-from larder.pipeline.emit import check_configs
+from larder.pipeline.configs import check_configs
 from larder.pipeline.image_rules import strongest_check
 from larder.pipeline.job import source_of, storage_of
 from larder.pipeline.mirror import mirror_route

@@ -23,6 +23,7 @@ from larder.machine import usable_cores
 from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER
 from larder.pipeline.carry import shards_before
 from larder.pipeline.copied import batch_receipts
+from larder.pipeline.finished import standing_shards
 from larder.pipeline.image_rules import (
     batch_read_bytes,
     check_codecs,
@@ -45,7 +46,6 @@ from larder.pipeline.processes import WORTH_ROWS, suits, work
 from larder.pipeline.reader_indexes import put_indexes
 from larder.pipeline.receipts import ShardReceipts
 from larder.pipeline.results import BatchReport, Totals
-from larder.pipeline.standing import standing_shards
 from larder.progress import Progress
 from larder.samples.order import FROM_PREVIOUS, from_objects
 from larder.shards.build import build_shard
@@ -85,7 +85,7 @@ class PackBatch(ShardBatch):
 def shard_batches(job: Job, progress: Progress) -> tuple[list[PackBatch], Totals]:
     """The shards to make, in batches of about ``runner.batch_bytes``, and the finished ones.
 
-    See `larder.pipeline.standing.standing_shards`.
+    See `larder.pipeline.finished.standing_shards`.
     """
     root = open_root(job)
     with fetched(root, job.shard_plan) as path:

@@ -17,10 +17,10 @@ from larder.failures import Failures
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import OBJECTS
 from larder.pipeline.annotating import find_annotations, read_annotations
-from larder.pipeline.compacted import is_compact
-from larder.pipeline.complete import check_complete
+from larder.pipeline.completeness import check_complete
 from larder.pipeline.expanding import containers_to_list, expand_inventory
 from larder.pipeline.job import source_of, storage_of
+from larder.pipeline.previous import is_compact
 from larder.pipeline.results import BatchReport, RunError
 from larder.pipeline.settings import Settings
 from larder.progress import Progress
@@ -124,7 +124,7 @@ def inspect_source(
     ``plan_only``, nothing may be written, so only reading is tried.
 
     DamageError: these inputs were prepared before, but the version is incomplete; see
-    `larder.pipeline.complete.check_complete`.
+    `larder.pipeline.completeness.check_complete`.
     """
     dataset, cluster = settings.dataset, settings.cluster
     storage = cluster.storage

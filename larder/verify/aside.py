@@ -34,15 +34,15 @@ from larder.errors import (
 )
 from larder.manifest.digest import sha256_hex
 from larder.manifest.schemas import OBJECTS
+from larder.pipeline.contents import named_files
 from larder.pipeline.job import ManifestRef, listed
 from larder.pipeline.manifests import read_ref
-from larder.pipeline.named import named_files
 from larder.pipeline.receipts import read_receipts
 from larder.progress import Progress
 from larder.store import local_path, object_url
 from larder.store.base import Store
 from larder.verify.documents import is_lost, whole_versions
-from larder.verify.files import has_content, is_broken, read_digest, readable
+from larder.verify.findings import has_content, is_broken, read_digest, readable
 from larder.verify.job import VerifyJob, open_verified
 from larder.versions import layout
 from larder.versions.documents import VersionDocument, seal, unseal

@@ -11,8 +11,7 @@ from larder.manifest.digest import canonical_json, sha256_hex
 from larder.pipeline.job import listed
 from larder.progress import Progress
 from larder.store.base import Store
-from larder.verify.files import MISSING, is_broken, readable
-from larder.verify.findings import Finding, Role
+from larder.verify.findings import MISSING, Finding, Role, is_broken, readable
 from larder.verify.job import VerifyJob
 from larder.versions import layout
 from larder.versions.documents import (

@@ -12,8 +12,8 @@ import pyarrow as pa
 from larder.errors import DamageError
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import SAMPLES, SKIPPED
+from larder.pipeline.contents import ListedShard, combined, listed_splits
 from larder.pipeline.job import ManifestRef
-from larder.pipeline.listed import ListedShard, combined, listed_splits
 from larder.pipeline.manifests import fetched, read_ref
 from larder.shards.formats import shard_format
 from larder.shards.indexes import IndexFile

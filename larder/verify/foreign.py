@@ -12,11 +12,11 @@ from typing import Literal, NamedTuple
 
 from larder.errors import DamageError, LarderError, NotFoundError, ObjectError
 from larder.manifest.digest import sha256_hex
+from larder.pipeline.contents import named_by_document
 from larder.pipeline.job import listed
-from larder.pipeline.named import named_by_document
 from larder.store.base import ObjectInfo, Store
 from larder.verify.facts import SegmentFacts
-from larder.verify.files import is_broken, read_digest, readable
+from larder.verify.findings import is_broken, read_digest, readable
 from larder.versions import layout
 from larder.versions.documents import CacheDocument, VersionDocument, parse_document, seal
 

@@ -26,11 +26,9 @@ from larder.shards.formats import shard_format
 from larder.store import local_path, open_store
 from larder.store.base import Store
 from larder.temporary import workshop
-from larder.verify.files import MISSING, compared
-from larder.verify.findings import SHOWN_SAMPLES, Finding, Role, Verified
+from larder.verify.findings import MISSING, SHOWN_SAMPLES, Finding, Role, Verified, compared
 from larder.verify.job import ShardToVerify, VerifyBatch, VerifyJob, open_verified
-from larder.verify.shard import inspect_shard
-from larder.verify.shard_index import ShardIndex
+from larder.verify.shard import ShardIndex, inspect_shard
 from larder.versions import layout
 from larder.versions.documents import CacheFile
 from larder.versions.publish import own_file_errors

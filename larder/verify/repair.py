@@ -18,11 +18,11 @@ from larder.manifest.digest import sha256_hex
 from larder.manifest.schemas import SAMPLE_ORDER, SAMPLES
 from larder.manifest.spool import Spool
 from larder.pipeline.cache import CacheBatch, cache_split
+from larder.pipeline.contents import derived_files
 from larder.pipeline.expanding import expand_inventory
 from larder.pipeline.finished import finished_shards
 from larder.pipeline.index import index_files
 from larder.pipeline.job import Job, ManifestRef, NewSegment, listed, scratch, source_of
-from larder.pipeline.lists import derived_files
 from larder.pipeline.manifests import fetched, read_ref
 from larder.pipeline.pack import planned_shards
 from larder.pipeline.reader_indexes import described_indexes, put_indexes
@@ -35,7 +35,7 @@ from larder.source.unlisted import Unlisted
 from larder.store.base import Store
 from larder.units import format_count
 from larder.verify.aside import STAGE, Repair, Spares, exists
-from larder.verify.files import has_content, readable
+from larder.verify.findings import has_content, readable
 from larder.verify.job import Inspected, ShardToVerify, VerifyBatch, VerifyJob, open_verified
 from larder.versions import layout
 from larder.versions.conditions import KEPT, probe_conditions

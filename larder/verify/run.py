@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from larder.errors import ConfigError, LarderError
-from larder.pipeline.named import named_files
+from larder.pipeline.contents import named_files
 from larder.pipeline.results import Totals
 from larder.pipeline.runner import Runner
 from larder.pipeline.settings import Settings

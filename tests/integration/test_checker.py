@@ -12,7 +12,7 @@ import pytest
 from pipeline_lab import Lab, directory_lab, images, png, write
 
 from larder.errors import LarderError
-from larder.pipeline import lists
+from larder.pipeline import contents
 from larder.store import Store
 from larder.versions import layout
 from larder.versions import omitted as omission
@@ -236,7 +236,7 @@ def test_lists_and_files_of_omitted_rows(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They exist only where there are many."""
-    monkeypatch.setattr(lists, "MAX_PATTERNS", 1)
+    monkeypatch.setattr(contents, "MAX_PATTERNS", 1)
     monkeypatch.setattr(omission, "MAX_INLINE_RANGES", 1)
     lab = make(tmp_path)
     (path,) = (path for path in Path(str(lab.storage)).rglob(kind) if "versions" in path.parts)

@@ -12,7 +12,7 @@ from pipeline_lab import Lab, directory_lab, images, listing, png, write
 
 import larder
 from larder.errors import DamageError
-from larder.pipeline import lists
+from larder.pipeline import contents
 from larder.pipeline.inline import prepare
 from larder.store import open_store
 from larder.store.base import Store
@@ -263,7 +263,7 @@ def test_listed_shards_of_every_segment_are_looked_for_and_no_others(
 def test_omitted_rows_and_lists_are_looked_for(
     tmp_path: Path, alter: Callable[[Path], None], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lists, "MAX_PATTERNS", 1)
+    monkeypatch.setattr(contents, "MAX_PATTERNS", 1)
     monkeypatch.setattr(omitted, "MAX_INLINE_RANGES", 1)
     splits = {"my-train": ["a/**", "b/**"], "validation": "c/**"}
     lab = grown(tmp_path, "repack", splits=splits)

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from larder.config.images import Transform
 from larder.config.models import Dataset
 from larder.errors import FatalError
-from larder.pipeline import compare_contents, image_rules, planned_segment
+from larder.pipeline import compare, image_rules, new_segment
 from larder.pipeline.inline import prepare
 from larder.pipeline.planned import plan_lines
 from larder.pipeline.results import RefusedError, RunError
@@ -348,7 +348,7 @@ def test_other_libraries_make_new_segments_and_transform_the_originals(
     lab.prepare()
     (tmp_path / "source" / "a" / "04.jpg").unlink()
     other = {**codec_versions(), "pillow": "99.0"}
-    for module in (image_rules, compare_contents):
+    for module in (image_rules, compare):
         monkeypatch.setattr(module, "codec_versions", lambda: other)
     growth = lab.plan()["growth"]
     assert growth["decision"] == "grow"
@@ -364,7 +364,7 @@ def test_other_libraries_make_new_segments_and_transform_the_originals(
 def test_a_machine_with_other_libraries_writes_nothing(tmp_path: Path, monkeypatch: Any) -> None:
     planned = {**codec_versions(), "jpeg": "libjpeg 9"}
     lab = transform_lab(tmp_path)
-    monkeypatch.setattr(planned_segment, "image_options", lambda dataset: replace(
+    monkeypatch.setattr(new_segment, "image_options", lambda dataset: replace(
         dataset.image_options, transform=replace(dataset.image_options.transform, codecs=planned)
     ))  # fmt: skip
     with pytest.raises(FatalError, match="planned with jpeg libjpeg 9, here libjpeg") as caught:

@@ -12,11 +12,11 @@ from pipeline_lab import Lab, directory_lab, images
 from larder.errors import RetryableError
 from larder.manifest import schemas
 from larder.pipeline import due
-from larder.pipeline.begin import begin
 from larder.pipeline.copied import batch_receipts
 from larder.pipeline.job import Job, scratch
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.mirror import mirror_batch, mirror_batches
+from larder.pipeline.prepare import begin
 from larder.pipeline.refusals import checked_plan
 from larder.pipeline.shard import shard_batch, shard_batches
 from larder.pipeline.source import inspect_source

@@ -16,7 +16,7 @@ from pipeline_lab import Lab, directory_lab, images, png, write
 import larder
 from larder.pipeline.inline import plan, prepare
 from larder.pipeline.planned import plan_lines
-from larder.pipeline.report import run_lines
+from larder.pipeline.run_report import run_lines
 from larder.pipeline.settings import load_settings
 from larder.progress import NullProgress
 from tests.support.runs import TEMPLATE, run_settings

@@ -13,7 +13,7 @@ from pipeline_lab import directory_lab, images, png, write
 from larder.cli.prepare import main
 from larder.errors import ConfigError
 from larder.pipeline.planned import plan_lines
-from larder.pipeline.report import run_lines
+from larder.pipeline.run_report import run_lines
 from tests.support.runs import TEMPLATE, between
 from tests.support.unconditional import UnconditionalStore
 

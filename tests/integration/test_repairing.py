@@ -23,7 +23,7 @@ from verify_lab import (
 from larder.errors import ConfigError
 from larder.manifest.digest import sha256_hex
 from larder.pipeline import cache
-from larder.pipeline.named import named_files
+from larder.pipeline.contents import named_files
 from larder.shards import tar
 from larder.shards.formats.webdataset import WebDataset
 from larder.store.base import Store

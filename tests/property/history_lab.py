@@ -34,7 +34,7 @@ import larder
 from larder.errors import LarderError
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import SAMPLES
-from larder.pipeline import decide, lists
+from larder.pipeline import contents, decide
 from larder.pipeline.inline import InlineRunner, plan, prepare
 from larder.pipeline.job import ManifestRef
 from larder.pipeline.manifests import read_ref
@@ -188,7 +188,7 @@ class Run:
                 (decide, "SMALL", min(decide.SMALL, segments - 1)),
                 (omitted, "MAX_INLINE_RANGES", ranges),
                 (checker, "_INLINE", ranges),
-                (lists, "MAX_PATTERNS", patterns),
+                (contents, "MAX_PATTERNS", patterns),
                 (checker, "_PATTERNS", patterns),
             ):
                 stack.enter_context(mock.patch.object(where, name, value))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from larder.manifest.digest import sha256_hex
 from larder.manifest.schemas import SHARDS
-from larder.pipeline.listed import combined, listed_shards, listed_splits, shard_files
+from larder.pipeline.contents import combined, listed_shards, listed_splits, shard_files
 from larder.readers.braces import expand
 from larder.store import open_store
 from larder.store.memory import forget

@@ -12,7 +12,7 @@ import pytest
 from larder.cache.record import Codec
 from larder.cache.schema import Field, Schema
 from larder.manifest.schemas import INDEXES, OBJECTS, SAMPLES, SHARDS, SKIPPED
-from larder.pipeline.lists import MAX_PATTERNS
+from larder.pipeline.contents import MAX_PATTERNS
 from larder.samples.images import EXTENSIONS
 from larder.versions.documents import (
     ROLES,

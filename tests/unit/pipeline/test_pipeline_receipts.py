@@ -17,9 +17,9 @@ from larder.pipeline import due
 from larder.pipeline.copied import read_receipts as read_copies
 from larder.pipeline.copies import CopyReceipts
 from larder.pipeline.copy_place import MIRROR
+from larder.pipeline.finished import standing_shards
 from larder.pipeline.receipts import ShardReceipts, read_receipts
 from larder.pipeline.results import Totals
-from larder.pipeline.standing import standing_shards
 from larder.progress import NullProgress
 from larder.shards.model import NO_ROWS, ShardFile, ShardResult
 from larder.store import open_store

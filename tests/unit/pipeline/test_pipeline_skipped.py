@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from larder.manifest.schemas import SAMPLE_ORDER, SAMPLES, SKIPPED
+from larder.pipeline.index import UNKNOWN, skipped_rows
 from larder.pipeline.mirror import _cut, _uncopied
-from larder.pipeline.skipped import UNKNOWN, skipped_rows
 from larder.samples.order import from_objects
 
 KEPT = pa.schema([SAMPLES.field(name) for name in ("split", "key")])

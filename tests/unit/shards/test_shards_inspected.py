@@ -14,10 +14,8 @@ from larder.manifest.schemas import SAMPLES
 from larder.shards.formats import shard_format
 from larder.shards.model import ShardFile
 from larder.store.memory import MemoryStore
-from larder.verify.files import MISSING
-from larder.verify.findings import Finding
-from larder.verify.shard import inspect_shard
-from larder.verify.shard_index import ShardIndex
+from larder.verify.findings import MISSING, Finding
+from larder.verify.shard import ShardIndex, inspect_shard
 from tests.support.faults import Fail, FaultyStore
 
 DATA = bytes(range(200))

@@ -25,8 +25,7 @@ from larder.shards.sizes import split_sizes
 from larder.store import Store, open_store
 from larder.store.memory import MemoryStore, forget
 from larder.verify.findings import Finding
-from larder.verify.shard import inspect_shard
-from larder.verify.shard_index import ShardIndex
+from larder.verify.shard import ShardIndex, inspect_shard
 from tests.support.faults import FaultyStore, unreadable
 from tests.support.recording import RecordingStore
 from tests.support.sample_orders import Content, order_samples

@@ -11,7 +11,7 @@ from larder.experiments.emit import Written
 from larder.failures import SHOWN_FAILURES
 from larder.pipeline.build import Built
 from larder.pipeline.cautions import warnings
-from larder.pipeline.emit import location
+from larder.pipeline.configs import location
 from larder.pipeline.job import root_url
 from larder.pipeline.plan import Plan
 from larder.pipeline.planned import changes, growth_document, warning_lines

@@ -19,9 +19,9 @@ from itertools import chain
 
 from larder.errors import DamageError, NotFoundError
 from larder.limits import map_ahead
+from larder.pipeline.contents import named_by_document, segment_files
+from larder.pipeline.finished import READERS, has_sha256
 from larder.pipeline.job import listed
-from larder.pipeline.named import named_by_document, segment_files
-from larder.pipeline.standing import READERS, has_sha256
 from larder.progress import Progress
 from larder.store import local_path, object_url
 from larder.store.base import ObjectInfo, Store
