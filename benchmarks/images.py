@@ -31,7 +31,7 @@ import numpy as np
 from PIL import Image
 
 from benchmarks.harness import Case, alternate, arguments, document, say, settle, table
-from larder.config.images import Transform
+from larder.config.shape import Transform
 from larder.machine import usable_cores
 from larder.pipeline.inline import prepare
 from larder.shards.images import ImageRules, check_image, stored_image

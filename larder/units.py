@@ -1,4 +1,4 @@
-"""Bytes, rates and durations, parsed from and formatted for people.
+"""Bytes, rates, durations and names, parsed from and formatted for people.
 
 Units are SI and IEC: ``150 MB`` is 150,000,000 bytes, ``128 MiB`` is
 134,217,728 bytes.
@@ -6,9 +6,11 @@ Units are SI and IEC: ``150 MB`` is 150,000,000 bytes, ``128 MiB`` is
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+_SUGGESTED = 12
 _UNITS = {"": 1, "B": 1}
 for _power, _letter in enumerate("KMGTP", start=1):
     _UNITS[f"{_letter}B"] = 1000**_power
@@ -63,6 +65,25 @@ def format_names(names: Sequence[str], most: int, *, total: int | None = None) -
     if count <= most + 1:
         return ", ".join(names)
     return f"{', '.join(names[:most])} and {count - most:,} more"
+
+
+def nearest(name: str, known: Iterable[str], count: int = 1) -> list[str]:
+    """Up to ``count`` names of ``known`` that may have been meant, the closest first."""
+    folded: dict[str, str] = {}
+    for candidate in known:
+        folded.setdefault(candidate.lower(), candidate)
+    found = difflib.get_close_matches(name.lower(), folded, n=count, cutoff=0.6)
+    return [folded[match] for match in found]
+
+
+def suggest(name: str, known: Iterable[str], nouns: str) -> str:
+    known = list(known)
+    near = nearest(name, known, count=3)
+    if near:
+        return f"did you mean {' or '.join(near)}?"
+    if not known:
+        return f"there are no {nouns}"
+    return f"the {nouns} are {format_names(known, _SUGGESTED)}"
 
 
 def format_seconds(seconds: float) -> str:

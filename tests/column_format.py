@@ -19,7 +19,7 @@ from unittest import mock
 
 import pyarrow as pa
 
-from larder.config.formats import DEFAULTS, FormatOptions
+from larder.config.shape import DEFAULTS, FormatOptions
 from larder.errors import DamageError, Failure
 from larder.manifest.spool import Spool
 from larder.samples.grouping import LABEL_EXT

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from larder.config.formats import DEFAULTS, FormatOptions, FormatUse, Layout
+from larder.config.shape import DEFAULTS, FormatOptions, FormatUse, Layout
 from larder.shards.formats import FORMATS, shard_format
 from larder.shards.formats.base import SurveyingFormat
 

@@ -18,7 +18,7 @@ import google_crc32c
 
 from benchmarks.harness import Stopwatch
 from benchmarks.packing.bodies import SHARD_BYTES, Body, Setting
-from larder.config.formats import DEFAULTS
+from larder.config.shape import DEFAULTS
 from larder.machine import usable_cores
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import SAMPLE_ORDER, SAMPLES

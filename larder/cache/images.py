@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from larder.config.images import MAX_PIXELS
+from larder.config.shape import MAX_PIXELS
 from larder.errors import ObjectError
 from larder.samples.pictures import (
     Array,

@@ -33,7 +33,7 @@ from larder.cache.layout import CacheFileFacts
 from larder.cache.record import Value
 from larder.cache.schema import KEY, Field, Schema
 from larder.cache.window import Making, ToDecode, in_order
-from larder.config.images import MAX_PIXELS
+from larder.config.shape import MAX_PIXELS
 from larder.errors import FatalError
 from larder.limits import ByteBudget
 from larder.machine import usable_cores

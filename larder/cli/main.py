@@ -73,8 +73,8 @@ def _answer(arguments: Sequence[str]) -> None:
 
 
 def _refusal(name: str) -> Exception:
-    from larder.config.suggest import suggest
     from larder.errors import ConfigError
+    from larder.units import suggest
 
     if not name or name.startswith("-"):
         message, hint = "the command is missing", f"the commands are {', '.join(COMMANDS)}"

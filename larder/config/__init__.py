@@ -1,1 +1,4 @@
-"""Dataset and cluster files: their models, and the only loader of YAML and the environment."""
+"""Dataset and cluster files: `load` reads one through `text` and checks it against `models`.
+
+Without pydantic, for the rest of the library: `urls`, `location`, `patterns`, `shape`.
+"""

@@ -13,12 +13,11 @@ from typing import Any, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from larder.config.document import Document, KeyPath, Place
-from larder.config.fields import RefusedError
-from larder.config.keys import Schema
 from larder.config.models import AnyLocation, AnySource, Cluster, Copy, Model, Runner
-from larder.config.problems import refusal, translate
-from larder.config.settings import CLUSTER, apply, parse_settings
+from larder.config.models.fields import RefusedError
+from larder.config.text.messages import Schema, refusal, translate
+from larder.config.text.replacements import CLUSTER, apply, parse_settings
+from larder.config.text.yaml import Document, KeyPath, Place
 from larder.config.urls import parse_url
 from larder.errors import ConfigError, ProblemsError
 

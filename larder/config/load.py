@@ -16,16 +16,14 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import ValidationError
 
-from larder.config import yaml
-from larder.config.document import Document, KeyPath
-from larder.config.interpolate import expand
-from larder.config.keys import Schema
 from larder.config.models import Cluster, Dataset
-from larder.config.problems import Problem, instead, refusal, translate
-from larder.config.secrets import shown
-from larder.config.settings import CLUSTER, Setting, apply, parse_settings
-from larder.config.suggest import suggest
+from larder.config.text import yaml
+from larder.config.text.messages import Problem, Schema, instead, refusal, translate
+from larder.config.text.replacements import CLUSTER, Setting, apply, expand, parse_settings
+from larder.config.text.yaml import Document, KeyPath
+from larder.config.urls import shown
 from larder.errors import ConfigError, ProblemsError
+from larder.units import suggest
 
 M = TypeVar("M", Dataset, Cluster)
 

@@ -118,7 +118,7 @@ def _splits(globs: Node, hashed: Node) -> Node:
 
 
 def _located(s3: Node, gcs: Node, local: Node) -> Node:
-    """Distinguished by the URL as in `larder.config.stores`."""
+    """Distinguished by the URL as in `larder.config.models.source`."""
     unknown = {"$ref": s3["$ref"].replace("S3", _ANY)}
     tests = ((r"^[Ss]3://", s3), (r"^[Gg][Ss]://", gcs), (r"\$\{", unknown))
     node = local

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from larder.config.copying import Copy as CopyConfig
+from larder.config.models.cluster import Copy as CopyConfig
 from larder.copy.bandwidth import Bandwidth
 from larder.copy.buffers import Buffers
 from larder.copy.failures import FailureRate

@@ -14,8 +14,8 @@ from typing import Any
 import yaml
 
 from larder.config.models import Cluster
+from larder.config.text.yaml import scalar
 from larder.config.urls import parse_url
-from larder.config.yaml import scalar
 from larder.errors import ConfigError
 from larder.experiments.mounts import bind, container_target, under
 from larder.experiments.version_info import SplitInfo, VersionInfo

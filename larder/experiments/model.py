@@ -15,9 +15,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StrictInt, StrictStr
 from pydantic import ValidationError as Invalid
 
-from larder.config.suggest import nearest
 from larder.errors import ConfigError
 from larder.experiments.mounts import mount_problems
+from larder.units import nearest
 
 _SINCE_0_22 = frozenset({"integrations", "log_policies", "preemption_timeout", "retention_policy"})
 _KEYS = frozenset(

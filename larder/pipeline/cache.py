@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from larder.cache.file import open_file
 from larder.cache.records import Samples, build_samples
-from larder.config.formats import FormatUse
+from larder.config.shape import FormatUse
 from larder.errors import Failure, FatalError, NotFoundError, ObjectError
 from larder.limits import decoding_budget
 from larder.manifest.schemas import SAMPLES

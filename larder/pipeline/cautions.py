@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from larder.config.decoders import use_of
+from larder.config.shape import use_of
 from larder.pipeline.plan import Plan
 from larder.samples.images import role
 from larder.shards.features import FeatureMap

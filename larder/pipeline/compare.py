@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.config.images import Transform
+from larder.config.shape import Transform
 from larder.disk import disk_errors
 from larder.errors import ObjectError
 from larder.limits import map_ahead

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from larder.config.formats import FormatUse
+from larder.config.shape import FormatUse
 from larder.manifest.digest import sha256_hex
 from larder.manifest.schemas import INDEXES, SHARDS
 from larder.pipeline.job import ManifestRef

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from larder.config.copying import Copy as CopyConfig
+from larder.config.models.cluster import Copy as CopyConfig
 from larder.copy.engine import copy_batch
 from larder.copy.failures import FailureRate
 from larder.copy.limits import CopyLimits

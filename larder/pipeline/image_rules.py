@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from larder.config.images import ImageOptions, Transform
 from larder.config.models import Cluster, Dataset
+from larder.config.shape import ImageOptions, Transform
 from larder.errors import FatalError
 from larder.limits import decoding_budget, read_ahead_bytes
 from larder.machine import usable_cores

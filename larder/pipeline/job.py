@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 
-from larder.config.access import GIVE_UP_SECONDS
-from larder.config.formats import FormatUse
+from larder.config.location import GIVE_UP_SECONDS
 from larder.config.models import Cluster, Dataset, Location
+from larder.config.shape import FormatUse
 from larder.config.urls import parse_url
 from larder.errors import StoreError
 from larder.manifest.writer import ManifestFile

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from larder.config.formats import NUMBERED, FormatOptions
-from larder.config.images import ImageOptions
 from larder.config.models import Dataset, Shards
+from larder.config.shape import NUMBERED, FormatOptions, ImageOptions
 from larder.manifest.writer import ManifestFile
 from larder.pipeline.growth import Growth
 from larder.pipeline.image_rules import image_options

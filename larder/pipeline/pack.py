@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from larder.config.formats import FormatOptions
 from larder.config.models import Dataset
+from larder.config.shape import FormatOptions
 from larder.manifest.files import read_manifest, write_manifest
 from larder.manifest.schemas import SAMPLE_ORDER
 from larder.manifest.writer import ManifestFile

@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.config.formats import FormatUse
 from larder.config.models import Dataset
+from larder.config.shape import FormatUse
 from larder.copy.choice import MirrorChoice
 from larder.copy.difference import with_copies
 from larder.copy.prices import Cost, estimate_cost

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.config.images import Transform
+from larder.config.shape import Transform
 from larder.manifest.digest import RowDigest, canonical_json, sha256_hex
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import SAMPLE_ORDER, SKIPPED

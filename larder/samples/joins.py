@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.config.part_patterns import PartPattern, part_pattern
+from larder.config.patterns import PartPattern, part_pattern
 
 NAMES = pa.schema(
     [pa.field("sample", pa.string()), pa.field("ext", pa.string()), pa.field("pattern", pa.int16())]

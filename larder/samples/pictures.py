@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
-from larder.config.images import MAX_PIXELS
+from larder.config.shape import MAX_PIXELS
 from larder.errors import LarderError, ObjectError
 from larder.machine import give_back_memory
 from larder.samples.images import FORMATS

@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.config.globs import compile_globs
 from larder.config.models import HashSplits
+from larder.config.patterns import compile_globs
 from larder.errors import ConfigError
 from larder.samples.key_patterns import KeyPattern
 from larder.samples.seeded import seeded_hashes

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from larder.config.images import Transform
+from larder.config.shape import Transform
 from larder.samples.images import role
 
 _EXTS = {"jpeg": "jpg", "png": "png"}

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from larder.config.images import Transform
+from larder.config.shape import Transform
 from larder.samples.images import role
 from larder.shards.sizes import Sizes
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from larder.config.formats import Feature, FormatOptions
+from larder.config.shape import Feature, FormatOptions
 from larder.errors import ConfigError, ObjectError
 from larder.samples.images import Role, role
 

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import IO, Final, Literal, get_args
 
-from larder.config.images import MAX_PIXELS, Transform
+from larder.config.shape import MAX_PIXELS, Transform
 from larder.errors import ObjectError
 from larder.limits import ByteBudget
 from larder.samples.decoders import IMAGES_ONLY, Decoders, kind_of

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.config.formats import Layout
+from larder.config.shape import Layout
 from larder.errors import ConfigError
 from larder.units import format_count
 

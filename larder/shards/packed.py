@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import groupby
 
-from larder.config.formats import FormatUse
+from larder.config.shape import FormatUse
 from larder.errors import DamageError, Failure, ObjectError
 from larder.samples.indexed import IndexedSample, check_part
 from larder.samples.pictures import Form

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.config.formats import FormatOptions
+from larder.config.shape import FormatOptions
 from larder.shards.example import (
     bytes_head,
     bytes_sizes,

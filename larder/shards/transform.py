@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from functools import cache
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from larder.config.images import Transform
+from larder.config.shape import Transform
 from larder.limits import ByteBudget
 from larder.samples.images import role
 from larder.samples.pictures import (

@@ -15,7 +15,7 @@ from dataclasses import asdict
 from queue import LifoQueue
 from typing import Any
 
-from larder.config.images import Transform
+from larder.config.shape import Transform
 from larder.errors import FatalError, ObjectError
 from larder.programs import start_program
 from larder.store.base import Closing

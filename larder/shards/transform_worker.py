@@ -11,7 +11,7 @@ import json
 import sys
 from typing import IO, Any
 
-from larder.config.images import Transform
+from larder.config.shape import Transform
 from larder.errors import ObjectError
 from larder.shards.transform import encode_again
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.config.globs import compile_globs
+from larder.config.patterns import compile_globs
 from larder.store.base import ObjectInfo
 
 OWN_PREFIX = "_larder/"

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from larder.config.access import Access
+from larder.config.location import Access
 from larder.config.urls import environment_endpoint
 from larder.store.http import Http
 

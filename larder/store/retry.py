@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from larder.config.access import GIVE_UP_SECONDS
+from larder.config.location import GIVE_UP_SECONDS
 from larder.errors import (
     NotFoundError,
     PreconditionError,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from larder.config.formats import FormatUse
 from larder.config.models import Cluster, Dataset
+from larder.config.shape import FormatUse
 from larder.errors import ObjectError, StoreError
 from larder.pipeline.job import ManifestRef, storage_of
 from larder.shards.indexes import IndexFile

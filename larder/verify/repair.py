@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from larder.config.formats import FormatUse
 from larder.config.models import Cache, Dataset
+from larder.config.shape import FormatUse
 from larder.disk import sha256_file
 from larder.errors import DamageError, LarderError, NotFoundError, RetryableError, StoreError
 from larder.manifest.digest import sha256_hex

@@ -13,9 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from larder.config.decoders import DecoderUse
-from larder.config.formats import DEFAULTS, FormatOptions, FormatUse
-from larder.config.images import ImageOptions
+from larder.config.shape import DEFAULTS, DecoderUse, FormatOptions, FormatUse, ImageOptions
 from larder.errors import DamageError
 from larder.manifest.digest import canonical_json
 from larder.versions.fields import SPARSE, from_plain, to_plain

@@ -21,9 +21,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from larder.config.decoders import DecoderUse
-from larder.config.images import MAX_PIXELS, ImageOptions
 from larder.config.models import Dataset, HashSplits
+from larder.config.shape import MAX_PIXELS, DecoderUse, ImageOptions
 from larder.manifest.digest import canonical_json
 from larder.samples.decoders import resolved
 from larder.versions.documents import CacheFacts, Shape

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from column_format import Columns
 
-from larder.config.formats import FormatOptions
+from larder.config.shape import FormatOptions
 from larder.errors import ConfigError, DamageError
 from larder.readers.braces import expand
 from larder.samples.indexed import IndexedSample, read_index

@@ -15,8 +15,8 @@ from typing import Any
 import boto3
 import pytest
 
-from larder.config.access import Access
-from larder.config.copying import Skyplane
+from larder.config.location import Access
+from larder.config.models.cluster import Skyplane
 from larder.copy.adopt import adopt
 from larder.copy.limits import CopyLimits
 from larder.copy.object import copy_object
@@ -311,8 +311,8 @@ def test_an_interruption_in_mid_transfer_ends_everything_and_then_its_machines(
 
 SUPERVISOR = """
 import sys
-from larder.config.access import Access
-from larder.config.copying import Skyplane
+from larder.config.location import Access
+from larder.config.models.cluster import Skyplane
 from larder.progress import NullProgress
 from larder.store import open_store
 from larder.copy.skyplane import adapter

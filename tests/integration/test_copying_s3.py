@@ -14,7 +14,7 @@ from copy_lab import CopyLab, calls
 from costs_lab import blob
 from pipeline_lab import DOCUMENT, opened, write
 
-from larder.config.access import Access
+from larder.config.location import Access
 from larder.copy import limits, uploads
 from larder.copy.uploads import UploadRecords
 from larder.errors import FatalError, StoreError

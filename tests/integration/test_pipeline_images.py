@@ -15,8 +15,8 @@ from PIL import Image
 from pipeline_lab import Lab, contents, directory_lab, images, png, write
 from pydantic import ValidationError
 
-from larder.config.images import Transform
 from larder.config.models import Dataset
+from larder.config.shape import Transform
 from larder.errors import FatalError
 from larder.pipeline import compare, image_rules, new_segment
 from larder.pipeline.inline import prepare

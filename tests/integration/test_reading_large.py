@@ -21,7 +21,7 @@ import pytest
 
 import larder
 import larder.readers.data
-from larder.config.formats import FormatOptions, Layout
+from larder.config.shape import FormatOptions, Layout
 from larder.errors import ConfigError, DamageError
 from larder.manifest.digest import sha256_hex
 from larder.manifest.files import ROW_GROUP_ROWS, write_manifest

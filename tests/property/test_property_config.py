@@ -11,11 +11,10 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from larder.config.interpolate import expand, interpolate
 from larder.config.load import load_dataset
 from larder.config.models import Cluster, Dataset
-from larder.config.settings import apply, parse_settings
-from larder.config.yaml import parse, scalar
+from larder.config.text.replacements import apply, expand, interpolate, parse_settings
+from larder.config.text.yaml import parse, scalar
 from larder.errors import CODES, ConfigError, ProblemsError
 from larder.pipeline.settings import load_settings
 

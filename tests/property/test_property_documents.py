@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from larder.config.formats import Feature, FormatOptions
+from larder.config.shape import Feature, FormatOptions
 from larder.errors import DamageError
 from larder.versions.documents import (
     CacheDocument,

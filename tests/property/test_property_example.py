@@ -12,7 +12,7 @@ from example_proto import parsed, serialized
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from larder.config.formats import Feature, FormatOptions, parse_feature
+from larder.config.shape import Feature, FormatOptions, parse_feature
 from larder.errors import ConfigError
 from larder.samples.indexed import read_index
 from larder.shards.build import build_shard

@@ -12,9 +12,8 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from larder.config.decoders import DecoderUse
-from larder.config.formats import Feature, FormatOptions
 from larder.config.models import Dataset, HashSplits
+from larder.config.shape import DecoderUse, Feature, FormatOptions
 from larder.versions.documents import CacheFacts, CacheFile, Shape
 from larder.versions.identity import (
     SegmentIdentity,

@@ -25,7 +25,7 @@ from larder.cache.file import open_file
 from larder.cache.layout import CacheFileFacts
 from larder.cache.record import Array
 from larder.cache.schema import KEY
-from larder.config.formats import FormatUse
+from larder.config.shape import FormatUse
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import INDEXES, SAMPLES, SHARDS, SKIPPED
 from larder.manifest.spool import Spool

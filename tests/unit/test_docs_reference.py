@@ -15,7 +15,7 @@ from larder.cli import copy, prune, verify
 from larder.cli.command import command
 from larder.cli.stage import STAGES
 from larder.config.models import Cluster, Dataset, HashSplits
-from larder.config.yaml import parse
+from larder.config.text.yaml import parse
 from larder.errors import CODES
 from larder.pipeline.cautions import CODES as WARNINGS
 

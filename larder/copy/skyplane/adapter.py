@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from larder.config.copying import Skyplane
+from larder.config.models.cluster import Skyplane
 from larder.config.urls import parse_url
 from larder.copy.skyplane.choice import Side, unsupported
 from larder.errors import ConfigError, LarderError, printable

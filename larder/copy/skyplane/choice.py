@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from larder.config.access import Access
-from larder.config.copying import Copy
+from larder.config.location import Access
+from larder.config.models.cluster import Copy
 from larder.store.base import Place, Readable
 from larder.units import format_bytes
 

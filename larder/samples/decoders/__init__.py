@@ -14,7 +14,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Final
 
-from larder.config.decoders import DecoderUse, use_of
+from larder.config.shape import DecoderUse, use_of
 from larder.errors import ConfigError
 from larder.samples.decoders.base import Array, Bound, Decoder, kind_of
 from larder.samples.decoders.npy import NPY

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from larder.config.decoders import DecoderUse
+from larder.config.shape import DecoderUse
 from larder.errors import FatalError, LarderError, ObjectError
 
 Array = np.ndarray[Any, Any]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from larder.config.formats import DEFAULTS, FormatOptions
+from larder.config.shape import DEFAULTS, FormatOptions
 from larder.errors import ConfigError
 
 if TYPE_CHECKING:

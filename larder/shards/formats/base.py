@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from larder.config.formats import Layout
+from larder.config.shape import Layout
 from larder.errors import Failure
 from larder.manifest.spool import Spool
 from larder.samples.indexed import IndexedSample, SampleReader
@@ -97,7 +97,7 @@ class ClosingWriter(Protocol):
 
 
 class ShardFormat(Protocol):
-    """A format of shards, made from `larder.config.formats.FormatOptions`.
+    """A format of shards, made from `larder.config.shape.FormatOptions`.
 
     Instances do not change and are used by many threads.
     """
@@ -186,7 +186,7 @@ class SurveyingFormat(Protocol):
     """A format that has to know something of all samples before it writes the first shard."""
 
     def survey(self, batches: Iterable[pa.RecordBatch], before: Layout | None) -> Layout:
-        """The `larder.config.formats.FormatOptions.layout` of a segment.
+        """The `larder.config.shape.FormatOptions.layout` of a segment.
 
         Args:
             batches: Rows of `larder.manifest.schemas.SAMPLE_ORDER`: all samples of the segment.

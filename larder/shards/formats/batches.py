@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.config.formats import FormatOptions, Layout
+from larder.config.shape import FormatOptions, Layout
 from larder.errors import ConfigError, DamageError, Failure
 from larder.manifest.digest import canonical_json
 from larder.manifest.spool import Spool

@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from larder.config.formats import FormatOptions, Layout
+from larder.config.shape import FormatOptions, Layout
 from larder.disk import disk_errors
 from larder.errors import ConfigError, DamageError, Failure, ObjectError
 from larder.manifest.spool import Spool

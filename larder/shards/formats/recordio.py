@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.config.formats import FormatOptions
+from larder.config.shape import FormatOptions
 from larder.errors import ConfigError, DamageError, Failure, ObjectError
 from larder.manifest.spool import Spool
 from larder.samples.grouping import LABEL_EXT

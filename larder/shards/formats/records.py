@@ -16,7 +16,7 @@ import google_crc32c
 import numpy as np
 import pyarrow as pa
 
-from larder.config.formats import FormatOptions, Layout
+from larder.config.shape import FormatOptions, Layout
 from larder.errors import ConfigError, Failure, ObjectError
 from larder.manifest.digest import canonical_json
 from larder.manifest.spool import Spool

@@ -14,7 +14,7 @@ import google_crc32c
 import numpy as np
 import pyarrow as pa
 
-from larder.config.formats import FormatOptions
+from larder.config.shape import FormatOptions
 from larder.errors import DamageError, Failure, ObjectError
 from larder.manifest.spool import Spool
 from larder.samples.grouping import LABEL_EXT

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.config.rows import FORMATS, RowFormat, Rows
+from larder.config.models.source import FORMATS, RowFormat, Rows
 from larder.manifest.extents import in_object, in_own
 from larder.progress import Progress
 from larder.source.expand.containers import (

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.config.stores import Report
+from larder.config.models.source import Report
 from larder.config.urls import StoreUrl, parse_url
 from larder.disk import disk_errors
 from larder.errors import NotFoundError

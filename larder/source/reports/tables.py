@@ -13,7 +13,7 @@ from urllib.parse import unquote_plus
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.config.stores import Columns
+from larder.config.models.source import Columns
 from larder.errors import ConfigError
 
 ROWS = pa.schema(

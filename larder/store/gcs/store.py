@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 
-from larder.config.access import DEFAULT_ACCESS, Access
+from larder.config.location import DEFAULT_ACCESS, Access
 from larder.errors import NotFoundError, ObjectError, StoreError
 from larder.store.base import Buffer, ObjectInfo, Readable, Reader
 from larder.store.buckets import BucketStore

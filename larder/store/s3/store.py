@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 
-from larder.config.access import DEFAULT_ACCESS, Access
+from larder.config.location import DEFAULT_ACCESS, Access
 from larder.config.urls import cloud_of
 from larder.errors import NotFoundError, ObjectError, PreconditionError
 from larder.store.base import BegunUpload, Buffer, ObjectInfo, Readable

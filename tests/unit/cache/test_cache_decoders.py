@@ -17,7 +17,7 @@ from cache_shelf import Shelf, encoded_image
 from larder.cache.file import CacheFileReader, open_file
 from larder.cache.records import build_samples
 from larder.cache.schema import Field
-from larder.config.decoders import decoder_uses
+from larder.config.shape import decoder_uses
 from larder.errors import LarderError
 from larder.limits import ByteBudget
 from larder.samples.decoders import Decoders

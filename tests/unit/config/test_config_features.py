@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from larder.config.formats import DEFAULTS, Feature, parse_feature
 from larder.config.models import Dataset
+from larder.config.shape import DEFAULTS, Feature, parse_feature
 
 
 def dataset(features: Any, **fields: Any) -> Dataset:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from larder.config.globs import compile_globs, glob_regex
+from larder.config.patterns import compile_globs, glob_regex
 from larder.errors import ConfigError
 
 

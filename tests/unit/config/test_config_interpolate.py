@@ -2,8 +2,8 @@
 
 import pytest
 
-from larder.config.interpolate import expand, interpolate
-from larder.config.yaml import parse
+from larder.config.text.replacements import expand, interpolate
+from larder.config.text.yaml import parse
 
 ENVIRON = {"A": "1", "EMPTY": "", "TEXT": "${A} $$ {x: y}"}
 

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from larder.config.models import Dataset, Samples
-from larder.config.part_patterns import part_pattern
+from larder.config.patterns import part_pattern
 from larder.errors import ConfigError
 from larder.samples.joins import Joins
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from larder.config.settings import apply, parse_settings
-from larder.config.yaml import parse
+from larder.config.text.replacements import apply, parse_settings
+from larder.config.text.yaml import parse
 from larder.errors import ConfigError
 
 

@@ -11,7 +11,7 @@ import pytest
 from larder.config.load import load_cluster, load_dataset, load_template, names
 from larder.config.models import HashSplits
 from larder.config.schema import SCHEMAS, main, text
-from larder.config.yaml import read
+from larder.config.text.yaml import read
 from larder.errors import ConfigError
 
 CONFIGS = Path(__file__).parents[3] / "configs"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from larder.config.access import GIVE_UP_SECONDS, Access
 from larder.config.load import load_cluster, load_dataset
+from larder.config.location import GIVE_UP_SECONDS, Access
 from larder.config.models import Cluster, GcsSource, LocalSource, Location, S3Location, S3Source
 from larder.errors import ConfigError, ProblemsError
 

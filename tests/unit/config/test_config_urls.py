@@ -2,8 +2,14 @@
 
 import pytest
 
-from larder.config.secrets import shown
-from larder.config.urls import check_endpoint, check_url, endpoint_fault, parse_url, url_fault
+from larder.config.urls import (
+    check_endpoint,
+    check_url,
+    endpoint_fault,
+    parse_url,
+    shown,
+    url_fault,
+)
 from larder.errors import CODES, ConfigError
 
 SECRET = "wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY"

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from larder.config.yaml import MAX_FILE_BYTES, parse, read, scalar
+from larder.config.text.yaml import MAX_FILE_BYTES, parse, read, scalar
 from larder.errors import ConfigError
 
 

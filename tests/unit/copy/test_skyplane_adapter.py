@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from larder.config.access import Access
-from larder.config.copying import Skyplane
+from larder.config.location import Access
+from larder.config.models.cluster import Skyplane
 from larder.copy.skyplane import adapter
 from larder.copy.skyplane.adapter import Transfer, skyplane_available, transfer
 from larder.copy.skyplane.choice import Side

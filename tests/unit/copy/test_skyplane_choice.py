@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from larder.config.access import Access
-from larder.config.copying import Copy
+from larder.config.location import Access
+from larder.config.models.cluster import Copy
 from larder.copy.skyplane.choice import Choice, Side, choose_engine
 from larder.store.base import Place
 

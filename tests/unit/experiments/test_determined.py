@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from larder.config.models import Cluster
-from larder.config.yaml import scalar
+from larder.config.text.yaml import scalar
 from larder.errors import ConfigError
 from larder.experiments.delivery import choose
 from larder.experiments.determined import render, to_yaml

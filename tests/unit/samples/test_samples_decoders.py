@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from larder.config.decoders import DecoderUse, decoder_uses, parse_decoder
+from larder.config.shape import DecoderUse, decoder_uses, parse_decoder
 from larder.errors import ConfigError, FatalError, ObjectError
 from larder.samples.decoders import DECODERS, Decoders, kind_of, resolved
 

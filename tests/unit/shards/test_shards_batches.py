@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from larder.config.formats import FormatOptions, Layout
+from larder.config.shape import FormatOptions, Layout
 from larder.errors import ConfigError, DamageError
 from larder.samples.indexed import read_index
 from larder.shards import npz

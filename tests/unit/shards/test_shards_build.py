@@ -17,7 +17,7 @@ import pytest
 import webdataset
 from PIL import Image
 
-from larder.config.formats import DEFAULTS
+from larder.config.shape import DEFAULTS
 from larder.errors import Failure, ObjectError, RetryableError
 from larder.limits import ByteBudget
 from larder.shards.build import STAGE, build_shard

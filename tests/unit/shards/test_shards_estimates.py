@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from larder.config.images import Transform
+from larder.config.shape import Transform
 from larder.manifest.schemas import SAMPLE_ORDER
 from larder.samples.stored import stored_ext
 from larder.shards.estimates import expected_bytes, with_estimates

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from larder.config.formats import FormatOptions
+from larder.config.shape import FormatOptions
 from larder.errors import ConfigError
 from larder.shards.build import build_shard
 from larder.shards.formats import FORMATS, shard_format

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from larder.config.decoders import decoder_uses
+from larder.config.shape import decoder_uses
 from larder.errors import NotFoundError, ObjectError
 from larder.limits import ByteBudget
 from larder.samples.decoders import Decoders

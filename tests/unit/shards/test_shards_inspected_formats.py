@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pytest
 
-from larder.config.formats import DEFAULTS, FormatOptions
+from larder.config.shape import DEFAULTS, FormatOptions
 from larder.shards.build import build_shard
 from larder.shards.formats import FORMATS, shard_format
 from larder.shards.formats.base import ShardFormat, SurveyingFormat

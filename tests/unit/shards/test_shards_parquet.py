@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 from required import read_by_others
 
-from larder.config.formats import FormatOptions, Layout
+from larder.config.shape import FormatOptions, Layout
 from larder.errors import ConfigError
 from larder.samples.indexed import read_index
 from larder.shards.build import build_shard

@@ -21,7 +21,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from larder.config.formats import FormatOptions
+from larder.config.shape import FormatOptions
 from larder.errors import ConfigError, DamageError
 from larder.manifest.schemas import SAMPLE_ORDER
 from larder.samples.indexed import IndexedSample, read_index

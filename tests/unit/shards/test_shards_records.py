@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from larder.config.formats import FormatOptions, Layout
+from larder.config.shape import FormatOptions, Layout
 from larder.errors import ConfigError
 from larder.shards.build import build_shard
 from larder.shards.formats import shard_format

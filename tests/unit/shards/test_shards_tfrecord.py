@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from example_proto import parsed
 
-from larder.config.formats import Feature, FormatOptions
+from larder.config.shape import Feature, FormatOptions
 from larder.errors import ConfigError, DamageError, ObjectError
 from larder.manifest.schemas import SAMPLE_ORDER
 from larder.samples.indexed import IndexedSample, read_index

@@ -14,7 +14,7 @@ import pytest
 from image_files import Array, png_chunk, png_of, saved, tiff_file
 from PIL import Image, ImageCms
 
-from larder.config.images import Transform
+from larder.config.shape import Transform
 from larder.errors import FatalError, ObjectError
 from larder.limits import ByteBudget
 from larder.shards import transform_pool

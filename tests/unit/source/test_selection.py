@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from larder.config.globs import compile_globs
+from larder.config.patterns import compile_globs
 from larder.errors import ConfigError
 from larder.progress import NullProgress
 from larder.source.objects import take_inventory

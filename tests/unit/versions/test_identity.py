@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from pydantic import Field
 
-from larder.config.formats import Feature, FormatOptions
 from larder.config.models import Cache, Dataset, Growth, Model, Shards
+from larder.config.shape import Feature, FormatOptions
 from larder.versions.documents import CacheFacts, CacheFile, Shape
 from larder.versions.identity import (
     SegmentIdentity,

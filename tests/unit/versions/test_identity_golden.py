@@ -7,10 +7,8 @@ from typing import Any
 import numpy as np
 from golden_identities import assert_golden
 
-from larder.config.decoders import DecoderUse
-from larder.config.formats import Feature, FormatOptions
-from larder.config.images import ImageOptions, Transform
 from larder.config.models import Dataset
+from larder.config.shape import DecoderUse, Feature, FormatOptions, ImageOptions, Transform
 from larder.versions.documents import CacheFacts, CacheFile, Shape
 from larder.versions.identity import (
     SegmentIdentity,

@@ -6,10 +6,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 
-from larder.config.base import Model
-from larder.config.fields import (
+from larder.config.models.fields import (
     Ext,
     Flag,
+    Model,
     OrNull,
     PartName,
     PartPattern,
@@ -17,7 +17,7 @@ from larder.config.fields import (
     Text,
     listed,
 )
-from larder.config.part_patterns import part_pattern
+from larder.config.patterns import part_pattern
 
 _MOST_PATTERNS = 32
 

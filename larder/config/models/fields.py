@@ -10,25 +10,41 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    WithJsonSchema,
+)
 from pydantic_core import PydanticCustomError
 
-from larder.config.formats import parse_feature
-from larder.config.globs import compile_globs
-from larder.config.interpolate import FilledText
-from larder.config.part_patterns import part_pattern
-from larder.config.secrets import holds_url_with_credentials
+from larder.config.patterns import compile_globs, part_pattern
+from larder.config.shape import parse_feature
+from larder.config.text.replacements import FilledText
+from larder.config.text.yaml import scalar
 from larder.config.urls import (
     CREDENTIALS_HINT,
     NO_CREDENTIALS,
     Fault,
     endpoint_fault,
+    holds_url_with_credentials,
     parse_url,
     url_fault,
 )
-from larder.config.yaml import scalar
 from larder.errors import ConfigError
 from larder.units import parse_bytes
+
+
+class Model(BaseModel):
+    """Base of all models: frozen and strict; undeclared keys are an error."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", populate_by_name=True, strict=True, defer_build=True
+    )
+
 
 MAX_BYTES = 10**18
 """The maximum number of bytes: fits into 64 bits, with room for sums."""
@@ -206,7 +222,7 @@ Endpoint = Annotated[
 """``http://host:port`` or ``https://host``."""
 
 Glob = Annotated[Text, AfterValidator(_glob)]
-"""A glob on keys; see `larder.config.globs`."""
+"""A glob on keys; see `larder.config.patterns`."""
 
 Ext = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*(\.[a-z0-9][a-z0-9_-]*)*$", max_length=63)]
 """The extension of a part, in lower case."""
@@ -215,7 +231,7 @@ PartName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
 """The name of a part, with which its extension begins."""
 
 PartPattern = Annotated[Text, AfterValidator(_part_pattern)]
-"""A pattern that finds a part; see `larder.config.part_patterns`."""
+"""A pattern that finds a part; see `larder.config.patterns`."""
 
 AnyGlobs = Annotated[
     tuple[Glob, ...],

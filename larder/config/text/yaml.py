@@ -9,15 +9,57 @@ Rules for scalars: https://yaml.org/spec/1.2.2/#103-core-schema
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from larder.config.document import Document, KeyPath, Place, dotted
-from larder.config.secrets import shown
+from larder.config.urls import shown
 from larder.errors import ConfigError
+
+KeyPath = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The position of a value.
+
+    Attributes:
+        where: As errors show it: ``configs/datasets/x.yaml:12`` or ``--set source.url``.
+        line: From 1; 0 for a value given by --set.
+    """
+
+    where: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """Plain mappings, lists and scalars, and where they come from.
+
+    Attributes:
+        places: By path; the root ``()`` is always present.
+        variables: By the path of a string: the environment variables used in it.
+    """
+
+    value: Any
+    places: Mapping[KeyPath, Place]
+    variables: Mapping[KeyPath, tuple[str, ...]]
+
+    def place(self, path: KeyPath) -> Place:
+        """The position of ``path``, or of the nearest value around it that has one."""
+        while path not in self.places:
+            path = path[:-1]
+        return self.places[path]
+
+
+def dotted(path: KeyPath) -> str:
+    """``("nodes", "mounts", 0)`` as ``nodes.mounts[0]``."""
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    return "".join(parts).removeprefix(".")
+
 
 MAX_FILE_BYTES = 16_000_000
 """The largest file that is read: about 700,000 pinned classes."""

@@ -1,4 +1,4 @@
-"""Globs on object keys, compiled to one regular expression.
+"""Globs on object keys, and patterns that find the parts of a sample, as regular expressions.
 
 ======  =====================================================================================
 ``*``   any text within a segment, including none
@@ -11,12 +11,19 @@
 Everything else matches itself: upper and lower case differ, a leading dot is not special, and
 ``[*]`` is a star. A glob matches whole keys. The expressions work in both Python's ``re`` and RE2
 (in Arrow), so that keys can be matched one by one or by the column.
+
+A part pattern (``masks/{id}.png``) is a glob with one placeholder, a name in braces. It stands for
+the sample key: any text, also with slashes, but without a dot after its last slash, because readers
+end the sample key at the first dot of a base name. After it, the last segment has a dot, behind
+which the extension begins. What the wildcards before the extension stand for tells several objects
+of one pattern apart; ``**``, which is only allowed before the placeholder, does not.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from larder.errors import ConfigError
 
@@ -121,3 +128,76 @@ class _Parser:
 
     def _wrong(self, message: str, hint: str) -> ConfigError:
         return ConfigError("config.invalid_value", message, where=f"glob {self._glob}", hint=hint)
+
+
+_WORD = re.compile(r"\*\*+|\*|\?|\[[!^]?[^\]]*\]|\{[^{}]*\}|/|\.|[^*?\[{/.]+|.", re.DOTALL)
+_PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}", re.ASCII)
+_ID = r"(?P<id>(?:[^/]+/)*[^/.]+)"
+_WITHOUT_DOT = {"*": "[^/.]*", "?": "[^/.]"}
+
+
+@dataclass(frozen=True, slots=True)
+class PartPattern:
+    """A compiled pattern.
+
+    Attributes:
+        placeholder: The name in braces.
+        regex: Matches whole keys, in Python's ``re`` and in RE2; all its groups are named: ``id``
+            is the sample key, ``ext`` the extension, ``w0`` and so on what distinguishes objects.
+    """
+
+    placeholder: str
+    regex: str
+    wildcards: int
+
+
+def part_pattern(text: str) -> PartPattern:
+    """Compile a pattern.
+
+    Refused with ``config.invalid_value``: an invalid glob, not exactly one placeholder, no dot
+    after it, or a wildcard right beside it.
+    """
+    words = _WORD.findall(text)
+    places = [at for at, word in enumerate(words) if _PLACEHOLDER.fullmatch(word)]
+    if len(places) != 1:
+        raise _wrong(text, "the pattern needs exactly one name in braces", "images/{id}.jpg")
+    (place,) = places
+    beside = [*words[place - 1 : place], *words[place + 1 : place + 2]]
+    if any(word[0] in "*?[{" for word in beside):
+        raise _wrong(text, "a wildcard right beside the name in braces", "{id}_*.jpg")
+    last = max((at + 1 for at, word in enumerate(words) if word == "/"), default=0)
+    dots = [at for at in range(max(last, place), len(words)) if words[at] == "."]
+    if not dots or dots[0] == len(words) - 1:
+        raise _wrong(text, "the last segment needs a dot and an extension", "images/{id}.*")
+    if any(word.startswith("**") for word in words[place:]):
+        raise _wrong(text, "** after the name in braces", "frames/{id}/*.jpg")
+    pieces, wildcards = [], 0
+    for at, word in enumerate(words[: dots[0]]):
+        piece = _piece(words, at, in_stem=at >= last)
+        if at == place:
+            piece = _ID
+        elif word[0] in "*?[{" and not word.startswith("**"):
+            piece = f"(?P<w{wildcards}>{piece})"
+            wildcards += 1
+        pieces.append(piece)
+    ext = glob_regex("".join(words[dots[0] + 1 :]))
+    regex = f"^{''.join(pieces)}\\.(?P<ext>{ext})$"
+    found = _PLACEHOLDER.fullmatch(words[place])
+    assert found is not None, "it is one"
+    return PartPattern(found[1], regex, wildcards)
+
+
+def _piece(words: list[str], at: int, *, in_stem: bool) -> str:
+    """The regular expression of one wildcard or text before the extension."""
+    word = words[at]
+    starts = at == 0 or words[at - 1] == "/"
+    if word.startswith("**") and starts and words[at + 1 : at + 2] == ["/"]:
+        return "(?:(?s:.*)"  # closed behind the slash
+    if word == "/" and at and words[at - 1].startswith("**") and (at == 1 or words[at - 2] == "/"):
+        return "/)?"
+    return _WITHOUT_DOT[word] if in_stem and word in _WITHOUT_DOT else glob_regex(word)
+
+
+def _wrong(text: str, message: str, example: str) -> ConfigError:
+    hint = f"write it as in {example}"
+    return ConfigError("config.invalid_value", message, where=f"pattern {text}", hint=hint)

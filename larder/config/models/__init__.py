@@ -1,0 +1,66 @@
+"""What may stand in dataset files (`dataset`, `source`, `joins`) and cluster files (`cluster`).
+
+Frozen pydantic models that refuse unknown keys, made of the strict types in `fields`.
+"""
+
+from larder.config.models.cluster import Cluster, Consumer, Copy, Mount, Nodes, Runner, Skyplane
+from larder.config.models.dataset import (
+    Cache,
+    Dataset,
+    Experiment,
+    Growth,
+    HashSplits,
+    Images,
+    ImageTransform,
+    Labels,
+    Shards,
+)
+from larder.config.models.fields import Model
+from larder.config.models.joins import Annotations, Missing, Samples
+from larder.config.models.source import (
+    AnyLocation,
+    AnySource,
+    Columns,
+    GcsLocation,
+    GcsSource,
+    LocalLocation,
+    LocalSource,
+    Location,
+    Report,
+    S3Location,
+    S3Source,
+)
+
+__all__ = [
+    "Annotations",
+    "AnyLocation",
+    "AnySource",
+    "Cache",
+    "Cluster",
+    "Columns",
+    "Consumer",
+    "Copy",
+    "Dataset",
+    "Experiment",
+    "GcsLocation",
+    "GcsSource",
+    "Growth",
+    "HashSplits",
+    "ImageTransform",
+    "Images",
+    "Labels",
+    "LocalLocation",
+    "LocalSource",
+    "Location",
+    "Missing",
+    "Model",
+    "Mount",
+    "Nodes",
+    "Report",
+    "Runner",
+    "S3Location",
+    "S3Source",
+    "Samples",
+    "Shards",
+    "Skyplane",
+]

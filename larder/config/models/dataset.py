@@ -1,0 +1,427 @@
+"""The contents of dataset files: what the data is, where it lives and how it is shaped."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticKnownError
+
+from larder.config.models.fields import (
+    AutoFlag,
+    Bytes,
+    Ext,
+    FeatureName,
+    FeatureText,
+    Flag,
+    Globs,
+    Model,
+    Name,
+    Number,
+    OrNull,
+    RefusedError,
+    SplitName,
+    Text,
+    Texts,
+    Whole,
+    grouping_pattern,
+)
+from larder.config.models.joins import Samples
+from larder.config.models.source import (
+    AnySource,
+)
+from larder.config.shape import (
+    DEFAULTS,
+    MAX_PIXELS,
+    FormatOptions,
+    ImageOptions,
+    Transform,
+    decoder_uses,
+    parse_decoder,
+    parse_feature,
+)
+from larder.units import format_names
+
+GLOBS_TAG, HASH_TAG = "(globs)", "(hash)"
+"""The kinds of splits in the locations of pydantic's errors: cannot be keys of a file."""
+
+HASH_EXAMPLE = "{by: hash, seed: 7, fractions: {train: 0.9, validation: 0.1}}"
+
+
+class HashSplits(Model):
+    """Splits by a seeded hash of the sample key: stable as the dataset grows."""
+
+    by: Literal["hash"] = Field(description="hash: by a seeded hash of the sample key")
+    seed: Whole = Field(description="seed of the hash: any whole number")
+    fractions: dict[SplitName, Number] = Field(
+        min_length=1, description="fraction of each split, above 0; fractions add up to 1"
+    )
+    group: Text | None = Field(
+        None, description="regular expression; samples with the same first group stay together"
+    )
+    stratify: Flag = Field(
+        False, description="divide each class by the fractions, instead of all samples together"
+    )
+
+    @field_validator("fractions")
+    @classmethod
+    def _add_up(cls, value: dict[str, float]) -> dict[str, float]:
+        if any(fraction <= 0 for fraction in value.values()) or abs(sum(value.values()) - 1) > 1e-9:
+            raise RefusedError("fractions must be above 0 and add up to 1")
+        return value
+
+    @field_validator("group")
+    @classmethod
+    def _pattern(cls, value: str | None) -> str | None:
+        return grouping_pattern(value, "patient-(\\d+)")
+
+
+def kind_of_splits(value: Any) -> str:
+    """``by: hash``, or fractions by split, is a seeded hash; splits may have these names too."""
+    if isinstance(value, dict):
+        hashed = value.get("by") == "hash" or isinstance(value.get("fractions"), dict)
+        return HASH_TAG if hashed else GLOBS_TAG
+    return HASH_TAG if isinstance(value, HashSplits) else GLOBS_TAG
+
+
+class Labels(Model):
+    """Where the label of a sample comes from."""
+
+    source: Literal["folder", "pattern", "column"] = Field(
+        "folder",
+        alias="from",
+        description="folder: the immediate parent folder is the class; pattern: the first group of "
+        "labels.pattern is; column: a column of the annotations or rows has it",
+    )
+    pattern: Text | None = Field(
+        None, description="from: pattern: regular expression; its first group in the sample key"
+    )
+    column: Text | None = Field(
+        None,
+        description="from: column: the column of samples.annotations or source.rows with it",
+    )
+    files: dict[SplitName, Text] = Field(
+        {}, description="by split: key in the source of a file with lines NAME CLASS"
+    )
+    classes: Texts | None = Field(
+        None, description="the classes in order; null: all classes found, sorted by bytes"
+    )
+
+    @field_validator("classes")
+    @classmethod
+    def _once(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        twice = next((name for name, count in Counter(value or ()).items() if count > 1), None)
+        if twice is not None:
+            message, detail = "duplicate class", repr(twice)
+            raise RefusedError(message, code="config.label", detail=detail)
+        return value
+
+    @field_validator("pattern")
+    @classmethod
+    def _pattern(cls, value: str | None) -> str | None:
+        return grouping_pattern(value, "([a-z]+)_\\d+$")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _inferred(cls, value: Any) -> Any:
+        """A pattern or a column says where labels come from."""
+        if isinstance(value, dict) and "from" not in value:
+            for name in ("pattern", "column"):
+                if value.get(name) is not None:
+                    return {**value, "from": name}
+        return value
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        given = {"pattern": self.pattern, "column": self.column}
+        for name, value in given.items():
+            if self.source == name and value is None:
+                raise RefusedError(f"labels.from: {name} needs labels.{name}")
+            if self.source != name and value is not None:
+                hint = f"set labels.from: {name}, or remove labels.{name}"
+                raise RefusedError(f"labels.{name} is given, but not used", hint=hint)
+        return self
+
+
+class ImageTransform(Model):
+    """How images are resized and encoded again before they go into shards."""
+
+    resize: Annotated[Whole | None, OrNull] = Field(
+        None, ge=1, le=65_535, description="length of the shorter side in pixels; null: unchanged"
+    )
+    enlarge: Flag = Field(False, description="whether smaller images become larger")
+    format: Literal["keep", "jpeg", "png"] = Field(
+        "keep", description="keep: a JPEG remains a JPEG, a PNG a PNG; jpeg, png: whatever it was"
+    )
+    quality: Whole = Field(90, ge=1, le=100, description="quality of JPEGs, 1 to 100")
+    masks: Texts = Field(
+        (),
+        description="names of parts whose pixels are numbers, such as seg for seg.png: resized "
+        "without mixing pixels, and stored as PNG",
+    )
+
+    @property
+    def options(self) -> Transform:
+        """As part of the shape of a segment, without the libraries."""
+        return Transform(**self.model_dump())
+
+
+class Shards(Model):
+    """The container files that training reads."""
+
+    format: Text = Field(
+        "webdataset", description="format of the shards: one of those in the reference"
+    )
+    bytes: Bytes = Field(
+        150_000_000, ge=1, description="target size of a shard: bytes, or a string such as 150 MB"
+    )
+    count_min: Annotated[Whole | None, OrNull] = Field(
+        None,
+        ge=1,
+        le=100_000,
+        description="minimum number of shards of a split, 1 to 100,000; null: no minimum",
+    )
+    samples_per_shard: Annotated[Whole | None, OrNull] = Field(
+        None,
+        ge=1,
+        le=1_000_000_000,
+        description="samples of a shard, instead of bytes; null: as many as give it that size",
+    )
+    shuffle_seed: Annotated[Whole | None, OrNull] = Field(
+        None, description="seed of a global shuffle, a whole number; null keeps key order"
+    )
+    images: ImageTransform | None = Field(
+        None, description="how images are resized and encoded again; null: stored as they are"
+    )
+
+    features: dict[FeatureName, FeatureText] | None = Field(
+        None,
+        description="for tfrecord: by name, what each feature is made of: image, label, class, key "
+        "or the extension of a part, such as .jpg; after a part or label its kind: bytes, int64 "
+        "or float; null: image/encoded, image/class/label and image/filename",
+    )
+
+    @property
+    def options(self) -> FormatOptions:
+        """What a format is made from; that of a segment may have more."""
+        if self.features is None:
+            return DEFAULTS
+        return FormatOptions({name: parse_feature(text) for name, text in self.features.items()})
+
+    @model_validator(mode="after")
+    def _of_format(self) -> Self:
+        if self.features is not None and self.format != "tfrecord":
+            hint = "set shards.format: tfrecord, or leave features out"
+            raise RefusedError("features: only records of tfrecord have features", hint=hint)
+        if self.images is not None and self.format == "records":
+            message = "images: records have equal sizes, and images get theirs as they are encoded"
+            raise RefusedError(message, hint="choose another format, or leave images out")
+        return self
+
+    @field_validator("format", mode="before")
+    @classmethod
+    def _known(cls, value: Any, info: ValidationInfo) -> Any:
+        formats = (info.context or {}).get("formats")
+        known = sorted(formats) if formats else [value]
+        if value not in known:
+            *first, last = map(repr, known)
+            expected = f"{', '.join(first)} or {last}" if first else last
+            raise PydanticKnownError("literal_error", {"expected": expected})
+        return value
+
+    @model_validator(mode="after")
+    def _one_size(self) -> Self:
+        if self.samples_per_shard is not None:
+            for other in ("bytes", "count_min"):
+                if other in self.model_fields_set and getattr(self, other) is not None:
+                    hint = f"remove samples_per_shard or {other}"
+                    raise RefusedError(
+                        f"samples_per_shard and {other} exclude each other", hint=hint
+                    )
+        elif self.format == "batches":
+            hint = "set samples_per_shard to the number of samples of a batch"
+            raise RefusedError("the format batches needs samples_per_shard", hint=hint)
+        return self
+
+
+_SHOWN = 5
+
+
+class Images(Model):
+    """What images a dataset may have."""
+
+    max_pixels: Whole = Field(
+        MAX_PIXELS,
+        ge=1,
+        le=10**12,
+        description="maximum number of pixels of an image; a larger one is a bad sample",
+    )
+
+
+class Cache(Model):
+    """The LMDB cache."""
+
+    records: Literal["encoded", "decoded"] = Field(
+        "encoded",
+        description="encoded: the original bytes; decoded: images, and what decoding names, as "
+        "arrays",
+    )
+    same_size: Flag = Field(
+        False, description="whether decoded images must all have the same height and width"
+    )
+
+
+class Growth(Model):
+    """What a run does about a dataset that has changed since its previous version."""
+
+    mode: Literal["append", "rebuild"] = Field(
+        "append",
+        description="append: new samples go into a new segment; rebuild: every change packs all "
+        "samples into one segment",
+    )
+    removals: Literal["repack", "omit"] = Field(
+        "repack",
+        description="repack: the other samples of a shard that loses one go into a new shard; "
+        "omit: they stay, and only Larder's readers leave the removed sample out",
+    )
+
+
+class Experiment(Model):
+    """The experiment config to emit."""
+
+    template: Text | None = Field(
+        None, description="file in configs/experiments; null: default.yaml"
+    )
+    delivery: Literal["auto", "bind_mount", "bucket"] = Field(
+        "auto", description="how training reaches the data"
+    )
+
+
+def _everything() -> dict[str, tuple[str, ...]]:
+    return {"train": ("**",)}
+
+
+class Dataset(Model):
+    """A dataset: what it is, where it lives and how it is shaped."""
+
+    name: Name = Field(description="name of the dataset: that of the file; may be left out")
+    description: Text = Field("", description="free text")
+    source: AnySource = Field(description="where the data lives")
+    splits: Annotated[
+        Annotated[dict[SplitName, Globs], Tag(GLOBS_TAG)] | Annotated[HashSplits, Tag(HASH_TAG)],
+        Discriminator(kind_of_splits),
+    ] = Field(
+        default_factory=_everything,
+        description="globs by split, first match wins, such as {train: 'train/**'}; or a seeded "
+        "hash: {by: hash, seed: 7, fractions: {train: 0.9, validation: 0.1}}",
+    )
+    samples: Samples = Field(Samples(), description="what belongs together")
+    labels: Labels | None = Field(
+        None, description="where the label of a sample comes from; null: no labels"
+    )
+    mirror: AutoFlag = Field(
+        "auto",
+        description="copy the source's objects to the storage first; auto: where that pays",
+    )
+    shards: Shards = Field(Shards(), description="the container files that training reads")
+    images: Images = Field(Images(), description="what images may be like")
+    validate_: Literal["none", "header", "decode"] = Field(
+        "header", alias="validate", description="how images are checked while shards are written"
+    )
+    decoding: dict[Ext, Text] = Field(
+        {},
+        description="by extension, what decodes parts: bytes, image, npy, text, wav, or a function "
+        "of your own, module:function; after it the shape that arrays must have, as in npy "
+        "shape=80,*, and parameters of the function, as in module:function rate=16000",
+    )
+    on_bad_key: Literal["fail", "skip"] = Field(
+        "fail",
+        description="what to do about a key that WebDataset readers would skip or merge, and about "
+        "a path in a directory that cannot be listed",
+    )
+    on_bad_sample: Literal["fail", "skip"] = Field(
+        "fail", description="what to do about an image or other part that cannot be decoded"
+    )
+    cache: Cache | None = Field(None, description="the LMDB cache; null: no cache")
+    growth: Growth = Field(Growth(), description="what a run does about changes")
+    experiment: Experiment = Field(Experiment(), description="the experiment config to emit")
+
+    @field_validator("decoding")
+    @classmethod
+    def _parsed(cls, lines: dict[str, str]) -> dict[str, str]:
+        for ext, text in lines.items():
+            try:
+                parse_decoder(ext, text)
+            except ValueError as error:
+                raise RefusedError(f"{ext}: {error}") from None
+        return lines
+
+    @field_validator("splits", mode="before")
+    @classmethod
+    def _not_fractions(cls, value: Any) -> Any:
+        globs = isinstance(value, dict) and kind_of_splits(value) == GLOBS_TAG
+        if globs and value and all(isinstance(rule, int | float) for rule in value.values()):
+            message = "numbers are fractions, which need a seed"
+            raise RefusedError(message, hint=f"write splits: {HASH_EXAMPLE}")
+        return value
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        if not isinstance(self.splits, HashSplits) and not self.splits:
+            raise RefusedError("splits: at least one split is required")
+        if self.labels:
+            names = set(self.split_names)
+            unknown = [repr(split) for split in self.labels.files if split not in names]
+            if unknown:
+                listed = format_names(unknown, _SHOWN)
+                raise RefusedError(f"labels.files: there is no split {listed}")
+            tables = (self.samples.annotations, self.source.rows)
+            if self.labels.source == "column" and tables == (None, None):
+                hint = "name the file in samples.annotations.files, or set source.rows"
+                raise RefusedError("labels.column is a column of a table", hint=hint)
+        self._check_stratified()
+        of_labels = [
+            name
+            for name, feature in (self.shards.options.features or {}).items()
+            if feature.source in ("label", "class")
+        ]
+        if of_labels and not self.labels:
+            message = f"shards.features: feature {of_labels[0]!r} needs labels"
+            raise RefusedError(message, hint="set labels, or leave the feature out")
+        if self.mirror is True and self.source.expands:
+            hint = "leave mirror out: shards are made from the source"
+            raise RefusedError("mirror: members of archives and rows are not mirrored", hint=hint)
+        if self.cache and self.cache.records == "decoded" and self.validate_ != "decode":
+            hint = "set validate: decode, or cache.records: encoded"
+            raise RefusedError("cache.records: decoded needs images that can be decoded", hint=hint)
+        if self.decoding and self.validate_ != "decode":
+            hint = "set validate: decode, or remove decoding"
+            raise RefusedError("decoding: parts are decoded while they are checked", hint=hint)
+        if self.cache and self.cache.same_size and self.cache.records != "decoded":
+            hint = "set cache.records: decoded, or remove it"
+            raise RefusedError("cache.same_size is about decoded images", hint=hint)
+        return self
+
+    def _check_stratified(self) -> None:
+        if not isinstance(self.splits, HashSplits) or not self.splits.stratify:
+            return
+        if self.labels is None:
+            hint = "add labels, or remove splits.stratify"
+            raise RefusedError("splits.stratify divides classes, which need labels", hint=hint)
+        files = self.labels.files
+        if files and (files.keys() != set(self.split_names) or len(set(files.values())) > 1):
+            message = "splits.stratify needs the labels before there are splits"
+            raise RefusedError(message, hint="name one file for all splits in labels.files")
+
+    @property
+    def image_options(self) -> ImageOptions:
+        """What images a segment may have; versions of libraries and decoders are not known here."""
+        images = self.shards.images
+        transform = images.options if images else None
+        return ImageOptions(self.images.max_pixels, transform, decoder_uses(self.decoding))
+
+    @property
+    def split_names(self) -> tuple[str, ...]:
+        """In the order of the file."""
+        return tuple(self.splits.fractions if isinstance(self.splits, HashSplits) else self.splits)

@@ -1,0 +1,234 @@
+"""What shapes a segment, as plain values: how it is packed, its images, what decodes its parts.
+
+They are part of its document and its identity, without what is at its default.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """What one feature of a record is made of: ``shards.features``.
+
+    Attributes:
+        source: ``part``; ``image``, the only part of the sample that is an image without a name of
+            its own; ``label``, the number of its class; ``class``, the name of its class; or
+            ``key``.
+        kind: ``bytes``, ``int64`` or ``float``.
+        part: The extension, if ``source`` is ``part``.
+    """
+
+    source: str
+    kind: str
+    part: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What all samples of a segment have in common, for formats that have to know it beforehand.
+
+    Attributes:
+        parts: By extension, the parts that samples may have; and their length in bytes, if it has
+            to be the same in all of them.
+    """
+
+    parts: Mapping[str, int | None]
+    labelled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FormatOptions:
+    """Options of a format. Those at their default are left out of documents and identities.
+
+    So an option that is added needs a default with which every format writes the bytes that it
+    wrote before.
+
+    Attributes:
+        features: By name, the features of a record; None for those that the format documents.
+        classes: Names of the classes in the order of their numbers, if a feature contains them.
+        first_record: The number of the segment's first sample where records have numbers: all
+            records of a version have different ones.
+        layout: What the samples have in common, if the format asks for it; of a segment that was
+            added to others, what all of their samples have in common.
+    """
+
+    features: Mapping[str, Feature] | None = None
+    classes: tuple[str, ...] = ()
+    first_record: int = 0
+    layout: Layout | None = None
+
+
+NUMBERED = frozenset({"recordio"})
+"""The formats whose records have numbers."""
+
+DEFAULTS = FormatOptions()
+"""What a format is made from if nothing is configured."""
+
+
+_WORDS = ("image", "label", "class", "key")
+_KINDS = ("bytes", "int64", "float")
+
+
+def parse_feature(text: str) -> Feature:
+    """A feature as users write it: ``image``, ``label float``, ``.jpg``, ``.weight.txt float``.
+
+    The kind may be left out: it is ``int64`` for a label and ``bytes`` for anything else.
+
+    Raises:
+        ValueError: What is wrong, as a clause.
+    """
+    source, _, kind = text.rpartition(" ")
+    if not source or kind not in _KINDS:
+        source, kind = text, "int64" if text == "label" else "bytes"
+    if source in _WORDS:
+        if kind != "bytes" and source != "label":
+            raise ValueError(f"{source} is always bytes")
+        return Feature(source, kind)
+    ext = source.removeprefix(".")
+    if ext == source or not ext or "/" in ext:
+        words = ", ".join(_WORDS)
+        raise ValueError(f"expected {words}, or a dot and the extension of a part, such as .jpg")
+    if ext != ext.lower() or "jpeg" in ext.split("."):
+        raise ValueError("extensions of parts are in lower case, with jpg for jpeg")
+    return Feature("part", kind, ext)
+
+
+class FormatUse(NamedTuple):
+    """The format of some shards: the arguments of `larder.shards.formats.shard_format`."""
+
+    name: str
+    options: FormatOptions = DEFAULTS
+
+
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SHAPE: Final = re.compile(r"((\*|[0-9]{1,18})(,(\*|[0-9]{1,18}))*)?")
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderUse:
+    """One line of ``decoding``. What is at its default is left out of documents and identities.
+
+    Attributes:
+        ext: The extension of the parts, or its last component.
+        use: Name of a decoder, or ``module:function``.
+        parameters: The arguments of the function as canonical JSON; empty if there are none.
+        shape: The shape that its arrays must have, None for any size of a dimension; None for any.
+        version: The version of the decoder; empty if it is not known yet.
+    """
+
+    ext: str
+    use: str
+    parameters: str = ""
+    shape: tuple[int | None, ...] | None = None
+    version: str = ""
+
+
+def parse_decoder(ext: str, text: str) -> DecoderUse:
+    """A line as users write it: ``wav``, ``npy shape=80,*``, ``module:function bands=80``.
+
+    After the name of the decoder come words with an equals sign: ``shape``, or a parameter of the
+    function. A value is a string, unless it is ``true``, ``false`` or a number.
+
+    Raises:
+        ValueError: What is wrong, as a clause.
+    """
+    if "jpeg" in ext.split("."):
+        raise ValueError("extensions of parts have jpg for jpeg")
+    use, *words = text.split() or [""]
+    if not use or "=" in use:
+        raise ValueError("expected the name of a decoder, such as wav, or module:function")
+    given: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not _NAME.fullmatch(name) or name in given:
+            raise ValueError(f"expected words such as name=value, once each, not {word!r}")
+        given[name] = value
+    shape = given.pop("shape", None)
+    if shape is not None and (not _SHAPE.fullmatch(shape) or use == "image"):
+        raise ValueError("shape is like 80,* and not for images")
+    if given and ":" not in use:
+        raise ValueError("only functions of your own have parameters")
+    parameters = _json({name: _value(value) for name, value in given.items()}) if given else ""
+    return DecoderUse(ext, use, parameters, None if shape is None else _sizes(shape))
+
+
+def decoder_uses(lines: Mapping[str, str]) -> tuple[DecoderUse, ...]:
+    """All of ``decoding``, sorted by extension; the versions are not known here."""
+    return tuple(parse_decoder(ext, text) for ext, text in sorted(lines.items()))
+
+
+def use_of(uses: Iterable[DecoderUse], ext: str) -> DecoderUse | None:
+    """The line that is about a part: that of its extension, or of the last component of it."""
+    last, found = ext.rpartition(".")[2], None
+    for use in uses:
+        if use.ext == ext:
+            return use
+        if use.ext == last:
+            found = use
+    return found
+
+
+def _sizes(shape: str) -> tuple[int | None, ...]:
+    return tuple(None if size == "*" else int(size) for size in shape.split(",") if size)
+
+
+def _value(text: str) -> Any:
+    try:
+        value = json.loads(text, parse_constant=str)
+    except ValueError:
+        return text
+    return value if isinstance(value, int | float) and math.isfinite(value) else text
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+
+
+MAX_PIXELS: Final = 178_956_970
+"""The default of ``images.max_pixels``: Pillow's limit against decompression bombs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transform:
+    """``shards.images``. Options at their default are left out of documents and identities.
+
+    Attributes:
+        resize: Length of the shorter side, pixels; None to keep the size.
+        format: ``keep``, ``jpeg`` or ``png``.
+        quality: Quality of JPEGs, 1 to 100.
+        masks: Extensions of parts whose pixels are numbers, not colours.
+        codecs: By name, the versions of the libraries that encode, which decide about the bytes;
+            None if they are not known yet.
+    """
+
+    resize: int | None = None
+    enlarge: bool = False
+    format: str = "keep"
+    quality: int = 90
+    masks: tuple[str, ...] = ()
+    codecs: Mapping[str, str] | None = None
+
+    def options(self) -> Transform:
+        """The same without the codecs: what is configured."""
+        return replace(self, codecs=None)
+
+
+@dataclass(frozen=True, slots=True)
+class ImageOptions:
+    """What images a segment may have, how they are stored, and what decodes other parts.
+
+    Attributes:
+        transform: ``shards.images``; None to store images as they are.
+        decoders: ``decoding``, sorted by extension.
+    """
+
+    max_pixels: int = MAX_PIXELS
+    transform: Transform | None = None
+    decoders: tuple[DecoderUse, ...] = ()
