@@ -15,7 +15,7 @@ from larder.pipeline.copying_plan import CopyPlan
 from larder.pipeline.copying_report import copy_lines
 from larder.pipeline.copying_settings import load_copy_settings
 from larder.pipeline.inline import workers_for
-from larder.pipeline.pruning_plan import PrunePlan, PruneSettings
+from larder.pipeline.pruning import PrunePlan, PruneSettings
 from larder.progress import StageTimes
 from tasks.runner import task_runner
 

@@ -24,7 +24,7 @@ from larder.cli.command import run
 
 if TYPE_CHECKING:
     from larder.cli.display import Display
-    from larder.pipeline.pruning_plan import PrunePlan, PruneSettings
+    from larder.pipeline.pruning import PrunePlan, PruneSettings
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -7,14 +7,14 @@ from typing import Any
 
 from prefect import task
 
-from larder.pipeline import copying, copying_batch, copying_end
-from larder.pipeline.ahead import SentAhead
+from larder.pipeline import copying, copying_end, copying_job
 from larder.pipeline.copying_job import CopyJob
 from larder.pipeline.copying_plan import CopyPlan
 from larder.pipeline.copying_record import CopyDocument
 from larder.pipeline.copying_settings import CopySettings
 from larder.pipeline.job import CopyBatch
 from larder.pipeline.results import BatchReport, RunError
+from larder.pipeline.route import SentAhead
 from tasks._options import LOCAL, RETRIED, cancelled_when_stopped
 from tasks._progress import current_progress
 
@@ -38,7 +38,7 @@ def checked_copy(settings: CopySettings, folder: Path) -> CopyPlan:
 @cancelled_when_stopped
 def copy_objects(job: CopyJob, batch: CopyBatch, concurrent_batches: int) -> BatchReport:
     """Copy and verify the objects of one batch."""
-    report = copying_batch.copy_objects(
+    report = copying_job.copy_objects(
         job, batch, progress=current_progress(), concurrent_batches=concurrent_batches
     )
     RunError.unless_clean("mirror", report)
@@ -49,7 +49,7 @@ def copy_objects(job: CopyJob, batch: CopyBatch, concurrent_batches: int) -> Bat
 @cancelled_when_stopped
 def send_ahead(job: CopyJob) -> SentAhead:
     """Let an engine that copies everything at once go before the batches."""
-    return copying_batch.send_ahead(job, progress=current_progress())
+    return copying_job.send_ahead(job, progress=current_progress())
 
 
 @task(name="record", task_run_name="record of the copy", **RETRIED)

@@ -7,9 +7,9 @@ from typing import Any
 from prefect import task
 
 from larder.pipeline import mirror
-from larder.pipeline.ahead import SentAhead
 from larder.pipeline.job import CopyBatch, Job
 from larder.pipeline.results import BatchReport, RunError, Totals
+from larder.pipeline.route import SentAhead
 from tasks._options import LOCAL, RETRIED, cancelled_when_stopped
 from tasks._progress import current_progress
 

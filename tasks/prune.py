@@ -6,9 +6,8 @@ from pathlib import Path
 
 from prefect import task
 
-from larder.pipeline import pruning, pruning_plan
-from larder.pipeline.pruning import Pruned
-from larder.pipeline.pruning_plan import PrunePlan, PruneSettings
+from larder.pipeline import pruning
+from larder.pipeline.pruning import Pruned, PrunePlan, PruneSettings
 from tasks._options import RETRIED, cancelled_when_stopped
 from tasks._progress import current_progress
 
@@ -17,7 +16,7 @@ from tasks._progress import current_progress
 @cancelled_when_stopped
 def plan_prune(settings: PruneSettings, folder: Path) -> PrunePlan:
     """List the source and the storage, and plan what to delete."""
-    return pruning_plan.plan_prune(settings, folder, progress=current_progress())
+    return pruning.plan_prune(settings, folder, progress=current_progress())
 
 
 @task(name="prune", task_run_name="prune what is gone", **RETRIED)

@@ -16,7 +16,7 @@ from larder.packages import require
 
 if TYPE_CHECKING:
     from larder.cli.display import Display
-    from larder.pipeline.pruning_plan import PrunePlan, PruneSettings
+    from larder.pipeline.pruning import PrunePlan, PruneSettings
 
 DESCRIPTION = """\
 Delete from STORAGE what larder copy has written there from SOURCE and is no longer in SOURCE. It is
@@ -69,8 +69,7 @@ def main(
         require("prepare")
         from larder.pipeline.copying_settings import load_copy_settings
         from larder.pipeline.inline import InlineRunner
-        from larder.pipeline.pruning import prune, prune_lines
-        from larder.pipeline.pruning_plan import PruneSettings
+        from larder.pipeline.pruning import PruneSettings, prune, prune_lines
 
         settings = PruneSettings(load_copy_settings(**shared), max_delete)
 

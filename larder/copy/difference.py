@@ -1,6 +1,6 @@
-"""Finds what is already mirrored: joins the inventory with the mirror's listing and its receipts.
+"""What a copy has to do: joins a source with the listing of its copy, and with receipts. Pure.
 
-The verdict on an object and its mirrored copy:
+The verdict on an object and its copy:
 
 =========  ===============  =========================================  =======
 mirrored?  size             etags                                      verdict
@@ -11,11 +11,18 @@ yes        equal            this pair was verified before              same
 yes        equal            both MD5 of the content, and equal         same
 yes        equal            anything else proves nothing               changed
 =========  ===============  =========================================  =======
+
+What is at the storage, but not in the source, is
+
+- gone, if it is as a copy left it: the object was removed from the source since;
+- another object, which no copy wrote, or which has changed since: nobody's business here.
+
+Keys that the run does not select by its globs are neither: nothing is known of their source.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -174,3 +181,153 @@ def equal_values(
 def _flags(column: pa.Array) -> _Flags:
     flags: _Flags = pc.fill_null(column, False).to_numpy(zero_copy_only=False).copy()
     return flags
+
+
+@dataclass(frozen=True, slots=True)
+class Outstanding:
+    """The result for some consecutive keys. All rows are of schema OBJECTS, ordered by key.
+
+    Attributes:
+        replaced: How many of the due objects have another one at the storage.
+        gone: Copies of objects that are not in the source any more, and that the globs select.
+        standing: All verified copies that stay as they are: those that are the same, those that are
+            gone, and those that the globs do not select.
+        unrecorded: How many of these are not in the record, or not like that.
+        others: Number of other objects at the storage that the globs select.
+        markers: Number of folder markers that were left out.
+    """
+
+    due: pa.RecordBatch
+    replaced: int
+    same: pa.RecordBatch
+    gone: pa.RecordBatch
+    standing: pa.RecordBatch
+    unrecorded: int
+    others: int
+    markers: int
+
+
+def outstanding(
+    objects: Rows,
+    there: Rows,
+    receipts: Rows,
+    record: Rows,
+    *,
+    md5: bool,
+    sizes: bool,
+    markers: bool,
+    selected: Callable[[pa.Array], _Flags],
+) -> Iterator[Outstanding]:
+    """Compare, piece by piece; all rows are of schema OBJECTS, ordered by key.
+
+    ``there`` is the listing of the storage and ``record`` the manifest of the last copy that ended.
+    ``receipts`` are copies of runs that did not end, any number per key, none divided between two
+    batches (`larder.manifest.merge.whole_keys`).
+
+    With ``md5``, equal etags of 32 hex digits prove equal contents; with ``sizes``, a copy stands
+    of which only the size was checked; with ``markers``, the storage can have folder markers: empty
+    objects whose keys end in ``/``.
+    """
+    for mine, theirs, *known in aligned_all((objects, there, receipts, record), ("key",)):
+        unread = known[0].num_rows
+        rows = pa.concat_batches(known)
+        if not sizes:
+            checked = pc.fill_null(pc.not_equal(rows.column("check"), "size"), True)
+            if not pc.all(checked, min_count=0).as_py():
+                unread = int(pc.sum(checked.slice(0, unread)).as_py() or 0)
+                rows = rows.filter(checked)
+        yield _of_piece(match(mine, theirs, rows, md5=md5), unread, markers, selected)
+
+
+def _of_piece(
+    found: Match, unread: int, markers: bool, selected: Callable[[pa.Array], _Flags]
+) -> Outstanding:
+    """The result for a piece, of whose receipts the first ``unread`` are not in the record."""
+    same = found.same & ~_unsure(found)
+    due = ~same
+    skipped = np.zeros_like(due) if markers else due & _are_markers(found.objects)
+    due &= ~skipped
+    kept, alone = _same_rows(found).filter(pa.array(same)), _alone(found)
+    mine, of_mine = _ours(found, alone)
+    theirs = np.delete(alone, of_mine)
+    gone = found.receipts.take(pa.array(mine))
+    asked = selected(gone.column("key"))
+    return Outstanding(
+        due=found.objects.filter(pa.array(due)),
+        replaced=int(np.sum(found.place[due] >= 0)),
+        same=kept,
+        gone=gone.filter(pa.array(asked)),
+        standing=in_order(kept, gone),
+        unrecorded=int(np.sum(found.known[same] < unread) + np.sum(mine < unread)),
+        others=int(np.sum(selected(found.there.column("key").take(pa.array(theirs))))),
+        markers=int(np.sum(skipped)),
+    )
+
+
+def _unsure(found: Match) -> _Flags:
+    """Objects without an etag, of which it is not known that they are as they were copied.
+
+    A report of objects need not have etags: then one counts as copied that is not newer than its
+    copy.
+    """
+    without = pc.equal(found.objects.column("etag"), "").to_numpy(zero_copy_only=False)
+    if not without.any():
+        return np.zeros(len(without), np.bool_)
+    copied = taken(found.receipts, "modified", found.known)
+    older = pc.fill_null(pc.less_equal(found.objects.column("modified"), copied), False)
+    flags: _Flags = without & ~older.to_numpy(zero_copy_only=False)
+    return flags
+
+
+def _are_markers(objects: pa.RecordBatch) -> _Flags:
+    empty = pc.equal(objects.column("size_bytes"), 0)
+    flags: _Flags = pc.and_(empty, pc.ends_with(objects.column("key"), "/")).to_numpy(
+        zero_copy_only=False
+    )
+    return flags
+
+
+def _same_rows(found: Match) -> pa.RecordBatch:
+    """For each object the row of its copy, which means something where they are the same."""
+    rows, at, there = found.receipts, found.known, found.there
+    columns = {
+        "modified": pc.coalesce(
+            taken(rows, "modified", at),
+            taken(there, "modified", found.place),
+            found.objects.column("modified"),
+        ),
+        "checksum": taken(rows, "checksum", at),
+        "mirror_etag": taken(there, "etag", found.place),
+        "check": pc.fill_null(taken(rows, "check", at), "md5"),
+    }
+    return replaced(found.objects, columns)
+
+
+def _alone(found: Match) -> _Places:
+    """The rows of what is there whose keys are not in the inventory."""
+    if found.place.size == found.there.num_rows and bool((found.place >= 0).all()):
+        return np.zeros(0, np.int64)
+    return np.flatnonzero(places(found.there.column("key"), found.objects.column("key")) < 0)
+
+
+def _ours(found: Match, alone: _Places) -> tuple[_Places, _Places]:
+    """Of rows of what is there: the receipts of those that copies wrote, and their places."""
+    if not len(alone):
+        return alone, alone
+    there = found.there.take(pa.array(alone))
+    at = places(found.receipts.column("key"), there.column("key"))
+    fitting = np.flatnonzero(
+        equal_values(found.receipts, "mirror_etag", there, "etag", at)
+        & equal_values(found.receipts, "size_bytes", there, "size_bytes", at)
+    )
+    known = np.full(len(alone), -1)
+    known[at[fitting]] = fitting
+    of_mine = np.flatnonzero(known >= 0)
+    return known[of_mine], of_mine
+
+
+def in_order(one: pa.RecordBatch, other: pa.RecordBatch) -> pa.RecordBatch:
+    if not other.num_rows:
+        return one
+    rows = pa.concat_batches([one, other])
+    return rows.take(pc.array_sort_indices(rows.column("key")))

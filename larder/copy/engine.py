@@ -15,7 +15,7 @@ from contextlib import suppress
 from functools import partial
 
 from larder.copy.adopt import adopt
-from larder.copy.limits import CopyLimits
+from larder.copy.copy_limits import CopyLimits
 from larder.copy.object import Copy, copy_object
 from larder.copy.parts import LargeObject
 from larder.copy.server_side import ServerSide

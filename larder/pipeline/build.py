@@ -9,7 +9,6 @@ from typing import Any
 
 from larder.errors import Failure
 from larder.machine import give_back_memory
-from larder.pipeline.ahead import SentAhead
 from larder.pipeline.cache import cache_split, cache_splits, check_fields
 from larder.pipeline.index import Index, index_shards
 from larder.pipeline.job import Job, UsedSegment
@@ -24,6 +23,7 @@ from larder.pipeline.mirror import (
 from larder.pipeline.processes import close_idle
 from larder.pipeline.publish import publish, publish_existing
 from larder.pipeline.results import BatchReport, RunError, Totals, merge_reports
+from larder.pipeline.route import SentAhead
 from larder.pipeline.runner import Runner
 from larder.pipeline.shard import shard_batch, shard_batches
 from larder.versions.documents import CacheFile, VersionDocument

@@ -15,10 +15,8 @@ from typing import Any
 
 from larder.copy.prices import check_cost
 from larder.disk import check_room
-from larder.pipeline.ahead import SentAhead
-from larder.pipeline.copying_batch import copy_objects, send_ahead
 from larder.pipeline.copying_end import end_copy
-from larder.pipeline.copying_job import begin_copy, copy_batches
+from larder.pipeline.copying_job import begin_copy, copy_batches, copy_objects, send_ahead
 from larder.pipeline.copying_plan import CopyPlan, plan_copy
 from larder.pipeline.copying_record import CopyDocument
 from larder.pipeline.copying_report import (
@@ -30,6 +28,7 @@ from larder.pipeline.copying_report import (
 from larder.pipeline.copying_settings import CopySettings
 from larder.pipeline.job import scratch
 from larder.pipeline.results import BatchReport, RefusedError, RunError, merge_reports
+from larder.pipeline.route import SentAhead
 from larder.pipeline.runner import Runner
 from larder.progress import Progress
 from larder.store import local_path

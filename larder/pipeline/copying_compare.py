@@ -15,13 +15,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from larder.copy.outstanding import Outstanding, outstanding
+from larder.copy.difference import Outstanding, outstanding
 from larder.errors import ConfigError, Failure, FatalError, NotFoundError, StoreError
 from larder.manifest.merge import whole_keys
 from larder.manifest.query import Rows
 from larder.manifest.schemas import OBJECTS
 from larder.manifest.sort import SortedFile, sort, sort_to_file
-from larder.pipeline.copied import find_receipts
+from larder.pipeline.copy_receipts import find_receipts
 from larder.pipeline.copying_record import CopyDocument, Origin, copy_place, read_record
 from larder.pipeline.copying_settings import CopySettings
 from larder.pipeline.job import ManifestRef
@@ -31,8 +31,7 @@ from larder.progress import Progress
 from larder.source.inventory import Listed
 from larder.source.objects import list_source, object_batches
 from larder.source.reports.inventory import open_report
-from larder.source.selection import KeyRule, without_own
-from larder.source.unlisted import Unlisted
+from larder.source.selection import KeyRule, Unlisted, without_own
 from larder.store.base import ObjectInfo, Store
 
 

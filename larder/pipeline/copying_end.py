@@ -16,8 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.copy.difference import places
-from larder.copy.outstanding import in_order
+from larder.copy.difference import in_order, places
 from larder.copy.uploads import UploadRecords
 from larder.manifest.digest import RowDigest
 from larder.manifest.files import write_manifest
@@ -25,7 +24,8 @@ from larder.manifest.merge import aligned, whole_keys
 from larder.manifest.query import Rows
 from larder.manifest.schemas import OBJECTS
 from larder.manifest.sort import sort
-from larder.pipeline.copied import find_receipts
+from larder.pipeline.copy_batch import gather_failures
+from larder.pipeline.copy_receipts import find_receipts
 from larder.pipeline.copying_job import CopyJob
 from larder.pipeline.copying_plan import CopyPlan
 from larder.pipeline.copying_record import (
@@ -40,7 +40,6 @@ from larder.pipeline.copying_record import (
     put_record,
     read_record,
 )
-from larder.pipeline.failure_lists import gather_failures
 from larder.pipeline.job import ManifestRef, listed, put_named, scratch
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.results import BatchReport

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from itertools import repeat
 
 import numpy as np
 import pyarrow as pa
 
+from larder.copy.uploads import UploadRecords
 from larder.manifest.schemas import OBJECTS
-from larder.pipeline.ahead import Route
-from larder.pipeline.copies import BATCH_OBJECTS
-from larder.pipeline.copy_place import CopyPlace
+from larder.pipeline.copy_batch import copied_batch
+from larder.pipeline.copy_receipts import BATCH_OBJECTS, CopyPlace, batch_name
 from larder.pipeline.copying_plan import CopyPlan
-from larder.pipeline.copying_record import copy_place, work_key
+from larder.pipeline.copying_record import UPLOADS_PREFIX, copy_place, work_key
 from larder.pipeline.copying_settings import CopySettings
 from larder.pipeline.job import CopyBatch, ManifestRef, put_named
 from larder.pipeline.manifests import read_ref
-from larder.pipeline.results import Totals
+from larder.pipeline.results import BatchReport, Totals
+from larder.pipeline.route import Route, SentAhead
+from larder.progress import Progress
+from larder.samples.columns import column_texts
+from larder.store.base import ObjectInfo, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,3 +85,51 @@ def _fitting(sizes: np.typing.NDArray[np.int64], batch_bytes: int) -> int:
     """How many of the first rows make a batch."""
     count = int(np.searchsorted(np.cumsum(sizes), batch_bytes, side="right"))
     return min(max(1, count), BATCH_OBJECTS)
+
+
+_COLUMNS = ("key", "size_bytes", "etag")
+
+
+def copy_objects(
+    job: CopyJob, batch: CopyBatch, *, progress: Progress, concurrent_batches: int = 1
+) -> BatchReport:
+    """Copy one batch and write a receipt of what was copied, even if it is stopped.
+
+    What receipts of an earlier attempt at the same batch list is not copied again. Concurrent
+    batches share ``copy.concurrency`` and ``copy.memory_bytes``.
+    """
+    name = batch_name(job.due, batch)
+    root = job.settings.open_root()
+    return copied_batch(
+        job.settings.open_source(),
+        root,
+        partial(_objects, job, root, batch),
+        name=name,
+        count=batch.objects,
+        place=job.place,
+        uploads=UPLOADS_PREFIX,
+        list_key=partial(work_key, f"failed-{name}"),
+        config=job.settings.limits,
+        adopt=job.adopt,
+        concurrent_batches=concurrent_batches,
+        progress=progress,
+    )
+
+
+def send_ahead(job: CopyJob, *, progress: Progress) -> SentAhead:
+    """Let an engine that copies everything at once go before the batches; see `ahead`."""
+    root = job.settings.open_root()
+
+    def keys() -> Iterator[str]:
+        for batch in read_ref(root, job.due, OBJECTS, columns=["key"]):
+            yield from column_texts(batch.column("key"))
+
+    return job.route.send(keys, progress, UploadRecords(root, UPLOADS_PREFIX))
+
+
+def _objects(job: CopyJob, root: Store, batch: CopyBatch) -> Iterator[ObjectInfo]:
+    """The objects of a batch; their modification times do not matter any more."""
+    first_row, rows = batch.first_row, batch.rows
+    for found in read_ref(root, job.due, OBJECTS, columns=_COLUMNS, first_row=first_row, rows=rows):
+        columns = (found.column(name).to_pylist() for name in _COLUMNS)
+        yield from map(ObjectInfo, *columns, repeat(0))

@@ -12,8 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.copy.difference import places
-from larder.copy.outstanding import Outstanding
+from larder.copy.difference import Outstanding, places
 from larder.copy.prices import Cost, estimate_cost
 from larder.copy.site import Site, missing_region
 from larder.errors import ConfigError, Failure, NotFoundError
@@ -25,19 +24,19 @@ from larder.manifest.query import Rows
 from larder.manifest.schemas import FAILURES, OBJECTS
 from larder.manifest.sort import SortedFile, sort, sort_to_file
 from larder.manifest.writer import ManifestFile, ManifestWriter
-from larder.pipeline.ahead import Route
+from larder.pipeline.copy_batch import read_failures
 from larder.pipeline.copying_compare import Known, compared, known_copies, record_rows
 from larder.pipeline.copying_record import CopyDocument
 from larder.pipeline.copying_settings import CopySettings
-from larder.pipeline.failure_lists import read_failures
 from larder.pipeline.job import ManifestRef
 from larder.pipeline.results import BatchReport, Totals
+from larder.pipeline.route import Route
 from larder.progress import Progress
 from larder.samples.columns import column_texts
 from larder.source.inventory import Listed
 from larder.source.objects import object_batches
+from larder.source.selection import NEVER_TRIED
 from larder.source.storable import Storage, Unfit, unfit_keys
-from larder.source.unlisted import NEVER_TRIED
 from larder.store.base import ObjectInfo
 
 _SHOWN_KEYS = 5

@@ -6,7 +6,7 @@
     manifest-SHA.parquet       every verified copy, and how it was verified
     failures-SHA.parquet       the objects that could not be copied
     pruned-SHA.parquet         what a prune was to delete
-    receipts/SOURCE/           receipts of runs that have not ended; see `larder.pipeline.copied`
+    receipts/SOURCE/           receipts of runs that have not ended; see `copy_receipts`
     uploads/                   large objects in progress
     work/                      the objects that a run copies, the failures of its batches
 
@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from larder.config.models import Location
 from larder.errors import DamageError
 from larder.manifest.digest import sha256_hex
-from larder.pipeline.copy_place import CopyPlace
+from larder.pipeline.copy_receipts import CopyPlace
 from larder.pipeline.job import ManifestRef
 from larder.source.selection import OWN_PREFIX
 from larder.store import object_url

@@ -6,7 +6,7 @@ listed, so nothing is read to find out that nothing has changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,19 +14,30 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from larder.cache.fetch import cache_directory
 from larder.config.models import Cluster, Dataset
+from larder.errors import ConfigError, LarderError, NotFoundError, ObjectError
 from larder.failures import SHOWN_FAILURES, Failures
+from larder.manifest.digest import canonical_json, sha256_hex
+from larder.manifest.files import read_manifest
+from larder.manifest.schemas import OBJECTS
 from larder.pipeline.job import storage_of
-from larder.pipeline.kept_indexes import kept_indexes
 from larder.pipeline.results import BatchReport, RunError
 from larder.progress import Progress
+from larder.samples.joins import Joins
+from larder.samples.matching import Matching
 from larder.samples.order import ignored_keys
-from larder.source.expand.archive_expansion import archive_expansion, archives_to_list
+from larder.samples.parts import named_objects
+from larder.source.expand.annotation_parts import Indexed, index_annotations
+from larder.source.expand.archives import archive_expansion, archives_to_list
 from larder.source.expand.expanded import Expanded, Expansion, expand
 from larder.source.expand.row_expansion import row_expansion
 from larder.source.inventory import Inventory
-from larder.store.base import Readable, Store
+from larder.store import object_url, open_store
+from larder.store.base import ObjectInfo, Readable, Store
+from larder.store.permissions import is_remote
 from larder.versions import layout
+from larder.versions.publish import own_file_errors
 
 _LOCAL_THREADS = 4
 """More would only take turns reading headers from the page cache."""
@@ -55,7 +66,7 @@ def expand_inventory(
     """The inventory with what is in archives and tables, in place of them.
 
     With ``plan_only``, nothing may be written to the storage, so indexes of buckets are kept on
-    this machine (`larder.pipeline.kept_indexes`). ``run.failed``: containers that cannot be read;
+    this machine (`larder.pipeline.expanding`). ``run.failed``: containers that cannot be read;
     or names that no object can have, unless ``on_bad_key`` is ``skip``.
     """
     if not dataset.source.expands:
@@ -116,3 +127,81 @@ def _checked(found: Expanded, dataset: Dataset, inventory: Inventory) -> Invento
 
 def _failed(failures: Failures, hint: str) -> RunError:
     return RunError("expand", BatchReport.of(failures), hint)
+
+
+FOLDER = "indexes"
+"""The folder below the directory of downloaded caches."""
+
+
+def kept_indexes(dataset: Dataset, source: Readable) -> Store | None:
+    """The store of the indexes of a source; None for a directory, of which none are kept.
+
+    The store may not exist, and whoever writes to it has to bear that it cannot be written. There
+    is none for a user without a home directory, as in some containers.
+    """
+    if not is_remote(source):
+        return None
+    of = sha256_hex(canonical_json([source.url, dataset.source.access.endpoint]))[:32]
+    try:
+        return open_store(str(cache_directory() / FOLDER / of))
+    except (RuntimeError, LarderError):
+        return None
+
+
+def find_annotations(dataset: Dataset, source: Readable) -> tuple[ObjectInfo, ...]:
+    """The annotation files as they are now; a missing one is ``config.annotations``."""
+    annotations = dataset.samples.annotations
+    return tuple(_found(source, key) for key in (annotations.files if annotations else ()))
+
+
+def _found(source: Readable, key: str) -> ObjectInfo:
+    try:
+        with own_file_errors():
+            return source.head(key)
+    except NotFoundError:
+        message = "no such annotation file"
+    except ObjectError as error:
+        if error.code != "object.bad_key":
+            raise
+        message = error.message
+    where = object_url(source.url, key)
+    hint = "samples.annotations.files names keys in the source"
+    raise ConfigError("config.annotations", message, where=where, hint=hint)
+
+
+def read_annotations(
+    dataset: Dataset,
+    cluster: Cluster,
+    source: Readable,
+    files: Sequence[ObjectInfo],
+    folder: Path,
+    *,
+    plan_only: bool,
+) -> tuple[Indexed, ...]:
+    """The entries of the annotation files; each file is read once, however many runs there are."""
+    options, labels = dataset.samples.annotations, dataset.labels
+    if options is None:
+        return ()
+    column = labels.column if labels and labels.source == "column" else None
+    own = storage_of(dataset, cluster, layout.derived_prefix())
+    put = None if plan_only else own
+    return tuple(
+        index_annotations(source, info, options, column, own, put, folder) for info in files
+    )
+
+
+def match_annotations(
+    dataset: Dataset, inventory: Inventory, indexed: Sequence[Indexed], folder: Path
+) -> Matching | None:
+    """Find the samples of the entries; None if there are no annotation files."""
+    if dataset.samples.annotations is None:
+        return None
+    join = dataset.samples.join
+    objects = read_manifest(inventory.file.path, OBJECTS, columns=["key", "size_bytes"])
+    named = named_objects(objects, ignored_keys(dataset), Joins(join) if join else None)
+
+    def entries() -> Iterator[pa.RecordBatch]:
+        for each in indexed:
+            yield from each.entries()
+
+    return Matching(entries, named, folder)

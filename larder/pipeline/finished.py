@@ -19,14 +19,23 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from larder.errors import FatalError, ObjectError
+from larder.errors import FatalError, NotFoundError, ObjectError
 from larder.limits import map_ahead
 from larder.manifest.digest import canonical_json
+from larder.manifest.files import read_manifest
+from larder.manifest.schemas import SAMPLES
 from larder.manifest.spool import Spool
 from larder.pipeline.job import Job, ManifestRef, listed
 from larder.pipeline.manifests import fetched
 from larder.pipeline.pack import planned_shards
-from larder.pipeline.receipts import Receipt, Shard, plain_shard, put_receipt, read_receipts
+from larder.pipeline.receipts import (
+    Receipt,
+    Shard,
+    partial_receipts,
+    plain_shard,
+    put_receipt,
+    read_receipts,
+)
 from larder.progress import Progress
 from larder.store.base import ObjectInfo, Store
 from larder.units import format_count
@@ -234,3 +243,32 @@ def _batch(receipt: Receipt) -> pa.RecordBatch:
         pa.array(first_rows, pa.int64()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=_ROWS)
+
+
+def shards_before(
+    root: Store, segment: str, batch: str
+) -> Iterator[tuple[Shard, Iterator[pa.RecordBatch]]]:
+    """The shards in receipts of this batch, with their rows.
+
+    Shards whose objects do not match their receipt are left out.
+    """
+    found: set[tuple[str, str]] = set()
+    for receipt in partial_receipts(root, segment, batch):
+        first_row = 0
+        with fetched(root, receipt.rows) as path:
+            for shard in receipt.shards:
+                name, own = (shard.split, shard.name), (first_row, shard.samples)
+                first_row += shard.samples
+                if name not in found and _stands(root, segment, shard):
+                    found.add(name)
+                    yield shard, read_manifest(path, SAMPLES, first_row=own[0], rows=own[1])
+
+
+def _stands(root: Store, segment: str, shard: Shard) -> bool:
+    def find(path: str) -> ObjectInfo | None:
+        try:
+            return root.head(layout.shards_prefix(segment) + path)
+        except NotFoundError:
+            return None
+
+    return is_noted(shard, find)

@@ -13,21 +13,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.config.models import Cluster, Dataset
+from larder.copy.mirror_choice import mirrors
 from larder.copy.uploads import UploadRecords
 from larder.manifest.query import Rows
 from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER
 from larder.manifest.sort import sort
-from larder.pipeline.ahead import Route, SentAhead
-from larder.pipeline.copied import batch_name
-from larder.pipeline.copies import BATCH_OBJECTS
-from larder.pipeline.copy_place import MIRROR
-from larder.pipeline.engine import copied_batch
-from larder.pipeline.failure_lists import gather_failures
+from larder.pipeline.copy_batch import copied_batch, gather_failures
+from larder.pipeline.copy_receipts import BATCH_OBJECTS, MIRROR, batch_name, merge_receipts
 from larder.pipeline.job import CopyBatch, Job, open_origin, open_root, root_url, scratch
 from larder.pipeline.manifests import read_ref
-from larder.pipeline.merging import merge_receipts
-from larder.pipeline.mirrored_source import mirrors
 from larder.pipeline.results import BatchReport, RunError, Totals
+from larder.pipeline.route import Route, SentAhead
 from larder.progress import Progress
 from larder.samples.columns import column_texts
 from larder.samples.order import FROM_PREVIOUS, from_objects

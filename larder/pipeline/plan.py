@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from larder.config.models import Dataset
 from larder.config.shape import FormatUse
-from larder.copy.choice import MirrorChoice
 from larder.copy.difference import with_copies
+from larder.copy.mirror_choice import MirrorChoice, mirror_choice, mirrors
 from larder.copy.prices import Cost, estimate_cost
 from larder.copy.site import Site
 from larder.copy.skyplane.choice import Choice
@@ -22,9 +22,8 @@ from larder.failures import SHOWN_FAILURES
 from larder.manifest.extents import is_own
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import OBJECTS
-from larder.pipeline.annotating import match_annotations
-from larder.pipeline.archived import archived_to_read
-from larder.pipeline.copied import mirrored, read_receipts
+from larder.pipeline.copy_receipts import mirrored, read_receipts
+from larder.pipeline.expanding import match_annotations
 from larder.pipeline.growth import (
     Growth,
     find_previous,
@@ -38,7 +37,6 @@ from larder.pipeline.job import ManifestRef, UsedSegment, source_of, storage_of
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.measured import read_measured
 from larder.pipeline.mirror import mirror_route
-from larder.pipeline.mirrored_source import mirror_choice, mirrors
 from larder.pipeline.new_segment import PlannedSegment, caches_to_build, plan_segment
 from larder.pipeline.previous import Previous, published_splits
 from larder.pipeline.results import Totals
@@ -48,6 +46,7 @@ from larder.progress import Progress
 from larder.samples.order import SampleOrder, order_samples
 from larder.samples.parts import with_labels
 from larder.shards.formats import shard_format
+from larder.source.archived import archived_to_read
 from larder.source.expand.expanded import LABELS
 from larder.source.inventory import Inventory
 from larder.source.storable import Storage, Unfit, unfit_keys
@@ -277,7 +276,9 @@ def _archived(
     if new is None or new.complete:
         return Unfit()
     archived = found.inventory.archived
-    return archived_to_read(archived, selected, mirror=mirror.wanted, work_dir=folder)
+    return archived_to_read(
+        archived, selected.file.path, selected.samples, mirror=mirror.wanted, work_dir=folder
+    )
 
 
 def _own_keys(dataset: Dataset, segment: str, *, mirror: bool) -> Iterator[tuple[str, str]]:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from larder.copy.mirror_choice import resolved
 from larder.errors import SupersededError, printable
 from larder.manifest.digest import sha256_hex
 from larder.pipeline.build import build
@@ -27,7 +28,6 @@ from larder.pipeline.job import (
     scratch,
     storage_of,
 )
-from larder.pipeline.mirrored_source import resolved
 from larder.pipeline.new_segment import PlannedSegment
 from larder.pipeline.plan import Plan
 from larder.pipeline.planned import plan_document
@@ -58,7 +58,7 @@ def prepare(
 ) -> dict[str, Any]:
     """Prepare a dataset: reuse the version that these inputs led to before, or build one.
 
-    With ``plan_only``, only private temporary files and `larder.pipeline.kept_indexes` are written;
+    With ``plan_only``, only private temporary files and `larder.pipeline.expanding` are written;
     ``execute_with`` replaces `execute` with ``runner``. Returns the JSON document of the run, or
     of its plan. SupersededError: other runs have moved the tag during each of the attempts. After
     any other error, nothing is published in part.

@@ -15,15 +15,13 @@ from itertools import chain, islice, takewhile
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.copy.anywhere import FirstOf, Unconditional
-from larder.copy.copies import HELD_COPIES, Copies
-from larder.copy.mirrored import Mirror
+from larder.copy.mirror_choice import mirrors
+from larder.copy.mirror_reader import HELD_COPIES, Copies, FirstOf, Mirror, Unconditional
 from larder.failures import Failures
 from larder.machine import usable_cores
 from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER
-from larder.pipeline.carry import shards_before
-from larder.pipeline.copied import batch_receipts
-from larder.pipeline.finished import standing_shards
+from larder.pipeline.copy_receipts import batch_receipts
+from larder.pipeline.finished import shards_before, standing_shards
 from larder.pipeline.image_rules import (
     batch_read_bytes,
     check_codecs,
@@ -40,7 +38,6 @@ from larder.pipeline.job import (
     with_derived,
 )
 from larder.pipeline.manifests import fetched, read_ref
-from larder.pipeline.mirrored_source import mirrors
 from larder.pipeline.pack import planned_shards
 from larder.pipeline.processes import WORTH_ROWS, suits, work
 from larder.pipeline.reader_indexes import put_indexes

@@ -16,20 +16,24 @@ from larder.errors import ConfigError, NotFoundError, ObjectError
 from larder.failures import Failures
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import OBJECTS
-from larder.pipeline.annotating import find_annotations, read_annotations
 from larder.pipeline.completeness import check_complete
-from larder.pipeline.expanding import containers_to_list, expand_inventory
+from larder.pipeline.expanding import (
+    containers_to_list,
+    expand_inventory,
+    find_annotations,
+    read_annotations,
+)
 from larder.pipeline.job import source_of, storage_of
 from larder.pipeline.previous import is_compact
 from larder.pipeline.results import BatchReport, RunError
 from larder.pipeline.settings import Settings
 from larder.progress import Progress
 from larder.samples.decoders import resolved
-from larder.source.expand.annotations import Indexed
+from larder.source.expand.annotation_parts import Indexed
 from larder.source.inventory import Inventory
 from larder.source.objects import take_inventory
 from larder.source.reports.inventory import Reported, open_report
-from larder.source.unlisted import Unlisted
+from larder.source.selection import Unlisted
 from larder.store import object_url
 from larder.store.base import ObjectInfo, Readable, Store
 from larder.store.permissions import is_remote, permission

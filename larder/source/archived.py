@@ -23,6 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -31,8 +32,10 @@ from larder.failures import Failures
 from larder.manifest.files import read_manifest
 from larder.manifest.merge import aligned
 from larder.manifest.query import Rows
+from larder.manifest.schemas import SAMPLE_ORDER
 from larder.manifest.sort import sort
 from larder.manifest.writer import ManifestFile, ManifestWriter
+from larder.samples.order import FROM_PREVIOUS, from_objects
 from larder.source.storable import Unfit
 from larder.store.base import Readable
 
@@ -102,6 +105,33 @@ class ArchivedWriter:
     @property
     def file(self) -> ManifestFile | None:
         return self._writer.file if self._writer else None
+
+
+def archived_to_read(
+    archived: ManifestFile | None, order: Path, samples: int, *, mirror: bool, work_dir: Path
+) -> Unfit:
+    """The archived objects that have to be read: not those that were packed or copied before.
+
+    ``archived`` lists all archived objects in the source, and ``order`` the samples, of which the
+    first ``samples`` rows are packed. With ``mirror``, objects are copied first, and read only if
+    they have no copy yet.
+    """
+    if archived is None:
+        return Unfit()
+    return archived_among(_keys_to_read(order, samples, mirror=mirror), archived, work_dir)
+
+
+def _keys_to_read(order: Path, samples: int, *, mirror: bool) -> Iterator[pa.RecordBatch]:
+    """Keys of the objects that are read from the source."""
+    columns = ("parts", *FROM_PREVIOUS)
+    rows = None if mirror else samples  # objects of no sample are copied, but not packed
+    for batch in read_manifest(order, SAMPLE_ORDER, columns=columns, rows=rows):
+        lists = batch.column("parts")
+        read = np.repeat(from_objects(batch), pc.list_value_length(lists).to_numpy())
+        parts = lists.flatten()
+        if mirror:
+            read &= parts.field("mirror_etag").is_null().to_numpy(zero_copy_only=False)
+        yield pa.record_batch([parts.field("key").filter(pa.array(read))], schema=KEYS)
 
 
 def archived_among(keys: Iterable[pa.RecordBatch], archived: ManifestFile, work_dir: Path) -> Unfit:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.config.patterns import compile_globs
+from larder.errors import Failure, ObjectError
+from larder.failures import Failures
 from larder.store.base import ObjectInfo
 
 OWN_PREFIX = "_larder/"
@@ -47,3 +52,95 @@ def without_own(pages: Iterable[list[ObjectInfo]]) -> Iterator[list[ObjectInfo]]
             yield page
         elif others := [info for info in page if not info.key.startswith(OWN_PREFIX)]:
             yield others
+
+
+NEVER_TRIED = 0
+"""The attempts of a failure of this kind: there was no object to try."""
+
+_LITERAL = re.compile(r"[^*?\[{]*")
+_NAMES = ("\x01", "a", "Z.jpg", "0000", "é")
+"""Names that may be in a directory: an exclude glob that matches these matches all."""
+
+
+class Unlisted:
+    """Collects what could not be listed, if it could be included, and calls ``note`` for each."""
+
+    def __init__(
+        self,
+        include: Sequence[str],
+        exclude: Sequence[str],
+        note: Callable[[Failure], None] | None = None,
+    ) -> None:
+        self.failures = Failures()
+        self._beginnings = [(beginning(glob), _depth(glob)) for glob in include]
+        self._included = KeyRule(include)
+        self._excluded = KeyRule(exclude)
+        self._note = note
+        self._last = b""
+
+    def __call__(self, path: bytes, error: ObjectError) -> None:
+        """Note a file, or a directory whose path ends in a slash.
+
+        Paths come in the order of a listing; one that is repeated from its last good page may
+        report a path again.
+        """
+        if path <= self._last:
+            return
+        self._last = path
+        key = path.decode("utf-8", "backslashreplace")
+        if key.startswith(OWN_PREFIX):
+            return
+        if not (self._may_be_wanted(key) if key.endswith("/") else self._wanted_file(key)):
+            return
+        failure = replace(Failure.of(key, error), attempts=NEVER_TRIED)
+        self.failures.add(failure)
+        if self._note is not None:
+            self._note(failure)
+
+    def may_have(self, keys: pa.Array) -> npt.NDArray[np.bool_]:
+        """Which keys may be in the source although it was listed without them.
+
+        All of them, if there are too many paths to know each by name.
+        """
+        shown = self.failures.shown
+        if self.failures.count > len(shown):
+            return np.ones(len(keys), np.bool_)
+        flags = np.zeros(len(keys), np.bool_)
+        for failure in shown if len(keys) else ():
+            below = pc.starts_with(keys, f"{failure.key.removesuffix('/')}/")
+            found = pc.or_(below, pc.equal(keys, failure.key))
+            flags |= found.to_numpy(zero_copy_only=False)
+        return flags
+
+    def _wanted_file(self, key: str) -> bool:
+        """Whether a file is wanted, or a directory if the path is a link to one.
+
+        A link whose name has no extension may be to either; it is to a directory if a glob says so.
+        """
+        keys = pa.array([key])
+        if self._excluded(keys).any() or self._included(keys).any():
+            return not self._excluded(keys).any()
+        folder = f"{key}/"
+        named = any(start.startswith(folder) for start, _ in self._beginnings)
+        return (named or "." not in key.rpartition("/")[2]) and self._may_be_wanted(folder)
+
+    def _may_be_wanted(self, folder: str) -> bool:
+        """Whether there may be a wanted object in a directory."""
+        included = any(
+            (folder.startswith(start) or start.startswith(folder)) and folder.count("/") <= depth
+            for start, depth in self._beginnings
+        )
+        inside = pa.array([f"{folder}{sub}{name}" for sub in ("", "b/") for name in _NAMES])
+        return included and not self._excluded(inside).all()
+
+
+def beginning(glob: str) -> str:
+    """What each key that a glob matches begins with."""
+    match = _LITERAL.match(glob)
+    assert match is not None, "it matches the empty string"
+    return match[0]
+
+
+def _depth(glob: str) -> float:
+    """Maximum number of slashes in a key that a glob matches."""
+    return math.inf if "**" in glob else glob.count("/")

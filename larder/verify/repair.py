@@ -31,7 +31,7 @@ from larder.pipeline.source import take_source
 from larder.progress import NullProgress, Progress
 from larder.shards.formats import shard_format
 from larder.shards.model import ShardPlan
-from larder.source.unlisted import Unlisted
+from larder.source.selection import Unlisted
 from larder.store.base import Store
 from larder.units import format_count
 from larder.verify.aside import STAGE, Repair, Spares, exists

@@ -18,7 +18,7 @@ from larder.copy.skyplane.adapter import Transfer
 from larder.copy.skyplane.choice import Choice, Side
 from larder.copy.uploads import UploadRecords
 from larder.errors import ConfigError
-from larder.pipeline import ahead
+from larder.pipeline import route
 from larder.pipeline.copying_record import UPLOADS_PREFIX
 from larder.pipeline.inline import prepare
 from larder.store import Access
@@ -37,9 +37,9 @@ def instead(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., Transfer
     """Have something run instead of Skyplane."""
 
     def replace_by(run: Callable[..., Transfer]) -> None:
-        monkeypatch.setattr(ahead, "choose_engine", lambda *_, **__: Choice("skyplane", "a test"))
-        monkeypatch.setattr(ahead, "check_skyplane", lambda *_, **__: None)
-        monkeypatch.setattr(ahead, "transfer", run)
+        monkeypatch.setattr(route, "choose_engine", lambda *_, **__: Choice("skyplane", "a test"))
+        monkeypatch.setattr(route, "check_skyplane", lambda *_, **__: None)
+        monkeypatch.setattr(route, "transfer", run)
 
     return replace_by
 
@@ -73,7 +73,7 @@ def test_uploads_that_it_began_and_left_are_aborted(
         },
     )
     clock = [1000.0]
-    monkeypatch.setattr(ahead, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(route, "monotonic", lambda: clock[0])
 
     def run(_source: Side, _target: Side, keys: Iterable[str], **_: Any) -> Transfer:
         assert list(keys) == ["a/1", "b", "live"]

@@ -17,16 +17,14 @@ from typing import Any
 import pytest
 from copy_lab import buckets
 
-from larder.copy.bandwidth import Bandwidth
-from larder.copy.buffers import Buffers
+from larder.copy.copy_limits import Bandwidth, Buffers, CopyLimits
 from larder.copy.engine import copy_batch
-from larder.copy.limits import CopyLimits
 from larder.copy.object import Copy
 from larder.copy.skyplane.adapter import Transfer
 from larder.copy.skyplane.choice import Choice, Side
 from larder.errors import Failure, FatalError, ObjectError
 from larder.limits import ByteBudget
-from larder.pipeline import ahead
+from larder.pipeline import route
 from larder.progress import CancellableProgress, NullProgress, Progress
 from larder.store import Access, open_store
 from larder.store.base import ObjectInfo, Reader, Store
@@ -295,9 +293,9 @@ def test_what_goes_ahead_is_not_trusted(monkeypatch: pytest.MonkeyPatch, done: b
         store.put(third, b"")
         return Transfer(done, True, "it broke")
 
-    monkeypatch.setattr(ahead, "choose_engine", chosen)
-    monkeypatch.setattr(ahead, "check_skyplane", lambda *_, **__: None)
-    monkeypatch.setattr(ahead, "transfer", run)
+    monkeypatch.setattr(route, "choose_engine", chosen)
+    monkeypatch.setattr(route, "check_skyplane", lambda *_, **__: None)
+    monkeypatch.setattr(route, "transfer", run)
     with buckets(objects) as lab:
         document = lab.copy()
         assert asked == sorted(objects)

@@ -15,7 +15,7 @@ from costs_lab import blob
 from pipeline_lab import opened, write
 from required import disk_of
 
-from larder.copy.failures import MIN_FAILURES, UNAVAILABLE
+from larder.copy.copy_limits import MIN_FAILURES, UNAVAILABLE
 from larder.errors import ConfigError, DamageError, LarderError, StoreError
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import FAILURES

@@ -15,15 +15,14 @@ from costs_lab import blob
 from pipeline_lab import DOCUMENT, opened, write
 
 from larder.config.location import Access
-from larder.copy import limits, uploads
+from larder.copy import copy_limits, uploads
 from larder.copy.uploads import UploadRecords
 from larder.errors import FatalError, StoreError
 from larder.pipeline.copying import copy
 from larder.pipeline.copying_record import UPLOADS_PREFIX
 from larder.pipeline.copying_settings import load_copy_settings
 from larder.pipeline.inline import InlineRunner
-from larder.pipeline.pruning import prune
-from larder.pipeline.pruning_plan import PruneSettings
+from larder.pipeline.pruning import PruneSettings, prune
 from larder.progress import StageTimes
 from larder.store.base import ObjectInfo, UploadedPart
 from larder.store.interrupt import interrupted_by
@@ -81,7 +80,7 @@ class Bucket:
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "PART_BYTES", 5 << 20)
+    monkeypatch.setattr(copy_limits, "PART_BYTES", 5 << 20)
 
 
 @pytest.fixture(params=SERVERS)

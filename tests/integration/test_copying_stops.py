@@ -14,8 +14,7 @@ from pipeline_lab import opened, write
 from larder.pipeline import due
 from larder.pipeline.copying_record import COPY_KEY, read_record
 from larder.pipeline.inline import InlineRunner
-from larder.pipeline.pruning import prune
-from larder.pipeline.pruning_plan import PruneSettings
+from larder.pipeline.pruning import PruneSettings, prune
 from larder.progress import StageTimes
 from tests.support.meanwhile import Meanwhile, MeanwhileStore
 from tests.support.runs import between, forget_manifests

@@ -17,7 +17,7 @@ from costs_lab import Costs, blob, blobs, counted
 from pipeline_lab import DOCUMENT, Lab, opened, write
 
 from larder.errors import DamageError, LarderError
-from larder.pipeline.copied import read_receipts
+from larder.pipeline.copy_receipts import read_receipts
 from larder.pipeline.inline import prepare
 from larder.store.base import Store
 from larder.store.memory import forget

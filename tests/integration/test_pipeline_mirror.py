@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from pipeline_lab import directory_lab, opened, png
 
+from larder.copy.copy_limits import CopyLimits
 from larder.copy.engine import copy_batch
-from larder.copy.limits import CopyLimits
 from larder.errors import FatalError, RetryableError
 from larder.limits import ByteBudget
 from larder.pipeline import due, inline, shard
-from larder.pipeline.copies import CopyReceipts
+from larder.pipeline.copy_receipts import CopyReceipts
 from larder.progress import CancellableProgress, NullProgress
 from larder.store import open_store
 from larder.store.base import Reader, Store

@@ -12,7 +12,7 @@ from pipeline_lab import Lab, directory_lab, images
 from larder.errors import RetryableError
 from larder.manifest import schemas
 from larder.pipeline import due
-from larder.pipeline.copied import batch_receipts
+from larder.pipeline.copy_receipts import batch_receipts
 from larder.pipeline.job import Job, scratch
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.mirror import mirror_batch, mirror_batches

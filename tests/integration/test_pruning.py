@@ -15,8 +15,7 @@ from larder.manifest.schemas import OBJECTS
 from larder.pipeline.copying_record import read_record
 from larder.pipeline.inline import InlineRunner
 from larder.pipeline.manifests import read_ref
-from larder.pipeline.pruning import prune, prune_lines
-from larder.pipeline.pruning_plan import MAX_DELETE, PruneSettings
+from larder.pipeline.pruning import MAX_DELETE, PruneSettings, prune, prune_lines
 from larder.pipeline.results import RunError
 from larder.progress import StageTimes
 from larder.store.base import Store

@@ -14,7 +14,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from larder.copy.outstanding import outstanding
+from larder.copy.difference import outstanding
 from larder.manifest.merge import whole_keys
 from larder.manifest.query import Rows
 from larder.manifest.schemas import OBJECTS

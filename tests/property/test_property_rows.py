@@ -19,7 +19,7 @@ from larder.manifest.files import read_manifest
 from larder.source.expand import line_rows
 from larder.source.expand.containers import INDEX, ContainerWriter, container_writer
 from larder.source.expand.line_rows import index_lines
-from larder.source.expand.row_names import Named
+from larder.source.expand.row_values import Named
 from larder.source.expand.table_rows import write_csv_rows
 from larder.store.memory import MemoryStore, forget
 

@@ -25,7 +25,7 @@ from larder.source.expand.containers import (
 )
 from larder.source.expand.expanded import Container, Expansion
 from larder.source.expand.line_rows import index_lines
-from larder.source.expand.row_names import Named
+from larder.source.expand.row_values import Named
 from larder.source.expand.table_rows import write_csv_rows, write_parquet_rows
 from larder.source.selection import KeyRule
 from larder.store.base import ObjectInfo, Readable, Store

@@ -16,11 +16,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from larder.manifest.digest import canonical_json
-from larder.source.expand.annotation_files import text_file
+from larder.source.expand.annotation_entries import text_file
 from larder.source.expand.containers import ContainerWriter
 from larder.source.expand.line_rows import MAX_ROW_BYTES, row_error
-from larder.source.expand.row_names import Named, RowName, class_name, key_names, row_names
-from larder.source.expand.table_values import table_rows, table_values
+from larder.source.expand.row_values import (
+    Named,
+    RowName,
+    class_name,
+    key_names,
+    row_names,
+    table_rows,
+    table_values,
+)
 from larder.store import object_url
 from larder.store.base import ObjectInfo, Readable
 from larder.store.object_file import ObjectFile

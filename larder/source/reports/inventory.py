@@ -22,8 +22,16 @@ from larder.disk import disk_errors
 from larder.errors import NotFoundError
 from larder.manifest.query import Rows
 from larder.manifest.sort import sort
-from larder.source.reports.s3 import DATED, MANIFEST, Manifest, read_manifest
-from larder.source.reports.tables import ROWS, Table, read_rows, report_error
+from larder.source.reports.tables import (
+    DATED,
+    MANIFEST,
+    ROWS,
+    Manifest,
+    Table,
+    read_manifest,
+    read_rows,
+    report_error,
+)
 from larder.store.base import ObjectInfo, Readable
 from larder.store.keys import object_url
 

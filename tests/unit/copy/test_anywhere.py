@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from larder.copy.anywhere import FirstOf, Unconditional
+from larder.copy.mirror_reader import FirstOf, Unconditional
 from larder.errors import NotFoundError, ObjectError, StoreError
 from larder.store.memory import MemoryStore, forget
 from tests.support.faults import Fail, FaultyStore

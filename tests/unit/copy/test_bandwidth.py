@@ -1,4 +1,4 @@
-"""Tests of larder.copy.bandwidth: the average, the burst, the share, and the stop."""
+"""Tests of larder.copy.copy_limits: the average, the burst, the share, and the stop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from larder.copy.bandwidth import BURST_SECONDS, SLICE_SECONDS, Bandwidth
+from larder.copy.copy_limits import BURST_SECONDS, SLICE_SECONDS, Bandwidth
 from larder.errors import FatalError
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from larder.copy.copies import Copies, KnownCopy
+from larder.copy.mirror_reader import Copies, KnownCopy
 from larder.errors import ConfigError, StoreError
 
 ROWS = pa.schema([(name, pa.string()) for name in ("key", "etag", "mirror_etag", "checksum")])

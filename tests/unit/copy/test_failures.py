@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from larder.copy.failures import MIN_FAILURES, UNAVAILABLE, FailureRate
+from larder.copy.copy_limits import MIN_FAILURES, UNAVAILABLE, FailureRate
 from larder.errors import Failure
 
 GONE = Failure("k", "object.missing", "no such object")

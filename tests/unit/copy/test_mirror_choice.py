@@ -1,10 +1,10 @@
-"""Tests of larder.copy.choice: the table, row by row."""
+"""Tests of larder.copy.mirror_choice: the table, row by row."""
 
 from __future__ import annotations
 
 import pytest
 
-from larder.copy.choice import choose_mirror, is_read_again
+from larder.copy.mirror_choice import choose_mirror, is_read_again
 from larder.copy.site import Site
 
 EAST, WEST = Site("aws", "us-east-1", bucket="a"), Site("aws", "us-west-2", bucket="b")

@@ -9,9 +9,8 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from larder.copy.copies import Copies
-from larder.copy.limits import CopyLimits
-from larder.copy.mirrored import Mirror
+from larder.copy.copy_limits import CopyLimits
+from larder.copy.mirror_reader import Copies, Mirror
 from larder.copy.object import Copy, copy_object
 from larder.errors import LarderError
 from larder.limits import ByteBudget

@@ -9,9 +9,13 @@ import pytest
 
 from larder.copy.object import Copy
 from larder.errors import DamageError
-from larder.pipeline.copied import find_receipts, read_receipts
-from larder.pipeline.copies import CopyReceipts
-from larder.pipeline.merging import MAX_RUNS, merge_receipts
+from larder.pipeline.copy_receipts import (
+    MAX_RUNS,
+    CopyReceipts,
+    find_receipts,
+    merge_receipts,
+    read_receipts,
+)
 from larder.store import open_store
 from larder.store.base import ObjectInfo
 from larder.versions import layout

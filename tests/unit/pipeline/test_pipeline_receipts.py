@@ -12,11 +12,9 @@ from typing import Any
 import pytest
 
 from larder.copy.object import Copy
-from larder.pipeline import copies as copies_module
-from larder.pipeline import due
-from larder.pipeline.copied import read_receipts as read_copies
-from larder.pipeline.copies import CopyReceipts
-from larder.pipeline.copy_place import MIRROR
+from larder.pipeline import copy_receipts, due
+from larder.pipeline.copy_receipts import MIRROR, CopyReceipts
+from larder.pipeline.copy_receipts import read_receipts as read_copies
 from larder.pipeline.finished import standing_shards
 from larder.pipeline.receipts import ShardReceipts, read_receipts
 from larder.pipeline.results import Totals
@@ -70,7 +68,7 @@ def test_copies_that_became_columns_are_left_as_they_were(
     rows = [Copy(f"{n}", 1, "e", 10**15 + n, None if n % 2 else "c", "m", "md5") for n in range(10)]
     found = []
     for packed in (10**6, 3, 2, 1):
-        monkeypatch.setattr(copies_module, "_PACKED_COPIES", packed)
+        monkeypatch.setattr(copy_receipts, "_PACKED_COPIES", packed)
         digests = []
         for some in (rows[:7], rows):
             batch = f"{packed}-{len(some)}"

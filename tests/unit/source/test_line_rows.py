@@ -10,7 +10,7 @@ from larder.manifest.files import read_manifest
 from larder.source.expand import line_rows
 from larder.source.expand.containers import INDEX, ContainerWriter, container_writer
 from larder.source.expand.line_rows import index_lines
-from larder.source.expand.row_names import Named
+from larder.source.expand.row_values import Named
 from larder.store.memory import MemoryStore
 
 

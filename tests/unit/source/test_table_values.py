@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from larder.source.expand.table_values import table_rows, table_values
+from larder.source.expand.row_values import table_rows, table_values
 
 SECOND = 1_577_840_523 * 10**9
 UTC = datetime.UTC

@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 from larder.errors import ObjectError
-from larder.source.expand.tar_members import TarMember, tar_members
-from larder.source.expand.tar_names import (
+from larder.source.expand.tar_members import (
+    TarMember,
     is_archive,
     is_compressed_archive,
     member_name,
     member_problem,
+    tar_members,
 )
 
 LONG = "long/" * 30 + "name.txt"

@@ -5,7 +5,7 @@ import pytest
 
 from larder.errors import Failure, ObjectError
 from larder.failures import SHOWN_FAILURES
-from larder.source.unlisted import Unlisted
+from larder.source.selection import Unlisted
 
 
 def shown(paths: list[bytes], include: list[str], exclude: list[str]) -> list[str]:

@@ -31,6 +31,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from larder.config.models import Cluster, Dataset
 from larder.copy.site import Site, distance
 
 
@@ -70,3 +71,31 @@ def choose_mirror(
 def is_read_again(*, validate: str, on_bad_sample: str, images: int) -> bool:
     """Whether a run may end after it has read objects and before it publishes them."""
     return validate != "none" and on_bad_sample == "fail" and images > 0
+
+
+def mirror_choice(dataset: Dataset, cluster: Cluster, *, images: int) -> MirrorChoice:
+    """Whether a run of a dataset on a cluster has a mirror, and why.
+
+    ``images`` is the number of images among the objects.
+    """
+    if dataset.source.expands:  # a dataset file cannot ask for a mirror as well
+        reason = "what is in archives and tables is read from these, which are not copied"
+        return MirrorChoice(False, reason)
+    again = is_read_again(
+        validate=dataset.validate_, on_bad_sample=dataset.on_bad_sample, images=images
+    )
+    source, storage = Site.of(dataset.source), Site.of(cluster.storage)
+    if dataset.shards.images and images:
+        because = "images are transformed, from the objects again if the options change"
+        return choose_mirror(dataset.mirror, source, storage, read_again=True, because=because)
+    return choose_mirror(dataset.mirror, source, storage, read_again=again)
+
+
+def mirrors(dataset: Dataset, cluster: Cluster) -> bool:
+    """Whether a run may have a mirror, before its samples are known; of a job, if it has one."""
+    return mirror_choice(dataset, cluster, images=1).wanted
+
+
+def resolved(dataset: Dataset, choice: MirrorChoice) -> Dataset:
+    """The dataset for a job, which says whether there is a mirror."""
+    return dataset.model_copy(update={"mirror": choice.wanted})

@@ -25,7 +25,7 @@ from larder.manifest.files import read_manifest
 from larder.manifest.query import Rows
 from larder.manifest.sort import sort
 from larder.samples.matching import ENTRIES
-from larder.source.expand.annotation_files import (
+from larder.source.expand.annotation_entries import (
     Entry,
     entries,
     entry_parts,

@@ -30,7 +30,7 @@ from larder.errors import ConfigError
 from larder.manifest.digest import canonical_json
 from larder.source.expand.coco import coco_entries
 from larder.source.expand.json_stream import MOST_CHARACTERS, parse_json
-from larder.source.expand.table_values import table_rows
+from larder.source.expand.row_values import table_rows
 
 _FORMATS = {
     ".csv": "csv",

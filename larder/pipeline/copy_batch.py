@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+
+import pyarrow as pa
 
 from larder.config.models.cluster import Copy as CopyConfig
+from larder.copy.copy_limits import CopyLimits, FailureRate
 from larder.copy.engine import copy_batch
-from larder.copy.failures import FailureRate
-from larder.copy.limits import CopyLimits
 from larder.copy.uploads import UploadRecords
 from larder.errors import Failure, FatalError, RetryableError
 from larder.failures import SHOWN_FAILURES
-from larder.pipeline.carry import copied_before
-from larder.pipeline.copies import CopyReceipts
-from larder.pipeline.copy_place import CopyPlace
-from larder.pipeline.failure_lists import put_failures
-from larder.pipeline.job import scratch
+from larder.manifest.files import read_manifest, write_manifest
+from larder.manifest.schemas import FAILURES
+from larder.manifest.writer import ManifestFile, ManifestWriter
+from larder.pipeline.copy_receipts import CopyPlace, CopyReceipts, copied_before
+from larder.pipeline.job import ManifestRef, put_named, scratch
+from larder.pipeline.manifests import read_ref
 from larder.pipeline.results import BatchReport
 from larder.progress import Progress
 from larder.store.base import ObjectInfo, Store
@@ -94,3 +98,40 @@ def copied_batch(
             lists=put_failures(root, failures, list_key, folder),
             stopped=stopped,
         )
+
+
+def put_failures(
+    root: Store, failures: Sequence[Failure], key: Callable[[str], str], folder: Path
+) -> tuple[ManifestRef, ...]:
+    """Write the failures of a batch, if there are any; ``key`` is given the sha256 of the list."""
+    if not failures:
+        return ()
+    with ManifestWriter(folder / "failures.parquet", FAILURES) as writer:
+        writer.append((each.key, each.code, each.message, each.attempts) for each in failures)
+    return (put_named(root, key(writer.file.sha256), writer.file),)
+
+
+def gather_failures(
+    root: Store,
+    lists: Sequence[ManifestRef],
+    key: Callable[[str], str],
+    folder: Path,
+    unlisted: ManifestFile | None = None,
+) -> ManifestRef | None:
+    """Write the failures of all batches into one list; the lists of the batches are removed.
+
+    ``key`` is given the sha256 of the list; what is in ``unlisted``, a local list, comes first.
+    """
+    if not lists and unlisted is None:
+        return None
+    first = read_manifest(unlisted.path, FAILURES) if unlisted else iter(())
+    rows = chain(first, *(read_ref(root, ref, FAILURES) for ref in lists))
+    file = write_manifest(folder / "all-failures.parquet", FAILURES, rows)
+    found = put_named(root, key(file.sha256), file)
+    for ref in lists:
+        root.delete(ref.key)
+    return found
+
+
+def read_failures(root: Store, ref: ManifestRef) -> Iterator[pa.RecordBatch]:
+    yield from read_ref(root, ref, FAILURES)

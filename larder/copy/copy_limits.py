@@ -1,0 +1,212 @@
+"""What a copy may use, and how it verifies."""
+
+from __future__ import annotations
+
+import mmap
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from larder.config.models.cluster import Copy as CopyConfig
+from larder.errors import Failure
+from larder.limits import ByteBudget
+
+PART_BYTES = 16 << 20
+"""Size of an upload part."""
+
+SERVER_COPY_BYTES = 5_000_000_000
+"""A server copies no larger object with one request."""
+
+_ENOUGH_BYTES = 96 << 20
+"""Six upload parts at once, each on its way in and out, keep a link busy; more helps no further."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyLimits:
+    """The limits of one batch of copies.
+
+    Attributes:
+        budget: Bytes in memory, shared by the threads of the batch.
+        verify: ``digest``: each copy is proved by a digest; ``size``: by its size, and by a digest
+            only where that takes no extra request.
+        part_bytes: Size of upload parts; larger objects are copied in parts.
+        server_copy_bytes: Larger objects are copied in parts by the server.
+        bandwidth: Limits the bytes that pass through this machine.
+        adopt: Whether to look at what is in the target first, and copy only what differs.
+        buffers: Memory for parts, within the budget.
+    """
+
+    concurrency: int
+    budget: ByteBudget
+    verify: Literal["digest", "size"] = "digest"
+    part_bytes: int = PART_BYTES
+    server_copy_bytes: int = SERVER_COPY_BYTES
+    bandwidth: Bandwidth = field(default_factory=lambda: Bandwidth(None))
+    failures: FailureRate = field(default_factory=lambda: FailureRate(1.0))
+    adopt: bool = False
+    buffers: Buffers = field(default_factory=lambda: Buffers(PART_BYTES))
+
+    @staticmethod
+    def of(config: CopyConfig, *, concurrent_batches: int = 1, adopt: bool = False) -> CopyLimits:
+        """The limits of one of several concurrent batches, which share the configured ones."""
+        memory_bytes = config.memory_bytes or min(config.memory, _ENOUGH_BYTES)
+        return CopyLimits(
+            concurrency=max(1, config.concurrency // concurrent_batches),
+            budget=ByteBudget(max(1, memory_bytes // concurrent_batches)),
+            verify=config.verify,
+            part_bytes=PART_BYTES,
+            bandwidth=Bandwidth(config.max_bytes_per_second).share(concurrent_batches),
+            failures=FailureRate(config.max_failure_rate),
+            adopt=adopt,
+            buffers=Buffers(PART_BYTES),
+        )
+
+    def admit(self, size_bytes: int, ready: Callable[[], None]) -> None:
+        """Wait until bytes may be moved; ``ready`` raises an error if the batch is stopped."""
+        ready()
+        self.bandwidth.take(size_bytes, ready)
+
+
+BURST_SECONDS = 0.1
+"""How much may be moved at once after a pause: as much as the limit allows in this time."""
+
+SLICE_SECONDS = 0.1
+"""How long a thread waits at most before it looks again whether the run was stopped."""
+
+
+class Bandwidth:
+    """Lets threads move bytes, on average no more per second than the limit.
+
+    Bytes are granted in the order in which threads ask for them. In any time of T seconds, at most
+    ``max_bytes_per_second * (T + BURST_SECONDS)`` bytes are granted, however large the requests
+    are: whoever asks for more than a burst waits for the time that its bytes take.
+    """
+
+    def __init__(
+        self,
+        max_bytes_per_second: float | None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        assert max_bytes_per_second is None or max_bytes_per_second > 0
+        self._rate = max_bytes_per_second
+        self._clock = clock
+        self._sleep = sleep
+        self._lock = threading.Lock()
+        self._due_seconds = clock() - BURST_SECONDS
+        """When everything granted so far has been moved at the limit, less the burst."""
+
+    @property
+    def max_bytes_per_second(self) -> float | None:
+        return self._rate
+
+    def share(self, count: int) -> Bandwidth:
+        """The limit of one of several concurrent batches, which may be in other processes."""
+        rate = self._rate / count if self._rate else None
+        return Bandwidth(rate, clock=self._clock, sleep=self._sleep)
+
+    def take(self, size_bytes: int, stop: Callable[[], object] = lambda: None) -> None:
+        """Wait until bytes may be moved; ``stop`` is called at least every `SLICE_SECONDS`, and may
+        raise an error: the bytes are left to the others.
+        """
+        if self._rate is None:
+            return
+        seconds = size_bytes / self._rate
+        due_seconds = self._reserve(seconds)
+        try:
+            self._wait(due_seconds, stop)
+        except BaseException:
+            self._give_back(seconds)
+            raise
+
+    def _reserve(self, seconds: float) -> float:
+        with self._lock:
+            begin_seconds = max(self._due_seconds, self._clock() - BURST_SECONDS)
+            self._due_seconds = begin_seconds + seconds
+            return self._due_seconds
+
+    def _give_back(self, seconds: float) -> None:
+        with self._lock:
+            self._due_seconds -= seconds
+
+    def _wait(self, due_seconds: float, stop: Callable[[], object]) -> None:
+        while (left_seconds := due_seconds - self._clock()) > 0:
+            stop()
+            self._sleep(min(left_seconds, SLICE_SECONDS))
+
+
+class Buffers:
+    """Buffers of one size; larger ones are made on request, and not kept. Thread-safe.
+
+    As many are kept as were ever in use at the same time, so a `larder.limits.ByteBudget` that is
+    held for each of them bounds their memory too.
+    """
+
+    def __init__(self, size_bytes: int) -> None:
+        self._size_bytes = size_bytes
+        self._lock = threading.Lock()
+        self._free: list[memoryview] = []
+
+    def take(self, length: int) -> memoryview:
+        """A buffer of at least so many bytes, with any content."""
+        with self._lock:
+            if self._free and length <= self._size_bytes:
+                return self._free.pop()
+        return memoryview(mmap.mmap(-1, max(1, length, self._size_bytes)))
+
+    def give(self, buffer: memoryview) -> None:
+        if len(buffer) == self._size_bytes:
+            with self._lock:
+                self._free.append(buffer)
+
+
+MIN_FAILURES = 100
+"""As long as fewer objects have failed, the others are tried whatever their share."""
+
+UNAVAILABLE = 32
+"""Maximum number of objects in a row for which a store kept failing, each after its retries."""
+
+_UNAVAILABLE_CODE = "store.unavailable"
+
+
+class FailureRate:
+    """Counts what ends, and says when to stop; ``max_rate`` is a share, 0 to 1. Thread-safe."""
+
+    def __init__(self, max_rate: float) -> None:
+        self._max_rate = max_rate
+        self._lock = threading.Lock()
+        self._ended = self._failed = self._in_a_row = 0
+        self._reason = ""
+
+    def succeeded(self) -> None:
+        with self._lock:
+            self._ended += 1
+            self._in_a_row = 0
+
+    def failed(self, failure: Failure) -> None:
+        with self._lock:
+            self._ended += 1
+            self._failed += 1
+            if failure.code == _UNAVAILABLE_CODE:
+                self._in_a_row += 1
+            self._reason = self._reason or self._decide()
+
+    @property
+    def reason(self) -> str:
+        """Why to stop, as a clause; empty as long as there is no reason.
+
+        It stays, whatever the objects in progress come to.
+        """
+        with self._lock:
+            return self._reason
+
+    def _decide(self) -> str:
+        if self._in_a_row >= UNAVAILABLE:
+            return f"a store kept failing for {self._in_a_row:,} objects in a row"
+        if self._failed >= MIN_FAILURES and self._failed > self._max_rate * self._ended:
+            share = f"{self._failed:,} of {self._ended:,} objects failed"
+            return f"{share}, more than copy.max_failure_rate ({self._max_rate:g})"
+        return ""

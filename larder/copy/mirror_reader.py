@@ -1,0 +1,332 @@
+"""The mirror, read as if it were the source: returns what was copied, or raises an error."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import tempfile
+import threading
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import google_crc32c
+import numpy as np
+import pyarrow as pa
+
+from larder.disk import disk_errors
+from larder.errors import NotFoundError, ObjectError, PreconditionError, StoreError
+from larder.manifest.crc import format_crc32c
+from larder.store import object_url
+from larder.store.base import Buffer, Features, ObjectInfo, Readable, Reader
+from larder.store.delegate import DelegatingReadable, DelegatingReader
+
+
+class Mirror(Readable):
+    """Reads copies under the etags of their sources, and checks their content.
+
+    Something else may write to the mirror at the same time, such as a run for another state of the
+    source. So every object that is read completely is compared with its checksum; an object without
+    one is read on the condition that its etag is still the recorded one. Ranges are not checked.
+    """
+
+    def __init__(self, store: Readable, copies: Copies) -> None:
+        self._store = store
+        self._copies = copies
+
+    @property
+    def url(self) -> str:
+        return self._store.url
+
+    @property
+    def features(self) -> Features:
+        return replace(self._store.features, etag_is_md5=False, place=None)
+
+    def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
+        for page in self._store.list(prefix, start_after=start_after):
+            copies = [
+                replace(info, etag=copy.etag)
+                for info in page
+                if (copy := self._copies.get(info.key)) is not None
+            ]
+            if copies:
+                yield copies
+
+    def head(self, key: str) -> ObjectInfo:
+        return replace(self._store.head(key), etag=self._copy(key, None).etag)
+
+    def get(
+        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
+    ) -> bytes:
+        _, etag, checksum = self._copy(key, if_match)
+        condition = etag if checksum is None else None
+        data = self._store.get(key, offset=offset, length=length, if_match=condition)
+        if offset == 0 and length is None:
+            self._compare(key, checksum, google_crc32c.value(data))
+        return data
+
+    def get_each(self, objects: Iterable[tuple[str, int, str]]) -> Sequence[bytes]:
+        objects = list(objects)
+        copies = [self._copy(key, etag or None) for key, _, etag in objects]
+        wanted = [
+            (key, size_bytes, copy.mirror_etag)
+            for (key, size_bytes, _), copy in zip(objects, copies, strict=True)
+        ]
+        try:
+            found = self._store.get_each(wanted)
+        except ObjectError:  # perhaps the same bytes were written again
+            return super().get_each(objects)
+        for (key, _, _), copy, data in zip(objects, copies, found, strict=True):
+            self._compare(key, copy.checksum, google_crc32c.value(data))
+        return found
+
+    def open(
+        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
+    ) -> Reader:
+        """The reader of a complete object raises an error after its last byte if it differs."""
+        _, etag, checksum = self._copy(key, if_match)
+        condition = etag if checksum is None else None
+        reader = self._store.open(key, offset=offset, length=length, if_match=condition)
+        return _CheckedReader(self, reader) if offset == 0 and length is None else reader
+
+    def check(self, key: str, crc32c: int) -> None:
+        """Compare the content of an object with what was copied (``object.mismatch``)."""
+        self._compare(key, self._copy(key, None).checksum, crc32c)
+
+    def _compare(self, key: str, wanted: str | None, crc32c: int) -> None:
+        if wanted is not None and format_crc32c(crc32c) != wanted:
+            raise ObjectError(
+                "object.mismatch",
+                f"the mirror has {format_crc32c(crc32c)} instead of {wanted}",
+                where=object_url(self._store.url, key),
+                hint="something else writes to it, or its disk is failing; delete it and run again",
+            )
+
+    def _copy(self, key: str, if_match: str | None) -> KnownCopy:
+        found = self._copies.get(key)
+        where = object_url(self._store.url, key)
+        if found is None:
+            raise NotFoundError("object.missing", "it was not copied", where=where)
+        if if_match is not None and if_match != found.etag:
+            message = "the copy is of another state of its source"
+            raise PreconditionError("object.changed", message, where=where, hint="run again")
+        return found
+
+
+class _CheckedReader(DelegatingReader):
+    def __init__(self, mirror: Mirror, inner: Reader) -> None:
+        super().__init__(inner)
+        self._mirror = mirror
+
+    def __iter__(self) -> Iterator[Buffer]:
+        crc = 0
+        for buffer in self.inner:
+            crc = google_crc32c.extend(crc, bytes(buffer))
+            yield buffer
+        self._mirror.check(self.info.key, crc)
+
+
+HELD_COPIES = 100_000
+"""So many are kept in memory, about 170 bytes for each: a dict would take three times as much."""
+
+_COLUMNS = ["key", "etag", "mirror_etag", "checksum"]
+_CACHE_KIB = 8 << 10
+
+
+class KnownCopy(NamedTuple):
+    """A copy that was verified; ``etag`` is that of its source. The checksum is None if it was
+    identified by an etag that is the MD5 of the content.
+    """
+
+    etag: str
+    mirror_etag: str
+    checksum: str | None
+
+
+class Copies:
+    """Copies by key, at most ``held`` of them in memory. May be read by many threads."""
+
+    def __init__(self, held: int = HELD_COPIES) -> None:
+        self._held = held
+        self._count = 0
+        self._few: list[pa.RecordBatch] = []
+        self._index: _Index | None = None
+        self._many: sqlite3.Connection | None = None
+        self._lock = threading.Lock()
+
+    @classmethod
+    def of(cls, rows: Iterable[pa.RecordBatch], held: int = HELD_COPIES) -> Copies:
+        """The copies in rows of OBJECTS, or parts of SAMPLE_ORDER; of several of an object, the
+        last one counts, and rows without a ``mirror_etag`` are skipped.
+        """
+        copies = cls(held)
+        for batch in rows:
+            copies._add(batch)
+        if copies._few:
+            copies._index, copies._few = _Index(copies._few), []
+        return copies
+
+    def get(self, key: str) -> KnownCopy | None:
+        if self._many is None:
+            return self._index.get(key) if self._index else None
+        query = "SELECT etag, mirror_etag, checksum FROM copies WHERE key = ?"
+        with self._lock, _errors():
+            found = self._many.execute(query, (key,)).fetchone()
+        return KnownCopy(*found) if found else None
+
+    def _add(self, batch: pa.RecordBatch) -> None:
+        known = batch.select(_COLUMNS).filter(batch.column("mirror_etag").is_valid())
+        if not known.num_rows:
+            return
+        self._count += known.num_rows
+        self._few.append(known)
+        if self._many is None and self._count > self._held:
+            self._many = _opened()
+        if self._many is not None:
+            for each in self._few:
+                _insert(self._many, each)
+            self._few = []
+
+
+class _Index:
+    """Copies in columns, found by the hashes of their keys."""
+
+    def __init__(self, batches: Sequence[pa.RecordBatch]) -> None:
+        hashes = np.array([hash(key) for each in batches for key in _values(each, "key")], np.int64)
+        order = np.argsort(hashes, kind="stable")
+        self._hashes = array("q", hashes[order].tobytes())
+        self._rows = array("q", order.tobytes())
+        self._columns = [
+            _Texts(pa.concat_arrays([each.column(name) for each in batches])) for name in _COLUMNS
+        ]
+
+    def get(self, key: str) -> KnownCopy | None:
+        wanted = hash(key)
+        place = bisect_right(self._hashes, wanted)
+        while place and self._hashes[place - 1] == wanted:
+            place -= 1
+            row = self._rows[place]
+            keys, etags, mirror_etags, checksums = self._columns
+            if keys.get(row) == key:
+                return KnownCopy(etags.get(row), mirror_etags.get(row), checksums.get(row) or None)
+        return None
+
+
+class _Texts:
+    """A column of texts, empty for null; Arrow takes three times as long to return one."""
+
+    def __init__(self, column: pa.StringArray) -> None:
+        _, stops, data = column.buffers()
+        self._stops = memoryview(stops).cast("B").cast("i")[column.offset :]
+        self._data = memoryview(data or b"")
+
+    def get(self, row: int) -> str:
+        return str(self._data[self._stops[row] : self._stops[row + 1]], "utf-8")
+
+
+def _insert(connection: sqlite3.Connection, batch: pa.RecordBatch) -> None:
+    with _errors():
+        insert = "INSERT OR REPLACE INTO copies VALUES (?, ?, ?, ?)"
+        rows = zip(*(_values(batch, name) for name in _COLUMNS), strict=True)
+        connection.executemany(insert, rows)
+
+
+def _values(batch: pa.RecordBatch, name: str) -> list[Any]:
+    # Through numpy: ten times as fast as to_pylist().
+    found: list[Any] = batch.column(name).to_numpy(zero_copy_only=False).tolist()
+    return found
+
+
+def _opened() -> sqlite3.Connection:
+    """A database in a file without a name, which is gone with the process."""
+    with disk_errors(Path(tempfile.gettempdir())):
+        handle, name = tempfile.mkstemp(prefix="larder-copies-")
+        os.close(handle)
+    try:
+        with _errors():
+            found = sqlite3.connect(name, isolation_level=None, check_same_thread=False)
+            for setting in ("journal_mode=OFF", "synchronous=OFF", "locking_mode=EXCLUSIVE"):
+                found.execute(f"PRAGMA {setting}")
+            found.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
+            found.execute(
+                "CREATE TABLE copies (key TEXT PRIMARY KEY, etag TEXT, mirror_etag TEXT,"
+                " checksum TEXT) WITHOUT ROWID"
+            )
+            found.execute("BEGIN")
+    finally:
+        os.unlink(name)
+    return found
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        message = f"a temporary file cannot be used: {error}"
+        raise StoreError("store.full", message, where=tempfile.gettempdir()) from error
+
+
+T = TypeVar("T")
+
+
+class Unconditional(DelegatingReadable):
+    """A store whose objects are read whatever their etags."""
+
+    def open(
+        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
+    ) -> Reader:
+        del if_match
+        return super().open(key, offset=offset, length=length)
+
+    def get(
+        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
+    ) -> bytes:
+        del if_match
+        return super().get(key, offset=offset, length=length)
+
+
+class FirstOf(DelegatingReadable):
+    """Several stores: each object is read from the first that returns it."""
+
+    def __init__(self, places: Sequence[Readable]) -> None:
+        super().__init__(places[0])
+        self._places = places
+
+    @property
+    def features(self) -> Features:
+        return replace(super().features, etag_is_md5=False, place=None)
+
+    def head(self, key: str) -> ObjectInfo:
+        return self._first(lambda place: place.head(key))
+
+    def open(
+        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
+    ) -> Reader:
+        return self._first(
+            lambda place: place.open(key, offset=offset, length=length, if_match=if_match)
+        )
+
+    def get(
+        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
+    ) -> bytes:
+        return self._first(
+            lambda place: place.get(key, offset=offset, length=length, if_match=if_match)
+        )
+
+    def _first(self, call: Callable[[Readable], T]) -> T:
+        """The first answer; the error of the first store if there is none."""
+        errors: list[ObjectError | StoreError] = []
+        for place in self._places:
+            try:
+                return call(place)
+            except (ObjectError, StoreError) as error:
+                errors.append(error)
+        if isinstance(errors[0], ObjectError):
+            raise errors[0]
+        first = errors[0]
+        raise ObjectError("object.unreadable", first.message, where=first.where, hint=first.hint)
