@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from larder.errors import ConfigError, StoreError
-from larder.store.blocks import register
+from larder.store.accounts import register
 
 _KINDS = ("aws-credentials", "gcp-credentials", "secret")
 

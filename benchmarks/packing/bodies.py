@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.harness import settle
+from larder.manifest.files import ManifestWriter
 from larder.manifest.schemas import SAMPLE_ORDER
-from larder.manifest.writer import ManifestWriter
 from larder.store import Store, open_store
 
 __all__ = ["SHARD_BYTES", "Body", "Setting"]

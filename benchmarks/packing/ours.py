@@ -20,9 +20,8 @@ from benchmarks.harness import Stopwatch
 from benchmarks.packing.bodies import SHARD_BYTES, Body, Setting
 from larder.config.shape import DEFAULTS
 from larder.machine import usable_cores
-from larder.manifest.files import read_manifest
+from larder.manifest.files import ManifestWriter, read_manifest
 from larder.manifest.schemas import SAMPLE_ORDER, SAMPLES
-from larder.manifest.writer import ManifestWriter
 from larder.shards import tar
 from larder.shards.build import build_shard
 from larder.shards.formats import shard_format

@@ -18,8 +18,15 @@ from typing import Any, Final
 import lmdb
 
 from larder.atomic import draft
-from larder.cache.layout import SCHEMA_KEY, CacheFileFacts, record_key
-from larder.cache.record import Codec, ContentDigest, Value, checksum
+from larder.cache.record import (
+    SCHEMA_KEY,
+    CacheFileFacts,
+    Codec,
+    ContentDigest,
+    Value,
+    checksum,
+    record_key,
+)
 from larder.cache.schema import Schema
 from larder.disk import disk_errors
 from larder.errors import FatalError, StoreError

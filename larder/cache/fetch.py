@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from larder.atomic import Draft, draft
-from larder.cache.layout import CacheFileFacts
+from larder.cache.record import CacheFileFacts
 from larder.disk import disk_errors
 from larder.errors import DamageError, StoreError
 from larder.store import local_path, object_url

@@ -1,6 +1,8 @@
-"""The bytes of one record, and the digest of many.
+"""A cache file's layout, the bytes of one record, and the digest of many.
 
-A record is its fields in the order of the schema, then the CRC-32C of all that (u32)::
+The keys of the LMDB file are the records' ids, counted from 0, eight bytes, big-endian. The schema
+is stored under the key ``schema``, which sorts after every id, so that a file is written from front
+to back. A record is its fields in the order of the schema, then the CRC-32C of all that (u32)::
 
     [presence: u8, 0 or 1]   if the field is optional; nothing follows a 0
     [dimension: u32] ...     one per open dimension of the schema
@@ -23,6 +25,29 @@ import numpy as np
 
 from larder.cache.schema import Field, Schema
 from larder.errors import DamageError, FatalError
+
+SCHEMA_KEY: Final = b"schema"
+
+
+@dataclass(frozen=True, slots=True)
+class CacheFileFacts:
+    """The published facts of a cache file, which are checked when it is read.
+
+    Attributes:
+        sha256: Digest of the file; depends on the page size of the machine that built it.
+        digest: Digest of the schema and the ordered records; see
+            `larder.cache.record.ContentDigest`.
+    """
+
+    bytes: int
+    sha256: str
+    digest: str
+    records: int
+
+
+def record_key(index: int) -> bytes:
+    return index.to_bytes(8, "big")
+
 
 Value = (
     np.ndarray[Any, Any] | np.generic | bytes | bytearray | memoryview | int | float | bool | None

@@ -11,7 +11,7 @@ import google_crc32c
 
 from larder.copy.object import Copy
 from larder.errors import NotFoundError, PreconditionError
-from larder.manifest.crc import format_crc32c
+from larder.manifest.digest import format_crc32c
 from larder.store.base import ObjectInfo, Readable
 from larder.store.etags import is_md5
 

@@ -32,10 +32,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.manifest.merge import aligned_all, whole_keys
 from larder.manifest.query import Rows
 from larder.manifest.schemas import OBJECTS
-from larder.manifest.sort import sort
+from larder.manifest.sort import aligned_all, sort, whole_keys
 from larder.source.objects import object_batches
 from larder.store.base import ObjectInfo
 
@@ -118,7 +117,7 @@ def matches(objects: Rows, there: Rows, *receipts: Rows, md5: bool) -> Iterator[
     """Match streams that are sorted by their keys, piece by piece.
 
     Those of ``receipts`` have the same columns, and none divides the rows of a key
-    (`larder.manifest.merge.whole_keys`); of two that fit, one of a later stream, or a later one of
+    (`larder.manifest.sort.whole_keys`); of two that fit, one of a later stream, or a later one of
     the same stream, counts.
     """
     for mine, theirs, *known in aligned_all((objects, there, *receipts), ("key",)):
@@ -222,7 +221,7 @@ def outstanding(
 
     ``there`` is the listing of the storage and ``record`` the manifest of the last copy that ended.
     ``receipts`` are copies of runs that did not end, any number per key, none divided between two
-    batches (`larder.manifest.merge.whole_keys`).
+    batches (`larder.manifest.sort.whole_keys`).
 
     With ``md5``, equal etags of 32 hex digits prove equal contents; with ``sizes``, a copy stands
     of which only the size was checked; with ``markers``, the storage can have folder markers: empty

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from larder.disk import disk_errors
 from larder.errors import NotFoundError, ObjectError, PreconditionError, StoreError
-from larder.manifest.crc import format_crc32c
+from larder.manifest.digest import format_crc32c
 from larder.store import object_url
 from larder.store.base import Buffer, Features, ObjectInfo, Readable, Reader
 from larder.store.delegate import DelegatingReadable, DelegatingReader

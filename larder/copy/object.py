@@ -24,7 +24,7 @@ import google_crc32c
 from larder.copy.copy_limits import CopyLimits
 from larder.errors import NotFoundError, ObjectError
 from larder.limits import WRITER_BYTES
-from larder.manifest.crc import format_crc32c
+from larder.manifest.digest import format_crc32c
 from larder.store import object_url
 from larder.store.base import ObjectInfo, Readable, Reader, Store
 from larder.store.etags import ContentCheck, changed, is_md5

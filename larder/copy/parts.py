@@ -25,7 +25,7 @@ from larder.copy.copy_limits import CopyLimits
 from larder.copy.object import Copy, copy_object, known_md5
 from larder.copy.uploads import RESUME_BYTES, UploadRecords
 from larder.errors import LarderError, NotFoundError, ObjectError, RetryableError
-from larder.manifest.crc import combined_crc32c, format_crc32c
+from larder.manifest.digest import combined_crc32c, format_crc32c
 from larder.store import object_url
 from larder.store.base import ObjectInfo, Reader, Store, Upload, UploadedPart
 from larder.store.etags import changed

@@ -1,30 +1,16 @@
-"""Digests of values and of rows, the same on every machine.
-
-`RowDigest` hashes the fields of a row, one after the other, followed by a ``;``:
-
-======  =====================================================================
-text    length of its UTF-8 in decimal digits, ``:``, its UTF-8
-bytes   ``b``, length in decimal digits, ``:``, the bytes
-number  ``i``, decimal digits, with ``-`` before them if it is negative, ``,``
-null    ``~``
-list    ``[``, its items, ``]``
-struct  ``(``, its fields, ``)``
-======  =====================================================================
-
-When the bytes are read from the front, it is always known what comes next and how long it is, so
-two different lists of rows never give the same bytes.
-
-This module does not import pyarrow, because reading a version needs it too.
-"""
+"""Canonical JSON, sha256, and the CRC32C of bytes in parts. Imports no pyarrow: readers need it."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+_POLYNOMIAL = 0x82F63B78  # reflected
+_ONE = 1 << 31
+_BYTE = 1 << 23  # x**8
 
 
 def canonical_json(value: Any) -> bytes:
@@ -39,40 +25,41 @@ def sha256_hex(data: bytes | bytearray | memoryview) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-class RowDigest:
-    """The sha256 of rows in order, regardless of how they are grouped into calls."""
-
-    def __init__(self) -> None:
-        self._hasher = hashlib.sha256()
-
-    def update(self, *fields: Any) -> None:
-        """Add one row: strings, whole numbers, bytes, None, lists of these, tuples for structs."""
-        self._hasher.update(b"".join([encode_field(field) for field in fields]) + b";")
-
-    def update_batch(self, batch: pa.RecordBatch) -> None:
-        """Add the rows of a batch; the same as `update` for each row, but column by column."""
-        from larder.manifest.encode import encode_rows  # imports pyarrow
-
-        for data in encode_rows(batch):
-            self._hasher.update(data)
-
-    def hexdigest(self) -> str:
-        return self._hasher.hexdigest()
+def format_crc32c(value: int) -> str:
+    """``crc32c:`` and eight hex digits."""
+    return f"crc32c:{value:08x}"
 
 
-def encode_field(value: Any) -> bytes:
-    """The bytes of one field of a row, according to the table above."""
-    if isinstance(value, str):
-        data = value.encode()
-        return b"%d:%b" % (len(data), data)
-    if value is None:
-        return b"~"
-    if isinstance(value, int) and not isinstance(value, bool):
-        return b"i%d," % value
-    if isinstance(value, bytes):
-        return b"b%d:%b" % (len(value), value)
-    if isinstance(value, list):
-        return b"[%b]" % b"".join(map(encode_field, value))
-    if isinstance(value, tuple):
-        return b"(%b)" % b"".join(map(encode_field, value))
-    raise TypeError(f"a row cannot contain {type(value).__name__}")
+def combined_crc32c(parts: Iterable[tuple[int, int]]) -> int:
+    """The CRC32C of parts in order, given the CRC32C and the length in bytes of each.
+
+    With polynomials over GF(2), the CRC of AB is that of A, multiplied by x to the power of the
+    number of bits of B, plus that of B. The method is that of zlib's ``crc32_combine``; the
+    polynomial is Castagnoli's (RFC 3720, appendix B.4).
+    """
+    crc = 0
+    for part_crc, size_bytes in parts:
+        crc = _times(_shift(size_bytes), crc) ^ part_crc
+    return crc
+
+
+@lru_cache(maxsize=1024)
+def _shift(size_bytes: int) -> int:
+    """X to the power of 8 times a number of bytes, modulo the polynomial."""
+    power, result = _BYTE, _ONE
+    while size_bytes:
+        if size_bytes & 1:
+            result = _times(power, result)
+        power = _times(power, power)
+        size_bytes >>= 1
+    return result
+
+
+def _times(one: int, other: int) -> int:
+    """The product modulo the polynomial; the highest bit is the coefficient of 1."""
+    product = 0
+    for place in range(31, -1, -1):
+        if one >> place & 1:
+            product ^= other
+        other = other >> 1 ^ (_POLYNOMIAL if other & 1 else 0)
+    return product

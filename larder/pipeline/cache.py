@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from larder.cache.file import open_file
-from larder.cache.records import Samples, build_samples
+from larder.cache.from_samples import Samples, build_samples
 from larder.config.shape import FormatUse
 from larder.errors import Failure, FatalError, NotFoundError, ObjectError
 from larder.limits import decoding_budget

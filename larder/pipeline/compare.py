@@ -27,13 +27,12 @@ from larder.config.shape import Transform
 from larder.disk import disk_errors
 from larder.errors import ObjectError
 from larder.limits import map_ahead
-from larder.manifest.crc import format_crc32c
-from larder.manifest.digest import RowDigest
+from larder.manifest.digest import format_crc32c
 from larder.manifest.extents import is_derived
-from larder.manifest.merge import aligned
 from larder.manifest.query import Rows
+from larder.manifest.rows import RowDigest
 from larder.manifest.schemas import SAMPLE_ORDER
-from larder.manifest.sort import SortedFile
+from larder.manifest.sort import SortedFile, aligned
 from larder.pipeline.previous import IN_ORDER, PREVIOUS, Previous
 from larder.progress import Progress
 from larder.samples.columns import column_structs

@@ -15,9 +15,8 @@ from larder.copy.engine import copy_batch
 from larder.copy.uploads import UploadRecords
 from larder.errors import Failure, FatalError, RetryableError
 from larder.failures import SHOWN_FAILURES
-from larder.manifest.files import read_manifest, write_manifest
+from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest, write_manifest
 from larder.manifest.schemas import FAILURES
-from larder.manifest.writer import ManifestFile, ManifestWriter
 from larder.pipeline.copy_receipts import CopyPlace, CopyReceipts, copied_before
 from larder.pipeline.job import ManifestRef, put_named, scratch
 from larder.pipeline.manifests import read_ref

@@ -25,11 +25,10 @@ import pyarrow.compute as pc
 from larder.copy.object import Copy
 from larder.errors import ObjectError
 from larder.limits import map_ahead
-from larder.manifest.files import write_manifest
+from larder.manifest.files import ManifestFile, ManifestWriter, write_manifest
 from larder.manifest.query import Rows
 from larder.manifest.schemas import OBJECTS
 from larder.manifest.sort import sort
-from larder.manifest.writer import ManifestFile, ManifestWriter
 from larder.pipeline.due import BatchReceipts, Items
 from larder.pipeline.job import CopyBatch, ManifestRef, listed, put_named, scratch
 from larder.pipeline.manifests import read_ref

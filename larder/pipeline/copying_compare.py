@@ -17,10 +17,9 @@ import pyarrow as pa
 
 from larder.copy.difference import Outstanding, outstanding
 from larder.errors import ConfigError, Failure, FatalError, NotFoundError, StoreError
-from larder.manifest.merge import whole_keys
 from larder.manifest.query import Rows
 from larder.manifest.schemas import OBJECTS
-from larder.manifest.sort import SortedFile, sort, sort_to_file
+from larder.manifest.sort import SortedFile, sort, sort_to_file, whole_keys
 from larder.pipeline.copy_receipts import find_receipts
 from larder.pipeline.copying_record import CopyDocument, Origin, copy_place, read_record
 from larder.pipeline.copying_settings import CopySettings

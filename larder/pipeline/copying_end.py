@@ -18,12 +18,11 @@ import pyarrow.compute as pc
 
 from larder.copy.difference import in_order, places
 from larder.copy.uploads import UploadRecords
-from larder.manifest.digest import RowDigest
 from larder.manifest.files import write_manifest
-from larder.manifest.merge import aligned, whole_keys
 from larder.manifest.query import Rows
+from larder.manifest.rows import RowDigest
 from larder.manifest.schemas import OBJECTS
-from larder.manifest.sort import sort
+from larder.manifest.sort import aligned, sort, whole_keys
 from larder.pipeline.copy_batch import gather_failures
 from larder.pipeline.copy_receipts import find_receipts
 from larder.pipeline.copying_job import CopyJob

@@ -18,12 +18,10 @@ from larder.copy.site import Site, missing_region
 from larder.errors import ConfigError, Failure, NotFoundError
 from larder.failures import Failures
 from larder.limits import map_ahead
-from larder.manifest.files import read_manifest
-from larder.manifest.merge import aligned
+from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest
 from larder.manifest.query import Rows
 from larder.manifest.schemas import FAILURES, OBJECTS
-from larder.manifest.sort import SortedFile, sort, sort_to_file
-from larder.manifest.writer import ManifestFile, ManifestWriter
+from larder.manifest.sort import SortedFile, aligned, sort, sort_to_file
 from larder.pipeline.copy_batch import read_failures
 from larder.pipeline.copying_compare import Known, compared, known_copies, record_rows
 from larder.pipeline.copying_record import CopyDocument

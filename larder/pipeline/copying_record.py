@@ -27,8 +27,7 @@ from larder.pipeline.job import ManifestRef
 from larder.source.selection import OWN_PREFIX
 from larder.store import object_url
 from larder.store.base import Store
-from larder.versions.documents import seal, unseal
-from larder.versions.fields import from_plain
+from larder.versions.documents import from_plain, seal, unseal
 from larder.versions.publish import own_file_errors, read_optional
 
 _PREFIX = f"{OWN_PREFIX}copy/"

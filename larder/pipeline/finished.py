@@ -40,7 +40,7 @@ from larder.progress import Progress
 from larder.store.base import ObjectInfo, Store
 from larder.units import format_count
 from larder.versions import layout
-from larder.versions.fields import to_plain
+from larder.versions.documents import to_plain
 
 READERS = 8
 

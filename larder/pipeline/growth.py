@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 from larder.config.models import Dataset
 from larder.config.shape import Transform
 from larder.manifest.files import read_manifest
-from larder.manifest.merge import aligned
 from larder.manifest.query import Rows
 from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER, SHARDS
+from larder.manifest.sort import aligned
 from larder.pipeline.compare import Changes, Comparison, compare
 from larder.pipeline.completeness import check_complete
 from larder.pipeline.contents import listed_shards, listed_splits

@@ -14,9 +14,8 @@ import pyarrow as pa
 
 from larder.errors import Failure, FatalError
 from larder.failures import SHOWN_FAILURES
-from larder.manifest.files import read_manifest, write_manifest
+from larder.manifest.files import ManifestFile, read_manifest, write_manifest
 from larder.manifest.schemas import INDEXES, SAMPLE_ORDER, SAMPLES, SHARDS, SKIPPED
-from larder.manifest.writer import ManifestFile
 from larder.pipeline.cache import check_forms
 from larder.pipeline.completeness import check_segment
 from larder.pipeline.contents import listed_shards, listed_splits

@@ -18,15 +18,14 @@ from larder.config.models import Cluster, Dataset, Location
 from larder.config.shape import FormatUse
 from larder.config.urls import parse_url
 from larder.errors import StoreError
-from larder.manifest.writer import ManifestFile
+from larder.manifest.files import ManifestFile
 from larder.store import OnUnlisted, object_url, open_store
 from larder.store.base import ObjectInfo, Readable, Store
 from larder.store.derived import DerivedObjects
 from larder.temporary import workshop
 from larder.versions import layout
-from larder.versions.conditions import Conditions
 from larder.versions.documents import FileFacts, SegmentSplit, SegmentUse, Shape, SplitFacts
-from larder.versions.publish import own_file_errors
+from larder.versions.publish import Conditions, own_file_errors
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from larder.config.models import Dataset, Shards
 from larder.config.shape import NUMBERED, FormatOptions, ImageOptions
-from larder.manifest.writer import ManifestFile
+from larder.manifest.files import ManifestFile
 from larder.pipeline.growth import Growth
 from larder.pipeline.image_rules import image_options
 from larder.pipeline.job import UsedSegment

@@ -38,9 +38,8 @@ from larder.pipeline.settings import Settings
 from larder.pipeline.source import SourceState, inspect_source
 from larder.store.base import Store
 from larder.versions import layout
-from larder.versions.conditions import probe_conditions
 from larder.versions.documents import FileFacts, VersionDocument
-from larder.versions.publish import own_file_errors
+from larder.versions.publish import own_file_errors, probe_conditions
 
 RESTARTS = 3
 """How often a run that is superseded starts again; so runs that keep moving the tag end."""

@@ -15,10 +15,9 @@ import pyarrow.compute as pc
 
 from larder.config.models import Dataset
 from larder.errors import DamageError
-from larder.manifest.merge import aligned, whole_keys
 from larder.manifest.query import Rows
 from larder.manifest.schemas import SAMPLE_ORDER, SAMPLES, SHARDS, SKIPPED
-from larder.manifest.sort import SortedFile, sort, sort_to_file
+from larder.manifest.sort import SortedFile, aligned, sort, sort_to_file, whole_keys
 from larder.pipeline.job import ManifestRef
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.pack import pack

@@ -25,12 +25,10 @@ from larder.errors import (
 )
 from larder.failures import Failures
 from larder.limits import map_ahead
-from larder.manifest.files import read_manifest
-from larder.manifest.merge import aligned
+from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest
 from larder.manifest.query import Rows
 from larder.manifest.schemas import OBJECTS
-from larder.manifest.sort import SortedFile, sort_to_file
-from larder.manifest.writer import ManifestFile, ManifestWriter
+from larder.manifest.sort import SortedFile, aligned, sort_to_file
 from larder.pipeline.copying_compare import Known, compared, known_copies, not_listed
 from larder.pipeline.copying_end import record_files, remove_files, write_copies
 from larder.pipeline.copying_plan import row_totals

@@ -14,9 +14,9 @@ from typing import Any
 import pyarrow as pa
 
 from larder.errors import Failure
+from larder.manifest.files import ManifestWriter
 from larder.manifest.schemas import SAMPLES
 from larder.manifest.spool import Spool
-from larder.manifest.writer import ManifestWriter
 from larder.pipeline.due import BatchReceipts
 from larder.pipeline.job import ManifestRef, listed, put_named, scratch
 from larder.pipeline.results import Totals

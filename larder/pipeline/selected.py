@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.config.shape import Transform
-from larder.manifest.digest import RowDigest, canonical_json, sha256_hex
-from larder.manifest.files import read_manifest
+from larder.manifest.digest import canonical_json, sha256_hex
+from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest
+from larder.manifest.rows import RowDigest
 from larder.manifest.schemas import SAMPLE_ORDER, SKIPPED
-from larder.manifest.writer import ManifestFile, ManifestWriter
 from larder.pipeline.compare import Comparison, Kind
 from larder.pipeline.decide import Decision
 from larder.pipeline.previous import Previous

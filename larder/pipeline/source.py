@@ -36,14 +36,18 @@ from larder.source.reports.inventory import Reported, open_report
 from larder.source.selection import Unlisted
 from larder.store import object_url
 from larder.store.base import ObjectInfo, Readable, Store
-from larder.store.permissions import is_remote, permission
-from larder.store.probe import probe_source, probe_storage, sample_of
+from larder.store.permissions import is_remote, permission, probe_source, probe_storage, sample_of
 from larder.units import format_bytes
 from larder.versions import layout
-from larder.versions.conditions import Conditions, read_conditions
 from larder.versions.documents import VersionDocument
 from larder.versions.identity import inputs_digest
-from larder.versions.publish import own_file_errors, read_segment, read_version
+from larder.versions.publish import (
+    Conditions,
+    own_file_errors,
+    read_conditions,
+    read_segment,
+    read_version,
+)
 from larder.versions.tags import TAG, Tag, read_tag
 
 MAX_LABEL_FILE_BYTES = 256 * 1024**2
@@ -121,7 +125,7 @@ def inspect_source(
 
     In this order: what the tag names afterwards, another run may have made from a newer listing.
     Permissions are tried as soon as it is clear that there is something to do: at once if there is
-    no tag, else after the listing (`larder.store.probe`).
+    no tag, else after the listing (`larder.store.permissions`).
 
     ``own`` is a version that this run has made itself, a compaction that another run has
     superseded: what differs now is added to it instead of packing everything once more. With

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,11 +10,10 @@ from typing import TYPE_CHECKING
 
 from larder.cache.fetch import cache_directory, fetch_file
 from larder.cache.file import CacheFileReader, open_file
-from larder.cache.layout import CacheFileFacts
+from larder.cache.record import CacheFileFacts
+from larder.config.urls import check_url
 from larder.errors import ConfigError, DamageError, StoreError
 from larder.packages import missing_package
-from larder.readers.address import Address, parse_address
-from larder.readers.braces import expand
 from larder.readers.cache import CacheReader
 from larder.store import local_path, object_url, open_store
 from larder.store.base import Store
@@ -26,6 +26,101 @@ from larder.versions.tags import read_tag
 
 if TYPE_CHECKING:
     from larder.readers.samples import Sample
+
+
+_ADDRESS = re.compile(
+    r"(?P<root>(?:.*/)?larder/(?P<dataset>[a-z0-9][a-z0-9_-]*))"
+    r"(?:@(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)|/versions/(?P<version>[0-9a-f]{32}))?/?",
+    re.DOTALL,
+)
+_VERSION = re.compile(r"[0-9a-f]{32}")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A version: ``root`` is the URL or path of ``.../larder/DATASET``, ``name`` a tag or an ID."""
+
+    root: str
+    dataset: str
+    name: str
+
+    @property
+    def is_version(self) -> bool:
+        """Whether ``name`` is the ID of a version."""
+        return _VERSION.fullmatch(self.name) is not None
+
+
+def parse_address(url: str) -> Address:
+    """Parse ``ROOT/larder/DATASET``, ``...@TAG``, ``...@ID`` or ``.../versions/ID``.
+
+    Without a name, the tag is ``latest``. Other forms are refused with ``config.invalid_value``.
+    """
+    if url:
+        check_url(url)
+    match = _ADDRESS.fullmatch(url)
+    if match is None:
+        raise ConfigError(
+            "config.invalid_value",
+            "not the address of a dataset",
+            where=url,
+            hint="write ROOT/larder/DATASET@TAG, such as s3://bucket/larder/imagenet@latest",
+        )
+    return Address(match["root"], match["dataset"], match["name"] or match["version"] or "latest")
+
+
+_RANGE = re.compile(r"(\d+)\.\.(\d+)")
+
+
+def expand(pattern: str) -> list[str]:
+    """The names that a pattern expands to, in order.
+
+    ``a-{00..02}.tar`` gives ``a-00.tar``, ``a-01.tar``, ``a-02.tar``; ``{{0..1},5}`` gives 0, 1,
+    5. Braces that are not balanced, or contain neither a range nor a comma, are literal.
+    """
+    return list(_expand(pattern))
+
+
+def _expand(pattern: str) -> Iterator[str]:
+    for start in (at for at, character in enumerate(pattern) if character == "{"):
+        end = _closing(pattern, start)
+        choices = _choices(pattern[start + 1 : end]) if end else None
+        if end and choices is not None:
+            tails = list(_expand(pattern[end + 1 :]))
+            for choice in choices:
+                yield from (pattern[:start] + choice + tail for tail in tails)
+            return
+    yield pattern
+
+
+def _closing(pattern: str, start: int) -> int:
+    depth = 0
+    for at in range(start, len(pattern)):
+        depth += {"{": 1, "}": -1}.get(pattern[at], 0)
+        if depth == 0:
+            return at
+    return 0
+
+
+def _choices(body: str) -> list[str] | None:
+    if match := _RANGE.fullmatch(body):
+        first, last = match.groups()
+        padded = any(len(bound) > 1 and bound.startswith("0") for bound in (first, last))
+        width = max(len(first), len(last)) if padded else 0
+        return [f"{number:0{width}d}" for number in range(int(first), int(last) + 1)]
+    parts = _split(body)
+    return [name for part in parts for name in _expand(part)] if len(parts) > 1 else None
+
+
+def _split(body: str) -> list[str]:
+    parts, depth = [""], 0
+    for character in body:
+        depth += {"{": 1, "}": -1}.get(character, 0)
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts
+
 
 _NAMES = 10
 

@@ -18,9 +18,16 @@ import pyarrow.compute as pc
 
 from larder.errors import ConfigError, Failure
 from larder.failures import Failures
-from larder.manifest.merge import aligned, whole_keys
 from larder.manifest.query import Rows
-from larder.manifest.sort import SortedFile, sort, sort_to_file, work_folder, write_rows
+from larder.manifest.sort import (
+    SortedFile,
+    aligned,
+    sort,
+    sort_to_file,
+    whole_keys,
+    work_folder,
+    write_rows,
+)
 
 ENTRIES = pa.schema(
     [

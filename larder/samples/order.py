@@ -16,12 +16,11 @@ import pyarrow.compute as pc
 from larder.config.models import Dataset
 from larder.errors import Failure
 from larder.failures import Failures
-from larder.manifest.digest import RowDigest
-from larder.manifest.files import write_manifest
+from larder.manifest.files import ManifestFile, write_manifest
 from larder.manifest.query import Rows
+from larder.manifest.rows import RowDigest
 from larder.manifest.schemas import SAMPLE_ORDER, SKIPPED
 from larder.manifest.sort import sort, work_folder
-from larder.manifest.writer import ManifestFile
 from larder.samples.complete import Complete
 from larder.samples.grouped import Grouped, group_parts, without_duplicates
 from larder.samples.images import is_image

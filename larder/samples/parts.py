@@ -14,10 +14,9 @@ import pyarrow.compute as pc
 from larder.errors import ConfigError, Failure
 from larder.failures import Failures
 from larder.limits import MAX_KEY_BYTES
-from larder.manifest.merge import aligned
 from larder.manifest.query import Rows
 from larder.manifest.schemas import OBJECTS
-from larder.manifest.sort import sort
+from larder.manifest.sort import aligned, sort
 from larder.samples.grouping import bad_key_reason, bad_path_reason, normalise_ext
 from larder.samples.joins import NAMES, Joins
 from larder.samples.splits import NO_SPLIT, GlobRule

@@ -23,9 +23,8 @@ import pyarrow.compute as pc
 
 from larder.config.models import HashSplits
 from larder.disk import disk_errors
-from larder.manifest.merge import aligned, whole_keys
 from larder.manifest.query import Rows
-from larder.manifest.sort import SortedFile, sort, write_rows
+from larder.manifest.sort import SortedFile, aligned, sort, whole_keys, write_rows
 from larder.samples.columns import column_texts
 from larder.samples.labels import Labeller
 from larder.samples.parts import NO_SAMPLE, PARTS

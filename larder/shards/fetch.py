@@ -12,11 +12,11 @@ import google_crc32c
 from larder.errors import Failure, ObjectError, printable
 from larder.manifest.extents import parse_extent
 from larder.samples.pictures import Form
+from larder.seekable import ObjectFile
 from larder.shards.images import PLAIN, ImageRules, Validation, check_decodable, stored_image
 from larder.shards.model import Part, Sample
 from larder.store.base import Readable
 from larder.store.etags import ContentCheck, changed, checked_crc32c, checked_crc32cs
-from larder.store.object_file import ObjectFile
 
 UNDECODABLE = "sample.undecodable"
 """The only failure for which ``on_bad_sample: skip`` leaves a sample out."""

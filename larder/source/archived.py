@@ -29,12 +29,10 @@ import pyarrow.compute as pc
 
 from larder.errors import Failure, ObjectError
 from larder.failures import Failures
-from larder.manifest.files import read_manifest
-from larder.manifest.merge import aligned
+from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest
 from larder.manifest.query import Rows
 from larder.manifest.schemas import SAMPLE_ORDER
-from larder.manifest.sort import sort
-from larder.manifest.writer import ManifestFile, ManifestWriter
+from larder.manifest.sort import aligned, sort
 from larder.samples.order import FROM_PREVIOUS, from_objects
 from larder.source.storable import Unfit
 from larder.store.base import Readable

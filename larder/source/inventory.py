@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from larder.errors import Failure
+from larder.manifest.files import ManifestFile
 from larder.manifest.sort import SortedFile
-from larder.manifest.writer import ManifestFile
 from larder.source.reports.inventory import Reported
 
 SHOWN_KEYS = 5

@@ -14,12 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.errors import ConfigError
-from larder.manifest.digest import RowDigest
-from larder.manifest.files import write_manifest
+from larder.manifest.files import ManifestFile, write_manifest
 from larder.manifest.query import Rows
+from larder.manifest.rows import RowDigest
 from larder.manifest.schemas import OBJECTS
 from larder.manifest.sort import SortedFile, sort_to_file
-from larder.manifest.writer import ManifestFile
 from larder.progress import NullProgress, Progress
 from larder.source.archived import ArchivedWriter
 from larder.source.inventory import IDENTITY, Inventory, LeftOut, Listed, parted

@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 if TYPE_CHECKING:
-    from larder.store.etag_trust import EtagTrust
+    from larder.store.etags import EtagTrust
 
 Buffer = bytes | bytearray | memoryview
 

@@ -16,7 +16,7 @@ from larder.errors import StoreError
 from larder.store.accounts import server_endpoint
 from larder.store.base import Buffer, Features, ObjectInfo, Place, Readable, Store, Writer
 from larder.store.calls import Call
-from larder.store.etag_trust import etag_trust
+from larder.store.etags import etag_trust
 from larder.store.interrupt import Interrupt, in_thread, interrupted_by
 from larder.store.keys import check_key, folder_prefix
 from larder.store.retry import RetryPolicy

@@ -23,7 +23,7 @@ from larder.store.base import (
     Store,
     Writer,
 )
-from larder.store.etag_trust import EtagTrust
+from larder.store.etags import EtagTrust
 from larder.store.keys import check_key, folder_prefix, object_url
 
 _PAGE_KEYS = 1000

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.cache.file import open_file
-from larder.cache.layout import CacheFileFacts
+from larder.cache.record import CacheFileFacts
 from larder.disk import disk_errors
 from larder.errors import DamageError, NotFoundError
 from larder.limits import map_ahead

@@ -38,7 +38,6 @@ from larder.verify.aside import STAGE, Repair, Spares, exists
 from larder.verify.findings import has_content, readable
 from larder.verify.job import Inspected, ShardToVerify, VerifyBatch, VerifyJob, open_verified
 from larder.versions import layout
-from larder.versions.conditions import KEPT, probe_conditions
 from larder.versions.documents import (
     CacheDocument,
     CacheFile,
@@ -49,7 +48,13 @@ from larder.versions.documents import (
 )
 from larder.versions.identity import own_cache_id
 from larder.versions.omitted import read_omitted
-from larder.versions.publish import own_file_errors, read_segment, read_version
+from larder.versions.publish import (
+    KEPT,
+    own_file_errors,
+    probe_conditions,
+    read_segment,
+    read_version,
+)
 from larder.versions.tags import TAG, move_tag
 
 _KINDS: dict[str, Any] = {

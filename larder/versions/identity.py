@@ -25,8 +25,7 @@ from larder.config.models import Dataset, HashSplits
 from larder.config.shape import MAX_PIXELS, DecoderUse, ImageOptions
 from larder.manifest.digest import canonical_json
 from larder.samples.decoders import resolved
-from larder.versions.documents import CacheFacts, Shape
-from larder.versions.fields import to_plain
+from larder.versions.documents import CacheFacts, Shape, to_plain
 from larder.versions.omitted import Omitted
 
 GROUPING_VERSION = 1

@@ -21,9 +21,8 @@ from larder.errors import (
 from larder.store import object_url
 from larder.store.base import Store
 from larder.versions import layout
-from larder.versions.conditions import KEPT, Conditions
 from larder.versions.documents import MAKE_AGAIN, seal, unseal
-from larder.versions.publish import own_file_errors, read_optional
+from larder.versions.publish import KEPT, Conditions, own_file_errors, read_optional
 
 TAG = "latest"
 """The tag that every run moves."""

@@ -8,7 +8,7 @@ from store_place import Place
 
 from larder.errors import SupersededError
 from larder.store import Store
-from larder.versions.conditions import Conditions, probe_conditions, read_conditions
+from larder.versions.publish import Conditions, probe_conditions, read_conditions
 from larder.versions.tags import Tag, move_tag, read_tag
 
 

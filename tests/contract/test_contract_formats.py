@@ -14,7 +14,7 @@ from column_format import Columns
 
 from larder.config.shape import FormatOptions
 from larder.errors import ConfigError, DamageError
-from larder.readers.braces import expand
+from larder.readers.data import expand
 from larder.samples.indexed import IndexedSample, read_index
 from larder.shards.build import build_shard
 from larder.shards.formats import FORMATS, shard_format

@@ -30,7 +30,7 @@ from larder.store import open_store
 from larder.store.base import Features, ObjectInfo, Place, Store
 from larder.store.delegate import DelegatingStore
 from larder.store.s3.bucket import S3Bucket
-from larder.store.s3.uploads import abort_uploads, list_uploads
+from larder.store.s3.listing import abort_uploads, list_uploads
 from larder.units import format_bytes
 from tests.support.servers import S3Server, moto_s3
 

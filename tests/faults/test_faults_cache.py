@@ -19,8 +19,7 @@ import pytest
 
 from larder.cache.build import build_file
 from larder.cache.file import open_file
-from larder.cache.layout import CacheFileFacts
-from larder.cache.record import Codec
+from larder.cache.record import CacheFileFacts, Codec
 from larder.cache.schema import Field, Schema
 from larder.errors import DamageError, FatalError, LarderError
 

@@ -24,7 +24,7 @@ from larder.pipeline.inline import prepare
 from larder.store import Access
 from larder.store.base import UploadedPart
 from larder.store.s3.bucket import S3Bucket
-from larder.store.s3.uploads import list_uploads
+from larder.store.s3.listing import list_uploads
 from tests.support.runs import between, run_settings
 from tests.support.servers import S3Server
 

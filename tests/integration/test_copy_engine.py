@@ -20,7 +20,7 @@ from larder.copy.object import Copy
 from larder.copy.uploads import UploadRecords
 from larder.errors import FatalError, StoreError
 from larder.limits import ByteBudget
-from larder.manifest.crc import format_crc32c
+from larder.manifest.digest import format_crc32c
 from larder.progress import CancellableProgress, NullProgress
 from larder.store import Store, open_store
 from larder.store.base import ObjectInfo, Reader

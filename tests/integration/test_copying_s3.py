@@ -27,8 +27,8 @@ from larder.progress import StageTimes
 from larder.store.base import ObjectInfo, UploadedPart
 from larder.store.interrupt import interrupted_by
 from larder.store.s3.bucket import S3Bucket
+from larder.store.s3.listing import list_uploads
 from larder.store.s3.multipart import S3Upload
-from larder.store.s3.uploads import list_uploads
 from tests.support.servers import S3Server
 
 pytestmark = pytest.mark.exhaustive

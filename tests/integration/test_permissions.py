@@ -19,8 +19,14 @@ from larder.store import Store, open_store
 from larder.store.base import Features, ObjectInfo, Place
 from larder.store.delegate import DelegatingStore
 from larder.store.memory import MemoryStore
-from larder.store.permissions import ACTIONS, ROLES, permission
-from larder.store.probe import probe_source, probe_storage, sample_of
+from larder.store.permissions import (
+    ACTIONS,
+    ROLES,
+    permission,
+    probe_source,
+    probe_storage,
+    sample_of,
+)
 from larder.store.retry import RetryPolicy
 from tests.support.faults import Fail, FaultyStore
 from tests.support.recording import RecordingStore

@@ -18,7 +18,7 @@ from larder.cache.file import open_file
 from larder.cache.record import Codec, empty_columns
 from larder.cache.schema import DTYPES, Field, Schema
 from larder.errors import DamageError, FatalError
-from larder.readers.braces import expand
+from larder.readers.data import expand
 from larder.shards.packing import brace_patterns
 
 DIMENSIONS = st.one_of(st.none(), st.integers(0, 4))

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from larder.copy.difference import outstanding
-from larder.manifest.merge import whole_keys
 from larder.manifest.query import Rows
 from larder.manifest.schemas import OBJECTS
+from larder.manifest.sort import whole_keys
 from larder.store.etags import is_md5
 
 MD5 = ["a" * 32, "b" * 32]

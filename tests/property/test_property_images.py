@@ -12,7 +12,7 @@ from hypothesis.extra.numpy import arrays
 from image_files import Array, png_of, saved, tiff_file
 from PIL import Image
 
-from larder.cache.images import open_picture
+from larder.cache.decoding import open_picture
 from larder.samples import pictures
 
 KINDS: dict[str, tuple[Any, int]] = {

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from larder.manifest.digest import sha256_hex
 from larder.manifest.schemas import SHARDS
 from larder.pipeline.contents import combined, listed_shards, listed_splits, shard_files
-from larder.readers.braces import expand
+from larder.readers.data import expand
 from larder.store import open_store
 from larder.store.memory import forget
 from larder.versions import layout, omitted

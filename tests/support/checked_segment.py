@@ -22,8 +22,7 @@ import pyarrow.compute as pc
 
 from larder.cache.fields import LABEL, field_names
 from larder.cache.file import open_file
-from larder.cache.layout import CacheFileFacts
-from larder.cache.record import Array
+from larder.cache.record import Array, CacheFileFacts
 from larder.cache.schema import KEY
 from larder.config.shape import FormatUse
 from larder.manifest.files import read_manifest

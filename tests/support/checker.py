@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from larder.errors import StoreError
-from larder.readers.braces import expand
+from larder.readers.data import expand
 from larder.store.base import Store
 from larder.versions import layout
 from larder.versions.documents import CacheDocument, FileFacts, OmittedRows, VersionDocument, unseal

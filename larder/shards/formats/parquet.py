@@ -34,6 +34,7 @@ from larder.errors import ConfigError, DamageError, Failure, ObjectError
 from larder.manifest.spool import Spool
 from larder.samples.grouping import LABEL_EXT
 from larder.samples.indexed import IndexedPart, IndexedSample, check_part, part_place
+from larder.seekable import ObjectFile
 from larder.shards.fetch import Body
 from larder.shards.indexes import ReaderIndex
 from larder.shards.layouts import survey_parts
@@ -45,7 +46,6 @@ from larder.shards.rows import IndexRows, PartRow
 from larder.shards.sizes import Sizes, sum_members
 from larder.store import object_url
 from larder.store.base import Closing, Readable
-from larder.store.object_file import ObjectFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

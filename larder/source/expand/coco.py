@@ -17,9 +17,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.errors import ConfigError
-from larder.manifest.merge import aligned, whole_keys
 from larder.manifest.query import Rows
-from larder.manifest.sort import SortedFile, sort, sort_to_file, work_folder, write_rows
+from larder.manifest.sort import (
+    SortedFile,
+    aligned,
+    sort,
+    sort_to_file,
+    whole_keys,
+    work_folder,
+    write_rows,
+)
 from larder.source.expand.json_stream import elements
 
 _ITEMS = pa.schema(

@@ -23,12 +23,10 @@ import pyarrow.compute as pc
 
 from larder.disk import disk_errors
 from larder.errors import DamageError, LarderError, NotFoundError
-from larder.manifest.crc import format_crc32c
-from larder.manifest.digest import canonical_json, sha256_hex
+from larder.manifest.digest import canonical_json, format_crc32c, sha256_hex
 from larder.manifest.extents import extent_etags
-from larder.manifest.files import read_manifest
+from larder.manifest.files import ManifestWriter, read_manifest
 from larder.manifest.schemas import OBJECTS
-from larder.manifest.writer import ManifestWriter
 from larder.store.base import ObjectInfo, Readable, Store, Writer
 
 INDEX = pa.schema(

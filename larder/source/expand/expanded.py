@@ -23,11 +23,10 @@ import pyarrow.compute as pc
 from larder.errors import ConfigError, Failure, ObjectError
 from larder.failures import Failures
 from larder.limits import map_ahead
-from larder.manifest.files import read_manifest
+from larder.manifest.files import ManifestWriter, read_manifest
 from larder.manifest.query import Rows
 from larder.manifest.schemas import OBJECTS
 from larder.manifest.sort import sort
-from larder.manifest.writer import ManifestWriter
 from larder.progress import Progress
 from larder.samples.columns import column_texts
 from larder.source.expand.containers import INDEX, objects_in

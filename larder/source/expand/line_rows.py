@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from larder.errors import ObjectError
-from larder.manifest.crc import format_crc32c
+from larder.manifest.digest import format_crc32c
 from larder.source.expand.containers import ContainerWriter
 from larder.source.expand.row_values import Named, RowName, class_name, key_names, row_names
 from larder.store import object_url

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from larder.manifest.digest import canonical_json
+from larder.seekable import ObjectFile
 from larder.source.expand.annotation_entries import text_file
 from larder.source.expand.containers import ContainerWriter
 from larder.source.expand.line_rows import MAX_ROW_BYTES, row_error
@@ -30,7 +31,6 @@ from larder.source.expand.row_values import (
 )
 from larder.store import object_url
 from larder.store.base import ObjectInfo, Readable
-from larder.store.object_file import ObjectFile
 from larder.units import format_count
 
 _CSV_ROWS = 1_000

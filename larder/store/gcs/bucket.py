@@ -17,8 +17,8 @@ from larder.errors import ConfigError, LarderError, RetryableError, StoreError
 from larder.store.accounts import Bucket, SharedAccounts, connections
 from larder.store.base import Buffer
 from larder.store.calls import Call, connection_errors
+from larder.store.gcs.answers import CREDENTIALS_HINT, gcs_error
 from larder.store.gcs.credentials import find_settings, import_gcsfs
-from larder.store.gcs.errors import CREDENTIALS_HINT, gcs_error
 from larder.store.http import Answer
 from larder.store.retry import RetryPolicy, repeated
 

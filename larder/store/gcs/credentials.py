@@ -17,9 +17,8 @@ from typing import Any, NamedTuple
 from larder.config.location import Access
 from larder.errors import ConfigError, StoreError
 from larder.packages import install_hint
-from larder.store.accounts import server_endpoint
-from larder.store.blocks import load
-from larder.store.gcs.errors import CREDENTIALS_HINT
+from larder.store.accounts import load, server_endpoint
+from larder.store.gcs.answers import CREDENTIALS_HINT
 
 SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 """What the tokens are for."""

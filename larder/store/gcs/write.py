@@ -26,12 +26,12 @@ from urllib.parse import urlsplit
 import google_crc32c
 
 from larder.errors import LarderError, ObjectError, PreconditionError, RetryableError, StoreError
-from larder.manifest.crc import format_crc32c
+from larder.manifest.digest import format_crc32c
 from larder.store.base import Buffer, ObjectInfo, Place, Readable
 from larder.store.buckets import PartsWriter
 from larder.store.calls import Call, conflict
+from larder.store.gcs.answers import FIELDS, info_of_resource, resource_of
 from larder.store.gcs.bucket import GcsBucket, GcsObject, Request, Response
-from larder.store.gcs.objects import FIELDS, info_of_resource, resource_of
 from larder.store.interrupt import grace
 
 _NOT_COPIED = (400, 403)
@@ -226,7 +226,7 @@ def rewrite(
     server refuses to copy, so that the bytes have to be streamed.
 
     Raises:
-        LarderError: See `larder.store.gcs.errors`; ``object.changed``: the object has another etag.
+        LarderError: ``object.changed``: the object has another etag; others.
     """
     bucket, read = target.bucket, Call(source.url, info.key)
     path = f"{bucket.path(place.prefix + info.key, bucket=place.bucket)}/rewriteTo"

@@ -1,14 +1,69 @@
-"""Descriptions of files, and directories that survive a power cut."""
+"""Files of a directory: their descriptions, durable folders, locks, and what their errors mean."""
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from larder.atomic import sync_folder
+from larder.config.urls import parse_url
+from larder.disk import FULL
+from larder.errors import LarderError, NotFoundError, ObjectError, RetryableError, StoreError
 from larder.store.base import ObjectInfo
+from larder.store.keys import object_url
 from larder.temporary import TEMPORARY_PREFIX, wait_for_lock
+
+_DENIED = {errno.EACCES, errno.EPERM}
+_BUSY = {errno.ESTALE, errno.EAGAIN, errno.ETIMEDOUT, errno.EINTR, errno.EBUSY}
+_NO_PATH = {errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTEMPTY}
+
+
+@contextmanager
+def local_errors(store_url: str, key: str, *, writing: bool = False) -> Iterator[None]:
+    """Raise what an ``OSError`` in the block means for an object, except `FileExistsError`."""
+    try:
+        yield
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise local_error(error, store_url, key, writing=writing) from error
+
+
+def local_error(error: OSError, store_url: str, key: str, *, writing: bool) -> LarderError:
+    """What an ``OSError`` means for an object in a directory, or the root if ``key`` is empty."""
+    where = object_url(store_url, key)
+    code = error.errno or 0
+    text = (error.strerror or str(error)).lower()
+    if code in _DENIED:
+        return _denied(store_url, key, text)
+    if code in FULL:
+        hint = "free some space, or use another directory"
+        return StoreError("store.full", text, where=where, hint=hint)
+    if code in _BUSY:
+        return RetryableError("store.unavailable", text, where=where)
+    if writing:
+        return _unwritable(code, text, where)
+    if code == errno.ENOENT or code in _NO_PATH:
+        return NotFoundError("object.missing", "no such object", where=where)
+    return ObjectError("object.unreadable", text, where=where)
+
+
+def _denied(store_url: str, key: str, text: str) -> LarderError:
+    hint = "give this user permission"
+    if key and os.access(parse_url(store_url).rest, os.R_OK | os.X_OK):
+        where = object_url(store_url, key)
+        return ObjectError("object.unreadable", text, where=where, hint=hint)
+    return StoreError("store.denied", text, where=store_url, hint=hint)
+
+
+def _unwritable(code: int, text: str, where: str) -> LarderError:
+    if code in _NO_PATH:
+        message = f"the file cannot be created in this directory tree: {text}"
+        return ObjectError("object.bad_key", message, where=where)
+    return StoreError("store.refused", text, where=where)
+
 
 _LOCK = f"{TEMPORARY_PREFIX}lock".encode()
 

@@ -25,8 +25,7 @@ from larder.disk import disk_errors
 from larder.errors import ConfigError, NotFoundError, ObjectError, PreconditionError
 from larder.store.base import Buffer, Features, ObjectInfo, Reader, Store
 from larder.store.keys import check_path_key, check_path_keys, object_url
-from larder.store.local.errors import local_error, local_errors
-from larder.store.local.files import describe, file_etag
+from larder.store.local.files import describe, file_etag, local_error, local_errors
 from larder.store.local.sync import unsynced
 from larder.store.local.walk import OnUnlisted, walk
 from larder.store.local.write import LocalWriter

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from larder.errors import ObjectError, StoreError
 from larder.store.keys import object_url
-from larder.store.local.errors import local_error
+from larder.store.local.files import local_error
 from larder.temporary import TEMPORARY_PREFIX
 
 OnUnlisted = Callable[[bytes, ObjectError], None]

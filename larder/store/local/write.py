@@ -14,8 +14,7 @@ from larder.atomic import sync_folder
 from larder.errors import ObjectError, PreconditionError
 from larder.store.base import Buffer, ObjectInfo, Writer
 from larder.store.keys import object_url
-from larder.store.local.errors import local_errors
-from larder.store.local.files import describe, locked, make_folder
+from larder.store.local.files import describe, local_errors, locked, make_folder
 from larder.store.local.sweep import sweep_once
 from larder.store.local.sync import Unsynced
 from larder.temporary import open_draft

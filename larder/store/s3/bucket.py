@@ -30,17 +30,22 @@ from larder.store.base import Buffer, ObjectInfo
 from larder.store.calls import AnswerReader, Call, Span, connection_errors
 from larder.store.http import Answer
 from larder.store.interrupt import grace
-from larder.store.s3.credentials import credential_errors, find_settings
-from larder.store.s3.errors import REGION_UNTOLD, content, document, element, elsewhere, error_of
-from larder.store.s3.headers import (
+from larder.store.s3.answers import (
+    REGION_UNTOLD,
     compared_checksum,
+    content,
     copy_source,
     crc32c_text,
     described,
+    document,
+    element,
+    elsewhere,
+    error_of,
     etag_of,
     object_info,
     time_us,
 )
+from larder.store.s3.credentials import credential_errors, find_settings
 from larder.store.s3.sign import EMPTY_SHA256, UNSIGNED, Keys, encoded_path, encoded_query, signed
 
 _CONFIG_FILES = (

@@ -16,10 +16,9 @@ from typing import Any
 from larder.config.location import Access
 from larder.config.urls import check_endpoint, check_region, server_of
 from larder.errors import ConfigError, RetryableError, StoreError
-from larder.store.accounts import server_endpoint
-from larder.store.blocks import aws_keys
+from larder.store.accounts import aws_keys, server_endpoint
 from larder.store.http import trusted_certificates
-from larder.store.s3.errors import CREDENTIALS_HINT
+from larder.store.s3.answers import CREDENTIALS_HINT
 from larder.store.s3.sign import Keys
 
 _CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")

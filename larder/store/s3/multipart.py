@@ -34,9 +34,15 @@ from larder.store.calls import Call
 from larder.store.etags import is_md5
 from larder.store.interrupt import grace
 from larder.store.retry import RetryPolicy, RetryUpload, repeated
+from larder.store.s3.answers import (
+    compared_checksum,
+    copy_source,
+    crc32c_text,
+    document,
+    element,
+    etag_of,
+)
 from larder.store.s3.bucket import S3Bucket, crc32c_of
-from larder.store.s3.errors import document, element
-from larder.store.s3.headers import compared_checksum, copy_source, crc32c_text, etag_of
 from larder.store.s3.sign import UNSIGNED
 
 _PARTS_PER_STEP = 1000

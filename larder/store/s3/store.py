@@ -14,9 +14,8 @@ from larder.store.base import BegunUpload, Buffer, ObjectInfo, Readable
 from larder.store.buckets import BucketStore
 from larder.store.calls import AnswerReader, Call, Span, conflict
 from larder.store.s3.bucket import S3Bucket
-from larder.store.s3.listing import list_pages
+from larder.store.s3.listing import PendingUpload, abort_uploads, list_pages, list_uploads
 from larder.store.s3.multipart import S3Upload, S3Writer
-from larder.store.s3.uploads import PendingUpload, abort_uploads, list_uploads
 
 
 class S3Store(BucketStore):

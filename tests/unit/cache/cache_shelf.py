@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from PIL import Image
 
-from larder.cache.records import Samples
+from larder.cache.from_samples import Samples
 from larder.manifest.schemas import SAMPLES
 from larder.shards.ranges import PartReader
 from larder.store.memory import MemoryStore

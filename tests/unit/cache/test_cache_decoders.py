@@ -15,7 +15,7 @@ import pytest
 from cache_shelf import Shelf, encoded_image
 
 from larder.cache.file import CacheFileReader, open_file
-from larder.cache.records import build_samples
+from larder.cache.from_samples import build_samples
 from larder.cache.schema import Field
 from larder.config.shape import decoder_uses
 from larder.errors import LarderError

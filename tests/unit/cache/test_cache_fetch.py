@@ -18,7 +18,7 @@ from larder.atomic import draft
 from larder.cache.build import build_file
 from larder.cache.fetch import VARIABLE, cache_directory, fetch_file
 from larder.cache.file import open_file
-from larder.cache.layout import CacheFileFacts
+from larder.cache.record import CacheFileFacts
 from larder.cache.schema import Field, Schema
 from larder.errors import ConfigError, DamageError, NotFoundError, StoreError
 from larder.store.local.store import LocalStore

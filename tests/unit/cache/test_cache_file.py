@@ -17,8 +17,7 @@ import pytest
 
 from larder.cache.build import build_file
 from larder.cache.file import CacheFileReader, open_file
-from larder.cache.layout import CacheFileFacts
-from larder.cache.record import Codec, ContentDigest, empty_columns
+from larder.cache.record import CacheFileFacts, Codec, ContentDigest, empty_columns
 from larder.cache.schema import Field, Schema
 from larder.errors import FatalError
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from larder.cache import images
-from larder.cache.images import open_picture
+from larder.cache import decoding
+from larder.cache.decoding import open_picture
 from larder.errors import ObjectError
 from larder.samples.pictures import Form
 
@@ -52,7 +52,7 @@ def test_other_modes_become_rgb(mode: str) -> None:
     if mode == "PA":
         source = source.convert("P")
     image = source.convert(mode)
-    picture = images.Picture(image, "here")
+    picture = decoding.Picture(image, "here")
     assert picture.form == Form(2, 3, 3, "uint8")
     assert picture.array().shape == (2, 3, 3)
 
@@ -63,7 +63,7 @@ def test_alpha_is_dropped_not_blended() -> None:
     np.testing.assert_array_equal(decoded(saved(image)), RGB)
     both = Image.merge("LA", [Image.fromarray(GREY), Image.new("L", (3, 2), 0)])
     np.testing.assert_array_equal(decoded(saved(both)), GREY[:, :, None])
-    premultiplied = images.Picture(Image.new("LA", (3, 2), (7, 255)).convert("La"), "here")
+    premultiplied = decoding.Picture(Image.new("LA", (3, 2), (7, 255)).convert("La"), "here")
     assert premultiplied.array().ravel().tolist() == [7] * 6
 
 

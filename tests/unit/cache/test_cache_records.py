@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from cache_shelf import Shelf, encoded_image
 
+from larder.cache.decoding import Making, in_order
 from larder.cache.fields import field_name, sample_schema
 from larder.cache.file import CacheFileReader, open_file
-from larder.cache.records import Samples, build_samples, sample_records
+from larder.cache.from_samples import Samples, build_samples, sample_records
 from larder.cache.schema import Field
-from larder.cache.window import Making, in_order
 from larder.errors import FatalError, LarderError, ObjectError
 from larder.limits import ByteBudget
 from larder.samples.indexed import read_index

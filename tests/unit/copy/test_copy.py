@@ -15,7 +15,7 @@ from larder.copy.engine import copy_batch
 from larder.copy.object import WHOLE_BYTES, Copy, copy_object
 from larder.errors import FatalError, ObjectError
 from larder.limits import ByteBudget
-from larder.manifest.crc import format_crc32c
+from larder.manifest.digest import format_crc32c
 from larder.progress import CancellableProgress, NullProgress
 from larder.store import open_store
 from larder.store.base import Buffer, ObjectInfo, Reader, Store

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from larder.manifest.digest import RowDigest, canonical_json, encode_field, sha256_hex
+from larder.manifest.digest import canonical_json, sha256_hex
+from larder.manifest.rows import RowDigest, encode_field
 from larder.manifest.schemas import SAMPLE_ORDER
 
 SCHEMA = pa.schema(

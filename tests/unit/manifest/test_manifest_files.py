@@ -16,9 +16,8 @@ from required import missing
 
 from larder.disk import disk_errors, sha256_file
 from larder.errors import ConfigError, DamageError, StoreError
-from larder.manifest.files import read_manifest, write_manifest
+from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest, write_manifest
 from larder.manifest.schemas import SAMPLE_ORDER, SHARDS
-from larder.manifest.writer import ManifestFile, ManifestWriter
 
 Row = tuple[str, str, int | None, list[dict[str, Any]], dict[str, Any] | None, str | None]
 

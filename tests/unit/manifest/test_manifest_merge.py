@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from larder.manifest.merge import aligned, aligned_all, whole_keys
 from larder.manifest.query import Rows
+from larder.manifest.sort import aligned, aligned_all, whole_keys
 
 LEFT = pa.schema(
     [

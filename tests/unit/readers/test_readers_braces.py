@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from larder.readers.braces import expand
+from larder.readers.data import expand
 from larder.shards.packing import brace_patterns
 
 

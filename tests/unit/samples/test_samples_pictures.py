@@ -11,7 +11,7 @@ import pytest
 from image_files import Array, png_chunk, png_file, png_of, saved, tiff_file
 from PIL import Image
 
-from larder.cache.images import open_picture
+from larder.cache.decoding import open_picture
 from larder.errors import ObjectError
 from larder.samples import pictures
 from larder.samples.pictures import Form, form_of, loading_bytes, open_image

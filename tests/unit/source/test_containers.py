@@ -8,7 +8,7 @@ import google_crc32c
 import pyarrow as pa
 import pytest
 
-from larder.manifest.crc import format_crc32c
+from larder.manifest.digest import format_crc32c
 from larder.manifest.extents import in_object, in_own
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import OBJECTS

@@ -18,7 +18,7 @@ from google.auth.credentials import AnonymousCredentials
 
 from larder.errors import ConfigError, FatalError, LarderError, RetryableError, StoreError
 from larder.store import Access, Store, open_store
-from larder.store.blocks import register
+from larder.store.accounts import register
 from larder.store.gcs.bucket import shared_account
 from larder.store.gcs.credentials import SCOPE, GcsSettings, find_settings, import_gcsfs
 from larder.store.interrupt import Interrupt

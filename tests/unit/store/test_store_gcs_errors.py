@@ -1,4 +1,4 @@
-"""What the answers of GCS mean: the table in `larder.store.gcs.errors`."""
+"""What the answers of GCS mean: the table in `larder.store.gcs.answers`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from larder.errors import (
     StoreError,
 )
 from larder.store.calls import Call
-from larder.store.gcs.errors import gcs_error
+from larder.store.gcs.answers import gcs_error
 
 STORE = "gs://bucket/p/"
 READ, WRITE, ALL = Call(STORE, "k"), Call(STORE, "k", writing=True), Call(STORE)

@@ -15,7 +15,7 @@ from scripted_s3 import Say, scripted_s3
 from larder.config.location import Access
 from larder.errors import ConfigError, LarderError, RetryableError, StoreError
 from larder.store import RetryPolicy, open_store
-from larder.store.blocks import load, register
+from larder.store.accounts import load, register
 from tests.support.servers import S3Server, rclone_s3
 
 ROLE = "arn:aws:iam::123456789012:role/reader"

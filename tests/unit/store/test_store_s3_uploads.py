@@ -15,7 +15,7 @@ from larder.store.base import BegunUpload
 from larder.store.interrupt import Interrupt
 from larder.store.s3 import S3Store
 from larder.store.s3.bucket import S3Bucket
-from larder.store.s3.uploads import PendingUpload, abort_uploads, list_uploads
+from larder.store.s3.listing import PendingUpload, abort_uploads, list_uploads
 from tests.support.servers import S3Server
 
 ODD = ["p/a b+c%2B.bin", "p/grüße/ü", "p/&<x>", "p/plain"]

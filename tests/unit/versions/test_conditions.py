@@ -12,8 +12,8 @@ from larder.errors import DamageError, StoreError
 from larder.store import RetryPolicy, RetryStore, open_store
 from larder.store.base import Store
 from larder.versions import layout
-from larder.versions.conditions import KEPT, Conditions, probe_conditions, read_conditions
 from larder.versions.documents import seal
+from larder.versions.publish import KEPT, Conditions, probe_conditions, read_conditions
 from larder.versions.tags import Tag, TagEntry, move_tag, read_tag
 from tests.support.faults import FaultyStore, LoseAnswer, denied, unavailable
 from tests.support.recording import RecordingStore

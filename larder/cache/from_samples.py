@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from larder.cache.build import build_file
+from larder.cache.decoding import Making, Picture, ToDecode, in_order, open_picture
 from larder.cache.fields import (
     LABEL,
     Kind,
@@ -28,11 +29,8 @@ from larder.cache.fields import (
     widened,
     widened_by,
 )
-from larder.cache.images import Picture, open_picture
-from larder.cache.layout import CacheFileFacts
-from larder.cache.record import Value
+from larder.cache.record import CacheFileFacts, Value
 from larder.cache.schema import KEY, Field, Schema
-from larder.cache.window import Making, ToDecode, in_order
 from larder.config.shape import MAX_PIXELS
 from larder.errors import FatalError
 from larder.limits import ByteBudget

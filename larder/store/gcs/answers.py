@@ -1,0 +1,183 @@
+"""What GCS's answers mean: descriptions of objects, or errors.
+
+Errors, before the table of `larder.store.calls`::
+
+    answer                                          error           code
+    404, the bucket does not exist, or when writing StoreError      store.missing
+    401                                             StoreError      store.denied
+    403 rateLimitExceeded, userRateLimitExceeded    RetryableError  store.unavailable
+    403 about the billing account, or a disabled    StoreError      store.denied
+    service
+    400 that asks who pays                          StoreError      store.denied
+    400 about a digest, when writing                RetryableError  store.unavailable
+    400 about the name of the object                ObjectError     object.bad_key
+
+Codes: https://cloud.google.com/storage/docs/json_api/v1/status-codes. In its message, Google names
+the account and the permission that is missing.
+
+An object is described by its JSON resource, or by the headers of its content. Its etag is the MD5
+of the content, which GCS keeps for every object that was not composed of others; else ``crc32c:`` and its CRC32C. So it changes with the content alone: not with the
+generation, which is another after each write of the same bytes, and not with the metadata.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from larder.errors import LarderError, ObjectError, RetryableError, StoreError
+from larder.store.base import ObjectInfo
+from larder.store.buckets import storage_class, time_of
+from larder.store.calls import Call, Refusal, no_bucket
+
+CREDENTIALS_HINT = (
+    "run gcloud auth application-default login, or set GOOGLE_APPLICATION_CREDENTIALS"
+)
+_NO_BUCKET = "bucket does not exist"
+_RATE = {"rateLimitExceeded", "userRateLimitExceeded"}
+_UNPAID = {"accountDisabled", "billingNotEnabled", "UserProjectAccountProblem", "SERVICE_DISABLED"}
+_XML_MESSAGE = re.compile(r"<(?:Message|Details)>(.*?)</", re.DOTALL)
+
+
+def gcs_error(status: int, body: bytes, retry_after: str, call: Call) -> LarderError:
+    """The error that an answer means; the table is at the top of this module."""
+    refusal = Refusal(status, *_parsed(body), retry_after)
+    if status == 403 and refusal.code in _RATE:
+        return refusal.busy(call)
+    if status == 404 and (call.writing or _says(refusal, _NO_BUCKET)):
+        return no_bucket(call)
+    return _of_account(refusal, call) or _of_object(refusal, call) or refusal.error(call)
+
+
+def _says(refusal: Refusal, *texts: str) -> bool:
+    """Whether Google's sentence contains one of these."""
+    return any(text in refusal.message.lower() for text in texts)
+
+
+def _parsed(body: bytes) -> tuple[str, str]:
+    """Reason and message in the body of an error: JSON usually, sometimes text or XML, or none."""
+    text = body.decode("utf-8", "replace")
+    try:
+        error = json.loads(text)["error"]
+    except (ValueError, LookupError, TypeError):
+        message = _XML_MESSAGE.search(text)
+        return "", message[1] if message else "" if text.lstrip().startswith("<") else text
+    if not isinstance(error, dict):
+        return "", str(error)
+    details = error.get("errors")
+    first = details[0] if isinstance(details, list) and details else {}
+    reason = first.get("reason") if isinstance(first, dict) else ""
+    return str(reason or ""), str(error.get("message") or "")
+
+
+def _of_account(refusal: Refusal, call: Call) -> StoreError | None:
+    status, message = refusal.status, str(refusal)
+    if status == 401:
+        hint = CREDENTIALS_HINT
+    elif status == 400 and _says(refusal, "requester pays", "user project"):
+        message = "the bucket's requester pays, and no project was named"
+        hint = "set requester_pays: true, and project: to the project that pays"
+    elif status == 403 and (refusal.code in _UNPAID or _says(refusal, "billing")):
+        hint = "enable billing in the project of the bucket, and in the one that pays"
+    else:
+        return None
+    return StoreError("store.denied", message, where=call.store_url, hint=hint)
+
+
+def _of_object(refusal: Refusal, call: Call) -> LarderError | None:
+    if refusal.status == 400 and call.writing and _says(refusal, "crc32c", "md5"):
+        message = "the store has received other bytes than were sent"
+        return RetryableError("store.unavailable", message, where=call.where)
+    if refusal.status == 400 and call.key and _says(refusal, "object name"):
+        return ObjectError("object.bad_key", str(refusal), where=call.where)
+    return None
+
+
+FIELDS = "name,size,md5Hash,crc32c,generation,updated,storageClass,contentType,metadata"
+"""The fields of a resource that are asked for."""
+
+_DEFAULT_TYPE = "application/octet-stream"
+_META = "x-goog-meta-"
+
+
+def info_of_resource(resource: Mapping[str, Any], key: str, where: str) -> ObjectInfo:
+    """Describe an object from its resource.
+
+    https://cloud.google.com/storage/docs/json_api/v1/objects#resource
+    """
+    try:
+        crc32c, md5 = resource.get("crc32c"), resource.get("md5Hash")
+        generation = resource.get("generation")
+        checksum = f"crc32c:{_hex(crc32c)}" if crc32c else None
+        return ObjectInfo(
+            key,
+            int(resource["size"]),
+            _hex(md5) if md5 else checksum or f"generation:{generation}",
+            time_of(resource["updated"]),
+            storage_class(resource.get("storageClass") or None),
+            checksum,
+            str(generation) if generation else None,
+            resource.get("contentType"),
+            {name.lower(): value for name, value in (resource.get("metadata") or {}).items()},
+        )
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        message = "the answer does not describe an object"
+        raise StoreError("store.refused", message, where=where) from error
+
+
+def info_of_headers(headers: Mapping[str, str], key: str) -> ObjectInfo | None:
+    """Describe an object from the headers of its content, or of a part of it.
+
+    The metadata is unknown unless there are headers with it, which a download through the JSON API
+    may not have. None if the headers do not say enough.
+    """
+    parts = [part.strip().partition("=") for part in headers.get("x-goog-hash", "").split(",")]
+    hashes = {algorithm: encoded for algorithm, _, encoded in parts}
+    whole = headers.get("content-range", "").rpartition("/")[2]
+    stored = headers.get("x-goog-stored-content-length")
+    metadata = {
+        name.removeprefix(_META): text for name, text in headers.items() if name.startswith(_META)
+    }
+    try:
+        resource = {
+            "size": whole or stored or headers["content-length"],
+            "md5Hash": hashes.get("md5"),
+            "crc32c": hashes["crc32c"],
+            "generation": headers.get("x-goog-generation"),
+            "updated": parsedate_to_datetime(headers["last-modified"]).isoformat(),
+            "storageClass": headers.get("x-goog-storage-class"),
+            "contentType": headers.get("content-type"),
+        }
+        info = info_of_resource(resource, key, "")
+    except (LookupError, ValueError, StoreError):
+        return None
+    return replace(info, metadata=metadata or None)
+
+
+def resource_of(
+    full_key: str, like: ObjectInfo | None, crc32c: int | None = None, md5: str | None = None
+) -> dict[str, Any]:
+    """The resource of an object that is about to be written, with the digests of its content.
+
+    It gets the content type and metadata of another object.
+    """
+    resource: dict[str, Any] = {"name": full_key, "contentType": _DEFAULT_TYPE}
+    kind = (like.content_type or "").strip() if like is not None else ""
+    if kind and kind.isascii() and kind.isprintable():  # it is also that of the content's part
+        resource["contentType"] = kind
+    if like is not None and like.metadata:
+        resource["metadata"] = dict(like.metadata)
+    if crc32c is not None:
+        resource["crc32c"] = base64.b64encode(crc32c.to_bytes(4, "big")).decode()
+    if md5 is not None:
+        resource["md5Hash"] = base64.b64encode(bytes.fromhex(md5)).decode()
+    return resource
+
+
+def _hex(encoded: str) -> str:
+    return base64.b64decode(encoded, validate=True).hex()
