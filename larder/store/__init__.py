@@ -1,6 +1,11 @@
-"""Two narrow interfaces over file systems, S3, GCS and memory.
+"""One interface over directories, S3, GCS and this process's memory; `open_store` opens a store.
 
-`open_store` opens a store; `larder.store.base` is the contract.
+- `base` is the contract, with `keys` and `etags`. `local`, `s3`, `gcs` and `memory` keep it.
+- `http` has the connections; `calls` what their answers mean; `accounts` shares them, with
+  credentials; `buckets` is what the stores of S3 and GCS have in common.
+- Stores that wrap another are made of `delegate`: `retry`, the only place that repeats calls, and
+  `derived`, which reads ranges of objects that are listed as objects.
+- `interrupt` ends what a run waits for; `permissions` names the one that is missing.
 """
 
 from __future__ import annotations

@@ -16,8 +16,9 @@ Codes: https://cloud.google.com/storage/docs/json_api/v1/status-codes. In its me
 the account and the permission that is missing.
 
 An object is described by its JSON resource, or by the headers of its content. Its etag is the MD5
-of the content, which GCS keeps for every object that was not composed of others; else ``crc32c:`` and its CRC32C. So it changes with the content alone: not with the
-generation, which is another after each write of the same bytes, and not with the metadata.
+of the content, which GCS keeps for every object that was not composed of others; else ``crc32c:``
+and its CRC32C. So it changes with the content alone: not with the generation, which is another
+after each write of the same bytes, and not with the metadata.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""A directory as a store."""
+"""A directory as a `store`: how a file is written (`write`), listed (`walk`), and described (`files`)."""

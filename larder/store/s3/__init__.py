@@ -1,8 +1,8 @@
 """S3 and compatible servers: ``s3://bucket/prefix``.
 
 `credentials` finds server and credentials, with botocore where the environment has none. A `bucket`
-has them and the connections, and signs and sends requests, whose `errors` mean those of Larder.
-`listing`, `multipart` and `uploads` are made of them, and `store` offers them as a store.
+has them and the connections, and signs and sends requests, whose `answers` may be errors.
+`listing` and `multipart` are made of them, and `store` offers them as a store.
 """
 
 from larder.store.s3.store import S3Store
