@@ -1,1 +1,1 @@
-"""A directory as a `store`: how a file is written (`write`), listed (`walk`), and described (`files`)."""
+"""A directory as a `store`: how a file is written (`write`), listed (`walk`), described (`files`)."""
