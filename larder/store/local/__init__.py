@@ -1,1 +1,1 @@
-"""A directory as a `store`: how a file is written (`write`), listed (`walk`), described (`files`)."""
+"""A directory as a `store`; `write`, `walk` and `files` are how its files are handled."""
