@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from larder.errors import LarderError
-from larder.store.base import Readable
+
+if TYPE_CHECKING:
+    from larder.store.base import Readable
 
 Ranges = Callable[[int, int], bytes]
 """Returns the bytes of a range that is inside the file: an offset and a length."""
