@@ -33,7 +33,7 @@ from PIL import Image
 from benchmarks.harness import Case, alternate, arguments, document, say, settle, table
 from larder.config.shape import Transform
 from larder.machine import usable_cores
-from larder.pipeline.inline import prepare
+from larder.pipeline.prepare import prepare
 from larder.shards.images import ImageRules, check_image, stored_image
 from larder.shards.transform_pool import shared_pool
 from tests.support.runs import run_settings

@@ -48,7 +48,7 @@ from larder.copy.difference import with_copies
 from larder.manifest.files import read_manifest, write_manifest
 from larder.manifest.query import Rows, query
 from larder.manifest.schemas import OBJECTS
-from larder.pipeline.inline import plan
+from larder.pipeline.prepare import prepare
 from larder.store import ObjectInfo, Store
 from larder.store.delegate import DelegatingStore
 from tests.support.runs import between, run_settings
@@ -215,7 +215,7 @@ def plan_once(folder: Path, name: str, count: int) -> Measured:
     settings = run_settings("memory://source", "s3://memory-storage/data", folder, **fields)
     start = perf_counter()
     with between(invent):
-        planned = plan(settings)
+        planned = prepare(settings, plan_only=True)
     seconds = perf_counter() - start
     assert planned["objects"]["count"] == count, planned["objects"]
     assert planned["copied"]["count"] == 0, planned["copied"]

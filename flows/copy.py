@@ -17,8 +17,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from flows._prefect import has_server
-from flows._start import prefect_ready
+from flows.runs.configure import has_server, prefect_ready
 from larder.cli import copy
 from larder.cli.command import run
 
@@ -39,9 +38,10 @@ def run_flow(
     """If a server is configured, the whole run is a flow run; otherwise only its work is."""
     if has_server():
         return _run_flow(parameters, display)
-    from larder.pipeline import copying, inline
+    from larder.jobs.runner import InlineRunner
+    from larder.pipeline import copying
 
-    runner = inline.InlineRunner(inline.workers_for(settings.runner, settings.limits), display)
+    runner = InlineRunner(settings.workers, display)
     return copying.copy(
         settings, runner, execute_with=lambda plan: _run_flow(parameters, display, plan)
     )

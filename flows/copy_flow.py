@@ -8,13 +8,12 @@ from typing import Any
 from prefect import flow
 from pydantic import StrictBool, StrictInt
 
-from flows._flow_run import call_flow, flow_run
+from flows.runs.flow_run import call_flow, flow_run
 from larder.cli.display import Display
 from larder.pipeline import copying, pruning
 from larder.pipeline.copying_plan import CopyPlan
 from larder.pipeline.copying_report import copy_lines
 from larder.pipeline.copying_settings import load_copy_settings
-from larder.pipeline.inline import workers_for
 from larder.pipeline.pruning import PrunePlan, PruneSettings
 from larder.progress import StageTimes
 from tasks.runner import task_runner
@@ -69,7 +68,7 @@ def copy(
             verify=verify,
             retry_failed=retry_failed,
         )
-        with task_runner(workers_for(asked.runner, asked.limits), times) as runner:
+        with task_runner(asked.workers, times) as runner:
             plan = _planned.get()
             if isinstance(plan, CopyPlan) and plan.settings == asked:
                 return copying.execute_copy(plan, runner)

@@ -18,11 +18,10 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from flows._prefect import has_server
-from flows._start import prefect_ready
+from flows.runs.configure import has_server, prefect_ready
 from larder.cli import prepare
 from larder.cli.command import run
-from tasks._blocks import register_blocks
+from tasks.blocks import register_blocks
 
 if TYPE_CHECKING:
     from larder.cli.display import Display
@@ -41,10 +40,10 @@ def run_flow(settings: Settings, parameters: dict[str, Any], display: Display) -
     """If a server is configured, the whole run is a flow run; otherwise only its work is."""
     if has_server():
         return _run_flow(parameters, display, compact=settings.compact)
-    from larder.pipeline import inline
+    from larder.jobs.runner import InlineRunner
     from larder.pipeline.prepare import prepare as compose
 
-    runner = inline.InlineRunner(inline.workers(settings), display)
+    runner = InlineRunner(settings.workers, display)
     return compose(
         settings,
         runner,

@@ -8,10 +8,9 @@ from typing import Any
 
 from prefect import flow
 
-from flows._flow_run import call_flow, flow_run
+from flows.runs.flow_run import call_flow, flow_run
 from larder.cli.display import Display
 from larder.pipeline import prepare as composition
-from larder.pipeline.inline import workers
 from larder.pipeline.job import Job
 from larder.pipeline.plan import Plan
 from larder.pipeline.settings import Settings, load_settings
@@ -105,7 +104,7 @@ def _run(
 
 def _prepare(asked: Settings, times: StageTimes) -> dict[str, Any]:
     """Run the steps as tasks, with as many concurrent batches as the cluster file says."""
-    with task_runner(workers(asked), times) as runner:
+    with task_runner(asked.workers, times) as runner:
         plan, job = _planned.get() or (None, None)
         if plan and job and plan.source_state.settings == asked:
             return composition.execute(plan, job, runner)

@@ -17,8 +17,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from flows._prefect import has_server
-from flows._start import prefect_ready
+from flows.runs.configure import has_server, prefect_ready
 from larder.cli import prune
 from larder.cli.command import run
 
@@ -38,9 +37,10 @@ def run_flow(
     """If a server is configured, the whole run is a flow run; otherwise only its work is."""
     if has_server():
         return _run_flow(parameters, display)
-    from larder.pipeline import inline, pruning
+    from larder.jobs.runner import InlineRunner
+    from larder.pipeline import pruning
 
-    runner = inline.InlineRunner(1, display)
+    runner = InlineRunner(1, display)
     return pruning.prune(
         settings, runner, execute_with=lambda plan: _run_flow(parameters, display, plan)
     )

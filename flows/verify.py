@@ -16,7 +16,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from flows._start import prefect_ready
+from flows.runs.configure import prefect_ready
 from larder.cli import verify
 from larder.cli.command import run
 

@@ -9,10 +9,9 @@ from typing import Any
 from prefect import flow
 from pydantic import StrictBool, StrictFloat, StrictInt
 
-from flows._artifacts import findings_table
-from flows._flow_run import call_flow, flow_run
+from flows.runs.flow_run import call_flow, flow_run
+from flows.runs.page import findings_table
 from larder.cli.display import Display
-from larder.pipeline.inline import workers
 from larder.pipeline.settings import load_settings
 from larder.progress import StageTimes
 from larder.verify.findings import DamagedError
@@ -65,7 +64,7 @@ def verify(
             reads_source=repair,
         )
         options = VerifySettings(loaded, version, sample, seed, repair)
-        with task_runner(workers(loaded), times) as runner:
+        with task_runner(loaded.workers, times) as runner:
             try:
                 document = compose(options, runner)
             except DamagedError as error:

@@ -91,7 +91,7 @@ def prepare(
     from larder.packages import require
 
     require("prepare")
-    from larder.pipeline.inline import prepare as run
+    from larder.pipeline.prepare import prepare as run
     from larder.pipeline.settings import load_settings
 
     where = Path(output) if output else None

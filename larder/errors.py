@@ -22,11 +22,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
 
 _UNSHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 """Characters that a terminal interprets instead of showing, or that change the text direction."""
+
+SHOWN_FAILURES = 1_000
+"""So many failures are reported by name; what is kept does not grow with their number."""
 
 CODES: dict[str, str] = {
     "config.unknown_dataset": "no file in configs/datasets has that name",
@@ -246,3 +250,24 @@ class Failure:
     @classmethod
     def of(cls, key: str, error: LarderError) -> Failure:
         return cls(key=key, code=error.code, message=str(error), attempts=error.attempts)
+
+
+@dataclass(slots=True)
+class Failures:
+    """Failures that are counted, of which the first `SHOWN_FAILURES` are kept."""
+
+    count: int = 0
+    shown: list[Failure] = field(default_factory=list)
+
+    @property
+    def room(self) -> int:
+        """How many more will be shown."""
+        return SHOWN_FAILURES - len(self.shown)
+
+    def add(self, *failures: Failure) -> None:
+        self.add_counted(failures, len(failures))
+
+    def add_counted(self, failures: Iterable[Failure], count: int) -> None:
+        """Add ``count`` failures, of which the first are given: as many as there is room for."""
+        self.count += count
+        self.shown += islice(failures, self.room)

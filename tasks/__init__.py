@@ -1,6 +1,6 @@
 """What Prefect adds to each stage: retries, names and progress. One file per stage."""
 
-from tasks._blocks import register_blocks
+from tasks.blocks import register_blocks
 
 __all__ = ["register_blocks"]
 

@@ -8,7 +8,7 @@ from larder.pipeline import cache
 from larder.pipeline.job import Job
 from larder.versions.documents import CacheFile
 from tasks._options import RETRIED, cancelled_when_stopped
-from tasks._progress import current_progress
+from tasks.progress import current_progress
 
 
 @task(name="cache", task_run_name="cache of {batch.split}", **RETRIED)

@@ -7,16 +7,16 @@ from typing import Any
 
 from prefect import task
 
+from larder.jobs.results import BatchReport, RunError
 from larder.pipeline import copying, copying_end, copying_job
 from larder.pipeline.copying_job import CopyJob
 from larder.pipeline.copying_plan import CopyPlan
 from larder.pipeline.copying_record import CopyDocument
 from larder.pipeline.copying_settings import CopySettings
 from larder.pipeline.job import CopyBatch
-from larder.pipeline.results import BatchReport, RunError
 from larder.pipeline.route import SentAhead
 from tasks._options import LOCAL, RETRIED, cancelled_when_stopped
-from tasks._progress import current_progress
+from tasks.progress import current_progress
 
 
 def batch_name(parameters: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ from larder.pipeline import configs as emit
 from larder.pipeline.settings import Settings
 from larder.versions.documents import VersionDocument
 from tasks._options import RETRIED, cancelled_when_stopped
-from tasks._progress import current_progress
+from tasks.progress import current_progress
 
 
 @task(name="emit", task_run_name="config for {settings.cluster.name}", **RETRIED)

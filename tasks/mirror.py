@@ -6,12 +6,12 @@ from typing import Any
 
 from prefect import task
 
+from larder.jobs.results import BatchReport, RunError, Totals
 from larder.pipeline import mirror
 from larder.pipeline.job import CopyBatch, Job
-from larder.pipeline.results import BatchReport, RunError, Totals
 from larder.pipeline.route import SentAhead
 from tasks._options import LOCAL, RETRIED, cancelled_when_stopped
-from tasks._progress import current_progress
+from tasks.progress import current_progress
 
 
 def batch_name(parameters: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ from larder.pipeline import refusals
 from larder.pipeline.plan import Plan
 from larder.pipeline.source import SourceState
 from tasks._options import RETRIED, cancelled_when_stopped
-from tasks._progress import current_progress
+from tasks.progress import current_progress
 
 
 @task(name="plan", task_run_name="plan {found.dataset.name}", **RETRIED)

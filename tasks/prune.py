@@ -9,7 +9,7 @@ from prefect import task
 from larder.pipeline import pruning
 from larder.pipeline.pruning import Pruned, PrunePlan, PruneSettings
 from tasks._options import RETRIED, cancelled_when_stopped
-from tasks._progress import current_progress
+from tasks.progress import current_progress
 
 
 @task(name="plan prune", task_run_name="plan of the prune", **RETRIED)

@@ -9,7 +9,7 @@ from larder.pipeline.index import Index
 from larder.pipeline.job import Job
 from larder.versions.documents import CacheFile, VersionDocument
 from tasks._options import RETRIED, cancelled_when_stopped
-from tasks._progress import current_progress
+from tasks.progress import current_progress
 
 
 @task(name="publish", task_run_name="publish version {job.version}", **RETRIED)

@@ -12,6 +12,7 @@ from prefect.futures import PrefectFuture, wait
 from prefect.task_runners import TaskRunner as PoolOfTasks
 from prefect.task_runners import ThreadPoolTaskRunner
 
+from larder.jobs.results import RunError, stops_others
 from larder.pipeline import (
     cache,
     configs,
@@ -26,7 +27,6 @@ from larder.pipeline import (
     shard,
     source,
 )
-from larder.pipeline.results import RunError, stops_others
 from larder.progress import Progress, TimedProgress
 from larder.verify import aside, inspection, reading, repair
 from tasks import cache as cache_tasks
@@ -40,7 +40,7 @@ from tasks import shard as shard_tasks
 from tasks import source as source_tasks
 from tasks import verify as verify_tasks
 from tasks._options import call
-from tasks._progress import current_progress, stoppable
+from tasks.progress import current_progress, stoppable
 
 _TASKS: dict[Callable[..., Any], Any] = {
     source.inspect_source: source_tasks.inspect_source,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from prefect import task
 
+from larder.jobs.results import BatchReport, RunError
 from larder.pipeline import index, shard
 from larder.pipeline.job import Job
-from larder.pipeline.results import BatchReport, RunError
 from tasks._options import RETRIED, cancelled_when_stopped
-from tasks._progress import current_progress
+from tasks.progress import current_progress
 
 
 @task(name="shard", task_run_name="shards from {batch.shards[0].name}", **RETRIED)

@@ -10,7 +10,7 @@ from larder.pipeline import source
 from larder.pipeline.settings import Settings
 from larder.pipeline.source import SourceState
 from tasks._options import RETRIED, cancelled_when_stopped
-from tasks._progress import current_progress
+from tasks.progress import current_progress
 
 
 @task(name="inventory", task_run_name="inventory of {settings.dataset.name}", **RETRIED)

@@ -11,7 +11,7 @@ from larder.verify.aside import Repair
 from larder.verify.findings import Finding, Verified
 from larder.verify.job import Inspected, VerifyBatch, VerifyJob
 from tasks._options import RETRIED, cancelled_when_stopped
-from tasks._progress import current_progress
+from tasks.progress import current_progress
 
 
 @task(name="inspect version", task_run_name="documents of {job.version}", **RETRIED)

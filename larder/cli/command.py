@@ -21,9 +21,9 @@ from larder.cli.output import DONE, discard, print_json, print_text, tell
 from larder.cli.signals import HINT, INTERRUPTED, conclude, interrupting, process
 from larder.config.urls import shown
 from larder.errors import ConfigError, Failure, FatalError, LarderError, ProblemsError
+from larder.jobs.results import RefusedError, RunError
 from larder.machine import keep_memory_small
 from larder.packages import missing_package
-from larder.pipeline.results import RefusedError, RunError
 from larder.units import nearest
 
 if TYPE_CHECKING:

@@ -35,11 +35,11 @@ def run_here(
     """Run in this process; once there is work, a signal lets the objects in progress finish."""
     import threading
 
+    from larder.jobs.runner import InlineRunner
     from larder.pipeline.copying import copy, execute_copy
-    from larder.pipeline.inline import InlineRunner, workers_for
 
     stop = threading.Event()
-    runner = InlineRunner(workers_for(settings.runner, settings.limits), display, stop)
+    runner = InlineRunner(settings.workers, display, stop)
 
     def work(plan: CopyPlan) -> dict[str, Any]:
         with interruptible(stop, display.say):
@@ -75,17 +75,17 @@ def main(
     }
     with loading():
         require("prepare")
+        from larder.jobs.runner import InlineRunner
         from larder.pipeline.copying import copy
         from larder.pipeline.copying_report import copy_lines
         from larder.pipeline.copying_settings import load_copy_settings
-        from larder.pipeline.inline import InlineRunner, workers_for
 
         settings = load_copy_settings(**parameters)
 
     def work(display: Display) -> dict[str, Any]:
         if not namespace.plan:
             return run(settings, parameters, display)
-        runner = InlineRunner(workers_for(settings.runner, settings.limits), display)
+        runner = InlineRunner(settings.workers, display)
         return copy(settings, runner, plan_only=True)
 
     show(namespace, work, copy_lines)

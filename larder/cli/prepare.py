@@ -34,11 +34,11 @@ def run_here(settings: Settings, _parameters: dict[str, Any], display: Display) 
     """Run in this process; once there is work, a signal lets the objects in progress finish."""
     import threading
 
-    from larder.pipeline.inline import InlineRunner, workers
+    from larder.jobs.runner import InlineRunner
     from larder.pipeline.prepare import execute, prepare
 
     stop = threading.Event()
-    runner = InlineRunner(workers(settings), display, stop)
+    runner = InlineRunner(settings.workers, display, stop)
 
     def work(plan: Plan, job: Job) -> dict[str, Any]:
         with interruptible(stop, display.say):
@@ -86,13 +86,14 @@ def command_main(
             compact=compact,
         )
         # After parsing, so that invalid input is refused before anything slow is imported.
-        from larder.pipeline.inline import plan
+        from larder.jobs.runner import InlineRunner
         from larder.pipeline.planned import plan_lines
+        from larder.pipeline.prepare import prepare
         from larder.pipeline.run_report import run_lines
 
     def work(display: Display) -> dict[str, Any]:
         if namespace.plan:
-            return plan(settings, display)
+            return prepare(settings, InlineRunner(settings.workers, display), plan_only=True)
         parameters = {
             "dataset": namespace.dataset,
             "output": str(settings.output),

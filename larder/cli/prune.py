@@ -33,7 +33,7 @@ def run_here(
 ) -> dict[str, Any]:
     import threading
 
-    from larder.pipeline.inline import InlineRunner
+    from larder.jobs.runner import InlineRunner
     from larder.pipeline.pruning import execute_prune, prune
 
     stop = threading.Event()
@@ -67,8 +67,8 @@ def main(
     shared = flow_parameters(namespace)
     with loading():
         require("prepare")
+        from larder.jobs.runner import InlineRunner
         from larder.pipeline.copying_settings import load_copy_settings
-        from larder.pipeline.inline import InlineRunner
         from larder.pipeline.pruning import PruneSettings, prune, prune_lines
 
         settings = PruneSettings(load_copy_settings(**shared), max_delete)

@@ -38,11 +38,11 @@ def run_here(
     """Run in this process; a signal lets the files in progress finish."""
     import threading
 
-    from larder.pipeline.inline import InlineRunner, workers
+    from larder.jobs.runner import InlineRunner
     from larder.verify.run import verify
 
     stop = threading.Event()
-    runner = InlineRunner(workers(options.settings), display, stop)
+    runner = InlineRunner(options.settings.workers, display, stop)
     with interruptible(stop, display.say):
         return verify(options, runner)
 

@@ -8,6 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from larder.errors import Failure
+from larder.jobs.processes import close_idle
+from larder.jobs.results import BatchReport, RunError, Totals, merge_reports
+from larder.jobs.runner import Runner
 from larder.machine import give_back_memory
 from larder.pipeline.cache import cache_split, cache_splits, check_fields
 from larder.pipeline.index import Index, index_shards
@@ -20,11 +23,8 @@ from larder.pipeline.mirror import (
     mirror_route,
     send_mirror_ahead,
 )
-from larder.pipeline.processes import close_idle
 from larder.pipeline.publish import publish, publish_existing
-from larder.pipeline.results import BatchReport, RunError, Totals, merge_reports
 from larder.pipeline.route import SentAhead
-from larder.pipeline.runner import Runner
 from larder.pipeline.shard import shard_batch, shard_batches
 from larder.versions.documents import CacheFile, VersionDocument
 

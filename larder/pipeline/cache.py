@@ -16,6 +16,7 @@ from larder.cache.file import open_file
 from larder.cache.from_samples import Samples, build_samples
 from larder.config.shape import FormatUse
 from larder.errors import Failure, FatalError, NotFoundError, ObjectError
+from larder.jobs.results import BatchReport, RunError
 from larder.limits import decoding_budget
 from larder.manifest.schemas import SAMPLES
 from larder.pipeline.completeness import first_written_us, written_since
@@ -23,7 +24,6 @@ from larder.pipeline.finished import has_sha256
 from larder.pipeline.image_rules import image_rules
 from larder.pipeline.job import Job, ManifestRef, UsedSegment, listed, open_root
 from larder.pipeline.manifests import read_ref
-from larder.pipeline.results import BatchReport, RunError
 from larder.progress import Progress
 from larder.samples.decoders import Decoders
 from larder.samples.indexed import SampleReader, read_index

@@ -13,14 +13,13 @@ from larder.config.models.cluster import Copy as CopyConfig
 from larder.copy.copy_limits import CopyLimits, FailureRate
 from larder.copy.engine import copy_batch
 from larder.copy.uploads import UploadRecords
-from larder.errors import Failure, FatalError, RetryableError
-from larder.failures import SHOWN_FAILURES
+from larder.errors import SHOWN_FAILURES, Failure, FatalError, RetryableError
+from larder.jobs.results import BatchReport
 from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest, write_manifest
 from larder.manifest.schemas import FAILURES
 from larder.pipeline.copy_receipts import CopyPlace, CopyReceipts, copied_before
 from larder.pipeline.job import ManifestRef, put_named, scratch
 from larder.pipeline.manifests import read_ref
-from larder.pipeline.results import BatchReport
 from larder.progress import Progress
 from larder.store.base import ObjectInfo, Store
 

@@ -24,15 +24,15 @@ import pyarrow.compute as pc
 
 from larder.copy.object import Copy
 from larder.errors import ObjectError
+from larder.jobs.batch_receipts import BatchReceipts, Items
+from larder.jobs.results import Totals
 from larder.limits import map_ahead
 from larder.manifest.files import ManifestFile, ManifestWriter, write_manifest
 from larder.manifest.query import Rows
 from larder.manifest.schemas import OBJECTS
 from larder.manifest.sort import sort
-from larder.pipeline.due import BatchReceipts, Items
 from larder.pipeline.job import CopyBatch, ManifestRef, listed, put_named, scratch
 from larder.pipeline.manifests import read_ref
-from larder.pipeline.results import Totals
 from larder.progress import Progress
 from larder.store import object_url
 from larder.store.base import ObjectInfo, Store
@@ -192,7 +192,7 @@ BATCH_OBJECTS = 50_000
 
 
 class CopyReceipts(BatchReceipts[Copy]):
-    """Records what one batch copies; see `larder.pipeline.due.BatchReceipts`.
+    """Records what one batch copies; see `larder.jobs.batch_receipts.BatchReceipts`.
 
     ``name`` is unique within the place; ``count`` is the number of objects in the batch.
     """

@@ -15,6 +15,8 @@ from typing import Any
 
 from larder.copy.prices import check_cost
 from larder.disk import check_room
+from larder.jobs.results import BatchReport, RefusedError, RunError, merge_reports
+from larder.jobs.runner import Runner
 from larder.pipeline.copying_end import end_copy
 from larder.pipeline.copying_job import begin_copy, copy_batches, copy_objects, send_ahead
 from larder.pipeline.copying_plan import CopyPlan, plan_copy
@@ -27,9 +29,7 @@ from larder.pipeline.copying_report import (
 )
 from larder.pipeline.copying_settings import CopySettings
 from larder.pipeline.job import scratch
-from larder.pipeline.results import BatchReport, RefusedError, RunError, merge_reports
 from larder.pipeline.route import SentAhead
-from larder.pipeline.runner import Runner
 from larder.progress import Progress
 from larder.store import local_path
 from larder.units import format_count

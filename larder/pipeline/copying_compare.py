@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from larder.copy.difference import Outstanding, outstanding
 from larder.errors import ConfigError, Failure, FatalError, NotFoundError, StoreError
+from larder.jobs.results import BatchReport, RunError
 from larder.manifest.query import Rows
 from larder.manifest.schemas import OBJECTS
 from larder.manifest.sort import SortedFile, sort, sort_to_file, whole_keys
@@ -25,7 +26,6 @@ from larder.pipeline.copying_record import CopyDocument, Origin, copy_place, rea
 from larder.pipeline.copying_settings import CopySettings
 from larder.pipeline.job import ManifestRef
 from larder.pipeline.manifests import read_ref
-from larder.pipeline.results import BatchReport, RunError
 from larder.progress import Progress
 from larder.source.inventory import Listed
 from larder.source.objects import list_source, object_batches

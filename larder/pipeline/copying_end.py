@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from larder.copy.difference import in_order, places
 from larder.copy.uploads import UploadRecords
+from larder.jobs.results import BatchReport
 from larder.manifest.files import write_manifest
 from larder.manifest.query import Rows
 from larder.manifest.rows import RowDigest
@@ -41,7 +42,6 @@ from larder.pipeline.copying_record import (
 )
 from larder.pipeline.job import ManifestRef, listed, put_named, scratch
 from larder.pipeline.manifests import read_ref
-from larder.pipeline.results import BatchReport
 from larder.progress import Progress
 from larder.source.inventory import IDENTITY
 from larder.store.base import Store

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from larder.copy.uploads import UploadRecords
+from larder.jobs.results import BatchReport, Totals
 from larder.manifest.schemas import OBJECTS
 from larder.pipeline.copy_batch import copied_batch
 from larder.pipeline.copy_receipts import BATCH_OBJECTS, CopyPlace, batch_name
@@ -19,7 +20,6 @@ from larder.pipeline.copying_record import UPLOADS_PREFIX, copy_place, work_key
 from larder.pipeline.copying_settings import CopySettings
 from larder.pipeline.job import CopyBatch, ManifestRef, put_named
 from larder.pipeline.manifests import read_ref
-from larder.pipeline.results import BatchReport, Totals
 from larder.pipeline.route import Route, SentAhead
 from larder.progress import Progress
 from larder.samples.columns import column_texts

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from larder.copy.difference import Outstanding, places
 from larder.copy.prices import Cost, estimate_cost
 from larder.copy.site import Site, missing_region
-from larder.errors import ConfigError, Failure, NotFoundError
-from larder.failures import Failures
+from larder.errors import ConfigError, Failure, Failures, NotFoundError
+from larder.jobs.results import BatchReport, Totals
 from larder.limits import map_ahead
 from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest
 from larder.manifest.query import Rows
@@ -27,7 +27,6 @@ from larder.pipeline.copying_compare import Known, compared, known_copies, recor
 from larder.pipeline.copying_record import CopyDocument
 from larder.pipeline.copying_settings import CopySettings
 from larder.pipeline.job import ManifestRef
-from larder.pipeline.results import BatchReport, Totals
 from larder.pipeline.route import Route
 from larder.progress import Progress
 from larder.samples.columns import column_texts

@@ -8,9 +8,9 @@ from typing import Any
 
 from larder.copy.prices import cost_document, cost_lines
 from larder.errors import Failure, printable
+from larder.jobs.results import BatchReport, Totals
 from larder.pipeline.copying_plan import CopyPlan, Gone
 from larder.pipeline.copying_record import CopyDocument
-from larder.pipeline.results import BatchReport, Totals
 from larder.pipeline.route import SentAhead
 from larder.progress import TimedProgress
 from larder.source.inventory import LeftOut

@@ -13,6 +13,7 @@ from larder.config.location import check_overlap, directory
 from larder.config.models import AnyLocation, AnySource, Copy, Runner
 from larder.copy.site import in_region
 from larder.errors import ConfigError
+from larder.jobs.runner import workers
 from larder.pipeline.job import open_location
 from larder.pipeline.settings import located
 from larder.store import OnUnlisted
@@ -31,6 +32,11 @@ class CopySettings:
     limits: Copy
     runner: Runner
     retry_failed: bool = False
+
+    @property
+    def workers(self) -> int:
+        """Number of concurrent batches."""
+        return workers(self.runner, self.limits)
 
     def open_source(self, url: str | None = None, *, unlisted: OnUnlisted | None = None) -> Store:
         """The source, or a URL with its credentials."""

@@ -24,8 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from larder.config.models import Growth
+from larder.jobs.results import Totals
 from larder.pipeline.compare import Changes
-from larder.pipeline.results import Totals
 
 MAX_SEGMENTS = 16
 """Maximum number of segments of a version."""

@@ -16,13 +16,19 @@ import pyarrow as pa
 
 from larder.cache.fetch import cache_directory
 from larder.config.models import Cluster, Dataset
-from larder.errors import ConfigError, LarderError, NotFoundError, ObjectError
-from larder.failures import SHOWN_FAILURES, Failures
+from larder.errors import (
+    SHOWN_FAILURES,
+    ConfigError,
+    Failures,
+    LarderError,
+    NotFoundError,
+    ObjectError,
+)
+from larder.jobs.results import BatchReport, RunError
 from larder.manifest.digest import canonical_json, sha256_hex
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import OBJECTS
 from larder.pipeline.job import storage_of
-from larder.pipeline.results import BatchReport, RunError
 from larder.progress import Progress
 from larder.samples.joins import Joins
 from larder.samples.matching import Matching

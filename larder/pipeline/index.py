@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from larder.errors import Failure, FatalError
-from larder.failures import SHOWN_FAILURES
+from larder.errors import SHOWN_FAILURES, Failure, FatalError
 from larder.manifest.files import ManifestFile, read_manifest, write_manifest
 from larder.manifest.schemas import INDEXES, SAMPLE_ORDER, SAMPLES, SHARDS, SKIPPED
 from larder.pipeline.cache import check_forms

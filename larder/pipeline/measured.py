@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass
 from larder.config.models import Cluster, Dataset
 from larder.copy.site import Site
 from larder.errors import LarderError
+from larder.jobs.results import Totals
 from larder.pipeline.job import Job, open_root
-from larder.pipeline.results import Totals
 from larder.store import object_url
 from larder.store.base import Store
 from larder.versions import layout

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from larder.config.models import Cluster, Dataset
 from larder.copy.mirror_choice import mirrors
 from larder.copy.uploads import UploadRecords
+from larder.jobs.results import BatchReport, RunError, Totals
 from larder.manifest.query import Rows
 from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER
 from larder.manifest.sort import sort
@@ -22,7 +23,6 @@ from larder.pipeline.copy_batch import copied_batch, gather_failures
 from larder.pipeline.copy_receipts import BATCH_OBJECTS, MIRROR, batch_name, merge_receipts
 from larder.pipeline.job import CopyBatch, Job, open_origin, open_root, root_url, scratch
 from larder.pipeline.manifests import read_ref
-from larder.pipeline.results import BatchReport, RunError, Totals
 from larder.pipeline.route import Route, SentAhead
 from larder.progress import Progress
 from larder.samples.columns import column_texts

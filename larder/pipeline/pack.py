@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from larder.config.models import Dataset
 from larder.config.shape import FormatOptions
+from larder.jobs.results import Totals
 from larder.manifest.files import ManifestFile, read_manifest, write_manifest
 from larder.manifest.schemas import SAMPLE_ORDER
-from larder.pipeline.results import Totals
 from larder.shards.estimates import with_estimates
 from larder.shards.formats import shard_format
 from larder.shards.formats.base import SurveyingFormat

@@ -16,9 +16,9 @@ from larder.copy.mirror_choice import MirrorChoice, mirror_choice, mirrors
 from larder.copy.prices import Cost, estimate_cost
 from larder.copy.site import Site
 from larder.copy.skyplane.choice import Choice
-from larder.errors import ConfigError
+from larder.errors import SHOWN_FAILURES, ConfigError
 from larder.experiments.delivery import Advice
-from larder.failures import SHOWN_FAILURES
+from larder.jobs.results import Totals
 from larder.manifest.extents import is_own
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import OBJECTS
@@ -39,7 +39,6 @@ from larder.pipeline.measured import read_measured
 from larder.pipeline.mirror import mirror_route
 from larder.pipeline.new_segment import PlannedSegment, caches_to_build, plan_segment
 from larder.pipeline.previous import Previous, published_splits
-from larder.pipeline.results import Totals
 from larder.pipeline.selected import Selected
 from larder.pipeline.source import SourceState
 from larder.progress import Progress

@@ -8,13 +8,12 @@ from dataclasses import asdict
 from typing import Any
 
 from larder.copy.prices import cost_document, cost_lines
-from larder.errors import Failure
-from larder.failures import SHOWN_FAILURES
+from larder.errors import SHOWN_FAILURES, Failure
+from larder.jobs.results import Totals
 from larder.pipeline.cautions import warnings
 from larder.pipeline.configs import location
 from larder.pipeline.image_rules import planned_transform
 from larder.pipeline.plan import Plan
-from larder.pipeline.results import Totals
 from larder.source.archived import reading_of
 from larder.source.inventory import SHOWN_KEYS, LeftOut
 from larder.units import format_amount, format_bytes, format_count, format_names, format_seconds

@@ -16,6 +16,7 @@ from typing import Any
 
 from larder.copy.mirror_choice import resolved
 from larder.errors import SupersededError, printable
+from larder.jobs.runner import InlineRunner, Runner
 from larder.manifest.digest import sha256_hex
 from larder.pipeline.build import build
 from larder.pipeline.configs import emit_configs, pending_configs
@@ -33,9 +34,9 @@ from larder.pipeline.plan import Plan
 from larder.pipeline.planned import plan_document
 from larder.pipeline.refusals import check_archived, checked_plan
 from larder.pipeline.run_report import built_document, reused_document
-from larder.pipeline.runner import Runner
 from larder.pipeline.settings import Settings
 from larder.pipeline.source import SourceState, inspect_source
+from larder.progress import StageTimes
 from larder.store.base import Store
 from larder.versions import layout
 from larder.versions.documents import FileFacts, VersionDocument
@@ -50,18 +51,19 @@ Execute = Callable[[Plan, Job], dict[str, Any]]
 
 def prepare(
     settings: Settings,
-    runner: Runner,
+    runner: Runner | None = None,
     *,
     plan_only: bool = False,
     execute_with: Execute | None = None,
 ) -> dict[str, Any]:
     """Prepare a dataset: reuse the version that these inputs led to before, or build one.
 
-    With ``plan_only``, only private temporary files and `larder.pipeline.expanding` are written;
-    ``execute_with`` replaces `execute` with ``runner``. Returns the JSON document of the run, or
-    of its plan. SupersededError: other runs have moved the tag during each of the attempts. After
-    any other error, nothing is published in part.
+    Without a ``runner``, in this process. With ``plan_only``, only private temporary files and
+    `larder.pipeline.kept_indexes` are written; ``execute_with`` replaces `execute` with ``runner``.
+    Returns the JSON document of the run, or of its plan. SupersededError: other runs have moved the
+    tag during each of the attempts. After any other error, nothing is published in part.
     """
+    runner = runner or InlineRunner(settings.workers, StageTimes())
     if plan_only:
         return _planned(settings, runner)
     begun = _begun(settings, runner)

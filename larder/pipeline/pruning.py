@@ -18,12 +18,14 @@ from larder.copy.difference import places
 from larder.errors import (
     ConfigError,
     Failure,
+    Failures,
     NotFoundError,
     ObjectError,
     PreconditionError,
     printable,
 )
-from larder.failures import Failures
+from larder.jobs.results import BatchReport, RunError, Totals
+from larder.jobs.runner import Runner
 from larder.limits import map_ahead
 from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest
 from larder.manifest.query import Rows
@@ -35,8 +37,6 @@ from larder.pipeline.copying_plan import row_totals
 from larder.pipeline.copying_record import pruned_key, read_record
 from larder.pipeline.copying_settings import CopySettings
 from larder.pipeline.job import ManifestRef, put_named, scratch
-from larder.pipeline.results import BatchReport, RunError, Totals
-from larder.pipeline.runner import Runner
 from larder.progress import Progress, TimedProgress
 from larder.samples.columns import column_texts
 from larder.store import object_url

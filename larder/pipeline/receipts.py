@@ -14,12 +14,12 @@ from typing import Any
 import pyarrow as pa
 
 from larder.errors import Failure
+from larder.jobs.batch_receipts import BatchReceipts
+from larder.jobs.results import Totals
 from larder.manifest.files import ManifestWriter
 from larder.manifest.schemas import SAMPLES
 from larder.manifest.spool import Spool
-from larder.pipeline.due import BatchReceipts
 from larder.pipeline.job import ManifestRef, listed, put_named, scratch
-from larder.pipeline.results import Totals
 from larder.shards.forms import FormNote
 from larder.shards.index import sample_rows
 from larder.shards.indexes import IndexFile
@@ -144,7 +144,7 @@ _GROUP_ROWS = 8_192
 
 
 class ShardReceipts(BatchReceipts[tuple[Shard, range]]):
-    """Records the shards that one batch writes; see `larder.pipeline.due.BatchReceipts`.
+    """Records the shards that one batch writes; see `larder.jobs.batch_receipts.BatchReceipts`.
 
     The rows of their samples are in a temporary file. ``name`` is unique within the segment;
     ``count`` is the number of shards in the batch; ``written`` is false in a repair, whose shards

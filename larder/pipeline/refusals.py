@@ -8,12 +8,12 @@ from larder.config.models import Dataset
 from larder.copy.prices import check_cost
 from larder.disk import check_room, folder_bytes
 from larder.errors import ConfigError, Failure
+from larder.jobs.results import BatchReport, RefusedError
 from larder.pipeline.configs import check_configs
 from larder.pipeline.image_rules import strongest_check
 from larder.pipeline.job import source_of, storage_of
 from larder.pipeline.mirror import mirror_route
 from larder.pipeline.plan import Plan, make_plan
-from larder.pipeline.results import BatchReport, RefusedError
 from larder.pipeline.source import SourceState
 from larder.progress import Progress
 from larder.samples.decoders import IMAGE

@@ -15,8 +15,8 @@ from larder.copy.skyplane.adapter import check_skyplane, skyplane_available, tra
 from larder.copy.skyplane.choice import Choice, Side, choose_engine
 from larder.copy.uploads import UploadRecords
 from larder.errors import ConfigError
+from larder.jobs.results import Totals
 from larder.pipeline.job import open_location
-from larder.pipeline.results import Totals
 from larder.progress import Progress
 
 

@@ -6,16 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from larder.errors import Failure
+from larder.errors import SHOWN_FAILURES, Failure
 from larder.experiments.emit import Written
-from larder.failures import SHOWN_FAILURES
+from larder.jobs.results import Totals
 from larder.pipeline.build import Built
 from larder.pipeline.cautions import warnings
 from larder.pipeline.configs import location
 from larder.pipeline.job import root_url
 from larder.pipeline.plan import Plan
 from larder.pipeline.planned import changes, growth_document, warning_lines
-from larder.pipeline.results import Totals
 from larder.pipeline.settings import Settings
 from larder.pipeline.source import SourceState
 from larder.progress import TimedProgress

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.config.shape import Transform
+from larder.jobs.results import Totals
 from larder.manifest.digest import canonical_json, sha256_hex
 from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest
 from larder.manifest.rows import RowDigest
@@ -19,7 +20,6 @@ from larder.manifest.schemas import SAMPLE_ORDER, SKIPPED
 from larder.pipeline.compare import Comparison, Kind
 from larder.pipeline.decide import Decision
 from larder.pipeline.previous import Previous
-from larder.pipeline.results import Totals
 from larder.samples.order import SampleOrder, identity_parts
 
 _Flags = npt.NDArray[np.bool_]

@@ -14,6 +14,7 @@ from larder.config.models import Cluster, Dataset, Location, Model
 from larder.config.urls import environment_endpoint
 from larder.errors import ConfigError, ProblemsError
 from larder.experiments.delivery import Advice, choose
+from larder.jobs.runner import workers
 from larder.shards.formats import FORMATS
 
 DEFAULT_TEMPLATE = "default.yaml"
@@ -37,6 +38,11 @@ class Settings:
     template_name: str
     output: Path
     compact: bool = False
+
+    @property
+    def workers(self) -> int:
+        """Number of concurrent batches."""
+        return workers(self.cluster.runner, self.cluster.copy_)
 
     def advise(self, *, segments: int, omitted: int, unlisted: int = 0) -> Advice:
         """How training will reach the data, and why; see `larder.experiments.delivery.choose`.

@@ -17,7 +17,9 @@ import pyarrow.compute as pc
 
 from larder.copy.mirror_choice import mirrors
 from larder.copy.mirror_reader import HELD_COPIES, Copies, FirstOf, Mirror, Unconditional
-from larder.failures import Failures
+from larder.errors import Failures
+from larder.jobs.processes import WORTH_ROWS, suits, work
+from larder.jobs.results import BatchReport, Totals
 from larder.machine import usable_cores
 from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER
 from larder.pipeline.copy_receipts import batch_receipts
@@ -39,10 +41,8 @@ from larder.pipeline.job import (
 )
 from larder.pipeline.manifests import fetched, read_ref
 from larder.pipeline.pack import planned_shards
-from larder.pipeline.processes import WORTH_ROWS, suits, work
 from larder.pipeline.reader_indexes import put_indexes
 from larder.pipeline.receipts import ShardReceipts
-from larder.pipeline.results import BatchReport, Totals
 from larder.progress import Progress
 from larder.samples.order import FROM_PREVIOUS, from_objects
 from larder.shards.build import build_shard
@@ -138,7 +138,8 @@ def shard_batch(
     are not written and have no receipt. Concurrent batches share ``copy.concurrency`` and
     ``copy.memory_bytes``. ``run.failed``: this machine cannot transform images as planned.
     """
-    if suits(job, batch.rows, batch.bytes, concurrent_batches):
+    places = job.dataset.source, job.cluster.storage
+    if suits(places, batch.rows, batch.bytes, concurrent_batches):
         found: BatchReport = work(
             shard_batch_here, job, batch, progress=progress, concurrent_batches=concurrent_batches
         )

@@ -12,8 +12,8 @@ from pathlib import Path
 from larder.config.location import check_overlap
 from larder.config.models import Cluster, Dataset
 from larder.copy.site import in_region, missing_region
-from larder.errors import ConfigError, NotFoundError, ObjectError
-from larder.failures import Failures
+from larder.errors import ConfigError, Failures, NotFoundError, ObjectError
+from larder.jobs.results import BatchReport, RunError
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import OBJECTS
 from larder.pipeline.completeness import check_complete
@@ -25,7 +25,6 @@ from larder.pipeline.expanding import (
 )
 from larder.pipeline.job import source_of, storage_of
 from larder.pipeline.previous import is_compact
-from larder.pipeline.results import BatchReport, RunError
 from larder.pipeline.settings import Settings
 from larder.progress import Progress
 from larder.samples.decoders import resolved

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.config.models import Missing
-from larder.errors import Failure
-from larder.failures import Failures
+from larder.errors import Failure, Failures
 from larder.samples.grouped import Grouped
 
 

@@ -9,8 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.errors import ConfigError, Failure
-from larder.failures import Failures
+from larder.errors import ConfigError, Failure, Failures
 from larder.manifest.extents import is_own
 from larder.manifest.schemas import SAMPLE_ORDER
 

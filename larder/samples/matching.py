@@ -16,8 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.errors import ConfigError, Failure
-from larder.failures import Failures
+from larder.errors import ConfigError, Failure, Failures
 from larder.manifest.query import Rows
 from larder.manifest.sort import (
     SortedFile,

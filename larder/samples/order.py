@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.config.models import Dataset
-from larder.errors import Failure
-from larder.failures import Failures
+from larder.errors import Failure, Failures
 from larder.manifest.files import ManifestFile, write_manifest
 from larder.manifest.query import Rows
 from larder.manifest.rows import RowDigest

@@ -11,8 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.errors import ConfigError, Failure
-from larder.failures import Failures
+from larder.errors import ConfigError, Failure, Failures
 from larder.limits import MAX_KEY_BYTES
 from larder.manifest.query import Rows
 from larder.manifest.schemas import OBJECTS

@@ -7,8 +7,7 @@ from contextlib import ExitStack, closing
 from itertools import islice
 from typing import Literal
 
-from larder.errors import Failure
-from larder.failures import Failures
+from larder.errors import Failure, Failures
 from larder.progress import NullProgress, Progress
 from larder.shards.fetch import UNDECODABLE, Contents, Fetched, check_streamed, fetch, found_bad
 from larder.shards.formats.base import CheckingWriter, ClosingWriter, LotWriter, ShardFormat

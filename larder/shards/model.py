@@ -15,8 +15,7 @@ from larder.samples.columns import column_structs, column_values, named_tuples, 
 from larder.samples.indexed import IndexedPart, IndexedSample
 
 if TYPE_CHECKING:
-    from larder.errors import Failure
-    from larder.failures import Failures
+    from larder.errors import Failure, Failures
     from larder.shards.forms import FormNote
 
 ROWS = pa.schema([SAMPLES.field(name) for name in ("key", "offset", "length", "label", "parts")])

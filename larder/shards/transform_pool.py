@@ -17,7 +17,7 @@ from typing import Any
 
 from larder.config.shape import Transform
 from larder.errors import FatalError, ObjectError
-from larder.programs import start_program
+from larder.jobs.programs import start_program
 from larder.store.base import Closing
 
 _lock = threading.Lock()

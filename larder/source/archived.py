@@ -27,8 +27,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.errors import Failure, ObjectError
-from larder.failures import Failures
+from larder.errors import Failure, Failures, ObjectError
 from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest
 from larder.manifest.query import Rows
 from larder.manifest.schemas import SAMPLE_ORDER

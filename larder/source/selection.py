@@ -13,8 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.config.patterns import compile_globs
-from larder.errors import Failure, ObjectError
-from larder.failures import Failures
+from larder.errors import Failure, Failures, ObjectError
 from larder.store.base import ObjectInfo
 
 OWN_PREFIX = "_larder/"

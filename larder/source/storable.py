@@ -16,8 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.config.urls import parse_url
-from larder.errors import Failure, ObjectError
-from larder.failures import Failures
+from larder.errors import Failure, Failures, ObjectError
 from larder.limits import MAX_KEY_BYTES, MAX_NAME_BYTES, MAX_PATH_BYTES
 from larder.samples.columns import column_texts
 from larder.samples.grouping import may_be_part

@@ -5,7 +5,7 @@ environment changes, they are looked for again. A forked child makes its own: co
 shared, and another thread may just have held a lock.
 
 Credentials may be kept elsewhere, such as in Prefect's blocks. This library does not know where:
-whoever does registers a loader for a kind of block. The flows do so for Prefect (`tasks._blocks`).
+whoever does registers a loader for a kind of block. The flows do so for Prefect (`tasks.blocks`).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from larder.errors import DamageError, LarderError, NotFoundError, ObjectError, printable
-from larder.pipeline.results import Totals
+from larder.jobs.results import Totals
 from larder.store.base import Readable, Store
 from larder.units import format_count
 

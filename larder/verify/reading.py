@@ -16,11 +16,11 @@ from larder.cache.file import open_file
 from larder.cache.record import CacheFileFacts
 from larder.disk import disk_errors
 from larder.errors import DamageError, NotFoundError
+from larder.jobs.results import Totals
 from larder.limits import map_ahead
 from larder.manifest.schemas import SAMPLES
 from larder.pipeline.job import scratch
 from larder.pipeline.manifests import read_ref
-from larder.pipeline.results import Totals
 from larder.progress import Progress
 from larder.shards.formats import shard_format
 from larder.store import local_path, open_store

@@ -7,8 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from larder.errors import printable
+from larder.jobs.results import Totals
 from larder.pipeline.job import root_url
-from larder.pipeline.results import Totals
 from larder.progress import TimedProgress
 from larder.units import format_bytes, format_count, format_seconds
 from larder.verify.aside import Repair

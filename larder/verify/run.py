@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from larder.errors import ConfigError, LarderError
+from larder.jobs.results import Totals
+from larder.jobs.runner import Runner
 from larder.pipeline.contents import named_files
-from larder.pipeline.results import Totals
-from larder.pipeline.runner import Runner
 from larder.pipeline.settings import Settings
 from larder.verify.aside import STAGE as REPAIR
 from larder.verify.aside import Repair, end_repair, only_repair, put_back, set_aside

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from prefect_server import PrefectServer
 
-from flows._server import TemporaryServer
+from flows.runs.server import TemporaryServer
 from tests.support.commands import Workplace
 
 pytestmark = pytest.mark.exhaustive
@@ -75,7 +75,7 @@ def history(place: Workplace) -> list[tuple[str, dict[str, int]]]:
 
 
 MANY_TASKS = """
-from flows._prefect import configure_prefect, start_server
+from flows.runs.configure import configure_prefect, start_server
 configure_prefect()
 wait = start_server()
 from prefect import flow, task

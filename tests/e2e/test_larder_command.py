@@ -288,7 +288,7 @@ sys.meta_path.insert(0, Interrupting())
 name, sys.argv[1:] = sys.argv[1], sys.argv[2:]
 runpy.run_module(name, run_name="__main__", alter_sys=True)
 """
-        for name in ("json", "larder.errors", "pydantic", "pyarrow", "larder.pipeline.inline"):
+        for name in ("json", "larder.errors", "pydantic", "pyarrow", "larder.jobs.runner"):
             arguments = (*way[1:], *IMAGENET, "--json")
             done = place.run(*arguments, python=("-c", script), INTERRUPT_AT=name)
             assert (done.status, done.err.splitlines()) == (130, [LINE]), name

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from prefect_server import PrefectServer
 
-from larder.pipeline.inline import prepare
-from larder.pipeline.results import RunError
+from larder.jobs.results import RunError
+from larder.pipeline.prepare import prepare
 from larder.pipeline.settings import load_settings
 from tests.support.commands import Finished, Workplace
 
@@ -175,7 +175,7 @@ from prefect import flow
 from prefect.task_runners import ThreadPoolTaskRunner
 from larder.errors import ConfigError, ObjectError, RetryableError, StoreError
 from larder.pipeline import shard
-from larder.pipeline.results import BatchReport
+from larder.jobs.results import BatchReport
 from larder.progress import StageTimes
 from tasks import runner
 from tasks import shard as shard_tasks
@@ -241,7 +241,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from larder.errors import FatalError, Failure, StoreError
 from unittest import mock
 from larder.pipeline import shard
-from larder.pipeline.results import BatchReport, Totals
+from larder.jobs.results import BatchReport, Totals
 from larder.progress import StageTimes
 from tasks import runner
 from tasks import shard as shard_tasks

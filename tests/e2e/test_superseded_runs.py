@@ -22,7 +22,7 @@ import importlib, shutil, sys
 from pathlib import Path
 
 from larder.cli.command import run
-from larder.pipeline import inline
+from larder.pipeline.prepare import prepare
 from larder.pipeline.settings import load_settings
 from tests.support.meanwhile import Meanwhile, MeanwhileStore
 from tests.support.runs import between
@@ -41,7 +41,7 @@ def other_run():
     grow()
     settings = load_settings(name, config_dir=Path("configs"))
     with between():
-        assert inline.prepare(settings)["status"] == "built"
+        assert prepare(settings)["status"] == "built"
     if times > 1:
         grow()
 

@@ -24,7 +24,7 @@ RUN = """
 import json, os, signal, sys
 from dataclasses import replace
 from pathlib import Path
-from larder.pipeline.inline import prepare
+from larder.pipeline.prepare import prepare
 from tests.support.runs import between, run_settings
 from tests.support.stops import Stop, StoppingStore
 

@@ -21,7 +21,7 @@ from tests.support.checker import check_all
 RUN = """
 import json, os, sys
 from pathlib import Path
-from larder.pipeline.inline import prepare
+from larder.pipeline.prepare import prepare
 from tests.support.runs import between, run_settings
 from tests.support.stops import Stop, StoppingStore
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from pipeline_lab import DOCUMENT, opened, write
 
+from larder.jobs.runner import InlineRunner
 from larder.pipeline.copying import copy
 from larder.pipeline.copying_settings import load_copy_settings
-from larder.pipeline.inline import InlineRunner, workers_for
 from larder.progress import StageTimes
 from larder.store.base import Store
 from larder.store.memory import forget
@@ -35,7 +35,7 @@ class CopyLab:
         """As a new process would."""
         forget_manifests()
         settings = self.settings(**more)
-        runner = InlineRunner(workers_for(settings.runner, settings.limits), StageTimes())
+        runner = InlineRunner(settings.workers, StageTimes())
         return copy(settings, runner, plan_only=plan_only)
 
     def settings(self, **more: Any) -> Any:

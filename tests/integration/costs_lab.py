@@ -14,7 +14,7 @@ from typing import Any
 
 from pipeline_lab import DOCUMENT, Lab, opened, write
 
-from larder.pipeline.inline import prepare
+from larder.pipeline.prepare import prepare
 from larder.store.base import Store
 from larder.store.memory import forget
 from tests.support.checker import Published, check_all

@@ -12,9 +12,8 @@ from typing import Any
 
 from PIL import Image
 
-from larder.pipeline.inline import plan, prepare
 from larder.pipeline.job import root_url
-from larder.progress import StageTimes
+from larder.pipeline.prepare import prepare
 from larder.store import Store, open_store
 from tests.support.checker import Published, check_all
 from tests.support.runs import forget_manifests, run_settings
@@ -99,7 +98,7 @@ class Lab:
         return prepare(self.settings(**more))
 
     def plan(self, **more: Any) -> DOCUMENT:
-        return plan(self.settings(**more), StageTimes())
+        return prepare(self.settings(**more), plan_only=True)
 
     @property
     def root(self) -> str:

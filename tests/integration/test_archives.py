@@ -11,8 +11,8 @@ from archives_lab import by_class, imagenet, tar
 from pipeline_lab import Lab, contents, directory_lab, images, png, write
 
 from larder.errors import ConfigError
+from larder.jobs.results import RunError
 from larder.pipeline.planned import plan_lines
-from larder.pipeline.results import RunError
 
 
 def archive_lab(folder: Path, objects: dict[str, bytes], **fields: Any) -> Lab:

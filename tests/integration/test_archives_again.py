@@ -14,8 +14,8 @@ from archives_lab import by_class, imagenet, tar
 from pipeline_lab import DOCUMENT, Lab, contents, directory_lab, opened, png, write
 
 from larder.errors import StoreError
-from larder.pipeline.inline import prepare
-from larder.pipeline.results import RunError
+from larder.jobs.results import RunError
+from larder.pipeline.prepare import prepare
 from larder.store.base import Store
 from larder.store.delegate import DelegatingStore
 from tests.support.meanwhile import Meanwhile, MeanwhileStore

@@ -15,10 +15,10 @@ import pytest
 from pipeline_lab import Lab, directory_lab, images, write
 
 from larder.errors import FatalError
-from larder.pipeline import processes
-from larder.pipeline.inline import InlineRunner
+from larder.jobs import processes
+from larder.jobs.results import RunError
+from larder.jobs.runner import InlineRunner
 from larder.pipeline.prepare import prepare
-from larder.pipeline.results import RunError
 from larder.progress import StageTimes
 
 pytestmark = pytest.mark.exhaustive
@@ -167,18 +167,16 @@ def test_what_only_this_process_has_stays_here(
     lab = Lab(place, str(tmp_path), tmp_path / "out", {})
     settings = lab.settings()
 
-    class Job:
-        dataset, cluster = settings.dataset, settings.cluster
-
-    assert processes.suits(Job, 10**5, 10**8, 2) is apart_there  # type: ignore[arg-type]
-    assert not processes.suits(Job, 10**5, 10**8, 1)  # type: ignore[arg-type]
-    assert not processes.suits(Job, 10**3, 10**6, 2)  # type: ignore[arg-type]
-    assert not processes.suits(Job, 10**5, 10**10, 2)  # type: ignore[arg-type]
+    places = settings.dataset.source, settings.cluster.storage
+    assert processes.suits(places, 10**5, 10**8, 2) is apart_there
+    assert not processes.suits(places, 10**5, 10**8, 1)
+    assert not processes.suits(places, 10**3, 10**6, 2)
+    assert not processes.suits(places, 10**5, 10**10, 2)
 
 
 def test_a_process_that_waited_in_vain_ends_quietly() -> None:
     """Its other thread still waits for more when Python ends."""
-    code = "import larder.pipeline.batch_process as one; one._IDLE_SECONDS = 0.0; one.main()"
+    code = "import larder.jobs.batch_process as one; one._IDLE_SECONDS = 0.0; one.main()"
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:

@@ -18,7 +18,7 @@ from flows.prepare import main
 from larder.cli.command import run
 from larder.config.models import Cluster, Dataset
 from larder.errors import ConfigError, LarderError
-from larder.pipeline.inline import prepare
+from larder.pipeline.prepare import prepare
 from larder.pipeline.settings import load_settings
 from larder.store import open_store
 from tests.support.servers import S3Server

@@ -20,7 +20,7 @@ from larder.copy.uploads import UploadRecords
 from larder.errors import ConfigError
 from larder.pipeline import route
 from larder.pipeline.copying_record import UPLOADS_PREFIX
-from larder.pipeline.inline import prepare
+from larder.pipeline.prepare import prepare
 from larder.store import Access
 from larder.store.base import UploadedPart
 from larder.store.s3.bucket import S3Bucket

@@ -17,13 +17,13 @@ from required import disk_of
 
 from larder.copy.copy_limits import MIN_FAILURES, UNAVAILABLE
 from larder.errors import ConfigError, DamageError, LarderError, StoreError
+from larder.jobs import batch_receipts as due
+from larder.jobs.results import RefusedError, RunError
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import FAILURES
-from larder.pipeline import due
 from larder.pipeline.copying_record import COPY_KEY, read_record
 from larder.pipeline.copying_report import copy_lines
-from larder.pipeline.inline import prepare
-from larder.pipeline.results import RefusedError, RunError
+from larder.pipeline.prepare import prepare
 from larder.store.base import Store
 from tests.support.faults import FaultyStore, denied, unavailable, unreadable
 from tests.support.runs import between, run_settings

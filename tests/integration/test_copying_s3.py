@@ -18,10 +18,10 @@ from larder.config.location import Access
 from larder.copy import copy_limits, uploads
 from larder.copy.uploads import UploadRecords
 from larder.errors import FatalError, StoreError
+from larder.jobs.runner import InlineRunner
 from larder.pipeline.copying import copy
 from larder.pipeline.copying_record import UPLOADS_PREFIX
 from larder.pipeline.copying_settings import load_copy_settings
-from larder.pipeline.inline import InlineRunner
 from larder.pipeline.pruning import PruneSettings, prune
 from larder.progress import StageTimes
 from larder.store.base import ObjectInfo, UploadedPart

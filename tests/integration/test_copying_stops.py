@@ -11,9 +11,9 @@ from copy_lab import CopyLab, buckets, calls, contents, directories
 from costs_lab import blob
 from pipeline_lab import opened, write
 
-from larder.pipeline import due
+from larder.jobs import batch_receipts as due
+from larder.jobs.runner import InlineRunner
 from larder.pipeline.copying_record import COPY_KEY, read_record
-from larder.pipeline.inline import InlineRunner
 from larder.pipeline.pruning import PruneSettings, prune
 from larder.progress import StageTimes
 from tests.support.meanwhile import Meanwhile, MeanwhileStore

@@ -22,9 +22,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from larder.errors import LarderError
+from larder.jobs.runner import InlineRunner
 from larder.pipeline.copying import copy
 from larder.pipeline.copying_settings import load_copy_settings
-from larder.pipeline.inline import InlineRunner, workers_for
 from larder.progress import StageTimes
 from larder.store import open_store
 from tests.support.certificates import Certificate, local_certificate
@@ -159,7 +159,7 @@ def run(source: Source, target: Target, stop_after: int = 0) -> None:
     if target.endpoint:
         options.append(f"storage.endpoint={target.endpoint}")
     settings = load_copy_settings("s3://bucket/", target.url, settings=options, environ={})
-    runner = InlineRunner(workers_for(settings.runner, settings.limits), StageTimes(), source.stop)
+    runner = InlineRunner(settings.workers, StageTimes(), source.stop)
     copy(settings, runner)
 
 

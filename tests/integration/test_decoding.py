@@ -15,7 +15,7 @@ from pipeline_lab import Lab, directory_lab, png, write
 
 import larder
 from larder.errors import ConfigError
-from larder.pipeline.results import RunError
+from larder.jobs.results import RunError
 from larder.versions.publish import read_segment
 from larder.versions.tags import TAG, read_tag
 from tests.support.checker import Published

@@ -11,7 +11,7 @@ import pytest
 from pipeline_lab import DOCUMENT, Lab, opened, png, write
 
 from larder.pipeline import compare
-from larder.pipeline.inline import prepare
+from larder.pipeline.prepare import prepare
 from larder.pipeline.run_report import run_lines
 from larder.store import open_store
 from larder.store.memory import forget

@@ -11,7 +11,7 @@ import pytest
 from pipeline_lab import DOCUMENT, Lab, Listing, directory_lab, images, listing, opened, png, write
 
 import larder
-from larder.pipeline.inline import prepare
+from larder.pipeline.prepare import prepare
 from tests.support.checker import Published
 from tests.support.runs import forget_manifests
 from tests.support.servers import S3Server

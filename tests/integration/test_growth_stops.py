@@ -18,7 +18,7 @@ from pipeline_lab import DOCUMENT, Lab, opened, write
 
 from larder.errors import DamageError, LarderError
 from larder.pipeline.copy_receipts import read_receipts
-from larder.pipeline.inline import prepare
+from larder.pipeline.prepare import prepare
 from larder.store.base import Store
 from larder.store.memory import forget
 from larder.versions.tags import read_tag

@@ -16,7 +16,7 @@ import pytest
 from golden_identities import assert_golden
 from pipeline_lab import opened, write
 
-from larder.pipeline.inline import prepare
+from larder.pipeline.prepare import prepare
 from larder.shards.formats import FORMATS
 from larder.shards.formats.webdataset import WebDataset
 from larder.store.memory import forget

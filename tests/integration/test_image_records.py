@@ -12,7 +12,7 @@ from pipeline_lab import Lab, contents, directory_lab, images, png, write
 
 import larder
 from larder.errors import ConfigError
-from larder.pipeline.inline import prepare
+from larder.pipeline.prepare import prepare
 from larder.shards.recordio import IMAGE_HEADER, record_data
 
 pytestmark = pytest.mark.exhaustive

@@ -18,7 +18,7 @@ from PIL import Image
 from pipeline_lab import Lab, directory_lab, images, write
 
 import larder
-from larder.pipeline.inline import prepare
+from larder.pipeline.prepare import prepare
 from larder.pipeline.settings import load_settings
 from larder.samples.grouping import split_key
 

@@ -13,7 +13,7 @@ import pytest
 from pipeline_lab import Lab, contents, directory_lab, images, listing, opened, png, write
 
 import larder
-from larder.pipeline.results import RunError
+from larder.jobs.results import RunError
 from larder.store.base import Store
 from tests.support.checker import Published, check_all
 from tests.support.recording import RecordingStore

@@ -13,7 +13,7 @@ import pytest
 from pipeline_lab import DOCUMENT, Lab, directory_lab, images, png, write
 
 from larder.errors import DamageError, ObjectError
-from larder.pipeline import due
+from larder.jobs import batch_receipts as due
 from larder.shards import fetch
 from larder.store import open_store
 from larder.store.base import Store
@@ -260,7 +260,7 @@ def test_shards_of_a_batch_that_was_cut_off_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All of them are one batch, whose receipt comes at its end."""
-    monkeypatch.setattr("larder.pipeline.due.RECEIPT_BYTES", 1)
+    monkeypatch.setattr("larder.jobs.batch_receipts.RECEIPT_BYTES", 1)
     lab = directory_lab(tmp_path, **{**FIELDS, "cluster": {"runner": {"workers": 1}}})
     cut_off(lab, "-000001.tar")
     document, stores = carried_on(lab)

@@ -18,10 +18,9 @@ from required import disk_of
 import larder
 from larder.config.location import resolve_url
 from larder.errors import CODES, ConfigError, FatalError, LarderError
-from larder.pipeline.inline import plan, prepare
-from larder.pipeline.results import RefusedError, RunError
+from larder.jobs.results import RefusedError, RunError
+from larder.pipeline.prepare import prepare
 from larder.pipeline.settings import load_settings
-from larder.progress import NullProgress
 from larder.store import local_path
 from larder.store.base import ObjectInfo, Store
 from larder.store.retry import RetryPolicy, RetryStore
@@ -827,7 +826,7 @@ def test_configs_that_cannot_be_written(tmp_path: Path) -> None:
 )
 def test_invalid_settings(settings: list[str], code: str, tmp_path: Path) -> None:
     with pytest.raises(LarderError) as caught:
-        plan(
+        prepare(
             load_settings(
                 "files",
                 config_dir=Path(__file__).parents[2] / "configs",
@@ -838,7 +837,7 @@ def test_invalid_settings(settings: list[str], code: str, tmp_path: Path) -> Non
                 ],
                 environ={},
             ),
-            NullProgress(),
+            plan_only=True,
         )
     assert status(caught.value) == (code, 2)
     assert "\n" not in str(caught.value)

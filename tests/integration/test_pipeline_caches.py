@@ -12,7 +12,7 @@ from pipeline_lab import DOCUMENT, Lab, directory_lab, images, png, write
 
 import larder
 from larder.errors import DamageError
-from larder.pipeline.inline import prepare
+from larder.pipeline.prepare import prepare
 from larder.store.base import Store
 from larder.versions.documents import seal, unseal
 from tests.support.recording import RecordingStore

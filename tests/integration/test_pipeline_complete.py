@@ -13,7 +13,7 @@ from pipeline_lab import Lab, directory_lab, images, listing, png, write
 import larder
 from larder.errors import DamageError
 from larder.pipeline import contents
-from larder.pipeline.inline import prepare
+from larder.pipeline.prepare import prepare
 from larder.store import open_store
 from larder.store.base import Store
 from larder.versions import omitted

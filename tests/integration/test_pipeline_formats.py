@@ -17,8 +17,8 @@ from required import read_by_others
 
 import larder
 from larder.errors import ConfigError
-from larder.pipeline import due
-from larder.pipeline.inline import prepare
+from larder.jobs import batch_receipts as due
+from larder.pipeline.prepare import prepare
 from tests.support.checker import Published, check_all
 from tests.support.runs import between, forget_manifests
 from tests.support.stops import Stop, Stopped, StoppingStore

@@ -18,10 +18,10 @@ from pydantic import ValidationError
 from larder.config.models import Dataset
 from larder.config.shape import Transform
 from larder.errors import FatalError
+from larder.jobs.results import RefusedError, RunError
 from larder.pipeline import compare, image_rules, new_segment
-from larder.pipeline.inline import prepare
 from larder.pipeline.planned import plan_lines
-from larder.pipeline.results import RefusedError, RunError
+from larder.pipeline.prepare import prepare
 from larder.shards.transform import codec_versions
 from larder.store.base import Store
 from larder.versions.publish import read_segment

@@ -14,8 +14,10 @@ from pipeline_lab import directory_lab, opened, png
 from larder.copy.copy_limits import CopyLimits
 from larder.copy.engine import copy_batch
 from larder.errors import FatalError, RetryableError
+from larder.jobs import batch_receipts as due
+from larder.jobs import runner
 from larder.limits import ByteBudget
-from larder.pipeline import due, inline, shard
+from larder.pipeline import shard
 from larder.pipeline.copy_receipts import CopyReceipts
 from larder.progress import CancellableProgress, NullProgress
 from larder.store import open_store
@@ -48,7 +50,7 @@ def stop_once(monkeypatch: pytest.MonkeyPatch, objects: int) -> None:
 
     least = objects
     inner = Counting()
-    monkeypatch.setattr(inline, "CancellableProgress", lambda *_: CancellableProgress(inner, stop))
+    monkeypatch.setattr(runner, "CancellableProgress", lambda *_: CancellableProgress(inner, stop))
 
 
 def mirrored(root: str) -> set[str]:

@@ -21,8 +21,7 @@ import pytest
 from pipeline_lab import DOCUMENT, Lab, images, opened, png
 
 from larder.errors import SupersededError
-from larder.pipeline.inline import prepare
-from larder.pipeline.prepare import RESTARTS
+from larder.pipeline.prepare import RESTARTS, prepare
 from larder.progress import NullProgress
 from larder.store.base import Store
 from larder.store.memory import forget

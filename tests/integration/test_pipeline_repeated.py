@@ -10,8 +10,8 @@ import pytest
 from pipeline_lab import Lab, directory_lab, images
 
 from larder.errors import RetryableError
+from larder.jobs import batch_receipts as due
 from larder.manifest import schemas
-from larder.pipeline import due
 from larder.pipeline.copy_receipts import batch_receipts
 from larder.pipeline.job import Job, scratch
 from larder.pipeline.manifests import read_ref

@@ -15,7 +15,7 @@ import pytest
 from pipeline_lab import DOCUMENT, Lab, contents, directory_lab, images, opened, png, write
 
 from larder.errors import DamageError
-from larder.pipeline.results import RunError
+from larder.jobs.results import RunError
 from larder.store.memory import forget
 from larder.versions.tags import read_tag
 from tests.support.checker import Published, check_all

@@ -14,11 +14,10 @@ import webdataset as wds
 from pipeline_lab import Lab, directory_lab, images, png, write
 
 import larder
-from larder.pipeline.inline import plan, prepare
 from larder.pipeline.planned import plan_lines
+from larder.pipeline.prepare import prepare
 from larder.pipeline.run_report import run_lines
 from larder.pipeline.settings import load_settings
-from larder.progress import NullProgress
 from tests.support.runs import TEMPLATE, run_settings
 
 REPOSITORY = Path(__file__).parents[2]
@@ -77,7 +76,7 @@ def test_excluded_objects_are_counted_and_named(tmp_path: Path) -> None:
 def test_only_the_first_keys_are_named_and_none_can_alter_a_terminal(tmp_path: Path) -> None:
     write("memory://escape", {f"x{n:05}\x1b[31m.log": b"" for n in range(2_300)} | {"a/1.txt": b""})
     source = {"url": "memory://escape", "include": ["**/*.txt"]}
-    document = plan(run_settings(source, tmp_path / "local", tmp_path), NullProgress())
+    document = prepare(run_settings(source, tmp_path / "local", tmp_path), plan_only=True)
     assert document["excluded"]["not_included"]["count"] == 2_300
     assert len(document["excluded"]["not_included"]["keys"]) == 5
     assert "\x1b" not in text(document)
@@ -88,7 +87,7 @@ def test_label_files_and_folder_markers_are_reported(tmp_path: Path) -> None:
     write("memory://markers-told", {"a/": b"", "a/1.txt": b"1", "l.txt": b"1 x"})
     labels = {"files": {"train": "l.txt"}}
     settings = run_settings("memory://markers-told", tmp_path / "local", tmp_path, labels=labels)
-    document = plan(settings, NullProgress())
+    document = prepare(settings, plan_only=True)
     assert document["excluded"]["ignored"] == 2
     assert "in no sample: folder markers, files of labels or annotations" in text(document)
 
@@ -145,7 +144,7 @@ def test_samples_of_several_kinds_are_not_uneven(tmp_path: Path) -> None:
 def test_names_with_other_dots(tmp_path: Path) -> None:
     keys = [f"log/2024.{number:05}.txt" for number in range(1_200)]
     write("memory://dots", dict.fromkeys(keys, b"x"))
-    document = plan(run_settings("memory://dots", tmp_path / "local", tmp_path), NullProgress())
+    document = prepare(run_settings("memory://dots", tmp_path / "local", tmp_path), plan_only=True)
     assert "merged_samples" in warnings(document)
     assert document["parts"][-1] == {"ext": None, "objects": 200, "bytes": 200}
     assert "and 991 extensions more" in text(document)
@@ -209,7 +208,7 @@ def test_the_shipped_templates_need_as_many_shards_as_their_loaders_read(tmp_pat
         settings=["source.url=memory://readers", f"cluster.storage.url={tmp_path}"],
         environ={},
     )
-    found = [each["message"] for each in plan(settings, NullProgress())["warnings"]]
+    found = [each["message"] for each in prepare(settings, plan_only=True)["warnings"]]
     assert "validation has 1 shard; resnet50.yaml has 64 readers" in " ".join(found)
 
 
@@ -278,7 +277,7 @@ def test_the_dataset_files_leaves_out_what_is_not_a_sample(tmp_path: Path) -> No
         output=tmp_path / "out",
         environ={},
     )
-    planned = plan(settings, NullProgress())
+    planned = prepare(settings, plan_only=True)
     assert sorted(failure["key"] for failure in planned["failures"]) == sorted(odd)
     assert "skipped 4 objects" in text(planned)
     assert "README: the name has no extension" in text(planned)
@@ -327,7 +326,7 @@ def test_the_tutorial_does_what_it_says(
     settings = load_settings(
         "pets", config_dir=configs, settings=[f"source.url={tmp_path / 'pets'}"], environ={}
     )
-    planned = plan(settings, NullProgress())
+    planned = prepare(settings, plan_only=True)
     assert planned["excluded"]["not_included"] == {"count": 1, "keys": ["README"]}
     assert {part["ext"]: part["objects"] for part in planned["parts"]} == {"jpg": 40, "json": 1}
     document = prepare(settings)

@@ -12,8 +12,8 @@ from pipeline_lab import Lab, directory_lab, images, opened, png, write
 from test_plan import text
 
 from larder.errors import ConfigError, ObjectError
+from larder.jobs.results import RefusedError, RunError, Totals
 from larder.pipeline import measured
-from larder.pipeline.results import RefusedError, RunError, Totals
 from larder.store import Reader, Store
 from larder.store.base import ObjectInfo
 from larder.store.delegate import DelegatingStore

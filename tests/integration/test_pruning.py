@@ -11,12 +11,12 @@ from costs_lab import blob
 from pipeline_lab import DOCUMENT, opened, write
 
 from larder.errors import ConfigError, LarderError, StoreError
+from larder.jobs.results import RunError
+from larder.jobs.runner import InlineRunner
 from larder.manifest.schemas import OBJECTS
 from larder.pipeline.copying_record import read_record
-from larder.pipeline.inline import InlineRunner
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.pruning import MAX_DELETE, PruneSettings, prune, prune_lines
-from larder.pipeline.results import RunError
 from larder.progress import StageTimes
 from larder.store.base import Store
 from tests.support.faults import FaultyStore, denied, unavailable, unreadable

@@ -12,7 +12,7 @@ import pytest
 from pipeline_lab import Lab, directory_lab, images, png, write
 
 from larder.errors import DamageError
-from larder.pipeline.inline import prepare
+from larder.pipeline.prepare import prepare
 from tests.support.runs import between, forget_manifests
 from tests.support.stops import Stop, Stopped, StoppingStore
 

@@ -23,7 +23,7 @@ from webdataset.shardlists import expand_urls
 
 import larder
 from larder.errors import ConfigError, DamageError, LarderError
-from larder.pipeline.results import RunError
+from larder.jobs.results import RunError
 from larder.readers import data as readers
 from larder.store import open_store
 from larder.store.base import Reader, Store

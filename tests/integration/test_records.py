@@ -15,7 +15,7 @@ from pipeline_lab import Lab, contents, directory_lab, images, png, write
 
 import larder
 from larder.errors import ConfigError, FatalError
-from larder.pipeline.inline import prepare
+from larder.pipeline.prepare import prepare
 from larder.shards.tfrecord import FRAME_BYTES, masked, record_header
 
 OBJECTS = images(each=6)

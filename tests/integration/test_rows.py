@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 from pipeline_lab import DOCUMENT, Lab, contents, directory_lab, png, write
 
-from larder.pipeline.inline import prepare
-from larder.pipeline.results import RunError
+from larder.jobs.results import RunError
+from larder.pipeline.prepare import prepare
 from larder.source.expand import line_rows, table_rows
 from larder.store.base import Store
 from tests.support.recording import RecordedCall, RecordingStore

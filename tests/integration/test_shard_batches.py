@@ -10,9 +10,10 @@ import pytest
 from pipeline_lab import directory_lab
 
 from larder.errors import FatalError
+from larder.jobs.runner import InlineRunner
 from larder.pipeline import prepare as composed
 from larder.pipeline import shard
-from larder.pipeline.inline import InlineRunner, prepare
+from larder.pipeline.prepare import prepare
 from larder.progress import NullProgress, StageTimes
 
 pytestmark = pytest.mark.exhaustive

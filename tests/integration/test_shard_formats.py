@@ -17,9 +17,9 @@ from pipeline_lab import Lab, directory_lab, images, opened, write
 
 import larder
 from larder.errors import DamageError
-from larder.pipeline import due
-from larder.pipeline.inline import prepare
+from larder.jobs import batch_receipts as due
 from larder.pipeline.planned import plan_lines
+from larder.pipeline.prepare import prepare
 from larder.progress import NullProgress
 from larder.store.base import Store
 from larder.units import format_bytes

@@ -12,7 +12,7 @@ from unittest import mock
 
 from pipeline_lab import Lab, directory_lab, images, png, write
 
-from larder.pipeline.inline import InlineRunner
+from larder.jobs.runner import InlineRunner
 from larder.progress import StageTimes
 from larder.store.base import Store
 from larder.verify import aside

@@ -32,13 +32,14 @@ from history_model import (
 
 import larder
 from larder.errors import LarderError
+from larder.jobs.results import RunError
+from larder.jobs.runner import InlineRunner
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import SAMPLES
 from larder.pipeline import contents, decide
-from larder.pipeline.inline import InlineRunner, plan, prepare
 from larder.pipeline.job import ManifestRef
 from larder.pipeline.manifests import read_ref
-from larder.pipeline.results import RunError
+from larder.pipeline.prepare import prepare
 from larder.progress import StageTimes
 from larder.samples.grouping import LABEL_EXT
 from larder.store import Store, open_store
@@ -325,7 +326,7 @@ class Run:
         traffic = Traffic(self.place)
         forget_manifests()
         with between(traffic.recorded):
-            planned = plan(self.place.settings(state, compact=step.compact))
+            planned = prepare(self.place.settings(state, compact=step.compact), plan_only=True)
         assert not traffic.keys(*WRITES), "a plan writes"
         return planned
 

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from larder.pipeline.inline import InlineRunner, prepare
+from larder.jobs.runner import InlineRunner
+from larder.pipeline.prepare import prepare
 from larder.progress import StageTimes
 from larder.store import Store, open_store
 from larder.store.memory import forget

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from larder.errors import Failure
-from larder.failures import SHOWN_FAILURES, Failures
+from larder.errors import SHOWN_FAILURES, Failure, Failures
 
 
 def failures(first: int, last: int) -> list[Failure]:

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from larder.config.models import Copy
+from larder.jobs.programs import start_program
 from larder.machine import (
     copy_memory_bytes,
     memory_bytes,
     small_memory_environment,
     usable_cores,
 )
-from larder.programs import start_program
 
 GIB = 1024**3
 POOL = "ARROW_DEFAULT_MEMORY_POOL"

@@ -20,8 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.errors import ConfigError, Failure, ObjectError
-from larder.failures import Failures
+from larder.errors import ConfigError, Failure, Failures, ObjectError
 from larder.limits import map_ahead
 from larder.manifest.files import ManifestWriter, read_manifest
 from larder.manifest.query import Rows

@@ -8,14 +8,14 @@ from unittest import mock
 
 import pytest
 
-from flows._prefect import (
+from flows.runs.configure import (
     DEFAULTS,
     SHOWN,
     configure_prefect,
     has_server,
     show_logs,
 )
-from flows._secrets import Hidden
+from flows.runs.secrets import Hidden
 
 PROFILES = """
 active = "quiet"

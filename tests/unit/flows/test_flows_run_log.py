@@ -29,13 +29,13 @@ def test_warnings_of_the_plan_are_warnings_of_the_run(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    from flows import _run_log  # imports Prefect, which takes seconds
+    from flows.runs import page  # imports Prefect, which takes seconds
 
     logger = logging.getLogger("a_run")
     logger.setLevel(logging.INFO)
-    monkeypatch.setattr(_run_log, "get_run_logger", lambda: logger)
+    monkeypatch.setattr(page, "get_run_logger", lambda: logger)
     document = DOCUMENT if warnings is None else {**DOCUMENT, "warnings": warnings}
-    _run_log.RunLog().outcome(document)
+    page.RunLog().outcome(document)
     told = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     expected = [f"warning[few_shards]: {WARNING['message']}"] if warnings else []
     assert told == [*expected, "2 skipped, as the dataset file says"]

@@ -7,8 +7,8 @@ from unittest import mock
 
 import pytest
 
-from flows._prefect import configure_prefect
-from flows._secrets import Hidden, auth_of, without_auth
+from flows.runs.configure import configure_prefect
+from flows.runs.secrets import Hidden, auth_of, without_auth
 from larder.errors import ConfigError, FatalError, LarderError, ObjectError
 
 SECRET = "canary0987654321"

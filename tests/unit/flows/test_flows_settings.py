@@ -10,7 +10,7 @@ import pytest
 CANARY = "CANARY0987654321"
 LOAD = """
 import traceback
-from flows._settings import load_prefect
+from flows.runs.settings import load_prefect
 from larder.errors import ConfigError, ProblemsError
 try:
     print(load_prefect())
@@ -80,7 +80,7 @@ def test_incompatible_settings_are_named_by_their_common_prefix(
 def test_the_timeout_of_a_server_is_one_that_a_socket_accepts(
     tmp_path: Path, given: str, seconds: float
 ) -> None:
-    script = "from flows._settings import *; load_prefect(); print(startup_seconds())"
+    script = "from flows.runs.settings import *; load_prefect(); print(startup_seconds())"
     done = run(script, tmp_path, PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS=given)
     assert float(done.stdout) == seconds
 

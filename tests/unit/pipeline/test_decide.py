@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from larder.config.models import Growth
+from larder.jobs.results import Totals
 from larder.pipeline.compare import Changes
 from larder.pipeline.decide import MAX_SEGMENTS, Decision, SegmentState, decide
-from larder.pipeline.results import Totals
 
 APPEND = Growth()
 OMIT = Growth(removals="omit")

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from larder.copy.object import Copy
-from larder.pipeline import copy_receipts, due
+from larder.jobs import batch_receipts as due
+from larder.jobs.results import Totals
+from larder.pipeline import copy_receipts
 from larder.pipeline.copy_receipts import MIRROR, CopyReceipts
 from larder.pipeline.copy_receipts import read_receipts as read_copies
 from larder.pipeline.finished import standing_shards
 from larder.pipeline.receipts import ShardReceipts, read_receipts
-from larder.pipeline.results import Totals
 from larder.progress import NullProgress
 from larder.shards.model import NO_ROWS, ShardFile, ShardResult
 from larder.store import open_store

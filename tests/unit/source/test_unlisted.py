@@ -3,8 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from larder.errors import Failure, ObjectError
-from larder.failures import SHOWN_FAILURES
+from larder.errors import SHOWN_FAILURES, Failure, ObjectError
 from larder.source.selection import Unlisted
 
 

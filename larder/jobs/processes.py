@@ -4,7 +4,7 @@ The interpreter lock allows one core to deal with samples. Reading, hashing and 
 does not hold it, so threads do as well there, without the half second that a process takes to
 start, and without its 130 MB. For these two, one batch at a time stays in this process anyway.
 
-Another process is a program of its own (`larder.pipeline.batch_process`): a user's script needs no
+Another process is a program of its own (`larder.jobs.batch_process`): a user's script needs no
 guard, and an interrupt of the terminal does not reach it. It waits for another batch for a while,
 and ends as soon as the process that started it is gone. Both ends of the pipe are Larder, so what
 goes through it is pickled.
@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import IO, Any, NamedTuple
 from urllib.parse import urlsplit
 
+from larder.config.models import Location
 from larder.errors import FatalError
-from larder.pipeline.job import Job
-from larder.programs import start_program
+from larder.jobs.programs import start_program
 from larder.progress import Progress
 
 WORTH_ROWS = 40_000
@@ -41,7 +41,7 @@ class Work(NamedTuple):
     """What a process is to do: call ``MODULE:FUNCTION`` for a batch."""
 
     step: str
-    job: Job
+    job: Any
     batch: Any
     concurrent_batches: int
 
@@ -62,11 +62,10 @@ class Failed(NamedTuple):
     error: BaseException
 
 
-def suits(job: Job, rows: int, size_bytes: int, concurrent_batches: int) -> bool:
-    """Whether a batch is better done in a process of its own; ``size_bytes`` is what it writes."""
+def suits(places: Iterable[Location], rows: int, size_bytes: int, concurrent_batches: int) -> bool:
+    """Whether a batch that writes so much is better done in a process of its own."""
     if concurrent_batches == 1 or rows < WORTH_ROWS or size_bytes > _SMALL_BYTES * rows:
         return False
-    places = job.dataset.source, job.cluster.storage
     # Prefect's blocks and stores in memory exist only in this process.
     return all(
         place.access.block is None and urlsplit(place.url).scheme in _SCHEMES for place in places
@@ -74,7 +73,7 @@ def suits(job: Job, rows: int, size_bytes: int, concurrent_batches: int) -> bool
 
 
 def work(
-    step: Callable[..., Any], job: Job, batch: Any, *, progress: Progress, concurrent_batches: int
+    step: Callable[..., Any], job: Any, batch: Any, *, progress: Progress, concurrent_batches: int
 ) -> Any:
     """The result of a step for a batch, from a process of its own if this one has a batch already.
 
@@ -132,7 +131,7 @@ class _Process:
     """A process that does one batch. Ended at the end of a ``with`` block."""
 
     def __init__(self) -> None:
-        self._process = start_program("larder.pipeline.batch_process")
+        self._process = start_program("larder.jobs.batch_process")
         assert self._process.stdin is not None, "it has pipes"
         assert self._process.stdout is not None, "it has pipes"
         self._stdin: IO[bytes] = self._process.stdin

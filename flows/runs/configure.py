@@ -11,11 +11,15 @@ import logging
 import os
 import sys
 import tomllib
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
-from flows._secrets import Hidden, auth_of
-from flows._settings import profiles_path, startup_seconds
+from flows.runs.secrets import Hidden, auth_of
+from flows.runs.settings import load_prefect, profiles_path, startup_seconds
+
+if TYPE_CHECKING:
+    from larder.cli.display import Display
 
 SHOWN = "larder_shown"
 """Attribute of a log record that is shown to the user in another way."""
@@ -113,9 +117,9 @@ def start_server() -> Callable[[], None]:
 
     Returns:
         A function that waits until the server answers, to be called after Prefect was imported;
-        see `flows._server.TemporaryServer.wait`.
+        see `flows.runs.server.TemporaryServer.wait`.
     """
-    from flows._server import TemporaryServer
+    from flows.runs.server import TemporaryServer
 
     server = TemporaryServer()
     # At exit, but registered before Prefect's own handler, which sends its last logs and events.
@@ -159,3 +163,29 @@ class _Lines(logging.Handler):
             return
         line = f"{record.levelname.lower()}: {' '.join(record.getMessage().split())}"
         self._say(line if len(line) <= _LONGEST else f"{line[:_LONGEST]} ...")
+
+
+@contextmanager
+def prefect_ready(display: Display) -> Iterator[Callable[[], bool]]:
+    """Configure Prefect and start a temporary server if none is configured, for a ``with`` block.
+
+    Yields:
+        A function to call once the block has imported its flow: it waits for the server, and
+        returns whether the user configured it.
+    """
+    display.start("prefect")
+    display.note("prefect", "importing")
+    hidden = configure_prefect()
+    wait = None if has_server() else start_server()
+    with hidden.guard():
+        for line in load_prefect():
+            display.say(hidden(line))
+
+        def ready() -> bool:
+            show_logs(display.say, hidden)
+            if wait:
+                display.note("prefect", "starting a server")
+                wait()
+            return wait is None
+
+        yield ready

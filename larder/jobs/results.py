@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from larder.errors import ConfigError, Failure, FatalError, printable
-from larder.failures import Failures
+from larder.errors import ConfigError, Failure, Failures, FatalError, printable
 
 if TYPE_CHECKING:
     from larder.pipeline.job import ManifestRef  # imports pyarrow, which --help does not need
@@ -29,7 +28,7 @@ class BatchReport:
     """The result of one batch, or of several together.
 
     ``done`` are objects copied, or shards written. ``failures`` are the first
-    `larder.failures.SHOWN_FAILURES` of the ``failed`` objects or samples; ``lists`` are manifests
+    `larder.errors.SHOWN_FAILURES` of the ``failed`` objects or samples; ``lists`` are manifests
     of schema FAILURES in the storage: all objects that could not be copied. ``stopped`` says why
     not everything was tried; empty if everything was.
     """

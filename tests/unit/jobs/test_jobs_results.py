@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from larder.errors import Failure, ObjectError
-from larder.pipeline.results import BatchReport, RunError
+from larder.jobs.results import BatchReport, RunError
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The program that does one batch for another process; see `larder.pipeline.processes`.
+"""The program that does one batch for another process; see `larder.jobs.processes`.
 
 It reads the work from stdin and writes messages to stdout: its progress every tenth of a second, by
 which the other process also notices that it is alive, and then the result. A message on stdin asks
@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import IO, Any
 
 from larder.errors import FatalError
-from larder.pipeline.processes import STOP, Advance, Done, Failed, Outbox, Work, read_message
+from larder.jobs.processes import STOP, Advance, Done, Failed, Outbox, Work, read_message
 from larder.progress import CancellableProgress, Progress
 
 _TELL_SECONDS = 0.1

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any
 from urllib.parse import urlsplit
+from uuid import UUID
 
 from httpx import HTTPError, HTTPStatusError  # Prefect's
 from prefect import get_client
@@ -17,18 +19,17 @@ from prefect.settings import get_current_settings
 from prefect.states import Cancelled
 from prefect.utilities.urls import url_for
 
-from flows._artifacts import summary
-from flows._cancel import cancellable
-from flows._run_log import RunLog, run_log
-from flows._secrets import without_auth
+from flows.runs.page import RunLog, run_log, summary
+from flows.runs.secrets import without_auth
 from larder.cli.display import Display
 from larder.cli.signals import hear_signals, interruptible
 from larder.errors import FatalError, LarderError
 from larder.pipeline.run_report import run_lines
 from larder.progress import StageTimes
 from tasks._options import STOPPED
-from tasks._progress import listening, stoppable, timed
+from tasks.progress import listening, stoppable, timed
 
+POLL_SECONDS = 5.0
 _REFUSED = (401, 403)
 _NOT_THERE = (404, 405)
 _MORE = re.compile(r"[\s-]*For more information check: \S+")
@@ -87,6 +88,35 @@ def _reported(lines: Callable[[Mapping[str, Any]], list[str]]) -> Iterator[RunLo
             stop = stack.enter_context(stoppable())
             stack.enter_context(cancellable(run.id, stop, log.say))
         yield log
+
+
+@contextmanager
+def cancellable(
+    flow_run: UUID, stop: threading.Event, say: Callable[[str], None]
+) -> Iterator[None]:
+    """Set ``stop`` once the flow run is Cancelling or Cancelled, within a ``with`` block.
+
+    A worker ends the runs that it started itself, but nothing else would end a run started by a
+    command.
+    """
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(POLL_SECONDS):
+            # A server that is temporarily unavailable must not end the run.
+            with suppress(Exception), get_client(sync_client=True) as client:
+                state = client.read_flow_run(flow_run).state
+                if state and (state.is_cancelling() or state.is_cancelled()):
+                    say("cancelled in Prefect: stopping after the objects in progress")
+                    stop.set()
+                    return
+
+    watcher = threading.Thread(target=watch, name="cancel-watcher", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
 
 
 def call_flow(

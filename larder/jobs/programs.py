@@ -9,7 +9,7 @@ from pathlib import Path
 
 from larder.machine import small_memory_environment
 
-_PACKAGES = Path(__file__).parents[1]
+_PACKAGES = Path(__file__).parents[2]
 
 
 def start_program(module: str) -> subprocess.Popen[bytes]:

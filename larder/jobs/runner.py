@@ -1,32 +1,53 @@
-"""All steps in one process, without an orchestrator."""
+"""What runs the steps of a run: this process, or an orchestrator."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from larder.config.models import Copy, Runner
+from larder.config.models import Copy
+from larder.config.models import Runner as RunnerConfig
+from larder.jobs.results import stops_others
 from larder.limits import batches_at_once, map_done
 from larder.machine import usable_cores
-from larder.pipeline.results import stops_others
-from larder.progress import CancellableProgress, Progress, StageTimes, TimedProgress
-
-if TYPE_CHECKING:
-    from larder.pipeline.settings import Settings
+from larder.progress import CancellableProgress, Progress, TimedProgress
 
 
-def workers(settings: Settings) -> int:
+def workers(runner: RunnerConfig, limits: Copy) -> int:
     """Number of concurrent batches: ``runner.workers``, or one per core, as far as memory allows.
 
     See `larder.limits.batches_at_once`.
     """
-    return workers_for(settings.cluster.runner, settings.cluster.copy_)
-
-
-def workers_for(runner: Runner, limits: Copy) -> int:
     return batches_at_once(runner.workers or usable_cores(), limits.memory)
+
+
+class Runner(Protocol):
+    """Runs steps: inline, or as the tasks of an orchestrator.
+
+    A step is a function of `larder.pipeline` that takes small values, and ``progress`` by name. A
+    step over batches takes the job, a batch, and ``concurrent_batches``, the number of concurrent
+    batches.
+    """
+
+    @property
+    def progress(self) -> Progress:
+        """Receives the progress of the stages."""
+
+    @property
+    def times(self) -> TimedProgress:
+        """The times of the stages so far."""
+
+    def run(self, step: Callable[..., Any], *arguments: Any) -> Any:
+        """The result of one step."""
+
+    def map(self, step: Callable[..., Any], job: Any, batches: Sequence[Any]) -> list[Any]:
+        """The results of a step for each batch, in order; runs several at once.
+
+        If too much fails in a batch (`larder.jobs.results.stops_others`), no further one is
+        started, and the results of those are None.
+        """
 
 
 class InlineRunner:
@@ -82,18 +103,3 @@ class InlineRunner:
                 stop.set()
                 raise
         return results
-
-
-def prepare(settings: Settings, progress: Progress | None = None) -> dict[str, Any]:
-    """Prepare a dataset in this process; see `larder.pipeline.prepare.prepare`."""
-    from larder.pipeline.prepare import prepare as compose  # a copy runs without it
-
-    return compose(settings, InlineRunner(workers(settings), StageTimes(progress)))
-
-
-def plan(settings: Settings, progress: Progress | None = None) -> dict[str, Any]:
-    """The document of what `prepare` would do. Writes only private temporary files."""
-    from larder.pipeline.prepare import prepare as compose
-
-    runner = InlineRunner(workers(settings), StageTimes(progress))
-    return compose(settings, runner, plan_only=True)

@@ -9,8 +9,8 @@ import pytest
 
 from larder.config.models import Cluster
 from larder.errors import FatalError
+from larder.jobs.runner import InlineRunner, workers
 from larder.machine import usable_cores
-from larder.pipeline.inline import InlineRunner, workers
 from larder.pipeline.job import Job
 from larder.progress import Progress, StageTimes
 
@@ -69,5 +69,4 @@ def test_an_error_or_an_interrupt_stops_the_other_batches(
 )
 def test_memory_bounds_the_batches_at_once(fields: dict[str, Any], expected: int) -> None:
     cluster = Cluster.model_validate({"name": "c", "storage": {"url": "/x"}, **fields})
-    settings = cast(Any, type("Settings", (), {"cluster": cluster}))
-    assert workers(settings) == expected
+    assert workers(cluster.runner, cluster.copy_) == expected
