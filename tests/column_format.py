@@ -22,14 +22,15 @@ import pyarrow as pa
 from larder.config.shape import DEFAULTS, FormatOptions
 from larder.errors import DamageError, Failure
 from larder.manifest.spool import Spool
-from larder.samples.grouping import LABEL_EXT
 from larder.samples.indexed import IndexedPart, IndexedSample, check_part, part_place
-from larder.shards.fetch import Body, held
+from larder.samples.naming import LABEL_EXT
 from larder.shards.formats import FORMATS
+from larder.shards.index_rows import IndexRows
 from larder.shards.members import members
 from larder.shards.model import Sample, ShardPlan, label_bytes
 from larder.shards.output import HashedOutput
-from larder.shards.rows import IndexRows
+from larder.shards.reading.fetch import Body
+from larder.shards.reading.large import held
 from larder.shards.sizes import Sizes, content_sizes
 from larder.store import object_url
 from larder.store.base import Store

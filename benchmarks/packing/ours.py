@@ -22,17 +22,15 @@ from larder.config.shape import DEFAULTS
 from larder.machine import usable_cores
 from larder.manifest.files import ManifestWriter, read_manifest
 from larder.manifest.schemas import SAMPLE_ORDER, SAMPLES
-from larder.shards import tar
 from larder.shards.build import build_shard
-from larder.shards.formats import shard_format
+from larder.shards.formats import shard_format, tar
 from larder.shards.formats.base import ShardFormat, SurveyingFormat
-from larder.shards.index import numbered, sample_rows
+from larder.shards.index_rows import numbered, sample_rows
 from larder.shards.model import ShardPlan, read_samples
 from larder.shards.output import HashedOutput
-from larder.shards.packing import batch_shards, plan_shards
-from larder.shards.readahead import open_reads, suited_concurrency
+from larder.shards.packing import RunningTotals, batch_shards, plan_shards, target_for
+from larder.shards.reading.readahead import open_reads, suited_concurrency
 from larder.shards.sizes import split_sizes
-from larder.shards.totals import RunningTotals, target_for
 from larder.store import open_store
 from larder.store.local.store import LocalStore
 from larder.store.local.write import LocalWriter

@@ -1,7 +1,7 @@
 """Decodes images and other parts of records in threads, ahead of their use, in the records' order.
 
 An image becomes an array of shape (height, width, channels), decoded by Pillow;
-`larder.samples.pictures` says what each kind of image decodes to.
+`larder.samples.images` says what each kind of image decodes to.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from larder.config.shape import MAX_PIXELS
 from larder.errors import ObjectError
 from larder.limits import ByteBudget
 from larder.samples.decoders import Bound
-from larder.samples.pictures import (
+from larder.samples.images import (
     Array,
     decoded,
     decoding,

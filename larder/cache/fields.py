@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING, Literal
 from larder.cache.schema import KEY, Field, Schema
 from larder.errors import FatalError
 from larder.samples.decoders import IMAGES_ONLY, Array, Decoders
-from larder.samples.grouping import LABEL_EXT
-from larder.samples.pictures import Form
+from larder.samples.images import Form
+from larder.samples.naming import LABEL_EXT
 
 if TYPE_CHECKING:
     import pyarrow as pa

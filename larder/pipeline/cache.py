@@ -28,8 +28,14 @@ from larder.progress import Progress
 from larder.samples.decoders import Decoders
 from larder.samples.indexed import SampleReader, read_index
 from larder.shards.formats import shard_format
-from larder.shards.forms import FormNote, FormTally, joined, note_role
-from larder.shards.images import ImageRules, check_decodable
+from larder.shards.images.check import (
+    FormNote,
+    FormTally,
+    ImageRules,
+    check_decodable,
+    joined,
+    note_role,
+)
 from larder.store import local_path, object_url
 from larder.store.base import Store
 from larder.temporary import workshop

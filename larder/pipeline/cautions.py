@@ -10,7 +10,7 @@ import numpy as np
 from larder.config.shape import use_of
 from larder.pipeline.plan import Plan
 from larder.samples.images import role
-from larder.shards.features import FeatureMap
+from larder.shards.formats.tfrecord.features import FeatureMap
 from larder.units import format_count, format_names
 
 CODES = {

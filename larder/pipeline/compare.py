@@ -38,10 +38,11 @@ from larder.progress import Progress
 from larder.samples.columns import column_structs
 from larder.samples.images import is_image
 from larder.samples.planner import Planner
-from larder.shards.fetch import UNDECODABLE, check_streamed, fetch, sample_bytes
-from larder.shards.images import ImageRules, Validation, stored_image
+from larder.shards.images.check import ImageRules, Validation, stored_image
+from larder.shards.images.transform import codec_versions
 from larder.shards.model import Part, Sample
-from larder.shards.transform import codec_versions
+from larder.shards.reading.fetch import UNDECODABLE, fetch, sample_bytes
+from larder.shards.reading.large import check_streamed
 from larder.store.base import Readable
 
 READERS = 8

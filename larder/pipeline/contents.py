@@ -19,7 +19,7 @@ from larder.pipeline.job import ManifestRef
 from larder.pipeline.manifests import read_ref
 from larder.shards.formats import shard_format
 from larder.shards.formats.base import SplitIndexed
-from larder.shards.indexes.splits import Split, SplitShard
+from larder.shards.indexes import Split, SplitShard
 from larder.shards.packing import brace_patterns
 from larder.store.base import Store
 from larder.versions import layout

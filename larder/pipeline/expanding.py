@@ -30,10 +30,9 @@ from larder.manifest.files import read_manifest
 from larder.manifest.schemas import OBJECTS
 from larder.pipeline.job import storage_of
 from larder.progress import Progress
-from larder.samples.joins import Joins
 from larder.samples.matching import Matching
 from larder.samples.order import ignored_keys
-from larder.samples.parts import named_objects
+from larder.samples.parts import Joins, named_objects
 from larder.source.expand.annotation_parts import Indexed, index_annotations
 from larder.source.expand.archives import archive_expansion, archives_to_list
 from larder.source.expand.expanded import Expanded, Expansion, expand

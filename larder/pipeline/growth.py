@@ -36,7 +36,7 @@ from larder.pipeline.source import SourceState
 from larder.progress import Progress
 from larder.samples.order import SampleOrder
 from larder.samples.planner import Planner
-from larder.shards.images import is_weaker
+from larder.shards.images.check import is_weaker
 from larder.store.base import Store
 from larder.units import format_bytes
 from larder.versions.documents import OmittedRows, SegmentDocument, SegmentUse, Shape

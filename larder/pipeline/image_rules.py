@@ -10,8 +10,8 @@ from larder.errors import FatalError
 from larder.limits import decoding_budget, read_ahead_bytes
 from larder.machine import usable_cores
 from larder.samples.decoders import Decoders
-from larder.shards.images import ImageRules, Validation
-from larder.shards.transform import codec_versions
+from larder.shards.images.check import ImageRules, Validation
+from larder.shards.images.transform import codec_versions
 from larder.versions.identity import shaped_images
 
 _READ_BYTES = 64 << 20

@@ -25,9 +25,9 @@ from larder.pipeline.reader_indexes import Indexed, PutIndexes, noted_indexes, p
 from larder.pipeline.receipts import Shard
 from larder.progress import Progress
 from larder.samples.columns import column_texts
-from larder.shards.fetch import UNDECODABLE
 from larder.shards.formats import shard_format
-from larder.shards.index import numbered
+from larder.shards.index_rows import numbered
+from larder.shards.reading.fetch import UNDECODABLE
 from larder.store.base import Store
 from larder.versions import layout
 from larder.versions.documents import (

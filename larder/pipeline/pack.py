@@ -13,13 +13,11 @@ from larder.config.shape import FormatOptions
 from larder.jobs.results import Totals
 from larder.manifest.files import ManifestFile, read_manifest, write_manifest
 from larder.manifest.schemas import SAMPLE_ORDER
-from larder.shards.estimates import with_estimates
 from larder.shards.formats import shard_format
 from larder.shards.formats.base import SurveyingFormat
 from larder.shards.model import ShardPlan
-from larder.shards.packing import plan_shards
-from larder.shards.sizes import split_sizes
-from larder.shards.totals import RunningTotals, target_for
+from larder.shards.packing import RunningTotals, plan_shards, target_for
+from larder.shards.sizes import split_sizes, with_estimates
 
 SHARD_PLAN = pa.schema(
     [

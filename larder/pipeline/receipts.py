@@ -20,8 +20,8 @@ from larder.manifest.files import ManifestWriter
 from larder.manifest.schemas import SAMPLES
 from larder.manifest.spool import Spool
 from larder.pipeline.job import ManifestRef, listed, put_named, scratch
-from larder.shards.forms import FormNote
-from larder.shards.index import sample_rows
+from larder.shards.images.check import FormNote
+from larder.shards.index_rows import sample_rows
 from larder.shards.indexes import IndexFile
 from larder.shards.model import ShardFile, ShardResult
 from larder.store import object_url

@@ -47,11 +47,11 @@ from larder.progress import Progress
 from larder.samples.order import FROM_PREVIOUS, from_objects
 from larder.shards.build import build_shard
 from larder.shards.formats import shard_format
+from larder.shards.images.pool import shared_pool
 from larder.shards.model import Sample, ShardBatch, ShardPlan, read_samples
-from larder.shards.packed import OldShards
+from larder.shards.old_shards import OldShards
 from larder.shards.packing import batch_shards
-from larder.shards.readahead import open_reads, suited_concurrency
-from larder.shards.transform_pool import shared_pool
+from larder.shards.reading.readahead import open_reads, suited_concurrency
 from larder.store.base import Readable, Store, Writer
 from larder.versions import layout
 

@@ -1,116 +1,185 @@
-"""Grouping of objects into samples: WebDataset's rule, and keys that its readers skip or merge.
+"""Groups sorted parts into samples: adjacent parts with the same sample key.
 
-The rule is ``base_plus_ext`` of webdataset 1.0.2 (``webdataset/tariterators.py``): the sample key
-is the directory and the base name up to its first dot, the extension is everything after it.
-Readers convert extensions to lower case; here ``jpeg`` also becomes ``jpg``, even between dots
-(``seg.jpeg`` becomes ``seg.jpg``).
+Samples that lack a part of ``samples.join`` are refused, left out or kept.
 """
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 
-from larder.limits import MAX_KEY_BYTES
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
-LABEL_EXT = "cls"
-"""Extension of the part with the label, as WebDataset readers expect it."""
+from larder.config.models import Missing
+from larder.errors import ConfigError, Failure, Failures
+from larder.manifest.extents import is_own
+from larder.manifest.schemas import SAMPLE_ORDER
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_META = re.compile(r"__[^/]*__(?:/|$)")
+_PARTS = SAMPLE_ORDER.field("parts").type
+
+_Flags = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True)
-class SampleName:
-    """The two parts of an object's key.
+class Grouped:
+    """Rows of `larder.samples.parts.PARTS` with complete samples.
 
-    Attributes:
-        ext: What follows that dot, normalised.
+    The parts of a sample are adjacent; ``lengths`` is the number of parts of each sample.
     """
 
-    sample_key: str
-    ext: str
+    def __init__(self, rows: pa.RecordBatch, starts: npt.NDArray[np.intp]) -> None:
+        self.rows = rows
+        self.lengths = np.diff(np.append(starts, rows.num_rows))
+        self._starts = starts
+
+    def first(self, column: str) -> pa.Array:
+        """A column that is the same for all parts of a sample, one value per sample."""
+        return self.rows.column(column).take(pa.array(self._starts))
+
+    def parts(self, fields: Sequence[pa.Field] = tuple(_PARTS.value_type)) -> pa.Array:
+        """The parts of each sample, by default as in SAMPLE_ORDER."""
+        columns = [self.rows.column(field.name) for field in fields]
+        structs = pa.StructArray.from_arrays(columns, fields=list(fields))
+        offsets = pa.array(np.append(self._starts, self.rows.num_rows), pa.int32())
+        kind = pa.list_(pa.field("part", structs.type, nullable=False))
+        return pa.ListArray.from_arrays(offsets, structs, type=kind)
 
 
-def split_key(key: str) -> SampleName:
-    """Split the key of an object; `bad_key_reason` must be None.
+def group_parts(
+    batches: Iterable[pa.RecordBatch], by: Sequence[str] = ("sample",)
+) -> Iterator[Grouped]:
+    """Divide rows between samples. The parts of one sample must fit into memory.
 
-    ``a/22.0/1.seg.PNG`` is part ``seg.png`` of sample ``a/22.0/1``.
+    Rows of `larder.samples.parts.PARTS`, ordered by the columns ``by`` first.
     """
-    directory, slash, basename = key.rpartition("/")
-    stem, _, ext = basename.partition(".")
-    return SampleName(sample_key=f"{directory}{slash}{stem}", ext=normalise_ext(ext))
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        starts = np.flatnonzero(~_same_as_before(batch, by))
+        last = int(starts[-1])
+        if held and last == 0 and _same(held[-1], batch, by):
+            held.append(batch)  # a sample that spans several batches
+            continue
+        yield from _joined([*held, batch.slice(0, last)], by)
+        held = [batch.slice(last)]
+    yield from _joined(held, by)
 
 
-def normalise_ext(ext: str) -> str:
-    """The extension in lower case, with ``jpg`` instead of every component ``jpeg``."""
-    return ".".join("jpg" if part == "jpeg" else part for part in ext.lower().split("."))
+def without_duplicates(
+    grouped: Grouped, split_names: Sequence[str], bad_keys: Failures
+) -> tuple[Grouped, pa.RecordBatch]:
+    """Keep one part per extension and sample; returns what is kept, and the rows that are left out.
 
-
-def is_directory_marker(key: str, size_bytes: int) -> bool:
-    """Whether an object only represents a folder: its key ends in ``/`` and it is empty."""
-    return size_bytes == 0 and key.endswith("/")
-
-
-def may_be_part(key: str, size_bytes: int) -> bool:
-    """Whether an object can be part of a sample, judging by its key and size alone."""
-    return not is_directory_marker(key, size_bytes) and bad_key_reason(key) is None
-
-
-def bad_key_reason(key: str) -> str | None:
-    """Why a part of a sample cannot have this key, as a clause; None if it can.
-
-    The key is relative to the source, with ``/`` between segments.
+    If there are several, the first by key is kept; the others are bad keys. The rows are ordered by
+    sample, extension and key. A sample with parts in two splits is ``config.unmatched_split``.
     """
-    return bad_path_reason(key) or _bad_name(key)
+    rows = grouped.rows
+    duplicate = _same_as_before(rows, ("sample", "ext"))
+    bad = rows.filter(pa.array(duplicate))
+    columns = [bad.column("key"), bad.column("ext"), is_own(bad.column("etag"))]
+    for key, ext, own in zip(*(column.to_pylist() for column in columns), strict=True):
+        message = f"the sample has another part {ext} after extensions are normalised"
+        if own:
+            message = f"the sample has another part {ext}, of an object or of another entry"
+            message += "; with samples.annotations.many, several entries are a list"
+        bad_keys.add(Failure(key, "config.bad_key", message))
+    rows = rows.filter(pa.array(~duplicate)) if len(bad) else rows
+    same = _same_as_before(rows, ("sample",))
+    _check_splits(rows, same, split_names)
+    return Grouped(rows, np.flatnonzero(~same)), bad
 
 
-def bad_path_reason(key: str) -> str | None:
-    """Why no part can have this key, whatever its name means, as a clause; None if one can."""
-    return _bad_text(key) or _bad_path(key)
+def _joined(batches: Sequence[pa.RecordBatch], by: Sequence[str]) -> Iterator[Grouped]:
+    if sum(batch.num_rows for batch in batches):
+        rows = pa.concat_batches(batches)
+        yield Grouped(rows, np.flatnonzero(~_same_as_before(rows, by)))
 
 
-def _bad_text(key: str) -> str | None:
-    try:
-        size_bytes = len(key.encode())
-    except UnicodeEncodeError:
-        return "the key is not valid UTF-8"
-    if size_bytes > MAX_KEY_BYTES:
-        return f"the key has {size_bytes:,} bytes; the maximum is {MAX_KEY_BYTES:,}"
-    if _CONTROL.search(key):
-        return "the key contains a control character"
-    return None
+def _same(before: pa.RecordBatch, after: pa.RecordBatch, by: Sequence[str]) -> bool:
+    return all(before.column(name)[-1] == after.column(name)[0] for name in by)
 
 
-def _bad_path(key: str) -> str | None:
-    if key.startswith("/"):
-        return "the key begins with /"
-    segments = key.split("/")
-    if "" in segments:
-        return "the key ends in /" if key.endswith("/") else "the key contains an empty segment"
-    for dots in (".", ".."):
-        if dots in segments:
-            return f"the key contains a segment {dots}"
-    return None
+def _same_as_before(rows: pa.RecordBatch, by: Sequence[str]) -> _Flags:
+    """Whether each row equals the previous one in these columns; false for the first."""
+    same = np.ones(rows.num_rows, np.bool_)
+    same[:1] = False
+    for name in by:
+        column = rows.column(name)
+        same[1:] &= pc.equal(column[1:], column[:-1]).to_numpy(zero_copy_only=False)
+    return same
 
 
-def _bad_name(key: str) -> str | None:
-    """Names that ``base_plus_ext``, ``tar_file_iterator`` and ``group_by_keys`` do not handle.
+def _check_splits(rows: pa.RecordBatch, same: _Flags, split_names: Sequence[str]) -> None:
+    splits = rows.column("split").to_numpy()
+    crossing = np.flatnonzero(same[1:] & (splits[1:] != splits[:-1]))
+    if len(crossing):
+        at = int(crossing[0])
+        one, two = rows.slice(at, 2).select(["key", "split"]).to_pylist()
+        raise ConfigError(
+            "config.unmatched_split",
+            f"{one['key']} is in split {split_names[one['split']]!r} and "
+            f"{two['key']} in {split_names[two['split']]!r}, but they belong to one sample",
+            where=rows.column("sample")[at].as_py(),
+            hint="make the globs of a split match all parts of a sample",
+        )
 
-    Names without an extension are skipped. Hidden files are skipped, or become parts of one sample
-    ``DIRECTORY/``. A first segment ``__x__`` is treated as metadata and skipped; an extension
-    ``__key__`` would replace what readers store under that name.
+
+class Complete:
+    """Divides samples into those with a part of each pattern, and the others.
+
+    Only ``missing: keep`` lets the others pass; what does not pass is counted in ``incomplete``.
+    Annotations count as one more pattern, after the named ones; ``names`` is empty without joins.
     """
-    basename = key.rpartition("/")[2]
-    stem, dot, ext = basename.partition(".")
-    if not dot:
-        return "the name has no extension"
-    if not stem:
-        return "the name begins with a dot"
-    if not ext:
-        return "the name ends in its only dot"
-    if _META.match(key):
-        return "the first segment begins and ends with __"
-    if ext.startswith("__") and ext.endswith("__"):
-        return "the extension begins and ends with __"
-    return None
+
+    def __init__(self, names: Sequence[str], annotated: bool, missing: Missing) -> None:
+        own = [*(names or ["object"]), *(["annotation"] if annotated else [])]
+        self.annotation = len(own) - 1
+        self.incomplete = Failures()
+        self._names = own
+        self._annotated = annotated
+        self._keep = missing == "keep"
+
+    def divide(self, grouped: Grouped) -> tuple[Grouped, pa.RecordBatch]:
+        """The samples that pass, and the objects of the others."""
+        if len(self._names) == 1:
+            return grouped, grouped.rows.slice(0, 0)
+        found = _found(grouped)
+        all_ = 2 ** len(self._names) - 1
+        only_annotation = self._annotated & (found == 1 << self.annotation)
+        passes = ~only_annotation if self._keep else found == all_
+        if passes.all():
+            return grouped, grouped.rows.slice(0, 0)
+        self._note(grouped, found, ~passes)
+        kept = np.repeat(passes, grouped.lengths)
+        lengths = grouped.lengths[passes]
+        starts = np.cumsum(lengths) - lengths
+        rest = grouped.rows.filter(pa.array(~kept))
+        if self._annotated:
+            objects = pc.not_equal(rest.column("pattern"), pa.scalar(self.annotation, pa.int16()))
+            rest = rest.filter(objects)
+        return Grouped(grouped.rows.filter(pa.array(kept)), starts), rest
+
+    def _note(
+        self, grouped: Grouped, found: npt.NDArray[np.int64], without: npt.NDArray[np.bool_]
+    ) -> None:
+        rows = np.flatnonzero(without)
+        chosen = rows[: self.incomplete.room]
+        keys = grouped.first("sample").take(pa.array(chosen)).to_pylist()
+        failures = map(self._failure, keys, found[chosen].tolist())
+        self.incomplete.add_counted(failures, len(rows))
+
+    def _failure(self, key: str, bits: int) -> Failure:
+        lacking = [name for at, name in enumerate(self._names) if not bits >> at & 1]
+        return Failure(key, "config.missing_part", f"the sample has no {' and no '.join(lacking)}")
+
+
+def _found(grouped: Grouped) -> npt.NDArray[np.int64]:
+    """The patterns of the parts of each sample, one bit for each; shape (samples,)."""
+    bits = np.left_shift(1, grouped.rows.column("pattern").to_numpy().astype(np.int64))
+    starts = np.cumsum(grouped.lengths) - grouped.lengths
+    found: npt.NDArray[np.int64] = (
+        np.bitwise_or.reduceat(bits, starts) if len(starts) else np.zeros(0, np.int64)
+    )
+    return found

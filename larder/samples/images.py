@@ -1,8 +1,27 @@
-"""Which parts of a sample are images, and which formats are tried. Pure."""
+"""Which parts of a sample are images, what they decode to, and the memory that takes.
+
+docs/reference/images.md has a table of what every kind of image decodes to. An image that Pillow
+decodes to other values than the file has is refused.
+"""
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+import math
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, cast
+
+import numpy as np
+
+from larder.config.shape import MAX_PIXELS
+from larder.errors import LarderError, ObjectError
+from larder.machine import give_back_memory
+
+if TYPE_CHECKING:
+    from PIL import Image
+
 
 FORMATS: Final = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "JPEG2000")
 """The formats that are tried, whatever the extension: ImageNet itself has a PNG named .JPEG. A
@@ -34,3 +53,230 @@ class Role(NamedTuple):
 def role(ext: str) -> Role:
     """``jpg`` and ``png`` have the same role, ``seg.png`` another, ``json`` a third."""
     return Role(ext.rpartition(".")[0], True) if is_image(ext) else Role(ext, False)
+
+
+Array = np.ndarray[Any, Any]
+
+# How Pillow's modes other than colour are kept: the mode to convert to, and the dtype.
+_GREY: Final = {
+    "1": ("L", "uint8"),
+    "L": ("L", "uint8"),
+    "LA": ("L", "uint8"),
+    "La": ("L", "uint8"),
+    "I": ("I", "int32"),
+    "F": ("F", "float32"),
+}
+_COLOUR: Final = frozenset(
+    {"P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "LAB", "HSV"}
+)
+# Modes with premultiplied alpha can only be converted to their plain form.
+_PLAIN: Final = {"La": "LA", "RGBa": "RGBA"}
+
+_BYTE_MODES: Final = ("1", "L", "P")
+"""Pillow keeps these in one byte a pixel, 16-bit grey in two, and everything else in four."""
+
+_KEPT_BYTES: Final = 16 << 20
+_STRIP_BYTES: Final = 4 << 20
+_SILENT: Final = r"PIL\."
+
+_PHOTOMETRIC, _BITS, _SAMPLE_FORMAT = 262, 258, 339  # tags of TIFF 6.0
+
+
+class BadImageError(Exception):
+    """An image that is refused; the message says why, as a clause about "it"."""
+
+    cannot = "decoded"
+
+
+class NotStoredError(BadImageError):
+    """An image that can be decoded, but not be stored in the format that is asked for."""
+
+    cannot = "stored"
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The shape and dtype of an image's array."""
+
+    height: int
+    width: int
+    channels: int
+    dtype: str
+
+    @property
+    def bytes(self) -> int:
+        return math.prod((self.height, self.width, self.channels)) * np.dtype(self.dtype).itemsize
+
+
+@contextmanager
+def decoding(where: str, hint: str) -> Iterator[None]:
+    """Turn whatever Pillow raises on bad data into an error that names the image.
+
+    Raises:
+        ObjectError: ``sample.undecodable``.
+        LarderError: An error of the store that the image is read from.
+        MemoryError: It does not fit into memory.
+    """
+    try:
+        yield
+    except (LarderError, MemoryError):
+        raise
+    except Exception as error:
+        # Any exception: on bad data, Pillow's plugins raise struct.error, IndexError and others.
+        cannot = error.cannot if isinstance(error, BadImageError) else BadImageError.cannot
+        message = f"the image cannot be {cannot}: {_reason(error)}"
+        raise ObjectError("sample.undecodable", message, where=where, hint=hint) from error
+
+
+def open_image(file: IO[bytes], max_pixels: int = MAX_PIXELS) -> Image.Image:
+    """Read the header of an image, in any of `larder.samples.images.FORMATS`.
+
+    The file is seekable, and read again when the image is loaded.
+
+    Raises:
+        BadImageError: It has more pixels.
+        Exception: Whatever Pillow raises on bad data.
+    """
+    from PIL import Image
+
+    _silence()
+    if Image.MAX_IMAGE_PIXELS is not None and max_pixels > 2 * Image.MAX_IMAGE_PIXELS:
+        Image.MAX_IMAGE_PIXELS = max_pixels  # for this process, and never lowered
+    try:
+        image = Image.open(file, formats=FORMATS)
+    except Image.DecompressionBombError:
+        raise _too_many(max_pixels) from None
+    if math.prod(image.size) > max_pixels:
+        image.close()
+        raise _too_many(max_pixels)
+    return image
+
+
+def form_of(image: Image.Image) -> Form:
+    """What an image whose header was read decodes to.
+
+    Raises:
+        BadImageError: It has no pixels, or cannot be decoded to an array.
+    """
+    mode, dtype = _kept(image.mode)
+    if not mode:
+        raise BadImageError(f"Pillow's mode {image.mode} has no array")
+    if fault := _tiff_fault(image):
+        raise BadImageError(fault)
+    width, height = image.size
+    form = Form(height, width, 3 if mode == "RGB" else 1, dtype)
+    if not form.bytes:
+        raise BadImageError("it has no pixels")
+    return form
+
+
+def loading_bytes(image: Image.Image) -> int:
+    """The memory that Pillow and its decoder need to load an image, measured for each format."""
+    bands = len(image.getbands())
+    bytes_per_pixel = 2 if image.mode.startswith("I;16") else 1 if image.mode in _BYTE_MODES else 4
+    if image.format == "WEBP":
+        bytes_per_pixel += 12  # its canvas, that of the previous frame, and a copy
+    elif image.format == "JPEG2000":
+        bytes_per_pixel += -(-11 * bands // 2)
+    elif image.info.get("progressive"):
+        bytes_per_pixel += 2 * bands  # all coefficients of a JPEG
+    return math.prod(image.size) * bytes_per_pixel
+
+
+def load(image: Image.Image) -> None:
+    """Decode an image, in Pillow's own form.
+
+    Raises:
+        BadImageError: An element does not fit into 32 bits with a sign.
+        Exception: Whatever Pillow raises on bad data.
+    """
+    image.load()
+    if _tiff_tag(image, _BITS, 1) == 32 and _tiff_tag(image, _SAMPLE_FORMAT, 1) == 1:
+        lowest, _ = cast("tuple[float, float]", image.getextrema())
+        if lowest < 0:
+            raise BadImageError("an element is above 2,147,483,647")
+
+
+@contextmanager
+def discarding(image: Image.Image) -> Iterator[None]:
+    """Free the memory of an image at the end of a ``with`` block, before anything else is loaded.
+
+    Pillow allocates blocks of 16 MiB, which glibc would keep for the thread that freed them.
+    """
+    size_bytes = loading_bytes(image)
+    try:
+        yield
+    finally:
+        image.close()
+        if size_bytes >= _KEPT_BYTES:
+            give_back_memory()
+
+
+def decoded(image: Image.Image, channels: int | None = None) -> Array:
+    """The array of an image that was loaded. Memory beyond it is a few MiB.
+
+    It has shape (height, width, channels), in C order. With ``channels`` 3, 8-bit grey values are
+    repeated as red, green and blue; None keeps grey.
+    """
+    form = form_of(image)
+    mode = "RGB" if channels == 3 else _kept(image.mode)[0]
+    shape = form.height, form.width, 3 if mode == "RGB" else 1
+    array = np.empty(shape, form.dtype)
+    rows = max(1, _STRIP_BYTES // (array.nbytes // form.height))
+    for top in range(0, form.height, rows):
+        bottom = min(top + rows, form.height)
+        strip = image
+        if rows < form.height:
+            strip = image.crop((0, top, form.width, bottom))
+        strip = strip.convert(_PLAIN[strip.mode]) if strip.mode in _PLAIN else strip
+        strip = strip if strip.mode == mode else strip.convert(mode)
+        array[top:bottom] = np.asarray(strip).reshape(bottom - top, *shape[1:])
+    return array
+
+
+def _kept(mode: str) -> tuple[str, str]:
+    """The mode to convert to and the dtype; empty if there are none."""
+    if mode.startswith("I;16"):
+        return mode, "uint16"
+    return _GREY.get(mode, ("RGB", "uint8") if mode in _COLOUR else ("", ""))
+
+
+def _tiff_fault(image: Image.Image) -> str:
+    """Why the elements of a TIFF would become others; empty if they do not."""
+    bits, kind = _tiff_tag(image, _BITS, 1), _tiff_tag(image, _SAMPLE_FORMAT, 1)
+    if bits == 8 and kind == 2:
+        return "its elements are bytes with a sign"
+    if bits == 16 and _tiff_tag(image, _PHOTOMETRIC, 1) == 0:
+        return "it is 16-bit grey in which zero is white"
+    return ""
+
+
+def _tiff_tag(image: Image.Image, tag: int, default: int) -> int:
+    """The first value of a tag; -1 if the image is not a TIFF."""
+    tags = getattr(image, "tag_v2", None)
+    if image.format != "TIFF" or tags is None:
+        return -1
+    value = tags.get(tag, default)
+    return int(value[0] if isinstance(value, tuple) else value)
+
+
+def _too_many(max_pixels: int) -> BadImageError:
+    return BadImageError(f"it has more than {max_pixels:,} pixels, the limit in images.max_pixels")
+
+
+def _silence() -> None:
+    """Hide Pillow's warnings (about odd tags or many pixels) from the user.
+
+    Not with ``catch_warnings``, which restores the filters of all threads, in any order.
+    """
+    front = warnings.filters[0] if warnings.filters else None
+    if front is None or getattr(front[3], "pattern", None) != _SILENT:
+        warnings.filterwarnings("ignore", module=_SILENT)
+
+
+def _reason(error: Exception) -> str:
+    from PIL import UnidentifiedImageError
+
+    if isinstance(error, UnidentifiedImageError):
+        return "no image format is recognised"
+    return str(error) or type(error).__name__

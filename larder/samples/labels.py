@@ -1,8 +1,10 @@
-"""The label of a sample: from its folder, its key, or a label file for its split."""
+"""The label of a sample: from its folder, its key, a column, or a label file for its split."""
 
 from __future__ import annotations
 
+import csv
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
@@ -15,8 +17,7 @@ from larder.config.models import Labels
 from larder.errors import ConfigError
 from larder.samples.classes import ClassTable, Numbering
 from larder.samples.columns import column_texts
-from larder.samples.key_patterns import KeyPattern
-from larder.samples.labelfile import parse_label_file
+from larder.samples.keys import KeyPattern
 from larder.units import format_names
 
 _FOLDER = r"(?:^|/)(?P<folder>[^/]+)/[^/]+$"
@@ -224,3 +225,64 @@ def _not_in_file(sample_key: str, file: str) -> ConfigError:
     message = f"the label file {file} does not name this sample"
     hint = "it may name the key, the sample key or the base name, with or without extension"
     return ConfigError("config.label", message, where=sample_key, hint=hint)
+
+
+_BOXES = re.compile(r"(\S+)(?:\s+-?\d+){4}(?:\s+\S+(?:\s+-?\d+){4})*")
+
+
+def parse_label_file(data: bytes, where: str) -> dict[str, str]:
+    """The class, or its number in decimal digits, by name. A byte order mark is allowed.
+
+    Raises:
+        ConfigError: ``config.label``: not UTF-8, a line without a class or with more than two
+            columns, a name with two classes.
+    """
+    labels: dict[str, str] = {}
+    for line, fields in _lines(_text(data, where), where):
+        name, label = _name_and_label(fields, f"{where}, line {line}")
+        if labels.setdefault(name, label) != label:
+            message = f"{name!r} has class {label!r} here and {labels[name]!r} above"
+            raise ConfigError("config.label", message, where=f"{where}, line {line}")
+    return labels
+
+
+def _text(data: bytes, where: str) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        message = f"the label file is not UTF-8 at byte {error.start}"
+        raise ConfigError("config.label", message, where=where) from None
+
+
+def _lines(text: str, where: str) -> Iterator[tuple[int, Sequence[str]]]:
+    """The number and columns of each line that is not blank."""
+    lines = text.replace("\r\n", "\n").rstrip("\n").split("\n")
+    filled = [line for line in lines if line.strip()]
+    for separator in "\t,":
+        if filled and all(separator in line for line in filled):
+            return _csv_lines(lines, separator, where)
+    return ((at, line.rsplit(None, 1)) for at, line in enumerate(lines, 1) if line.strip())
+
+
+def _csv_lines(
+    lines: Sequence[str], separator: str, where: str
+) -> Iterator[tuple[int, Sequence[str]]]:
+    reader = csv.reader(lines, delimiter=separator, strict=True)
+    try:
+        for fields in reader:
+            if "".join(fields).strip():
+                yield reader.line_num, fields
+    except csv.Error as error:
+        at = f"{where}, line {reader.line_num}"
+        raise ConfigError("config.label", f"not a line of CSV: {error}", where=at) from None
+
+
+def _name_and_label(fields: Sequence[str], where: str) -> tuple[str, str]:
+    if len(fields) > 2:
+        message = f"{len(fields)} columns, but a label file has only a name and a class"
+        raise ConfigError("config.label", message, where=where)
+    name, label = (field.strip() for field in (*fields, "")[:2])
+    if not name or not label:
+        raise ConfigError("config.label", "expected a name and a class", where=where)
+    boxes = _BOXES.fullmatch(label)
+    return name, sys.intern(boxes[1] if boxes else label)

@@ -20,8 +20,7 @@ from larder.manifest.query import Rows
 from larder.manifest.rows import RowDigest
 from larder.manifest.schemas import SAMPLE_ORDER, SKIPPED
 from larder.manifest.sort import sort, work_folder
-from larder.samples.complete import Complete
-from larder.samples.grouped import Grouped, group_parts, without_duplicates
+from larder.samples.grouping import Complete, Grouped, group_parts, without_duplicates
 from larder.samples.images import is_image
 from larder.samples.matching import Matching
 from larder.samples.parts import PARTS, Intake, annotation_parts, of_no_sample

@@ -12,12 +12,11 @@ import pyarrow.compute as pc
 from larder.config.models import Dataset, HashSplits
 from larder.errors import ConfigError
 from larder.samples.columns import column_texts
-from larder.samples.grouped import Grouped
-from larder.samples.grouping import LABEL_EXT
-from larder.samples.joins import Joins
+from larder.samples.grouping import Grouped
+from larder.samples.keys import seeded_hashes
 from larder.samples.labels import Labeller
-from larder.samples.parts import PARTS
-from larder.samples.seeded import seeded_hashes
+from larder.samples.naming import LABEL_EXT
+from larder.samples.parts import PARTS, Joins
 from larder.samples.splits import NO_SPLIT, GlobRule, HashRule
 
 _Splits = npt.NDArray[np.int16]

@@ -16,8 +16,7 @@ import pyarrow.compute as pc
 from larder.config.models import HashSplits
 from larder.config.patterns import compile_globs
 from larder.errors import ConfigError
-from larder.samples.key_patterns import KeyPattern
-from larder.samples.seeded import seeded_hashes
+from larder.samples.keys import KeyPattern, seeded_hashes
 
 NO_SPLIT = -1
 """The split of an object that matches no split."""

@@ -9,17 +9,21 @@ from typing import Literal
 
 from larder.errors import Failure, Failures
 from larder.progress import NullProgress, Progress
-from larder.shards.fetch import UNDECODABLE, Contents, Fetched, check_streamed, fetch, found_bad
 from larder.shards.formats.base import CheckingWriter, ClosingWriter, LotWriter, ShardFormat
-from larder.shards.forms import FormTally
-from larder.shards.images import PLAIN, ImageRules, Validation
-from larder.shards.lots import Lot, lots
+from larder.shards.images.check import PLAIN, FormTally, ImageRules, Validation
 from larder.shards.model import NO_ROWS, Sample, ShardFile, ShardPlan, ShardResult
+from larder.shards.old_shards import OldShards
 from larder.shards.output import HashedOutput
-from larder.shards.packed import OldShards
-from larder.shards.readahead import Reads, read_ahead
-from larder.shards.together import fetch_together
-from larder.shards.transformed import transformed_sample
+from larder.shards.reading.fetch import (
+    UNDECODABLE,
+    Contents,
+    Fetched,
+    fetch,
+    fetch_together,
+    found_bad,
+)
+from larder.shards.reading.large import check_streamed, transformed_sample
+from larder.shards.reading.readahead import Lot, Reads, lots, read_ahead
 from larder.store.base import Readable, Writer
 
 STAGE = "shard"

@@ -13,9 +13,10 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from larder.samples.grouping import LABEL_EXT
-from larder.shards.fetch import Body, Contents, stream
+from larder.samples.naming import LABEL_EXT
 from larder.shards.model import Sample, label_bytes
+from larder.shards.reading.fetch import Body, Contents
+from larder.shards.reading.large import stream
 from larder.store.base import Readable
 
 Member = tuple[str, str | None, str | None, Body]

@@ -16,7 +16,7 @@ from larder.samples.indexed import IndexedPart, IndexedSample
 
 if TYPE_CHECKING:
     from larder.errors import Failure, Failures
-    from larder.shards.forms import FormNote
+    from larder.shards.images.check import FormNote
 
 ROWS = pa.schema([SAMPLES.field(name) for name in ("key", "offset", "length", "label", "parts")])
 """What a shard knows of `larder.manifest.schemas.SAMPLES`: a row per sample, in its order."""

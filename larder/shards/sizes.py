@@ -1,15 +1,26 @@
-"""The bytes that each sample of a sample order takes in a shard, one record batch at a time."""
+"""What samples take in shards, and the parts that all samples of a segment have.
+
+Everything works on the columns of a sample order, one record batch at a time. The size of an image
+that will be transformed is estimated from the object's size and the options alone, so that shards
+have the same borders wherever and whenever they are planned, and after a compaction.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.samples.grouping import LABEL_EXT
+from larder.config.shape import Layout, Transform
+from larder.errors import ConfigError
+from larder.samples.images import role
+from larder.samples.naming import LABEL_EXT
+from larder.units import format_count
 
 Sizes = npt.NDArray[np.int64]
 """Bytes, one number per row."""
@@ -63,3 +74,141 @@ def _label_sizes(labels: pa.Array) -> Sizes:
     texts = pc.cast(labels, pa.string())
     sizes: Sizes = pc.binary_length(texts).to_numpy().astype(np.int64)
     return sizes
+
+
+_JPEG_MILLIBITS: Final = ((1, 250), (30, 800), (50, 1_100), (75, 1_700), (85, 2_200), (90, 2_800))
+_BEST_MILLIBITS: Final = ((95, 4_200), (100, 8_000))
+"""Thousandths of a bit that a pixel of a small photograph takes, by quality."""
+
+_PNG_MILLIBITS: Final = 14_000
+_MASK_MILLIBITS: Final = 500
+
+
+def with_estimates(batch: pa.RecordBatch, transform: Transform | None) -> pa.RecordBatch:
+    """Rows of `larder.manifest.schemas.SAMPLE_ORDER`, with estimates as the sizes of images."""
+    if transform is None:
+        return batch
+    lists = batch.column("parts")
+    parts = lists.flatten()
+    encoded = parts.field("ext").dictionary_encode()
+    exts: Sequence[str] = encoded.dictionary.to_pylist()
+    codes = encoded.indices.to_numpy()
+    sizes = parts.field("size_bytes").to_numpy()
+    found = sizes.copy()
+    for code, ext in enumerate(exts):
+        if role(ext).image:
+            here = codes == code
+            found[here] = expected_bytes(ext, sizes[here], transform)
+    fields = list(lists.type.value_type)
+    columns = [pa.array(found) if f.name == "size_bytes" else parts.field(f.name) for f in fields]
+    offsets = lists.offsets.to_numpy()
+    replaced = pa.ListArray.from_arrays(
+        pa.array(offsets - offsets[0], pa.int32()),
+        pa.StructArray.from_arrays(columns, fields=fields),
+        type=lists.type,
+    )
+    place = batch.schema.get_field_index("parts")
+    return batch.set_column(place, batch.schema.field(place), replaced)
+
+
+def expected_bytes(ext: str, sizes: Sizes, transform: Transform) -> Sizes:
+    """The bytes that images are expected to take.
+
+    Those of a photograph of 4 x 3 with the shorter side that is asked for, but no more than the
+    object has unless images become larger; as many as the object has if the size is kept.
+    """
+    if transform.resize is None:
+        return sizes
+    mask = role(ext).name in transform.masks
+    millibits = _MASK_MILLIBITS if mask else _millibits(ext, transform)
+    pixels = transform.resize * transform.resize * 4 // 3
+    resized = pixels * millibits // 8_000 + 600
+    found: Sizes = np.full(len(sizes), resized, np.int64)
+    return found if transform.enlarge else np.minimum(sizes, found)
+
+
+def _millibits(ext: str, transform: Transform) -> int:
+    kept_png = transform.format == "keep" and ext.rpartition(".")[2] == "png"
+    if transform.format == "png" or kept_png:
+        return _PNG_MILLIBITS
+    points = (*_JPEG_MILLIBITS, *_BEST_MILLIBITS)
+    for (low, below), (high, above) in pairwise(points):
+        if transform.quality <= high:
+            return below + (above - below) * (transform.quality - low) // (high - low)
+    raise AssertionError("a quality is at most 100")
+
+
+def survey_parts(batches: Iterable[pa.RecordBatch], before: Layout | None) -> Layout:
+    """The extensions that parts have, and whether there are labels; ``before`` is kept."""
+    exts = set(before.parts) if before else set()
+    labelled = before.labelled if before else False
+    for batch in batches:
+        exts.update(pc.unique(batch.column("parts").flatten().field("ext")).to_pylist())
+        labelled |= batch.column("label").null_count < len(batch)
+    return Layout(dict.fromkeys(sorted(exts)), labelled)
+
+
+def survey_sizes(batches: Iterable[pa.RecordBatch], before: Layout | None) -> Layout:
+    """The parts that every sample has, with their lengths; ``before`` has to hold too.
+
+    ``config.invalid_value``: a sample lacks a part, has another one, or one of another length; or
+    only some have labels.
+    """
+    found = before
+    for batch in batches:
+        if len(batch):
+            found = found or _of_the_first(batch)
+            _compare(batch, found)
+    return found or Layout({}, False)
+
+
+def _of_the_first(batch: pa.RecordBatch) -> Layout:
+    parts = batch.column("parts")[0].as_py()
+    sizes = {part["ext"]: part["size_bytes"] for part in parts}
+    return Layout(dict(sorted(sizes.items())), batch.column("label")[0].is_valid)
+
+
+def _compare(batch: pa.RecordBatch, layout: Layout) -> None:
+    """Parts are sorted by extension, so all samples have to have the same two columns of them."""
+    lists = batch.column("parts")
+    parts = lists.flatten()
+    counts = pc.list_value_length(lists).to_numpy()
+    rows = np.flatnonzero(counts != len(layout.parts))
+    if not len(rows):
+        wanted = pa.array(list(layout.parts) * len(batch), pa.string())
+        sizes = np.tile(np.array(list(layout.parts.values()), np.int64), len(batch))
+        same = pc.equal(parts.field("ext"), wanted).to_numpy(zero_copy_only=False)
+        same &= parts.field("size_bytes").to_numpy() == sizes
+        rows = np.flatnonzero(~same) // max(1, len(layout.parts))
+    if len(rows):
+        raise _differs(lists[int(rows[0])].as_py(), layout.parts)
+    unlike = batch.column("label").is_valid().to_numpy(zero_copy_only=False) != layout.labelled
+    if unlike.any():
+        part = lists[int(np.flatnonzero(unlike)[0])].as_py()[0]
+        has = (
+            "no label, although others have one" if layout.labelled else "a label, others have none"
+        )
+        raise _refusal(part["key"], f"the sample has {has}")
+
+
+def _differs(parts: list[dict[str, object]], wanted: Mapping[str, int | None]) -> ConfigError:
+    found = {str(part["ext"]): part for part in parts}
+    where = str(parts[0]["key"])
+    for ext, size_bytes in wanted.items():
+        if ext not in found:
+            return _refusal(where, f"the sample has no part {ext}, although others have one")
+        if found[ext]["size_bytes"] != size_bytes:
+            has = format_count(int(str(found[ext]["size_bytes"])), "byte")
+            message = f"the part has {has}, not {size_bytes:,} as in other samples"
+            return _refusal(str(found[ext]["key"]), message)
+    ext = min(found.keys() - wanted.keys())
+    return _refusal(str(found[ext]["key"]), f"other samples have no part {ext}")
+
+
+def _refusal(where: str, message: str) -> ConfigError:
+    return ConfigError(
+        "config.invalid_value",
+        message,
+        where=where,
+        hint="all samples have equal parts in this shards.format: exclude it, or choose another",
+    )

@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.errors import DamageError, NotFoundError, ObjectError
-from larder.samples.grouping import LABEL_EXT
 from larder.samples.indexed import IndexedSample, read_index
+from larder.samples.naming import LABEL_EXT
 from larder.shards.formats.base import ShardFormat
 from larder.shards.model import ShardFile, label_bytes
 from larder.store.base import Readable, Store

@@ -19,10 +19,10 @@ from larder.samples.indexed import IndexedSample, read_index
 from larder.shards.build import build_shard
 from larder.shards.formats import FORMATS, shard_format
 from larder.shards.formats.base import ShardFormat, SurveyingFormat
-from larder.shards.index import sample_rows
+from larder.shards.index_rows import sample_rows
 from larder.shards.model import ROWS, ShardPlan, ShardResult, read_samples
 from larder.shards.packing import brace_patterns, plan_shards
-from larder.shards.readahead import open_reads
+from larder.shards.reading.readahead import open_reads
 from larder.shards.sizes import split_sizes
 from larder.store import Store, open_store
 from larder.store.base import Reader

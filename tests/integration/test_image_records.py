@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from larder.pipeline.inline import prepare
 from pipeline_lab import Lab, contents, directory_lab, images, png, write
 
 import larder
 from larder.errors import ConfigError
 from larder.pipeline.prepare import prepare
-from larder.shards.recordio import IMAGE_HEADER, record_data
+from larder.shards.formats.recordio import IMAGE_HEADER, record_data
 
 pytestmark = pytest.mark.exhaustive
 

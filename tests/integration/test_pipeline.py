@@ -20,7 +20,7 @@ from pipeline_lab import Lab, directory_lab, images, write
 import larder
 from larder.pipeline.prepare import prepare
 from larder.pipeline.settings import load_settings
-from larder.samples.grouping import split_key
+from larder.samples.naming import split_key
 
 GLOBS = {"train": ["a/**", "b/**"], "validation": "c/**"}
 HASH = {"by": "hash", "seed": 7, "fractions": {"train": 0.6, "validation": 0.4}}

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from image_files import png_of, saved, tiff_file
+from larder.pipeline.results import RefusedError
 from PIL import Image
 from pipeline_lab import Lab, contents, directory_lab, images, png, write
 from pydantic import ValidationError
@@ -22,7 +23,7 @@ from larder.jobs.results import RefusedError, RunError
 from larder.pipeline import compare, image_rules, new_segment
 from larder.pipeline.planned import plan_lines
 from larder.pipeline.prepare import prepare
-from larder.shards.transform import codec_versions
+from larder.shards.images.transform import codec_versions
 from larder.store.base import Store
 from larder.versions.publish import read_segment
 from larder.versions.tags import TAG, read_tag

@@ -11,12 +11,13 @@ from typing import Any
 import google_crc32c
 import pytest
 from example_proto import parsed
+from larder.pipeline.inline import prepare
 from pipeline_lab import Lab, contents, directory_lab, images, png, write
 
 import larder
 from larder.errors import ConfigError, FatalError
 from larder.pipeline.prepare import prepare
-from larder.shards.tfrecord import FRAME_BYTES, masked, record_header
+from larder.shards.formats.tfrecord.format import FRAME_BYTES, masked, record_header
 
 OBJECTS = images(each=6)
 FIELDS: dict[str, Any] = {

@@ -24,7 +24,7 @@ from larder.errors import ConfigError
 from larder.manifest.digest import sha256_hex
 from larder.pipeline import cache
 from larder.pipeline.contents import named_files
-from larder.shards import tar
+from larder.shards.formats import tar
 from larder.shards.formats.webdataset import WebDataset
 from larder.store.base import Store
 from larder.versions import layout, omitted

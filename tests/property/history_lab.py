@@ -41,7 +41,7 @@ from larder.pipeline.job import ManifestRef
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.prepare import prepare
 from larder.progress import StageTimes
-from larder.samples.grouping import LABEL_EXT
+from larder.samples.naming import LABEL_EXT
 from larder.store import Store, open_store
 from larder.store.delegate import WRITES
 from larder.store.memory import forget
@@ -50,7 +50,7 @@ from larder.versions import omitted
 from larder.versions.documents import VersionDocument
 from larder.versions.publish import read_version
 from larder.versions.tags import read_tag
-from tests.support import checker
+from tests.integration.test_determined_schema import checker
 from tests.support.checker import Published, check_all, check_version
 from tests.support.recording import RecordingStore
 from tests.support.runs import between, forget_manifests, run_settings

@@ -16,7 +16,9 @@ from larder.config.shape import Feature, FormatOptions, parse_feature
 from larder.errors import ConfigError
 from larder.samples.indexed import read_index
 from larder.shards.build import build_shard
-from larder.shards.example import (
+from larder.shards.formats import shard_format
+from larder.shards.formats.tfrecord.example import (
+    Skeletons,
     bytes_head,
     bytes_sizes,
     example_head,
@@ -25,14 +27,12 @@ from larder.shards.example import (
     int64_entry,
     varint,
 )
-from larder.shards.formats import shard_format
-from larder.shards.index import sample_rows
+from larder.shards.formats.tfrecord.format import masked, record_header
+from larder.shards.index_rows import sample_rows
 from larder.shards.model import Part, Sample, read_samples
 from larder.shards.packing import plan_shards
-from larder.shards.readahead import open_reads
+from larder.shards.reading.readahead import open_reads
 from larder.shards.sizes import split_sizes
-from larder.shards.skeleton import Skeletons
-from larder.shards.tfrecord import masked, record_header
 from larder.store import Store
 from larder.store.memory import MemoryStore, forget
 from tests.support.sample_orders import Content, order_samples

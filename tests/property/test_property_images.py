@@ -13,7 +13,7 @@ from image_files import Array, png_of, saved, tiff_file
 from PIL import Image
 
 from larder.cache.decoding import open_picture
-from larder.samples import pictures
+from larder.samples import images
 
 KINDS: dict[str, tuple[Any, int]] = {
     "1": (np.uint8, 1),
@@ -66,9 +66,9 @@ def test_an_image_decodes_to_its_pixels(data: Any, kind: str, strip_bytes: int) 
     elements = {"allow_nan": False} if kind == "F" else None
     shape = height, width, channels
     file, expected = image_of(kind, data.draw(arrays(dtype, shape, elements=elements)))
-    with mock.patch.object(pictures, "_STRIP_BYTES", strip_bytes):
+    with mock.patch.object(images, "_STRIP_BYTES", strip_bytes):
         picture = open_picture(file, "here")
-        assert picture.form == pictures.Form(height, width, expected.shape[2], str(expected.dtype))
+        assert picture.form == images.Form(height, width, expected.shape[2], str(expected.dtype))
         found = picture.array()
         np.testing.assert_array_equal(found, expected)
         if expected.dtype == np.uint8:

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from larder.errors import ConfigError
-from larder.samples.grouping import bad_key_reason, split_key
 from larder.samples.matching import ENTRIES, Matching
+from larder.samples.naming import bad_key_reason, split_key
 from larder.samples.parts import named_objects
 
 FOLDERS = st.sampled_from(["", "a/", "b/", "a/b/", "b/a/", "ü/"])

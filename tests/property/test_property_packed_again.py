@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from larder.shards.build import build_shard
 from larder.shards.formats import shard_format
-from larder.shards.index import sample_rows
+from larder.shards.index_rows import sample_rows
 from larder.shards.model import ShardResult, read_samples
-from larder.shards.packed import OldShards
+from larder.shards.old_shards import OldShards
 from larder.shards.packing import plan_shards
-from larder.shards.readahead import open_reads
+from larder.shards.reading.readahead import open_reads
 from larder.shards.sizes import split_sizes
 from larder.store import Store
 from larder.store.memory import MemoryStore, forget

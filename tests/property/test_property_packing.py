@@ -17,12 +17,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from larder.manifest.schemas import SAMPLE_ORDER
-from larder.shards import tar
-from larder.shards.formats import shard_format
+from larder.shards.formats import shard_format, tar
 from larder.shards.model import Sample, ShardPlan, label_bytes, read_samples
-from larder.shards.packing import batch_shards, brace_patterns, plan_shards
+from larder.shards.packing import (
+    RunningTotals,
+    batch_shards,
+    brace_patterns,
+    plan_shards,
+    target_for,
+)
 from larder.shards.sizes import content_sizes, split_sizes
-from larder.shards.totals import RunningTotals, target_for
 
 WEBDATASET = shard_format("webdataset")
 

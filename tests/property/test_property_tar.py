@@ -10,7 +10,7 @@ import webdataset.tariterators
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from larder.shards import tar
+from larder.shards.formats import tar
 
 characters = st.one_of(
     st.sampled_from("abcn01_- é漢😀~="),

@@ -29,8 +29,8 @@ from larder.manifest.files import read_manifest
 from larder.manifest.schemas import INDEXES, SAMPLES, SHARDS, SKIPPED
 from larder.manifest.spool import Spool
 from larder.samples.decoders import Decoders
-from larder.samples.grouping import LABEL_EXT
 from larder.samples.indexed import IndexedSample, read_index
+from larder.samples.naming import LABEL_EXT
 from larder.shards.formats import shard_format
 from larder.shards.indexes import IndexFile, index_files
 from larder.store.base import Store

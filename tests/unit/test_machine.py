@@ -148,7 +148,7 @@ def test_programs_of_ours_start_with_small_memory(monkeypatch: pytest.MonkeyPatc
     for name in small_memory_environment():
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("MALLOC_ARENA_MAX", "7")
-    process = start_program("larder.shards.transform_worker")
+    process = start_program("larder.shards.images.worker")
     try:
         environment = Path(f"/proc/{process.pid}/environ")
         while not (lines := environment.read_text()):  # the kernel is still starting it

@@ -1,6 +1,6 @@
 """What decodes the parts of samples: decoders by name, and functions of the user's.
 
-Images are decoded by `larder.samples.pictures`, under the name ``image``, unless the dataset file
+Images are decoded by `larder.samples.images`, under the name ``image``, unless the dataset file
 names another decoder for their extension. Other parts are kept as they are, unless it names one.
 """
 
@@ -17,10 +17,7 @@ from typing import Any, Final
 from larder.config.shape import DecoderUse, use_of
 from larder.errors import ConfigError
 from larder.samples.decoders.base import Array, Bound, Decoder, kind_of
-from larder.samples.decoders.npy import NPY
-from larder.samples.decoders.raw import BYTES
-from larder.samples.decoders.text import TEXT
-from larder.samples.decoders.wav import WAV
+from larder.samples.decoders.builtin import BYTES, NPY, TEXT, WAV
 from larder.samples.images import is_image
 
 __all__ = [

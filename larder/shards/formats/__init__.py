@@ -22,7 +22,7 @@ def _imported(module: str, name: str) -> Callable[[FormatOptions], ShardFormat]:
 
 FORMATS: dict[str, Callable[[FormatOptions], ShardFormat]] = {
     "webdataset": _imported("webdataset", "WebDataset"),
-    "tfrecord": _imported("tfrecord", "TFRecord"),
+    "tfrecord": _imported("tfrecord.format", "TFRecord"),
     "recordio": _imported("recordio", "RecordIO"),
     "parquet": _imported("parquet", "ParquetFormat"),
     "records": _imported("records", "Records"),

@@ -15,11 +15,10 @@ from larder.config.shape import Layout
 from larder.errors import Failure
 from larder.manifest.spool import Spool
 from larder.samples.indexed import IndexedSample, SampleReader
-from larder.shards.fetch import Body, Contents
-from larder.shards.indexes import ReaderIndex
-from larder.shards.indexes.splits import SplitIndex
+from larder.shards.indexes import ReaderIndex, SplitIndex
 from larder.shards.model import Sample, ShardPlan
 from larder.shards.output import HashedOutput
+from larder.shards.reading.fetch import Body, Contents
 from larder.shards.sizes import Sizes
 from larder.store.base import Readable
 
@@ -42,8 +41,8 @@ class ShardWriter(Protocol):
     def append_streamed(self, sample: Sample, source: Readable) -> Failure | None:
         """Read and append a sample that is too large to be kept in memory.
 
-        `larder.shards.fetch.stream` reads a part in buffers. A format that cannot write a value in
-        pieces has to join them; it holds one such sample at a time.
+        `larder.shards.reading.large.stream` reads a part in buffers. A format that cannot write a
+        value in pieces has to join them; it holds one such sample at a time.
 
         Returns:
             The failure, if an object differs from the plan or cannot be read. The shard is then
@@ -55,8 +54,8 @@ class ShardWriter(Protocol):
         """Write the end of the shard.
 
         Returns:
-            Its index rows, of schema `larder.shards.model.ROWS`. `larder.shards.rows.IndexRows`
-            collects them.
+            Its index rows, of schema `larder.shards.model.ROWS`, which
+            `larder.shards.index_rows.IndexRows` collects.
         """
 
 

@@ -4,9 +4,12 @@ For every extension EXT that any sample of the segment has there are two arrays:
 contents of all samples one after the other, and ``EXT.offsets``, int64: sample i has the items from
 ``offsets[i]`` up to ``offsets[i + 1]``. A part that a sample lacks has no items. ``key`` and
 ``key.offsets`` are the same for the keys, in UTF-8. ``label``, if the dataset has labels, has an
-int64 for each sample, -1 for one without. `larder.shards.npz` has the bytes.
+int64 for each sample, -1 for one without.
 
-A batch is in memory while it is written, and while samples are read back.
+The file is an uncompressed ZIP archive (APPNOTE.TXT 6.3) of files in numpy's format, version 1.0.
+Unlike those of ``numpy.savez``, they have no times, and the header of every array takes 128 bytes,
+whatever its length: so the bytes depend on the arrays alone, and their number on their lengths. A
+batch is in memory while it is written, and while samples are read back.
 """
 
 from __future__ import annotations
@@ -14,8 +17,10 @@ from __future__ import annotations
 import io
 import struct
 import zipfile
+import zlib
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,16 +32,14 @@ from larder.errors import ConfigError, DamageError, Failure
 from larder.manifest.digest import canonical_json
 from larder.manifest.spool import Spool
 from larder.samples.indexed import IndexedPart, IndexedSample, check_part
-from larder.shards import npz
-from larder.shards.fetch import Body, held
-from larder.shards.indexes import ReaderIndex
-from larder.shards.indexes.splits import Split
-from larder.shards.layouts import survey_parts
+from larder.shards.index_rows import IndexRows
+from larder.shards.indexes import ReaderIndex, Split
 from larder.shards.members import members
 from larder.shards.model import Sample, ShardPlan, label_bytes
 from larder.shards.output import HashedOutput
-from larder.shards.rows import IndexRows
-from larder.shards.sizes import Sizes, sum_members
+from larder.shards.reading.fetch import Body
+from larder.shards.reading.large import held
+from larder.shards.sizes import Sizes, sum_members, survey_parts
 from larder.store import object_url
 from larder.store.base import Closing, Readable
 
@@ -62,7 +65,7 @@ class Batches:
         """Headers, the first of the offsets of each column, and the end of the archive."""
         names = _names(self._layout)
         offsets = _NUMBER_BYTES * sum(name.endswith(_OFFSETS) for name in names)
-        return sum(map(npz.array_bytes, names)) + offsets + npz.END_BYTES
+        return sum(map(array_bytes, names)) + offsets + END_BYTES
 
     def survey(self, batches: Iterable[pa.RecordBatch], before: Layout | None) -> Layout:
         """The extensions of all parts.
@@ -121,8 +124,8 @@ class BatchWriter:
     """Holds a batch; one that is too long for a ZIP file is refused by `finish`."""
 
     def __init__(self, output: HashedOutput, layout: Layout, plan: ShardPlan) -> None:
-        if plan.bytes > npz.MAX_BYTES:
-            message = f"a batch has at most {npz.MAX_BYTES:,} bytes, this one has {plan.bytes:,}"
+        if plan.bytes > MAX_BYTES:
+            message = f"a batch has at most {MAX_BYTES:,} bytes, this one has {plan.bytes:,}"
             hint = "lower shards.samples_per_shard, or choose another format"
             raise ConfigError("config.invalid_value", message, where=plan.name, hint=hint)
         self._output = output
@@ -140,7 +143,7 @@ class BatchWriter:
         return None
 
     def finish(self) -> Spool:
-        entries: list[tuple[npz.Array, int, int]] = []
+        entries: list[tuple[Array, int, int]] = []
         places: dict[str, list[int]] = {}
         contents = [
             {part.ext: body.data for part, body in zip(sample.parts, bodies, strict=True)}
@@ -155,12 +158,12 @@ class BatchWriter:
             self._put(_LABEL, "<i8", len(labels), [_numbers(labels)], entries)
         for ext in self._layout.parts:
             places[ext] = self._put_texts(ext, [own.get(ext, b"") for own in contents], entries)
-        end = npz.directory(entries)
+        end = directory(entries)
         self._output.append([end], len(end))
         return self._index(places)
 
     def _put_texts(
-        self, name: str, values: list[bytes], entries: list[tuple[npz.Array, int, int]]
+        self, name: str, values: list[bytes], entries: list[tuple[Array, int, int]]
     ) -> list[int]:
         """Write contents and their offsets, and return where each begins in the object."""
         ends = list(accumulate(map(len, values), initial=0))
@@ -174,11 +177,11 @@ class BatchWriter:
         kind: str,
         length: int,
         pieces: list[bytes],
-        entries: list[tuple[npz.Array, int, int]],
+        entries: list[tuple[Array, int, int]],
     ) -> int:
-        array = npz.Array(name, kind, length, sum(map(len, pieces)))
+        array = Array(name, kind, length, sum(map(len, pieces)))
         crc32, offset = array.crc32(pieces), self._output.bytes
-        header = npz.entry_header(array, crc32)
+        header = entry_header(array, crc32)
         self._output.append([header], len(header))
         entries.append((array, crc32, offset))
         start = self._output.bytes
@@ -230,7 +233,7 @@ class BatchReader(Closing):
                 if info.compress_type != zipfile.ZIP_STORED:
                     raise zipfile.BadZipFile("its labels are compressed")
                 data = archive.read(info)
-            start = npz.HEADER_BYTES + _NUMBER_BYTES * row
+            start = HEADER_BYTES + _NUMBER_BYTES * row
             (label,) = struct.unpack_from("<q", data, start)
         except (
             *(zipfile.BadZipFile, struct.error, EOFError, KeyError, OSError, ValueError),
@@ -250,3 +253,92 @@ def _names(layout: Layout) -> list[str]:
 def _numbers(values: Sequence[int]) -> bytes:
     numbers: npt.NDArray[np.int64] = np.array(values, "<i8")
     return numbers.tobytes()
+
+
+HEADER_BYTES = 128
+"""The header of an array."""
+
+END_BYTES = 22
+"""The end of an archive."""
+
+MAX_BYTES = 2**32 - 1
+"""The maximum length of an archive: a longer one needs another form of ZIP."""
+
+_MAGIC = b"\x93NUMPY\x01\x00"
+_LOCAL = struct.Struct("<4sHHHHHLLLHH")
+_CENTRAL = struct.Struct("<4sHHHHHHLLLHHHHHLL")
+_END = struct.Struct("<4sHHHHLLH")
+
+_VERSION, _STORED, _MIDNIGHT, _FIRST_DAY, _UTF8 = 20, 0, 0, 33, 0x800
+
+
+class Array(NamedTuple):
+    """A one-dimensional array in an archive.
+
+    Attributes:
+        kind: Its type, such as ``|u1`` or ``<i8``.
+        length: Number of its items.
+        size_bytes: Length of its items.
+    """
+
+    name: str
+    kind: str
+    length: int
+    size_bytes: int
+
+    @property
+    def file(self) -> bytes:
+        return f"{self.name}.npy".encode()
+
+    @property
+    def header(self) -> bytes:
+        """What precedes the items."""
+        text = f"{{'descr': '{self.kind}', 'fortran_order': False, 'shape': ({self.length},), }}"
+        rest = HEADER_BYTES - len(_MAGIC) - 2
+        return _MAGIC + struct.pack("<H", rest) + text.encode().ljust(rest - 1) + b"\n"
+
+    @property
+    def stored_bytes(self) -> int:
+        """Length of its file."""
+        return HEADER_BYTES + self.size_bytes
+
+    def crc32(self, pieces: Sequence[bytes]) -> int:
+        """The checksum of its file, whose items are in these pieces."""
+        found = zlib.crc32(self.header)
+        for piece in pieces:
+            found = zlib.crc32(piece, found)
+        return found
+
+
+def array_bytes(name: str) -> int:
+    """What an array takes in an archive besides its items."""
+    length = len(f"{name}.npy".encode())
+    return _LOCAL.size + _CENTRAL.size + 2 * length + HEADER_BYTES
+
+
+def entry_header(array: Array, crc32: int) -> bytes:
+    """What precedes the items of an array in an archive."""
+    head = (b"PK\x03\x04", _VERSION, _flags(array), _STORED, _MIDNIGHT, _FIRST_DAY, crc32)
+    sizes = (array.stored_bytes, array.stored_bytes, len(array.file), 0)
+    return _LOCAL.pack(*head, *sizes) + array.file + array.header
+
+
+def directory(arrays: Sequence[tuple[Array, int, int]]) -> bytes:
+    """The end of an archive, from arrays, their checksums and where their `entry_header` begins."""
+    entries = b"".join(
+        _CENTRAL.pack(
+            *(b"PK\x01\x02", _VERSION, _VERSION, _flags(array), _STORED, _MIDNIGHT, _FIRST_DAY),
+            *(crc32, array.stored_bytes, array.stored_bytes, len(array.file)),
+            *(0, 0, 0, 0, 0, offset),
+        )
+        + array.file
+        for array, crc32, offset in arrays
+    )
+    last, _, offset = arrays[-1]
+    start = offset + _LOCAL.size + len(last.file) + last.stored_bytes
+    count = len(arrays)
+    return entries + _END.pack(b"PK\x05\x06", 0, 0, count, count, len(entries), start, 0)
+
+
+def _flags(array: Array) -> int:
+    return 0 if array.file.isascii() else _UTF8

@@ -32,18 +32,17 @@ from larder.config.shape import FormatOptions, Layout
 from larder.disk import disk_errors
 from larder.errors import ConfigError, DamageError, Failure, ObjectError
 from larder.manifest.spool import Spool
-from larder.samples.grouping import LABEL_EXT
 from larder.samples.indexed import IndexedPart, IndexedSample, check_part, part_place
+from larder.samples.naming import LABEL_EXT
 from larder.seekable import ObjectFile
-from larder.shards.fetch import Body
+from larder.shards.index_rows import IndexRows, PartRow
 from larder.shards.indexes import ReaderIndex
-from larder.shards.layouts import survey_parts
-from larder.shards.mapped import giving_back, kept
 from larder.shards.members import members, streamed_members
 from larder.shards.model import Sample, ShardPlan, label_bytes
 from larder.shards.output import HashedOutput
-from larder.shards.rows import IndexRows, PartRow
-from larder.shards.sizes import Sizes, sum_members
+from larder.shards.reading.fetch import Body
+from larder.shards.reading.large import giving_back, kept
+from larder.shards.sizes import Sizes, sum_members, survey_parts
 from larder.store import object_url
 from larder.store.base import Closing, Readable
 

@@ -20,17 +20,16 @@ from larder.config.shape import FormatOptions, Layout
 from larder.errors import ConfigError, Failure, ObjectError
 from larder.manifest.digest import canonical_json
 from larder.manifest.spool import Spool
-from larder.samples.grouping import LABEL_EXT
 from larder.samples.indexed import IndexedPart, IndexedSample, check_part
-from larder.shards.fetch import Body, stream
-from larder.shards.indexes import ReaderIndex
-from larder.shards.indexes.splits import Split
-from larder.shards.layouts import survey_sizes
+from larder.samples.naming import LABEL_EXT
+from larder.shards.index_rows import IndexRows, PartRow
+from larder.shards.indexes import ReaderIndex, Split
 from larder.shards.model import Sample, ShardPlan, label_bytes
 from larder.shards.output import HashedOutput
-from larder.shards.ranges import RangeReader
-from larder.shards.rows import IndexRows, PartRow
-from larder.shards.sizes import Sizes
+from larder.shards.reading.fetch import Body
+from larder.shards.reading.large import stream
+from larder.shards.reading.ranges import RangeReader
+from larder.shards.sizes import Sizes, survey_sizes
 from larder.store.base import Readable
 
 _LABEL = struct.Struct("<q")

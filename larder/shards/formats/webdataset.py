@@ -2,12 +2,12 @@
 
 A part is a member ``KEY.EXT``; a label is the member ``KEY.cls``, its ASCII decimal digits.
 The members of a sample are consecutive, sorted by extension. Format: "The WebDataset Format", in
-the library's documentation; the bytes of the archive come from `larder.shards.tar`.
+the library's documentation; the bytes of the archive come from `larder.shards.formats.tar`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, repeat
 
 import google_crc32c
@@ -17,18 +17,85 @@ import pyarrow.compute as pc
 
 from larder.config.shape import FormatOptions
 from larder.errors import Failure, ObjectError
+from larder.manifest.digest import canonical_json
 from larder.manifest.spool import Spool
-from larder.shards import tar
-from larder.shards.fetch import Body, Contents
-from larder.shards.indexes.dali_tar import DaliTarIndex
-from larder.shards.indexes.splits import WidsIndex
+from larder.shards.formats import tar
+from larder.shards.index_rows import IndexRows, PartRow
+from larder.shards.indexes import Split
 from larder.shards.members import all_members, members, streamed_members
 from larder.shards.model import Sample, ShardPlan
 from larder.shards.output import HashedOutput
-from larder.shards.ranges import PartReader
-from larder.shards.rows import IndexRows, PartRow
+from larder.shards.reading.fetch import Body, Contents
+from larder.shards.reading.ranges import PartReader
 from larder.shards.sizes import Sizes, sum_members
 from larder.store.base import Readable
+
+
+class DaliTarIndex:
+    kind = "dali"
+
+    def file_name(self, shard: str) -> str:
+        return f"{shard.removesuffix('.tar')}.idx"
+
+    def content(self, rows: Spool) -> Iterator[bytes] | None:
+        """The text; None if an extension contains a space, for which DALI has no notation."""
+        named = True
+        for batch in rows.read():
+            if _spaced(batch.column("parts").flatten().field("ext")):
+                return None
+            named = named and not _spaced(batch.column("key"))
+        return _text(rows, named=named)
+
+
+def _text(rows: Spool, *, named: bool) -> Iterator[bytes]:
+    yield f"v1.{2 if named else 1} {rows.num_rows}\n".encode()
+    for batch in rows.read():
+        yield _lines(batch, named=named)
+
+
+def _lines(rows: pa.RecordBatch, *, named: bool) -> bytes:
+    parts = rows.column("parts")
+    counts = pc.list_value_length(parts).to_numpy()
+    entries = parts.flatten()
+    exts = entries.field("ext")
+    columns = [exts, *(entries.field(name).cast(pa.string()) for name in ("offset", "length"))]
+    if named:
+        own_keys = rows.column("key").take(pa.array(np.repeat(np.arange(len(counts)), counts)))
+        columns.append(pc.binary_join_element_wise(own_keys, exts, "."))
+    members = pc.binary_join_element_wise(*columns, " ")
+    stops = pa.array(np.concatenate(([0], np.cumsum(counts))), pa.int32())
+    lines = pc.binary_join(pa.ListArray.from_arrays(stops, members), " ")
+    text = pc.binary_join(pa.ListArray.from_arrays([0, len(lines)], lines), "\n")
+    return f"{text[0].as_py()}\n".encode()
+
+
+def _spaced(texts: pa.Array) -> bool:
+    """Whether any contains a space: keys contain no other character that ends a word."""
+    return bool(pc.any(pc.match_substring(texts, " ")).as_py())
+
+
+class WidsIndex:
+    """The shard index that ``wids`` of webdataset reads, version 1; URLs are relative to it."""
+
+    kind = "wids"
+
+    def content(self, split: Split) -> bytes:
+        """The JSON document. It has no MD5 sums, which wids does not need."""
+        shards = [
+            {
+                "url": f"{split.to_root}/{shard.key}",
+                "nsamples": shard.samples,
+                "filesize": shard.bytes,
+            }
+            for shard in split.shards
+        ]
+        document = {
+            "__kind__": "wids-shard-index-v1",
+            "wids_version": 1,
+            "name": f"{split.dataset}-{split.name}",
+            "shardlist": shards,
+        }
+        return canonical_json(document) + b"\n"
 
 
 class WebDataset:
@@ -138,7 +205,7 @@ class TarWriter:
 
 
 def _member_sizes(keys: pa.Array, exts: pa.Array, sizes: Sizes) -> Sizes:
-    """`larder.shards.tar.member_size` of many members; ``sizes`` are those of their data."""
+    """`larder.shards.formats.tar.member_size` of many members, from the sizes of their data."""
     names = pc.binary_join_element_wise(keys, exts, ".")
     plain = pc.and_(
         pc.and_(pc.string_is_ascii(names), pc.less_equal(pc.binary_length(names), tar.NAME_BYTES)),

@@ -13,7 +13,7 @@ from PIL import Image
 
 from larder.cache.from_samples import Samples
 from larder.manifest.schemas import SAMPLES
-from larder.shards.ranges import PartReader
+from larder.shards.reading.ranges import PartReader
 from larder.store.memory import MemoryStore
 
 GAP = b"a header"

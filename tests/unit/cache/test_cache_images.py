@@ -11,7 +11,7 @@ from PIL import Image
 from larder.cache import decoding
 from larder.cache.decoding import open_picture
 from larder.errors import ObjectError
-from larder.samples.pictures import Form
+from larder.samples.images import Form
 
 RGB = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3) * 10
 GREY = RGB[:, :, 0]

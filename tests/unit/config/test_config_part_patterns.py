@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from larder.config.models import Dataset, Samples
 from larder.config.patterns import part_pattern
 from larder.errors import ConfigError
-from larder.samples.joins import Joins
+from larder.samples.parts import Joins
 
 
 def split(pattern: str, *keys: str) -> list[tuple[str, str] | None]:

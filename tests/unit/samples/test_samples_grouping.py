@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from webdataset.tariterators import base_plus_ext, group_by_keys, tar_file_iterator
 
-from larder.samples.grouping import (
+from larder.samples.naming import (
     SampleName,
     bad_key_reason,
     is_directory_marker,

@@ -8,8 +8,8 @@ import pytest
 
 from larder.config.models import HashSplits
 from larder.errors import ConfigError
-from larder.samples import key_patterns
-from larder.samples.key_patterns import KeyPattern
+from larder.samples import keys
+from larder.samples.keys import KeyPattern
 from larder.samples.splits import HashRule
 
 KEYS = ["dog/ab_017", "é/x_1", "no", "", "a" * 40 + "!", "emoji 😀/q_7", 'quote"\\/z_3']
@@ -37,7 +37,7 @@ def test_an_expression_that_takes_too_long_is_refused_by_name(
     text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It went on for hours, and nothing could interrupt a run as a flow."""
-    monkeypatch.setattr(key_patterns, "SECONDS", 0.2)
+    monkeypatch.setattr(keys, "SECONDS", 0.2)
     slow = "a" * 60 + "_" * 200 + "!"
     pattern = KeyPattern(text, "labels.pattern")
     with pytest.raises(ConfigError, match=r"takes more than 0\.2 s") as caught:
@@ -47,7 +47,7 @@ def test_an_expression_that_takes_too_long_is_refused_by_name(
 
 
 def test_a_rule_for_groups_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_patterns, "SECONDS", 0.2)
+    monkeypatch.setattr(keys, "SECONDS", 0.2)
     splits = HashSplits.model_validate(
         {"by": "hash", "seed": 1, "fractions": {"train": 1}, "group": "(a|aa)+$"}
     )

@@ -13,8 +13,7 @@ from larder.config.models import Labels
 from larder.errors import ConfigError
 from larder.manifest.schemas import SAMPLE_ORDER
 from larder.samples.classes import ClassTable
-from larder.samples.labelfile import parse_label_file
-from larder.samples.labels import Labeller
+from larder.samples.labels import Labeller, parse_label_file
 
 PARTS = SAMPLE_ORDER.field("parts").type
 

@@ -13,8 +13,8 @@ from PIL import Image
 
 from larder.cache.decoding import open_picture
 from larder.errors import ObjectError
-from larder.samples import pictures
-from larder.samples.pictures import Form, form_of, loading_bytes, open_image
+from larder.samples import images
+from larder.samples.images import Form, form_of, loading_bytes, open_image
 
 PAGE = (Path(__file__).parents[3] / "docs/reference/images.md").read_text()
 
@@ -268,7 +268,7 @@ def test_the_page_lists_these_kinds() -> None:
 def test_an_image_decodes_as_the_page_says(
     monkeypatch: Any, strip_bytes: int, kind: str, _name: str, data: bytes, array: Array
 ) -> None:
-    monkeypatch.setattr(pictures, "_STRIP_BYTES", strip_bytes)
+    monkeypatch.setattr(images, "_STRIP_BYTES", strip_bytes)
     expected = array.reshape(*array.shape[:2], -1)
     found = decoded(data)
     assert found.dtype == expected.dtype
@@ -300,7 +300,7 @@ def test_a_mode_without_an_array_is_refused() -> None:
     class Other:
         mode, size, format, info = "Q;9", (3, 2), "PNG", {}
 
-    with pytest.raises(pictures.BadImageError, match="mode Q;9 has no array"):
+    with pytest.raises(images.BadImageError, match="mode Q;9 has no array"):
         form_of(Other())  # type: ignore[arg-type]
 
 

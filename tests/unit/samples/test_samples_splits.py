@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from larder.config.models import HashSplits
 from larder.errors import ConfigError
-from larder.samples.seeded import seeded_hashes
+from larder.samples.keys import seeded_hashes
 from larder.samples.splits import NO_SPLIT, GlobRule, HashRule
 
 # A change of these would move samples between splits of datasets that exist.

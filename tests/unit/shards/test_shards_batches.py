@@ -14,15 +14,14 @@ import pytest
 from larder.config.shape import FormatOptions, Layout
 from larder.errors import ConfigError, DamageError
 from larder.samples.indexed import read_index
-from larder.shards import npz
 from larder.shards.build import build_shard
 from larder.shards.formats import shard_format
-from larder.shards.formats.batches import Batches, BatchesIndex, BatchWriter
-from larder.shards.index import sample_rows
-from larder.shards.indexes.splits import Split, SplitShard
+from larder.shards.formats.batches import MAX_BYTES, Batches, BatchesIndex, BatchWriter
+from larder.shards.index_rows import sample_rows
+from larder.shards.indexes import Split, SplitShard
 from larder.shards.model import ShardPlan, ShardResult, read_samples
 from larder.shards.packing import plan_shards
-from larder.shards.readahead import open_reads
+from larder.shards.reading.readahead import open_reads
 from larder.shards.sizes import split_sizes
 from larder.store import Store, open_store
 from larder.store.memory import forget
@@ -114,7 +113,7 @@ def test_labels_in_a_damaged_archive_are_damage_or_right(store: Store, bit: int)
 
 
 def test_a_batch_that_no_archive_can_hold_is_refused() -> None:
-    plan = ShardPlan("train", 0, "d-train-000000.npz", 0, 5, npz.MAX_BYTES + 1)
+    plan = ShardPlan("train", 0, "d-train-000000.npz", 0, 5, MAX_BYTES + 1)
     with pytest.raises(ConfigError, match="this one has 4,294,967,296") as caught:
         BatchWriter(None, Layout({}, labelled=False), plan)  # type: ignore[arg-type]
     assert "samples_per_shard" in caught.value.hint

@@ -26,7 +26,7 @@ from larder.shards.formats.base import ShardFormat
 from larder.shards.formats.webdataset import WebDataset
 from larder.shards.model import Part, Sample, ShardPlan, ShardResult, read_samples
 from larder.shards.packing import plan_shards
-from larder.shards.readahead import Reads, open_reads
+from larder.shards.reading.readahead import Reads, open_reads
 from larder.shards.sizes import split_sizes
 from larder.store import Store, open_store
 from larder.store.base import Readable

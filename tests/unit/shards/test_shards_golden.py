@@ -17,7 +17,7 @@ from larder.shards.formats import FORMATS, shard_format
 from larder.shards.formats.base import SurveyingFormat
 from larder.shards.model import read_samples
 from larder.shards.packing import plan_shards
-from larder.shards.readahead import open_reads
+from larder.shards.reading.readahead import open_reads
 from larder.shards.sizes import split_sizes
 from larder.store import Store, open_store
 from larder.store.memory import forget

@@ -20,7 +20,7 @@ from larder.errors import NotFoundError, ObjectError
 from larder.limits import ByteBudget
 from larder.samples.decoders import Decoders
 from larder.samples.images import is_image
-from larder.shards.images import (
+from larder.shards.images.check import (
     ImageRules,
     Validation,
     check_decodable,

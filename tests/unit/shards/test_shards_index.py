@@ -9,9 +9,8 @@ import pyarrow as pa
 
 from larder.manifest.schemas import SAMPLES
 from larder.manifest.spool import Spool
-from larder.shards.index import numbered, sample_rows
+from larder.shards.index_rows import IndexRows, numbered, sample_rows
 from larder.shards.model import NO_ROWS, ROWS, ShardResult
-from larder.shards.rows import IndexRows
 
 
 def result(name: str = "d-train-000000.tar") -> ShardResult:

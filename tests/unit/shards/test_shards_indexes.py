@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from larder.manifest.spool import Spool
+from larder.shards.formats.tfrecord.format import DaliTFRecordIndex
+from larder.shards.formats.webdataset import DaliTarIndex
 from larder.shards.indexes import ReaderIndex, index_files
-from larder.shards.indexes.dali_tar import DaliTarIndex
-from larder.shards.indexes.dali_tfrecord import DaliTFRecordIndex
 from larder.shards.model import NO_ROWS, ROWS
 
 

@@ -15,12 +15,12 @@ from larder.config.shape import DEFAULTS, FormatOptions
 from larder.shards.build import build_shard
 from larder.shards.formats import FORMATS, shard_format
 from larder.shards.formats.base import ShardFormat, SurveyingFormat
+from larder.shards.formats.recordio import MAGIC
 from larder.shards.formats.webdataset import WebDataset
-from larder.shards.index import sample_rows
+from larder.shards.index_rows import sample_rows
 from larder.shards.model import ShardFile, read_samples
 from larder.shards.packing import plan_shards
-from larder.shards.readahead import open_reads
-from larder.shards.recordio import MAGIC
+from larder.shards.reading.readahead import open_reads
 from larder.shards.sizes import split_sizes
 from larder.store import Store, open_store
 from larder.store.memory import MemoryStore, forget

@@ -11,7 +11,7 @@ import pytest
 
 from larder.errors import DamageError
 from larder.samples.indexed import IndexedPart, IndexedSample
-from larder.shards.open_shards import OpenShards
+from larder.shards.old_shards import OpenShards
 
 
 class Shard:

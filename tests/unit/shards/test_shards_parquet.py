@@ -20,14 +20,14 @@ from larder.config.shape import FormatOptions, Layout
 from larder.errors import ConfigError
 from larder.samples.indexed import read_index
 from larder.shards.build import build_shard
-from larder.shards.fetch import Body
 from larder.shards.formats import parquet, shard_format
 from larder.shards.formats.parquet import ParquetFormat
-from larder.shards.index import sample_rows
+from larder.shards.index_rows import sample_rows
 from larder.shards.model import Part, Sample, ShardResult, read_samples
 from larder.shards.output import HashedOutput
 from larder.shards.packing import plan_shards
-from larder.shards.readahead import open_reads
+from larder.shards.reading.fetch import Body
+from larder.shards.reading.readahead import open_reads
 from larder.shards.sizes import split_sizes
 from larder.store import Store, open_store
 from larder.store.memory import forget

@@ -8,8 +8,8 @@ import pytest
 
 from larder.errors import DamageError
 from larder.samples.indexed import IndexedPart, IndexedSample
-from larder.shards import ranges
-from larder.shards.ranges import PartReader, RangeReader
+from larder.shards.reading import ranges
+from larder.shards.reading.ranges import PartReader, RangeReader
 from larder.store import open_store
 from tests.support.recording import RecordingStore
 

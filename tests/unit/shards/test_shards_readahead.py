@@ -11,7 +11,7 @@ import pytest
 
 from larder.limits import ByteBudget
 from larder.machine import usable_cores
-from larder.shards.readahead import Reads, open_reads, read_ahead, suited_concurrency
+from larder.shards.reading.readahead import Reads, open_reads, read_ahead, suited_concurrency
 from larder.store import open_store
 
 

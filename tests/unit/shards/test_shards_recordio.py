@@ -27,11 +27,11 @@ from larder.manifest.schemas import SAMPLE_ORDER
 from larder.samples.indexed import IndexedSample, read_index
 from larder.shards.build import build_shard
 from larder.shards.formats import shard_format
-from larder.shards.index import sample_rows
+from larder.shards.formats.recordio import MAGIC, cuts, part_head, parts_of, record_data
+from larder.shards.index_rows import sample_rows
 from larder.shards.model import ShardResult, read_samples
 from larder.shards.packing import plan_shards
-from larder.shards.readahead import open_reads
-from larder.shards.recordio import MAGIC, cuts, part_head, parts_of, record_data
+from larder.shards.reading.readahead import open_reads
 from larder.shards.sizes import split_sizes
 from larder.store import Store, open_store
 from larder.store.memory import MemoryStore, forget

@@ -14,10 +14,10 @@ from larder.errors import ConfigError
 from larder.shards.build import build_shard
 from larder.shards.formats import shard_format
 from larder.shards.formats.records import Records, RecordsIndex
-from larder.shards.indexes.splits import Split, SplitShard
+from larder.shards.indexes import Split, SplitShard
 from larder.shards.model import ShardResult, read_samples
 from larder.shards.packing import plan_shards
-from larder.shards.readahead import open_reads
+from larder.shards.reading.readahead import open_reads
 from larder.shards.sizes import split_sizes
 from larder.store import Store, open_store
 from larder.store.memory import forget

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from larder.shards.spans import SPAN_BYTES, spans
+from larder.shards.reading.ranges import SPAN_BYTES, spans
 
 GAP_BYTES = 64 << 10
 

@@ -14,7 +14,7 @@ import pytest
 from required import missing
 
 from larder.errors import ObjectError
-from larder.shards import tar
+from larder.shards.formats import tar
 
 
 def archive(members: dict[str, bytes]) -> bytes:

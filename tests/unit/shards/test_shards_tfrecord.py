@@ -15,12 +15,12 @@ from larder.errors import ConfigError, DamageError, ObjectError
 from larder.manifest.schemas import SAMPLE_ORDER
 from larder.samples.indexed import IndexedSample, read_index
 from larder.shards.build import build_shard
-from larder.shards.features import MOST_TEXT_BYTES, numbers
 from larder.shards.formats import shard_format
-from larder.shards.index import sample_rows
+from larder.shards.formats.tfrecord.features import MOST_TEXT_BYTES, numbers
+from larder.shards.index_rows import sample_rows
 from larder.shards.model import ShardResult, read_samples
 from larder.shards.packing import plan_shards
-from larder.shards.readahead import open_reads
+from larder.shards.reading.readahead import open_reads
 from larder.shards.sizes import split_sizes
 from larder.store import Store
 from larder.store.delegate import DelegatingReadable

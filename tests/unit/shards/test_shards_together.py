@@ -7,10 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from larder.manifest.extents import in_object, in_own
-from larder.shards.fetch import Contents
-from larder.shards.lots import lots
 from larder.shards.model import Part, Sample
-from larder.shards.together import fetch_together, has_derived
+from larder.shards.reading.fetch import Contents, fetch_together, has_derived
+from larder.shards.reading.readahead import lots
 from larder.store.derived import DerivedObjects
 from larder.store.memory import MemoryStore, forget
 from tests.support.recording import RecordingStore

@@ -17,10 +17,9 @@ from PIL import Image, ImageCms
 from larder.config.shape import Transform
 from larder.errors import FatalError, ObjectError
 from larder.limits import ByteBudget
-from larder.shards import transform_pool
-from larder.shards.images import ImageRules, stored_image
-from larder.shards.transform import codec_versions, encode_again, target_size
-from larder.shards.transform_pool import TransformPool, shared_pool
+from larder.shards.images.check import ImageRules, pool, stored_image
+from larder.shards.images.pool import TransformPool, shared_pool
+from larder.shards.images.transform import codec_versions, encode_again, target_size
 
 HALF = Transform(resize=16)
 RAMP = np.add.outer(np.arange(32), np.arange(48)).astype(np.uint8) * 3
@@ -285,7 +284,7 @@ def test_batches_share_their_processes() -> None:
         assert one._idle.qsize() == 2
         assert any(one._idle.queue)
     assert not any(one._idle.queue)
-    assert not transform_pool._shared
+    assert not pool._shared
     with shared_pool(1) as none:
         assert none is None
 
@@ -301,7 +300,7 @@ def test_many_batches_begin_and_end_at_once() -> None:
 
     with ThreadPoolExecutor(4) as threads:
         assert len(set(threads.map(batch, range(4)))) == 1
-    assert not transform_pool._shared
+    assert not pool._shared
 
 
 def test_the_libraries_are_named() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from larder.errors import ObjectError
 from larder.manifest.schemas import OBJECTS
-from larder.samples.grouping import bad_key_reason
+from larder.samples.naming import bad_key_reason
 from larder.source.storable import Storage, Unfit, unfit_keys
 from larder.store import Store, open_store
 

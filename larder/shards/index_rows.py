@@ -1,14 +1,16 @@
-"""Collects the rows of a shard's index as Arrow batches, which do not stay in memory."""
+"""The rows of a shard's index: collected while it is written, and as rows of the manifest."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 
+import numpy as np
 import pyarrow as pa
 
+from larder.manifest.schemas import SAMPLES
 from larder.manifest.spool import Spool
-from larder.shards.model import ROWS
+from larder.shards.model import ROWS, ShardResult
 
 PartRow = tuple[str, str | None, str | None, int | None, int, int]
 """Extension, source, etag, offset, length, crc32c of a part, as in `larder.shards.model.ROWS`."""
@@ -82,3 +84,42 @@ class IndexRows:
 
 def _array(values: Sequence[object], field: pa.Field) -> pa.Array:
     return pa.array(values, field.type)
+
+
+def sample_rows(result: ShardResult, segment: str) -> Iterator[pa.RecordBatch]:
+    """Rows of `larder.manifest.schemas.SAMPLES` for the samples of one shard, none if not written.
+
+    Their ``id`` counts within the shard; `numbered` adds what comes before it in the split.
+    """
+    first_id = 0
+    for rows in result.samples.read():
+        count = rows.num_rows
+        yield pa.RecordBatch.from_arrays(
+            [
+                _ids(first_id, count),
+                _repeat(result.split, count),
+                rows.column("key"),
+                _repeat(segment, count),
+                _repeat(result.name, count),
+                rows.column("offset"),
+                rows.column("length"),
+                rows.column("label"),
+                rows.column("parts"),
+            ],
+            schema=SAMPLES,
+        )
+        first_id += count
+
+
+def numbered(rows: pa.RecordBatch, first_id: int) -> pa.RecordBatch:
+    """Rows of `sample_rows`, with ids that count from ``first_id``."""
+    ids = _ids(first_id, rows.num_rows)
+    return rows.set_column(SAMPLES.get_field_index("id"), SAMPLES.field("id"), ids)
+
+
+def _ids(first_id: int, count: int) -> pa.Array:
+    return pa.array(np.arange(first_id, first_id + count, dtype=np.int64))
+
+
+def _repeat(value: str, count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(value, pa.string()), count)

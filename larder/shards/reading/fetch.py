@@ -1,28 +1,28 @@
-"""Reads the objects of a sample, and checks that they are as planned."""
+"""Reads samples into memory, and checks that their objects are as planned.
+
+Derived objects that are near each other in their container are read with one request.
+"""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby, islice
 from typing import NamedTuple
 
 import google_crc32c
 
 from larder.errors import Failure, ObjectError, printable
-from larder.manifest.extents import parse_extent
-from larder.samples.pictures import Form
-from larder.seekable import ObjectFile
-from larder.shards.images import PLAIN, ImageRules, Validation, check_decodable, stored_image
+from larder.manifest.extents import in_object, in_own, parse_extent
+from larder.samples.images import Form
+from larder.shards.images.check import PLAIN, ImageRules, Validation, check_decodable, stored_image
 from larder.shards.model import Part, Sample
+from larder.shards.reading.ranges import spans
 from larder.store.base import Readable
-from larder.store.etags import ContentCheck, changed, checked_crc32c, checked_crc32cs
+from larder.store.delegate import DelegatingReadable
+from larder.store.etags import checked_crc32c, checked_crc32cs
 
 UNDECODABLE = "sample.undecodable"
 """The only failure for which ``on_bad_sample: skip`` leaves a sample out."""
-
-RANGE_BYTES = 1 << 20
-"""How much of a large object is read at a time."""
 
 
 class Body(NamedTuple):
@@ -35,7 +35,7 @@ class Fetched(NamedTuple):
 
     Attributes:
         forms: By extension, what each part decodes to, if the rules ask for it; see
-            `larder.shards.images.check_decodable`.
+            `larder.shards.images.check.check_decodable`.
     """
 
     bodies: list[Body]
@@ -133,35 +133,6 @@ def fetch_all(
     ]
 
 
-def check_streamed(
-    source: Readable,
-    sample: Sample,
-    validate: Validation,
-    *,
-    skip: bool = False,
-    rules: ImageRules = PLAIN,
-) -> Fetched:
-    """Check a sample that is too large for memory, by reading the ranges that are needed.
-
-    The result has no contents.
-    """
-    failures: list[Failure] = []
-    forms: dict[str, Form | str] = {}
-    for part in sample.parts:
-        try:
-            if parse_extent(part.etag) is None:  # else it is checked as it is read
-                info = source.head(part.key)
-                if info.size_bytes != part.size_bytes or part.etag not in ("", info.etag):
-                    raise changed(part.key, part.size_bytes, info.size_bytes)
-            if rules.decoders.decodes(part.ext):
-                with io.BufferedReader(part_file(source, part), RANGE_BYTES) as file:
-                    form = check_decodable(part.ext, file, validate, where=part.key, rules=rules)
-                forms |= {part.ext: form} if form else {}
-        except ObjectError as error:
-            failures.append(failure_of(part, error, skip=skip))
-    return Fetched([], failures, forms)
-
-
 def failure_of(part: Part, error: ObjectError, *, skip: bool) -> Failure:
     """The failure of one object; ``skip`` as in `fetch`."""
     if skip and error.code == UNDECODABLE:
@@ -176,38 +147,86 @@ def found_bad(sample: Sample) -> Failure:
     return Failure(key=next(named, sample.key), code=UNDECODABLE, message=sample.bad)
 
 
-def stream(source: Readable, part: Part) -> Iterator[bytes]:
-    """The content of a part, in buffers: exactly as many bytes as planned, or an `ObjectError`."""
-    content = _check(source, part)
-    with source.open(part.key, if_match=part.etag or None) as reader:
-        for buffer in reader:
-            data = bytes(buffer)
-            content.add(data)
-            if content.size_bytes > part.size_bytes:
-                break
-            yield data
-    content.check()
+class _Range(NamedTuple):
+    """A derived object; ranges of one container are equal in ``end`` and ``container``."""
+
+    container: str
+    end: str
+    offset: int
+    length: int
+    key: str
+    etag: str
+
+    @property
+    def stop(self) -> int:
+        return self.offset + self.length
 
 
-def held(source: Readable, sample: Sample) -> list[Body] | Failure:
-    """Read a complete sample that is to be streamed, for formats that need it in memory.
+def has_derived(sample: Sample) -> bool:
+    """Whether some object of a sample is a derived object."""
+    # A loop, because it is faster than a generator, and this is called for every sample.
+    for part in sample.parts:  # noqa: SIM110
+        if part.etag.startswith("@"):
+            return True
+    return False
 
-    Returns the failure if an object differs from the plan or cannot be read.
+
+def fetch_together(
+    source: Readable,
+    samples: Sequence[Sample],
+    validate: Validation,
+    *,
+    skip: bool = False,
+    rules: ImageRules = PLAIN,
+) -> Contents | list[Fetched]:
+    """The same as `fetch_all`, for samples with derived objects.
+
+    Memory beyond the samples that are read: 1 MiB.
     """
-    bodies = []
-    for part in sample.parts:
-        try:
-            data = b"".join(stream(source, part))
-        except ObjectError as error:
-            return Failure.of(part.key, error)
-        bodies.append(Body(data, google_crc32c.value(data)))
-    return bodies
+    if any(map(has_derived, samples)):
+        source = _Held(source, _read(source, _ranges(samples)))
+    return fetch_all(source, samples, validate, skip=skip, rules=rules)
 
 
-def part_file(source: Readable, part: Part) -> ObjectFile:
-    """A part as a seekable file: each read is one ranged request."""
-    return ObjectFile(source, part.key, part.size_bytes, part.etag)
+def _ranges(samples: Iterable[Sample]) -> Iterator[_Range]:
+    for sample in samples:
+        for part in sample.parts:
+            extent = parse_extent(part.etag)
+            if extent is not None:
+                container = extent.container(part.key)
+                end = in_own(container) if extent.own else in_object(container, extent.etag)
+                yield _Range(container, end, extent.offset, extent.length, part.key, part.etag)
 
 
-def _check(source: Readable, part: Part) -> ContentCheck:
-    return ContentCheck(source, part.key, part.etag, part.size_bytes)
+def _read(source: Readable, ranges: Iterable[_Range]) -> dict[tuple[str, str], bytes]:
+    """The contents by key and etag, without those that cannot be read."""
+    found = {}
+    for _, group in groupby(sorted(ranges), key=lambda each: each[:2]):
+        for span in spans(group):
+            start, stop = span[0].offset, max(each.stop for each in span)
+            etag = f"@{start}+{stop - start}{span[0].end}"
+            try:
+                data = source.get(span[0].key, if_match=etag)
+            except ObjectError:
+                continue  # each of them is tried by itself, and its own error reported
+            for each in span:
+                at = each.offset - start
+                found[each.key, each.etag] = data[at : at + each.length]
+    return found
+
+
+class _Held(DelegatingReadable):
+    """A store of which some objects were read already."""
+
+    def __init__(self, inner: Readable, contents: Mapping[tuple[str, str], bytes]) -> None:
+        super().__init__(inner)
+        self._contents = contents
+
+    def get(
+        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
+    ) -> bytes:
+        """What was read, if it is a whole object; else as in the store."""
+        held = self._contents.get((key, if_match or "")) if not offset and length is None else None
+        if held is not None:
+            return held
+        return self.inner.get(key, offset=offset, length=length, if_match=if_match)

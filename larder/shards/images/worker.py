@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from larder.config.shape import Transform
 from larder.errors import ObjectError
-from larder.shards.transform import encode_again
+from larder.shards.images.transform import encode_again
 
 
 def main(requests: IO[bytes], results: IO[bytes]) -> None:

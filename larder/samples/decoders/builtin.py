@@ -1,18 +1,62 @@
-"""The decoder ``wav``: uncompressed audio in a RIFF file.
-
-The chunks are those of Microsoft's and IBM's "Multimedia Programming Interface and Data
-Specifications 1.0" and of WAVEFORMATEXTENSIBLE. Not the module ``wave``: Python 3.11's refuses
-files that 3.12's accepts, none reads floating point, and a file cut short is not told.
-"""
+"""The decoders that come with Larder: ``bytes``, ``npy``, ``text`` and ``wav``."""
 
 from __future__ import annotations
 
+import io
+import math
 import struct
 from typing import Final
 
 import numpy as np
 
 from larder.samples.decoders.base import Array, Decoder
+
+_HEADERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+
+
+def _npy(data: bytes) -> Array:
+    """The format of https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html.
+
+    Only the header is left to numpy: it allocates what a header claims before it looks for the
+    elements.
+    """
+    file = io.BytesIO(data)
+    version = np.lib.format.read_magic(file)
+    if version not in _HEADERS:
+        raise ValueError(f"version {version[0]}.{version[1]} of the format is not supported")
+    shape, by_columns, dtype = _HEADERS[version](file)
+    if dtype.hasobject:
+        raise ValueError("it has Python objects, which would have to be unpickled")
+    found, wanted = len(data) - file.tell(), math.prod(shape) * dtype.itemsize
+    if found != wanted:
+        raise ValueError(f"it has {found} bytes of elements instead of {wanted}")
+    flat = np.frombuffer(data, dtype, offset=file.tell()) if wanted else np.empty(0, dtype)
+    return flat.reshape(shape, order="F" if by_columns else "C")
+
+
+NPY = Decoder("npy", _npy, expands=2)
+"""The array, of any shape."""
+
+
+def _raw(data: bytes) -> Array:
+    return np.frombuffer(data, np.uint8)
+
+
+BYTES = Decoder("bytes", _raw, expands=1)
+"""uint8 of shape (bytes,). For images that a decoded cache is to keep as files."""
+
+
+def _text(data: bytes) -> Array:
+    data.decode()
+    return np.frombuffer(data, np.uint8)
+
+
+TEXT = Decoder("text", _text, expands=5)
+"""uint8 of shape (bytes,): the text in UTF-8, as it is."""
+
 
 _PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
 _DTYPES: Final = {
@@ -26,8 +70,14 @@ _DTYPES: Final = {
 _FMT = struct.Struct("<HHIIHH")
 
 
-def _decode(data: bytes) -> dict[str, Array]:
-    head, body = _chunks(data)
+def _wav(data: bytes) -> dict[str, Array]:
+    """Uncompressed audio in a RIFF file.
+
+    The chunks are those of Microsoft's and IBM's "Multimedia Programming Interface and Data
+    Specifications 1.0" and of WAVEFORMATEXTENSIBLE. Not the module ``wave``: Python 3.11's refuses
+    files that 3.12's accepts, none reads floating point, and a file cut short is not told.
+    """
+    head, body = _wav_chunks(data)
     if len(head) < _FMT.size:
         raise ValueError("its chunk fmt is too short")
     tag, channels, rate, _, frame_bytes, bits = _FMT.unpack_from(head)
@@ -44,7 +94,7 @@ def _decode(data: bytes) -> dict[str, Array]:
     return {"": values.reshape(-1, channels), "rate": np.asarray(rate, np.int64)}
 
 
-def _chunks(data: bytes) -> tuple[bytes, memoryview]:
+def _wav_chunks(data: bytes) -> tuple[bytes, memoryview]:
     """The contents of the chunks ``fmt`` and ``data``."""
     if data[:4] != b"RIFF" or data[8:12] != b"WAVE":
         raise ValueError("it is no WAV file")
@@ -68,6 +118,6 @@ def _of_24_bits(values: Array) -> Array:
     return wide.view("<i4").reshape(-1) >> 8
 
 
-WAV = Decoder("wav", _decode, fields=("", "rate"), expands=4)
+WAV = Decoder("wav", _wav, fields=("", "rate"), expands=4)
 """(frames, channels), of uint8, int16, int32, float32 or float64 as in the file; 24 bits become
 int32 with the same values. The second field, ``rate``, has the frames per second: int64."""

@@ -36,7 +36,7 @@ class TransformPool(Closing):
     def encode_again(
         self, ext: str, data: bytes, transform: Transform, *, where: str, max_pixels: int
     ) -> bytes:
-        """See `larder.shards.transform.encode_again`; waits for a process that is idle.
+        """See `larder.shards.images.transform.encode_again`; waits for a process that is idle.
 
         Raises:
             FatalError: ``run.failed``: the process was killed.
@@ -83,7 +83,7 @@ class TransformPool(Closing):
 
 class _Process:
     def __init__(self) -> None:
-        self._process = start_program("larder.shards.transform_worker")
+        self._process = start_program("larder.shards.images.worker")
 
     def ask(self, request: dict[str, Any], data: bytes) -> tuple[dict[str, Any], bytes]:
         """Send a request, and wait for its result; OSError if the process ended."""

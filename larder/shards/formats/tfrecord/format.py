@@ -1,43 +1,87 @@
 """Samples as records of ``tf.train.Example``, as TensorFlow, DALI and TFDS read them.
 
-`larder.shards.features` says which features a sample has. The bytes come from
-`larder.shards.example` and `larder.shards.tfrecord`.
+A record is its length (u64), the masked CRC-32C of these eight bytes, the data, and the masked
+CRC-32C of the data; all numbers are little-endian. Format: "TFRecord and tf.train.Example" in
+TensorFlow's documentation; ``tensorflow/core/lib/hash/crc32c.h`` for the mask.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import reduce
+import struct
+from collections.abc import Iterator, Sequence
+from functools import lru_cache, reduce
 from itertools import chain, groupby
 
 import google_crc32c
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from larder.config.shape import FormatOptions
 from larder.errors import DamageError, Failure, ObjectError
 from larder.manifest.spool import Spool
-from larder.samples.grouping import LABEL_EXT
 from larder.samples.indexed import IndexedPart, IndexedSample, check_part, part_place
-from larder.shards.features import MOST_TEXT_BYTES
-from larder.shards.fetch import Body, Contents, stream
-from larder.shards.indexes.dali_tfrecord import DaliTFRecordIndex
+from larder.samples.naming import LABEL_EXT
+from larder.shards.formats.tfrecord.example import Skeletons, extensions
+from larder.shards.formats.tfrecord.features import MOST_TEXT_BYTES
+from larder.shards.index_rows import IndexRows, PartRow
 from larder.shards.members import all_members, label_body, label_place
 from larder.shards.model import Part, Sample, ShardPlan, label_bytes
 from larder.shards.output import HashedOutput
-from larder.shards.ranges import PartReader
-from larder.shards.rows import IndexRows, PartRow
+from larder.shards.reading.fetch import Body, Contents
+from larder.shards.reading.large import stream
+from larder.shards.reading.ranges import PartReader
 from larder.shards.sizes import Sizes
-from larder.shards.skeleton import Skeletons, extensions
-from larder.shards.tfrecord import (
-    FOOTER_BYTES,
-    FRAME_BYTES,
-    HEADER_BYTES,
-    all_masked,
-    masked,
-    record_header,
-)
 from larder.store.base import Readable
+
+HEADER_BYTES = 12
+FOOTER_BYTES = 4
+
+FRAME_BYTES = HEADER_BYTES + FOOTER_BYTES
+"""What a record takes beside its data."""
+
+_MASK = 0xA282_EAD8
+
+_LENGTH = struct.Struct("<Q")
+_CHECKSUM = struct.Struct("<I")
+
+
+@lru_cache(4096)
+def record_header(size_bytes: int) -> bytes:
+    """What precedes data of this length."""
+    length = _LENGTH.pack(size_bytes)
+    return length + masked(google_crc32c.value(length))
+
+
+def masked(crc32c: int) -> bytes:
+    """A checksum as TFRecord files contain it."""
+    rotated = crc32c >> 15 | crc32c << 17 & 0xFFFF_FFFF
+    return _CHECKSUM.pack(rotated + _MASK & 0xFFFF_FFFF)
+
+
+def all_masked(checksums: Sequence[int]) -> list[bytes]:
+    numbers = np.array(checksums, np.uint32)
+    words = (numbers >> 15 | numbers << 17) + np.uint32(_MASK)
+    return [
+        word for (word,) in struct.iter_unpack(f"{FOOTER_BYTES}s", words.astype("<u4").tobytes())
+    ]
+
+
+class DaliTFRecordIndex:
+    kind = "dali"
+
+    def file_name(self, shard: str) -> str:
+        return f"{shard.removesuffix('.tfrecord')}.idx"
+
+    def content(self, rows: Spool) -> Iterator[bytes]:
+        return map(_lines, rows.read())
+
+
+def _lines(rows: pa.RecordBatch) -> bytes:
+    columns = [rows.column(name).cast(pa.string()) for name in ("offset", "length")]
+    lines = pc.binary_join_element_wise(*columns, " ")
+    text = pc.binary_join(pa.ListArray.from_arrays([0, len(lines)], lines), "\n")
+    return f"{text[0].as_py()}\n".encode()
 
 
 class TFRecord:

@@ -1,8 +1,9 @@
-"""Index files that readers other than Larder's need to find samples in a shard.
+"""Index files that readers other than Larder's need to find samples in a shard, or all shards.
 
 A format lists the kinds that it has (`larder.shards.formats.base.ShardFormat.indexes`). There is
 one file of each kind for every shard. It is made of the shard's own index rows, as soon as the
-shard is written: nothing is read again, and nothing is sorted.
+shard is written: nothing is read again, and nothing is sorted. The indexes of a whole split belong
+to a version, because only a version says which shards a split has.
 """
 
 from __future__ import annotations
@@ -88,3 +89,34 @@ def index_files(
     for kind, name, pieces in index_contents(indexes, shard, rows):
         data = b"".join(pieces)
         yield IndexFile(kind, name, len(data), hashlib.sha256(data).hexdigest()), data
+
+
+class SplitShard(NamedTuple):
+    """A shard of a split; ``key`` is that of its first file below the dataset's root."""
+
+    key: str
+    bytes: int
+    samples: int
+
+
+class Split(NamedTuple):
+    """A split of a version, all samples of whose shards belong to it.
+
+    ``to_root`` leads from the folder of the index file to the dataset's root: ``../../..``.
+    """
+
+    dataset: str
+    name: str
+    shards: Sequence[SplitShard]
+    to_root: str
+
+
+class SplitIndex(Protocol):
+    """A kind of index file. Instances do not change and are used by many threads."""
+
+    @property
+    def kind(self) -> str:
+        """The folder of these files, such as ``wids``; unique among those of a format."""
+
+    def content(self, split: Split) -> bytes:
+        """The content of the file, which is JSON; has to depend on nothing but the split."""

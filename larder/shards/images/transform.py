@@ -14,8 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 from larder.config.shape import Transform
 from larder.limits import ByteBudget
-from larder.samples.images import role
-from larder.samples.pictures import (
+from larder.samples.images import (
     NotStoredError,
     decoding,
     discarding,
@@ -23,10 +22,12 @@ from larder.samples.pictures import (
     load,
     loading_bytes,
     open_image,
+    role,
 )
 
 if TYPE_CHECKING:
     from PIL import Image
+
 
 _HINT: Final = "fix or exclude it, or set on_bad_sample: skip"
 
@@ -79,7 +80,7 @@ def encode_again(
 ) -> bytes:
     """Resize an image and encode it again; the extension says whether it is a mask.
 
-    The file is seekable. ``budget`` is that of `larder.shards.images.ImageRules`.
+    The file is seekable. ``budget`` is that of `larder.shards.images.check.ImageRules`.
 
     Raises:
         ObjectError: ``sample.undecodable``: it cannot be decoded, or not be stored in that format.

@@ -1,0 +1,116 @@
+"""How the key of an object names its sample: WebDataset's rule, and keys that readers mistake.
+
+The rule is ``base_plus_ext`` of webdataset 1.0.2 (``webdataset/tariterators.py``): the sample key
+is the directory and the base name up to its first dot, the extension is everything after it.
+Readers convert extensions to lower case; here ``jpeg`` also becomes ``jpg``, even between dots
+(``seg.jpeg`` becomes ``seg.jpg``).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from larder.limits import MAX_KEY_BYTES
+
+LABEL_EXT = "cls"
+"""Extension of the part with the label, as WebDataset readers expect it."""
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_META = re.compile(r"__[^/]*__(?:/|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class SampleName:
+    """The two parts of an object's key.
+
+    Attributes:
+        ext: What follows that dot, normalised.
+    """
+
+    sample_key: str
+    ext: str
+
+
+def split_key(key: str) -> SampleName:
+    """Split the key of an object; `bad_key_reason` must be None.
+
+    ``a/22.0/1.seg.PNG`` is part ``seg.png`` of sample ``a/22.0/1``.
+    """
+    directory, slash, basename = key.rpartition("/")
+    stem, _, ext = basename.partition(".")
+    return SampleName(sample_key=f"{directory}{slash}{stem}", ext=normalise_ext(ext))
+
+
+def normalise_ext(ext: str) -> str:
+    """The extension in lower case, with ``jpg`` instead of every component ``jpeg``."""
+    return ".".join("jpg" if part == "jpeg" else part for part in ext.lower().split("."))
+
+
+def is_directory_marker(key: str, size_bytes: int) -> bool:
+    """Whether an object only represents a folder: its key ends in ``/`` and it is empty."""
+    return size_bytes == 0 and key.endswith("/")
+
+
+def may_be_part(key: str, size_bytes: int) -> bool:
+    """Whether an object can be part of a sample, judging by its key and size alone."""
+    return not is_directory_marker(key, size_bytes) and bad_key_reason(key) is None
+
+
+def bad_key_reason(key: str) -> str | None:
+    """Why a part of a sample cannot have this key, as a clause; None if it can.
+
+    The key is relative to the source, with ``/`` between segments.
+    """
+    return bad_path_reason(key) or _bad_name(key)
+
+
+def bad_path_reason(key: str) -> str | None:
+    """Why no part can have this key, whatever its name means, as a clause; None if one can."""
+    return _bad_text(key) or _bad_path(key)
+
+
+def _bad_text(key: str) -> str | None:
+    try:
+        size_bytes = len(key.encode())
+    except UnicodeEncodeError:
+        return "the key is not valid UTF-8"
+    if size_bytes > MAX_KEY_BYTES:
+        return f"the key has {size_bytes:,} bytes; the maximum is {MAX_KEY_BYTES:,}"
+    if _CONTROL.search(key):
+        return "the key contains a control character"
+    return None
+
+
+def _bad_path(key: str) -> str | None:
+    if key.startswith("/"):
+        return "the key begins with /"
+    segments = key.split("/")
+    if "" in segments:
+        return "the key ends in /" if key.endswith("/") else "the key contains an empty segment"
+    for dots in (".", ".."):
+        if dots in segments:
+            return f"the key contains a segment {dots}"
+    return None
+
+
+def _bad_name(key: str) -> str | None:
+    """Names that ``base_plus_ext``, ``tar_file_iterator`` and ``group_by_keys`` do not handle.
+
+    Names without an extension are skipped. Hidden files are skipped, or become parts of one sample
+    ``DIRECTORY/``. A first segment ``__x__`` is treated as metadata and skipped; an extension
+    ``__key__`` would replace what readers store under that name.
+    """
+    basename = key.rpartition("/")[2]
+    stem, dot, ext = basename.partition(".")
+    if not dot:
+        return "the name has no extension"
+    if not stem:
+        return "the name begins with a dot"
+    if not ext:
+        return "the name ends in its only dot"
+    if _META.match(key):
+        return "the first segment begins and ends with __"
+    if ext.startswith("__") and ext.endswith("__"):
+        return "the extension begins and ends with __"
+    return None
