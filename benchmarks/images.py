@@ -28,7 +28,6 @@ from pathlib import Path
 from time import perf_counter
 
 import numpy as np
-from larder.pipeline.inline import prepare
 from PIL import Image
 
 from benchmarks.harness import Case, alternate, arguments, document, say, settle, table

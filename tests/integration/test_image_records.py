@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from larder.pipeline.inline import prepare
 from pipeline_lab import Lab, contents, directory_lab, images, png, write
 
 import larder

@@ -14,9 +14,7 @@ from pipeline_lab import DOCUMENT, Lab, directory_lab, images, png, write
 
 from larder.errors import DamageError, ObjectError
 from larder.jobs import batch_receipts as due
-from larder.pipeline import due
 from larder.shards.reading import fetch
-from larder.shards.reading.fetch import fetch
 from larder.store import open_store
 from larder.store.base import Store
 from larder.store.memory import forget

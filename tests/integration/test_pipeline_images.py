@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 from image_files import png_of, saved, tiff_file
-from larder.pipeline.results import RefusedError
 from PIL import Image
 from pipeline_lab import Lab, contents, directory_lab, images, png, write
 from pydantic import ValidationError

@@ -11,7 +11,6 @@ from typing import Any
 import google_crc32c
 import pytest
 from example_proto import parsed
-from larder.pipeline.inline import prepare
 from pipeline_lab import Lab, contents, directory_lab, images, png, write
 
 import larder

@@ -17,7 +17,8 @@ from PIL import Image, ImageCms
 from larder.config.shape import Transform
 from larder.errors import FatalError, ObjectError
 from larder.limits import ByteBudget
-from larder.shards.images.check import ImageRules, pool, stored_image
+from larder.shards.images import pool
+from larder.shards.images.check import ImageRules, stored_image
 from larder.shards.images.pool import TransformPool, shared_pool
 from larder.shards.images.transform import codec_versions, encode_again, target_size
 
