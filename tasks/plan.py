@@ -6,7 +6,7 @@ from pathlib import Path
 
 from prefect import task
 
-from larder.pipeline import refusals
+from larder.pipeline import plan_checks as refusals
 from larder.pipeline.plan import Plan
 from larder.pipeline.source import SourceState
 from tasks._options import RETRIED, cancelled_when_stopped

@@ -21,9 +21,9 @@ from larder.pipeline import (
     copying_job,
     index,
     mirror,
+    plan_checks,
     pruning,
     publish,
-    refusals,
     shard,
     source,
 )
@@ -44,7 +44,7 @@ from tasks.progress import current_progress, stoppable
 
 _TASKS: dict[Callable[..., Any], Any] = {
     source.inspect_source: source_tasks.inspect_source,
-    refusals.checked_plan: plan_tasks.checked_plan,
+    plan_checks.checked_plan: plan_tasks.checked_plan,
     mirror.mirror_batch: mirror_tasks.mirror_batch,
     mirror.send_mirror_ahead: mirror_tasks.send_mirror_ahead,
     shard.shard_batch: shard_tasks.shard_batch,

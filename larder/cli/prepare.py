@@ -87,7 +87,7 @@ def command_main(
         )
         # After parsing, so that invalid input is refused before anything slow is imported.
         from larder.jobs.runner import InlineRunner
-        from larder.pipeline.planned import plan_lines
+        from larder.pipeline.plan_report import plan_lines
         from larder.pipeline.prepare import prepare
         from larder.pipeline.run_report import run_lines
 

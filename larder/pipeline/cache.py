@@ -22,7 +22,7 @@ from larder.manifest.schemas import SAMPLES
 from larder.pipeline.completeness import first_written_us, written_since
 from larder.pipeline.finished import has_sha256
 from larder.pipeline.image_rules import image_rules
-from larder.pipeline.job import Job, ManifestRef, UsedSegment, listed, open_root
+from larder.pipeline.job import Job, ManifestRef, SegmentJob, UsedSegment, listed, open_root
 from larder.pipeline.manifests import read_ref
 from larder.progress import Progress
 from larder.samples.decoders import Decoders
@@ -127,7 +127,7 @@ def _complete_files(
 
 
 def cache_split(
-    job: Job, batch: CacheBatch, *, progress: Progress, concurrent_batches: int = 1
+    job: SegmentJob, batch: CacheBatch, *, progress: Progress, concurrent_batches: int = 1
 ) -> CacheFile:
     """Build and store the file of one split of a segment, unless it is stored already.
 

@@ -9,7 +9,7 @@ with the checksum of the part; the objects of a sample that was bad are checked 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -55,22 +55,31 @@ _Flags = npt.NDArray[np.bool_]
 
 
 class ContentComparer:
-    """Compares the contents of objects with checksums; a context manager."""
+    """Compares the contents of objects with checksums; a context manager.
+
+    ``transforms`` are those of the previous segments. The source is read only if etags do not tell
+    contents apart.
+    """
 
     def __init__(
-        self, source: Readable, validate: Validation, rules: ImageRules, progress: Progress
+        self,
+        source: Readable,
+        validate: Validation,
+        rules: ImageRules,
+        transforms: Sequence[Transform | None],
+        progress: Progress,
     ) -> None:
         self._source = source
         self._validate = validate
         self._rules = rules
+        self._transforms = transforms
         self._progress = progress
         self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="check")
         self._started = False
-        self.transforms: tuple[Transform | None, ...] = ()
 
     def transformed(self, exts: pa.Array, segments: npt.NDArray[np.int32]) -> _Flags:
         """Which parts are images that their segments (-1 for none) have transformed."""
-        flags: _Flags = np.array([each is not None for each in (*self.transforms, None)])[segments]
+        flags: _Flags = np.array([each is not None for each in (*self._transforms, None)])[segments]
         if flags.any():
             encoded = exts.dictionary_encode()
             images = [is_image(ext) for ext in encoded.dictionary.to_pylist()]
@@ -81,7 +90,7 @@ class ContentComparer:
         """Whether images can be transformed as they were in their segments."""
         own = self._rules.transform
         now = replace(own, codecs=codec_versions()) if own else None
-        flags: _Flags = np.array([each == now for each in (*self.transforms, None)])[segments]
+        flags: _Flags = np.array([each == now for each in (*self._transforms, None)])[segments]
         return flags
 
     def same(self, now: pa.StructArray, then: pa.StructArray, stored: _Flags) -> _Flags:
@@ -215,17 +224,13 @@ def compare(
     previous: Previous,
     rows: SortedFile,
     planner: Planner,
-    source: Readable,
-    validate: Validation,
-    rules: ImageRules,
+    comparer: ContentComparer,
     folder: Path,
-    progress: Progress,
 ) -> Comparison:
     """Compare all samples with those of the previous version. Memory does not grow with them.
 
     ``order`` has rows of `SAMPLE_ORDER`: the samples that are there now, in order; ``rows`` is from
-    `larder.pipeline.previous.previous_rows`. The source is read only if etags do not tell contents
-    apart.
+    `larder.pipeline.previous.previous_rows`.
     """
     gone = tuple(_gone(previous, place, folder) for place in range(len(previous.segments)))
     counts = np.zeros(len(Kind), np.int64)
@@ -234,10 +239,6 @@ def compare(
     with ExitStack() as stack:
         kinds_file, positions_file = (
             stack.enter_context(_output(folder / name)) for name in ("kinds", "positions")
-        )
-        comparer = stack.enter_context(ContentComparer(source, validate, rules, progress))
-        comparer.transforms = tuple(
-            segment.document.shape.images.transform for segment in previous.segments
         )
         names = pa.array(planner.split_names)
         pieces = aligned(Rows(_NOW, _now(order, planner)), Rows(PREVIOUS, rows.read()), IN_ORDER)

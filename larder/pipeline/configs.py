@@ -1,10 +1,12 @@
-"""The emit step: writes the experiment config of a version, if its bytes differ."""
+"""The emit step: renders the configs of a version, and writes those whose bytes differ."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from larder.errors import ConfigError
+from larder.experiments.delivery import Advice
 from larder.experiments.emit import Written, differing, emit, write_configs
 from larder.experiments.version_info import ConfigFile, SplitInfo, VersionInfo
 from larder.pipeline.job import root_url
@@ -22,40 +24,23 @@ def location(settings: Settings, version: str) -> str:
     return object_url(root, layout.version_prefix(version)).rstrip("/")
 
 
-def version_info(settings: Settings, version: VersionDocument) -> VersionInfo:
-    """What a config needs to know about a version."""
-    cache = version.cache
+def _rendered(settings: Settings, version: VersionDocument) -> tuple[ConfigFile, ...]:
+    cache, omitted = version.cache, sum(facts.omitted for facts in version.splits.values())
     lists = {layout.listed_split(file.path): file.path for file in version.files_of("list")}
-    omitted = sum(facts.omitted for facts in version.splits.values())
-    return VersionInfo(
-        dataset=version.dataset,
-        version=version.id,
-        digest=version.digest,
-        location=location(settings, version.id),
-        root=root_url(settings.dataset, settings.cluster),
-        storage_url=settings.cluster.storage.url,
-        delivery=settings.advise(
-            segments=len(version.segments), omitted=omitted, unlisted=version.omitted - omitted
-        ),
-        splits={
-            name: SplitInfo(
-                facts.samples, facts.shards, facts.bytes, facts.patterns, lists.get(name)
-            )
-            for name, facts in version.splits.items()
-        },
-        classes=len(version.classes) if settings.dataset.labels else None,
-        cache={split: tuple(part.path for part in parts) for split, parts in cache.splits.items()}
+    splits = {
+        name: SplitInfo(facts.samples, facts.shards, facts.bytes, facts.patterns, lists.get(name))
+        for name, facts in version.splits.items()
+    }
+    files = (
+        {split: tuple(file.path for file in cache.splits[split]) for split in cache.splits}
         if cache
-        else None,
+        else None
     )
-
-
-def _render(settings: Settings, facts: VersionInfo) -> tuple[ConfigFile, ...]:
-    return emit(
-        facts,
-        settings.cluster,
-        settings.template,
-        template_name=settings.template_name,
+    delivery = settings.advise(
+        segments=len(version.segments), omitted=omitted, unlisted=version.omitted - omitted
+    )
+    return _emitted(
+        settings, version.id, version.digest, delivery, splits, len(version.classes), files
     )
 
 
@@ -67,21 +52,34 @@ def check_configs(plan: Plan) -> None:
         name: SplitInfo(facts.samples, plan.shards_of_split[name].count, facts.bytes, ("planned",))
         for name, facts in plan.sample_order.splits.items()
     }
-    _render(
-        settings,
-        VersionInfo(
-            dataset=settings.dataset.name,
-            version=plan.version,
-            digest="0" * 64,
-            location=location(settings, plan.version),
-            root=root_url(settings.dataset, settings.cluster),
-            storage_url=settings.cluster.storage.url,
-            delivery=plan.delivery,
-            splits=splits,
-            classes=len(plan.sample_order.classes) if settings.dataset.labels else None,
-            cache=dict.fromkeys(splits, ("planned",)) if settings.dataset.cache else None,
-        ),
+    files = dict.fromkeys(splits, ("planned",)) if settings.dataset.cache else None
+    classes = len(plan.sample_order.classes)
+    _emitted(settings, plan.version, "0" * 64, plan.delivery, splits, classes, files)
+
+
+def _emitted(
+    settings: Settings,
+    version: str,
+    digest: str,
+    delivery: Advice,
+    splits: Mapping[str, SplitInfo],
+    classes: int,
+    cache: Mapping[str, tuple[str, ...]] | None,
+) -> tuple[ConfigFile, ...]:
+    info = VersionInfo(
+        dataset=settings.dataset.name,
+        version=version,
+        digest=digest,
+        location=location(settings, version),
+        root=root_url(settings.dataset, settings.cluster),
+        storage_url=settings.cluster.storage.url,
+        delivery=delivery,
+        splits=splits,
+        classes=classes if settings.dataset.labels else None,
+        cache=cache,
     )
+    cluster, template = settings.cluster, settings.template
+    return emit(info, cluster, template, template_name=settings.template_name)
 
 
 def emit_configs(
@@ -90,7 +88,7 @@ def emit_configs(
     """Render, validate and write the configs of a version."""
     _check_output(settings.output)
     progress.start("emit")
-    configs = _render(settings, version_info(settings, version))
+    configs = _rendered(settings, version)
     with own_file_errors():
         written = write_configs(configs, settings.output)
     progress.finish("emit")
@@ -100,7 +98,7 @@ def emit_configs(
 def pending_configs(settings: Settings, version: VersionDocument) -> tuple[Written, ...]:
     """The configs of a version that `emit_configs` would write. Writes nothing."""
     _check_output(settings.output)
-    configs = _render(settings, version_info(settings, version))
+    configs = _rendered(settings, version)
     with own_file_errors():
         return differing(configs, settings.output)
 

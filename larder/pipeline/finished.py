@@ -25,7 +25,7 @@ from larder.manifest.digest import canonical_json
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import SAMPLES
 from larder.manifest.spool import Spool
-from larder.pipeline.job import Job, ManifestRef, listed
+from larder.pipeline.job import ManifestRef, SegmentJob, listed
 from larder.pipeline.manifests import fetched
 from larder.pipeline.pack import planned_shards
 from larder.pipeline.receipts import (
@@ -203,7 +203,7 @@ class Finished:
                     )
 
 
-def finished_shards(root: Store, job: Job) -> Finished:
+def finished_shards(root: Store, job: SegmentJob) -> Finished:
     """The shards of the segment that a job builds; ``run.failed``: a shard has no receipt."""
     with fetched(root, job.shard_plan) as path:
         plans = planned_shards(path)

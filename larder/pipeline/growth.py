@@ -17,7 +17,7 @@ from larder.manifest.files import read_manifest
 from larder.manifest.query import Rows
 from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER, SHARDS
 from larder.manifest.sort import aligned
-from larder.pipeline.compare import Changes, Comparison, compare
+from larder.pipeline.compare import Changes, Comparison, ContentComparer, compare
 from larder.pipeline.completeness import check_complete
 from larder.pipeline.contents import listed_shards, listed_splits
 from larder.pipeline.decide import Decision, SegmentState, decide
@@ -178,17 +178,11 @@ def _compare(
     now = read_manifest(order.file.path, SAMPLE_ORDER, columns=names, rows=order.samples)
     path = folder / "previous.arrow"
     rows = previous_rows(root, previous, planner, check, path, now=now if anew else None)
-    return compare(
-        read_manifest(order.file.path, SAMPLE_ORDER, rows=order.samples),
-        previous,
-        rows,
-        planner,
-        source_of(dataset, found.cluster),
-        dataset.validate_,
-        image_rules(dataset, found.cluster),
-        folder,
-        progress,
-    )
+    samples = read_manifest(order.file.path, SAMPLE_ORDER, rows=order.samples)
+    transforms = [segment.document.shape.images.transform for segment in previous.segments]
+    source, rules = source_of(dataset, found.cluster), image_rules(dataset, found.cluster)
+    with ContentComparer(source, dataset.validate_, rules, transforms, progress) as comparer:
+        return compare(samples, previous, rows, planner, comparer, folder)
 
 
 def _states(previous: Previous, comparison: Comparison) -> list[SegmentState]:

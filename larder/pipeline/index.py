@@ -19,7 +19,15 @@ from larder.pipeline.cache import check_forms
 from larder.pipeline.completeness import check_segment
 from larder.pipeline.contents import listed_shards, listed_splits
 from larder.pipeline.finished import Finished, FinishedShard, finished_shards
-from larder.pipeline.job import Job, ManifestRef, UsedSegment, open_root, put_named, scratch
+from larder.pipeline.job import (
+    Job,
+    ManifestRef,
+    SegmentJob,
+    UsedSegment,
+    open_root,
+    put_named,
+    scratch,
+)
 from larder.pipeline.manifests import fetched, read_ref
 from larder.pipeline.reader_indexes import Indexed, PutIndexes, noted_indexes, put_indexes
 from larder.pipeline.receipts import Shard
@@ -126,7 +134,7 @@ def _left_out(root: Store, document: SegmentDocument) -> Iterator[Failure]:
 
 
 def index_files(
-    root: Store, job: Job, planned: Finished, folder: Path, put: PutIndexes = put_indexes
+    root: Store, job: SegmentJob, planned: Finished, folder: Path, put: PutIndexes = put_indexes
 ) -> dict[str, ManifestFile]:
     """The manifests of the segment as local files, by role, from the receipts of its shards."""
     rows = write_manifest(folder / "samples.parquet", SAMPLES, _samples(root, _standing(planned)))
@@ -154,7 +162,7 @@ def _omitted(planned: Iterable[FinishedShard]) -> tuple[Failure, ...]:
 
 
 def _skipped(
-    root: Store, job: Job, planned: Iterable[FinishedShard], samples: Path
+    root: Store, job: SegmentJob, planned: Iterable[FinishedShard], samples: Path
 ) -> Iterator[pa.RecordBatch]:
     failures = chain.from_iterable(entry.shard.omitted for entry in planned)
     return skipped_rows(
@@ -203,7 +211,7 @@ def _runs(
         yield held
 
 
-def _shards(job: Job, shards: Iterable[Shard]) -> Iterator[pa.RecordBatch]:
+def _shards(job: SegmentJob, shards: Iterable[Shard]) -> Iterator[pa.RecordBatch]:
     files = (
         (job.segment, shard.split, file.name, file.bytes, samples, file.sha256)
         for shard in shards

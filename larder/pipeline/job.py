@@ -83,30 +83,19 @@ class UsedSegment:
 class NewSegment:
     """A segment to build; ``complete``: it existed when the run was planned.
 
-    ``first_shards`` has the number of a split's first shard, unless it is 0. The manifests are of
-    schemas SAMPLE_ORDER and SHARD_PLAN.
+    The manifests are of schemas SAMPLE_ORDER and SHARD_PLAN.
     """
 
     id: str
     shape: Shape
-    first_shards: Mapping[str, int]
     complete: bool
     sample_order: ManifestRef
     shard_plan: ManifestRef
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """Everything that the steps of one run share.
-
-    ``new`` is the segment to build, if any, and ``kept`` are those that the version shares with the
-    previous one, in order; ``classes`` are in the order of their numbers. ``expected`` is the
-    version that the tag named before the listing, or None if there was no tag. ``published``: the
-    version existed, so that only the inputs have to be recorded.
-
-    ``inventory`` is of schema OBJECTS, as it is published; ``files`` are further files of the
-    version that are written already: its omitted rows, and the bad samples that earlier versions
-    left out. ``skipped`` counts these bad samples, and keys that no sample can have.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentJob:
+    """What the steps that make shards and caches share; ``new`` is the segment to build, if any.
 
     By ID, ``formats`` has the format of the shards of each segment of the previous version;
     ``weaker`` are those whose images were checked more weakly than they are now.
@@ -119,17 +108,7 @@ class Job:
 
     dataset: Dataset
     cluster: Cluster
-    inputs: str
-    version: str
-    new: NewSegment | None
-    kept: tuple[UsedSegment, ...]
-    classes: tuple[str, ...]
-    expected: str | None
-    conditions: Conditions
-    published: bool
-    skipped: int
-    inventory: ManifestRef
-    files: tuple[FileFacts, ...] = ()
+    new: NewSegment | None = None
     formats: Mapping[str, FormatUse] = field(default_factory=dict)
     weaker: tuple[str, ...] = ()
     adopt: bool = False
@@ -161,6 +140,32 @@ class Job:
     def root(self) -> str:
         """URL of the dataset's root in the storage."""
         return root_url(self.dataset, self.cluster)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job(SegmentJob):
+    """Everything that the steps of one run share.
+
+    ``kept`` are the segments that the version shares with the previous one, in order; ``classes``
+    are in the order of their numbers. ``expected`` is the version that the tag named before the
+    listing, or None if there was no tag. ``published``: the version existed, so that only the
+    inputs have to be recorded.
+
+    ``inventory`` is of schema OBJECTS, as it is published; ``files`` are further files of the
+    version that are written already: its omitted rows, and the bad samples that earlier versions
+    left out. ``skipped`` counts these bad samples, and keys that no sample can have.
+    """
+
+    inputs: str
+    version: str
+    kept: tuple[UsedSegment, ...]
+    classes: tuple[str, ...]
+    expected: str | None
+    conditions: Conditions
+    published: bool
+    skipped: int
+    inventory: ManifestRef
+    files: tuple[FileFacts, ...] = ()
 
 
 def root_url(dataset: Dataset, cluster: Cluster) -> str:
@@ -218,17 +223,17 @@ def with_derived(store: Readable, dataset: Dataset, cluster: Cluster) -> Readabl
     return DerivedObjects(store, lambda: storage_of(dataset, cluster, layout.derived_prefix()))
 
 
-def open_root(job: Job) -> Store:
+def open_root(job: SegmentJob) -> Store:
     return storage_of(job.dataset, job.cluster)
 
 
-def open_origin(job: Job) -> Store:
+def open_origin(job: SegmentJob) -> Store:
     """The source without its derived objects, which are never copied."""
     give_up_seconds = job.cluster.copy_.give_up_seconds
     return open_location(job.dataset.source, give_up_seconds=give_up_seconds)
 
 
-def open_source(job: Job) -> Readable:
+def open_source(job: SegmentJob) -> Readable:
     """The source, with its derived objects."""
     return source_of(job.dataset, job.cluster)
 

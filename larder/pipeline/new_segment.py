@@ -27,13 +27,11 @@ from larder.versions.publish import read_cache, read_segment
 class PlannedSegment:
     """A segment that would be built; ``complete``: it exists already.
 
-    ``first_shards`` has the number of a split's first shard, unless it is 0. Both manifests are
-    local.
+    Both manifests are local.
     """
 
     id: str
     shape: Shape
-    first_shards: Mapping[str, int]
     complete: bool
     samples: int
     sample_order: ManifestFile
@@ -93,7 +91,6 @@ def plan_segment(
     return PlannedSegment(
         id=segment,
         shape=shape,
-        first_shards=firsts,
         complete=read_segment(root, segment) is not None,
         samples=selected.samples,
         sample_order=selected.file,

@@ -31,8 +31,8 @@ from larder.pipeline.job import (
 )
 from larder.pipeline.new_segment import PlannedSegment
 from larder.pipeline.plan import Plan
-from larder.pipeline.planned import plan_document
-from larder.pipeline.refusals import check_archived, checked_plan
+from larder.pipeline.plan_checks import check_archived, checked_plan
+from larder.pipeline.plan_report import plan_document
 from larder.pipeline.run_report import built_document, reused_document
 from larder.pipeline.settings import Settings
 from larder.pipeline.source import SourceState, inspect_source
@@ -155,7 +155,6 @@ def _put_segment(root: Store, new: PlannedSegment) -> NewSegment:
     return NewSegment(
         id=new.id,
         shape=new.shape,
-        first_shards=new.first_shards,
         complete=new.complete,
         sample_order=put_work(root, new.id, "order", new.sample_order),
         shard_plan=put_work(root, new.id, "shards", new.shard_plan),

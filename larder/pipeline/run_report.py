@@ -1,20 +1,20 @@
-"""The JSON documents of a plan and of a run, for users and other programs."""
+"""A run for users: its JSON document, and its lines."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from larder.errors import SHOWN_FAILURES, Failure
 from larder.experiments.emit import Written
 from larder.jobs.results import Totals
 from larder.pipeline.build import Built
-from larder.pipeline.cautions import warnings
 from larder.pipeline.configs import location
 from larder.pipeline.job import root_url
 from larder.pipeline.plan import Plan
-from larder.pipeline.planned import changes, growth_document, warning_lines
+from larder.pipeline.plan_checks import warnings
+from larder.pipeline.plan_report import changes, growth_document, warning_lines
 from larder.pipeline.settings import Settings
 from larder.pipeline.source import SourceState
 from larder.progress import TimedProgress
@@ -23,51 +23,34 @@ from larder.units import format_amount, format_bytes, format_count, format_secon
 from larder.versions.documents import VersionDocument
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
-    """What one run did, apart from the version; ``status`` is ``built`` or ``reused``.
-
-    ``objects`` are in the source; ``new_segments`` is 0 or 1; ``reused_shards`` are those of the
-    segment that an earlier run had finished; ``skipped`` counts keys and samples left out because
-    the dataset file says ``skip``, of which ``failures`` are known by name. ``moved_from`` is the
-    version from which the run moved the tag ``latest``, if it did. ``seconds`` is wall time;
-    ``stages`` is from `larder.progress.TimedProgress.stages`.
-    """
-
-    status: str
-    inputs: str
-    objects: Totals
-    copied: Totals
-    new_segments: int
-    reused_shards: Totals
-    skipped: int
-    failures: tuple[Failure, ...]
-    moved_from: str | None
-    seconds: float
-    stages: Mapping[str, Any]
-
-
 def reused_document(
-    found: SourceState,
+    state: SourceState,
     version: VersionDocument,
     configs: Sequence[Written],
     times: TimedProgress,
 ) -> dict[str, Any]:
     """The JSON document of a run that had nothing to do."""
-    done = Done(
-        status="reused",
-        inputs=found.inputs,
-        objects=Totals(found.inventory.objects, found.inventory.bytes),
-        copied=Totals(),
-        new_segments=0,
-        reused_shards=Totals(sum(split.shards for split in version.splits.values())),
-        skipped=version.skipped,
-        failures=(),
-        moved_from=None,
-        seconds=times.seconds(),
-        stages=times.stages(),
-    )
-    return run_document(found.settings, version, done, configs)
+    shards = _shards(state.settings, version)
+    return {
+        "dataset": version.dataset,
+        "version": version.id,
+        "digest": version.digest,
+        "status": "reused",
+        "moved_from": None,
+        "location": location(state.settings, version.id),
+        "objects": asdict(Totals(state.inventory.objects, state.inventory.bytes)),
+        "copied": asdict(Totals()),
+        "inputs": state.inputs,
+        "growth": None,
+        "segments": {"total": len(version.segments), "new": 0, "omitted": version.omitted},
+        "shards": {**shards, "reused": shards["count"]},
+        "cache": _cache(version),
+        "configs": [str(config.path) for config in configs],
+        "seconds": round(times.seconds(), 3),
+        "stages": dict(times.stages()),
+        "skipped": version.skipped,
+        "failures": [],
+    }
 
 
 def built_document(
@@ -77,55 +60,23 @@ def built_document(
 
     ``warnings``, the last field, are those of the plan; they exist only if a version was built.
     """
-    before = plan.source_state.expected
-    done = Done(
-        status=built.status,
-        inputs=plan.source_state.inputs,
-        objects=Totals(plan.source_state.inventory.objects, plan.source_state.inventory.bytes),
-        copied=built.copied,
-        new_segments=built.new_segments,
-        reused_shards=built.reused_shards,
-        skipped=built.version.skipped,
-        failures=(*plan.sample_order.left_out, *built.omitted)[:SHOWN_FAILURES],
-        moved_from=before if before != built.version.id else None,
-        seconds=times.seconds(),
-        stages=times.stages(),
-    )
-    settings = plan.source_state.settings
-    document = run_document(settings, built.version, done, configs)
-    growth = growth_document(plan)
-    document["growth"] = {name: growth[name] for name in ("previous", "samples")}
-    told = warnings(plan) + ([{"code": "skyplane", "message": built.ahead}] if built.ahead else [])
-    return document | ({"warnings": told} if done.status == "built" else {})
-
-
-def run_document(
-    settings: Settings, version: VersionDocument, done: Done, configs: Sequence[Written]
-) -> dict[str, Any]:
-    return {
-        "dataset": version.dataset,
-        "version": version.id,
-        "digest": version.digest,
-        "status": done.status,
-        "moved_from": done.moved_from,
-        "location": location(settings, version.id),
-        "objects": asdict(done.objects),
-        "copied": asdict(done.copied),
-        "inputs": done.inputs,
-        "growth": None,
-        "segments": {
-            "total": len(version.segments),
-            "new": done.new_segments,
-            "omitted": version.omitted,
-        },
-        "shards": {**_shards(settings, version), "reused": done.reused_shards.count},
-        "cache": _cache(version),
-        "configs": [str(config.path) for config in configs],
-        "seconds": round(done.seconds, 3),
-        "stages": dict(done.stages),
-        "skipped": done.skipped,
-        "failures": [asdict(failure) for failure in done.failures],
+    before, growth = plan.source_state.expected, growth_document(plan)
+    failures = (*plan.sample_order.left_out, *built.omitted)[:SHOWN_FAILURES]
+    document = reused_document(plan.source_state, built.version, configs, times)
+    document |= {
+        "status": built.status,
+        "moved_from": before if before != built.version.id else None,
+        "copied": asdict(built.copied),
+        "growth": {name: growth[name] for name in ("previous", "samples")},
+        "failures": [asdict(failure) for failure in failures],
     }
+    document["segments"]["new"] = built.new_segments
+    document["shards"]["reused"] = built.reused_shards.count
+    if built.status == "built":
+        document["warnings"] = warnings(plan)
+        if built.ahead:
+            document["warnings"].append({"code": "skyplane", "message": built.ahead})
+    return document
 
 
 def _shards(settings: Settings, version: VersionDocument) -> dict[str, Any]:
@@ -153,12 +104,12 @@ def _cache(version: VersionDocument) -> dict[str, int] | None:
 
 def run_lines(document: Mapping[str, Any]) -> list[str]:
     """A run as lines for people."""
-    shards, cache = document["shards"], document["cache"]
+    shards, cache, growth = document["shards"], document["cache"], document["growth"]
     lines = [
         f"{document['dataset']} {document['status']}: version {document['version']}"
         f" in {format_seconds(document['seconds'])}",
         f"  source   {format_amount(document['objects'])}; {_copied(document)}",
-        *_change_lines(document),
+        *([f"  changes  {changes(growth)}"] if growth and growth["previous"] else []),
         f"  shards   {format_amount(shards, 'shard')}, {format_count(shards['samples'], 'sample')}",
     ]
     if cache:
@@ -173,11 +124,6 @@ def run_lines(document: Mapping[str, Any]) -> list[str]:
     lines.append(f"  at       {document['location']}")
     lines += [f"  config   {path}" for path in document["configs"]]
     return lines
-
-
-def _change_lines(document: Mapping[str, Any]) -> list[str]:
-    growth = document["growth"]
-    return [f"  changes  {changes(growth)}"] if growth and growth["previous"] else []
 
 
 def _copied(document: Mapping[str, Any]) -> str:

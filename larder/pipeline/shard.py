@@ -31,8 +31,8 @@ from larder.pipeline.image_rules import (
     strongest_check,
 )
 from larder.pipeline.job import (
-    Job,
     ManifestRef,
+    SegmentJob,
     open_origin,
     open_root,
     open_source,
@@ -79,7 +79,7 @@ class PackBatch(ShardBatch):
         return self.rows
 
 
-def shard_batches(job: Job, progress: Progress) -> tuple[list[PackBatch], Totals]:
+def shard_batches(job: SegmentJob, progress: Progress) -> tuple[list[PackBatch], Totals]:
     """The shards to make, in batches of about ``runner.batch_bytes``, and the finished ones.
 
     See `larder.pipeline.finished.standing_shards`.
@@ -99,7 +99,7 @@ def shard_batches(job: Job, progress: Progress) -> tuple[list[PackBatch], Totals
     return list(with_receipts(batches, receipts)), standing
 
 
-def _batch_size(job: Job, plans: Sequence[ShardPlan]) -> tuple[int, int]:
+def _batch_size(job: SegmentJob, plans: Sequence[ShardPlan]) -> tuple[int, int]:
     """Bytes and samples of a batch: less than allowed, if otherwise some workers had none."""
     runner = job.cluster.runner
     workers = runner.workers or usable_cores()
@@ -130,7 +130,7 @@ def with_receipts(
 
 
 def shard_batch(
-    job: Job, batch: PackBatch, *, progress: Progress, concurrent_batches: int = 1
+    job: SegmentJob, batch: PackBatch, *, progress: Progress, concurrent_batches: int = 1
 ) -> BatchReport:
     """Make the shards of one batch and write a receipt, in another process if that is faster.
 
@@ -148,7 +148,7 @@ def shard_batch(
 
 
 def shard_batch_here(
-    job: Job, batch: PackBatch, *, progress: Progress, concurrent_batches: int = 1
+    job: SegmentJob, batch: PackBatch, *, progress: Progress, concurrent_batches: int = 1
 ) -> BatchReport:
     """The same as `shard_batch`, in this process."""
     limits = job.cluster.copy_
@@ -220,7 +220,7 @@ def _pass_over(samples: Iterator[Sample]) -> None:
     deque(samples, maxlen=0)
 
 
-def _reads(job: Job, root: Store, batch: PackBatch) -> tuple[bool, bool]:
+def _reads(job: SegmentJob, root: Store, batch: PackBatch) -> tuple[bool, bool]:
     """Whether any samples of the batch are read from their objects, and any from old shards."""
     objects = packed = False
     for rows in _order(job, root, batch, FROM_PREVIOUS):
@@ -229,7 +229,7 @@ def _reads(job: Job, root: Store, batch: PackBatch) -> tuple[bool, bool]:
     return objects, packed
 
 
-def _reading(job: Job, root: Store, batch: PackBatch) -> Readable:
+def _reading(job: SegmentJob, root: Store, batch: PackBatch) -> Readable:
     """The store with the objects of samples: the mirror if there is one, else the source."""
     if job.again:
         return _anywhere(job)
@@ -242,7 +242,7 @@ def _reading(job: Job, root: Store, batch: PackBatch) -> Readable:
     return with_derived(Mirror(store, copies), job.dataset, job.cluster)
 
 
-def _anywhere(job: Job) -> Readable:
+def _anywhere(job: SegmentJob) -> Readable:
     """Objects in the state that was planned, else in any that the mirror or the source has."""
     mirror = storage_of(job.dataset, job.cluster, layout.mirror_prefix())
     others = (
@@ -256,14 +256,14 @@ def _writer(root: Store, segment: str, split: str, name: str) -> Writer:
     return root.writer(layout.shard_key(segment, split, name))
 
 
-def _parts(job: Job, root: Store, batch: PackBatch) -> Iterator[pa.RecordBatch]:
+def _parts(job: SegmentJob, root: Store, batch: PackBatch) -> Iterator[pa.RecordBatch]:
     """The parts of the batch's samples that are read from their objects, one per row."""
     for rows in _order(job, root, batch, ["parts", *FROM_PREVIOUS]):
         parts = rows.filter(pa.array(from_objects(rows))).column("parts").flatten()
         yield pa.RecordBatch.from_struct_array(parts)
 
 
-def _copied(job: Job, root: Store, batch: PackBatch) -> Iterator[pa.RecordBatch]:
+def _copied(job: SegmentJob, root: Store, batch: PackBatch) -> Iterator[pa.RecordBatch]:
     """The rows of the receipts for the batch's samples that are read from their objects."""
     if not batch.copies:
         return
@@ -276,14 +276,14 @@ def _copied(job: Job, root: Store, batch: PackBatch) -> Iterator[pa.RecordBatch]
             )
 
 
-def _without_copy(job: Job, root: Store, batch: PackBatch) -> pa.ChunkedArray:
+def _without_copy(job: SegmentJob, root: Store, batch: PackBatch) -> pa.ChunkedArray:
     """The keys of the batch's objects of which the plan knew no copy."""
     parts = pa.Table.from_batches(_parts(job, root, batch))
     return parts.filter(parts.column("mirror_etag").is_null()).column("key")
 
 
 def _order(
-    job: Job, root: Store, batch: PackBatch, columns: Sequence[str] | None = None
+    job: SegmentJob, root: Store, batch: PackBatch, columns: Sequence[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
     rows = read_ref(
         root,
@@ -306,5 +306,5 @@ def _unpacked(rows: pa.RecordBatch) -> pa.RecordBatch:
     return rows.set_column(place, field, pa.nulls(len(rows), field.type))
 
 
-def _samples(job: Job, root: Store, batch: PackBatch) -> Generator[Sample]:
+def _samples(job: SegmentJob, root: Store, batch: PackBatch) -> Generator[Sample]:
     yield from read_samples(_order(job, root, batch))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from larder.config.models import Cache, Dataset
+from larder.config.models import Cache
 from larder.config.shape import FormatUse
 from larder.disk import sha256_file
 from larder.errors import DamageError, LarderError, NotFoundError, RetryableError, StoreError
@@ -22,7 +22,7 @@ from larder.pipeline.contents import derived_files
 from larder.pipeline.expanding import expand_inventory
 from larder.pipeline.finished import finished_shards
 from larder.pipeline.index import index_files
-from larder.pipeline.job import Job, ManifestRef, NewSegment, listed, scratch, source_of
+from larder.pipeline.job import ManifestRef, NewSegment, SegmentJob, listed, scratch, source_of
 from larder.pipeline.manifests import fetched, read_ref
 from larder.pipeline.pack import planned_shards
 from larder.pipeline.reader_indexes import described_indexes, put_indexes
@@ -49,7 +49,6 @@ from larder.versions.documents import (
 from larder.versions.identity import own_cache_id
 from larder.versions.omitted import read_omitted
 from larder.versions.publish import (
-    KEPT,
     own_file_errors,
     probe_conditions,
     read_segment,
@@ -212,7 +211,7 @@ def _made(
                 return path, "version.json and the manifests of shards"
     if file.role in _OF_SEGMENT and file.path.startswith(layout.segments_prefix()):
         document = _segment(root, file.path.split("/")[1])
-        build = _segment_job(job, root, version, document)
+        build = _segment_job(job, root, document)
         files = index_files(root, build, finished_shards(root, build), folder, described_indexes)
         if file.role in files:
             return files[file.role].path, "the receipts of the shards"
@@ -237,9 +236,7 @@ def _segment(root: Store, segment: str) -> SegmentDocument:
     return document
 
 
-def _segment_job(
-    job: VerifyJob, root: Store, version: VersionDocument, document: SegmentDocument
-) -> Job:
+def _segment_job(job: VerifyJob, root: Store, document: SegmentDocument) -> SegmentJob:
     """The job that makes the shards of a segment again, from its stored order and plan."""
     refs = {file.role: ManifestRef.of(file) for file in document.files}
     for role in ("order", "plan"):
@@ -252,29 +249,9 @@ def _segment_job(
         "validate_": document.validate,
         "on_bad_sample": "skip" if document.skipped else job.dataset.on_bad_sample,
     }
-    new = NewSegment(document.id, document.shape, {}, True, refs["order"], refs["plan"])
-    return _version_job(job, version, job.dataset.model_copy(update=update), new)
-
-
-def _version_job(
-    job: VerifyJob, version: VersionDocument, dataset: Dataset, new: NewSegment | None = None
-) -> Job:
-    """The job that makes files of a published version again."""
-    return Job(
-        dataset=dataset,
-        cluster=job.cluster,
-        inputs=version.inputs,
-        version=version.id,
-        new=new,
-        kept=(),
-        classes=version.classes,
-        expected=None,
-        conditions=KEPT,
-        published=True,
-        skipped=0,
-        inventory=ManifestRef.of(version.file("objects")),
-        again=True,
-    )
+    new = NewSegment(document.id, document.shape, True, refs["order"], refs["plan"])
+    dataset = job.dataset.model_copy(update=update)
+    return SegmentJob(dataset=dataset, cluster=job.cluster, new=new, again=True)
 
 
 def repair_large(
@@ -357,11 +334,11 @@ def _make(
         spool = Spool.of(rows, SAMPLES)
         put_indexes(root, batch.segment, shard.split, shard.name, format_, spool)
         return
-    _make_shard(root, _segment_job(job, root, version, document), batch, shard, concurrent_batches)
+    _make_shard(root, _segment_job(job, root, document), batch, shard, concurrent_batches)
 
 
 def _make_shard(
-    root: Store, job: Job, batch: VerifyBatch, shard: ShardToVerify, concurrent_batches: int
+    root: Store, job: SegmentJob, batch: VerifyBatch, shard: ShardToVerify, concurrent_batches: int
 ) -> None:
     with fetched(root, job.shard_plan) as path:
         plans = planned_shards(path)
@@ -396,7 +373,7 @@ def _make_shard(
         raise why
 
 
-def _formats(root: Store, job: Job, plan: ShardPlan) -> dict[str, FormatUse]:
+def _formats(root: Store, job: SegmentJob, plan: ShardPlan) -> dict[str, FormatUse]:
     """The formats of the segments that samples of a shard were packed in before."""
     rows = read_ref(
         root,
@@ -433,7 +410,7 @@ def _make_cache(
         raise _Refused("the manifest of samples of its segment has to be repaired first")
     facts = document.splits[file.split]
     made = cache_split(
-        _version_job(job, version, dataset),
+        SegmentJob(dataset=dataset, cluster=job.cluster),
         CacheBatch(
             document.id,
             document.shape.use,

@@ -12,7 +12,7 @@ from pipeline_lab import Lab, contents, directory_lab, images, png, write
 
 from larder.errors import ConfigError
 from larder.jobs.results import RunError
-from larder.pipeline.planned import plan_lines
+from larder.pipeline.plan_report import plan_lines
 
 
 def archive_lab(folder: Path, objects: dict[str, bytes], **fields: Any) -> Lab:

@@ -20,7 +20,7 @@ from larder.config.shape import Transform
 from larder.errors import FatalError
 from larder.jobs.results import RefusedError, RunError
 from larder.pipeline import compare, image_rules, new_segment
-from larder.pipeline.planned import plan_lines
+from larder.pipeline.plan_report import plan_lines
 from larder.pipeline.prepare import prepare
 from larder.shards.images.transform import codec_versions
 from larder.store.base import Store

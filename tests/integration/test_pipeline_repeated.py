@@ -16,8 +16,8 @@ from larder.pipeline.copy_receipts import batch_receipts
 from larder.pipeline.job import Job, scratch
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.mirror import mirror_batch, mirror_batches
+from larder.pipeline.plan_checks import checked_plan
 from larder.pipeline.prepare import begin
-from larder.pipeline.refusals import checked_plan
 from larder.pipeline.shard import shard_batch, shard_batches
 from larder.pipeline.source import inspect_source
 from larder.progress import NullProgress

@@ -14,7 +14,7 @@ import webdataset as wds
 from pipeline_lab import Lab, directory_lab, images, png, write
 
 import larder
-from larder.pipeline.planned import plan_lines
+from larder.pipeline.plan_report import plan_lines
 from larder.pipeline.prepare import prepare
 from larder.pipeline.run_report import run_lines
 from larder.pipeline.settings import load_settings

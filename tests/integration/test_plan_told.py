@@ -12,7 +12,7 @@ from pipeline_lab import directory_lab, images, png, write
 
 from larder.cli.prepare import main
 from larder.errors import ConfigError
-from larder.pipeline.planned import plan_lines
+from larder.pipeline.plan_report import plan_lines
 from larder.pipeline.run_report import run_lines
 from tests.support.runs import TEMPLATE, between
 from tests.support.unconditional import UnconditionalStore
@@ -188,22 +188,6 @@ def test_masks_that_are_not_there_are_warned_of(tmp_path: Path) -> None:
     assert message == "no sample has the part for seg.png, mask: check shards.images.masks"
     right = lab.plan(shards={"images": {"resize": 4, "masks": ["seg"]}})
     assert messages(right, "unused_parts") == []
-
-
-def test_a_class_in_one_split_only_is_warned_of(tmp_path: Path) -> None:
-    names = ["train/cat", "train/dog", "val/cat", "val/dog", "test"]
-    keys = [f"{name}/{at}.png" for name in names for at in range(10)]
-    objects = {key: png(at) for at, key in enumerate([*keys, "train/catt/1.png"])}
-    splits = {"train": "train/**", "validation": "val/**", "test": "test/**"}
-    lab = directory_lab(tmp_path, objects, splits=splits)
-    (message,) = messages(lab.plan(), "lone_classes")
-    assert message.startswith("1 of 4 classes occurs in one split only: catt (train): check")
-    assert messages(lab.plan(splits={"train": "**"}), "lone_classes") == []
-    assert messages(lab.plan(labels=None, cache=None), "lone_classes") == []
-    few = {"validation": "val/*/[01].png", "train": ["train/**", "val/**"], "test": "test/**"}
-    assert messages(lab.plan(splits=few), "lone_classes") == [], "it cannot have all classes"
-    (Path(lab.source) / "train/catt/1.png").unlink()
-    assert messages(lab.plan(), "lone_classes") == [], "test/ has no labels but its own name"
 
 
 def test_a_run_says_that_it_moved_the_tag_back(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from pipeline_lab import Lab, directory_lab, images, opened, write
 import larder
 from larder.errors import DamageError
 from larder.jobs import batch_receipts as due
-from larder.pipeline.planned import plan_lines
+from larder.pipeline.plan_report import plan_lines
 from larder.pipeline.prepare import prepare
 from larder.progress import NullProgress
 from larder.store.base import Store

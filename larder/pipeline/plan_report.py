@@ -1,4 +1,4 @@
-"""A plan for users: its JSON document, and its rows, in lines of at most 80 columns."""
+"""A plan for users: its JSON document, and its rows of at most 80 columns."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import asdict
 from typing import Any
 
 from larder.copy.prices import cost_document, cost_lines
-from larder.errors import SHOWN_FAILURES, Failure
+from larder.errors import SHOWN_FAILURES, Failure, printable
 from larder.jobs.results import Totals
-from larder.pipeline.cautions import warnings
 from larder.pipeline.configs import location
 from larder.pipeline.image_rules import planned_transform
 from larder.pipeline.plan import Plan
+from larder.pipeline.plan_checks import warnings
 from larder.source.archived import reading_of
 from larder.source.inventory import SHOWN_KEYS, LeftOut
 from larder.units import format_amount, format_bytes, format_count, format_names, format_seconds
@@ -234,17 +234,13 @@ def _excluded_lines(excluded: Mapping[str, Any]) -> Iterator[str]:
         "excluded": "matched by source.exclude",
     }
     for name, reason in reasons.items():
-        count, keys = excluded[name]["count"], map(_printable, excluded[name]["keys"])
+        count, keys = excluded[name]["count"], map(printable, excluded[name]["keys"])
         if count:
             names = format_names(list(keys), SHOWN_KEYS - 1, total=count)
             yield f"{count:,} {of} {reason}: {names}"
     if excluded["ignored"]:
         what = "folder markers, files of labels or annotations"
         yield f"{excluded['ignored']:,} {of} in no sample: {what}"
-
-
-def _printable(key: str) -> str:
-    return key if key.isprintable() else repr(key)[1:-1]
 
 
 def _archived_lines(archived: Mapping[str, Any]) -> Iterator[str]:

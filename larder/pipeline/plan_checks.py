@@ -1,0 +1,333 @@
+"""Refuses plans that would fail, before anything is done, and warns of what may not be meant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from larder.config.models import Dataset
+from larder.config.shape import use_of
+from larder.copy.prices import check_cost
+from larder.disk import check_room, folder_bytes
+from larder.errors import ConfigError, Failure, printable
+from larder.jobs.results import BatchReport, RefusedError
+from larder.pipeline.configs import check_configs
+from larder.pipeline.image_rules import strongest_check
+from larder.pipeline.job import source_of, storage_of
+from larder.pipeline.mirror import mirror_route
+from larder.pipeline.plan import Plan, make_plan
+from larder.pipeline.source import SourceState
+from larder.progress import Progress
+from larder.samples.decoders import IMAGE
+from larder.samples.images import is_image, role
+from larder.shards.formats.tfrecord.features import FeatureMap
+from larder.source.archived import is_restored
+from larder.store import local_path
+from larder.units import format_count, format_names
+from larder.versions import layout
+
+
+def checked_plan(found: SourceState, folder: Path, *, progress: Progress) -> Plan:
+    """Plan a run, and refuse a plan that must not be executed."""
+    plan = make_plan(found, folder, progress)
+    check_plan(plan)
+    check_configs(plan)
+    return plan
+
+
+def check_plan(plan: Plan) -> None:
+    """Refuse a plan that must not be executed.
+
+    A RefusedError lists all of its objects or samples: ``config.bad_key``: keys that no sample can
+    have, or that the storage cannot hold; ``config.missing_part``: samples that lack a part;
+    ``cache.schema``: samples that the cache cannot hold; ``sample.empty``: images of zero bytes.
+
+    Further refusals: ``config.empty_source``, ``config.cost_limit``; ``store.full``: it would write
+    more into a directory than fits.
+    """
+    order, dataset = plan.sample_order, plan.source_state.dataset
+    statistics, cached = order.statistics, dataset.cache
+    if dataset.on_bad_key == "fail":
+        joined = dataset.samples.join is not None
+        why = (
+            "that cannot be parts of samples" if joined else "that WebDataset readers skip or merge"
+        )
+        hint = "rename or exclude them, or set on_bad_key: skip"
+        _refuse("config.bad_key", order.bad_keys, order.bad_key_count, ("key", why), hint)
+    if dataset.samples.missing == "refuse":
+        hint = "add what is missing, or set samples.missing: skip or keep"
+        incomplete = order.incomplete, order.incomplete_count
+        _refuse("config.missing_part", *incomplete, ("incomplete sample", ""), hint)
+    hint = "rename or exclude them, shorten storage.url, or set mirror: false"
+    what = "key", "that the storage cannot hold"
+    _refuse("config.bad_key", plan.unfit.failures, plan.unfit.count, what, hint)
+    if cached and cached.records == "decoded" and not _decodes_images(dataset):
+        failures = tuple(
+            Failure(key, "cache.schema", f"its parts {' and '.join(exts)} would become one image")
+            for key, exts in statistics.clashing.examples
+        )
+        hint = "exclude or rename one of them, or set cache.records: encoded"
+        what = "sample", "that a cache of decoded records cannot hold"
+        _refuse("cache.schema", failures, statistics.clashing.samples, what, hint)
+    if strongest_check(dataset) != "none" and dataset.on_bad_sample == "fail":
+        empty = statistics.empty_images
+        failures = tuple(Failure(key, "sample.empty", "no bytes") for key, _ in empty.examples)
+        hint = "restore or exclude them, or set on_bad_sample: skip"
+        _refuse("sample.empty", failures, empty.samples, ("image", "of zero bytes"), hint)
+    if not order.samples:
+        objects = format_count(plan.source_state.inventory.objects, "object")
+        kinds = "folder markers, label files or bad keys"
+        hint = "check source.url, source.include and source.exclude"
+        if order.incomplete_count:
+            kinds = "parts of incomplete samples, folder markers, label files or bad keys"
+            hint += ", samples.join and samples.annotations"
+        message = f"no samples: {objects}, all of them {kinds}"
+        raise ConfigError("config.empty_source", message, where=dataset.source.url, hint=hint)
+    state, copies = plan.source_state, plan.copies
+    check_cost(plan.cost, state.cluster.copy_.max_cost_usd, "cluster.copy")
+    _check_room(plan)
+    if copies:
+        mirror_route(state.dataset, state.cluster, copies).check()
+
+
+def _decodes_images(dataset: Dataset) -> bool:
+    """Whether parts are images by other rules than `larder.samples.images.role` knows."""
+    uses = dataset.image_options.decoders
+    return any(is_image(use.ext) or use.use == IMAGE for use in uses)
+
+
+def _check_room(plan: Plan) -> None:
+    """Refuse what does not fit, by the sizes that are known.
+
+    Not known are caches, and shards whose bytes are estimates. What an interrupted run has written,
+    with and without a receipt, is not written again, or in its own place.
+    """
+    state, new = plan.source_state, plan.new
+    root = storage_of(state.dataset, state.cluster)
+    if not root.features.local_path or plan.published:
+        return
+    folder = local_path(root, "x").parent
+    copies = plan.copies.bytes if plan.copies else 0
+    shards = new.shards.bytes if new and not new.complete and plan.exact else 0
+
+    def written_bytes() -> int:
+        unrecorded = folder_bytes(folder / layout.mirror_prefix())
+        unrecorded -= state.inventory.bytes - copies
+        packed = folder_bytes(folder / layout.shards_prefix(new.id)) if new and shards else 0
+        return min(copies, max(0, unrecorded)) + min(shards, packed)
+
+    check_room(folder, copies + shards, written_bytes)
+
+
+def check_archived(plan: Plan) -> None:
+    """Refuse to run a plan that would have to read archived objects, unless they are restored.
+
+    ``object.unreadable`` lists the objects.
+    """
+    archived, state = plan.archived, plan.source_state
+    if not archived.count:
+        return
+    source = source_of(state.dataset, state.cluster)
+    if is_restored(source, [failure.key for failure in archived.failures]):
+        return
+    hint = "restore them, or exclude them with source.exclude"
+    what = "object", "that cannot be read"
+    _refuse("object.unreadable", archived.failures, archived.count, what, hint)
+
+
+def _refuse(
+    code: str, failures: tuple[Failure, ...], count: int, what: tuple[str, str], hint: str
+) -> None:
+    """Refuse some objects or samples if there are any; ``what`` is their noun, and what follows."""
+    if count:
+        noun, why = what
+        message = f"{format_count(count, noun)} {why}".rstrip() + f": {failures[0].message}"
+        raise RefusedError(code, message, hint, BatchReport(failures=failures, failed=count))
+
+
+_NAMES = 3
+
+
+def warnings(plan: Plan) -> list[dict[str, str]]:
+    """All warnings of a plan, in the order of `WARNINGS`: what is the case, and what to do."""
+    return [
+        {"code": code, "message": printable(message)}
+        for code, (_, rule) in WARNINGS.items()
+        for message in rule(plan)
+    ]
+
+
+def _reported(plan: Plan) -> Iterator[str]:
+    report = plan.source_state.inventory.report
+    if report:
+        yield (
+            f"the objects are those of a report of {report.taken:%Y-%m-%d %H:%M} UTC"
+            f" ({report.url}): what was added or removed since is not seen"
+        )
+
+
+def _nothing_expanded(plan: Plan) -> Iterator[str]:
+    source, inside = plan.source_state.dataset.source, plan.source_state.inventory.inside
+    if inside is not None and inside.containers:
+        return
+    if source.archives == "expand":
+        yield "no object is a tar archive (*.tar): check source.archives and source.include"
+    if source.rows is not None:
+        yield "no object is a table, and each is a part of a sample as it is: check source.rows"
+
+
+def _merged(plan: Plan) -> Iterator[str]:
+    """Not of samples that ``samples.join`` puts together: it says which parts belong together."""
+    merged = plan.sample_order.statistics.merged
+    if merged.samples and plan.source_state.dataset.samples.join is None:
+        (key, exts), *_ = merged.examples
+        names = " and ".join(f"{key}.{ext}" for ext in exts)
+        count = format_count(merged.samples, "sample")
+        yield (
+            f"{count} {_have(merged.samples)} several parts of one kind, such as {names}: the name"
+            " up to the first dot is the sample; rename the files if they are separate samples"
+        )
+
+
+def _uneven(plan: Plan) -> Iterator[str]:
+    """Only if samples have several parts; otherwise they are just of different kinds."""
+    samples, statistics = plan.sample_order.samples, plan.sample_order.statistics
+    lacking = [
+        f"only {found.samples:,} {_have(found.samples)} {' or '.join(found.exts[:_NAMES])}"
+        for found in statistics.roles
+        if found.samples < samples
+    ]
+    if statistics.most_parts > 1 and lacking:
+        yield f"of {format_count(samples, 'sample')}, {format_names(lacking, _NAMES)}"
+
+
+def _have(count: int) -> str:
+    return "has" if count == 1 else "have"
+
+
+def _unused_entries(plan: Plan) -> Iterator[str]:
+    order = plan.sample_order
+    if order.unfit_count:
+        entries = "entry fits" if order.unfit_count == 1 else "entries fit"
+        yield (
+            f"{order.unfit_count:,} annotation {entries} no sample, such as {order.unfit[0].key}:"
+            " check samples.annotations.key"
+        )
+
+
+def _empty_splits(plan: Plan) -> Iterator[str]:
+    empty = [name for name, split in plan.sample_order.splits.items() if not split.samples]
+    if empty:
+        yield f"there are no samples in {format_names(empty, _NAMES)}: check splits"
+
+
+def _unused_parts(plan: Plan) -> Iterator[str]:
+    dataset, statistics = plan.source_state.dataset, plan.sample_order.statistics
+    if statistics.other_parts.objects:
+        return
+    exts = {part.ext for part in statistics.parts}
+    options, transform = dataset.shards.options, dataset.shards.images
+    features = FeatureMap(options)
+    sources = {"part": exts, "image": {"" for ext in exts if features.is_image(ext)}}
+    masks = {image.name for image in map(role, exts) if image.image}
+    decoders = dataset.image_options.decoders
+    used = {use_of(decoders, ext) for ext in exts}
+    unused = {
+        "shards.features": [
+            name
+            for name, feature in (options.features or {}).items()
+            if feature.source in sources and feature.part not in sources[feature.source]
+        ],
+        "shards.images.masks": [
+            name for name in (transform.masks if transform else ()) if name not in masks
+        ],
+        "decoding": [use.ext for use in decoders if use not in used],
+    }
+    for key, names in unused.items():
+        if names:
+            yield f"no sample has the part for {format_names(names, _NAMES)}: check {key}"
+
+
+def _few_shards(plan: Plan) -> Iterator[str]:
+    settings = plan.source_state.settings
+    wanted = readers(settings.template)
+    least = max(wanted, 2)
+    for name, shards in plan.shards_of_split.items():
+        samples = plan.sample_order.splits[name].samples
+        if not samples or shards.count >= least:
+            continue
+        advice = f"set shards.count_min: {least}"
+        if settings.dataset.shards.samples_per_shard is not None:
+            advice = "lower shards.samples_per_shard"
+        if samples < least:
+            advice = f"it has only {format_count(samples, 'sample')}"
+        reason = f"{settings.template_name} has {wanted:,} readers, and each needs one"
+        if wanted == 1:
+            reason = "a loader with 2 workers needs two"
+        yield f"{name} has {format_count(shards.count, 'shard')}; {reason}: {advice}"
+
+
+def readers(template: Mapping[str, Any]) -> int:
+    """The number of processes of a trial that read shards at once, according to its template.
+
+    ``resources.slots_per_trial`` times ``hyperparameters.workers`` (or ``num_workers``), the loader
+    processes per slot; each counts as 1 if it is missing, 0 or not a whole number.
+    """
+    hyperparameters = _mapping(template.get("hyperparameters"))
+    workers = hyperparameters.get("workers", hyperparameters.get("num_workers"))
+    if isinstance(workers, Mapping):  # {type: const, val: 8}
+        workers = workers.get("val")
+    slots = _mapping(template.get("resources")).get("slots_per_trial")
+    return _count(slots) * _count(workers)
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _count(value: Any) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 1
+
+
+def _unconditional_writes(plan: Plan) -> Iterator[str]:
+    kept = plan.source_state.conditions
+    if kept and not kept.kept:
+        headers = {"If-None-Match": kept.if_absent, "If-Match": kept.if_match}
+        ignored = " and ".join(name for name, is_kept in headers.items() if not is_kept)
+        yield (
+            f"the storage ignores {ignored}: of two runs of this dataset that end at the same"
+            " moment, the one with the older listing may win; run one at a time"
+        )
+
+
+WARNINGS: Mapping[str, tuple[str, Callable[[Plan], Iterator[str]]]] = {
+    "reported_source": (
+        "the objects come from a report, which does not see what is newer",
+        _reported,
+    ),
+    "nothing_expanded": (
+        "`source.archives` or `source.rows` is set, but there is nothing to expand",
+        _nothing_expanded,
+    ),
+    "merged_samples": (
+        "objects of one kind merge into one sample: `img.v1.jpg`, `img.v2.jpg`",
+        _merged,
+    ),
+    "uneven_samples": ("some samples do not have a part that others have", _uneven),
+    "unused_entries": (
+        "entries of annotation files fit no sample, and `samples.missing` is `keep`",
+        _unused_entries,
+    ),
+    "empty_split": ("a split has no samples", _empty_splits),
+    "unused_parts": (
+        "no sample has a part that `shards.features`, `shards.images.masks` or `decoding` names",
+        _unused_parts,
+    ),
+    "few_shards": ("a split has fewer shards than readers, or only one", _few_shards),
+    "unconditional_writes": (
+        "the storage ignores conditional writes, on which concurrent runs rely",
+        _unconditional_writes,
+    ),
+}
+"""By code, what a warning means, and whether a plan has it: it may not do what was intended."""
