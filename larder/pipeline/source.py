@@ -31,7 +31,7 @@ from larder.samples.decoders import resolved
 from larder.source.expand.annotation_parts import Indexed
 from larder.source.inventory import Inventory
 from larder.source.objects import take_inventory
-from larder.source.reports.inventory import Reported, open_report
+from larder.source.reports import Reported, open_report
 from larder.source.selection import Unlisted
 from larder.store import object_url
 from larder.store.base import ObjectInfo, Readable, Store

@@ -12,7 +12,7 @@ import pyarrow as pa
 from larder.errors import Failure
 from larder.manifest.files import ManifestFile
 from larder.manifest.sort import SortedFile
-from larder.source.reports.inventory import Reported
+from larder.source.reports import Reported
 
 SHOWN_KEYS = 5
 """Maximum number of excluded keys kept by name."""

@@ -22,7 +22,7 @@ from larder.manifest.sort import SortedFile, sort_to_file
 from larder.progress import NullProgress, Progress
 from larder.source.archived import ArchivedWriter
 from larder.source.inventory import IDENTITY, Inventory, LeftOut, Listed, parted
-from larder.source.reports.inventory import Reported
+from larder.source.reports import Reported
 from larder.source.selection import KeyRule, without_own
 from larder.store.base import ObjectInfo, Readable
 from larder.units import format_count

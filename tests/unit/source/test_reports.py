@@ -1,4 +1,4 @@
-"""The objects of a source from a report: S3 Inventory in its three formats, and any table."""
+"""The objects of a source from a report: S3 Inventory in CSV and Parquet, and any table."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyarrow import orc, parquet
+from pyarrow import parquet
 
 from larder.config.models import Report
 from larder.errors import ConfigError
 from larder.progress import NullProgress
 from larder.source.objects import take_inventory
-from larder.source.reports.inventory import Reported, open_report
+from larder.source.reports import Reported, open_report
 from larder.store import open_store
 from larder.store.base import ObjectInfo, Store
 
@@ -65,10 +65,7 @@ def as_file(kind: str, rows: Sequence[tuple[Any, ...]]) -> bytes:
     if kind == "CSV":
         return as_csv(rows)
     sink = pa.BufferOutputStream()
-    if kind == "ORC":
-        orc.write_table(as_table(rows), sink)
-    else:
-        parquet.write_table(as_table(rows), sink, row_group_size=2)
+    parquet.write_table(as_table(rows), sink, row_group_size=2)
     return sink.getvalue().to_pybytes()
 
 
@@ -76,7 +73,7 @@ def write_report(
     store: Store, root: str, kind: str, parts: Sequence[Sequence[tuple[Any, ...]]], **changes: Any
 ) -> str:
     """A report as S3 leaves it; the key of its manifest."""
-    ending = {"CSV": "csv.gz", "ORC": "orc", "Parquet": "parquet"}[kind]
+    ending = {"CSV": "csv.gz", "Parquet": "parquet"}[kind]
     files = []
     for number, rows in enumerate(parts):
         data = as_file(kind, rows)
@@ -114,7 +111,7 @@ def facts(infos: Sequence[ObjectInfo]) -> list[tuple[str, int, str, str]]:
     return [(info.key, info.size_bytes, info.etag, info.storage_class) for info in infos]
 
 
-@pytest.mark.parametrize("kind", ["CSV", "Parquet", "ORC"])
+@pytest.mark.parametrize("kind", ["CSV", "Parquet"])
 @pytest.mark.parametrize("place", ["directory", "memory"])
 def test_a_report_of_s3_inventory(kind: str, place: str, tmp_path: Path) -> None:
     name = f"report-{kind}".lower()
@@ -142,61 +139,51 @@ def test_the_newest_report_of_a_prefix(tmp_path: Path) -> None:
         assert facts(objects(report, tmp_path)) == EXPECTED
 
 
-def test_a_report_put_into_one_directory(tmp_path: Path) -> None:
-    store = open_store(str(tmp_path / "reports"))
-    write_report(store, "", "Parquet", [ROWS])
-    folder = tmp_path / "flat"
-    folder.mkdir()
-    for path in (tmp_path / "reports").rglob("*.*"):
-        path.rename(folder / path.name)
-    assert facts(objects(opened(f"{folder}/manifest.json"), tmp_path)) == EXPECTED
-
-
 Damage = Callable[[Path], object]
 
 
 @pytest.mark.parametrize(
-    ("damage", "message"),
+    "damage",
     [
-        (lambda p: (p / "data/0.csv.gz").write_bytes(as_csv(ROWS[:1])), "differs from its checks"),
-        (lambda p: (p / "data/0.csv.gz").unlink(), "a file of the report is missing"),
-        (lambda p: next(p.rglob("*.checksum")).write_text("0" * 32), "the manifest differs from"),
-        (lambda p: next(p.rglob("*.json")).unlink(), "there is no such report"),
+        lambda p: (p / "data/0.csv.gz").write_bytes(as_csv(ROWS[:1])),
+        lambda p: (p / "data/0.csv.gz").unlink(),
+        lambda p: next(p.rglob("*.checksum")).write_text("0" * 32),
+        lambda p: next(p.rglob("*.json")).unlink(),
     ],
 )
-def test_a_damaged_report_is_refused(damage: Damage, message: str, tmp_path: Path) -> None:
+def test_a_damaged_report_is_refused(damage: Damage, tmp_path: Path) -> None:
     folder = tmp_path / "reports"
     key = write_report(open_store(str(folder)), "", "CSV", [ROWS])
     damage(folder)
-    with pytest.raises(ConfigError, match=message) as caught:
+    with pytest.raises(ConfigError) as caught:
         objects(opened(str(folder / key)), tmp_path)
     assert caught.value.code == "config.inventory"
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    "changes",
     [
-        ({"sourceBucket": "other"}, "the report is of the bucket 'other', not of the source"),
-        ({"fileFormat": "XML"}, "not the manifest of a report"),
-        ({"files": [{"key": 7}]}, "not the manifest of a report"),
-        ({"fileSchema": "Bucket, Key"}, "there is no column size"),
-        ({"fileSchema": CSV_SCHEMA.replace("Size", "ETag2")}, "there is no column size"),
-        ({"creationTimestamp": "soon"}, "not the manifest of a report"),
+        {"sourceBucket": "other"},
+        {"fileFormat": "ORC"},
+        {"files": [{"key": 7}]},
+        {"fileSchema": "Bucket, Key"},
+        {"fileSchema": CSV_SCHEMA.replace("Size", "ETag2")},
+        {"creationTimestamp": "soon"},
     ],
 )
-def test_a_manifest_that_does_not_fit(
-    changes: Mapping[str, Any], message: str, tmp_path: Path
-) -> None:
+def test_a_manifest_that_does_not_fit(changes: Mapping[str, Any], tmp_path: Path) -> None:
     key = write_report(open_store(str(tmp_path / "r")), "", "CSV", [ROWS], **changes)
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ConfigError) as caught:
         objects(opened(str(tmp_path / "r" / key)), tmp_path)
+    assert caught.value.code == "config.inventory"
 
 
 def test_an_object_in_two_rows_is_refused(tmp_path: Path) -> None:
     key = write_report(open_store(str(tmp_path / "r")), "", "CSV", [ROWS, ROWS[:1]])
-    with pytest.raises(ConfigError, match=r"duplicate key 'b\.jpg'"):
+    with pytest.raises(ConfigError, match=r"'b\.jpg'") as caught:
         objects(opened(str(tmp_path / "r" / key)), tmp_path)
+    assert caught.value.code == "config.inventory"
 
 
 def table(path: Path, text: str) -> str:
@@ -249,42 +236,34 @@ def test_parquet_files_below_a_prefix(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "message"),
+    ("name", "data"),
     [
-        ("l.csv", "", "there is no column key"),
-        ("l.csv", "key\ndata/x\n", "there is no column size"),
-        ("l.csv", "key,size\ndata/x,many\n", "column size: not a number of bytes"),
-        ("l.csv", "key,size\ndata/x,\n", "column size: not a number of bytes"),
-        ("l.csv", "key,size\ndata/x,-1\n", "without a size of 0 bytes or more"),
-        ("l.csv", "key,size\ndata/x,1,2\n", "not a readable csv file"),
-        ("l.csv", "key,size,modified\ndata/x,1,soon\n", "column modified: not a time"),
-        ("l.csv", "key,size\nother/x,1\n", "no key in the report begins with 'data/'"),
-        ("l.csv", "key,size\n", "no key in the report begins with 'data/'"),
-        ("l.csv", "key,size\ndata/x,1\ndata/x,1\n", "duplicate key 'x'"),
-        ("l.parquet", "key,size\ndata/x,1\n", "not a readable parquet file"),
-        ("l.txt", "key,size\ndata/x,1\n", "there is no such report"),
+        ("l.csv", b""),
+        ("l.csv", b"key\ndata/x\n"),
+        ("l.csv", b"key,size\ndata/x,many\n"),
+        ("l.csv", b"key,size\ndata/x,\n"),
+        ("l.csv", b"key,size\ndata/x,-1\n"),
+        ("l.csv", b"key,size\n,1\n"),
+        ("l.csv", b"key,size\ndata/x,1,2\n"),
+        ("l.csv", b"key,size\ndata/x\n"),
+        ("l.csv", b"key,size,modified\ndata/x,1,soon\n"),
+        ("l.csv", b"key,size\nother/x,1\n"),
+        ("l.csv", b"key,size\n"),
+        ("l.csv", b"key,size\ndata/x,1\ndata/x,1\n"),
+        ("l.csv", b"key,size\ndata/\xff,1\n"),
+        ("l.csv.gz", b"key,size\ndata/x,1\n"),
+        ("l.csv.gz", gzip.compress(b"key,size\ndata/x,1\n" * 1000)[:-20]),
+        ("l.parquet", b"key,size\ndata/x,1\n"),
+        ("l.txt", b"key,size\ndata/x,1\n"),
     ],
 )
-def test_a_table_that_cannot_be_used(name: str, text: str, message: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=message) as caught:
-        objects(opened(table(tmp_path / "r" / name, text)), tmp_path)
+def test_a_table_that_cannot_be_used(name: str, data: bytes, tmp_path: Path) -> None:
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r" / name).write_bytes(data)
+    with pytest.raises(ConfigError) as caught:
+        objects(opened(str(tmp_path / "r" / name)), tmp_path)
     assert caught.value.code == "config.inventory"
     assert "\n" not in str(caught.value)
-
-
-def test_what_is_not_compressed_as_its_name_says(tmp_path: Path) -> None:
-    (tmp_path / "l.csv.gz").write_bytes(b"key,size\ndata/x,1\n")
-    with pytest.raises(ConfigError, match="not a readable csv file"):
-        objects(opened(str(tmp_path / "l.csv.gz")), tmp_path)
-    (tmp_path / "m.csv.gz").write_bytes(gzip.compress(b"key,size\ndata/x,1\n" * 1000)[:-20])
-    with pytest.raises(ConfigError, match="not a readable csv file"):
-        objects(opened(str(tmp_path / "m.csv.gz")), tmp_path)
-
-
-def test_an_unreadable_name_of_a_key(tmp_path: Path) -> None:
-    (tmp_path / "l.csv").write_bytes(b"key,size\ndata/\xff,1\n")
-    with pytest.raises(ConfigError, match="not a readable csv file"):
-        objects(opened(str(tmp_path / "l.csv")), tmp_path)
 
 
 def test_an_inventory_from_a_report_is_that_of_a_listing(tmp_path: Path) -> None:

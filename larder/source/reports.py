@@ -1,0 +1,399 @@
+"""The objects of a source from a report, when there are too many to list.
+
+A report is a table in CSV or Parquet, all tables below a prefix, or one of S3 Inventory: a manifest
+that names its tables. Each table is copied to this machine, read by DuckDB, and sorted by key with
+the others as `larder.manifest.sort` does: memory does not depend on the number of objects.
+
+S3 Inventory: https://docs.aws.amazon.com/AmazonS3/latest/userguide/storage-inventory-location.html
+(manifests) and .../storage-inventory.html#storage-inventory-contents (columns). Its CSV files have
+no header, and their keys are URL-encoded.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from larder.config.models.source import Columns, Report
+from larder.config.urls import StoreUrl, parse_url
+from larder.disk import disk_errors
+from larder.errors import ConfigError, NotFoundError
+from larder.manifest.query import Rows
+from larder.manifest.sort import sort
+from larder.store.base import ObjectInfo, Readable
+from larder.store.keys import object_url
+
+if TYPE_CHECKING:
+    import duckdb
+
+Open = Callable[[str], Readable]
+"""Opens the store at a URL, with the credentials of the source."""
+
+_ROWS = pa.schema(
+    [
+        pa.field("key", pa.string()),
+        pa.field("size_bytes", pa.int64()),
+        pa.field("etag", pa.string()),
+        pa.field("modified_us", pa.int64()),
+        pa.field("storage_class", pa.string()),
+    ]
+)
+
+_S3_NAMES: Mapping[str, Sequence[str]] = {
+    "key": ("key",),
+    "size": ("size",),
+    "etag": ("etag", "e_tag"),
+    "modified": ("lastmodifieddate", "last_modified_date"),
+    "storage_class": ("storageclass", "storage_class"),
+    "latest": ("islatest", "is_latest"),
+    "marker": ("isdeletemarker", "is_delete_marker"),
+}
+"""The columns of S3 Inventory, in CSV and in Parquet."""
+
+_NAMES: Mapping[str, Sequence[str]] = {
+    "key": ("key",),
+    "size": ("size", "size_bytes"),
+    "etag": ("etag",),
+    "modified": ("modified", "last_modified"),
+    "storage_class": ("storage_class",),
+}
+
+_MANIFEST = "manifest.json"
+_DATED = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}-[0-9]{2}Z)/manifest\.json")
+"""The key of a manifest in the prefix of an inventory."""
+
+_ENDINGS = {"parquet": (".parquet",), "csv": (".csv", ".csv.gz")}
+_FORMATS = {"CSV": "csv", "Parquet": "parquet"}
+_MOST_MANIFEST_BYTES = 64 << 20
+_MEMORY_BYTES = 200 << 20
+_PAGE_ROWS = 10_000
+_SHOWN_COLUMNS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """What the files of a report are.
+
+    Attributes:
+        header: The columns of CSV files without a header; None: the first line names them.
+        columns: Columns that the user has named; None for a report of S3 Inventory.
+    """
+
+    format: str
+    header: tuple[str, ...] | None = None
+    columns: Columns | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """One file of a report; its MD5 in hex, if the report says what it should be."""
+
+    store: Readable
+    key: str
+    md5: str = ""
+
+    @property
+    def url(self) -> str:
+        return object_url(self.store.url, self.key)
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """A report that lists a source.
+
+    Attributes:
+        url: The report: its manifest, its table, or the prefix of its tables.
+        taken: When it was made.
+        prefix: What the keys of the source's objects begin with.
+    """
+
+    url: str
+    taken: datetime
+    table: _Table
+    files: tuple[_File, ...]
+    prefix: str
+
+    def pages(self, work_dir: Path) -> Iterator[list[ObjectInfo]]:
+        """Pages of the source's objects, as a listing of the source returns them;
+        ``config.inventory`` if a file is missing, damaged or not what it should be, a key occurs
+        twice, or no key is of the source.
+        """
+        last = ""
+        for batch in sort(Rows(_ROWS, self._batches(work_dir)), ["key"], work_dir=work_dir):
+            for start in range(0, len(batch), _PAGE_ROWS):
+                columns = batch.slice(start, _PAGE_ROWS).columns
+                page = list(map(ObjectInfo, *(column.to_pylist() for column in columns)))
+                for before, key in pairwise([last, *(info.key for info in page)]):
+                    if before == key:
+                        hint = "let each object have one row: the latest version"
+                        raise _error(f"duplicate key {key!r}", self.url, hint)
+                last = page[-1].key
+                yield page
+        if not last and self.prefix:
+            message = f"no key in the report begins with {self.prefix!r}, as those of the source do"
+            raise _error(message, self.url, "check source.url and source.inventory.url")
+
+    def _batches(self, work_dir: Path) -> Iterator[pa.RecordBatch]:
+        for file in self.files:
+            with TemporaryDirectory(dir=work_dir, prefix="report-") as folder:
+                path = Path(folder) / file.key.rpartition("/")[2]
+                _fetch(file, path)
+                for batch in _read_rows(path, self.table, self.prefix, file.url):
+                    if batch["key"].null_count or batch["size_bytes"].null_count:
+                        message = "a row without a key, or without a size of 0 bytes or more"
+                        raise _error(message, file.url)
+                    yield batch
+
+
+def open_report(report: Report, source_url: str, open_at: Open) -> Reported:
+    """Find the files of a report; ``config.inventory`` if it is of another bucket."""
+    source = parse_url(source_url)
+    prefix = "" if source.is_directory or source.scheme == "memory" else source.prefix
+    if prefix and not prefix.endswith("/"):
+        prefix += "/"
+    store, key = _place(report.url, open_at)
+    try:
+        return _found(report, source, prefix, store, key)
+    except NotFoundError:
+        raise _error("there is no such report", report.url) from None
+
+
+def _error(message: str, where: str, hint: str = "") -> ConfigError:
+    return ConfigError("config.inventory", message, where=where, hint=hint)
+
+
+def _place(url: str, open_at: Open) -> tuple[Readable, str]:
+    """The store with a report, and its key there: the bucket, or a directory two levels up.
+
+    The files of a report of S3 Inventory are beside the directory of its manifest.
+    """
+    parts = parse_url(url)
+    if not parts.is_directory:
+        return open_at(f"{parts.scheme}://{parts.bucket}/"), parts.prefix
+    path = Path(parts.rest)
+    root = path.parents[min(1, len(path.parents) - 1)] if path.parents else path
+    return open_at(str(root)), path.relative_to(root).as_posix()
+
+
+def _found(report: Report, source: StoreUrl, prefix: str, store: Readable, key: str) -> Reported:
+    kind = report.format if report.format != "auto" else _kind(key)
+    if kind in _ENDINGS and key.lower().endswith(_ENDINGS[kind]):
+        files = [_File(store, key)]
+    elif key.rpartition("/")[2] == _MANIFEST:
+        return _inventory(store, key, source, prefix)
+    else:
+        folder = f"{key.rstrip('/')}/" if key.strip("/") else ""
+        if kind in ("", "s3-inventory") and (newest := _newest(store, folder)):
+            return _inventory(store, newest, source, prefix)
+        kind, files = _tables(store, folder, kind, report.url)
+    taken = max(store.head(file.key).modified_us for file in files)
+    return Reported(
+        url=report.url,
+        taken=datetime.fromtimestamp(taken / 1e6, UTC),
+        table=_Table(kind, columns=report.columns),
+        files=tuple(files),
+        prefix=prefix,
+    )
+
+
+def _kind(key: str) -> str:
+    """The format that a name tells; empty if it tells none."""
+    if key.rpartition("/")[2] == _MANIFEST:
+        return "s3-inventory"
+    return next((kind for kind, ends in _ENDINGS.items() if key.lower().endswith(ends)), "")
+
+
+def _newest(store: Readable, folder: str) -> str:
+    """The newest manifest in the prefix of an inventory; empty if there is none."""
+    keys = [info.key for page in store.list(f"{folder}2") for info in page]  # 2: of a year
+    return max((key for key in keys if _DATED.fullmatch(key.removeprefix(folder))), default="")
+
+
+def _tables(store: Readable, folder: str, kind: str, url: str) -> tuple[str, list[_File]]:
+    """All tables below a prefix; of one format, if that is not given."""
+    found: dict[str, list[_File]] = {}
+    for page in store.list(folder):
+        for info in page:
+            of = _kind(info.key)
+            if of in ([kind] if kind in _ENDINGS else _ENDINGS):
+                found.setdefault(of, []).append(_File(store, info.key))
+    if len(found) == 1:
+        return next(iter(found.items()))
+    message = "CSV and Parquet files in one report" if found else "there is no such report"
+    hint = "name a manifest.json, a .csv or .parquet file, or a prefix that has some"
+    raise _error(message, url, "set source.inventory.format" if found else hint)
+
+
+def _inventory(store: Readable, key: str, source: StoreUrl, prefix: str) -> Reported:
+    """A report of S3 Inventory from its manifest, checked against the checksum beside it."""
+    where = object_url(store.url, key)
+    if store.head(key).size_bytes > _MOST_MANIFEST_BYTES:
+        raise _error("not the manifest of a report: it is too large", where)
+    data = bytes(store.get(key))
+    with suppress(NotFoundError):
+        expected = bytes(store.get(f"{key.removesuffix('json')}checksum", length=32))
+        if expected.lower() != hashlib.md5(data, usedforsecurity=False).hexdigest().encode():
+            raise _error("the manifest differs from its checksum", where)
+    try:
+        content = json.loads(data)
+        bucket, kind = content["sourceBucket"], _FORMATS[content["fileFormat"]]
+        header = content["fileSchema"].split(",") if kind == "csv" else None
+        taken = datetime.fromtimestamp(int(content["creationTimestamp"]) / 1000, UTC)
+        files = [_listed(store, key, each) for each in content["files"]]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        hint = "name the manifest.json of a report of S3 Inventory, in CSV or Parquet"
+        raise _error("not the manifest of a report", where, hint) from None
+    if source.scheme != "s3" or bucket != source.bucket:
+        message = f"the report is of the bucket {bucket!r}, not of the source"
+        raise _error(message, where, "check source.url and source.inventory.url")
+    names = tuple(name.strip() for name in header) if header else None
+    return Reported(where, taken, _Table(kind, names), tuple(files), prefix)
+
+
+def _listed(store: Readable, manifest: str, file: Mapping[str, str]) -> _File:
+    """A file of a report: in a bucket under its key, in a directory where that was copied to."""
+    key = file["key"]
+    if store.features.local_path:
+        above = manifest.rpartition("/")[0].rpartition("/")[0]
+        key = f"{above}/data/{key.rpartition('/')[2]}".lstrip("/")
+    return _File(store, key, file["MD5checksum"].lower())
+
+
+def _fetch(file: _File, path: Path) -> None:
+    """Copy a file of a report to this machine, and check its MD5."""
+    digest = hashlib.md5(usedforsecurity=False)
+    try:
+        with file.store.open(file.key) as reader, disk_errors(path), open(path, "wb") as out:
+            for data in reader:
+                digest.update(data)
+                out.write(data)
+    except NotFoundError:
+        raise _error("a file of the report is missing", file.url) from None
+    if file.md5 and digest.hexdigest() != file.md5:
+        raise _error("a file of the report differs from its checksum", file.url)
+
+
+def _read_rows(path: Path, table: _Table, prefix: str, where: str) -> Iterator[pa.RecordBatch]:
+    """The rows of the source in a file, their keys without its prefix; not the folder itself."""
+    with _read_errors(table, where), closing(_connect(path.parent)) as connection:
+        if table.format == "csv":
+            names = table.header or _header(path)
+            # Columns are given by place: DuckDB's own look at a file drops lines that do not fit.
+            places = {name: f"c{place}" for place, name in reversed(list(enumerate(names)))}
+            columns = ", ".join(f"'c{place}': 'VARCHAR'" for place, _ in enumerate(names))
+            file = (
+                f"read_csv($path, auto_detect = false, header = {table.header is None}, "
+                f"columns = {{{columns}}}, delim = ',', quote = '\"', escape = '\"')"
+            )
+        else:
+            file = "read_parquet($path)"
+            names = connection.sql(f"FROM {file}", params={"path": str(path)}).columns
+            places = {name: name for name in names}
+        chosen = {field: places[name] for field, name in _chosen(names, table, where).items()}
+        select = _statement(chosen, file, encoded=table.format == "csv" and table.columns is None)
+        found = connection.sql(select, params={"path": str(path), "prefix": prefix})
+        for batch in found.to_arrow_reader(_PAGE_ROWS):
+            yield batch.cast(_ROWS)
+
+
+def _connect(folder: Path) -> duckdb.DuckDBPyConnection:
+    """A connection that can read this folder, and nothing else."""
+    import duckdb  # only for those who have a report
+
+    connection = duckdb.connect(
+        config={
+            "threads": "1",
+            "memory_limit": f"{_MEMORY_BYTES}B",
+            "temp_directory": str(folder / "spill"),
+            "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false",
+        }
+    )
+    connection.execute("SET allowed_directories = [$folder]", {"folder": str(folder)})
+    for setting in ("enable_external_access = false", "TimeZone = 'UTC'"):
+        connection.execute(f"SET {setting}")
+    connection.execute("SET lock_configuration = true")
+    return connection
+
+
+def _header(path: Path) -> Sequence[str]:
+    opened = gzip.open if path.name.lower().endswith(".gz") else open
+    with opened(path, "rt", encoding="utf-8-sig", newline="") as text:
+        return next(csv.reader(text), [])
+
+
+def _chosen(there: Sequence[str], table: _Table, where: str) -> dict[str, str]:
+    """By field, the column that has it; refused if one that is required or named is missing."""
+    by_name = {name.lower(): name for name in reversed(there)}
+    found: dict[str, str] = {}
+    for field, usual in (_S3_NAMES if table.columns is None else _NAMES).items():
+        named = getattr(table.columns, field, None)
+        if named is not None:
+            name = named if named in there else None
+        else:
+            name = next((by_name[each] for each in usual if each in by_name), None)
+        if name is not None:
+            found[field] = name
+        elif named is not None or field in ("key", "size"):
+            shown = ", ".join(there[:_SHOWN_COLUMNS])
+            hint = f"its columns are {shown}; name one in source.inventory.columns.{field}"
+            if table.columns is None:
+                hint = "let the report have the size, ETag and last modified date of each object"
+            raise _error(f"there is no column {named or usual[0]}", where, hint)
+    return found
+
+
+def _statement(chosen: Mapping[str, str], file: str, *, encoded: bool) -> str:
+    """The rows of `_ROWS` in a file: the latest versions; null for a key or size that is none."""
+
+    def column(field: str, otherwise: str = "NULL") -> str:
+        name = chosen.get(field)
+        return otherwise if name is None else '"{}"'.format(name.replace('"', '""'))
+
+    key = f"url_decode(replace({column('key')}, '+', '%20'))" if encoded else column("key")
+    # Names of columns are quoted, and everything else is a parameter.
+    return f"""
+        SELECT
+            substr(key, length($prefix) + 1) AS key,
+            CASE WHEN size >= 0 THEN size END AS size_bytes,
+            coalesce(trim(etag, '"'), '') AS etag,
+            coalesce(epoch_us(modified::TIMESTAMPTZ), 0) AS modified_us,
+            coalesce(nullif(class, 'STANDARD'), '') AS storage_class
+        FROM (
+            SELECT
+                {key}::VARCHAR AS key,
+                {column("size")}::BIGINT AS size,
+                {column("etag")}::VARCHAR AS etag,
+                {column("modified")} AS modified,
+                {column("storage_class")}::VARCHAR AS class
+            FROM {file}
+            WHERE coalesce({column("latest")}::BOOLEAN, true)
+                AND NOT coalesce({column("marker")}::BOOLEAN, false)
+        )
+        WHERE key IS NULL OR (starts_with(key, $prefix) AND key <> $prefix)
+    """  # noqa: S608
+
+
+@contextmanager
+def _read_errors(table: _Table, where: str) -> Iterator[None]:
+    """Raise what DuckDB and gzip say as errors of the report."""
+    import duckdb
+
+    try:
+        yield
+    except (duckdb.Error, EOFError, gzip.BadGzipFile, UnicodeDecodeError, csv.Error) as error:
+        reason = " ".join(str(error).partition("LINE")[0].split())[:200]
+        raise _error(f"not a readable {table.format} file ({reason})", where) from error
