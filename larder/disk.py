@@ -1,11 +1,22 @@
-"""Files on a local disk: their digest, room for them, and errors while they are written."""
+"""Files on a local disk: written under a temporary name first, with room for them, and errors.
+
+A file is written under a temporary name in the directory of its final one, synced and renamed, and
+then the directory is synced: so it is complete or absent, even after a power cut. Whoever writes
+one holds a lock on it (flock). When something is next written to a directory, what killed processes
+left there is removed: what nobody has locked, and was not modified for a day by the file system's
+own clock. The day is for file systems without locks, or whose locks other machines do not see.
+"""
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import os
+import re
+import secrets
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,6 +26,164 @@ from larder.units import format_bytes
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """The error numbers that mean that there is no space for a file."""
+
+TEMPORARY_PREFIX = ".larder-tmp-"
+"""Prefix of Larder's own names: files being written, and locks. Listings do not show them."""
+
+ABANDONED_SECONDS = 86400.0
+"""How long a temporary file that nobody has locked must have been unmodified to be removed."""
+
+_DRAFT = f"{TEMPORARY_PREFIX}draft-"
+_WORKSHOP = f"{TEMPORARY_PREFIX}workshop-"
+_TEMPORARY = re.compile(rf"{re.escape(_DRAFT)}[0-9a-f]{{16}}|{re.escape(_WORKSHOP)}[a-z0-9_]+")
+_MOST_FOLDERS = 4096
+
+_searched: set[bytes] = set()
+
+
+def open_draft(folder: bytes) -> tuple[bytes, int]:
+    """Make an empty file to be written, locked until it is closed if the file system has locks.
+
+    Returns its path, which the caller renames or unlinks, and a handle, which the caller closes.
+    What was abandoned in the directory is removed, once per process.
+    """
+    path = os.path.join(folder, f"{_DRAFT}{secrets.token_hex(8)}".encode())
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    _is_locked(handle)
+    if folder not in _searched:
+        if len(_searched) >= _MOST_FOLDERS:
+            _searched.clear()
+        _searched.add(folder)
+        remove_abandoned(folder, os.fstat(handle).st_mtime)
+    return path, handle
+
+
+def remove_abandoned(folder: bytes, now_seconds: float) -> None:
+    """Remove temporary files and folders of killed processes; what cannot be removed remains.
+
+    The time is that of the file system's clock.
+    """
+    with suppress(OSError):
+        with os.scandir(os.fsdecode(folder)) as entries:
+            paths = [Path(entry.path) for entry in entries if _TEMPORARY.fullmatch(entry.name)]
+        for path in paths:
+            with suppress(OSError):
+                _remove_if_abandoned(path, now_seconds - ABANDONED_SECONDS)
+
+
+def _remove_if_abandoned(path: Path, before_seconds: float) -> None:
+    if max(each.lstat().st_mtime for each in (path, *path.rglob("*"))) > before_seconds:
+        return
+    locked = path / "lock" if path.name.startswith(_WORKSHOP) else path
+    with suppress(FileNotFoundError):  # its owner was killed before it made the lock
+        handle = os.open(locked, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            if _is_locked(handle):
+                return
+        finally:
+            os.close(handle)
+    if locked == path:
+        path.unlink()
+    else:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_locked(handle: int) -> bool:
+    """Whether another process has locked a file; if not, it is locked now, if that is possible."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # its file system has no locks
+        return False
+    return False
+
+
+def wait_for_lock(handle: int) -> None:
+    """Wait until nobody else has an open file locked, and lock it until it is closed.
+
+    Does nothing if the file system does not support locks or refuses them.
+    """
+    with suppress(OSError):
+        fcntl.flock(handle, fcntl.LOCK_EX)
+
+
+@contextmanager
+def workshop(parent: Path) -> Iterator[Path]:
+    """A private directory in ``parent``, removed at the end, as are abandoned ones there."""
+    with disk_errors(parent):
+        parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=_WORKSHOP, dir=parent))
+        handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        _is_locked(handle)
+        remove_abandoned(os.fsencode(parent), os.fstat(handle).st_mtime)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(handle)
+
+
+class Draft:
+    """A file under its temporary name, open for reading and writing; created by `draft`."""
+
+    def __init__(self, path: Path, handle: int, final: Path) -> None:
+        self.path = path
+        self.handle = handle
+        self._final = final
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        left = memoryview(data).cast("B")
+        with disk_errors(self._final):
+            while left:
+                left = left[os.write(self.handle, left) :]
+
+    def publish(self) -> None:
+        """Make the file durable and give it its final name, replacing an existing file."""
+        with disk_errors(self._final):
+            os.fsync(self.handle)
+            os.replace(self.path, self._final)
+            sync_folder(os.fsencode(self._final.parent))
+
+
+@contextmanager
+def draft(final: Path) -> Iterator[Draft]:
+    """An empty file for ``final``, in the same directory, which is created if needed.
+
+    Unless `Draft.publish` is called, the file is removed afterwards.
+    """
+    with disk_errors(final):
+        final.parent.mkdir(parents=True, exist_ok=True)
+        name, handle = open_draft(os.fsencode(final.parent))
+    path = Path(os.fsdecode(name))
+    try:
+        yield Draft(path, handle, final)
+    finally:
+        with suppress(FileNotFoundError):
+            path.unlink()
+        os.close(handle)
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write a complete file in one step, replacing an existing one; creates its directory."""
+    with draft(path) as file:
+        file.write(data)
+        file.publish()
+
+
+def sync_folder(folder: bytes) -> None:
+    """Make the names in a directory durable, if it still exists."""
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # file systems that cannot sync a directory
+            raise
+    finally:
+        os.close(handle)
 
 
 def sha256_file(path: Path) -> str:

@@ -17,7 +17,6 @@ from typing import Any, Final
 
 import lmdb
 
-from larder.atomic import draft
 from larder.cache.record import (
     SCHEMA_KEY,
     CacheFileFacts,
@@ -28,7 +27,7 @@ from larder.cache.record import (
     record_key,
 )
 from larder.cache.schema import Schema
-from larder.disk import disk_errors
+from larder.disk import disk_errors, draft
 from larder.errors import FatalError, StoreError
 from larder.units import format_bytes, format_count
 

@@ -9,13 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from larder.atomic import Draft, draft
 from larder.cache.record import CacheFileFacts
-from larder.disk import disk_errors
+from larder.disk import Draft, disk_errors, draft, wait_for_lock
 from larder.errors import DamageError, StoreError
 from larder.store import local_path, object_url
 from larder.store.base import Store
-from larder.temporary import wait_for_lock
 from larder.units import format_bytes
 
 VARIABLE = "LARDER_CACHE_DIR"

@@ -7,11 +7,10 @@ from importlib.resources import files
 from pathlib import Path
 from shlex import quote
 
-from larder.atomic import write_file
 from larder.cli.command import parser
 from larder.cli.output import print_json, print_text
 from larder.config.location import directory
-from larder.disk import disk_errors
+from larder.disk import disk_errors, write_file
 from larder.errors import ConfigError
 from larder.units import format_count, format_names
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 from larder.cache.file import open_file
 from larder.cache.from_samples import Samples, build_samples
 from larder.config.shape import FormatUse
+from larder.disk import workshop
 from larder.errors import Failure, FatalError, NotFoundError, ObjectError
 from larder.jobs.results import BatchReport, RunError
 from larder.limits import decoding_budget
@@ -38,7 +39,6 @@ from larder.shards.images.check import (
 )
 from larder.store import local_path, object_url
 from larder.store.base import Store
-from larder.temporary import workshop
 from larder.units import format_count
 from larder.versions import layout
 from larder.versions.documents import CacheFile, seal, unseal

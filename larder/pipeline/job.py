@@ -17,12 +17,12 @@ from larder.config.location import GIVE_UP_SECONDS
 from larder.config.models import Cluster, Dataset, Location
 from larder.config.shape import FormatUse
 from larder.config.urls import parse_url
+from larder.disk import workshop
 from larder.errors import StoreError
 from larder.manifest.files import ManifestFile
 from larder.store import OnUnlisted, object_url, open_store
 from larder.store.base import ObjectInfo, Readable, Store
 from larder.store.derived import DerivedObjects
-from larder.temporary import workshop
 from larder.versions import layout
 from larder.versions.documents import FileFacts, SegmentSplit, SegmentUse, Shape, SplitFacts
 from larder.versions.publish import Conditions, own_file_errors

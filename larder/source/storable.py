@@ -16,13 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.config.urls import parse_url
+from larder.disk import TEMPORARY_PREFIX
 from larder.errors import Failure, Failures, ObjectError
 from larder.limits import MAX_KEY_BYTES, MAX_NAME_BYTES, MAX_PATH_BYTES
 from larder.samples.columns import column_texts
 from larder.samples.naming import may_be_part
 from larder.store.base import Store
 from larder.store.keys import check_path_key
-from larder.temporary import TEMPORARY_PREFIX
 
 _DRAFT_BYTES = 64
 """More than the length of the temporary name under which a file is written."""

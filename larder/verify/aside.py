@@ -21,8 +21,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.atomic import sync_folder
-from larder.disk import disk_errors
+from larder.disk import disk_errors, sync_folder
 from larder.errors import (
     ConfigError,
     DamageError,

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from larder.cache.file import open_file
 from larder.cache.record import CacheFileFacts
-from larder.disk import disk_errors
+from larder.disk import disk_errors, workshop
 from larder.errors import DamageError, NotFoundError
 from larder.jobs.results import Totals
 from larder.limits import map_ahead
@@ -25,7 +25,6 @@ from larder.progress import Progress
 from larder.shards.formats import shard_format
 from larder.store import local_path, open_store
 from larder.store.base import Store
-from larder.temporary import workshop
 from larder.verify.findings import MISSING, SHOWN_SAMPLES, Finding, Role, Verified, compared
 from larder.verify.job import ShardToVerify, VerifyBatch, VerifyJob, open_verified
 from larder.verify.shard import ShardIndex, inspect_shard

@@ -234,6 +234,9 @@ def test_the_next_run_sweeps_what_a_killed_run_left(
         (folder / "source" / "a" / "00.png").write_bytes(
             (folder / "source" / "b" / "01.png").read_bytes()
         )
+    for path in left:
+        for each in (*path.rglob("*"), path):
+            os.utime(each, (0, 0))
     finished(start(folder))
     assert left_behind(folder) == []
     assert list((folder / "tmp").iterdir()) == []

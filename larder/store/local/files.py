@@ -7,13 +7,11 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from larder.atomic import sync_folder
 from larder.config.urls import parse_url
-from larder.disk import FULL
+from larder.disk import FULL, TEMPORARY_PREFIX, sync_folder, wait_for_lock
 from larder.errors import LarderError, NotFoundError, ObjectError, RetryableError, StoreError
 from larder.store.base import ObjectInfo
 from larder.store.keys import object_url
-from larder.temporary import TEMPORARY_PREFIX, wait_for_lock
 
 _DENIED = {errno.EACCES, errno.EPERM}
 _BUSY = {errno.ESTALE, errno.EAGAIN, errno.ETIMEDOUT, errno.EINTR, errno.EBUSY}

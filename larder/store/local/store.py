@@ -20,15 +20,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from larder.atomic import sync_folder
-from larder.disk import disk_errors
+from larder.disk import disk_errors, sync_folder
 from larder.errors import ConfigError, NotFoundError, ObjectError, PreconditionError
 from larder.store.base import Buffer, Features, ObjectInfo, Reader, Store
 from larder.store.keys import check_path_key, check_path_keys, object_url
 from larder.store.local.files import describe, file_etag, local_error, local_errors
-from larder.store.local.sync import unsynced
 from larder.store.local.walk import OnUnlisted, walk
-from larder.store.local.write import LocalWriter
+from larder.store.local.write import LocalWriter, unsynced
 
 _FEATURES = Features(replace_if_match=True, etag_is_md5=False, local_path=True)
 _PAGE_KEYS = 1000
@@ -199,7 +197,7 @@ class LocalStore(Store):
         )
 
     def sync(self) -> None:
-        """One sync of the file system, if it has that call."""
+        """Sync each file, and each directory once."""
         with local_errors(self._url, "", writing=True):
             self._unsynced.sync()
 

@@ -7,10 +7,10 @@ import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from larder.disk import TEMPORARY_PREFIX
 from larder.errors import ObjectError, StoreError
 from larder.store.keys import object_url
 from larder.store.local.files import local_error
-from larder.temporary import TEMPORARY_PREFIX
 
 OnUnlisted = Callable[[bytes, ObjectError], None]
 """Called with the path of what cannot be listed, and why; directories end in a slash."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import re
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from larder.atomic import draft
 from larder.cache.build import build_file
 from larder.cache.fetch import VARIABLE, cache_directory, fetch_file
 from larder.cache.file import open_file
@@ -23,7 +21,6 @@ from larder.cache.schema import Field, Schema
 from larder.errors import ConfigError, DamageError, NotFoundError, StoreError
 from larder.store.local.store import LocalStore
 from larder.store.memory import MemoryStore, forget
-from larder.temporary import draft_name
 
 SCHEMA = Schema((Field("x", "int64"),))
 
@@ -147,20 +144,6 @@ def test_where_downloads_go(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cache_directory("/given") == Path("/given")
 
 
-def test_a_draft_that_nobody_holds_is_removed(tmp_path: Path) -> None:
-    stale = tmp_path / draft_name().decode()
-    # Of another machine, whose lock may not reach here.
-    theirs = tmp_path / re.sub("-[0-9a-f]{8}-", "-00000000-", draft_name().decode())
-    other = tmp_path / ".b.mdb.0123456789abcdef.notes"
-    for path in (stale, theirs, other):
-        path.write_bytes(b"left behind")
-    with draft(tmp_path / "a[1].mdb") as first, draft(tmp_path / "a[1].mdb") as second:
-        assert first.path.exists()
-        assert second.path.exists()
-        assert not stale.exists()
-    assert sorted(os.listdir(tmp_path)) == sorted([theirs.name, other.name])
-
-
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EINVAL, errno.EIO])
 def test_a_file_system_that_refuses_locks_can_be_written(
     remote: tuple[Remote, CacheFileFacts],
@@ -179,14 +162,3 @@ def test_a_file_system_that_refuses_locks_can_be_written(
     path = fetch_file(store, "cache/a.mdb", facts, tmp_path / "c")
     open_file(path, facts, verify=True).close()
     assert sorted(os.listdir(tmp_path / "c")) == [f".{path.name}.lock", path.name]
-
-
-def test_a_draft_is_published_in_one_step(tmp_path: Path) -> None:
-    final = tmp_path / "new" / "a.mdb"
-    with draft(final) as file:
-        file.write(b"ab")
-        file.write(memoryview(b"cd"))
-        assert not final.exists()
-        file.publish()
-    assert final.read_bytes() == b"abcd"
-    assert os.listdir(final.parent) == ["a.mdb"]

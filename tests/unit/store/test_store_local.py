@@ -5,6 +5,7 @@ import fcntl
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -426,3 +427,69 @@ def test_what_cannot_be_listed_can_be_left_out(root: Path) -> None:
     assert [path for path, _ in found] == [b"b/dangling", b"b/\xff/"]
     with pytest.raises(StoreError, match="does not exist"):
         keys(LocalStore(root / "missing", unlisted=lambda path, error: None))
+
+
+def inodes(*paths: Path) -> set[int]:
+    return {path.stat().st_ino for path in paths}
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """The inodes of what is synced."""
+    found: set[int] = set()
+    fsync = os.fsync
+
+    def noted(handle: int) -> None:
+        fsync(handle)
+        found.add(os.fstat(handle).st_ino)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    return found
+
+
+def test_a_sync_is_of_every_file_and_its_directory(root: Path, synced: set[int]) -> None:
+    store = LocalStore(root)
+    for n in range(30):
+        store.put(f"{n % 3}/{n}", b"x", sync=False)
+    files = [path for path in root.rglob("*") if path.is_file()]
+    assert synced.isdisjoint(inodes(*files))
+    LocalStore(root).sync()
+    assert synced >= inodes(*files, *(root / str(n) for n in range(3)))
+    synced.clear()
+    store.sync()
+    assert synced == set()
+
+
+def test_a_sync_waits_for_what_another_thread_is_syncing(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or the receipt of its batch would be durable before the file is."""
+    store = LocalStore(root)
+    store.put("a", b"x", sync=False)
+    other = threading.Thread(target=store.sync)
+    early: list[bool] = []
+
+    def slow(handle: int) -> None:
+        if not early:
+            other.start()
+            other.join(0.1)
+            early.append(not other.is_alive())
+
+    monkeypatch.setattr(os, "fsync", slow)
+    store.sync()
+    other.join()
+    assert early == [False]
+
+
+def test_what_could_not_be_synced_is_not_taken_for_durable_later(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system tells of lost bytes only once."""
+    store = LocalStore(root)
+    store.put("a", b"x", sync=False)
+    monkeypatch.setattr(os, "fsync", failing(errno.EIO, os.fsync))
+    for _ in range(2):
+        with pytest.raises(StoreError) as caught:
+            store.sync()
+        assert caught.value.code == "store.refused"
+        monkeypatch.undo()

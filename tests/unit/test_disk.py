@@ -1,0 +1,142 @@
+"""Files that are written, and what remains of them if their owner was killed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from larder import disk
+from larder.disk import ABANDONED_SECONDS, draft, open_draft, remove_abandoned, workshop
+
+OWNER = """
+import sys
+from pathlib import Path
+from larder.disk import draft, workshop
+folder = Path(sys.argv[1])
+with workshop(folder) as made, draft(folder / "file") as file:
+    (made / "data").write_bytes(b"x")
+    print(made.name, file.path.name, flush=True)
+    sys.stdin.read()
+"""
+
+
+def owner(parent: Path) -> tuple[subprocess.Popen[str], set[str]]:
+    """A process with a workshop and a draft, and their names."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(parent)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    return process, set(process.stdout.readline().split())
+
+
+def names(folder: Path) -> set[str]:
+    return set(os.listdir(folder))
+
+
+def sweep(folder: Path, after_seconds: float) -> set[str]:
+    """What remains if temporary files are looked for so long after now."""
+    remove_abandoned(os.fsencode(folder), folder.stat().st_mtime + after_seconds)
+    return names(folder)
+
+
+def age(*paths: Path) -> None:
+    """Make files and folders, with all that is in them, as old as what is abandoned."""
+    for path in paths:
+        for each in (*path.rglob("*"), path):
+            seconds = each.stat().st_mtime - ABANDONED_SECONDS - 60
+            os.utime(each, (seconds, seconds))
+
+
+def test_nothing_is_left_at_the_end_or_after_an_error(tmp_path: Path) -> None:
+    parent = tmp_path / "made" / "if needed"
+    with workshop(parent) as folder:
+        (folder / "data").write_bytes(b"x")
+    with pytest.raises(KeyError), workshop(parent), draft(parent / "file"):
+        raise KeyError
+    assert names(parent) == set()
+
+
+def test_a_draft_is_published_in_one_step(tmp_path: Path) -> None:
+    final = tmp_path / "new" / "a.mdb"
+    with draft(final) as file:
+        file.write(b"ab")
+        file.write(memoryview(b"cd"))
+        assert not final.exists()
+        file.publish()
+    assert final.read_bytes() == b"abcd"
+    assert names(final.parent) == {"a.mdb"}
+
+
+def test_files_of_killed_owners_go_after_a_day_and_those_of_living_ones_never(
+    tmp_path: Path,
+) -> None:
+    killed, left = owner(tmp_path)
+    living, used = owner(tmp_path)
+    with killed, living:
+        killed.kill()
+        killed.wait()
+        assert sweep(tmp_path, ABANDONED_SECONDS / 2) == left | used
+        assert sweep(tmp_path, ABANDONED_SECONDS + 60) == used
+        living.communicate("")
+    assert names(tmp_path) == set()
+
+
+@pytest.mark.parametrize("how", ["draft", "workshop"])
+def test_abandoned_files_are_looked_for_where_something_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    killed, left = owner(tmp_path)
+    with killed:
+        killed.kill()
+    (tmp_path / "other").write_bytes(b"x")
+    age(*tmp_path.iterdir())
+    monkeypatch.setattr(disk, "_searched", set())
+    with draft(tmp_path / "new") if how == "draft" else workshop(tmp_path):
+        assert names(tmp_path).isdisjoint(left)
+    assert names(tmp_path) == {"other"}
+
+
+def test_a_folder_is_as_old_as_what_was_last_written_in_it(tmp_path: Path) -> None:
+    folder = tmp_path / ".larder-tmp-workshop-abc"
+    (folder / "inner").mkdir(parents=True)
+    age(folder)
+    (folder / "inner" / "data").write_bytes(b"x")
+    assert sweep(tmp_path, 0.0) == {folder.name}
+    age(folder)
+    assert sweep(tmp_path, 0.0) == set(), "its owner was killed before it made the lock"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "data",
+        "larder-data",
+        ".larder-tmp-lock",
+        ".larder-tmp-notes",
+        ".larder-tmp-draft-0123456",
+        ".larder-tmp-workshop-",
+    ],
+)
+def test_files_of_others_are_left_alone(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").mkdir()
+    (tmp_path / "file" / name).write_bytes(b"x")
+    (tmp_path / "folder" / name).mkdir(parents=True)
+    assert sweep(tmp_path / "file", 1e12) == sweep(tmp_path / "folder", 1e12) == {name}
+
+
+def test_a_directory_is_searched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or writing many files there would take as long as their number squared."""
+    searched: list[bytes] = []
+    monkeypatch.setattr(disk, "remove_abandoned", lambda folder, _: searched.append(folder))
+    monkeypatch.setattr(disk, "_searched", set())
+    for _ in range(3):
+        _, handle = open_draft(os.fsencode(tmp_path))
+        os.close(handle)
+    assert searched == [os.fsencode(tmp_path)]
