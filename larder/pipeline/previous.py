@@ -24,7 +24,7 @@ from larder.pipeline.pack import pack
 from larder.samples.order import SampleOrder
 from larder.samples.parts import NO_SAMPLE
 from larder.samples.planner import Planner
-from larder.samples.stratified import PUBLISHED
+from larder.samples.strata import PUBLISHED
 from larder.store import object_url
 from larder.store.base import Store
 from larder.versions import layout
@@ -213,7 +213,7 @@ def published_splits(
     """The split of each sample of the previous version, also of those that were left out as bad.
 
     A sample of a split that is not in ``split_names``, those of today in order, is left out. Yields
-    rows of `larder.samples.stratified.PUBLISHED`, ordered by sample, each sample once.
+    rows of `larder.samples.strata.PUBLISHED`, ordered by sample, each sample once.
     """
     live = (_live(root, place, previous.segments[place]) for place in range(len(previous.segments)))
     found = chain(chain.from_iterable(live), _bad(root, previous, None))

@@ -27,7 +27,6 @@ from larder.samples.parts import PARTS, Intake, annotation_parts, of_no_sample
 from larder.samples.planner import Planner
 from larder.samples.statistics import SampleStatistics, SampleTally
 from larder.samples.stored import with_stored_exts
-from larder.samples.stratified import stratified
 
 _BY_SAMPLE = ("sample", "ext", "key")
 _IN_ORDER = ("split", "order", *_BY_SAMPLE)
@@ -132,7 +131,7 @@ def order_samples(
         work_dir: Directory for what does not fit into memory; nothing remains in it.
         known_classes: Classes that keep their numbers, in order; new ones follow.
         published: If ``splits.stratify``: the samples that keep their splits, as rows of
-            `larder.samples.stratified.PUBLISHED`, ordered by sample, each sample once.
+            `larder.samples.strata.PUBLISHED`, ordered by sample, each sample once.
         annotated: The entries of annotation files, if there are any.
 
     Raises:
@@ -144,7 +143,7 @@ def order_samples(
     planner = Planner(dataset, label_files, known_classes)
     joined = planner.joins.names if planner.joins else ()
     complete = Complete(joined, annotated is not None, dataset.samples.missing)
-    intake = Intake(planner.glob_rule, ignored_keys(dataset), bad_keys, planner.joins)
+    intake = Intake(planner.split_rule, ignored_keys(dataset), bad_keys, planner.joins)
 
     def in_order(
         by: Sequence[str], parts: Iterable[pa.RecordBatch]
@@ -153,7 +152,7 @@ def order_samples(
 
     def annotations() -> Iterator[pa.RecordBatch]:
         if annotated is not None:
-            yield from annotation_parts(annotated.rows(), planner.glob_rule, complete.annotation)
+            yield from annotation_parts(annotated.rows(), planner.split_rule, complete.annotation)
 
     def planned() -> Iterator[pa.RecordBatch]:
         transform = dataset.image_options.transform
@@ -169,11 +168,8 @@ def order_samples(
 
     tally = _Tally(planner)
     with ExitStack() as stack:
-        placed: Iterable[pa.RecordBatch] = planned()
-        if planner.stratify:
-            assert planner.labeller is not None, "classes are divided"
-            folder = stack.enter_context(work_folder(work_dir))
-            placed = stratified(placed, planner.stratify, planner.labeller, published, folder)
+        folder = stack.enter_context(work_folder(work_dir))
+        placed = planner.split_rule.divided(planned(), planner.labeller, published, folder)
         parts = stack.enter_context(in_order(_IN_ORDER, placed))
         rows = tally.rows(group_parts(parts, ("split", "sample")))
         file = write_manifest(out, SAMPLE_ORDER, rows)

@@ -11,7 +11,6 @@ from contextlib import closing
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -22,7 +21,7 @@ from larder.manifest.query import Rows
 from larder.manifest.schemas import OBJECTS
 from larder.manifest.sort import aligned, sort
 from larder.samples.naming import bad_key_reason, bad_path_reason, normalise_ext
-from larder.samples.splits import NO_SPLIT, GlobRule
+from larder.samples.splits import NO_SPLIT, SplitRule, Splits
 from larder.units import format_count
 
 PARTS = pa.schema(
@@ -54,7 +53,6 @@ that its key matches, or 0. ``text`` is the class that an entry of a table gives
 NO_SAMPLE = 2**15 - 1
 """Sorted after all splits."""
 
-_Splits = npt.NDArray[np.int16]
 
 # `split_key` as an expression for good keys. Keys that do not match are bad; keys that match but
 # are suspect are checked by `bad_key_reason`.
@@ -72,7 +70,7 @@ class Intake:
 
     def __init__(
         self,
-        rule: GlobRule | None,
+        rule: SplitRule,
         label_files: Collection[str],
         bad_keys: Failures,
         joins: Joins | None = None,
@@ -155,9 +153,7 @@ class Intake:
                 self._bad_keys.add(Failure(key, "config.bad_key", reason))
         return pa.array(good)
 
-    def _splits(self, keys: pa.Array) -> _Splits:
-        if self._rule is None:
-            return np.zeros(len(keys), np.int16)
+    def _splits(self, keys: pa.Array) -> Splits:
         splits = self._rule.of_objects(keys)
         unmatched = np.flatnonzero(splits == NO_SPLIT)
         if len(unmatched):
@@ -199,7 +195,7 @@ def named_objects(
 
 
 def annotation_parts(
-    matched: Iterable[pa.RecordBatch], rule: GlobRule | None, pattern: int
+    matched: Iterable[pa.RecordBatch], rule: SplitRule, pattern: int
 ) -> Iterator[pa.RecordBatch]:
     """Rows of `PARTS` for entries of annotation files, rows of `larder.samples.matching.MATCHED`.
 
@@ -214,7 +210,7 @@ def annotation_parts(
             "mirror_etag": batch.column("etag"),  # it is in the storage already
             "checksum": batch.column("checksum"),
             "unchanged": pa.array(np.zeros(count, np.bool_)),
-            "split": pa.array(rule.of_objects(objects) if rule else np.zeros(count, np.int16)),
+            "split": pa.array(rule.of_objects(objects)),
             "order": pa.array(np.zeros(count, np.uint64)),
             "label": pa.nulls(count, pa.int32()),
             "pattern": pa.array(np.full(count, pattern, np.int16)),
@@ -231,7 +227,7 @@ def _by_rule(keys: pa.Array) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=NAMES)
 
 
-def _rows(batch: pa.RecordBatch, names: pa.RecordBatch, splits: _Splits) -> pa.RecordBatch:
+def _rows(batch: pa.RecordBatch, names: pa.RecordBatch, splits: Splits) -> pa.RecordBatch:
     known = ("key", "size_bytes", "etag", "mirror_etag", "checksum")
     columns = [
         names.column("sample"),

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.config.models import Dataset, HashSplits
+from larder.config.models import Dataset
 from larder.errors import ConfigError
 from larder.samples.columns import column_texts
 from larder.samples.grouping import Grouped
@@ -17,9 +18,16 @@ from larder.samples.keys import seeded_hashes
 from larder.samples.labels import Labeller
 from larder.samples.naming import LABEL_EXT
 from larder.samples.parts import PARTS, Joins
-from larder.samples.splits import NO_SPLIT, GlobRule, HashRule
+from larder.samples.splits import NO_SPLIT, GlobRule, HashRule, SplitRule, Splits
+from larder.samples.strata import StrataRule
 
-_Splits = npt.NDArray[np.int16]
+SPLIT_RULES: Mapping[str, Callable[[Any], SplitRule]] = {
+    "globs": GlobRule,
+    "hash": HashRule,
+    "strata": StrataRule,
+}
+"""The registry of split rules, by ``rule`` of the model that each is made from."""
+
 _Orders = npt.NDArray[np.uint64]
 
 
@@ -30,11 +38,10 @@ class Planner:
     numbers, in order, and new ones follow.
 
     Attributes:
-        glob_rule: For splits by globs on objects; None if the sample key decides.
+        split_rule: How samples get their splits.
         annotations: Keys of the annotation files.
         joins: For samples whose parts several patterns find; None for WebDataset's rule.
         labeller: None for a dataset without labels.
-        stratify: The rule of splits by class, which only all samples together give.
     """
 
     def __init__(
@@ -43,58 +50,43 @@ class Planner:
         label_files: Mapping[str, bytes],
         known_classes: Sequence[str] = (),
     ) -> None:
-        splits, labels = dataset.splits, dataset.labels
+        labels = dataset.labels
         self.split_names = dataset.split_names
         join = dataset.samples.join
         self.joins = Joins(join) if join else None
         annotations = dataset.samples.annotations
         self.annotations = annotations.files if annotations else ()
-        self.glob_rule = None if isinstance(splits, HashSplits) else GlobRule(splits)
+        self.split_rule = SPLIT_RULES[dataset.split_options.rule](dataset.split_options)
         archives = dataset.source.archives == "expand"
         self.labeller = (
             Labeller(labels, self.split_names, label_files, known_classes, archives=archives)
             if labels
             else None
         )
-        self.stratify = splits if isinstance(splits, HashSplits) and splits.stratify else None
-        self._hash_rule = (
-            HashRule(splits) if isinstance(splits, HashSplits) and not splits.stratify else None
-        )
         self._seed = dataset.shards.shuffle_seed
 
     def places(
-        self, sample_keys: pa.Array, object_keys: pa.Array, divided: pa.Array
-    ) -> tuple[_Splits, _Orders]:
+        self, sample_keys: pa.Array, object_keys: pa.Array, published: pa.Array
+    ) -> tuple[Splits, _Orders]:
         """Where samples would be in the order now: their splits, and their order within these.
 
-        The samples may not exist any more; each comes with an object of its own and, if classes are
-        divided, the name of its split. A split is an index or `NO_SPLIT`, an order is a hash or 0.
+        The samples may not exist any more; each comes with an object of its own and the name of
+        its split. A split is an index or `NO_SPLIT`, an order is a hash or 0.
         """
-        texts = column_texts(sample_keys) if self._hash_rule or self._seed is not None else []
-        if self._hash_rule:
-            splits = self._hash_rule.of_known(texts)
-        elif self.stratify:
-            splits = self.numbers(divided)
-        else:
-            assert self.glob_rule is not None, "splits are hashed or matched"
-            splits = self.glob_rule.of_objects(object_keys)
-        return splits, self._orders(texts, len(sample_keys))
+        splits = self.split_rule.of_known(sample_keys, object_keys, self.numbers(published))
+        return splits, self.orders(sample_keys)
 
-    def numbers(self, splits: pa.Array) -> _Splits:
+    def numbers(self, splits: pa.Array) -> Splits:
         """The index of each split, by name, or `NO_SPLIT`."""
         found = pc.index_in(splits, pa.array(self.split_names))
-        numbers: _Splits = pc.fill_null(found, NO_SPLIT).to_numpy(zero_copy_only=False)
+        numbers: Splits = pc.fill_null(found, NO_SPLIT).to_numpy(zero_copy_only=False)
         return numbers.astype(np.int16)
 
     def orders(self, sample_keys: pa.Array) -> _Orders:
         """The hash by which samples are ordered within their split, or 0."""
-        texts = column_texts(sample_keys) if self._seed is not None else []
-        return self._orders(texts, len(sample_keys))
-
-    def _orders(self, texts: Sequence[str], count: int) -> _Orders:
         if self._seed is None:
-            return np.zeros(count, np.uint64)
-        return seeded_hashes(self._seed, b"larder shuffle", texts)
+            return np.zeros(len(sample_keys), np.uint64)
+        return seeded_hashes(self._seed, b"larder shuffle", column_texts(sample_keys))
 
     def plan(self, grouped: Grouped) -> pa.RecordBatch:
         """The rows of samples, with what the dataset file says of each sample.
@@ -103,14 +95,9 @@ class Planner:
             ConfigError: ``config.label``: a sample without a label, or with a part ``cls`` of its
                 own. ``config.unmatched_split``: a sample key without the group to hash.
         """
-        keys, splits = grouped.first("sample"), grouped.first("split").to_numpy()
-        texts = column_texts(keys) if self._hash_rule or self._seed is not None else []
-        if self._hash_rule:
-            splits = self._hash_rule.of_samples(texts)
-        elif self.stratify:  # until all are known; labels are the same for all splits
-            splits = np.zeros(len(keys), np.int16)
-        order = self._orders(texts, len(keys))
-        columns = {"split": pa.array(splits), "order": pa.array(order)}
+        keys = grouped.first("sample")
+        splits = self.split_rule.of_samples(keys, grouped.first("split").to_numpy())
+        columns = {"split": pa.array(splits), "order": pa.array(self.orders(keys))}
         if self.labeller:
             parts = grouped.parts()
             _check_no_label_part(keys, parts)

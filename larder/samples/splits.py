@@ -1,39 +1,72 @@
-"""The split of an object or a sample: by globs on object keys, or by a seeded hash.
-
-Splits are numbers here: indexes in the order in which the dataset file names them.
-"""
+"""The split of an object or a sample: by globs on object keys, or by a seeded hash."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
+from pathlib import Path
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.config.models import HashSplits
+from larder.config.models import GlobSplits, HashSplits
 from larder.config.patterns import compile_globs
 from larder.errors import ConfigError
+from larder.samples.columns import column_texts
 from larder.samples.keys import KeyPattern, seeded_hashes
+from larder.samples.labels import Labeller
 
 NO_SPLIT = -1
 """The split of an object that matches no split."""
 
-_Splits = npt.NDArray[np.int16]
+Splits = npt.NDArray[np.int16]
+"""The number of a split for each object or sample."""
 
 
-class GlobRule:
+class SplitRule:
+    """How samples get their splits: numbers, in the order in which the dataset file names them."""
+
+    def of_objects(self, keys: pa.Array) -> Splits:
+        """The split of each object key, or `NO_SPLIT`; 0 if the sample decides."""
+        return np.zeros(len(keys), np.int16)
+
+    def of_samples(self, sample_keys: pa.Array, of_objects: Splits) -> Splits:
+        """The split of each sample, given that of its objects; 0 if all samples together decide.
+
+        ``config.unmatched_split``: the rule does not apply to a sample key.
+        """
+        return of_objects
+
+    def of_known(self, sample_keys: pa.Array, object_keys: pa.Array, published: Splits) -> Splits:
+        """The splits that samples would have now, which may not exist any more, or `NO_SPLIT`.
+
+        Each comes with an object of its own and the split that was ``published``.
+        """
+        raise NotImplementedError
+
+    def divided(
+        self,
+        parts: Iterable[pa.RecordBatch],
+        labeller: Labeller | None,
+        published: Iterable[pa.RecordBatch],
+        folder: Path,
+    ) -> Iterable[pa.RecordBatch]:
+        """The same parts, each with the split of its sample, if all samples together decide."""
+        return parts
+
+
+class GlobRule(SplitRule):
     """Splits by globs on object keys; the first split with a matching glob wins."""
 
-    def __init__(self, splits: Mapping[str, Sequence[str]]) -> None:
-        patterns = map(compile_globs, splits.values())
+    def __init__(self, splits: GlobSplits) -> None:
+        patterns = map(compile_globs, splits.globs.values())
         # In RE2, $ is the end of the string; Python's would also match before a final newline.
         self._patterns = [f"^(?:{pattern.pattern})$" if pattern else None for pattern in patterns]
 
-    def of_objects(self, keys: pa.Array) -> _Splits:
-        """The split of each object key, or `NO_SPLIT`; shape (keys,)."""
+    def of_objects(self, keys: pa.Array) -> Splits:
         splits = np.full(len(keys), NO_SPLIT, np.int16)
         for split, pattern in enumerate(self._patterns):
             left = np.flatnonzero(splits == NO_SPLIT)
@@ -44,8 +77,11 @@ class GlobRule:
                 splits[left[matched.to_numpy(zero_copy_only=False)]] = split
         return splits
 
+    def of_known(self, sample_keys: pa.Array, object_keys: pa.Array, published: Splits) -> Splits:
+        return self.of_objects(object_keys)
 
-class HashRule:
+
+class HashRule(SplitRule):
     """Splits by a seeded hash of the sample key, or of the first group of a pattern in it.
 
     The hash is a number from 0 to 1, and the fractions divide that range. The split of a sample
@@ -53,35 +89,45 @@ class HashRule:
     """
 
     def __init__(self, splits: HashSplits) -> None:
-        self._seed = splits.seed
-        self._group = None if splits.group is None else KeyPattern(splits.group, "splits.group")
+        self.hashes = KeyHashes(splits)
         # The last split gets the rest after rounding.
         ends = list(accumulate(splits.fractions.values()))[:-1]
         self._bounds = np.array([min(int(end * 2.0**64), 2**64 - 1) for end in ends], "u8")
 
-    def of_known(self, sample_keys: Iterable[str]) -> _Splits:
-        """The same as `of_samples`, but `NO_SPLIT` where the pattern is not found."""
-        keys = list(sample_keys)
-        groups = keys if self._group is None else self._group.groups(keys)
-        found = np.array([group is not None for group in groups], np.bool_)
+    def of_samples(self, sample_keys: pa.Array, of_objects: Splits) -> Splits:
+        return self._splits(self.hashes.of(column_texts(sample_keys)))
+
+    def of_known(self, sample_keys: pa.Array, object_keys: pa.Array, published: Splits) -> Splits:
+        keys = column_texts(sample_keys)
+        groups = self.hashes.groups(keys)
         splits = np.full(len(keys), NO_SPLIT, np.int16)
-        splits[found] = self.of_samples([key for key, ok in zip(keys, found, strict=True) if ok])
+        matched = np.array([group is not None for group in groups], np.bool_)
+        found = (group for group in groups if group is not None)
+        splits[matched] = self._splits(self.hashes.of_groups(found))
         return splits
 
-    def of_samples(self, sample_keys: Iterable[str]) -> _Splits:
-        """The split of each sample; ``config.unmatched_split`` where the pattern is not found."""
-        return np.searchsorted(self._bounds, self.hashes(sample_keys), side="right").astype(
-            np.int16
-        )
+    def _splits(self, hashes: npt.NDArray[np.uint64]) -> Splits:
+        return np.searchsorted(self._bounds, hashes, side="right").astype(np.int16)
 
-    def hashes(self, sample_keys: Iterable[str]) -> npt.NDArray[np.uint64]:
-        """The hash of each sample's key or group, refused as by `of_samples`."""
-        texts = sample_keys if self._group is None else self._groups_of(list(sample_keys))
-        return seeded_hashes(self._seed, b"larder split", texts)
 
-    def _groups_of(self, sample_keys: Sequence[str]) -> Iterator[str]:
-        assert self._group is not None, "there is a pattern"
-        for key, group in zip(sample_keys, self._group.groups(sample_keys), strict=True):
+class KeyHashes:
+    """Hashes of sample keys, or of the first group of ``splits.group`` in them."""
+
+    def __init__(self, splits: HashSplits) -> None:
+        self._seed = splits.seed
+        self._group = None if splits.group is None else KeyPattern(splits.group, "splits.group")
+
+    def groups(self, sample_keys: Sequence[str]) -> Sequence[str | None]:
+        """What is hashed of each key; None where the pattern is not found."""
+        return sample_keys if self._group is None else self._group.groups(sample_keys)
+
+    def of_groups(self, groups: Iterable[str]) -> npt.NDArray[np.uint64]:
+        return seeded_hashes(self._seed, b"larder split", groups)
+
+    def of(self, sample_keys: Sequence[str]) -> npt.NDArray[np.uint64]:
+        """The hash of each; ``config.unmatched_split`` where the pattern is not found."""
+        groups = self.groups(sample_keys)
+        for key, group in zip(sample_keys, groups, strict=True):
             if group is None:
                 raise ConfigError(
                     "config.unmatched_split",
@@ -89,4 +135,4 @@ class HashRule:
                     where=key,
                     hint="change the pattern, or exclude the sample with source.exclude",
                 )
-            yield group
+        return self.of_groups(cast("Sequence[str]", groups))

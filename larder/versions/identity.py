@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from larder.config.models import Dataset, HashSplits
+from larder.config.models import Dataset
 from larder.config.shape import MAX_PIXELS, DecoderUse, ImageOptions
 from larder.manifest.digest import canonical_json
 from larder.samples.decoders import resolved
@@ -65,7 +65,7 @@ def inputs_digest(
             ("inventory", inventory_digest, None),
             ("archives", _archives(dataset), None),
             ("rows", _rows(dataset), None),
-            ("splits", _splits(dataset), _ALL_IN_TRAIN),
+            ("splits", dataset.split_options.identity, _ALL_IN_TRAIN),
             ("join", _join(dataset), None),
             ("missing", dataset.samples.missing, "refuse"),
             ("labels", labels.source if labels else None, None),
@@ -104,15 +104,6 @@ def _rows(dataset: Dataset) -> dict[str, Any] | None:
     return rows.model_dump(mode="json", exclude_defaults=True) if rows else None
 
 
-def _splits(dataset: Dataset) -> list[Any]:
-    splits = dataset.splits
-    if isinstance(splits, HashSplits):
-        fractions = [list(pair) for pair in splits.fractions.items()]
-        stratified = ["stratify"] if splits.stratify else []
-        return ["hash", splits.seed, fractions, splits.group, *stratified]
-    return ["globs", *([name, list(globs)] for name, globs in splits.items())]
-
-
 def _join(dataset: Dataset) -> list[Any] | None:
     """The patterns in their order, which counts, with their names or without."""
     join = dataset.samples.join
@@ -136,8 +127,8 @@ def split_rule(dataset: Dataset) -> str:
 
     Empty if the split of a sample follows from its own keys.
     """
-    stratified = isinstance(dataset.splits, HashSplits) and dataset.splits.stratify
-    return canonical_json(_splits(dataset)).decode() if stratified else ""
+    splits = dataset.split_options
+    return canonical_json(splits.identity).decode() if splits.over_classes else ""
 
 
 def image_check(dataset: Dataset) -> str:

@@ -18,7 +18,7 @@ from larder.config.models import Dataset
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER
 from larder.samples.order import order_samples
-from larder.samples.stratified import PUBLISHED, Divider, needs, targets
+from larder.samples.strata import PUBLISHED, Divider, needs, targets
 
 FRACTIONS = [
     {"train": 1.0},

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    Discriminator,
+    Field,
+    Tag,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticKnownError
 
 from larder.config.models.fields import (
@@ -49,6 +58,28 @@ GLOBS_TAG, HASH_TAG = "(globs)", "(hash)"
 HASH_EXAMPLE = "{by: hash, seed: 7, fractions: {train: 0.9, validation: 0.1}}"
 
 
+@dataclass(frozen=True, slots=True)
+class GlobSplits:
+    """Splits by globs on object keys; the first split with a matching glob wins."""
+
+    globs: Mapping[str, Sequence[str]]
+
+    rule: ClassVar = "globs"
+    """Its rule in `larder.samples.planner.SPLIT_RULES`."""
+
+    over_classes: ClassVar = False
+    """Whether the split of a sample follows from all samples of its class, not from its keys."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.globs)
+
+    @property
+    def identity(self) -> list[Any]:
+        """What identities cover; it must not change."""
+        return ["globs", *([name, list(globs)] for name, globs in self.globs.items())]
+
+
 class HashSplits(Model):
     """Splits by a seeded hash of the sample key: stable as the dataset grows."""
 
@@ -63,6 +94,26 @@ class HashSplits(Model):
     stratify: Flag = Field(
         False, description="divide each class by the fractions, instead of all samples together"
     )
+
+    @property
+    def rule(self) -> str:
+        """Its rule in `larder.samples.planner.SPLIT_RULES`."""
+        return "strata" if self.stratify else "hash"
+
+    @property
+    def over_classes(self) -> bool:
+        """As above."""
+        return self.stratify
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.fractions)
+
+    @property
+    def identity(self) -> list[Any]:
+        """What identities cover; it must not change."""
+        fractions = [list(pair) for pair in self.fractions.items()]
+        return ["hash", self.seed, fractions, self.group, *(["stratify"] if self.stratify else [])]
 
     @field_validator("fractions")
     @classmethod
@@ -368,7 +419,7 @@ class Dataset(Model):
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
-        if not isinstance(self.splits, HashSplits) and not self.splits:
+        if not self.split_names:
             raise RefusedError("splits: at least one split is required")
         if self.labels:
             names = set(self.split_names)
@@ -404,7 +455,7 @@ class Dataset(Model):
         return self
 
     def _check_stratified(self) -> None:
-        if not isinstance(self.splits, HashSplits) or not self.splits.stratify:
+        if not self.split_options.over_classes:
             return
         if self.labels is None:
             hint = "add labels, or remove splits.stratify"
@@ -422,6 +473,11 @@ class Dataset(Model):
         return ImageOptions(self.images.max_pixels, transform, decoder_uses(self.decoding))
 
     @property
+    def split_options(self) -> GlobSplits | HashSplits:
+        """``splits``, with what every kind of them says of itself."""
+        return GlobSplits(self.splits) if isinstance(self.splits, dict) else self.splits
+
+    @property
     def split_names(self) -> tuple[str, ...]:
         """In the order of the file."""
-        return tuple(self.splits.fractions if isinstance(self.splits, HashSplits) else self.splits)
+        return self.split_options.names

@@ -52,4 +52,4 @@ def test_a_rule_for_groups_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         {"by": "hash", "seed": 1, "fractions": {"train": 1}, "group": "(a|aa)+$"}
     )
     with pytest.raises(ConfigError, match="takes more than"):
-        HashRule(splits).of_samples(["a" * 60 + "!"])
+        HashRule(splits).hashes.of(["a" * 60 + "!"])

@@ -34,7 +34,7 @@ from larder.samples.columns import column_texts
 from larder.samples.keys import seeded_hashes
 from larder.samples.labels import Labeller
 from larder.samples.parts import NO_SAMPLE, PARTS
-from larder.samples.splits import HashRule
+from larder.samples.splits import KeyHashes, SplitRule, Splits
 
 PUBLISHED = pa.schema(
     [pa.field("sample", pa.string(), nullable=False), pa.field("split", pa.int16(), nullable=False)]
@@ -61,46 +61,58 @@ _UNITS = pa.schema(
 _SPOOLED = PARTS.append(pa.field("unit", pa.uint64(), nullable=False))
 
 _Numbers = npt.NDArray[np.int64]
-_Splits = npt.NDArray[np.int16]
 _Hashes = npt.NDArray[np.uint64]
 
 
-def stratified(
-    parts: Iterable[pa.RecordBatch],
-    splits: HashSplits,
-    labeller: Labeller,
-    published: Iterable[pa.RecordBatch],
-    folder: Path,
-) -> Iterator[pa.RecordBatch]:
-    """The same parts, each with the split of its sample.
+class StrataRule(SplitRule):
+    """Splits of classes. Labels are the same for all splits, so any will do until all are known."""
 
-    Memory is that of one sort, of a few numbers for each class, and of one row for each sample of a
-    group. The rows of samples, with labels, are ordered by sample; the other rows, with the split
-    `NO_SAMPLE`, may be anywhere. ``published`` has rows of `PUBLISHED`, ordered by sample, each
-    sample once.
+    def __init__(self, splits: HashSplits) -> None:
+        self._splits = splits
 
-    Raises:
-        ConfigError: ``config.unmatched_split``: a sample key without the group. ``config.label``: a
-            class that is not pinned.
-    """
-    intake = _Intake(splits, folder / "strata-samples.arrow")
-    spooled = write_rows(Rows(_SPOOLED, intake.spool(parts)), folder / "strata-parts.arrow")
-    if not intake.samples.rows:
-        yield from (rows.select(PARTS.names) for rows in spooled.read())
-        return
-    numbering = labeller.number()
-    units = _units(intake.samples, numbering.labels, published)
-    with disk_errors(folder):
-        decided = _decide(units, splits, numbering.classes, folder)
-    for rows in spooled.read():
-        yield _with_splits(rows, decided)
+    def of_samples(self, sample_keys: pa.Array, of_objects: Splits) -> Splits:
+        return np.zeros(len(sample_keys), np.int16)
+
+    def of_known(self, sample_keys: pa.Array, object_keys: pa.Array, published: Splits) -> Splits:
+        return published
+
+    def divided(
+        self,
+        parts: Iterable[pa.RecordBatch],
+        labeller: Labeller | None,
+        published: Iterable[pa.RecordBatch],
+        folder: Path,
+    ) -> Iterator[pa.RecordBatch]:
+        """The same parts, each with the split of its sample.
+
+        Memory is that of one sort, of a few numbers for each class, and of one row for each sample
+        of a group. The rows of samples, with labels, are ordered by sample; the other rows, with
+        the split `NO_SAMPLE`, may be anywhere. ``published`` has rows of `PUBLISHED`, ordered by
+        sample, each sample once.
+
+        Raises:
+            ConfigError: ``config.unmatched_split``: a sample key without the group.
+                ``config.label``: a class that is not pinned.
+        """
+        assert labeller is not None, "classes are divided"
+        intake = _Intake(KeyHashes(self._splits), folder / "strata-samples.arrow")
+        spooled = write_rows(Rows(_SPOOLED, intake.spool(parts)), folder / "strata-parts.arrow")
+        if not intake.samples.rows:
+            yield from (rows.select(PARTS.names) for rows in spooled.read())
+            return
+        numbering = labeller.number()
+        units = _units(intake.samples, numbering.labels, published)
+        with disk_errors(folder):
+            decided = _decide(units, self._splits, numbering.classes, folder)
+        for rows in spooled.read():
+            yield _with_splits(rows, decided)
 
 
 class _Intake:
     """Notes the samples while their parts are written to a file."""
 
-    def __init__(self, splits: HashSplits, path: Path) -> None:
-        self._rule = HashRule(splits)
+    def __init__(self, hashes: KeyHashes, path: Path) -> None:
+        self._hashes = hashes
         self._path = path
         self.samples: SortedFile
 
@@ -128,7 +140,7 @@ class _Intake:
             new[1:] = pc.not_equal(keys[1:], keys[:-1]).to_numpy(zero_copy_only=False)
             firsts = np.flatnonzero(new)
             samples = keys.take(pa.array(firsts))
-            hashes = self._rule.hashes(column_texts(samples))
+            hashes = self._hashes.of(column_texts(samples))
             units[real] = hashes[np.cumsum(new) - 1]
             labels = rows.column("label").take(pa.array(real[firsts]))
             noted.append(
@@ -155,7 +167,7 @@ class _Decided:
     """The split of each unit, ordered by unit; both are files, mapped into memory."""
 
     units: _Hashes
-    splits: _Splits
+    splits: Splits
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +184,7 @@ class _Piece:
     units: _Hashes
     classes: _Numbers
     weights: _Numbers
-    splits: _Splits
+    splits: Splits
 
 
 def _decide(
