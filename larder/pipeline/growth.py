@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +13,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.config.models import Dataset
-from larder.config.shape import Transform
 from larder.manifest.files import read_manifest
 from larder.manifest.query import Rows
 from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER, SHARDS
@@ -39,8 +39,14 @@ from larder.samples.planner import Planner
 from larder.shards.images.check import is_weaker
 from larder.store.base import Store
 from larder.units import format_bytes
-from larder.versions.documents import OmittedRows, SegmentDocument, SegmentUse, Shape
-from larder.versions.identity import image_check, own_cache_id, shaped_images, split_rule
+from larder.versions.documents import OmittedRows, SegmentDocument, SegmentUse
+from larder.versions.identity import (
+    changed_option,
+    image_check,
+    own_cache_id,
+    shaped_images,
+    split_rule,
+)
 from larder.versions.omitted import Omitted, encode_omitted
 
 _Numbers = npt.NDArray[np.int64]
@@ -210,32 +216,13 @@ def _fresh(
     found: SourceState, previous: Previous, order: SampleOrder, changes: Changes, folder: Path
 ) -> str | None:
     """Why all samples have to go into one new segment, if they have to."""
-    shards, shape = found.dataset.shards, previous.segments[-1].document.shape
-    for option, now, then, shown in (
-        ("format", shards.format, shape.format, shape.format),
-        ("bytes", shards.bytes, shape.bytes, format_bytes(shape.bytes)),
-        (
-            "samples_per_shard",
-            shards.samples_per_shard,
-            shape.samples_per_shard,
-            shape.samples_per_shard or "not set",
-        ),
-        (
-            "shuffle_seed",
-            shards.shuffle_seed,
-            shape.shuffle_seed,
-            "not set" if shape.shuffle_seed is None else shape.shuffle_seed,
-        ),
-        ("features", shards.options.features, shape.options.features, _other(shape)),
-        ("images", found.dataset.image_options.transform, _transform(shape), _images(shape)),
-    ):
-        if now != then:
-            return f"shards.{option} was {shown}"
+    if option := changed_option(found.dataset, previous.segments[-1].document.shape):
+        return f"shards.{_shown(*option)}"
     known = (each.document.shape.options.classes for each in previous.segments)
     if any(names != order.classes[: len(names)] for names in known):
         return "shards contain other names of classes"
     for split, facts in previous.version.splits.items():
-        least = min(shards.count_min or 0, facts.samples)
+        least = min(found.dataset.shards.count_min or 0, facts.samples)
         planned = facts.shards + sum(_unwritten(each.document, split) for each in previous.segments)
         if planned < least and split in found.dataset.split_names:
             return f"split {split} has fewer shards than shards.count_min"
@@ -260,17 +247,15 @@ def _weaker_check(segment: SegmentDocument, dataset: Dataset) -> str:
     return f"images.max_pixels was {segment.shape.images.max_pixels:,}"
 
 
-def _transform(shape: Shape) -> Transform | None:
-    transform = shape.images.transform
-    return transform.options() if transform else None
-
-
-def _images(shape: Shape) -> str:
-    return "not set" if shape.images.transform is None else "different"
-
-
-def _other(shape: Shape) -> str:
-    return "not set" if shape.options.features is None else "different"
+def _shown(option: str, value: Any) -> str:
+    """An option as the plan shows it, with the value that it had."""
+    if option == "options":
+        option = "features"
+    if value in (None, {}):
+        return f"{option} was not set"
+    if isinstance(value, dict):
+        return f"{option} was different"
+    return f"{option} was {format_bytes(value) if option == 'bytes' else value}"
 
 
 def _unwritten(segment: SegmentDocument, split: str) -> int:

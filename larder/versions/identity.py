@@ -21,8 +21,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from larder.config.models import Dataset
-from larder.config.shape import MAX_PIXELS, DecoderUse, ImageOptions
+from larder.config.models import Dataset, Shards
+from larder.config.shape import MAX_PIXELS, DecoderUse, FormatOptions, ImageOptions
 from larder.manifest.digest import canonical_json
 from larder.samples.decoders import resolved
 from larder.versions.documents import CacheFacts, Shape, to_plain
@@ -74,13 +74,8 @@ def inputs_digest(
             ("label_pattern", labels.pattern if labels else None, None),
             ("classes", labels.classes if labels else None, None),
             ("label_files", dict(label_files), {}),
-            ("format", shards.format, "webdataset"),
-            ("bytes", shards.bytes, 150_000_000),
+            *_shape_fields(shards, shaped_images(dataset)),
             ("count_min", shards.count_min, None),
-            ("shuffle_seed", shards.shuffle_seed, None),
-            ("options", to_plain(shards.options, sparse=True), {}),
-            ("samples_per_shard", shards.samples_per_shard, None),
-            ("images", to_plain(shaped_images(dataset), sparse=True), {}),
             ("validate", dataset.validate_, "header"),
             ("on_bad_key", dataset.on_bad_key, "fail"),
             ("on_bad_sample", dataset.on_bad_sample, "fail"),
@@ -88,6 +83,33 @@ def inputs_digest(
             ("same_size", cache.same_size if cache else False, False),
         ],
     )
+
+
+def _shape_fields(shape: Shards | Shape, images: ImageOptions) -> list[_Field]:
+    """The options of ``shards`` that shape all shards of a segment."""
+    return [
+        ("format", shape.format, "webdataset"),
+        ("bytes", shape.bytes, 150_000_000),
+        ("samples_per_shard", shape.samples_per_shard, None),
+        ("shuffle_seed", shape.shuffle_seed, None),
+        ("options", to_plain(shape.options, sparse=True), {}),
+        ("images", to_plain(images, sparse=True), {}),
+    ]
+
+
+def changed_option(dataset: Dataset, shape: Shape) -> tuple[str, Any] | None:
+    """The first option that differs from those of a segment, with its value there.
+
+    What a build adds to them is left out, as is what checks images without shaping shards.
+    """
+    features, transform = shape.options.features, shape.images.transform
+    now = _shape_fields(dataset.shards, ImageOptions(transform=dataset.image_options.transform))
+    then = _shape_fields(
+        replace(shape, options=FormatOptions(features)),
+        ImageOptions(transform=transform.options() if transform else None),
+    )
+    pairs = zip(now, then, strict=True)
+    return next(((name, was) for (name, value, _), (_, was, _) in pairs if value != was), None)
 
 
 def _archives(dataset: Dataset) -> list[Any] | None:
@@ -169,15 +191,10 @@ def segment_id(identity: SegmentIdentity) -> str:
         [
             ("name", identity.dataset, None),
             ("samples", identity.samples, None),
-            ("format", shape.format, "webdataset"),
+            *_shape_fields(shape, shape.images),
             ("format_version", shape.format_version, 1),
-            ("bytes", shape.bytes, 150_000_000),
             ("split_bytes", dict(shape.split_bytes), {}),
-            ("shuffle_seed", shape.shuffle_seed, None),
-            ("options", to_plain(shape.options, sparse=True), {}),
-            ("samples_per_shard", shape.samples_per_shard, None),
             ("packing", shape.packing, 1),
-            ("images", to_plain(shape.images, sparse=True), {}),
             ("validate", identity.validate, "header"),
             ("on_bad_sample", identity.on_bad_sample, "fail"),
             ("first_shards", first_shards, {}),
