@@ -209,10 +209,9 @@ def test_damage_within_names_the_inner_archive(source: RecordingStore, tmp_path:
     tree = {"a.tar": {"x.txt": b"1"}, "b.tar": tar({"y.txt": b"2"})[:700], "c.tar": {"z": b""}}
     info = source.put("x.tar", tar(tree))
     own = own_of(tmp_path)
-    with pytest.raises(
-        ObjectError, match=r"x\.tar/b\.tar: the archive is cut off: .* at byte 1,024"
-    ):
+    with pytest.raises(ObjectError) as caught:
         index(source, info, own, tmp_path / "index")
+    assert caught.value.where.endswith("x.tar/b.tar")
     assert list(tmp_path.rglob("own/*")) == []
 
 
