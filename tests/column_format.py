@@ -20,17 +20,15 @@ from unittest import mock
 import pyarrow as pa
 
 from larder.config.shape import DEFAULTS, FormatOptions
-from larder.errors import DamageError, Failure
+from larder.errors import DamageError
 from larder.manifest.spool import Spool
 from larder.samples.indexed import IndexedPart, IndexedSample, check_part, part_place
 from larder.samples.naming import LABEL_EXT
 from larder.shards.formats import FORMATS
-from larder.shards.index_rows import IndexRows
-from larder.shards.members import members
+from larder.shards.formats.base import ShardFormat, ShardWriter
 from larder.shards.model import Sample, ShardPlan, label_bytes
 from larder.shards.output import HashedOutput
 from larder.shards.reading.fetch import Body
-from larder.shards.reading.large import held
 from larder.shards.sizes import Sizes, content_sizes
 from larder.store import object_url
 from larder.store.base import Store
@@ -38,23 +36,18 @@ from larder.store.base import Store
 NAME = "columns"
 
 
-class Columns:
+class Columns(ShardFormat):
     """``shards.format: columns``, inside `registered`."""
 
-    version = 1
+    suffix = ".cols"
     sizes_known = False
-    empty_bytes = 0
     counted = True
-    indexes = ()
 
     def __init__(self, options: FormatOptions = DEFAULTS) -> None:
         self.options = options
 
     def sample_sizes(self, batch: pa.RecordBatch) -> Sizes:
         return content_sizes(batch)
-
-    def shard_name(self, stem: str, index: int, count: int) -> str:
-        return f"{stem}-{index:05d}-of-{count:05d}.cols"
 
     def file_names(self, name: str) -> Sequence[str]:
         return name, name.removesuffix(".cols") + ".rows"
@@ -66,42 +59,33 @@ class Columns:
         return ColumnsReader(store, *self.file_names(key))
 
 
-class ColumnsWriter:
+class ColumnsWriter(ShardWriter):
     def __init__(self, columns: HashedOutput, rows: HashedOutput) -> None:
-        self._outputs = columns, rows
+        super().__init__(columns)
+        self._row_output = rows
         self._columns: dict[str, list[bytes | None]] = defaultdict(list)
         self._labels: list[int | None] = []
-        self._rows = IndexRows()
 
     def append(self, sample: Sample, bodies: Sequence[Body]) -> None:
         row = len(self._labels)
-        parts = [
-            (ext, source, etag, None, len(body.data), body.crc32c)
-            for ext, source, etag, body in members(sample, bodies)
-        ]
-        self._rows.add((sample.key, row, 1, sample.label), parts)
+        data, checksums = zip(*bodies, strict=True)
+        offsets = [None] * len(data)
+        self._rows.add_parts(sample, (row, 1), offsets, map(len, data), checksums)
         self._labels.append(sample.label)
         for part, body in zip(sample.parts, bodies, strict=True):
             column = self._columns[part.ext]
             column += [None] * (row - len(column))
             column.append(body.data)
 
-    def append_streamed(self, sample: Sample, source: Store) -> Failure | None:
-        bodies = held(source, sample)
-        if isinstance(bodies, Failure):
-            return bodies
-        self.append(sample, bodies)
-        return None
-
     def finish(self) -> Spool:
         lengths = {}
         for ext, column in sorted(self._columns.items()):
             packed = zlib.compress(b"".join(filter(None, column)))
-            self._outputs[0].append([packed], len(packed))
+            self._put(packed)
             lengths[ext] = len(packed), [len(value) if value else 0 for value in column]
         rows = json.dumps({"columns": lengths, "labels": self._labels}).encode()
-        self._outputs[1].append([rows], len(rows))
-        return self._rows.finish()
+        self._row_output.append([rows], len(rows))
+        return super().finish()
 
 
 class ColumnsReader:

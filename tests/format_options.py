@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from larder.config.shape import DEFAULTS, FormatOptions, FormatUse, Layout
 from larder.shards.formats import FORMATS, shard_format
-from larder.shards.formats.base import SurveyingFormat
 
 RAGGED = [name for name in FORMATS if name not in ("records", "recordio")]
 """The formats whose samples may have different parts."""
@@ -14,6 +13,6 @@ _EXTS = ("bin", "cls", "jpg", "json", "png", "seg.png", "txt", "zip", "é")
 
 def use(name: str) -> FormatUse:
     """A format of samples with any of these extensions."""
-    surveys = isinstance(shard_format(name), SurveyingFormat)
+    surveys = shard_format(name).surveys
     layout = Layout(dict.fromkeys(_EXTS), labelled=True)
     return FormatUse(name, FormatOptions(layout=layout) if surveys else DEFAULTS)

@@ -24,7 +24,7 @@ from larder.manifest.files import ManifestWriter, read_manifest
 from larder.manifest.schemas import SAMPLE_ORDER, SAMPLES
 from larder.shards.build import build_shard
 from larder.shards.formats import shard_format, tar
-from larder.shards.formats.base import ShardFormat, SurveyingFormat
+from larder.shards.formats.base import ShardFormat
 from larder.shards.index_rows import numbered, sample_rows
 from larder.shards.model import ShardPlan, read_samples
 from larder.shards.output import HashedOutput
@@ -145,7 +145,7 @@ def _pack(
 def _format(setting: Setting, name: str) -> ShardFormat:
     """The format, which may have to look at all samples first."""
     format_ = shard_format(name)
-    if not isinstance(format_, SurveyingFormat):
+    if not format_.surveys:
         return format_
     layout = format_.survey(read_manifest(setting.sample_order, SAMPLE_ORDER), None)
     return shard_format(name, replace(DEFAULTS, layout=layout))

@@ -18,7 +18,6 @@ from larder.manifest.schemas import INDEXES, SHARDS
 from larder.pipeline.job import ManifestRef
 from larder.pipeline.manifests import read_ref
 from larder.shards.formats import shard_format
-from larder.shards.formats.base import SplitIndexed
 from larder.shards.indexes import Split, SplitShard
 from larder.shards.packing import brace_patterns
 from larder.store.base import Store
@@ -249,12 +248,12 @@ def derived_files(
             data = "".join(f"{key}\n" for key in keys).encode()
             yield Derived(layout.list_key(version.id, split, sha256_hex(data)), "list", data)
     format_ = shard_format(*last)
-    for name, facts in version.splits.items() if isinstance(format_, SplitIndexed) else ():
+    for name, facts in version.splits.items() if format_.split_indexes else ():
         if facts.shards and not facts.omitted:
             listed = _shards_of(root, version, name, omitted)
             shards = [SplitShard(key, one.files[0].bytes, one.samples) for key, one in listed]
             split_ = Split(version.dataset, name, shards, layout.SPLIT_INDEX_TO_ROOT)
-            for index in format_.split_indexes:  # type: ignore[attr-defined]
+            for index in format_.split_indexes:
                 key = layout.split_index_key(version.id, index.kind, name)
                 yield Derived(key, "readers", index.content(split_))
     if version.classes:

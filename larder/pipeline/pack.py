@@ -14,7 +14,6 @@ from larder.jobs.results import Totals
 from larder.manifest.files import ManifestFile, read_manifest, write_manifest
 from larder.manifest.schemas import SAMPLE_ORDER
 from larder.shards.formats import shard_format
-from larder.shards.formats.base import SurveyingFormat
 from larder.shards.model import ShardPlan
 from larder.shards.packing import RunningTotals, plan_shards, target_for
 from larder.shards.sizes import split_sizes, with_estimates
@@ -119,7 +118,7 @@ def laid_out(
     by name (``config.invalid_value``).
     """
     format_ = shard_format(format_name, options)
-    if not isinstance(format_, SurveyingFormat):
+    if not format_.surveys:
         return options
     columns = ["label", "parts"]
     rows = read_manifest(sample_order.path, SAMPLE_ORDER, columns=columns, rows=samples)

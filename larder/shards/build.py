@@ -9,7 +9,7 @@ from typing import Literal
 
 from larder.errors import Failure, Failures
 from larder.progress import NullProgress, Progress
-from larder.shards.formats.base import CheckingWriter, ClosingWriter, LotWriter, ShardFormat
+from larder.shards.formats.base import ShardFormat
 from larder.shards.images.check import PLAIN, FormTally, ImageRules, Validation
 from larder.shards.model import NO_ROWS, Sample, ShardFile, ShardPlan, ShardResult
 from larder.shards.old_shards import OldShards
@@ -83,8 +83,7 @@ def build_shard(
         building = _Building(
             plan, shard_format, source, old_shards, outputs, validate, on_bad_sample, rules, told
         )
-        if isinstance(building.shard, ClosingWriter):
-            stack.callback(building.shard.close)
+        stack.callback(building.shard.close)
         building.add(islice(samples, plan.rows), reads)
         omitted, failures = building.omitted, building.failures
         if failures.count or not building.samples:
@@ -174,7 +173,7 @@ class _Building:
     ) -> None:
         if isinstance(found, Contents):
             many = len(samples) >= _LEAST_TOGETHER
-            if many and isinstance(self.shard, LotWriter) and not self.failures.count:
+            if many and self.shard.lots and not self.failures.count:
                 self.shard.append_all(samples, found)
                 self.samples += len(samples)
                 return
@@ -205,7 +204,7 @@ class _Building:
             self._note(fetched.failures)
         elif not self.failures.count:
             self._appended(self.shard.append(sample, fetched.bodies), sample, fetched)
-        elif isinstance(self.shard, CheckingWriter):
+        else:
             self._checked(self.shard.check(sample, fetched.bodies))
 
     def _add_transformed(self, sample: Sample) -> None:
@@ -226,7 +225,7 @@ class _Building:
             self._note(checked.failures)
         elif not self.failures.count:
             self._appended(self.shard.append_streamed(sample, source), sample, checked)
-        elif isinstance(self.shard, CheckingWriter):
+        else:
             self._checked(self.shard.check_streamed(sample, source))
 
     def _appended(self, failure: Failure | None, sample: Sample, fetched: Fetched) -> None:

@@ -10,7 +10,9 @@ import pyarrow as pa
 
 from larder.manifest.schemas import SAMPLES
 from larder.manifest.spool import Spool
-from larder.shards.model import ROWS, ShardResult
+from larder.samples.naming import LABEL_EXT
+from larder.shards.members import label_body, label_place
+from larder.shards.model import ROWS, Sample, ShardResult
 
 PartRow = tuple[str, str | None, str | None, int | None, int, int]
 """Extension, source, etag, offset, length, crc32c of a part, as in `larder.shards.model.ROWS`."""
@@ -44,6 +46,26 @@ class IndexRows:
                 column.append(value)
         self._counts.append(len(parts))
         self._pack_if_many()
+
+    def add_parts(
+        self,
+        sample: Sample,
+        place: tuple[int, int],
+        offsets: Iterable[int | None],
+        sizes: Iterable[int],
+        checksums: Iterable[int],
+    ) -> None:
+        """Add a sample whose label is not stored as a part; ``place`` is its offset and length."""
+        values = zip(sample.parts, offsets, sizes, checksums, strict=True)
+        rows: list[PartRow] = [
+            (ext, key, etag, offset, size_bytes, crc32c)
+            for (ext, key, _, etag), offset, size_bytes, crc32c in values
+        ]
+        if sample.label is not None:
+            text, crc32c = label_body(sample.label)
+            row = (LABEL_EXT, None, None, None, len(text), crc32c)
+            rows.insert(label_place(sample), row)
+        self.add((sample.key, *place, sample.label), rows)
 
     def add_all(
         self,

@@ -25,7 +25,6 @@ from larder.errors import DamageError, Failure, FatalError, NotFoundError, Objec
 from larder.samples.images import Form
 from larder.samples.indexed import IndexedPart, IndexedSample, SampleReader, check_part, part_place
 from larder.shards.formats import shard_format
-from larder.shards.formats.base import Locating
 from larder.shards.images.check import PLAIN, ImageRules, Validation, check_decodable
 from larder.shards.model import Sample
 from larder.shards.reading.fetch import Body, Fetched, failure_of
@@ -97,8 +96,6 @@ class OldShards(Closing):
         key, old = self._shard_key(segment, split, shard), _old(sample)
         if not _is_range(old):
             shard_format_ = shard_format(*self._formats[segment])
-            if not isinstance(shard_format_, Locating):
-                return None
             with old_shard_errors(object_url(self._store.url, key)):
                 located = shard_format_.locate(self._store, key, old)
             if located is None:

@@ -18,7 +18,7 @@ from larder.readers.data import expand
 from larder.samples.indexed import IndexedSample, read_index
 from larder.shards.build import build_shard
 from larder.shards.formats import FORMATS, shard_format
-from larder.shards.formats.base import ShardFormat, SurveyingFormat
+from larder.shards.formats.base import ShardFormat
 from larder.shards.index_rows import sample_rows
 from larder.shards.model import ROWS, ShardPlan, ShardResult, read_samples
 from larder.shards.packing import brace_patterns, plan_shards
@@ -72,7 +72,7 @@ def format_(
     if request.param == "columns":
         return Columns()
     format_ = shard_format(request.param)
-    if not isinstance(format_, SurveyingFormat):
+    if not format_.surveys:
         try:
             format_.sample_sizes(order_samples(store, CONTENTS))
         except ConfigError:

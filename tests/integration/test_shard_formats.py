@@ -18,9 +18,10 @@ from pipeline_lab import Lab, directory_lab, images, opened, write
 import larder
 from larder.errors import DamageError
 from larder.jobs import batch_receipts as due
+from larder.jobs.runner import InlineRunner
 from larder.pipeline.plan_report import plan_lines
 from larder.pipeline.prepare import prepare
-from larder.progress import NullProgress
+from larder.progress import NullProgress, StageTimes
 from larder.store.base import Store
 from larder.units import format_bytes
 from larder.versions.publish import read_segment
@@ -248,26 +249,20 @@ def test_the_cache_is_not_built_from_a_shard_that_differs_from_its_index(lab: La
 
 
 def test_planned_bytes_are_reported_if_sizes_are_estimates(lab: Lab) -> None:
-    class Listener(NullProgress):
-        def __init__(self) -> None:
-            self.planned: dict[str, tuple[int | None, int | None]] = {}
-            self.done: Counter[tuple[str, str]] = Counter()
+    planned = {}
 
+    class Listener(NullProgress):
         def start(
             self, stage: str, *, objects: int | None = None, bytes: int | None = None
         ) -> None:
-            self.planned[stage] = objects, bytes
+            planned[stage] = objects, bytes
 
-        def advance(self, stage: str, *, objects: int = 0, bytes: int = 0) -> None:
-            self.done[stage, "objects"] += objects
-            self.done[stage, "bytes"] += bytes
-
-    listener = Listener()
-    document = prepare(lab.settings(), listener)
-    planned = listener.planned["shard"]
-    assert planned == (listener.done["shard", "objects"], listener.done["shard", "bytes"])
-    assert planned[1] == sum(map(len, OBJECTS.values())) + len(OBJECTS) - 3  # labels of a digit
-    assert planned[1] != document["shards"]["bytes"]
+    times = StageTimes(Listener())
+    document = prepare(lab.settings(), InlineRunner(1, times))
+    done = times.stages()["shard"]
+    assert planned["shard"] == (done["objects"], done["bytes"])
+    assert done["bytes"] == sum(map(len, OBJECTS.values())) + len(OBJECTS) - 3  # labels of a digit
+    assert done["bytes"] != document["shards"]["bytes"]
 
 
 def test_a_plan_says_that_it_estimates(lab: Lab) -> None:

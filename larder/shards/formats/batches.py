@@ -28,17 +28,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.config.shape import FormatOptions, Layout
-from larder.errors import ConfigError, DamageError, Failure
+from larder.errors import ConfigError, DamageError
 from larder.manifest.digest import canonical_json
 from larder.manifest.spool import Spool
 from larder.samples.indexed import IndexedPart, IndexedSample, check_part
-from larder.shards.index_rows import IndexRows
-from larder.shards.indexes import ReaderIndex, Split
-from larder.shards.members import members
+from larder.shards.formats.base import ShardFormat, ShardWriter
+from larder.shards.indexes import Split
 from larder.shards.model import Sample, ShardPlan, label_bytes
 from larder.shards.output import HashedOutput
 from larder.shards.reading.fetch import Body
-from larder.shards.reading.large import held
 from larder.shards.sizes import Sizes, sum_members, survey_parts
 from larder.store import object_url
 from larder.store.base import Closing, Readable
@@ -48,24 +46,19 @@ _NUMBER_BYTES = 8
 _NO_LABEL = -1
 
 
-class Batches:
+class Batches(ShardFormat):
     """``shards.format: batches``; the layout says which arrays there are."""
 
-    version = 1
-    sizes_known = True
-    counted = False
-    indexes: Sequence[ReaderIndex] = ()
+    suffix = ".npz"
+    surveys = True
 
     def __init__(self, options: FormatOptions) -> None:
         self._layout = options.layout or Layout({}, labelled=False)
         self.split_indexes = (BatchesIndex(),)
-
-    @property
-    def empty_bytes(self) -> int:
-        """Headers, the first of the offsets of each column, and the end of the archive."""
+        # Headers, the first of the offsets of each column, and the end of the archive.
         names = _names(self._layout)
         offsets = _NUMBER_BYTES * sum(name.endswith(_OFFSETS) for name in names)
-        return sum(map(array_bytes, names)) + offsets + END_BYTES
+        self.empty_bytes = sum(map(array_bytes, names)) + offsets + END_BYTES
 
     def survey(self, batches: Iterable[pa.RecordBatch], before: Layout | None) -> Layout:
         """The extensions of all parts.
@@ -91,12 +84,6 @@ class Batches:
         columns = len(self._layout.parts) + 1 + self._layout.labelled
         return sizes + _NUMBER_BYTES * columns
 
-    def shard_name(self, stem: str, index: int, count: int) -> str:
-        return f"{stem}-{index:06d}.npz"
-
-    def file_names(self, name: str) -> Sequence[str]:
-        return (name,)
-
     def writer(self, outputs: Sequence[HashedOutput], plan: ShardPlan) -> BatchWriter:
         (output,) = outputs
         return BatchWriter(output, self._layout, plan)
@@ -120,7 +107,7 @@ class BatchesIndex:
         return canonical_json(document) + b"\n"
 
 
-class BatchWriter:
+class BatchWriter(ShardWriter):
     """Holds a batch; one that is too long for a ZIP file is refused by `finish`."""
 
     def __init__(self, output: HashedOutput, layout: Layout, plan: ShardPlan) -> None:
@@ -128,19 +115,12 @@ class BatchWriter:
             message = f"a batch has at most {MAX_BYTES:,} bytes, this one has {plan.bytes:,}"
             hint = "lower shards.samples_per_shard, or choose another format"
             raise ConfigError("config.invalid_value", message, where=plan.name, hint=hint)
-        self._output = output
+        super().__init__(output)
         self._layout = layout
         self._samples: list[tuple[Sample, Sequence[Body]]] = []
 
     def append(self, sample: Sample, bodies: Sequence[Body]) -> None:
         self._samples.append((sample, bodies))
-
-    def append_streamed(self, sample: Sample, source: Readable) -> Failure | None:
-        bodies = held(source, sample)
-        if isinstance(bodies, Failure):
-            return bodies
-        self.append(sample, bodies)
-        return None
 
     def finish(self) -> Spool:
         entries: list[tuple[Array, int, int]] = []
@@ -155,7 +135,7 @@ class BatchWriter:
             labels = [
                 _NO_LABEL if sample.label is None else sample.label for sample, _ in self._samples
             ]
-            self._put(_LABEL, "<i8", len(labels), [_numbers(labels)], entries)
+            self._put_array(_LABEL, "<i8", len(labels), [_numbers(labels)], entries)
         for ext in self._layout.parts:
             places[ext] = self._put_texts(ext, [own.get(ext, b"") for own in contents], entries)
         end = directory(entries)
@@ -167,11 +147,11 @@ class BatchWriter:
     ) -> list[int]:
         """Write contents and their offsets, and return where each begins in the object."""
         ends = list(accumulate(map(len, values), initial=0))
-        start = self._put(name, "|u1", ends[-1], values, entries)
-        self._put(f"{name}{_OFFSETS}", "<i8", len(ends), [_numbers(ends)], entries)
+        start = self._put_array(name, "|u1", ends[-1], values, entries)
+        self._put_array(f"{name}{_OFFSETS}", "<i8", len(ends), [_numbers(ends)], entries)
         return [start + end for end in ends[:-1]]
 
-    def _put(
+    def _put_array(
         self,
         name: str,
         kind: str,
@@ -189,17 +169,11 @@ class BatchWriter:
         return start
 
     def _index(self, places: dict[str, list[int]]) -> Spool:
-        rows = IndexRows()
         for number, (sample, bodies) in enumerate(self._samples):
-            parts = [
-                (
-                    *(ext, source, etag, places[ext][number] if source is not None else None),
-                    *(len(body.data), body.crc32c),
-                )
-                for ext, source, etag, body in members(sample, bodies)
-            ]
-            rows.add((sample.key, number, 1, sample.label), parts)
-        return rows.finish()
+            offsets = (places[part.ext][number] for part in sample.parts)
+            data, checksums = zip(*bodies, strict=True)
+            self._rows.add_parts(sample, (number, 1), offsets, map(len, data), checksums)
+        return self._rows.finish()
 
 
 class BatchReader(Closing):

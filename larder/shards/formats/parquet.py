@@ -35,13 +35,11 @@ from larder.manifest.spool import Spool
 from larder.samples.indexed import IndexedPart, IndexedSample, check_part, part_place
 from larder.samples.naming import LABEL_EXT
 from larder.seekable import ObjectFile
-from larder.shards.index_rows import IndexRows, PartRow
-from larder.shards.indexes import ReaderIndex
-from larder.shards.members import members, streamed_members
+from larder.shards.formats.base import ShardFormat, ShardWriter
 from larder.shards.model import Sample, ShardPlan, label_bytes
 from larder.shards.output import HashedOutput
 from larder.shards.reading.fetch import Body
-from larder.shards.reading.large import giving_back, kept
+from larder.shards.reading.large import giving_back, kept, stream
 from larder.shards.sizes import Sizes, sum_members, survey_parts
 from larder.store import object_url
 from larder.store.base import Closing, Readable
@@ -71,28 +69,26 @@ That is until its next row group is written: pyarrow keeps the page.
 """
 
 
-class ParquetFormat:
+def _format_version() -> int:
+    """1, and the release of pyarrow in three groups of three digits: 1026000001 for 26.0.1."""
+    numbers = [int(text) for text in pa.__version__.split(".")[:3] if text.isdigit()]
+    return 10**9 + sum(
+        number * scale for number, scale in zip(numbers, (10**6, 10**3, 1), strict=False)
+    )
+
+
+class ParquetFormat(ShardFormat):
     """``shards.format: parquet``; the layout says which columns there are."""
 
-    sizes_known = False
+    suffix = ".parquet"
     counted = True
-    indexes: Sequence[ReaderIndex] = ()
+    sizes_known = False
+    surveys = True
 
     def __init__(self, options: FormatOptions) -> None:
+        self.version = _format_version()
         self._layout = options.layout or Layout({}, labelled=False)
-
-    @property
-    def version(self) -> int:
-        """1, and the release of pyarrow in three groups of three digits: 1026000001 for 26.0.1."""
-        numbers = [int(text) for text in pa.__version__.split(".")[:3] if text.isdigit()]
-        return 10**9 + sum(
-            number * scale for number, scale in zip(numbers, (10**6, 10**3, 1), strict=False)
-        )
-
-    @property
-    def empty_bytes(self) -> int:
-        """Bytes of a file with one row group of nothing."""
-        return _empty_bytes(tuple(self._layout.parts), self._layout.labelled)
+        self.empty_bytes = _empty_bytes(tuple(self._layout.parts), self._layout.labelled)
 
     def survey(self, batches: Iterable[pa.RecordBatch], before: Layout | None) -> Layout:
         """The extensions of all parts."""
@@ -115,12 +111,6 @@ class ParquetFormat:
         sizes += 8 * batch.column("label").is_valid().to_numpy(zero_copy_only=False)
         return sizes
 
-    def shard_name(self, stem: str, index: int, count: int) -> str:
-        return f"{stem}-{index:05d}-of-{count:05d}.parquet"
-
-    def file_names(self, name: str) -> Sequence[str]:
-        return (name,)
-
     def writer(self, outputs: Sequence[HashedOutput], plan: ShardPlan) -> ParquetRows:
         (output,) = outputs
         return ParquetRows(output, self._layout)
@@ -134,7 +124,7 @@ class ParquetFormat:
             return reader.locate(sample)
 
 
-class ParquetRows:
+class ParquetRows(ShardWriter):
     """A shard being written.
 
     Holds the samples of a row group, and while it is written two copies of them, which pyarrow
@@ -143,6 +133,7 @@ class ParquetRows:
     """
 
     def __init__(self, output: HashedOutput, layout: Layout) -> None:
+        super().__init__(output)
         self._schema = _schema(tuple(layout.parts), layout.labelled)
         self._file = _File(output)
         self._parquet = _parquet(self._file.sink, self._schema)
@@ -153,33 +144,20 @@ class ParquetRows:
         self._group_bytes = 0
         self._large = False
         self._count = 0
-        self._rows = IndexRows()
 
     def append(self, sample: Sample, bodies: Sequence[Body]) -> None:
-        found = members(sample, bodies)
-        parts = [
-            (ext, key, etag, None, len(body.data), body.crc32c) for ext, key, etag, body in found
-        ]
-        self._append(
-            sample,
-            {part.ext: body.data for part, body in zip(sample.parts, bodies, strict=True)},
-            parts,
-        )
+        self._append(sample, bodies)
 
     def append_streamed(self, sample: Sample, source: Readable) -> Failure | None:
         """Through a temporary file if the sample is large."""
-        contents: dict[str, _Content] = {}
-        parts: list[PartRow] = []
+        bodies = []
         large = sum(part.size_bytes for part in sample.parts) > ROW_GROUP_BYTES
-        for ext, key, etag, size_bytes, pieces in streamed_members(sample, source):
+        for part in sample.parts:
             try:
-                data, crc32c = kept(pieces, size_bytes if large else 0)
+                bodies.append(kept(stream(source, part), part.size_bytes if large else 0))
             except ObjectError as error:
-                return Failure.of(key or sample.key, error)
-            parts.append((ext, key, etag, None, size_bytes, crc32c))
-            if key is not None:  # else it is the label
-                contents[ext] = data
-        self._append(sample, contents, parts)
+                return Failure.of(part.key, error)
+        self._append(sample, bodies)
         return None
 
     def finish(self) -> Spool:
@@ -189,7 +167,7 @@ class ParquetRows:
             self._parquet.close()
         self._file.empty()
         self.close()
-        return self._rows.finish()
+        return super().finish()
 
     def close(self) -> None:
         """Let another shard have a large row group in memory."""
@@ -197,16 +175,17 @@ class ParquetRows:
             self._large = False
             _one_large.release()
 
-    def _append(
-        self, sample: Sample, contents: Mapping[str, _Content], parts: Sequence[PartRow]
-    ) -> None:
-        size_bytes = sum(len(data) for data in contents.values())
-        there = self._held or self._packed
-        if there and self._group_bytes + size_bytes > ROW_GROUP_BYTES:
+    def _append(self, sample: Sample, bodies: Sequence[tuple[_Content, int]]) -> None:
+        data, checksums = zip(*bodies, strict=True)
+        size_bytes = sum(map(len, data))
+        pending = self._held or self._packed
+        if pending and self._group_bytes + size_bytes > ROW_GROUP_BYTES:
             self._flush()
-        self._held.append((sample, contents))
+        exts = (part.ext for part in sample.parts)
+        self._held.append((sample, dict(zip(exts, data, strict=True))))
         self._group_bytes += size_bytes
-        self._rows.add((sample.key, self._count, 1, sample.label), parts)
+        offsets = [None] * len(data)
+        self._rows.add_parts(sample, (self._count, 1), offsets, map(len, data), checksums)
         self._count += 1
         if self._group_bytes > ROW_GROUP_BYTES:  # whatever comes next begins another row group
             self._flush()

@@ -25,11 +25,9 @@ import pyarrow.compute as pc
 
 from larder.config.shape import FormatOptions
 from larder.errors import ConfigError, DamageError, Failure, ObjectError
-from larder.manifest.spool import Spool
 from larder.samples.indexed import IndexedPart, IndexedSample, check_part, part_place
 from larder.samples.naming import LABEL_EXT
-from larder.shards.index_rows import IndexRows, PartRow
-from larder.shards.members import label_body, label_place
+from larder.shards.formats.base import ShardFormat, ShardWriter
 from larder.shards.model import Sample, ShardPlan, label_bytes
 from larder.shards.output import HashedOutput
 from larder.shards.reading.fetch import Body
@@ -45,14 +43,11 @@ _MAX_LABEL = 1 << 24
 """Whole numbers up to this one are float32 without being rounded."""
 
 
-class RecordIO:
+class RecordIO(ShardFormat):
     """``shards.format: recordio``."""
 
-    version = 1
+    suffix = ".rec"
     sizes_known = False  # data that contains the magic number takes more
-    empty_bytes = 0
-    counted = False
-    indexes = ()
 
     def __init__(self, options: FormatOptions) -> None:
         self._first_record = options.first_record
@@ -76,9 +71,6 @@ class RecordIO:
         found: Sizes = record + keys + _LINE_BYTES
         return found
 
-    def shard_name(self, stem: str, index: int, count: int) -> str:
-        return f"{stem}-{index:06d}.rec"
-
     def file_names(self, name: str) -> Sequence[str]:
         """The records, where they are, and what they are."""
         stem = name.removesuffix(".rec")
@@ -101,7 +93,7 @@ def _refuse(batch: pa.RecordBatch, wrong: np.ndarray, reason: str) -> None:
         raise ConfigError("config.invalid_value", message, where="shards.format", hint=hint)
 
 
-class ImageRecordWriter:
+class ImageRecordWriter(ShardWriter):
     """``places`` gets the lines of ``.idx``: the number of a record, a tab, its offset; ``names``
     those of ``.lst``: the number of a record, its label and its name.
     """
@@ -113,16 +105,14 @@ class ImageRecordWriter:
         names: HashedOutput,
         first_record: int,
     ) -> None:
-        self._records = records
+        super().__init__(records)
         self._places = places
         self._names = names
         self._number = first_record
-        self._rows = IndexRows()
 
-    def append(self, sample: Sample, bodies: Sequence[Body]) -> Failure | None:
+    def append(self, sample: Sample, bodies: Sequence[Body]) -> None:
         (body,) = bodies
         self._append(sample, body.data, body.crc32c)
-        return None
 
     def append_streamed(self, sample: Sample, source: Readable) -> Failure | None:
         """Through a file: how the record begins depends on all of it."""
@@ -135,27 +125,17 @@ class ImageRecordWriter:
             self._append(sample, data, crc32c)
         return None
 
-    def finish(self) -> Spool:
-        """None of the files has an end."""
-        return self._rows.finish()
-
     def _append(self, sample: Sample, data: bytes | mmap.mmap, crc32c: int) -> None:
         header = _header(sample.label, self._number)
-        start = self._records.bytes
+        start = self._output.bytes
         count = self._append_record(header, data)
         offset = start + HEAD_BYTES + len(header) if count == 1 else None
-        (part,) = sample.parts
-        rows: list[PartRow] = [(part.ext, part.key, part.etag, offset, len(data), crc32c)]
-        if sample.label is not None:
-            text, text_crc32c = label_body(sample.label)
-            row = (LABEL_EXT, None, None, None, len(text), text_crc32c)
-            rows.insert(label_place(sample), row)
-        length = self._records.bytes - start
-        self._rows.add((sample.key, start, length, sample.label), rows)
-        place = b"%d\t%d\n" % (self._number, start)
+        place = start, self._output.bytes - start
+        self._rows.add_parts(sample, place, [offset], [len(data)], [crc32c])
+        line = b"%d\t%d\n" % (self._number, start)
         label = int(NO_LABEL) if sample.label is None else sample.label
-        name = f"{self._number}\t{label}\t{sample.key}.{part.ext}\n".encode()
-        self._places.append([place], len(place))
+        name = f"{self._number}\t{label}\t{sample.key}.{sample.parts[0].ext}\n".encode()
+        self._places.append([line], len(line))
         self._names.append([name], len(name))
         self._number += 1
 
@@ -166,7 +146,7 @@ class ImageRecordWriter:
         pieces: list[Buffer]
         if MAGIC not in header and isinstance(content, bytes) and MAGIC not in content:
             pieces = [part_head(0, size, size), header, content, bytes(-size % 4)]
-            self._records.append(pieces, HEAD_BYTES + size + -size % 4)
+            self._output.append(pieces, HEAD_BYTES + size + -size % 4)
             return 1
         view = memoryview(content)
         # The header's length is a multiple of four, so the number cannot be across its end.
@@ -176,7 +156,7 @@ class ImageRecordWriter:
             own = header[start:stop], view[max(0, start - first) : max(0, stop - first)]
             pad = bytes((start - stop) % 4)
             pieces = [part_head(start, stop, size), *own, pad]
-            self._records.append(pieces, HEAD_BYTES + stop - start + len(pad))
+            self._output.append(pieces, HEAD_BYTES + stop - start + len(pad))
             count += 1
         return count
 

@@ -19,11 +19,9 @@ import pyarrow as pa
 from larder.config.shape import FormatOptions, Layout
 from larder.errors import ConfigError, Failure, ObjectError
 from larder.manifest.digest import canonical_json
-from larder.manifest.spool import Spool
 from larder.samples.indexed import IndexedPart, IndexedSample, check_part
-from larder.samples.naming import LABEL_EXT
-from larder.shards.index_rows import IndexRows, PartRow
-from larder.shards.indexes import ReaderIndex, Split
+from larder.shards.formats.base import ShardFormat, ShardWriter
+from larder.shards.indexes import Split
 from larder.shards.model import Sample, ShardPlan, label_bytes
 from larder.shards.output import HashedOutput
 from larder.shards.reading.fetch import Body
@@ -35,14 +33,11 @@ from larder.store.base import Readable
 _LABEL = struct.Struct("<q")
 
 
-class Records:
+class Records(ShardFormat):
     """``shards.format: records``; the layout says what a record is made of."""
 
-    version = 1
-    sizes_known = True
-    empty_bytes = 0
-    counted = False
-    indexes: Sequence[ReaderIndex] = ()
+    suffix = ".bin"
+    surveys = True
 
     def __init__(self, options: FormatOptions) -> None:
         layout = options.layout or Layout({}, labelled=False)
@@ -67,12 +62,6 @@ class Records:
 
     def sample_sizes(self, batch: pa.RecordBatch) -> Sizes:
         return np.full(len(batch), self._layout.bytes, np.int64)
-
-    def shard_name(self, stem: str, index: int, count: int) -> str:
-        return f"{stem}-{index:06d}.bin"
-
-    def file_names(self, name: str) -> Sequence[str]:
-        return (name,)
 
     def writer(self, outputs: Sequence[HashedOutput], plan: ShardPlan) -> RecordWriter:
         (output,) = outputs
@@ -109,7 +98,7 @@ class _RecordLayout:
     """Where each part is in a record.
 
     Attributes:
-        offsets: By extension.
+        offsets: By extension, like the sizes.
         label_offset: Where the label is, if there is one.
         bytes: Length of a record.
         fields: Name, offset, length and type of each field.
@@ -119,6 +108,7 @@ class _RecordLayout:
         sizes = [size_bytes or 0 for size_bytes in layout.parts.values()]
         *starts, end = accumulate(sizes, initial=0)
         self.offsets = dict(zip(layout.parts, starts, strict=True))
+        self.sizes = dict(zip(layout.parts, sizes, strict=True))
         self.label_offset = end
         self.bytes = end + (_LABEL.size if layout.labelled else 0)
         self.fields = [
@@ -129,11 +119,10 @@ class _RecordLayout:
             self.fields.append(("label", end, _LABEL.size, "int64"))
 
 
-class RecordWriter:
+class RecordWriter(ShardWriter):
     def __init__(self, output: HashedOutput, layout: _RecordLayout) -> None:
-        self._output = output
+        super().__init__(output)
         self._layout = layout
-        self._rows = IndexRows()
 
     def append(self, sample: Sample, bodies: Sequence[Body]) -> None:
         start = self._output.bytes
@@ -141,38 +130,29 @@ class RecordWriter:
         if sample.label is not None:
             pieces.append(_LABEL.pack(sample.label))
         self._output.append(pieces, self._layout.bytes)
-        self._note(sample, start, [(len(body.data), body.crc32c) for body in bodies])
+        self._add_rows(sample, start, [body.crc32c for body in bodies])
 
     def append_streamed(self, sample: Sample, source: Readable) -> Failure | None:
-        start, found = self._output.bytes, []
+        start, checksums = self._output.bytes, []
         for part in sample.parts:
             crc32c = 0
             try:
                 for buffer in stream(source, part):
                     crc32c = google_crc32c.extend(crc32c, buffer)
-                    self._output.append([buffer], len(buffer))
+                    self._put(buffer)
             except ObjectError as error:
                 return Failure.of(part.key, error)
-            found.append((part.size_bytes, crc32c))
+            checksums.append(crc32c)
         if sample.label is not None:
-            self._output.append([_LABEL.pack(sample.label)], _LABEL.size)
-        self._note(sample, start, found)
+            self._put(_LABEL.pack(sample.label))
+        self._add_rows(sample, start, checksums)
         return None
 
-    def finish(self) -> Spool:
-        """There is nothing left to write."""
-        return self._rows.finish()
-
-    def _note(self, sample: Sample, start: int, found: Sequence[tuple[int, int]]) -> None:
-        rows: list[PartRow] = [
-            (part.ext, part.key, part.etag, start + self._layout.offsets[part.ext], length, crc32c)
-            for part, (length, crc32c) in zip(sample.parts, found, strict=True)
-        ]
-        if sample.label is not None:
-            data = label_bytes(sample.label)
-            rows.append((LABEL_EXT, None, None, None, len(data), google_crc32c.value(data)))
-            rows.sort(key=lambda row: row[0])
-        self._rows.add((sample.key, start, self._layout.bytes, sample.label), rows)
+    def _add_rows(self, sample: Sample, start: int, checksums: Sequence[int]) -> None:
+        layout = self._layout
+        offsets = (start + layout.offsets[part.ext] for part in sample.parts)
+        sizes = (layout.sizes[part.ext] for part in sample.parts)
+        self._rows.add_parts(sample, (start, layout.bytes), offsets, sizes, checksums)
 
 
 class RecordReader(RangeReader):

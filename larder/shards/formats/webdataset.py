@@ -15,18 +15,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.config.shape import FormatOptions
 from larder.errors import Failure, ObjectError
 from larder.manifest.digest import canonical_json
 from larder.manifest.spool import Spool
 from larder.shards.formats import tar
-from larder.shards.index_rows import IndexRows, PartRow
+from larder.shards.formats.base import ShardFormat, ShardWriter
+from larder.shards.index_rows import PartRow
 from larder.shards.indexes import Split
 from larder.shards.members import all_members, members, streamed_members
 from larder.shards.model import Sample, ShardPlan
 from larder.shards.output import HashedOutput
 from larder.shards.reading.fetch import Body, Contents
-from larder.shards.reading.ranges import PartReader
 from larder.shards.sizes import Sizes, sum_members
 from larder.store.base import Readable
 
@@ -98,39 +97,24 @@ class WidsIndex:
         return canonical_json(document) + b"\n"
 
 
-class WebDataset:
+class WebDataset(ShardFormat):
     """``shards.format: webdataset``, which has no options."""
 
-    version = 1
-    sizes_known = True
+    suffix = ".tar"
     empty_bytes = len(tar.END)
-    counted = False
     indexes = (DaliTarIndex(),)
     split_indexes = (WidsIndex(),)
-
-    def __init__(self, options: FormatOptions) -> None: ...
 
     def sample_sizes(self, batch: pa.RecordBatch) -> Sizes:
         """Bytes of the samples' members: headers, data and padding, including labels."""
         return sum_members(batch, _member_sizes)
 
-    def shard_name(self, stem: str, index: int, count: int) -> str:
-        return f"{stem}-{index:06d}.tar"
-
-    def file_names(self, name: str) -> Sequence[str]:
-        return (name,)
-
     def writer(self, outputs: Sequence[HashedOutput], plan: ShardPlan) -> TarWriter:
         return TarWriter(*outputs)
 
-    def open(self, store: Readable, key: str) -> PartReader:
-        return PartReader(store, key)
 
-
-class TarWriter:
-    def __init__(self, output: HashedOutput) -> None:
-        self._output = output
-        self._rows = IndexRows()
+class TarWriter(ShardWriter):
+    lots = True
 
     def append(self, sample: Sample, bodies: Sequence[Body]) -> None:
         start = offset = self._output.bytes
@@ -185,22 +169,22 @@ class TarWriter:
         return None
 
     def finish(self) -> Spool:
-        self._output.append([tar.END], len(tar.END))
-        return self._rows.finish()
+        self._put(tar.END)
+        return super().finish()
 
     def _append_stream(
         self, name: str, size_bytes: int, buffers: Iterable[bytes]
     ) -> tuple[int, int]:
         """Offset and crc32c of the data."""
         header = tar.member_header(name, size_bytes)
-        self._output.append([header], len(header))
+        self._put(header)
         offset = self._output.bytes
         crc32c = 0
         for buffer in buffers:
             crc32c = google_crc32c.extend(crc32c, buffer)
-            self._output.append([buffer], len(buffer))
+            self._put(buffer)
         pad = tar.padding(size_bytes)
-        self._output.append([pad], len(pad))
+        self._put(pad)
         return offset, crc32c
 
 

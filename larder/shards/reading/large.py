@@ -74,7 +74,7 @@ def stream(source: Readable, part: Part) -> Iterator[bytes]:
     content.check()
 
 
-def held(source: Readable, sample: Sample) -> list[Body] | Failure:
+def read_streamed(source: Readable, sample: Sample) -> list[Body] | Failure:
     """Read a complete sample that is to be streamed, for formats that need it in memory.
 
     Returns the failure if an object differs from the plan or cannot be read.

@@ -22,7 +22,7 @@ from larder.errors import Failure, ObjectError, RetryableError
 from larder.limits import ByteBudget
 from larder.shards.build import STAGE, build_shard
 from larder.shards.formats import shard_format
-from larder.shards.formats.base import ShardFormat
+from larder.shards.formats.base import ShardFormat, ShardWriter
 from larder.shards.formats.webdataset import WebDataset
 from larder.shards.model import Part, Sample, ShardPlan, ShardResult, read_samples
 from larder.shards.packing import plan_shards
@@ -290,21 +290,22 @@ class Picky(WebDataset):
     def writer(self, outputs: Any, plan: ShardPlan) -> Any:
         archive = super().writer(outputs, plan)
 
-        class Writer:
+        class Writer(ShardWriter):
             def append(self, sample: Sample, bodies: Any) -> Failure | None:
                 return failure(sample) or archive.append(sample, bodies)
 
             def append_streamed(self, sample: Sample, source: Store) -> Failure | None:
                 return failure(sample) or archive.append_streamed(sample, source)
 
-            finish = staticmethod(archive.finish)
+            def finish(self) -> Any:
+                return archive.finish()
 
         def failure(sample: Sample) -> Failure | None:
             if sample.key != "b":
                 return None
             return Failure.of("b.bin", ObjectError("sample.undecodable", "no number", where="b"))
 
-        return Writer()
+        return Writer(*outputs)
 
 
 @pytest.mark.parametrize("memory_bytes", [800, 1 << 20])

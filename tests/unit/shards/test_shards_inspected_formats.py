@@ -14,7 +14,7 @@ import pytest
 from larder.config.shape import DEFAULTS, FormatOptions
 from larder.shards.build import build_shard
 from larder.shards.formats import FORMATS, shard_format
-from larder.shards.formats.base import ShardFormat, SurveyingFormat
+from larder.shards.formats.base import ShardFormat
 from larder.shards.formats.recordio import MAGIC
 from larder.shards.formats.webdataset import WebDataset
 from larder.shards.index_rows import sample_rows
@@ -88,7 +88,7 @@ def made(name: str, contents: Sequence[bytes], *, labelled: bool) -> Shard:
         ],
     )
     format_, options = shard_format(name), DEFAULTS
-    if isinstance(format_, SurveyingFormat):
+    if format_.surveys:
         options = FormatOptions(layout=format_.survey([order], None))
     format_ = shard_format(name, options)
     (plan,) = plan_shards(split_sizes([order], format_.sample_sizes), 10**9, "d", format_)

@@ -22,10 +22,10 @@ from larder.errors import DamageError, Failure, ObjectError
 from larder.manifest.spool import Spool
 from larder.samples.indexed import IndexedPart, IndexedSample, check_part, part_place
 from larder.samples.naming import LABEL_EXT
+from larder.shards.formats.base import ShardFormat, ShardWriter
 from larder.shards.formats.tfrecord.example import Skeletons, extensions
 from larder.shards.formats.tfrecord.features import MOST_TEXT_BYTES
-from larder.shards.index_rows import IndexRows, PartRow
-from larder.shards.members import all_members, label_body, label_place
+from larder.shards.members import all_members
 from larder.shards.model import Part, Sample, ShardPlan, label_bytes
 from larder.shards.output import HashedOutput
 from larder.shards.reading.fetch import Body, Contents
@@ -84,21 +84,16 @@ def _lines(rows: pa.RecordBatch) -> bytes:
     return f"{text[0].as_py()}\n".encode()
 
 
-class TFRecord:
+class TFRecord(ShardFormat):
     """``shards.format: tfrecord``; ``classes`` are needed if a feature is the name of a class."""
 
-    version = 1
-    empty_bytes = 0
+    suffix = ".tfrecord"
     counted = True
     indexes = (DaliTFRecordIndex(),)
 
     def __init__(self, options: FormatOptions) -> None:
         self._skeletons = Skeletons(options)
-
-    @property
-    def sizes_known(self) -> bool:
-        """Whether no part becomes numbers."""
-        return self._skeletons.sizes_known
+        self.sizes_known = self._skeletons.sizes_known
 
     def sample_sizes(self, batch: pa.RecordBatch) -> Sizes:
         """Bytes of the samples' records.
@@ -106,12 +101,6 @@ class TFRecord:
         ``config.invalid_value``: a sample does not fit ``shards.features``.
         """
         return self._skeletons.sizes(batch) + FRAME_BYTES
-
-    def shard_name(self, stem: str, index: int, count: int) -> str:
-        return f"{stem}-{index:05d}-of-{count:05d}.tfrecord"
-
-    def file_names(self, name: str) -> Sequence[str]:
-        return (name,)
 
     def writer(self, outputs: Sequence[HashedOutput], plan: ShardPlan) -> RecordWriter:
         (output,) = outputs
@@ -121,11 +110,10 @@ class TFRecord:
         return RecordReader(store, key, self._skeletons)
 
 
-class RecordWriter:
+class RecordWriter(ShardWriter):
     def __init__(self, output: HashedOutput, skeletons: Skeletons) -> None:
-        self._output = output
+        super().__init__(output)
         self._skeletons = skeletons
-        self._rows = IndexRows()
 
     def append(self, sample: Sample, bodies: Sequence[Body]) -> Failure | None:
         contents, checksums = zip(*bodies, strict=True)
@@ -139,7 +127,8 @@ class RecordWriter:
         start = self._output.bytes
         length = size_bytes + FRAME_BYTES
         self._output.append([record_header(size_bytes), *pieces, masked(crc32c)], length)
-        self._add_rows(sample, start, length, offsets, sizes, checksums)
+        places = (start + HEADER_BYTES + offset for offset in offsets)
+        self._rows.add_parts(sample, (start, length), places, sizes, checksums)
         return None
 
     def append_streamed(self, sample: Sample, source: Readable) -> Failure | None:
@@ -169,8 +158,9 @@ class RecordWriter:
                 return Failure.of(parts[piece].key, error)
             checksums[piece] = own
         self._put(masked(crc32c))
+        places = (start + HEADER_BYTES + offset for offset in skeleton.offsets)
         length = self._output.bytes - start
-        self._add_rows(sample, start, length, skeleton.offsets, sizes, checksums)
+        self._rows.add_parts(sample, (start, length), places, sizes, checksums)
         return None
 
     def _texts(self, sample: Sample, source: Readable) -> list[bytes]:
@@ -180,37 +170,11 @@ class RecordWriter:
             for number, part in enumerate(sample.parts)
         ]
 
-    def finish(self) -> Spool:
-        """A file of records has no end."""
-        return self._rows.finish()
-
-    def _put(self, data: bytes) -> None:
-        self._output.append([data], len(data))
-
-    def _add_rows(
-        self,
-        sample: Sample,
-        start: int,
-        length: int,
-        offsets: Sequence[int],
-        sizes: Sequence[int],
-        checksums: Sequence[int],
-    ) -> None:
-        first = start + HEADER_BYTES
-        places = zip(sample.parts, offsets, sizes, checksums, strict=True)
-        rows: list[PartRow] = [
-            (ext, key, etag, first + offset, size_bytes, crc32c)
-            for (ext, key, _, etag), offset, size_bytes, crc32c in places
-        ]
-        label = sample.label
-        if label is not None:
-            data, crc32c = label_body(label)
-            rows.insert(label_place(sample), (LABEL_EXT, None, None, None, len(data), crc32c))
-        self._rows.add((sample.key, start, length, label), rows)
-
 
 class PlainWriter(RecordWriter):
-    """A writer of records in which no part becomes numbers: a `LotWriter`."""
+    """A writer of records in which no part becomes numbers."""
+
+    lots = True
 
     def append_all(self, samples: Sequence[Sample], contents: Contents) -> None:
         first = 0
@@ -261,7 +225,7 @@ class PlainWriter(RecordWriter):
 
 
 class NumbersWriter(RecordWriter):
-    """A writer of records in which parts become numbers: a `CheckingWriter`."""
+    """A writer of records in which parts become numbers, which not all contents are."""
 
     def check(self, sample: Sample, bodies: Sequence[Body]) -> Failure | None:
         return self._check(sample, [body.data for body in bodies])
