@@ -175,9 +175,7 @@ def named_by_document(version: VersionDocument) -> Iterator[NamedFile]:
 
 
 def segment_files(
-    root: Store,
-    files: Iterable[FileFacts],
-    omitted: Mapping[tuple[str, str], Omitted],
+    root: Store, files: Iterable[FileFacts], omitted: Mapping[tuple[str, str], Omitted]
 ) -> Iterator[NamedFile]:
     """The shards of segments, and their indexes for other readers."""
     files = tuple(files)

@@ -87,11 +87,7 @@ class Decision:
 
 
 def decide(
-    segments: Sequence[SegmentState],
-    changes: Changes,
-    growth: Growth,
-    *,
-    fresh: str | None = None,
+    segments: Sequence[SegmentState], changes: Changes, growth: Growth, *, fresh: str | None = None
 ) -> Decision:
     """Decide what becomes of the segments of the previous version.
 

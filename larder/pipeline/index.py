@@ -189,9 +189,7 @@ def _indexed(entry: FinishedShard) -> Indexed:
     return Indexed(entry.shard, entry.rows, entry.first_row)
 
 
-def _runs(
-    standing: Iterable[FinishedShard],
-) -> Iterator[tuple[str, tuple[ManifestRef, int, int]]]:
+def _runs(standing: Iterable[FinishedShard]) -> Iterator[tuple[str, tuple[ManifestRef, int, int]]]:
     """The split of shards whose rows are consecutive, and the rows: read at once.
 
     A row group has the rows of many shards if samples are small.

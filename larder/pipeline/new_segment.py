@@ -68,12 +68,7 @@ def plan_segment(
     options = _options(shards, growth.kept, previous, classes)
     options = laid_out(shards.format, options, *order, before)
     packed = pack(
-        dataset,
-        *order,
-        folder,
-        options=options,
-        targets=targets,
-        first_shards=first_shards,
+        dataset, *order, folder, options=options, targets=targets, first_shards=first_shards
     )
     packing = 2 if packed.stretched else 1
     shape = _shape_of(shards, options, packed.targets, packing, image_options(dataset))
@@ -100,10 +95,7 @@ def plan_segment(
 
 
 def _options(
-    shards: Shards,
-    kept: Iterable[UsedSegment],
-    previous: Previous | None,
-    classes: Sequence[str],
+    shards: Shards, kept: Iterable[UsedSegment], previous: Previous | None, classes: Sequence[str]
 ) -> FormatOptions:
     """What the format is made from, with what it needs to know of the segment."""
     options = shards.options

@@ -188,10 +188,7 @@ def previous_rows(
 
 
 def _divided_anew(
-    rows: Iterable[pa.RecordBatch],
-    now: Iterable[pa.RecordBatch],
-    work_dir: Path,
-    stack: ExitStack,
+    rows: Iterable[pa.RecordBatch], now: Iterable[pa.RecordBatch], work_dir: Path, stack: ExitStack
 ) -> Iterator[tuple[pa.RecordBatch, pa.Array]]:
     """Rows of `PREVIOUS`, each with the split that its sample has now, or had if it is gone."""
     streams = (
@@ -398,10 +395,7 @@ def is_first_build(
 
 
 def _is_whole(
-    version: VersionDocument,
-    segment: SegmentDocument,
-    bad: int,
-    targets: Mapping[str, int],
+    version: VersionDocument, segment: SegmentDocument, bad: int, targets: Mapping[str, int]
 ) -> bool:
     """Whether all that was planned for its only segment is there now, and nothing else."""
     own = [file for file in version.files_of("skipped") if file not in segment.files]

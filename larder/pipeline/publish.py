@@ -33,12 +33,7 @@ from larder.versions.identity import (
     split_rule,
 )
 from larder.versions.omitted import Omitted, read_omitted
-from larder.versions.publish import (
-    publish_cache,
-    publish_segment,
-    publish_version,
-    read_version,
-)
+from larder.versions.publish import publish_cache, publish_segment, publish_version, read_version
 from larder.versions.tags import TAG, move_tag
 
 

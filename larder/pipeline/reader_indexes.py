@@ -32,12 +32,7 @@ class Indexed(NamedTuple):
 
 
 def put_indexes(
-    root: Store,
-    segment: str,
-    split: str,
-    shard: str,
-    shard_format: ShardFormat,
-    rows: Spool,
+    root: Store, segment: str, split: str, shard: str, shard_format: ShardFormat, rows: Spool
 ) -> tuple[IndexFile, ...]:
     """Write the index files of a shard.
 
@@ -105,11 +100,7 @@ def _key(segment: str, split: str, file: IndexFile) -> str:
 
 def _rows(root: Store, indexed: Indexed) -> Spool:
     rows = read_ref(
-        root,
-        indexed.rows,
-        SAMPLES,
-        first_row=indexed.first_row,
-        rows=indexed.shard.samples,
+        root, indexed.rows, SAMPLES, first_row=indexed.first_row, rows=indexed.shard.samples
     )
     return Spool.of(rows, SAMPLES)
 

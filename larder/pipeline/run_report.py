@@ -24,10 +24,7 @@ from larder.versions.documents import VersionDocument
 
 
 def reused_document(
-    state: SourceState,
-    version: VersionDocument,
-    configs: Sequence[Written],
-    times: TimedProgress,
+    state: SourceState, version: VersionDocument, configs: Sequence[Written], times: TimedProgress
 ) -> dict[str, Any]:
     """The JSON document of a run that had nothing to do."""
     shards = _shards(state.settings, version)

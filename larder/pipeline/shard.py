@@ -24,12 +24,7 @@ from larder.machine import usable_cores
 from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER
 from larder.pipeline.copy_receipts import batch_receipts
 from larder.pipeline.finished import shards_before, standing_shards
-from larder.pipeline.image_rules import (
-    batch_read_bytes,
-    check_codecs,
-    image_rules,
-    strongest_check,
-)
+from larder.pipeline.image_rules import batch_read_bytes, check_codecs, image_rules, strongest_check
 from larder.pipeline.job import (
     ManifestRef,
     SegmentJob,

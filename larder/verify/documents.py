@@ -14,13 +14,7 @@ from larder.store.base import Store
 from larder.verify.findings import MISSING, Finding, Role, is_broken, readable
 from larder.verify.job import VerifyJob
 from larder.versions import layout
-from larder.versions.documents import (
-    FORMATS,
-    VersionDocument,
-    parse_document,
-    seal,
-    unseal,
-)
+from larder.versions.documents import FORMATS, VersionDocument, parse_document, seal, unseal
 from larder.versions.publish import own_file_errors
 from larder.versions.tags import TAG
 

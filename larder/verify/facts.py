@@ -83,11 +83,7 @@ def segment_problems(root: Store, facts: SegmentFacts) -> Iterator[_Problem]:
     for split, said in in_order:
         total = splits.get(split, SplitFacts(0, 0, 0, ()))
         actual = replace(
-            said,
-            samples=total.samples,
-            shards=total.shards,
-            bytes=total.bytes,
-            first_row=first_row,
+            said, samples=total.samples, shards=total.shards, bytes=total.bytes, first_row=first_row
         )
         first_row += total.samples
         yield from ((path, problem) for problem in _differences(split, said, actual))

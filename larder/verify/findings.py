@@ -89,11 +89,7 @@ MISSING = "the file is missing"
 
 
 def compared(
-    store: Readable,
-    key: str,
-    size_bytes: int,
-    sha256: str,
-    each: Callable[[Any], object] = len,
+    store: Readable, key: str, size_bytes: int, sha256: str, each: Callable[[Any], object] = len
 ) -> tuple[str, str, str]:
     """Read a file once; ``each`` gets every buffer of it.
 

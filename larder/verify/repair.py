@@ -48,12 +48,7 @@ from larder.versions.documents import (
 )
 from larder.versions.identity import own_cache_id
 from larder.versions.omitted import read_omitted
-from larder.versions.publish import (
-    own_file_errors,
-    probe_conditions,
-    read_segment,
-    read_version,
-)
+from larder.versions.publish import own_file_errors, probe_conditions, read_segment, read_version
 from larder.versions.tags import TAG, move_tag
 
 _KINDS: dict[str, Any] = {
@@ -271,11 +266,7 @@ def repair_large(
 
 
 def _repaired(
-    job: VerifyJob,
-    root: Store,
-    batch: VerifyBatch,
-    spares: Spares,
-    concurrent_batches: int,
+    job: VerifyJob, root: Store, batch: VerifyBatch, spares: Spares, concurrent_batches: int
 ) -> Iterator[Repair]:
     """Find the files of one shard or cache elsewhere, or make them."""
     files = batch.published()
