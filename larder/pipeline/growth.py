@@ -54,7 +54,7 @@ _Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Growth:
-    """What a version shares with the previous one, and what is new.
+    """What a version shares with the ``previous`` one, and what is new.
 
     ``selected`` are the samples of the new segment; ``kept`` are the segments that it shares with
     the previous version, and ``omitted`` their rows that it omits (``omitted_file``: the same as a
@@ -62,6 +62,7 @@ class Growth:
     without being tried again.
     """
 
+    previous: Previous | None
     decision: Decision
     changes: Changes
     selected: Selected
@@ -146,7 +147,7 @@ def plan_growth(
     if previous is None:
         decision = decide((), Changes(added=order.samples), dataset.growth)
         changes = Changes(added=order.samples)
-        return Growth(decision, changes, select_all(order), (), {}, None, 0)
+        return Growth(None, decision, changes, select_all(order), (), {}, None, 0)
     comparison = _compare(found, root, previous, order, folder, progress)
     decision = decide(
         _states(previous, comparison),
@@ -165,7 +166,7 @@ def plan_growth(
         if segment.id in decision.again
     )
     skipped = 0 if decision.kind == "fresh" else comparison.changes.bad
-    return Growth(decision, comparison.changes, selected, kept, omitted, file, skipped)
+    return Growth(previous, decision, comparison.changes, selected, kept, omitted, file, skipped)
 
 
 def _compare(

@@ -151,16 +151,7 @@ def _verify(store: Store, ref: ManifestRef, copy: BinaryIO | None = None) -> str
 _manifests = Manifests()
 
 
-@contextmanager
-def fetched(store: Store, ref: ManifestRef) -> Iterator[Path]:
-    """A manifest as a local file, verified; see `Manifests.fetched`."""
-    with _manifests.fetched(store, ref) as path:
-        yield path
-
-
-def forget() -> None:
-    """Drop all manifests that nothing reads; see `Manifests.forget`."""
-    _manifests.forget()
+fetched, forget = _manifests.fetched, _manifests.forget
 
 
 def read_ref(

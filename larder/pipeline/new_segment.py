@@ -25,16 +25,11 @@ from larder.versions.publish import read_cache, read_segment
 
 @dataclass(frozen=True, slots=True)
 class PlannedSegment:
-    """A segment that would be built; ``complete``: it exists already.
-
-    Both manifests are local.
-    """
+    """A segment that would be built; ``complete``: it exists already."""
 
     id: str
     shape: Shape
     complete: bool
-    samples: int
-    sample_order: ManifestFile
     shard_plan: ManifestFile
     splits: Mapping[str, Totals]
 
@@ -47,7 +42,6 @@ def plan_segment(
     found: SourceState,
     root: Store,
     growth: Growth,
-    previous: Previous | None,
     classes: Sequence[str],
     folder: Path,
 ) -> PlannedSegment | None:
@@ -55,7 +49,7 @@ def plan_segment(
 
     ``classes`` are in the order of their numbers.
     """
-    dataset, selected = found.dataset, growth.selected
+    dataset, selected, previous = found.dataset, growth.selected, growth.previous
     if not selected.samples and growth.kept:
         return None
     shards = dataset.shards
@@ -87,8 +81,6 @@ def plan_segment(
         id=segment,
         shape=shape,
         complete=read_segment(root, segment) is not None,
-        samples=selected.samples,
-        sample_order=selected.file,
         shard_plan=packed.file,
         splits=packed.splits,
     )

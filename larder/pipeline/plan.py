@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,13 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.config.models import Dataset
-from larder.config.shape import FormatUse
 from larder.copy.difference import with_copies
 from larder.copy.mirror_choice import MirrorChoice, mirror_choice, mirrors
 from larder.copy.prices import Cost, estimate_cost
 from larder.copy.site import Site
 from larder.copy.skyplane.choice import Choice
-from larder.errors import SHOWN_FAILURES, ConfigError
+from larder.errors import SHOWN_FAILURES
 from larder.experiments.delivery import Advice
 from larder.jobs.results import Totals
 from larder.manifest.extents import is_own
@@ -30,7 +29,6 @@ from larder.pipeline.growth import (
     keeps_splits,
     known_classes,
     plan_growth,
-    weaker_segments,
     with_unchanged,
 )
 from larder.pipeline.job import ManifestRef, UsedSegment, source_of, storage_of
@@ -54,9 +52,6 @@ from larder.versions import layout
 from larder.versions.identity import own_cache_id, split_rule, version_id
 from larder.versions.publish import read_version
 
-_SHA256 = "0" * 64
-"""A digest of the length of those in keys."""
-
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -70,9 +65,6 @@ class Plan:
     ``unfit`` are keys that would be mirrored but that the storage cannot hold; ``archived`` are
     objects to read that have to be restored first. ``published``: the version exists already, made
     from other inputs. ``copy_seconds`` is how long the copies take, if an earlier run measured it.
-
-    By ID, ``formats`` has the format of the shards of each segment of the previous version;
-    ``weaker`` are those whose images were checked more weakly than they are now.
     """
 
     source_state: SourceState
@@ -90,8 +82,6 @@ class Plan:
     cost: Cost
     copy_seconds: float | None
     delivery: Advice
-    formats: Mapping[str, FormatUse]
-    weaker: tuple[str, ...]
 
     @property
     def kept(self) -> tuple[UsedSegment, ...]:
@@ -129,12 +119,12 @@ def make_plan(found: SourceState, folder: Path, progress: Progress) -> Plan:
     previous = find_previous(found, root)
     sample_order = _order(found, root, previous, folder)
     growth = plan_growth(found, root, previous, sample_order, folder, progress)
-    new = plan_segment(found, root, growth, previous, sample_order.classes, folder)
+    new = plan_segment(found, root, growth, sample_order.classes, folder)
     version = _version_id(dataset, new, growth, sample_order.classes)
     published = (new is None or new.complete) and read_version(root, version) is not None
     checked = sample_order.objects if dataset.decoding else sample_order.image_objects
     mirror = mirror_choice(dataset, cluster, images=checked)
-    unfit = Unfit() if published else _unfit(found, root, new, mirror)
+    unfit = _unfit(found, root) if mirror.wanted and not published else Unfit()
     copies = growth.selected.uncopied if mirror.wanted and new else None
     measured = read_measured(root, dataset, cluster) if copies and copies.count else None
     progress.advance("plan", objects=found.inventory.objects)
@@ -155,10 +145,6 @@ def make_plan(found: SourceState, folder: Path, progress: Progress) -> Plan:
         cost=_cost(found, copies, growth.selected, new),
         copy_seconds=measured.expected_seconds(copies) if measured and copies else None,
         delivery=_delivery(found, growth, new),
-        formats={segment.id: segment.document.shape.use for segment in previous.segments}
-        if previous
-        else {},
-        weaker=weaker_segments(previous, dataset),
     )
 
 
@@ -245,23 +231,13 @@ def _with_own(objects: pa.RecordBatch) -> pa.RecordBatch:
     return objects.set_column(place, objects.schema.field(place), copies)
 
 
-def _unfit(
-    found: SourceState, root: Store, new: PlannedSegment | None, mirror: MirrorChoice
-) -> Unfit:
-    """Keys that the storage cannot have; one of Larder's own is refused (``config.path``)."""
-    storage = Storage.of(root)
-    wanted = mirror.wanted
-    for what, key in _own_keys(found.dataset, new.id if new else "0" * 32, mirror=wanted):
-        reason = storage.reason(key)
-        if reason:
-            message, where = f"for {what}, {reason}", found.cluster.storage.url
-            raise ConfigError("config.path", message, where=where, hint="shorten it")
-    if not wanted:
-        return Unfit()
-    columns = ("key", "size_bytes")
-    path = found.inventory.file.path
+def _unfit(found: SourceState, root: Store) -> Unfit:
+    """Keys that would be mirrored, and that the storage cannot have."""
+    path, columns = found.inventory.file.path, ("key", "size_bytes")
     return unfit_keys(
-        lambda: read_manifest(path, OBJECTS, columns=columns), storage, layout.mirror_prefix()
+        lambda: read_manifest(path, OBJECTS, columns=columns),
+        Storage.of(root),
+        layout.mirror_prefix(),
     )
 
 
@@ -278,21 +254,6 @@ def _archived(
     return archived_to_read(
         archived, selected.file.path, selected.samples, mirror=mirror.wanted, work_dir=folder
     )
-
-
-def _own_keys(dataset: Dataset, segment: str, *, mirror: bool) -> Iterator[tuple[str, str]]:
-    """The longest keys that a run writes outside the mirror: a description, and the key."""
-    longest = max(dataset.split_names, key=len)
-    format_ = shard_format(dataset.shards.format, dataset.shards.options)
-    for name in format_.file_names(format_.shard_name(f"{dataset.name}-{longest}", 0, 1)):
-        yield "a shard", layout.shard_key(segment, longest, name)
-    if dataset.cache:
-        yield "the cache", layout.cache_file_key(segment, _SHA256[:32], longest, _SHA256)
-    if mirror:
-        batch = f"{_SHA256[:16]}-{'0' * 12}-{'0' * 12}"
-        yield "a receipt", f"{layout.partial_copies_prefix(batch)}{_SHA256}.parquet"
-    name = f"{'0' * 12}-{'0' * 9}-{'0' * 6}-{'0' * 6}-{_SHA256[:16]}.parquet"
-    yield "a receipt", f"{layout.partial_shards_prefix(segment)}{name}"
 
 
 def _cost(

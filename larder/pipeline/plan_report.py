@@ -108,7 +108,7 @@ def growth_document(plan: Plan) -> dict[str, Any]:
         "folded": len(growth.decision.folded),
         "new_shards": {
             **asdict(new.shards if new else Totals()),
-            "samples": new.samples if new else 0,
+            "samples": growth.selected.samples if new else 0,
         },
         "read": asdict(growth.selected.read),
         "packed": asdict(growth.selected.packed),

@@ -18,8 +18,10 @@ from larder.copy.mirror_choice import resolved
 from larder.errors import SupersededError, printable
 from larder.jobs.runner import InlineRunner, Runner
 from larder.manifest.digest import sha256_hex
+from larder.manifest.files import ManifestFile
 from larder.pipeline.build import build
 from larder.pipeline.configs import emit_configs, pending_configs
+from larder.pipeline.growth import weaker_segments
 from larder.pipeline.job import (
     Job,
     ManifestRef,
@@ -132,12 +134,15 @@ def begin(plan: Plan) -> Job:
     """Put the manifests of a plan into the storage: the inventory where it will be published."""
     found = plan.source_state
     root = storage_of(found.dataset, found.cluster)
+    segments = plan.growth.previous.segments if plan.growth.previous else ()
     return Job(
         dataset=resolved(found.dataset, plan.mirror),
         cluster=found.cluster,
         inputs=found.inputs,
         version=plan.version,
-        new=_put_segment(root, plan.new) if plan.new and not plan.published else None,
+        new=_put_segment(root, plan.new, plan.growth.selected.file)
+        if plan.new and not plan.published
+        else None,
         kept=plan.kept,
         classes=plan.sample_order.classes,
         expected=found.expected,
@@ -146,17 +151,17 @@ def begin(plan: Plan) -> Job:
         skipped=plan.sample_order.left_out_count + plan.growth.skipped,
         inventory=_put_inventory(root, plan),
         files=_put_files(root, plan),
-        formats=plan.formats,
-        weaker=plan.weaker,
+        formats={segment.id: segment.document.shape.use for segment in segments},
+        weaker=weaker_segments(plan.growth.previous, found.dataset),
     )
 
 
-def _put_segment(root: Store, new: PlannedSegment) -> NewSegment:
+def _put_segment(root: Store, new: PlannedSegment, order: ManifestFile) -> NewSegment:
     return NewSegment(
         id=new.id,
         shape=new.shape,
         complete=new.complete,
-        sample_order=put_work(root, new.id, "order", new.sample_order),
+        sample_order=put_work(root, new.id, "order", order),
         shard_plan=put_work(root, new.id, "shards", new.shard_plan),
     )
 

@@ -11,6 +11,7 @@ from larder.manifest.digest import canonical_json, sha256_hex
 from larder.pipeline.job import listed
 from larder.progress import Progress
 from larder.store.base import Store
+from larder.units import format_names
 from larder.verify.findings import MISSING, Finding, Role, is_broken, readable
 from larder.verify.job import VerifyJob
 from larder.versions import layout
@@ -80,12 +81,9 @@ class DocumentReader:
         try:
             document = parse_document(kind, data, key)
         except DamageError as error:
-            newer = _kind(plain.get("format")) == _kind(FORMATS[kind])
-            newer = newer and plain.get("format") != FORMATS[kind]
-            if plain.get("format") is None:
-                message = f"it is no {key.rpartition('/')[2]}"
-            else:
-                message = f"{error.message}; {error.hint}" if newer else error.message
+            written = plain.get("format")
+            newer = written != FORMATS[kind] and _kind(written) == _kind(FORMATS[kind])
+            message = f"{error.message}; {error.hint}" if newer else error.message
             self.note(key, "content" if newer else "document", error.code, message)
             return None
         names["dataset"] = self.job.dataset.name
@@ -148,11 +146,8 @@ class DocumentReader:
         self.findings = [each for each in self.findings if each.path != key]
         message = damage[0].message if damage else MISSING
         message += f"; nothing else says which version it named: {_choice(versions)}; "
-        message += (
-            "choose one: --version ID --repair makes the tag name it"
-            if name == TAG
-            else "restore it, or delete it"
-        )
+        choose = "choose one: --version ID --repair makes the tag name it"
+        message += choose if name == TAG else "restore it, or delete it"
         self.note(key, "tag", damage[0].code if damage else "damage.size", message)
         return ""
 
@@ -216,14 +211,11 @@ def _choice(versions: dict[str, bool]) -> str:
     """What is known of the versions that a lost tag may have named, for people."""
     whole = [version for version, has_document in versions.items() if has_document]
     lost = [version for version, has_document in versions.items() if not has_document]
-    more = f" and {len(whole) - _SHOWN_VERSIONS:,} more" if len(whole) > _SHOWN_VERSIONS else ""
-    message = "no version can be read"
-    if whole:
-        order = ", the newest first" if len(whole) > 1 else ""
-        message = f"version that can be read{order}: {', '.join(whole[:_SHOWN_VERSIONS])}{more}"
-    if lost:
-        message += f"; {', '.join(lost[:_SHOWN_VERSIONS])} lost version.json"
-    return message
+    names = format_names(whole, _SHOWN_VERSIONS) if whole else "none"
+    message = f"versions that can be read, the newest first: {names}"
+    return (
+        f"{message}; {format_names(lost, _SHOWN_VERSIONS)} lost version.json" if lost else message
+    )
 
 
 def _is_canonical(data: bytes) -> bool:

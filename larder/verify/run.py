@@ -55,26 +55,21 @@ class VerifySettings:
 
     def job(self) -> VerifyJob:
         """The job of a verification; with a seed."""
-        settings = self.settings
-        percent = self.sample_percent
-        if percent is not None and not (_is_number(percent, int | float) and 0 < percent <= 100):
+        settings, percent = self.settings, self.sample_percent
+        if percent is not None and not 0 < percent <= 100:
             message, hint = "expected a percentage above 0, up to 100", "5 is five percent"
             raise ConfigError("config.invalid_value", message, where="sample", hint=hint)
         if percent is not None and self.repair:
             message = "a repair reads everything, as a file may have the content of any other"
             hint = "leave it out, or verify without repair"
             raise ConfigError("config.invalid_value", message, where="sample", hint=hint)
-        if self.seed is not None and not (_is_number(self.seed, int) and self.seed >= 0):
+        if self.seed is not None and self.seed < 0:
             message, hint = "expected a whole number", "such as 7"
             raise ConfigError("config.invalid_value", message, where="seed", hint=hint)
         seed = secrets.randbelow(1 << 32) if self.seed is None else self.seed
         return VerifyJob(
             settings.dataset, settings.cluster, self.version, percent, seed, is_id(self.version)
         )
-
-
-def _is_number(value: object, kind: Any) -> bool:
-    return isinstance(value, kind) and not isinstance(value, bool)
 
 
 def verify(options: VerifySettings, runner: Runner) -> dict[str, Any]:

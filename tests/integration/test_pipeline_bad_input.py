@@ -17,7 +17,7 @@ from required import disk_of
 
 import larder
 from larder.config.location import resolve_url
-from larder.errors import CODES, ConfigError, FatalError, LarderError
+from larder.errors import CODES, FatalError, LarderError
 from larder.jobs.results import RefusedError, RunError
 from larder.pipeline.prepare import prepare
 from larder.pipeline.settings import load_settings
@@ -639,41 +639,6 @@ def test_a_key_that_the_bucket_cannot_have(tmp_path: Path) -> None:
         assert without.plan()["shards"]["samples"] == 2
         lab = Lab({"url": source, "exclude": [long]}, storage, tmp_path / "out", fields)
         assert lab.prepare()["copied"]["count"] == 1
-
-
-def test_shards_that_the_bucket_cannot_have(tmp_path: Path) -> None:
-    write("memory://far", {"a/1.txt": b"1"})
-    storage = f"s3://memory-far-local/{'d' * 990}"
-    with between(), pytest.raises(ConfigError, match="the maximum is 1,024") as caught:
-        Lab("memory://far", storage, tmp_path / "out", {"mirror": False}).prepare()
-    assert status(caught.value) == ("config.path", 2)
-
-
-@pytest.mark.parametrize(
-    ("mirror", "beyond_bytes"),
-    [
-        # work/mirror/partial/ORDER-FIRST-ROWS/SHA256.parquet, with large numbers
-        (True, len("larder/d/work/mirror/partial/--/.parquet") + 16 + 12 + 12 + 64),
-        # segments/ID/work/shards/partial/FIRST-ROWS-FIRST-COUNT-SHA256.parquet, with large numbers
-        (False, len("larder/d/segments//work/shards/partial/.parquet") + 32 + 12 + 9 + 6 + 6 + 20),
-    ],
-)
-def test_receipts_that_the_bucket_cannot_have(
-    tmp_path: Path, mirror: bool, beyond_bytes: int
-) -> None:
-    """They are named before anything is written, as are all keys that Larder makes."""
-    fields = {"labels": None, "cache": None, "mirror": mirror}
-    write("memory://afar", {"a/1.txt": b"1"})
-    for more in (1, 0):
-        storage = f"s3://memory-afar-local/{'d' * (1_024 - beyond_bytes - 1 + more)}"
-        lab = Lab("memory://afar", storage, tmp_path / "out", fields)
-        with between():
-            if more:
-                with pytest.raises(ConfigError, match=r"a receipt, .* 1,025 bytes") as caught:
-                    lab.prepare()
-                assert status(caught.value) == ("config.path", 2)
-            else:
-                assert lab.prepare()["shards"]["samples"] == 1
 
 
 def test_two_images_of_a_sample_that_would_be_one_field_of_the_cache(tmp_path: Path) -> None:

@@ -312,7 +312,7 @@ def test_a_lost_tag_is_never_guessed(tmp_path: Path) -> None:
         document = verified(lab, repair=True)
         assert document["status"] == "damaged"
         (finding,) = document["findings"]
-        assert f"version that can be read: {older}" in finding["message"]
+        assert f"versions that can be read, the newest first: {older};" in finding["message"]
         assert f"{newest} lost version.json" in finding["message"]
         assert not finding["repair"]["done"]
         assert "tags/latest.json" not in published(root)
