@@ -58,18 +58,18 @@ def build(job: Job, runner: Runner) -> Built:
     """
     if job.published:
         version = runner.run(publish_existing, job)
-        standing = Totals(sum(split.shards for split in version.splits.values()))
-        return Built(version, "reused", Totals(), standing, new_segments=0)
-    copied, ahead, standing, index = BatchReport(), SentAhead(), Totals(), None
+        reused = Totals(sum(split.shards for split in version.splits.values()))
+        return Built(version, "reused", Totals(), reused, new_segments=0)
+    copied, ahead, reused, index = BatchReport(), SentAhead(), Totals(), None
     give_back_memory()  # what the plan has used; the longer it is kept, the more is scattered in it
     if job.new is not None:
         if not job.new.complete:
             copied, ahead = _mirror(job, runner)
-            standing = _shard(job, runner)
+            reused = _shard(job, runner)
         index = runner.run(index_shards, job)
         if job.new.complete:
             splits = index.segment.splits.values()
-            standing = sum((Totals(split.shards, split.bytes) for split in splits), Totals())
+            reused = sum((Totals(split.shards, split.bytes) for split in splits), Totals())
     segments = [*job.kept, *([index.segment] if index else [])]
     if not any(split.samples for segment in segments for split in segment.listed.values()):
         raise _nothing_left(index)
@@ -78,7 +78,7 @@ def build(job: Job, runner: Runner) -> Built:
         version=runner.run(publish, job, index, cache),
         status="built",
         copied=copied.done,
-        reused_shards=standing,
+        reused_shards=reused,
         new_segments=1 if job.new and not job.new.complete else 0,
         omitted=index.omitted if index else (),
         ahead=ahead.message,
@@ -107,26 +107,26 @@ def _mirror(job: Job, runner: Runner) -> tuple[BatchReport, SentAhead]:
 
 
 def _shard(job: Job, runner: Runner) -> Totals:
-    batches, standing = shard_batches(job, runner.progress)
+    batches, reused = shard_batches(job, runner.progress)
     give_back_memory()  # as processes may need it now
     try:
         _all("shard", shard_batch, job, batches, runner)
     finally:
         close_idle()
-    return standing
+    return reused
 
 
 def _cache(job: Job, segments: Sequence[UsedSegment], runner: Runner) -> tuple[CacheFile, ...]:
-    batches, there = cache_splits(job, segments, runner.progress)
+    batches, complete = cache_splits(job, segments, runner.progress)
     files: list[CacheFile] = []
     if batches:
         runner.progress.start("cache", objects=sum(batch.rows for batch in batches))
         files = runner.map(cache_split, job, batches)
         runner.progress.finish("cache")
     listed = {(segment.id, split) for segment in segments for split in segment.listed}
-    check_fields(file for file in (*there, *files) if (file.segment, file.split) in listed)
+    check_fields(file for file in (*complete, *files) if (file.segment, file.split) in listed)
     order = [segment.id for segment in segments]
-    return tuple(sorted([*there, *files], key=lambda file: order.index(file.segment)))
+    return tuple(sorted([*complete, *files], key=lambda file: order.index(file.segment)))
 
 
 def _all(

@@ -75,14 +75,14 @@ def cache_splits(
     killed, which nothing has checked since.
     """
     batches: list[CacheBatch] = []
-    there: list[CacheFile] = []
+    complete: list[CacheFile] = []
     if job.dataset.cache is None:
-        return batches, there
+        return batches, complete
     root = open_root(job)
     for segment in segments:
         is_new = job.new is not None and segment.id == job.new.id and not job.new.complete
-        found = {} if is_new else _complete_files(root, segment.id, job, progress)
-        there += found.values()
+        files = {} if is_new else _complete_files(root, segment.id, job, progress)
+        complete += files.values()
         samples = segment.file("samples")
         batches += (
             CacheBatch(
@@ -95,9 +95,9 @@ def cache_splits(
                 facts.bytes,
             )
             for split, facts in segment.splits.items()
-            if facts.samples and split not in found
+            if facts.samples and split not in files
         )
-    return batches, there
+    return batches, complete
 
 
 def _complete_files(
@@ -108,11 +108,11 @@ def _complete_files(
     document = read_cache(root, segment, cache) if cache else None
     if document is None or cache is None:
         return {}
-    there = {info.key: info for info in listed(root, layout.cache_prefix(segment, cache))}
+    infos = {info.key: info for info in listed(root, layout.cache_prefix(segment, cache))}
     files = [
         file
         for file in document.files.values()
-        if file.path in there and there[file.path].size_bytes == file.bytes
+        if file.path in infos and infos[file.path].size_bytes == file.bytes
     ]
 
     def is_published() -> bool:
@@ -121,8 +121,8 @@ def _complete_files(
         return any((use.id, use.cache) == (segment, cache) for use in uses)
 
     digests = {file.path: file.sha256 for file in files}
-    since_us = first_written_us(layout.cache_key(segment, cache), there.values())
-    altered = written_since(root, since_us, there, digests, progress, is_published)
+    since_us = first_written_us(layout.cache_key(segment, cache), infos.values())
+    altered = written_since(root, since_us, infos, digests, progress, is_published)
     return {file.split: file for file in files if file.path not in altered}
 
 
@@ -178,10 +178,10 @@ def cache_split(
 
 def check_fields(files: Iterable[CacheFile]) -> None:
     """Check that the files of each split can be read as one; if not, ``cache.schema``."""
-    found: dict[tuple[str, str], CacheFile] = {}
+    firsts: dict[tuple[str, str], CacheFile] = {}
     for file in files:
         for name, kind in file.fields.items():
-            first = found.setdefault((file.split, name), file)
+            first = firsts.setdefault((file.split, name), file)
             if first.fields[name] != kind:
                 message = (
                     f"field {name!r} of split {file.split!r} is {kind}, but {first.fields[name]}"
@@ -268,9 +268,9 @@ def check_forms(job: Job, root: Store, shards: Iterable[tuple[str, tuple[FormNot
             joined(_looked_at(job, root, segment, split) for segment in job.kept) if notes else ()
         )
         for name in dict.fromkeys(note.role for note in notes):
-            own = [note for note in notes if note.role == name]
+            new = [note for note in notes if note.role == name]
             before = [note for note in kept if note.role == name]
-            for odd, failure in _differing(own, before, same_size=cache.same_size):
+            for odd, failure in _differing(new, before, same_size=cache.same_size):
                 failures.append(failure)
                 count += odd
     if failures:
@@ -278,15 +278,15 @@ def check_forms(job: Job, root: Store, shards: Iterable[tuple[str, tuple[FormNot
 
 
 def _differing(
-    own: list[FormNote], before: list[FormNote], *, same_size: bool
+    new: list[FormNote], before: list[FormNote], *, same_size: bool
 ) -> Iterator[tuple[int, Failure]]:
     """The kinds of images of one role that differ, with their numbers.
 
     The notes in ``before`` come first: earlier segments are not made again.
     """
-    rest = max(own, key=lambda note: note.count)  # the first of several
+    rest = max(new, key=lambda note: note.count)  # the first of several
     rest = before[0] if before else rest
-    for note in own:
+    for note in new:
         if note.dtype != rest.dtype:
             number = format_count(note.count, "part" if note.role.startswith(".") else "image")
             message = f"it decodes to {note.dtype}, like {number}, but {rest.key} to {rest.dtype}"

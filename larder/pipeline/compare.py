@@ -88,8 +88,8 @@ class ContentComparer:
 
     def repeatable(self, segments: npt.NDArray[np.int32]) -> _Flags:
         """Whether images can be transformed as they were in their segments."""
-        own = self._rules.transform
-        now = replace(own, codecs=codec_versions()) if own else None
+        transform = self._rules.transform
+        now = replace(transform, codecs=codec_versions()) if transform else None
         flags: _Flags = np.array([each == now for each in (*self._transforms, None)])[segments]
         return flags
 
@@ -106,8 +106,8 @@ class ContentComparer:
             self._started = True
         columns = (now.field("key"), now.field("etag"), then.field("crc32c"), then.field("ext"))
         rows = zip(*(column.to_pylist() for column in columns), stored.tolist(), strict=True)
-        found = map_ahead(self._pool, lambda row: self._is(*row), rows, window=4 * READERS)
-        return np.fromiter(found, np.bool_, len(now))
+        verdicts = map_ahead(self._pool, lambda row: self._is(*row), rows, window=4 * READERS)
+        return np.fromiter(verdicts, np.bool_, len(now))
 
     def still_bad(self, now: pa.RecordBatch) -> _Flags:
         """Whether samples that were bad still are, although the etags of their objects differ.
@@ -243,19 +243,19 @@ def compare(
         names = pa.array(planner.split_names)
         pieces = aligned(Rows(_NOW, _now(order, planner)), Rows(PREVIOUS, rows.read()), IN_ORDER)
         for now, then in pieces:
-            found = _matches(now, then)
-            kinds = _kinds(now, then, found, names, comparer)
+            matches = _matches(now, then)
+            kinds = _kinds(now, then, matches, names, comparer)
             counts += np.bincount(kinds, minlength=len(Kind))
             matched = np.zeros(then.num_rows, np.bool_)
-            matched[found[found >= 0]] = True
+            matched[matches[matches >= 0]] = True
             kept = np.zeros(then.num_rows, np.bool_)
-            kept[found[kinds == Kind.UNCHANGED]] = True
+            kept[matches[kinds == Kind.UNCHANGED]] = True
             live = then.column("bad").is_null().to_numpy(zero_copy_only=False)
             removed += int((live & ~matched).sum())
             _mark(gone, then, live & ~kept)
             records.compare(then.filter(pa.array(~live)), now.filter(pa.array(kinds == Kind.BAD)))
             kinds.tofile(kinds_file)
-            np.where(found >= 0, found + before, -1).tofile(positions_file)
+            np.where(matches >= 0, matches + before, -1).tofile(positions_file)
             before += then.num_rows
     return Comparison(
         changes=Changes(
@@ -313,28 +313,28 @@ def _now(order: Iterable[pa.RecordBatch], planner: Planner) -> Iterator[pa.Recor
 def _matches(now: pa.RecordBatch, then: pa.RecordBatch) -> _Numbers:
     """For each sample now, the row of the same sample then; -1 if there is none."""
     # Of equal keys, the first one is found, which has the lowest rank.
-    found = pc.index_in(now.column("key"), then.column("key"))
-    numbers: _Numbers = pc.fill_null(found, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+    rows = pc.index_in(now.column("key"), then.column("key"))
+    numbers: _Numbers = pc.fill_null(rows, -1).to_numpy(zero_copy_only=False).astype(np.int64)
     return numbers
 
 
 def _kinds(
     now: pa.RecordBatch,
     then: pa.RecordBatch,
-    found: _Numbers,
+    matches: _Numbers,
     names: pa.Array,
     comparer: ContentComparer,
 ) -> npt.NDArray[np.int8]:
     kinds = np.full(now.num_rows, Kind.ADDED, np.int8)
-    here = np.flatnonzero(found >= 0)
-    if not len(here):
+    matched = np.flatnonzero(matches >= 0)
+    if not len(matched):
         return kinds
-    one, other = now.take(pa.array(here)), then.take(pa.array(found[here]))
+    one, other = now.take(pa.array(matched)), then.take(pa.array(matches[matched]))
     same = _same_parts(one, other, comparer)
     bad = other.column("bad").is_valid().to_numpy(zero_copy_only=False)
     moved = _differ(names.take(one.column("split")), other.column("old_split"))
     relabelled = _differ(*(pc.fill_null(rows.column("label"), -1) for rows in (one, other)))
-    kinds[here] = np.select(
+    kinds[matched] = np.select(
         [bad & same, bad, ~same, moved, relabelled],
         [Kind.BAD, Kind.ADDED, Kind.CHANGED, Kind.MOVED, Kind.RELABELLED],
         Kind.UNCHANGED,
@@ -365,17 +365,17 @@ def _same_parts(one: pa.RecordBatch, other: pa.RecordBatch, comparer: ContentCom
     segments = np.repeat(other.column("segment").take(chosen).to_numpy(), counts[rows])
     stored = comparer.transformed(then.field("ext"), segments) & ~np.repeat(bad, counts[rows])
     alike &= stored | ~_differ(now.field("size_bytes"), then.field("length"))
-    known = ~_differ(now.field("etag"), then.field("etag"))
-    known |= now.field("unchanged").to_numpy(zero_copy_only=False)
-    known |= _same_content(now, then, alike & ~known)
+    certain = ~_differ(now.field("etag"), then.field("etag"))
+    certain |= now.field("unchanged").to_numpy(zero_copy_only=False)
+    certain |= _same_content(now, then, alike & ~certain)
     starts = np.append(0, np.cumsum(counts[rows])[:-1])
     # Objects are read only if all else is the same.
     readable = np.logical_and.reduceat(alike, starts)
-    unsure = np.flatnonzero(~known & np.repeat(readable & ~bad, counts[rows]))
+    unsure = np.flatnonzero(~certain & np.repeat(readable & ~bad, counts[rows]))
     unsure = unsure[~stored[unsure] | comparer.repeatable(segments[unsure])]
     objects = now.take(pa.array(unsure)), then.take(pa.array(unsure))
-    known[unsure] = comparer.same(*objects, stored[unsure])
-    same[rows] = np.logical_and.reduceat(alike & known, starts)
+    certain[unsure] = comparer.same(*objects, stored[unsure])
+    same[rows] = np.logical_and.reduceat(alike & certain, starts)
     again = rows[readable & bad & ~same[rows]]
     same[again] = comparer.still_bad(one.take(pa.array(again)))
     return same

@@ -36,19 +36,19 @@ def check_complete(root: Store, version: VersionDocument, *, caches_remade: bool
 
     With ``caches_remade``, caches without a document are made again, so they are not missed.
     """
-    there = {info.key: info.size_bytes for info in _there(root, version)}
+    sizes = {info.key: info.size_bytes for info in _there(root, version)}
     wanted = {file.path: file.bytes for file in named_by_document(version)}
     if caches_remade:
-        wanted = {key: size for key, size in wanted.items() if _needed(key, there)}
-    there |= {info.key: info.size_bytes for info in _elsewhere(root, version, wanted)}
-    damaged = _damaged(there, wanted)
+        wanted = {key: size for key, size in wanted.items() if _needed(key, sizes)}
+    sizes |= {info.key: info.size_bytes for info in _elsewhere(root, version, wanted)}
+    damaged = _damaged(sizes, wanted)
     if not damaged:  # so the manifests of the shards can be read
         shards = segment_files(root, version.files, read_omitted(root, version))
         wanted = {file.path: file.bytes for file in shards}
-        damaged = _damaged(there, wanted)
+        damaged = _damaged(sizes, wanted)
     if damaged:
         document = layout.version_key(version.id)
-        raise _damage(root, document, damaged, there.get(damaged[0]), wanted)
+        raise _damage(root, document, damaged, sizes.get(damaged[0]), wanted)
 
 
 def check_segment(root: Store, document: SegmentDocument, progress: Progress) -> None:
@@ -61,18 +61,18 @@ def check_segment(root: Store, document: SegmentDocument, progress: Progress) ->
     key = layout.segment_key(document.id)
     prefixes = layout.shards_prefix(document.id), layout.index_prefix(document.id)
     infos = chain.from_iterable(listed(root, prefix) for prefix in prefixes)
-    there = {info.key: info for info in infos}
-    sizes = {info.key: info.size_bytes for info in there.values()}
+    objects = {info.key: info for info in infos}
+    sizes = {info.key: info.size_bytes for info in objects.values()}
     since_us = first_written_us(key, listed(root, key.removesuffix(".json")))
     digests = {file.path: file.sha256 for file in document.files}
     wanted: dict[str, int | None] = {file.path: file.bytes for file in document.files}
     damaged = _damaged(sizes, wanted)
-    if not damaged and not (altered := written_since(root, since_us, there, digests, progress)):
+    if not damaged and not (altered := written_since(root, since_us, objects, digests, progress)):
         files = list(segment_files(root, document.files, {}))
         wanted = {file.path: file.bytes for file in files}
         damaged = _damaged(sizes, wanted)
         digests = {file.path: file.sha256 for file in files}
-        altered = [] if damaged else written_since(root, since_us, there, digests, progress)
+        altered = [] if damaged else written_since(root, since_us, objects, digests, progress)
     if damaged:
         raise _damage(root, key, damaged, sizes.get(damaged[0]), wanted)
     if altered:
@@ -88,23 +88,23 @@ def first_written_us(document: str, infos: Iterable[ObjectInfo]) -> int:
 def written_since(
     root: Store,
     since_us: int,
-    there: Mapping[str, ObjectInfo],
+    objects: Mapping[str, ObjectInfo],
     digests: Mapping[str, str],
     progress: Progress,
     is_published: Callable[[], bool] = lambda: False,
 ) -> list[str]:
     """The files that are not older than their segment.json or cache.json, and have other bytes.
 
-    ``there`` has the files as they were listed, and ``digests`` the sha256 of files that are there,
+    ``objects`` are the files as they were listed, and ``digests`` the sha256 of files that are there,
     by key. If a version has been published with them (``is_published``), nothing is read.
     """
-    newer = [key for key in digests if _changed_us(root, there[key]) >= since_us]
+    newer = [key for key in digests if _changed_us(root, objects[key]) >= since_us]
     if not newer or is_published():
         return []
 
     def is_right(key: str) -> bool:
-        right = has_sha256(root, there[key], digests[key])
-        progress.advance("index", bytes=there[key].size_bytes)
+        right = has_sha256(root, objects[key], digests[key])
+        progress.advance("index", bytes=objects[key].size_bytes)
         return right
 
     with ThreadPoolExecutor(READERS, thread_name_prefix="check") as pool:
@@ -121,17 +121,17 @@ def _changed_us(root: Store, info: ObjectInfo) -> int:
     return info.modified_us
 
 
-def _needed(key: str, there: Mapping[str, int]) -> bool:
+def _needed(key: str, sizes: Mapping[str, int]) -> bool:
     """Whether a file does not belong to a cache that has no document."""
     cache = layout.cache_of(key)
-    return cache is None or layout.cache_key(*cache) in there
+    return cache is None or layout.cache_key(*cache) in sizes
 
 
-def _damaged(there: Mapping[str, int], wanted: Mapping[str, int | None]) -> list[str]:
+def _damaged(sizes: Mapping[str, int], wanted: Mapping[str, int | None]) -> list[str]:
     return [
         key
         for key, size_bytes in wanted.items()
-        if key not in there or size_bytes not in (None, there[key])
+        if key not in sizes or size_bytes not in (None, sizes[key])
     ]
 
 
@@ -148,12 +148,12 @@ def _there(root: Store, version: VersionDocument) -> Iterator[ObjectInfo]:
 
 def _elsewhere(root: Store, version: VersionDocument, keys: Iterable[str]) -> Iterator[ObjectInfo]:
     """The files that belong to segments and versions before this one."""
-    own = (
+    prefixes = (
         layout.version_prefix(version.id),
         *(layout.segment_prefix(use.id) for use in version.segments),
     )
     for key in keys:
-        if not key.startswith(own):
+        if not key.startswith(prefixes):
             with suppress(NotFoundError):
                 yield root.head(key)
 

@@ -85,14 +85,14 @@ def _shards(rows: Iterable[pa.RecordBatch]) -> Iterator[tuple[_File, ...]]:
         for batch in rows
         for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)
     )
-    held: list[_File] = []
+    shard: list[_File] = []
     for file in files:
-        if file.samples and held:  # the first file of the next shard
-            yield tuple(held)
-            held = []
-        held.append(file)
-    if held:
-        yield tuple(held)
+        if file.samples and shard:  # the first file of the next shard
+            yield tuple(shard)
+            shard = []
+        shard.append(file)
+    if shard:
+        yield tuple(shard)
 
 
 def shard_files(rows: Iterable[pa.RecordBatch], omitted: _Omitted) -> Iterator[ShardIdentity]:
@@ -105,7 +105,7 @@ def shard_files(rows: Iterable[pa.RecordBatch], omitted: _Omitted) -> Iterator[S
 
 def listed_splits(shards: Iterable[ListedShard]) -> dict[str, SplitFacts]:
     """What listed shards of one segment add up to in each split."""
-    found: dict[str, SplitFacts] = {}
+    splits: dict[str, SplitFacts] = {}
     for (segment, split), group in groupby(shards, key=lambda shard: shard[:2]):
         samples = size_bytes = omitted = 0
         names = []
@@ -114,7 +114,7 @@ def listed_splits(shards: Iterable[ListedShard]) -> dict[str, SplitFacts]:
             samples += shard.samples
             size_bytes += shard.bytes
             omitted += sum(stop - start for start, stop in shard.omitted)
-        found[split] = SplitFacts(
+        splits[split] = SplitFacts(
             samples=samples,
             shards=len(names),
             bytes=size_bytes,
@@ -123,7 +123,7 @@ def listed_splits(shards: Iterable[ListedShard]) -> dict[str, SplitFacts]:
             ),
             omitted=omitted,
         )
-    return found
+    return splits
 
 
 def combined(facts: Iterable[SplitFacts]) -> SplitFacts:

@@ -61,23 +61,23 @@ def standing_shards(
     """
     prefix = layout.shards_prefix(segment)
     infos = {info.key.removeprefix(prefix): info for info in listed(root, prefix)}
-    standing: dict[_Name, int] = {}
+    finished: dict[_Name, int] = {}
     doubtful: dict[_Name, _Doubtful] = {}
     left = set(wanted)
     for receipt in read_receipts(root, segment):
         for shard in receipt.shards:
             name = (shard.split, shard.name)
             if is_noted(shard, infos.get):
-                standing[name] = shard.bytes
+                finished[name] = shard.bytes
                 left.discard(name)
-            elif found := _of_the_same_size(shard, infos):
-                doubtful[name] = (receipt, shard, found)
+            elif objects := _of_the_same_size(shard, infos):
+                doubtful[name] = (receipt, shard, objects)
         if not left:
             break
-    unsure = [entry for name, entry in doubtful.items() if name not in standing]
+    unsure = [entry for name, entry in doubtful.items() if name not in finished]
     for _, shard, _ in _verified(root, unsure, progress):
-        standing[shard.split, shard.name] = shard.bytes
-    return standing
+        finished[shard.split, shard.name] = shard.bytes
+    return finished
 
 
 def is_noted(shard: Shard, find: Callable[[str], ObjectInfo | None]) -> bool:
@@ -96,10 +96,10 @@ def is_noted(shard: Shard, find: Callable[[str], ObjectInfo | None]) -> bool:
 
 def _of_the_same_size(shard: Shard, infos: Mapping[str, ObjectInfo]) -> list[ObjectInfo]:
     """The objects of a shard's files, if all have the right length; otherwise empty."""
-    found = (infos.get(f"{shard.split}/{file.name}") for file in shard.files)
+    objects = (infos.get(f"{shard.split}/{file.name}") for file in shard.files)
     right = [
         info
-        for file, info in zip(shard.files, found, strict=True)
+        for file, info in zip(shard.files, objects, strict=True)
         if info and info.size_bytes == file.bytes
     ]
     return right if len(right) == len(shard.files) else []
@@ -140,13 +140,13 @@ def has_sha256(store: Store, info: ObjectInfo, sha256: str) -> bool:
 
 def _note(root: Store, right: Sequence[_Doubtful]) -> None:
     receipts = {receipt.key: receipt for receipt, _, _ in right}
-    now: dict[str, dict[Shard, Shard]] = defaultdict(dict)
+    updated: dict[str, dict[Shard, Shard]] = defaultdict(dict)
     for receipt, shard, infos in right:
         pairs = zip(shard.files, infos, strict=True)
         files = tuple(replace(file, etag=info.etag) for file, info in pairs)
-        now[receipt.key][shard] = replace(shard, files=files)
+        updated[receipt.key][shard] = replace(shard, files=files)
     for key, receipt in receipts.items():
-        shards = (now[key].get(shard, shard) for shard in receipt.shards)
+        shards = (updated[key].get(shard, shard) for shard in receipt.shards)
         put_receipt(root, replace(receipt, shards=tuple(shards)))
 
 
@@ -252,16 +252,16 @@ def shards_before(
 
     Shards whose objects do not match their receipt are left out.
     """
-    found: set[tuple[str, str]] = set()
+    names: set[tuple[str, str]] = set()
     for receipt in partial_receipts(root, segment, batch):
         first_row = 0
         with fetched(root, receipt.rows) as path:
             for shard in receipt.shards:
-                name, own = (shard.split, shard.name), (first_row, shard.samples)
+                name, place = (shard.split, shard.name), (first_row, shard.samples)
                 first_row += shard.samples
-                if name not in found and _stands(root, segment, shard):
-                    found.add(name)
-                    yield shard, read_manifest(path, SAMPLES, first_row=own[0], rows=own[1])
+                if name not in names and _stands(root, segment, shard):
+                    names.add(name)
+                    yield shard, read_manifest(path, SAMPLES, first_row=place[0], rows=place[1])
 
 
 def _stands(root: Store, segment: str, shard: Shard) -> bool:

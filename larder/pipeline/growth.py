@@ -72,29 +72,29 @@ class Growth:
     skipped: int
 
 
-def find_previous(found: SourceState, root: Store) -> Previous | None:
+def find_previous(state: SourceState, root: Store) -> Previous | None:
     """The version that a run starts from, complete; None if this is the first."""
-    if found.previous is None:
+    if state.previous is None:
         return None
-    check_complete(root, found.previous, caches_remade=True)
-    return read_previous(root, found.previous)
+    check_complete(root, state.previous, caches_remade=True)
+    return read_previous(root, state.previous)
 
 
-def known_classes(found: SourceState) -> tuple[str, ...]:
+def known_classes(state: SourceState) -> tuple[str, ...]:
     """The classes that keep their numbers."""
-    return () if makes_anew(found) else found.classes
+    return () if makes_anew(state) else state.classes
 
 
-def makes_anew(found: SourceState) -> bool:
+def makes_anew(state: SourceState) -> bool:
     """Whether the numbers of classes, and splits by class, follow from the samples now alone."""
-    return found.dataset.growth.mode == "rebuild" and not found.settings.compact
+    return state.dataset.growth.mode == "rebuild" and not state.settings.compact
 
 
-def keeps_splits(found: SourceState, previous: Previous | None) -> bool:
+def keeps_splits(state: SourceState, previous: Previous | None) -> bool:
     """Whether classes are divided, and what the previous version has stays in its split."""
-    rule = split_rule(found.dataset)
+    rule = split_rule(state.dataset)
     same = bool(rule and previous and previous.version.split_rule == rule)
-    return same and not makes_anew(found)
+    return same and not makes_anew(state)
 
 
 def weaker_segments(previous: Previous | None, dataset: Dataset) -> tuple[str, ...]:
@@ -135,7 +135,7 @@ def with_unchanged(
 
 
 def plan_growth(
-    found: SourceState,
+    state: SourceState,
     root: Store,
     previous: Previous | None,
     order: SampleOrder,
@@ -143,17 +143,17 @@ def plan_growth(
     progress: Progress,
 ) -> Growth:
     """Compare all samples with the previous version, and decide what becomes of it."""
-    dataset = found.dataset
+    dataset = state.dataset
     if previous is None:
         decision = decide((), Changes(added=order.samples), dataset.growth)
         changes = Changes(added=order.samples)
         return Growth(None, decision, changes, select_all(order), (), {}, None, 0)
-    comparison = _compare(found, root, previous, order, folder, progress)
+    comparison = _compare(state, root, previous, order, folder, progress)
     decision = decide(
         _states(previous, comparison),
         comparison.changes,
         dataset.growth,
-        fresh=_fresh(found, previous, order, comparison.changes, folder),
+        fresh=_fresh(state, previous, order, comparison.changes, folder),
     )
     check = image_check(dataset)
     transform = planned_transform(dataset)
@@ -170,24 +170,24 @@ def plan_growth(
 
 
 def _compare(
-    found: SourceState,
+    state: SourceState,
     root: Store,
     previous: Previous,
     order: SampleOrder,
     folder: Path,
     progress: Progress,
 ) -> Comparison:
-    dataset = found.dataset
+    dataset = state.dataset
     planner = Planner(dataset.model_copy(update={"labels": None}), {})
     check = image_check(dataset) if dataset.on_bad_sample == "skip" else None
-    anew = bool(split_rule(dataset)) and not keeps_splits(found, previous)
+    anew = bool(split_rule(dataset)) and not keeps_splits(state, previous)
     names = ["split", "key"]
     now = read_manifest(order.file.path, SAMPLE_ORDER, columns=names, rows=order.samples)
     path = folder / "previous.arrow"
     rows = previous_rows(root, previous, planner, check, path, now=now if anew else None)
     samples = read_manifest(order.file.path, SAMPLE_ORDER, rows=order.samples)
     transforms = [segment.document.shape.images.transform for segment in previous.segments]
-    source, rules = source_of(dataset, found.cluster), image_rules(dataset, found.cluster)
+    source, rules = source_of(dataset, state.cluster), image_rules(dataset, state.cluster)
     with ContentComparer(source, dataset.validate_, rules, transforms, progress) as comparer:
         return compare(samples, previous, rows, planner, comparer, folder)
 
@@ -214,27 +214,27 @@ def _sums(flags: npt.NDArray[np.bool_], first_rows: _Numbers) -> _Numbers:
 
 
 def _fresh(
-    found: SourceState, previous: Previous, order: SampleOrder, changes: Changes, folder: Path
+    state: SourceState, previous: Previous, order: SampleOrder, changes: Changes, folder: Path
 ) -> str | None:
     """Why all samples have to go into one new segment, if they have to."""
-    if option := changed_option(found.dataset, previous.segments[-1].document.shape):
+    if option := changed_option(state.dataset, previous.segments[-1].document.shape):
         return f"shards.{_shown(*option)}"
-    known = (each.document.shape.options.classes for each in previous.segments)
-    if any(names != order.classes[: len(names)] for names in known):
+    class_names = (each.document.shape.options.classes for each in previous.segments)
+    if any(names != order.classes[: len(names)] for names in class_names):
         return "shards contain other names of classes"
     for split, facts in previous.version.splits.items():
-        least = min(found.dataset.shards.count_min or 0, facts.samples)
+        least = min(state.dataset.shards.count_min or 0, facts.samples)
         planned = facts.shards + sum(_unwritten(each.document, split) for each in previous.segments)
-        if planned < least and split in found.dataset.split_names:
+        if planned < least and split in state.dataset.split_names:
             return f"split {split} has fewer shards than shards.count_min"
-    weaker = weaker_segments(previous, found.dataset)
+    weaker = weaker_segments(previous, state.dataset)
     if weaker:
         checked = next(each.document for each in previous.segments if each.id in weaker)
-        return _weaker_check(checked, found.dataset)
-    if found.settings.compact:
+        return _weaker_check(checked, state.dataset)
+    if state.settings.compact:
         version, segment = previous.version, previous.segments[0].document
         if changes.any or not is_first_build(
-            version, segment, found.dataset, order, changes.bad, folder
+            version, segment, state.dataset, order, changes.bad, folder
         ):
             return "larder compact"
     return None
@@ -268,7 +268,7 @@ def _unwritten(segment: SegmentDocument, split: str) -> int:
 def _omitted(
     previous: Previous, comparison: Comparison, decision: Decision
 ) -> dict[tuple[str, str], Omitted]:
-    found = {}
+    omitted_rows = {}
     for segment, gone in zip(previous.segments, comparison.gone, strict=True):
         again = decision.again.get(segment.id)
         if again is None:
@@ -279,8 +279,8 @@ def _omitted(
         for split, facts in segment.document.splits.items():
             omitted = Omitted.of_mask(gone[facts.first_row : facts.first_row + facts.samples])
             if omitted.count:
-                found[segment.id, split] = omitted
-    return found
+                omitted_rows[segment.id, split] = omitted
+    return omitted_rows
 
 
 def _used(
@@ -292,9 +292,9 @@ def _used(
 ) -> UsedSegment:
     document = segment.document
     rows = read_ref(root, ManifestRef.of(document.file("shards")), SHARDS)
-    own = {split: facts for (use, split), facts in encoded.items() if use == segment.id}
+    ranges = {split: facts for (use, split), facts in encoded.items() if use == segment.id}
     return UsedSegment(
-        use=SegmentUse(segment.id, own, own_cache_id(dataset, segment.id)),
+        use=SegmentUse(segment.id, ranges, own_cache_id(dataset, segment.id)),
         format=document.shape.use,
         splits=document.splits,
         listed=listed_splits(listed_shards(rows, omitted)),

@@ -53,8 +53,8 @@ def batch_read_bytes(
     """
     limits = cluster.copy_
     memory_bytes = limits.memory // (2 if strongest_check(dataset) == "decode" else 1)
-    found = read_ahead_bytes(memory_bytes // concurrent_batches, local=local)
-    return found if limits.memory_bytes is not None else min(found, _READ_BYTES)
+    read_bytes = read_ahead_bytes(memory_bytes // concurrent_batches, local=local)
+    return read_bytes if limits.memory_bytes is not None else min(read_bytes, _READ_BYTES)
 
 
 def planned_transform(dataset: Dataset) -> Transform | None:
@@ -72,11 +72,11 @@ def check_codecs(planned: Transform | None) -> None:
     """Check that this machine has the same libraries as the one that planned the segment."""
     if planned is None:
         return
-    own, other = codec_versions(), planned.codecs or {}
+    installed, other = codec_versions(), planned.codecs or {}
     differing = [
-        f"{name} {other.get(name)}, here {own[name]}"
-        for name in own
-        if other.get(name) != own[name]
+        f"{name} {other.get(name)}, here {installed[name]}"
+        for name in installed
+        if other.get(name) != installed[name]
     ]
     if differing:
         message = f"the shards were planned with {', '.join(differing)}"

@@ -144,8 +144,8 @@ def index_files(
     format_ = shard_format(*job.shape.use)
     if table.rows and format_.indexes:
         shards_of = map(_indexed, _standing(planned))
-        found = noted_indexes(root, job.segment, format_, shards_of, put)
-        files["indexes"] = write_manifest(folder / "indexes.parquet", INDEXES, found)
+        indexes = noted_indexes(root, job.segment, format_, shards_of, put)
+        files["indexes"] = write_manifest(folder / "indexes.parquet", INDEXES, indexes)
     if any(entry.shard.omitted_count for entry in planned):
         left_out = _skipped(root, job, planned, rows.path)
         files["skipped"] = write_manifest(folder / "skipped.parquet", SKIPPED, left_out)
@@ -177,9 +177,9 @@ def _standing(planned: Iterable[FinishedShard]) -> Iterator[FinishedShard]:
     return (entry for entry in planned if entry.shard.samples)
 
 
-def _samples(root: Store, standing: Iterable[FinishedShard]) -> Iterator[pa.RecordBatch]:
+def _samples(root: Store, shards: Iterable[FinishedShard]) -> Iterator[pa.RecordBatch]:
     next_id: Counter[str] = Counter()
-    for split, rows in _runs(standing):
+    for split, rows in _runs(shards):
         for batch in read_ref(root, rows[0], SAMPLES, first_row=rows[1], rows=rows[2]):
             yield numbered(batch, next_id[split])
             next_id[split] += batch.num_rows
@@ -189,24 +189,24 @@ def _indexed(entry: FinishedShard) -> Indexed:
     return Indexed(entry.shard, entry.rows, entry.first_row)
 
 
-def _runs(standing: Iterable[FinishedShard]) -> Iterator[tuple[str, tuple[ManifestRef, int, int]]]:
+def _runs(shards: Iterable[FinishedShard]) -> Iterator[tuple[str, tuple[ManifestRef, int, int]]]:
     """The split of shards whose rows are consecutive, and the rows: read at once.
 
     A row group has the rows of many shards if samples are small.
     """
-    held: tuple[str, tuple[ManifestRef, int, int]] | None = None
-    for entry in standing:
+    run: tuple[str, tuple[ManifestRef, int, int]] | None = None
+    for entry in shards:
         split, ref = entry.shard.split, entry.rows
         first_row, rows = entry.first_row, entry.shard.samples
-        if held is not None:
-            before, (held_ref, held_row, held_rows) = held
+        if run is not None:
+            before, (held_ref, held_row, held_rows) = run
             if (before, held_ref, held_row + held_rows) == (split, ref, first_row):
-                held = split, (ref, held_row, held_rows + rows)
+                run = split, (ref, held_row, held_rows + rows)
                 continue
-            yield held
-        held = split, (ref, first_row, rows)
-    if held is not None:
-        yield held
+            yield run
+        run = split, (ref, first_row, rows)
+    if run is not None:
+        yield run
 
 
 def _shards(job: SegmentJob, shards: Iterable[Shard]) -> Iterator[pa.RecordBatch]:
@@ -232,16 +232,16 @@ def _splits(
     first_row = 0
     for split, group in groupby(planned, key=lambda entry: entry.shard.split):
         first, last = _ends(entry.index for entry in group)
-        there = listed.get(split, SplitFacts(0, 0, 0, ()))
+        total = listed.get(split, SplitFacts(0, 0, 0, ()))
         facts[split] = SegmentSplit(
-            samples=there.samples,
-            shards=there.shards,
-            bytes=there.bytes,
+            samples=total.samples,
+            shards=total.shards,
+            bytes=total.bytes,
             first_row=first_row,
             first_shard=first,
             end_shard=last + 1,
         )
-        first_row += there.samples
+        first_row += total.samples
     return facts
 
 
@@ -271,17 +271,17 @@ def skipped_rows(
     samples that were left out, by the key of an object or sample. Yields rows of SKIPPED.
     """
     following = chain(_keys(kept), [None])
-    found = next(following)
+    kept_key = next(following)
     for batch in order:
         left_out = np.zeros(len(batch), np.bool_)
         for number, key in enumerate(_keys([batch])):
-            if key == found:
-                found = next(following)
+            if key == kept_key:
+                kept_key = next(following)
             else:
                 left_out[number] = key[0] != ""  # not an object of no sample
         if left_out.any():
             yield _rows(batch.filter(pa.array(left_out)), messages, check)
-    assert found is None, "every sample was planned"
+    assert kept_key is None, "every sample was planned"
 
 
 def _keys(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, str]]:
@@ -297,17 +297,17 @@ def _rows(batch: pa.RecordBatch, messages: Mapping[str, str], check: str) -> pa.
     parts = pa.StructArray.from_arrays([entries.field(f.name) for f in fields], fields=fields)
     offsets = lists.offsets.to_numpy()
     owners = (
-        [key, *(part["key"] for part in own)]
-        for key, own in zip(column_texts(batch.column("key")), lists.to_pylist(), strict=True)
+        [key, *(part["key"] for part in entry)]
+        for key, entry in zip(column_texts(batch.column("key")), lists.to_pylist(), strict=True)
     )
-    told = [next((messages[key] for key in keys if key in messages), UNKNOWN) for keys in owners]
+    reasons = [next((messages[key] for key in keys if key in messages), UNKNOWN) for keys in owners]
     return pa.RecordBatch.from_arrays(
         [
             batch.column("split"),
             batch.column("key"),
             pa.ListArray.from_arrays(pa.array(offsets - offsets[0]), parts, type=_PARTS),
             pa.repeat(pa.scalar(check, pa.string()), len(batch)),
-            pa.array(told, pa.string()),
+            pa.array(reasons, pa.string()),
         ],
         schema=SKIPPED,
     )

@@ -75,8 +75,8 @@ class UsedSegment:
         return self.use.id
 
     def file(self, role: str) -> ManifestRef:
-        found = next(file for file in self.files if file.role == role)
-        return ManifestRef.of(found)
+        manifest = next(file for file in self.files if file.role == role)
+        return ManifestRef.of(manifest)
 
 
 @dataclass(frozen=True, slots=True)

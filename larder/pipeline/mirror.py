@@ -150,10 +150,10 @@ def listed_failures(job: Job, error: RunError) -> RunError:
     root = open_root(job)
     with scratch() as folder:
         key = partial(layout.failures_key, "")
-        found = gather_failures(root, error.report.lists, key, folder)
-    if found is None:
+        report = gather_failures(root, error.report.lists, key, folder)
+    if report is None:
         return error
-    where = object_url(root.url, found.key)
+    where = object_url(root.url, report.key)
     return RunError(error.stage, error.report, f"{error.hint}; they are listed in {where}")
 
 

@@ -39,7 +39,7 @@ class PlannedSegment:
 
 
 def plan_segment(
-    found: SourceState,
+    state: SourceState,
     root: Store,
     growth: Growth,
     classes: Sequence[str],
@@ -49,7 +49,7 @@ def plan_segment(
 
     ``classes`` are in the order of their numbers.
     """
-    dataset, selected, previous = found.dataset, growth.selected, growth.previous
+    dataset, selected, previous = state.dataset, growth.selected, growth.previous
     if not selected.samples and growth.kept:
         return None
     shards = dataset.shards
@@ -147,15 +147,15 @@ def caches_to_build(
     """The files of caches to build, and the bytes of the shards that they are made from."""
     if dataset.cache is None:
         return Totals()
-    found = Totals()
+    missing = Totals()
     for segment in kept:
         if not _has_cache(dataset, root, segment.id):
             for facts in segment.splits.values():
-                found += Totals(1, facts.bytes) if facts.samples else Totals()
+                missing += Totals(1, facts.bytes) if facts.samples else Totals()
     if new and not _has_cache(dataset, root, new.id):
         for shards in new.splits.values():
-            found += Totals(1, shards.bytes) if shards.count else Totals()
-    return found
+            missing += Totals(1, shards.bytes) if shards.count else Totals()
+    return missing
 
 
 def _has_cache(dataset: Dataset, root: Store, segment: str) -> bool:

@@ -111,26 +111,26 @@ class Plan:
         return sum(self.shards_of_split.values(), Totals())
 
 
-def make_plan(found: SourceState, folder: Path, progress: Progress) -> Plan:
+def make_plan(state: SourceState, folder: Path, progress: Progress) -> Plan:
     """Plan a run from the state of its source."""
-    progress.start("plan", objects=found.inventory.objects)
-    dataset, cluster = found.dataset, found.cluster
+    progress.start("plan", objects=state.inventory.objects)
+    dataset, cluster = state.dataset, state.cluster
     root = storage_of(dataset, cluster)
-    previous = find_previous(found, root)
-    sample_order = _order(found, root, previous, folder)
-    growth = plan_growth(found, root, previous, sample_order, folder, progress)
-    new = plan_segment(found, root, growth, sample_order.classes, folder)
+    previous = find_previous(state, root)
+    sample_order = _order(state, root, previous, folder)
+    growth = plan_growth(state, root, previous, sample_order, folder, progress)
+    new = plan_segment(state, root, growth, sample_order.classes, folder)
     version = _version_id(dataset, new, growth, sample_order.classes)
     published = (new is None or new.complete) and read_version(root, version) is not None
     checked = sample_order.objects if dataset.decoding else sample_order.image_objects
     mirror = mirror_choice(dataset, cluster, images=checked)
-    unfit = _unfit(found, root) if mirror.wanted and not published else Unfit()
+    unfit = _unfit(state, root) if mirror.wanted and not published else Unfit()
     copies = growth.selected.uncopied if mirror.wanted and new else None
     measured = read_measured(root, dataset, cluster) if copies and copies.count else None
-    progress.advance("plan", objects=found.inventory.objects)
+    progress.advance("plan", objects=state.inventory.objects)
     progress.finish("plan")
     return Plan(
-        source_state=found,
+        source_state=state,
         sample_order=sample_order,
         growth=growth,
         new=new,
@@ -139,20 +139,20 @@ def make_plan(found: SourceState, folder: Path, progress: Progress) -> Plan:
         engine=mirror_route(dataset, cluster, copies).choice if copies and copies.count else None,
         caches=caches_to_build(dataset, root, growth.kept, new),
         unfit=unfit,
-        archived=_archived(found, growth.selected, new, mirror, folder),
+        archived=_archived(state, growth.selected, new, mirror, folder),
         version=version,
         published=published,
-        cost=_cost(found, copies, growth.selected, new),
+        cost=_cost(state, copies, growth.selected, new),
         copy_seconds=measured.expected_seconds(copies) if measured and copies else None,
-        delivery=_delivery(found, growth, new),
+        delivery=_delivery(state, growth, new),
     )
 
 
-def _delivery(found: SourceState, growth: Growth, new: PlannedSegment | None) -> Advice:
+def _delivery(state: SourceState, growth: Growth, new: PlannedSegment | None) -> Advice:
     listed = (facts for segment in growth.kept for facts in segment.listed.values())
     omitted = sum(facts.omitted for facts in listed)
     rows = sum(rows.count for rows in growth.omitted.values())
-    return found.settings.advise(
+    return state.settings.advise(
         segments=len(growth.kept) + (new is not None), omitted=omitted, unlisted=rows - omitted
     )
 
@@ -172,35 +172,35 @@ def _version_id(
     )
 
 
-def _order(found: SourceState, root: Store, previous: Previous | None, folder: Path) -> SampleOrder:
-    objects = _objects(found, folder)
-    if found.previous is not None:
-        before = ManifestRef.of(found.previous.file("objects"))
+def _order(state: SourceState, root: Store, previous: Previous | None, folder: Path) -> SampleOrder:
+    objects = _objects(state, folder)
+    if state.previous is not None:
+        before = ManifestRef.of(state.previous.file("objects"))
         columns = ["key", "size_bytes", "etag"]
         objects = with_unchanged(objects, read_ref(root, before, OBJECTS, columns=columns))
-    labels = found.inventory.labels
+    labels = state.inventory.labels
     if labels is not None:
         objects = with_labels(objects, read_manifest(labels.path, LABELS), folder)
     order = order_samples(
         objects,
-        found.dataset,
-        label_files={split: file.data for split, file in found.label_files.items()},
+        state.dataset,
+        label_files={split: file.data for split, file in state.label_files.items()},
         out=folder / "sample-order.parquet",
         work_dir=folder,
-        known_classes=known_classes(found),
-        published=_published(found, root, previous, folder),
-        annotated=match_annotations(found.dataset, found.inventory, found.annotations, folder),
+        known_classes=known_classes(state),
+        published=_published(state, root, previous, folder),
+        annotated=match_annotations(state.dataset, state.inventory, state.annotations, folder),
     )
-    return _with_unlisted(order, found.inventory)
+    return _with_unlisted(order, state.inventory)
 
 
 def _published(
-    found: SourceState, root: Store, previous: Previous | None, folder: Path
+    state: SourceState, root: Store, previous: Previous | None, folder: Path
 ) -> Iterator[pa.RecordBatch]:
     """The samples that keep their splits, if classes are divided: those of the previous version."""
-    if previous is None or not keeps_splits(found, previous):
+    if previous is None or not keeps_splits(state, previous):
         return iter(())
-    return published_splits(root, previous, found.dataset.split_names, folder)
+    return published_splits(root, previous, state.dataset.split_names, folder)
 
 
 def _with_unlisted(order: SampleOrder, inventory: Inventory) -> SampleOrder:
@@ -212,13 +212,13 @@ def _with_unlisted(order: SampleOrder, inventory: Inventory) -> SampleOrder:
     return replace(order, bad_keys=failures, bad_key_count=count)
 
 
-def _objects(found: SourceState, folder: Path) -> Iterator[pa.RecordBatch]:
+def _objects(state: SourceState, folder: Path) -> Iterator[pa.RecordBatch]:
     """The inventory, with what is known about copies, if there is a mirror."""
-    inventory = read_manifest(found.inventory.file.path, OBJECTS)
-    if not mirrors(found.dataset, found.cluster):
+    inventory = read_manifest(state.inventory.file.path, OBJECTS)
+    if not mirrors(state.dataset, state.cluster):
         return inventory
-    source = source_of(found.dataset, found.cluster)
-    root = storage_of(found.dataset, found.cluster)
+    source = source_of(state.dataset, state.cluster)
+    root = storage_of(state.dataset, state.cluster)
     md5 = source.features.etag_is_md5 and root.features.etag_is_md5
     rows = with_copies(inventory, mirrored(root), read_receipts(root), md5=md5, work_dir=folder)
     return map(_with_own, rows)
@@ -231,9 +231,9 @@ def _with_own(objects: pa.RecordBatch) -> pa.RecordBatch:
     return objects.set_column(place, objects.schema.field(place), copies)
 
 
-def _unfit(found: SourceState, root: Store) -> Unfit:
+def _unfit(state: SourceState, root: Store) -> Unfit:
     """Keys that would be mirrored, and that the storage cannot have."""
-    path, columns = found.inventory.file.path, ("key", "size_bytes")
+    path, columns = state.inventory.file.path, ("key", "size_bytes")
     return unfit_keys(
         lambda: read_manifest(path, OBJECTS, columns=columns),
         Storage.of(root),
@@ -242,7 +242,7 @@ def _unfit(found: SourceState, root: Store) -> Unfit:
 
 
 def _archived(
-    found: SourceState,
+    state: SourceState,
     selected: Selected,
     new: PlannedSegment | None,
     mirror: MirrorChoice,
@@ -250,14 +250,14 @@ def _archived(
 ) -> Unfit:
     if new is None or new.complete:
         return Unfit()
-    archived = found.inventory.archived
+    archived = state.inventory.archived
     return archived_to_read(
         archived, selected.file.path, selected.samples, mirror=mirror.wanted, work_dir=folder
     )
 
 
 def _cost(
-    found: SourceState, copies: Totals | None, selected: Selected, new: PlannedSegment | None
+    state: SourceState, copies: Totals | None, selected: Selected, new: PlannedSegment | None
 ) -> Cost:
     """Of the bytes that are copied, or packed if there is no mirror."""
     crossing, written = selected.read if copies is None else copies, copies or Totals()
@@ -266,8 +266,8 @@ def _cost(
     else:
         written += new.shards
     return estimate_cost(
-        Site.of(found.dataset.source),
-        Site.of(found.cluster.storage),
+        Site.of(state.dataset.source),
+        Site.of(state.cluster.storage),
         size_bytes=crossing.bytes,
         objects=crossing.count,
         written=written.count,

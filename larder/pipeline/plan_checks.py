@@ -28,9 +28,9 @@ from larder.units import format_count, format_names
 from larder.versions import layout
 
 
-def checked_plan(found: SourceState, folder: Path, *, progress: Progress) -> Plan:
+def checked_plan(state: SourceState, folder: Path, *, progress: Progress) -> Plan:
     """Plan a run, and refuse a plan that must not be executed."""
-    plan = make_plan(found, folder, progress)
+    plan = make_plan(state, folder, progress)
     check_plan(plan)
     check_configs(plan)
     return plan
@@ -194,9 +194,9 @@ def _uneven(plan: Plan) -> Iterator[str]:
     """Only if samples have several parts; otherwise they are just of different kinds."""
     samples, statistics = plan.sample_order.samples, plan.sample_order.statistics
     lacking = [
-        f"only {found.samples:,} {_have(found.samples)} {' or '.join(found.exts[:_NAMES])}"
-        for found in statistics.roles
-        if found.samples < samples
+        f"only {lack.samples:,} {_have(lack.samples)} {' or '.join(lack.exts[:_NAMES])}"
+        for lack in statistics.roles
+        if lack.samples < samples
     ]
     if statistics.most_parts > 1 and lacking:
         yield f"of {format_count(samples, 'sample')}, {format_names(lacking, _NAMES)}"

@@ -31,8 +31,8 @@ _READINGS = {
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:
-    found, sample_order = plan.source_state, plan.sample_order
-    settings, inventory = found.settings, found.inventory
+    state, sample_order = plan.source_state, plan.sample_order
+    settings, inventory = state.settings, state.inventory
     transform = planned_transform(settings.dataset)
     return {
         "dataset": settings.dataset.name,
@@ -42,7 +42,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "location": location(settings, plan.version),
         "objects": asdict(Totals(inventory.objects, inventory.bytes)),
         "copied": asdict(Totals() if plan.published else plan.copies or Totals()),
-        "inputs": found.inputs,
+        "inputs": state.inputs,
         "segments": {
             "total": len(plan.kept) + (1 if plan.new else 0),
             "new": 1 if plan.new and not plan.new.complete else 0,
@@ -125,8 +125,8 @@ def growth_document(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _left_out(found: LeftOut) -> dict[str, Any]:
-    return {"count": found.count, "keys": list(found.keys)}
+def _left_out(left_out: LeftOut) -> dict[str, Any]:
+    return {"count": left_out.count, "keys": list(left_out.keys)}
 
 
 def _parts(plan: Plan) -> list[dict[str, Any]]:
@@ -245,9 +245,9 @@ def _excluded_lines(excluded: Mapping[str, Any]) -> Iterator[str]:
 
 def _archived_lines(archived: Mapping[str, Any]) -> Iterator[str]:
     """Objects that are not in the standard storage class."""
-    for found in archived["classes"]:
-        if found["reading"] != "free":
-            yield f"{format_amount(found)} in {found['name']}{_READINGS[found['reading']]}"
+    for tier in archived["classes"]:
+        if tier["reading"] != "free":
+            yield f"{format_amount(tier)} in {tier['name']}{_READINGS[tier['reading']]}"
     if archived["to_restore"]:
         count = format_count(archived["to_restore"], "object")
         yield f"a run needs {count} of them restored first"

@@ -80,14 +80,14 @@ def execute(plan: Plan, job: Job, runner: Runner) -> dict[str, Any]:
     A compaction is not done again: what differs by then is added to its own result.
     ``run.interrupted``: the steps were asked to stop; other errors as in `prepare`.
     """
-    asked = plan.source_state.settings
+    settings = plan.source_state.settings
     for restart in range(1, RESTARTS + 1):
         try:
             return _executed(plan, job, runner)
         except SupersededError as error:
             why = printable(error.message)
             runner.progress.restart(f"{why}; starting again ({restart} of {RESTARTS})")
-        begun = _begun(asked, runner, own=job.version if asked.compact else None)
+        begun = _begun(settings, runner, compaction=job.version if settings.compact else None)
         if isinstance(begun, dict):
             return begun
         plan, job = begun
@@ -96,25 +96,25 @@ def execute(plan: Plan, job: Job, runner: Runner) -> dict[str, Any]:
 
 def _planned(settings: Settings, runner: Runner) -> dict[str, Any]:
     with scratch() as folder:
-        found = runner.run(inspect_source, settings, folder, None, True)
-        if found.published is not None:
-            configs = pending_configs(settings, found.published)
-            return reused_document(found, found.published, configs, runner.times)
-        return plan_document(runner.run(checked_plan, found, folder))
+        state = runner.run(inspect_source, settings, folder, None, True)
+        if state.published is not None:
+            configs = pending_configs(settings, state.published)
+            return reused_document(state, state.published, configs, runner.times)
+        return plan_document(runner.run(checked_plan, state, folder))
 
 
 def _begun(
-    settings: Settings, runner: Runner, own: str | None = None
+    settings: Settings, runner: Runner, compaction: str | None = None
 ) -> tuple[Plan, Job] | dict[str, Any]:
     """A plan and the job that was begun for it, or the document if there is nothing to do."""
     with scratch() as folder:
-        found = runner.run(inspect_source, settings, folder, own)
-        if found.published is not None:
-            return _reuse(found, found.published, runner)
-        plan = runner.run(checked_plan, found, folder)
+        state = runner.run(inspect_source, settings, folder, compaction)
+        if state.published is not None:
+            return _reuse(state, state.published, runner)
+        plan = runner.run(checked_plan, state, folder)
         check_archived(plan)
         job = begin(plan)  # which tries what a storage does about conditions, if nobody has
-        return replace(plan, source_state=replace(found, conditions=job.conditions)), job
+        return replace(plan, source_state=replace(state, conditions=job.conditions)), job
 
 
 def _executed(plan: Plan, job: Job, runner: Runner) -> dict[str, Any]:
@@ -124,35 +124,35 @@ def _executed(plan: Plan, job: Job, runner: Runner) -> dict[str, Any]:
     return built_document(plan, built, configs, runner.times)
 
 
-def _reuse(found: SourceState, version: VersionDocument, runner: Runner) -> dict[str, Any]:
+def _reuse(state: SourceState, version: VersionDocument, runner: Runner) -> dict[str, Any]:
     """Reuse the version that these inputs led to before; writes only what differs."""
-    configs = runner.run(emit_configs, found.settings, version)
-    return reused_document(found, version, configs, runner.times)
+    configs = runner.run(emit_configs, state.settings, version)
+    return reused_document(state, version, configs, runner.times)
 
 
 def begin(plan: Plan) -> Job:
     """Put the manifests of a plan into the storage: the inventory where it will be published."""
-    found = plan.source_state
-    root = storage_of(found.dataset, found.cluster)
+    state = plan.source_state
+    root = storage_of(state.dataset, state.cluster)
     segments = plan.growth.previous.segments if plan.growth.previous else ()
     return Job(
-        dataset=resolved(found.dataset, plan.mirror),
-        cluster=found.cluster,
-        inputs=found.inputs,
+        dataset=resolved(state.dataset, plan.mirror),
+        cluster=state.cluster,
+        inputs=state.inputs,
         version=plan.version,
         new=_put_segment(root, plan.new, plan.growth.selected.file)
         if plan.new and not plan.published
         else None,
         kept=plan.kept,
         classes=plan.sample_order.classes,
-        expected=found.expected,
-        conditions=found.conditions or probe_conditions(root),
+        expected=state.expected,
+        conditions=state.conditions or probe_conditions(root),
         published=plan.published,
         skipped=plan.sample_order.left_out_count + plan.growth.skipped,
         inventory=_put_inventory(root, plan),
         files=_put_files(root, plan),
         formats={segment.id: segment.document.shape.use for segment in segments},
-        weaker=weaker_segments(plan.growth.previous, found.dataset),
+        weaker=weaker_segments(plan.growth.previous, state.dataset),
     )
 
 

@@ -93,7 +93,7 @@ class PreviousSegment:
 
     def omitted_rows(self) -> _Numbers:
         """Number of rows of each shard that the version omits; shape (shards,)."""
-        found = np.zeros(len(self.rows), np.int64)
+        counts = np.zeros(len(self.rows), np.int64)
         for split, omitted in self.omitted.items():
             first = self.document.splits[split].first_row
             for start, stop in (omitted.ranges + first).tolist():
@@ -101,9 +101,9 @@ class PreviousSegment:
                 while shard < len(self.rows) and self.first_rows[shard] < stop:
                     low = max(start, int(self.first_rows[shard]))
                     high = min(stop, int(self.first_rows[shard] + self.rows[shard]))
-                    found[shard] += high - low
+                    counts[shard] += high - low
                     shard += 1
-        return found
+        return counts
 
     def manifest(self, role: str) -> ManifestRef:
         return ManifestRef.of(self.document.file(role))
@@ -144,15 +144,17 @@ def _segment(
                 row += samples
             else:  # another file of the same shard
                 sizes[-1] += size_bytes
-    own = {split: found for (use, split), found in omitted.items() if use == segment}
-    for split, found in own.items():
+    omitted_ranges = {
+        split: rows_omitted for (use, split), rows_omitted in omitted.items() if use == segment
+    }
+    for split, rows_omitted in omitted_ranges.items():
         facts = document.splits.get(split)
-        if facts is None or found.ranges[-1, 1] > facts.samples:
+        if facts is None or rows_omitted.ranges[-1, 1] > facts.samples:
             message = f"segment {segment} has no such rows in split {split} as the version omits"
             raise DamageError("damage.manifest", message, where=root.url, hint=MAKE_AGAIN)
     return PreviousSegment(
         document=document,
-        omitted=own,
+        omitted=omitted_ranges,
         first_rows=np.array(first_rows, np.int64),
         rows=np.array(rows, np.int64),
         bytes=np.array(sizes, np.int64),
@@ -192,16 +194,16 @@ def _divided_anew(
 ) -> Iterator[tuple[pa.RecordBatch, pa.Array]]:
     """Rows of `PREVIOUS`, each with the split that its sample has now, or had if it is gone."""
     streams = (
-        stack.enter_context(closing(sort(Rows(schema, found), ("key",), work_dir=work_dir)))
-        for schema, found in ((PREVIOUS, rows), (_SPLITS, now))
+        stack.enter_context(closing(sort(Rows(schema, values), ("key",), work_dir=work_dir)))
+        for schema, values in ((PREVIOUS, rows), (_SPLITS, now))
     )
-    then, there = streams
-    pieces = aligned(Rows(PREVIOUS, whole_keys(then, "key")), Rows(_SPLITS, there), ("key",))
+    then, current = streams
+    pieces = aligned(Rows(PREVIOUS, whole_keys(then, "key")), Rows(_SPLITS, current), ("key",))
     for batch, samples in pieces:
         if batch.num_rows:
             places = pc.index_in(batch.column("key"), samples.column("key"))
-            found = samples.column("split").take(places)
-            yield batch, pc.coalesce(found, batch.column("old_split"))
+            values = samples.column("split").take(places)
+            yield batch, pc.coalesce(values, batch.column("old_split"))
 
 
 def published_splits(
@@ -213,9 +215,9 @@ def published_splits(
     rows of `larder.samples.strata.PUBLISHED`, ordered by sample, each sample once.
     """
     live = (_live(root, place, previous.segments[place]) for place in range(len(previous.segments)))
-    found = chain(chain.from_iterable(live), _bad(root, previous, None))
+    members = chain(chain.from_iterable(live), _bad(root, previous, None))
     names = pa.array(split_names)
-    rows = (_of_split(batch, names) for batch in found)
+    rows = (_of_split(batch, names) for batch in members)
     last = None
     with closing(sort(Rows(_RANKED, rows), ("sample", "rank"), work_dir=work_dir)) as ordered:
         for batch in ordered:
@@ -263,8 +265,8 @@ def _gone(segment: PreviousSegment, batch: pa.RecordBatch, first_row: int) -> np
         start = max(facts.first_row, first_row)
         stop = min(facts.first_row + facts.samples, first_row + batch.num_rows)
         if start < stop:
-            own = omitted.mask(start - facts.first_row, stop - start)
-            gone[start - first_row : stop - first_row] = own
+            omitted_mask = omitted.mask(start - facts.first_row, stop - start)
+            gone[start - first_row : stop - first_row] = omitted_mask
     return gone
 
 
@@ -290,7 +292,7 @@ def _bad(root: Store, previous: Previous, check: str | None) -> Iterator[pa.Reco
         for batch in read_ref(root, ManifestRef.of(file), SKIPPED):
             count = batch.num_rows
             checks = batch.column("check").to_pylist()
-            counts = np.array([found == check for found in checks], np.bool_)
+            counts = np.array([each == check for each in checks], np.bool_)
             columns = {
                 "key": batch.column("key"),
                 "rank": pa.array(np.where(counts, rank, rank + len(files)), pa.int32()),
@@ -303,12 +305,12 @@ def _bad(root: Store, previous: Previous, check: str | None) -> Iterator[pa.Reco
             yield _rows(columns)
 
 
-def _as_packed(lists: pa.Array, known: npt.NDArray[np.bool_]) -> pa.Array:
+def _as_packed(lists: pa.Array, counted: npt.NDArray[np.bool_]) -> pa.Array:
     """Parts of objects, as parts of a shard that are nowhere in it."""
     parts = lists.flatten()
     count = len(parts)
     lengths = pc.list_value_length(lists).to_numpy()
-    sizes = np.where(np.repeat(known, lengths), parts.field("size_bytes").to_numpy(), -1)
+    sizes = np.where(np.repeat(counted, lengths), parts.field("size_bytes").to_numpy(), -1)
     columns = {
         "ext": parts.field("ext"),
         "source": parts.field("key"),
@@ -328,9 +330,9 @@ def _rows(columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
     """Rows of `PREVIOUS` that have no place in the order yet."""
     count = len(columns["key"])
     missing = {"split": pa.int16(), "order": pa.uint64()}
-    found = {name: _same(0, count, kind) for name, kind in missing.items()} | dict(columns)
+    given = {name: _same(0, count, kind) for name, kind in missing.items()} | dict(columns)
     arrays = [
-        found[field.name] if field.name in found else pa.nulls(count, field.type)
+        given[field.name] if field.name in given else pa.nulls(count, field.type)
         for field in PREVIOUS
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=PREVIOUS)
@@ -398,10 +400,10 @@ def _is_whole(
     version: VersionDocument, segment: SegmentDocument, bad: int, targets: Mapping[str, int]
 ) -> bool:
     """Whether all that was planned for its only segment is there now, and nothing else."""
-    own = [file for file in version.files_of("skipped") if file not in segment.files]
+    extra = [file for file in version.files_of("skipped") if file not in segment.files]
     return (
         not version.omitted
-        and not own
+        and not extra
         and segment.skipped == bad
         and not any(split.first_shard for split in segment.splits.values())
         and dict(segment.shape.split_bytes) == dict(targets)

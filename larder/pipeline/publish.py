@@ -152,7 +152,12 @@ def _version_document(
     segments = [segment for segment, _ in cached]
     cache = None
     if job.dataset.cache is not None:
-        files = [file for segment, own in cached for file in own if file.split in segment.listed]
+        files = [
+            file
+            for segment, cache_files in cached
+            for file in cache_files
+            if file.split in segment.listed
+        ]
         splits = {
             split: tuple(file for file in files if file.split == split)
             for split in sorted({file.split for file in files})

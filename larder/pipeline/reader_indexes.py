@@ -82,12 +82,12 @@ def noted_indexes(
     for indexed in shards:
         shard = indexed.shard
         files = shard.indexes
-        found = [infos.get(_key(segment, shard.split, file)) for file in files]
-        there = all(
+        objects = [infos.get(_key(segment, shard.split, file)) for file in files]
+        complete = all(
             info is not None and (info.size_bytes, info.etag) == (file.bytes, file.etag)
-            for info, file in zip(found, files, strict=True)
+            for info, file in zip(objects, files, strict=True)
         )
-        if not there or {file.kind for file in files} != kinds:
+        if not complete or {file.kind for file in files} != kinds:
             rows = _rows(root, indexed)
             files = put(root, segment, shard.split, shard.name, shard_format, rows)
         if files:

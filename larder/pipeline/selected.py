@@ -92,7 +92,7 @@ def select_samples(
         for batch in read_manifest(order.file.path, SAMPLE_ORDER, first_row=order.samples):
             selection.count_uncopied(batch)
             writer.append_batch(batch)
-    some = skipped.file.rows > 0
+    has_skipped = skipped.file.rows > 0
     return Selected(
         file=writer.file,
         samples=samples,
@@ -100,15 +100,18 @@ def select_samples(
         read=selection.read,
         packed=selection.packed,
         uncopied=selection.uncopied,
-        skipped=skipped.file if some else None,
+        skipped=skipped.file if has_skipped else None,
         skipped_digest=_skipped_digest(
-            selection.skipped_digest.hexdigest() if some else None, comparison, decision, previous
+            selection.skipped_digest.hexdigest() if has_skipped else None,
+            comparison,
+            decision,
+            previous,
         ),
     )
 
 
 def _skipped_digest(
-    own: str | None, comparison: Comparison, decision: Decision, previous: Previous
+    skipped: str | None, comparison: Comparison, decision: Decision, previous: Previous
 ) -> str | None:
     """Which bad samples the version leaves out, as far as its segments do not say it."""
     outdated = [
@@ -116,7 +119,7 @@ def _skipped_digest(
         for segment, digest in zip(previous.segments, comparison.outdated, strict=True)
         if digest is not None and segment.id in decision.again
     ]
-    return sha256_hex(canonical_json([own, outdated])) if outdated else own
+    return sha256_hex(canonical_json([skipped, outdated])) if outdated else skipped
 
 
 class _Selection:
@@ -147,7 +150,7 @@ class _Selection:
         stop_row = first_row + batch.num_rows
         kinds = np.asarray(self._comparison.kinds[first_row:stop_row])
         positions = np.asarray(self._comparison.positions[first_row:stop_row])
-        then = _Then(self._comparison, positions)
+        then = _PreviousRows(self._comparison, positions)
         goes = np.isin(kinds, (Kind.ADDED, Kind.CHANGED, Kind.RELABELLED, Kind.MOVED))
         bad = kinds == Kind.BAD
         records = pa.RecordBatch.from_pylist([], schema=SKIPPED)
@@ -173,13 +176,13 @@ class _Selection:
         segments, rows = (then.column(name).to_numpy() for name in ("segment", "row"))
         again = np.zeros(len(segments), np.bool_)
         for place in np.unique(segments).tolist():
-            here = segments == place
+            members = segments == place
             flags = self._again[place]
             if flags is None:
-                again[here] = True
+                again[members] = True
             else:
                 firsts = self._previous.segments[place].first_rows
-                again[here] = flags[np.searchsorted(firsts, rows[here], side="right") - 1]
+                again[members] = flags[np.searchsorted(firsts, rows[members], side="right") - 1]
         return again
 
     def _rows(
@@ -187,7 +190,7 @@ class _Selection:
         now: pa.RecordBatch,
         kinds: npt.NDArray[np.int8],
         places: npt.NDArray[np.intp],
-        then: _Then,
+        then: _PreviousRows,
     ) -> pa.RecordBatch:
         packed = np.isin(kinds, (Kind.UNCHANGED, Kind.RELABELLED, Kind.MOVED))
         if not self._alike.all():
@@ -236,20 +239,20 @@ class _Selection:
         )
 
     def _records(
-        self, batch: pa.RecordBatch, places: npt.NDArray[np.intp], then: _Then
+        self, batch: pa.RecordBatch, places: npt.NDArray[np.intp], then: _PreviousRows
     ) -> pa.RecordBatch:
         """Records of bad samples, except those that segments of the version have themselves."""
         before = then.rows(places)
         segments = before.column("segment").to_numpy()
-        own = np.array([place < 0 or not self._kept[place] for place in segments.tolist()])
-        rows = batch.take(pa.array(places[own]))
+        unrecorded = np.array([place < 0 or not self._kept[place] for place in segments.tolist()])
+        rows = batch.take(pa.array(places[unrecorded]))
         records = pa.RecordBatch.from_arrays(
             [
                 rows.column("split"),
                 rows.column("key"),
                 identity_parts(rows.column("parts")),
                 pa.repeat(pa.scalar(self._check), rows.num_rows),
-                before.column("bad").filter(pa.array(own)),
+                before.column("bad").filter(pa.array(unrecorded)),
             ],
             schema=SKIPPED,
         )
@@ -257,7 +260,7 @@ class _Selection:
         return records
 
 
-class _Then:
+class _PreviousRows:
     """The rows of the previous version that belong to a batch of samples.
 
     However far apart they are, only these rows are kept in memory.

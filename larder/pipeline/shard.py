@@ -88,10 +88,10 @@ def shard_batches(job: SegmentJob, progress: Progress) -> tuple[list[PackBatch],
         receipts = (
             batch_receipts(root, job.sample_order) if mirrors(job.dataset, job.cluster) else []
         )
-    standing = sum((Totals(1, size_bytes) for size_bytes in done.values() if size_bytes), Totals())
+    reused = sum((Totals(1, size_bytes) for size_bytes in done.values() if size_bytes), Totals())
     size_bytes, rows = _batch_size(job, missing)
     batches = batch_shards(missing, size_bytes, batch_rows=rows)
-    return list(with_receipts(batches, receipts)), standing
+    return list(with_receipts(batches, receipts)), reused
 
 
 def _batch_size(job: SegmentJob, plans: Sequence[ShardPlan]) -> tuple[int, int]:
@@ -135,10 +135,10 @@ def shard_batch(
     """
     places = job.dataset.source, job.cluster.storage
     if suits(places, batch.rows, batch.bytes, concurrent_batches):
-        found: BatchReport = work(
+        report: BatchReport = work(
             shard_batch_here, job, batch, progress=progress, concurrent_batches=concurrent_batches
         )
-        return found
+        return report
     return shard_batch_here(job, batch, progress=progress, concurrent_batches=concurrent_batches)
 
 
@@ -183,13 +183,13 @@ def shard_batch_here(
         receipts.adopt(() if job.again else shards_before(root, job.segment, name))
         before = receipts.recorded
         for plan in batch.shards:
-            own = islice(samples, plan.rows)
+            shard_samples = islice(samples, plan.rows)
             if (plan.split, plan.name) in before:
-                _pass_over(own)
+                _pass_over(shard_samples)
                 continue
             result = build_shard(
                 plan,
-                own,
+                shard_samples,
                 source,
                 partial(_writer, root, job.segment, plan.split),
                 reads,
@@ -201,7 +201,7 @@ def shard_batch_here(
                 hash_beside=waits or concurrent_batches < usable_cores(),
                 progress=progress,
             )
-            _pass_over(own)
+            _pass_over(shard_samples)
             failures.add_counted(result.failures, result.failed)
             progress.advance("shard")  # no receipt is written for what ends after a stop
             if not result.failed:

@@ -115,7 +115,7 @@ class SourceState:
 def inspect_source(
     settings: Settings,
     folder: Path,
-    own: str | None = None,
+    compaction: str | None = None,
     plan_only: bool = False,
     *,
     progress: Progress,
@@ -126,7 +126,7 @@ def inspect_source(
     Permissions are tried as soon as it is clear that there is something to do: at once if there is
     no tag, else after the listing (`larder.store.permissions`).
 
-    ``own`` is a version that this run has made itself, a compaction that another run has
+    ``compaction`` is a version that this run has made itself, a compaction that another run has
     superseded: what differs now is added to it instead of packing everything once more. With
     ``plan_only``, nothing may be written, so only reading is tried.
 
@@ -164,8 +164,8 @@ def inspect_source(
         probe_storage(root, layout.probe_prefix())
     if published is not None:
         check_complete(root, published)
-    elif own is not None and (found := _own(root, own, classes)):
-        previous, classes = found
+    elif compaction is not None and (continued := _compaction(root, compaction, classes)):
+        previous, classes = continued
         settings = replace(settings, compact=False)
     indexed: tuple[Indexed, ...] = ()
     if published is None:
@@ -255,29 +255,29 @@ def _previous(root: Store, tag: Tag | None) -> tuple[VersionDocument | None, tup
     """
     classes: tuple[str, ...] | None = None
     for named in tag.versions() if tag else ():
-        found = read_version(root, named)
-        if found is None:
+        document = read_version(root, named)
+        if document is None:
             continue
-        classes = found.classes if classes is None else classes
-        segments = (read_segment(root, use.id) for use in found.segments)
+        classes = document.classes if classes is None else classes
+        segments = (read_segment(root, use.id) for use in document.segments)
         if (tag and named == tag.version) or all(segments):
-            return found, classes
+            return document, classes
     return None, classes or ()
 
 
-def _own(
-    root: Store, own: str, classes: tuple[str, ...]
+def _compaction(
+    root: Store, compaction: str, classes: tuple[str, ...]
 ) -> tuple[VersionDocument, tuple[str, ...]] | None:
     """The run's own version, and all classes that have numbers.
 
     None if another run has given a number to another class than this one, or the other way round:
     what training may have read under a tag stays.
     """
-    found = read_version(root, own)
-    if found is None:
+    document = read_version(root, compaction)
+    if document is None:
         return None
-    fewer, more = sorted((found.classes, classes), key=len)
-    return (found, more) if more[: len(fewer)] == fewer else None
+    fewer, more = sorted((document.classes, classes), key=len)
+    return (document, more) if more[: len(fewer)] == fewer else None
 
 
 def _inputs(

@@ -326,8 +326,8 @@ def _lost_objects(root: Store, sizes: Collection[int]) -> frozenset[int] | None:
         for document in _published_versions(root):
             inventory = ManifestRef.of(document.file("objects"))
             for batch in read_ref(root, inventory, OBJECTS, columns=["key", "size_bytes"]):
-                some = batch.filter(pc.is_in(batch.column("size_bytes"), values))
-                for key, size_bytes in zip(*(c.to_pylist() for c in some.columns), strict=True):
+                matching = batch.filter(pc.is_in(batch.column("size_bytes"), values))
+                for key, size_bytes in zip(*(c.to_pylist() for c in matching.columns), strict=True):
                     if size_bytes not in lost and not _has_size(root, prefix + key, size_bytes):
                         lost.add(size_bytes)
     except LarderError:

@@ -149,10 +149,10 @@ class ShardIndex:
         places = self._in_order(self._placed & (self._lengths > 0))
         crc32c = _numbers(self._parts.field("crc32c"))
         for start in range(0, len(places), _CHUNK_ROWS):
-            some = places[start : start + _CHUNK_ROWS]
-            starts = self._offsets[some]
-            stops = starts + self._lengths[some]
-            columns = (starts, stops, crc32c[some], self._samples[some])
+            chunk = places[start : start + _CHUNK_ROWS]
+            starts = self._offsets[chunk]
+            stops = starts + self._lengths[chunk]
+            columns = (starts, stops, crc32c[chunk], self._samples[chunk])
             yield from map(Span, *(column.tolist() for column in columns))
 
     def _part(self, place: int) -> str:
