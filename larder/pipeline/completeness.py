@@ -95,7 +95,7 @@ def written_since(
 ) -> list[str]:
     """The files that are not older than their segment.json or cache.json, and have other bytes.
 
-    ``objects`` are the files as they were listed, and ``digests`` the sha256 of files that are there,
+    ``objects`` are the files as listed, and ``digests`` the sha256 of files that are there,
     by key. If a version has been published with them (``is_published``), nothing is read.
     """
     newer = [key for key in digests if _changed_us(root, objects[key]) >= since_us]

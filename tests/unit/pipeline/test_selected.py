@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from larder.manifest.query import Rows
 from larder.manifest.sort import SortedFile, sort_to_file
-from larder.pipeline.selected import _Then
+from larder.pipeline.selected import _PreviousRows
 
 SCHEMA = pa.schema(
     [pa.field("key", pa.int64(), nullable=False), pa.field("text", pa.string(), nullable=False)]
@@ -31,9 +31,9 @@ def written(path: Path, rows: int, batch: int, text: str = "") -> SortedFile:
     return sort_to_file(Rows(SCHEMA, batches()), ["key"], path)
 
 
-def then(file: SortedFile, positions: Any) -> _Then:
+def then(file: SortedFile, positions: Any) -> _PreviousRows:
     comparison: Any = SimpleNamespace(previous=file)
-    return _Then(comparison, np.array(positions, np.int64))
+    return _PreviousRows(comparison, np.array(positions, np.int64))
 
 
 @given(
