@@ -94,20 +94,34 @@ class CancellableProgress:
 
 
 @dataclass(slots=True)
-class _Stage:
-    """``began`` is shifted by the time that the stage was paused."""
+class Stage:
+    """One stage of a run. Times are seconds of a monotonic clock.
 
+    Attributes:
+        began: When it started, later by the time that it was paused.
+        ended: When it finished; None while it is running.
+        objects: Objects done, or whatever the stage counts.
+        note: What it is doing while it has nothing to count.
+    """
+
+    name: str
     began: float
     ended: float | None = None
     objects: int = 0
     bytes: int = 0
+    total_objects: int | None = None
+    total_bytes: int | None = None
+    note: str = ""
 
     def seconds(self, now: float) -> float:
-        return (now if self.ended is None else self.ended) - self.began
+        return max(0.0, (now if self.ended is None else self.ended) - self.began)
 
 
 class StageTimes:
-    """The `TimedProgress` that forwards every call."""
+    """The `TimedProgress` that forwards every call.
+
+    After a restart the stages begin again; `stages` has the sums of all attempts.
+    """
 
     def __init__(
         self, listener: Progress | None = None, *, clock: Callable[[], float] = time.monotonic
@@ -115,52 +129,70 @@ class StageTimes:
         self._listener = listener or NullProgress()
         self._clock = clock
         self._lock = Lock()
-        self._stages: dict[str, _Stage] = {}
+        self._attempts: list[dict[str, Stage]] = [{}]
         self._began = clock()
 
     def start(self, stage: str, *, objects: int | None = None, bytes: int | None = None) -> None:
         with self._lock:
-            known = self._stage(stage)
-            if known.ended is not None:  # the time in between does not count
-                known.began += self._clock() - known.ended
-                known.ended = None
+            first = stage not in self._attempts[-1]
+            current = self._stage(stage)
+            if current.ended is not None:  # the time in between does not count
+                current.began += self._clock() - current.ended
+                current.ended = None
+            if objects is not None:
+                current.total_objects = objects
+            if bytes is not None:
+                current.total_bytes = bytes
+            if first:
+                self._started(current)
         self._listener.start(stage, objects=objects, bytes=bytes)
 
     def advance(self, stage: str, *, objects: int = 0, bytes: int = 0) -> None:
         with self._lock:
-            known = self._stage(stage)
-            known.objects += objects
-            known.bytes += bytes
+            current = self._stage(stage)
+            current.objects += objects
+            current.bytes += bytes
+            self._advanced(current)
         self._listener.advance(stage, objects=objects, bytes=bytes)
 
     def finish(self, stage: str) -> None:
         with self._lock:
-            known = self._stage(stage)
-            known.ended = self._clock() if known.ended is None else known.ended
+            current = self._stage(stage)
+            if current.ended is None:
+                current.ended = self._clock()
+                self._finished(current)
         self._listener.finish(stage)
 
     def restart(self, reason: str) -> None:
-        """See `Progress.restart`; ends all stages. Their sums are those of all attempts."""
+        """See `Progress.restart`; ends all stages."""
         with self._lock:
-            now = self._clock()
-            for stage in self._stages.values():
-                stage.ended = now if stage.ended is None else stage.ended
+            for stage in self._attempts[-1].values():
+                stage.ended = self._clock() if stage.ended is None else stage.ended
+            self._attempts.append({})
         self._listener.restart(reason)
 
     def seconds(self) -> float:
         return self._clock() - self._began
 
     def stages(self) -> dict[str, dict[str, Any]]:
+        sums: dict[str, dict[str, Any]] = {}
         with self._lock:
             now = self._clock()
-            return {
-                name: {
-                    "seconds": round(stage.seconds(now), 3),
-                    "objects": stage.objects,
-                    "bytes": stage.bytes,
-                }
-                for name, stage in self._stages.items()
-            }
+            for stage in (stage for stages in self._attempts for stage in stages.values()):
+                sum_ = sums.setdefault(stage.name, {"seconds": 0.0, "objects": 0, "bytes": 0})
+                sum_["seconds"] = round(sum_["seconds"] + stage.seconds(now), 3)
+                sum_["objects"] += stage.objects
+                sum_["bytes"] += stage.bytes
+        return sums
 
-    def _stage(self, name: str) -> _Stage:
-        return self._stages.setdefault(name, _Stage(self._clock()))
+    def _stage(self, name: str) -> Stage:
+        return self._attempts[-1].setdefault(name, Stage(name, self._clock()))
+
+    def _started(self, stage: Stage) -> None:
+        """For a class that shows stages; called, like the next two, by one thread at a time."""
+
+    def _advanced(self, stage: Stage) -> None:
+        """A stage made progress."""
+
+    def _finished(self, stage: Stage) -> None:
+        """A stage is done."""

@@ -4,22 +4,39 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, TextIO
+from typing import TYPE_CHECKING, Self, TextIO
 
 from larder.cli.signals import restoring
-from larder.cli.stage import Stage, joined
-from larder.progress import StageTimes
-from larder.units import format_seconds
+from larder.progress import Progress, Stage, StageTimes
+from larder.units import format_bytes, format_count, format_seconds
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
+    from rich.console import Console, JustifyMethod
+    from rich.progress import TaskID
+
+STAGES: dict[str, str] = {
+    "inventory": "object",
+    "expand": "object",
+    "compare": "object",
+    "plan": "object",
+    "prefect": "",
+    "skyplane": "",
+    "mirror": "object",
+    "prune": "object",
+    "inspect": "file",
+    "verify": "file",
+    "repair": "file",
+    "shard": "sample",
+    "index": "",
+    "cache": "record",
+    "publish": "",
+    "emit": "",
+}
+"""Every stage that may be shown, and what it counts; empty if it counts nothing."""
 
 INTERVAL_SECONDS = 5.0
 _REFRESHES_PER_SECOND = 4
@@ -27,38 +44,13 @@ _CURSOR = b"\r\n\x1b[?25h"
 _WIDE = 110
 """Columns that rows with bars need for a dataset such as ImageNet."""
 
-
-class View(Protocol):
-    """Shows stages. Calls of `started`, `advanced` and `finished` are never concurrent."""
-
-    def open(self, stages: Callable[[], list[Stage]]) -> None:
-        """Start; ``stages`` returns copies of all stages in the order in which they started."""
-
-    def started(self, stage: Stage) -> None:
-        """A stage started, or its totals became known."""
-
-    def advanced(self, stage: Stage, now: float) -> None:
-        """A stage made progress."""
-
-    def noted(self, stage: Stage, now: float) -> None:
-        """A stage reports what it is doing."""
-
-    def finished(self, stage: Stage, now: float) -> None:
-        """A stage is done."""
-
-    def say(self, line: str) -> None:
-        """Show a separate line."""
-
-    def close(self) -> None:
-        """Stop, and restore the terminal."""
-
-    def restore(self) -> None:
-        """Restore the terminal at once, whatever the main thread is doing; waits for no lock."""
+_SETTLED_SECONDS = 1.0
+_MEASURABLE_SECONDS = 0.1
 
 
-class Display:
+class Display(StageTimes):
     """Receives progress (`larder.progress.TimedProgress`) from any thread and shows it: live rows
-    if ``stream`` is a terminal, else plain lines, or a ``view``.
+    if ``stream`` is a terminal, else plain lines.
 
     Use it as a context manager: it restores the terminal however the block ends.
     """
@@ -68,82 +60,41 @@ class Display:
         *,
         quiet: bool = False,
         stream: TextIO | None = None,
-        view: View | None = None,
+        view: PlainView | LiveView | None = None,
+        listener: Progress | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._view = None if quiet else view or _view_for(stream or sys.stderr, clock)
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._stages: dict[str, Stage] = {}
+        super().__init__(listener, clock=clock)
+        self._view = view
+        if not view and not quiet:
+            self._view = _view_for(stream or sys.stderr, clock)
         self._open = ExitStack()
-        self._times = StageTimes(clock=clock)
-
-    def start(self, stage: str, *, objects: int | None = None, bytes: int | None = None) -> None:
-        """Stage ``stage`` starts; a repeated call sets its totals and keeps its counts."""
-        self._times.start(stage)
-        with self._lock:
-            known = stage in self._stages
-            entry = self._entry(stage)
-            entry.ended = None
-            entry.total_objects = entry.total_objects if objects is None else objects
-            entry.total_bytes = entry.total_bytes if bytes is None else bytes
-            if self._view and not known:
-                self._view.started(entry)
-
-    def advance(self, stage: str, *, objects: int = 0, bytes: int = 0) -> None:
-        """Add to the objects and bytes of ``stage`` that are done."""
-        self._times.advance(stage, objects=objects, bytes=bytes)
-        with self._lock:
-            entry = self._entry(stage)
-            entry.objects += objects
-            entry.bytes += bytes
-            if self._view:
-                self._view.advanced(entry, self._clock())
-
-    def finish(self, stage: str) -> None:
-        self._times.finish(stage)
-        with self._lock:
-            entry = self._entry(stage)
-            if entry.ended is None:
-                entry.ended = self._clock()
-                if self._view:
-                    self._view.finished(entry, entry.ended)
 
     def restart(self, reason: str) -> None:
         """Show why the run starts again; what is shown of its stages begins again, too."""
-        self._times.restart(reason)
         self.say(reason)
-        with self._lock:
-            self._stages.clear()
-
-    def seconds(self) -> float:
-        return self._times.seconds()
-
-    def stages(self) -> dict[str, dict[str, Any]]:
-        return self._times.stages()
+        super().restart(reason)
+        if self._view:
+            self._view.clear()
 
     def note(self, stage: str, text: str) -> None:
         """Stage ``stage`` has nothing to count yet; ``text`` says what it does: ``importing``."""
         with self._lock:
-            entry = self._entry(stage)
-            entry.note = text
+            current = self._stage(stage)
+            current.note = text
             if self._view:
-                self._view.noted(entry, self._clock())
+                self._view.noted(current, self._clock())
 
     def say(self, line: str) -> None:
         """Show a separate line, such as a warning, without disturbing the rows."""
-        # Not under the lock: rich redraws the rows, and for that requests copies of the stages.
         if self._view:
             self._view.say(line)
 
-    def close(self) -> None:
-        if self._view:
-            self._view.close()
-
     def __enter__(self) -> Self:
-        if self._view:
+        if isinstance(self._view, LiveView):
             self._open.enter_context(restoring(self._view.restore))
-            self._view.open(self._copies)
+            self._open.callback(self._view.close)
+            self._view.open()
         return self
 
     def __exit__(
@@ -152,20 +103,22 @@ class Display:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.close()
         self._open.close()
 
-    def _entry(self, name: str) -> Stage:
-        if name not in self._stages:
-            self._stages[name] = Stage(name, began=self._clock())
-        return self._stages[name]
+    def _started(self, stage: Stage) -> None:
+        if self._view:
+            self._view.started(stage)
 
-    def _copies(self) -> list[Stage]:
-        with self._lock:
-            return [replace(stage) for stage in self._stages.values()]
+    def _advanced(self, stage: Stage) -> None:
+        if self._view:
+            self._view.advanced(stage, self._clock())
+
+    def _finished(self, stage: Stage) -> None:
+        if self._view:
+            self._view.finished(stage, self._clock())
 
 
-def _view_for(stream: TextIO, clock: Callable[[], float]) -> View:
+def _view_for(stream: TextIO, clock: Callable[[], float]) -> PlainView | LiveView:
     if not stream.isatty():
         return PlainView(stream)
     from rich.console import Console
@@ -182,29 +135,30 @@ class PlainView:
         self._interval_seconds = interval_seconds
         self._shown: dict[str, float] = {}
 
-    def open(self, stages: Callable[[], list[Stage]]) -> None:
-        """Nothing to prepare."""
+    def clear(self) -> None:
+        """Lines that were printed stay."""
 
     def started(self, stage: Stage) -> None:
         """``mirror: started, 3,000 objects, 33 MB``."""
         self._shown[stage.name] = stage.began
-        self.say(f"{stage.name}: {joined('started', stage.totals_text())}")
+        self.say(f"{stage.name}: {_joined('started', *_totals(stage))}")
 
     def advanced(self, stage: Stage, now: float) -> None:
         """``mirror: 1,200 of 3,000 objects, 13 MB of 33 MB, 12 MB/s, 2 s left``."""
         if now - self._shown.setdefault(stage.name, stage.began) >= self._interval_seconds:
             self._shown[stage.name] = now
-            self.say(f"{stage.name}: {_far(stage, now)}")
+            objects, size = _objects(stage), _bytes(stage)
+            self.say(f"{stage.name}: {_joined(objects, size, _rate(stage, now), left(stage, now))}")
 
     def noted(self, stage: Stage, now: float) -> None:
         """``prefect: starting a server, after 3 s``."""
         seconds = stage.seconds(now)
         after = f"after {format_seconds(seconds)}" if seconds >= 1 else ""
-        self.say(f"{stage.name}: {joined(stage.note, after)}")
+        self.say(f"{stage.name}: {_joined(stage.note, after)}")
 
     def finished(self, stage: Stage, now: float) -> None:
         """``mirror: done, 3,000 objects, 33 MB in 3 s``."""
-        done = joined("done", stage.objects_text() if stage.objects else "", stage.bytes_text())
+        done = _joined("done", _objects(stage) if stage.objects else "", _bytes(stage))
         self.say(f"{stage.name}: {done} in {format_seconds(stage.seconds(now))}")
 
     def say(self, line: str) -> None:
@@ -213,47 +167,57 @@ class PlainView:
             self._stream.write(f"{line}\n")
             self._stream.flush()
 
-    def close(self) -> None:
-        """Nothing to undo."""
-
-    def restore(self) -> None:
-        """Nothing to undo."""
-
 
 class LiveView:
     """A row for each stage, redrawn in place by rich; nothing once the terminal is gone."""
 
-    def __init__(self, console: Console, clock: Callable[[], float]) -> None:
-        from rich.live import Live
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+        from rich.progress import BarColumn, Progress, TextColumn
 
-        self._clock = clock
-        self._console = console
-        self._stages: Callable[[], list[Stage]] = list
-        self._live = Live(
+        def cell(name: str, justify: JustifyMethod = "right") -> TextColumn:
+            return TextColumn(f"{{task.fields[row].{name}}}", justify=justify, markup=False)
+
+        wide = console.width >= _WIDE
+        bars = [BarColumn(bar_width=16)] if wide else []
+        self._rows: dict[str, TaskID] = {}
+        self._clock, self._console, self._wide = clock, console, wide
+        self._progress = Progress(
+            cell("name", "left"),
+            *bars,
+            *map(cell, ("counts", "size", "rate")),
+            cell("rest", "left"),
             console=console,
-            get_renderable=self.table,
             refresh_per_second=_REFRESHES_PER_SECOND,
             redirect_stdout=False,  # stdout is for the result
-            vertical_overflow="visible",
         )
 
-    def open(self, stages: Callable[[], list[Stage]]) -> None:
+    def open(self) -> None:
         """Hide the cursor and start redrawing, in a thread of rich."""
-        self._stages = stages
         with suppress(OSError):
-            self._live.start()
+            self._progress.start()
 
     def started(self, stage: Stage) -> None:
-        """The next redraw shows it."""
+        """A new row."""
+        row = _Row(stage, self._clock, self._wide)
+        with suppress(OSError):
+            self._progress.add_task("", total=None, row=row)
+        self._rows[stage.name] = self._progress.task_ids[-1]
 
-    def advanced(self, stage: Stage, now: float) -> None:
+    def advanced(self, stage: Stage, _now: float) -> None:
         """The next redraw shows it."""
+        if stage.name not in self._rows:
+            self.started(stage)
+        done = 1.0 if stage.ended is not None else fraction(stage)
+        total = None if done is None else 1.0
+        self._progress.update(self._rows[stage.name], completed=done or 0.0, total=total)
 
-    def noted(self, stage: Stage, now: float) -> None:
-        """The next redraw shows it."""
+    noted = finished = advanced
 
-    def finished(self, stage: Stage, now: float) -> None:
-        """The next redraw shows it."""
+    def clear(self) -> None:
+        """Begin again, without rows."""
+        for row in self._rows.values():
+            self._progress.remove_task(row)
+        self._rows.clear()
 
     def say(self, line: str) -> None:
         """Print a line above the rows."""
@@ -263,49 +227,115 @@ class LiveView:
     def close(self) -> None:
         """Draw the rows one last time and show the cursor."""
         with suppress(OSError):
-            self._live.stop()
+            self._progress.stop()
 
     def restore(self) -> None:
-        """Show the cursor below the rows; rich itself would wait for its locks."""
+        """Show the cursor below the rows at once; rich itself would wait for its locks."""
         with suppress(OSError, ValueError):
             os.write(self._console.file.fileno(), _CURSOR)
 
-    def table(self) -> Table:
-        """The current rows; without bars in a narrow terminal."""
-        from rich.progress_bar import ProgressBar
-        from rich.table import Table
 
-        now, wide = self._clock(), self._console.width >= _WIDE
-        table = Table.grid(padding=(0, 2 if wide else 1))
-        for justify in ("left", "left", "right", "right", "right", "left"):
-            table.add_column(justify=justify, no_wrap=True)
-        for stage in self._stages():
-            fraction = 1.0 if stage.ended is not None else stage.fraction()
-            bar = ProgressBar(
-                total=None if fraction is None else 1.0, completed=fraction or 0.0, width=16
-            )
-            objects, size, rate, rest = _cells(stage, now)
-            if wide:
-                table.add_row(stage.name, bar, objects, size, rate, rest)
-            else:  # "1,040 of 3,000 samples" without its last word
-                counts = objects if stage.waits else objects.rpartition(" ")[0]
-                table.add_row(stage.name, "", counts, size, rate, rest)
-        return table
+class _Row:
+    """The cells of a stage as they are now: what it counts or does, bytes, rate, time left or
+    taken; in a narrow terminal ``1,040 of 3,000`` without ``samples``.
+    """
+
+    def __init__(self, stage: Stage, clock: Callable[[], float], wide: bool) -> None:
+        self._stage, self._clock, self._wide = stage, clock, wide
+
+    @property
+    def name(self) -> str:
+        return self._stage.name
+
+    @property
+    def counts(self) -> str:
+        stage = self._stage
+        if _waits(stage):
+            return stage.note
+        counts = stage.objects or (stage.total_objects and stage.ended is None)
+        text = _objects(stage) if counts else ""
+        return text if self._wide else text.rpartition(" ")[0]
+
+    @property
+    def size(self) -> str:
+        return _bytes(self._stage)
+
+    @property
+    def rate(self) -> str:
+        return _rate(self._stage, self._clock())
+
+    @property
+    def rest(self) -> str:
+        stage, now = self._stage, self._clock()
+        seconds = format_seconds(stage.seconds(now))
+        if stage.ended is not None:
+            return f"done in {seconds}"
+        return seconds if _waits(stage) else left(stage, now)
 
 
-def _cells(stage: Stage, now: float) -> tuple[str, str, str, str]:
-    """Objects or what the stage is doing, bytes, rate, and the time left or taken."""
-    if stage.waits:
-        return stage.note, "", "", format_seconds(stage.seconds(now))
-    known = stage.objects or (stage.total_objects and stage.ended is None)
-    rest = stage.left_text(now)
-    if stage.ended is not None:
-        rest = f"done in {format_seconds(stage.seconds(now))}"
-    objects = stage.objects_text() if known else ""
-    return objects, stage.bytes_text(), stage.rate_text(now), rest
+def _waits(stage: Stage) -> bool:
+    """Whether it is running and has nothing to count, only a note and a duration."""
+    counts = stage.objects or stage.bytes or stage.total_objects or stage.total_bytes
+    return stage.ended is None and not counts
 
 
-def _far(stage: Stage, now: float) -> str:
-    return joined(
-        stage.objects_text(), stage.bytes_text(), stage.rate_text(now), stage.left_text(now)
+def _noun(stage: Stage) -> str:
+    return STAGES.get(stage.name) or "object"
+
+
+def fraction(stage: Stage) -> float | None:
+    """The fraction done, in bytes if their total is known, else in objects."""
+    if stage.total_bytes:
+        return min(1.0, stage.bytes / stage.total_bytes)
+    return min(1.0, stage.objects / stage.total_objects) if stage.total_objects else None
+
+
+def _objects(stage: Stage) -> str:
+    """``1,200 of 3,000 samples``, or ``1,200 samples`` while the total is unknown."""
+    total = stage.total_objects
+    if total is None or stage.objects == total:
+        return format_count(stage.objects, _noun(stage))
+    return f"{stage.objects:,} of {format_count(total, _noun(stage))}"
+
+
+def _bytes(stage: Stage) -> str:
+    """``13 MB of 33 MB``, at the end ``33 MB``; empty if the stage counts no bytes."""
+    total = stage.total_bytes
+    if not total and not stage.bytes:
+        return ""
+    done = format_bytes(stage.bytes)
+    if total is None or stage.bytes == total or stage.ended is not None:
+        return done
+    return f"{done} of {format_bytes(total)}"
+
+
+def _rate(stage: Stage, now: float) -> str:
+    """``12 MB/s``, or ``80 objects/s`` if no bytes are counted; empty at the start."""
+    seconds = stage.seconds(now)
+    if seconds < _MEASURABLE_SECONDS or not (stage.bytes or stage.objects):
+        return ""
+    if stage.bytes:
+        return f"{format_bytes(stage.bytes / seconds)}/s"
+    return f"{stage.objects / seconds:,.0f} {_noun(stage)}s/s"
+
+
+def left(stage: Stage, now: float) -> str:
+    """``20 s left``; empty while it is unknown."""
+    done, seconds = fraction(stage), stage.seconds(now)
+    if stage.ended is not None or not done or seconds < _SETTLED_SECONDS:
+        return ""
+    return f"{format_seconds(seconds / done - seconds)} left"
+
+
+def _totals(stage: Stage) -> tuple[str, str]:
+    """``3,000 objects`` and ``33 MB``; empty while they are unknown."""
+    objects, size = stage.total_objects, stage.total_bytes
+    return (
+        "" if objects is None else format_count(objects, _noun(stage)),
+        "" if size is None else format_bytes(size),
     )
+
+
+def _joined(*texts: str) -> str:
+    """The non-empty strings, separated by commas."""
+    return ", ".join(filter(None, texts))

@@ -9,9 +9,9 @@ from contextlib import suppress
 import pytest
 from rich.console import Console
 
-from larder.cli.display import Display, LiveView, PlainView
+from larder.cli.display import Display, LiveView, PlainView, fraction, left
 from larder.cli.signals import process
-from larder.cli.stage import Stage
+from larder.progress import Stage
 
 
 class Clock:
@@ -94,22 +94,6 @@ def test_a_run_that_starts_again_counts_again(clock: Clock) -> None:
     assert display.stages()["publish"]["seconds"] == 0.0
 
 
-def test_the_rows_of_a_run_that_starts_again_begin_again(clock: Clock) -> None:
-    console = Console(file=Terminal(), width=120, force_terminal=True)
-    view = LiveView(console, clock)
-    with Display(view=view, clock=clock) as display:
-        display.start("copy", objects=4)
-        display.advance("copy", objects=4)
-        display.restart("another run was first")
-        display.start("list")
-        assert [stage.name for stage in view._stages()] == ["list"]
-        display.start("copy", objects=2)
-        display.advance("copy", objects=1)
-        (row,) = [stage for stage in view._stages() if stage.name == "copy"]
-        assert row.objects_text() == "1 of 2 objects"
-    assert "another run was first" in console.file.getvalue()  # type: ignore[attr-defined]
-
-
 def test_nothing_to_do_and_calls_out_of_order(clock: Clock) -> None:
     stream = io.StringIO()
     with Display(stream=stream, clock=clock) as display:
@@ -177,7 +161,7 @@ def rows(view: LiveView) -> list[str]:
     width = view._console.width
     console = Console(file=io.StringIO(), width=width, color_system=None, _environ={})
     with console.capture() as capture:
-        console.print(view.table())
+        console.print(view._progress.get_renderable())
     return [" ".join(line.split()) for line in capture.get().splitlines()]
 
 
@@ -198,6 +182,20 @@ def test_a_row_for_each_stage(clock: Clock) -> None:
     assert second.startswith("mirror ")
     assert second.endswith("1,000 of 3,000 objects 100 MB of 300 MB 10.0 MB/s 20 s left")
     assert third.startswith("shard ")
+
+
+def test_the_rows_of_a_run_that_starts_again_begin_again(clock: Clock) -> None:
+    display, view, stream, _ = live(clock)
+    with display:
+        display.start("copy", objects=4)
+        display.advance("copy", objects=4)
+        display.restart("another run was first")
+        display.start("list")
+        assert [row.partition(" ")[0] for row in rows(view)] == ["list"]
+        display.start("copy", objects=2)
+        display.advance("copy", objects=1)
+        assert "1 of 2 objects" in rows(view)[1]
+    assert "another run was first" in stream.getvalue()
 
 
 def test_the_rows_of_imagenet_fit_into_80_columns(clock: Clock) -> None:
@@ -288,10 +286,10 @@ def test_a_terminal_gets_rows_and_a_dumb_one_lines(monkeypatch: pytest.MonkeyPat
 def test_time_left_waits_for_a_second_and_goes_by_bytes() -> None:
     stage = Stage("x", began=0.0, total_objects=2, total_bytes=100)
     stage.objects, stage.bytes = 1, 90
-    assert stage.left_text(0.5) == ""
-    assert stage.left_text(9.0) == "1.0 s left"
+    assert left(stage, 0.5) == ""
+    assert left(stage, 9.0) == "1.0 s left"
     stage.bytes = 130
-    assert stage.fraction() == 1.0
+    assert fraction(stage) == 1.0
 
 
 @pytest.mark.parametrize(("name", "noun"), [("shard", "samples"), ("cache", "records")])
@@ -341,7 +339,7 @@ def test_a_terminal_is_restored_without_a_lock() -> None:
     with open(slave, "w") as stream:
         view = LiveView(Console(file=stream, force_terminal=True), time.monotonic)
         display = Display(view=view)
-        with display, display._lock, view._live._lock:
+        with display, display._lock, view._progress._lock:
             assert process.restore == view.restore
             view.restore()
         assert process.restore is None
