@@ -1,9 +1,6 @@
 """Copy what is missing from a source to a storage.
 
 ``python -m flows.copy s3://source/prefix s3://storage/prefix``
-
-The command is that of `larder.cli.copy`; here the plan is run as a Prefect flow, as in
-`flows.prepare`.
 """
 
 from __future__ import annotations
@@ -12,49 +9,50 @@ from larder.cli.signals import arm
 
 if __name__ == "__main__":
     arm()  # first of all: until then Python itself handles signals, with a traceback
+    from flows.runs.command import flow_command
 
-import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+    raise SystemExit(flow_command("copy"))  # which imports this module again, with Prefect
 
-from flows.runs.configure import has_server, prefect_ready
-from larder.cli import copy
-from larder.cli.command import run
+from typing import Any
 
-if TYPE_CHECKING:
-    from larder.cli.display import Display
-    from larder.pipeline.copying_plan import CopyPlan
-    from larder.pipeline.copying_settings import CopySettings
+from prefect import flow
+from pydantic import StrictBool
+
+from flows.runs.flow_run import flow_run
+from larder.cli.copy import COPY
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit status."""
-    return copy.main(arguments, "python -m flows.copy", run=run_flow)
+@flow(
+    name="copy",
+    flow_run_name="copy {source} to {storage}",
+    persist_result=False,
+    validate_parameters=True,
+)
+def copy(
+    source: str,
+    storage: str,
+    cluster: str | None = None,
+    settings: list[str] | None = None,
+    include: list[str] | None = None,
+    exclude: list[str] | None = None,
+    verify: str | None = None,
+    retry_failed: StrictBool = False,
+    config_dir: str = "configs",
+) -> Any:
+    """Copy what is missing from a source to a storage.
 
+    Args:
+        source: URL or path of what is copied.
+        storage: URL or path of where it is copied to.
+        cluster: Name of a file in configs/clusters, for its limits and how its storage is reached.
+        settings: key.path=value pairs that set fields of source, storage, copy and runner.
+        include: Globs of the keys to copy; everything if there is none.
+        exclude: Globs of keys to leave out.
+        verify: How copies are checked, digest or size; by default what copy.verify says.
+        retry_failed: Whether to copy only what the last copy failed for.
+        config_dir: The directory with all configuration files.
 
-def run_flow(
-    settings: CopySettings, parameters: dict[str, Any], display: Display
-) -> dict[str, Any]:
-    """If a server is configured, the whole run is a flow run; otherwise only its work is."""
-    if has_server():
-        return _run_flow(parameters, display)
-    from larder.jobs.runner import InlineRunner
-    from larder.pipeline import copying
-
-    runner = InlineRunner(settings.workers, display)
-    return copying.copy(
-        settings, runner, execute_with=lambda plan: _run_flow(parameters, display, plan)
-    )
-
-
-def _run_flow(
-    parameters: dict[str, Any], display: Display, planned: CopyPlan | None = None
-) -> dict[str, Any]:
-    with prefect_ready(display) as ready:
-        from flows.copy_flow import run_copy
-
-        return run_copy(parameters, planned, display, named=ready())
-
-
-if __name__ == "__main__":
-    sys.exit(run(main))
+    Returns:
+        The JSON document of the run; if it was stopped, Prefect's state Cancelled.
+    """
+    return flow_run(COPY)

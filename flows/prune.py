@@ -1,9 +1,6 @@
 """Delete copies of objects that are no longer in the source.
 
 ``python -m flows.prune s3://source/prefix s3://storage/prefix``
-
-The command is that of `larder.cli.prune`; here the plan is run as a Prefect flow, as in
-`flows.prepare`.
 """
 
 from __future__ import annotations
@@ -12,48 +9,48 @@ from larder.cli.signals import arm
 
 if __name__ == "__main__":
     arm()  # first of all: until then Python itself handles signals, with a traceback
+    from flows.runs.command import flow_command
 
-import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+    raise SystemExit(flow_command("prune"))  # which imports this module again, with Prefect
 
-from flows.runs.configure import has_server, prefect_ready
-from larder.cli import prune
-from larder.cli.command import run
+from typing import Any
 
-if TYPE_CHECKING:
-    from larder.cli.display import Display
-    from larder.pipeline.pruning import PrunePlan, PruneSettings
+from prefect import flow
+from pydantic import StrictInt
 
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit status."""
-    return prune.main(arguments, "python -m flows.prune", run=run_flow)
+from flows.runs.flow_run import flow_run
+from larder.cli.copy import PRUNE
 
 
-def run_flow(
-    settings: PruneSettings, parameters: dict[str, Any], display: Display
-) -> dict[str, Any]:
-    """If a server is configured, the whole run is a flow run; otherwise only its work is."""
-    if has_server():
-        return _run_flow(parameters, display)
-    from larder.jobs.runner import InlineRunner
-    from larder.pipeline import pruning
+@flow(
+    name="prune",
+    flow_run_name="prune {storage} of what is not in {source}",
+    persist_result=False,
+    validate_parameters=True,
+)
+def prune(
+    source: str,
+    storage: str,
+    cluster: str | None = None,
+    settings: list[str] | None = None,
+    include: list[str] | None = None,
+    exclude: list[str] | None = None,
+    max_delete: StrictInt | None = None,
+    config_dir: str = "configs",
+) -> Any:
+    """Delete copies of objects that are no longer in the source.
 
-    runner = InlineRunner(1, display)
-    return pruning.prune(
-        settings, runner, execute_with=lambda plan: _run_flow(parameters, display, plan)
-    )
+    Args:
+        source: URL or path of what was copied.
+        storage: URL or path of where it was copied to.
+        cluster: Name of a file in configs/clusters, for how its storage is reached.
+        settings: key.path=value pairs that set fields of source, storage, copy and runner.
+        include: Globs of the keys to look at; everything if there is none.
+        exclude: Globs of keys to leave alone.
+        max_delete: Delete at most so many objects; by default 1,000, and at most 10 percent.
+        config_dir: The directory with all configuration files.
 
-
-def _run_flow(
-    parameters: dict[str, Any], display: Display, planned: PrunePlan | None = None
-) -> dict[str, Any]:
-    with prefect_ready(display) as ready:
-        from flows.copy_flow import run_prune
-
-        return run_prune(parameters, planned, display, named=ready())
-
-
-if __name__ == "__main__":
-    sys.exit(run(main))
+    Returns:
+        The JSON document of the run; if it was stopped, Prefect's state Cancelled.
+    """
+    return flow_run(PRUNE)

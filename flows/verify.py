@@ -1,8 +1,6 @@
 """Read a published version again, and repair what is damaged.
 
 ``python -m flows.verify --dataset digits``
-
-The command is that of `larder.cli.verify`; here it is run as a Prefect flow.
 """
 
 from __future__ import annotations
@@ -11,34 +9,50 @@ from larder.cli.signals import arm
 
 if __name__ == "__main__":
     arm()  # first of all: until then Python itself handles signals, with a traceback
+    from flows.runs.command import flow_command
 
-import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+    raise SystemExit(flow_command("verify"))  # which imports this module again, with Prefect
 
-from flows.runs.configure import prefect_ready
-from larder.cli import verify
-from larder.cli.command import run
+from typing import Any
 
-if TYPE_CHECKING:
-    from larder.cli.display import Display
-    from larder.verify.run import VerifySettings
+from prefect import flow
+from pydantic import StrictBool, StrictFloat, StrictInt
 
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; returns its exit status."""
-    return verify.main(arguments, "python -m flows.verify", run=run_flow)
+from flows.runs.flow_run import flow_run
+from larder.cli.verify import VERIFY
 
 
-def run_flow(
-    _options: VerifySettings, parameters: dict[str, Any], display: Display
-) -> dict[str, Any]:
-    """The whole verification is a flow run."""
-    with prefect_ready(display) as ready:
-        from flows.verify_flow import run_verify
+@flow(
+    name="verify",
+    flow_run_name="verify {dataset} for {cluster}",
+    persist_result=False,
+    validate_parameters=True,
+)
+def verify(
+    dataset: str,
+    cluster: str = "local",
+    settings: list[str] | None = None,
+    config_dir: str = "configs",
+    version: str = "latest",
+    sample: StrictFloat | None = None,
+    seed: StrictInt | None = None,
+    repair: StrictBool = False,
+) -> Any:
+    """Read a published version again, and compare it with what was published.
 
-        return run_verify(parameters, display, named=ready())
+    Args:
+        dataset: Name of a file in configs/datasets.
+        cluster: Name of a file in configs/clusters.
+        settings: key.path=value pairs that override the dataset file, or the cluster file with
+            the prefix cluster.
+        config_dir: The directory with all configuration files.
+        version: ID of the version, or a tag.
+        sample: Percentage of the shards and cache files to read; all by default.
+        seed: Of the choice of these; another one for every run by default.
+        repair: Whether to make again what is damaged.
 
-
-if __name__ == "__main__":
-    sys.exit(run(main))
+    Returns:
+        The JSON document of the run; if it was stopped, Prefect's state Cancelled. If something is
+        damaged, the run fails, and its findings are a table.
+    """
+    return flow_run(VERIFY)

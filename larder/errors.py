@@ -22,9 +22,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Any
 
 _UNSHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 """Characters that a terminal interprets instead of showing, or that change the text direction."""
@@ -223,9 +224,10 @@ class StoreError(FatalError):
 
 
 class DamageError(FatalError):
-    """Published data is damaged."""
+    """Published data is damaged; ``document`` is that of the verification that saw it, if any."""
 
     exit_status = 4
+    document: Mapping[str, Any] | None = None
 
 
 class SupersededError(FatalError):

@@ -1,4 +1,4 @@
-"""What Prefect adds to each stage: retries, names and progress. One file per stage."""
+"""What Prefect adds to the steps: retries, names, progress, and credentials from its blocks."""
 
 from tasks.blocks import register_blocks
 

@@ -12,33 +12,15 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import Event
 
-from larder.progress import CancellableProgress, NullProgress, Progress, StageTimes
+from larder.progress import CancellableProgress, NullProgress, Progress
 
 _listener: ContextVar[Progress] = ContextVar("listener", default=NullProgress())  # noqa: B039
 _stop: ContextVar[Event | None] = ContextVar("stop", default=None)
 
 
-class _Both:
-    """A `Progress` that forwards every call to two others."""
-
-    def __init__(self, one: Progress, other: Progress) -> None:
-        self._listeners = (one, other)
-
-    def start(self, stage: str, *, objects: int | None = None, bytes: int | None = None) -> None:
-        for listener in self._listeners:
-            listener.start(stage, objects=objects, bytes=bytes)
-
-    def advance(self, stage: str, *, objects: int = 0, bytes: int = 0) -> None:
-        for listener in self._listeners:
-            listener.advance(stage, objects=objects, bytes=bytes)
-
-    def finish(self, stage: str) -> None:
-        for listener in self._listeners:
-            listener.finish(stage)
-
-    def restart(self, reason: str) -> None:
-        for listener in self._listeners:
-            listener.restart(reason)
+def current_listener() -> Progress:
+    """Where the tasks report to."""
+    return _listener.get()
 
 
 def current_progress() -> Progress:
@@ -55,21 +37,6 @@ def listening(progress: Progress) -> Iterator[None]:
         yield
     finally:
         _listener.reset(token)
-
-
-@contextmanager
-def also_listening(progress: Progress) -> Iterator[None]:
-    """Report them to ``progress`` as well as to the current one."""
-    with listening(_Both(_listener.get(), progress)):
-        yield
-
-
-@contextmanager
-def timed() -> Iterator[StageTimes]:
-    """Measure the stages within a ``with`` block, in addition to the current `Progress`."""
-    times = StageTimes(_listener.get())
-    with listening(times):
-        yield times
 
 
 @contextmanager

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 from uuid import UUID
 
@@ -19,49 +19,49 @@ from prefect.settings import get_current_settings
 from prefect.states import Cancelled
 from prefect.utilities.urls import url_for
 
-from flows.runs.page import RunLog, run_log, summary
+from flows.runs.page import RunLog, findings, run_log, summary
 from flows.runs.secrets import without_auth
+from larder.cli.command import Command, Operation
 from larder.cli.display import Display
 from larder.cli.signals import hear_signals, interruptible
 from larder.errors import FatalError, LarderError
-from larder.pipeline.run_report import run_lines
-from larder.progress import StageTimes
-from tasks._options import STOPPED
-from tasks.progress import listening, stoppable, timed
+from tasks.progress import listening, stoppable
+from tasks.runner import task_runner
+from tasks.steps import STOPPED
 
 POLL_SECONDS = 5.0
+T = TypeVar("T")
 _REFUSED = (401, 403)
 _NOT_THERE = (404, 405)
 _MORE = re.compile(r"[\s-]*For more information check: \S+")
 """What httpx appends to an answer: a page that explains the status."""
 
-_shown_on: ContextVar[Display | None] = ContextVar("shown_on", default=None)
-"""The display for the address of the run."""
+_display: ContextVar[Display | None] = ContextVar("display", default=None)
+"""Where the address of the run is shown."""
+
+_planned: ContextVar[tuple[Any, tuple[Any, ...]] | None] = ContextVar("planned", default=None)
+"""Settings, and what the command has just planned for them, so that it is listed only once."""
 
 
-def flow_run(
-    work: Callable[[StageTimes], dict[str, Any]],
-    lines: Callable[[Mapping[str, Any]], list[str]] = run_lines,
-    *,
-    artifact: str = "",
-) -> Any:
-    """The body of a flow: do the work of a run, and write its log.
+def flow_run(command: Command) -> Any:
+    """The body of the flow of a command: run its operation with the flow's parameters.
 
-    Args:
-        work: Does it; returns the JSON document of the run.
-        lines: The document for people.
-        artifact: Key of the artifact with these lines; none without.
-
-    Returns:
-        The JSON document of the run; if it was stopped, Prefect's state Cancelled.
+    Returns the JSON document of the run; if it was stopped, Prefect's state Cancelled.
     """
     hear_signals()
+    context = FlowRunContext.get()
+    assert context is not None, "this is a flow run"
+    parameters = {
+        name: value for name, value in (context.parameters or {}).items() if value is not None
+    }
     try:
-        with _reported(lines) as log, timed() as times:
-            document = work(times)
-            log.outcome(document)
-            if artifact:
-                summary(artifact, lines(document))
+        with _reported(context) as log:
+            operation = command.operation(**parameters)
+            document = _document(operation, log)
+            log.outcome(document, operation.lines)
+            if "findings" in document:
+                findings(document)
+            summary(command.name, operation.lines(document))
     except LarderError as error:
         if error.code != STOPPED:
             raise
@@ -71,27 +71,33 @@ def flow_run(
     return document
 
 
+def _document(operation: Operation, log: RunLog) -> dict[str, Any]:
+    """Execute what the command planned, if it was for these settings; else begin from the start."""
+    settings, planned = _planned.get() or (None, ())
+    with task_runner(operation.workers, log.progress) as runner:
+        if planned and settings == operation.settings:
+            return operation.execute(*planned, runner)
+        return operation.compose(runner)
+
+
 @contextmanager
-def _reported(lines: Callable[[Mapping[str, Any]], list[str]]) -> Iterator[RunLog]:
+def _reported(context: FlowRunContext) -> Iterator[RunLog]:
     """Connect the run to Prefect: show its address, write its log, and stop if it is cancelled."""
-    context = FlowRunContext.get()
-    run = context.flow_run if context else None
-    assert run is not None, "this is a flow run"
-    display = _shown_on.get()
+    run, display = context.flow_run, _display.get()
+    assert run is not None, "it has begun"
     with ExitStack() as stack:
-        if display:
-            address = url_for(run)
-            if address:
-                display.say(f"run: {without_auth(address)}")
-        log = stack.enter_context(run_log(lines))
+        address = url_for(run) if display else None
+        if display and address:
+            display.say(f"run: {without_auth(address)}")
+        log = stack.enter_context(run_log())
         if not run.deployment_id:
             stop = stack.enter_context(stoppable())
-            stack.enter_context(cancellable(run.id, stop, log.say))
+            stack.enter_context(_cancellable(run.id, stop, log.say))
         yield log
 
 
 @contextmanager
-def cancellable(
+def _cancellable(
     flow_run: UUID, stop: threading.Event, say: Callable[[str], None]
 ) -> Iterator[None]:
     """Set ``stop`` once the flow run is Cancelling or Cancelled, within a ``with`` block.
@@ -120,18 +126,21 @@ def cancellable(
 
 
 def call_flow(
-    flow: Callable[..., Any], parameters: dict[str, Any], display: Display, *, named: bool
+    flow: Callable[..., Any],
+    parameters: dict[str, Any],
+    planned: tuple[Any, tuple[Any, ...]],
+    display: Display,
+    *,
+    named: bool,
 ) -> dict[str, Any]:
-    """Run a flow in this process.
+    """Run a flow in this process, and return the JSON document of the run.
 
     Args:
         flow: The flow.
         parameters: Its parameters.
+        planned: Settings, and what was planned for them; nothing if nothing was.
         display: Reports progress of every stage.
         named: Whether the user configured the server, and so wants to know the run's address.
-
-    Returns:
-        The JSON document of the run.
 
     Raises:
         FatalError: ``run.server``: Prefect's server cannot be reached, or refuses the request.
@@ -140,8 +149,9 @@ def call_flow(
     display.note("prefect", "asking the server")
     _check_server(named)
     display.finish("prefect")
-    shown_token = _shown_on.set(display if named else None)
     with (
+        _setting(_display, display if named else None),
+        _setting(_planned, planned),
         listening(display),
         stoppable() as stop,
         interruptible(stop, display.say),
@@ -158,9 +168,16 @@ def call_flow(
             if error.code == STOPPED:
                 raise KeyboardInterrupt from None
             raise
-        finally:
-            _shown_on.reset(shown_token)
     return document
+
+
+@contextmanager
+def _setting(variable: ContextVar[T], value: T) -> Iterator[None]:
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
 
 
 def _check_server(named: bool) -> None:

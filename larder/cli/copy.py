@@ -1,92 +1,66 @@
-"""``larder copy``: copies what is missing from a source to a storage, and nothing else.
-
-``python -m flows.copy`` is the same command with another way to run the plan.
-"""
+"""``larder copy`` and ``larder prune``: from a source to a storage, without a dataset."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
-from larder.cli.command import Parser, show
-from larder.cli.places import flow_parameters, places_parser
-from larder.cli.signals import interruptible, loading
-from larder.packages import require
+from larder.cli.arguments import Parser, places_parser, whole_number
+from larder.cli.command import Command, Operation
 
-if TYPE_CHECKING:
-    from larder.cli.display import Display
-    from larder.pipeline.copying_plan import CopyPlan
-    from larder.pipeline.copying_settings import CopySettings
-
-DESCRIPTION = """\
+_COPY = """\
 Copy every object below SOURCE to STORAGE/KEY: what is there already, with the same digest or with a
 receipt of an earlier copy, is not copied again. Every copy is verified. If a run is killed, run the
 same command again to continue. Objects that are no longer in the source are left alone.\
 """
-
-RunCopy = Callable[["CopySettings", dict[str, Any], "Display"], dict[str, Any]]
-"""Executes a copy and returns its JSON document. Takes the settings, the flow parameters that they
-come from, and the display."""
-
-
-def run_here(
-    settings: CopySettings, _parameters: dict[str, Any], display: Display
-) -> dict[str, Any]:
-    """Run in this process; once there is work, a signal lets the objects in progress finish."""
-    import threading
-
-    from larder.jobs.runner import InlineRunner
-    from larder.pipeline.copying import copy, execute_copy
-
-    stop = threading.Event()
-    runner = InlineRunner(settings.workers, display, stop)
-
-    def work(plan: CopyPlan) -> dict[str, Any]:
-        with interruptible(stop, display.say):
-            return execute_copy(plan, runner)
-
-    return copy(settings, runner, execute_with=work)
+_PRUNE = """\
+Delete from STORAGE what larder copy has written there from SOURCE and is no longer in SOURCE. It is
+planned first: nothing is deleted if the source is empty or cannot be listed completely, or if more
+would be deleted than --max-delete allows.\
+"""
 
 
-def parser(prog: str) -> Parser:
-    made = places_parser(prog, DESCRIPTION)
-    made.add_argument(
+def _copy_parser(prog: str) -> Parser:
+    parser = places_parser(prog, _COPY)
+    parser.add_argument(
         "--verify",
         metavar="HOW",
         help="how copies are checked: digest or size (default: copy.verify, which is digest)",
     )
-    made.add_argument(
+    parser.add_argument(
         "--retry-failed", action="store_true", help="copy only what the last copy failed for"
     )
-    return made
+    return parser
 
 
-def main(
-    arguments: Sequence[str] | None = None,
-    prog: str = "larder copy",
-    *,
-    run: RunCopy = run_here,
-) -> int:
-    namespace = parser(prog).parse_args(arguments)
-    parameters = {
-        **flow_parameters(namespace),
-        "verify": namespace.verify,
-        "retry_failed": namespace.retry_failed,
-    }
-    with loading():
-        require("prepare")
-        from larder.jobs.runner import InlineRunner
-        from larder.pipeline.copying import copy
-        from larder.pipeline.copying_report import copy_lines
-        from larder.pipeline.copying_settings import load_copy_settings
+def _prune_parser(prog: str) -> Parser:
+    parser = places_parser(prog, _PRUNE)
+    parser.add_argument(
+        "--max-delete",
+        metavar="N",
+        type=lambda text: whole_number(text, "--max-delete", "1000"),
+        help="delete at most N objects (default: 1,000, and at most 10 percent of the copies)",
+    )
+    return parser
 
-        settings = load_copy_settings(**parameters)
 
-    def work(display: Display) -> dict[str, Any]:
-        if not namespace.plan:
-            return run(settings, parameters, display)
-        runner = InlineRunner(settings.workers, display)
-        return copy(settings, runner, plan_only=True)
+def _copy(**parameters: Any) -> Operation:
+    from larder.pipeline.copying import copy, execute_copy
+    from larder.pipeline.copying_report import copy_lines
+    from larder.pipeline.copying_settings import load_copy_settings
 
-    show(namespace, work, copy_lines)
-    return 0
+    settings = load_copy_settings(**parameters)
+    compose = partial(copy, settings)
+    return Operation(settings, settings.workers, compose, execute_copy, copy_lines, copy_lines)
+
+
+def _prune(max_delete: int | None = None, **parameters: Any) -> Operation:
+    from larder.pipeline.copying_settings import load_copy_settings
+    from larder.pipeline.pruning import PruneSettings, execute_prune, prune, prune_lines
+
+    settings = PruneSettings(load_copy_settings(**parameters), max_delete)
+    return Operation(settings, 1, partial(prune, settings), execute_prune, prune_lines, prune_lines)
+
+
+COPY = Command("copy", _copy_parser, _copy)
+PRUNE = Command("prune", _prune_parser, _prune)

@@ -7,7 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 from shlex import quote
 
-from larder.cli.command import parser
+from larder.cli.arguments import parser
 from larder.cli.output import print_json, print_text
 from larder.config.location import directory
 from larder.disk import disk_errors, write_file

@@ -1,32 +1,32 @@
-"""The command ``larder``: its subcommands, each a module that is imported when it is called.
+"""The command ``larder``: its subcommands, whose modules are imported when they are called.
 
-A subcommand is a module with ``main(arguments, prog)``, which returns the exit status, and a line
-in `COMMANDS`. If it also runs as a flow, ``python -m flows.NAME`` is a module that calls the same
-``main`` with another way to run the work.
+``python -m flows.NAME`` is the same subcommand with another way to run its operation.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import NamedTuple
 
 from larder.cli.signals import arm
 
 
-class Command(NamedTuple):
-    module: str
+class Entry(NamedTuple):
+    """``command`` names an object with ``main(arguments, prog)``, which returns the exit status."""
+
+    command: str
     summary: str
 
 
 COMMANDS = {
-    "compact": Command("larder.cli.compact", "put all samples of a dataset into one segment"),
-    "copy": Command("larder.cli.copy", "copy what is missing from a source to a storage"),
-    "init": Command("larder.cli.init", "write a configs folder with examples"),
-    "prepare": Command("larder.cli.prepare", "prepare a dataset: from its source to a config"),
-    "prune": Command("larder.cli.prune", "delete copies of what is no longer in the source"),
-    "verify": Command("larder.cli.verify", "read a version again, and repair what is damaged"),
+    "compact": Entry("larder.cli.prepare:COMPACT", "put all samples of a dataset into one segment"),
+    "copy": Entry("larder.cli.copy:COPY", "copy what is missing from a source to a storage"),
+    "init": Entry("larder.cli.init", "write a configs folder with examples"),
+    "prepare": Entry("larder.cli.prepare:PREPARE", "prepare a dataset: from a source to a config"),
+    "prune": Entry("larder.cli.copy:PRUNE", "delete copies of what is no longer in the source"),
+    "verify": Entry("larder.cli.verify:VERIFY", "read a version again, and repair what is damaged"),
 }
 
 _DESCRIPTION = """\
@@ -42,7 +42,7 @@ larder COMMAND --help describes each command.\
 
 def main() -> int:
     arm()
-    from larder.cli.command import run
+    from larder.cli.exit import run
 
     return run(lambda: dispatch(sys.argv[1:]))
 
@@ -51,7 +51,8 @@ def dispatch(arguments: Sequence[str]) -> int:
     """Call the subcommand that the first argument names, with the remaining arguments."""
     name = arguments[0] if arguments else ""
     if name in COMMANDS:
-        status: int = import_module(COMMANDS[name].module).main(arguments[1:], f"larder {name}")
+        command = resolve_name(COMMANDS[name].command)
+        status: int = command.main(arguments[1:], f"larder {name}")
         return status
     if name.startswith("-"):
         _answer(arguments)
@@ -61,10 +62,10 @@ def dispatch(arguments: Sequence[str]) -> int:
 def _answer(arguments: Sequence[str]) -> None:
     """Answer --help and --version and exit, and refuse other flags."""
     import larder
-    from larder.cli.command import parser
+    from larder.cli.arguments import parser
 
     width = max(map(len, COMMANDS))
-    lines = [f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items()]
+    lines = [f"  {name:<{width}}  {entry.summary}" for name, entry in COMMANDS.items()]
     about = parser("larder", _DESCRIPTION.format(commands="\n".join(lines)))
     about.usage = "larder COMMAND ..."
     version = f"larder {larder.__version__}"

@@ -1,137 +1,59 @@
-"""``larder verify``: reads a published version again, and repairs what is damaged.
-
-``python -m flows.verify`` is the same command with another way to run it.
-"""
+"""``larder verify``: reads a published version again, and repairs what is damaged."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from larder.cli.command import Parser, command, shared_parameters
-from larder.cli.output import DONE, print_json, print_text, tell
-from larder.cli.signals import interruptible, loading
+from larder.cli.arguments import Parser, dataset_parser, whole_number
+from larder.cli.command import Command, Operation
 from larder.errors import ConfigError
-from larder.packages import require
 
 if TYPE_CHECKING:
-    from larder.cli.display import Display
+    from larder.jobs.runner import Runner
     from larder.verify.run import VerifySettings
 
-DESCRIPTION = """\
+_DESCRIPTION = """\
 Read everything again that a version lists, and compare it with what was published: documents,
 manifests, shards, the checksum of every part, labels, caches. What is damaged, missing, exchanged
 or foreign is named, and the exit status is 4. With --repair, what is damaged is moved aside and
 made again to the same bytes; it comes back where that fails, and nothing is lost.\
 """
 
-RunVerify = Callable[["VerifySettings", dict[str, Any], "Display"], dict[str, Any]]
-"""Runs a verification and returns its JSON document; see `larder.cli.copy.RunCopy`."""
 
-_MOST_DIGITS = 10
-
-
-def run_here(
-    options: VerifySettings, _parameters: dict[str, Any], display: Display
-) -> dict[str, Any]:
-    """Run in this process; a signal lets the files in progress finish."""
-    import threading
-
-    from larder.jobs.runner import InlineRunner
-    from larder.verify.run import verify
-
-    stop = threading.Event()
-    runner = InlineRunner(options.settings.workers, display, stop)
-    with interruptible(stop, display.say):
-        return verify(options, runner)
-
-
-def parser(prog: str) -> Parser:
-    made = command(prog, DESCRIPTION)
-    made.add_argument(
+def _parser(prog: str) -> Parser:
+    parser = dataset_parser(prog, _DESCRIPTION)
+    parser.add_argument(
         "--version",
         metavar="ID|TAG",
         default="latest",
         help="the version, by its ID or a tag (default: latest)",
     )
-    made.add_argument(
+    parser.add_argument(
         "--sample",
         metavar="PERCENT",
+        type=_percent,
         help="read only so much of the shards and caches, chosen at random: at least one shard of "
         "each split; everything small is always read",
     )
-    made.add_argument(
-        "--seed", metavar="N", help="choose the same files as the run that reported this seed"
+    parser.add_argument(
+        "--seed",
+        metavar="N",
+        type=lambda text: whole_number(text, "--seed", "7"),
+        help="choose the same files as the run that reported this seed",
     )
-    made.add_argument(
+    parser.add_argument(
         "--repair",
         action="store_true",
         help="make again what is damaged, to the same bytes, and with --version ID a lost tag"
         " `latest`; not with --sample",
     )
-    return made
+    return parser
 
 
-def main(
-    arguments: Sequence[str] | None = None,
-    prog: str = "larder verify",
-    *,
-    run: RunVerify = run_here,
-) -> int:
-    started = time.monotonic()
-    namespace = parser(prog).parse_args(arguments)
-    sample, seed = _percent(namespace.sample), _seed(namespace.seed)
-    if seed is not None and sample is None:
-        hint = "leave it out, or add --sample 5: without it everything is read"
-        raise ConfigError("config.invalid_flag", "--seed needs --sample", hint=hint)
-    with loading():
-        require("prepare")
-        from larder.cli.display import Display
-        from larder.pipeline.settings import load_settings
-        from larder.verify.findings import DamagedError
-        from larder.verify.report import verify_lines
-        from larder.verify.run import VerifySettings
-
-        settings = load_settings(
-            namespace.dataset,
-            namespace.cluster,
-            config_dir=namespace.config_dir,
-            settings=namespace.set,
-            reads_source=namespace.repair,
-        )
-        options = VerifySettings(settings, namespace.version, sample, seed, namespace.repair)
-    parameters = {
-        "dataset": namespace.dataset,
-        **shared_parameters(namespace),
-        "version": namespace.version,
-        "sample": sample,
-        "seed": seed,
-        "repair": namespace.repair,
-    }
-    damaged = None
-    with Display(quiet=namespace.quiet) as display:
-        try:
-            document = run(options, parameters, display)
-        except DamagedError as error:
-            damaged, document = error, dict(error.document)
-        document["seconds"] = round(time.monotonic() - started, 3)
-        document["stages"] = display.stages()
-    if namespace.json:
-        if damaged:
-            document["error"] = damaged.fields
-        print_json(document, hint=DONE)
-    elif not namespace.quiet or damaged:
-        print_text("\n".join(verify_lines(document)), hint=DONE)
-    if damaged:
-        tell(f"error[{damaged.code}]: {damaged}")
-        return damaged.exit_status
-    return 0
-
-
-def _percent(text: str | None) -> float | None:
-    if text is None:
-        return None
+def _percent(text: str) -> float:
     try:
         percent = float(text)
     except ValueError:
@@ -143,10 +65,48 @@ def _percent(text: str | None) -> float | None:
     return percent
 
 
-def _seed(text: str | None) -> int | None:
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS):
-        message, hint = "expected a whole number", "write --seed 7"
-        raise ConfigError("config.invalid_flag", message, where="--seed", hint=hint)
-    return int(text)
+def _operation(
+    dataset: str,
+    cluster: str = "local",
+    *,
+    settings: Sequence[str] = (),
+    config_dir: str = "configs",
+    version: str = "latest",
+    sample: float | None = None,
+    seed: int | None = None,
+    repair: bool = False,
+) -> Operation:
+    if seed is not None and sample is None:
+        hint = "leave it out, or add --sample 5: without it everything is read"
+        raise ConfigError("config.invalid_flag", "--seed needs --sample", hint=hint)
+    from larder.pipeline.settings import load_settings
+
+    loaded = load_settings(
+        dataset,
+        cluster,
+        config_dir=Path(config_dir),
+        settings=settings,
+        reads_source=repair,
+    )
+    from larder.verify.report import verify_lines
+    from larder.verify.run import VerifySettings, verify
+
+    options = VerifySettings(loaded, version, sample, seed, repair)
+    execute = partial(verify, options)
+    compose = partial(_compose, options)
+    return Operation(options, loaded.workers, compose, execute, verify_lines, verify_lines)
+
+
+def _compose(
+    options: VerifySettings,
+    runner: Runner,
+    *,
+    execute_with: Callable[[], dict[str, Any]] | None = None,
+) -> dict[str, Any]:
+    """There is nothing to plan."""
+    from larder.verify.run import verify
+
+    return execute_with() if execute_with else verify(options, runner)
+
+
+VERIFY = Command("verify", _parser, _operation)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -68,17 +68,13 @@ class Verified:
 class DamagedError(DamageError):
     """A version is not as it was published; ``document`` is that of the verification."""
 
-    def __init__(self, first: Finding, others: int, hint: str, document: dict[str, object]) -> None:
+    def __init__(
+        self, first: Finding, others: int, hint: str, document: Mapping[str, object]
+    ) -> None:
         more = f" (and {format_count(others, 'more finding')})" if others else ""
         super().__init__(first.code, f"{first.message}{more}", where=first.path, hint=hint)
         self._arguments = first, others, hint, document
         self.document = document
-
-    @property
-    def fields(self) -> dict[str, str]:
-        """The error as the documents of other commands have it."""
-        names = ("code", "message", "where", "hint")
-        return {name: getattr(self, name) for name in names}
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle all arguments, which a task run may send to another process."""

@@ -206,7 +206,7 @@ def test_the_flow_as_a_deployment_calls_it(reporting: Workplace) -> None:
     source = fill(reporting.folder / "deployed")
     script = (
         "import json\n"
-        "from flows.copy_flow import copy\n"
+        "from flows.copy import copy\n"
         "print(json.dumps(copy(source='deployed', storage='there')))"
     )
     done = ok(reporting.run(python=("-c", script)))

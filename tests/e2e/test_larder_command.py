@@ -196,7 +196,7 @@ class TestBuilt:
 def test_a_flow_run_without_a_display_has_its_stages_too(reporting: Workplace) -> None:
     script = """
 import json
-from flows.prepare_flow import prepare
+from flows.prepare import prepare
 small = ["shards.bytes=400 kB", "cluster.runner.batch_bytes=800 kB", "mirror=true"]
 print(json.dumps(prepare(dataset="imagenet", settings=small)))
 """

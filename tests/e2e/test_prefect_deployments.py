@@ -28,9 +28,9 @@ def endless(job, batch, *, progress, concurrent_batches):
 
 mirror.mirror_batch = endless
 """
-DEPLOYED = f"{ENDLESS}\nfrom flows.prepare_flow import prepare\n"
-COMMAND = f"{ENDLESS}\nimport sys\nfrom flows.prepare import main\n"
-COMMAND += "from larder.cli.command import run\nsys.exit(run(main))\n"
+DEPLOYED = f"{ENDLESS}\nfrom flows.prepare import prepare\n"
+COMMAND = f"{ENDLESS}\nimport sys\nfrom flows.runs.command import flow_command\n"
+COMMAND += 'sys.exit(flow_command("prepare"))\n'
 EXECUTE = ("-m", "prefect", "flow-run", "execute")
 WORKERS = 2
 SCHEDULE_SECONDS = 240
@@ -43,7 +43,7 @@ def deployed(
     """Makes a deployment of a dataset of its own; gives its ID if it has further ``fields``,
     otherwise that of a run of it."""
 
-    def make(entrypoint: str = "flows.prepare_flow.prepare", **fields: Any) -> str:
+    def make(entrypoint: str = "flows.prepare.prepare", **fields: Any) -> str:
         name = re.sub(r"[^a-z]+", "-", request.node.name.lower())[-40:].strip("-")
         configs = reporting.folder / "configs"
         text = (configs / "datasets/imagenet.yaml").read_text()

@@ -69,7 +69,7 @@ def test_a_run_and_the_same_again(
         "cluster": "local",
         "settings": [SMALL[1], SMALL[3], SMALL[5]],
         "config_dir": "configs",
-        "output": str(reporting.folder / "out/local" / name),
+        "output": None,
     }
     root = reporting.storage / "larder" / name
     copied = len(list(root.glob("work/mirror/*/*.parquet")))
@@ -138,7 +138,7 @@ def test_the_flow_as_a_deployment_calls_it(
     name = named()
     script = (
         "import json\n"
-        "from flows.prepare_flow import prepare\n"
+        "from flows.prepare import prepare\n"
         f"print(json.dumps(prepare(dataset={name!r})))"
     )
     done = reporting.run(python=("-c", script))
@@ -155,9 +155,7 @@ def test_the_log_of_a_run_has_every_mistake_of_its_configuration(
 ) -> None:
     name = named()
     settings = ["shards.bytes=many", "on_bad_key=never", "cluster.copy.nonsense=1"]
-    script = (
-        f"from flows.prepare_flow import prepare\nprepare(dataset={name!r}, settings={settings!r})"
-    )
+    script = f"from flows.prepare import prepare\nprepare(dataset={name!r}, settings={settings!r})"
     assert reporting.run(python=("-c", script)).status == 1
     (run,) = prefect_server.flow_runs(f"prepare {name} for local")
     assert run["state_type"] == "FAILED"
@@ -177,8 +175,7 @@ from larder.errors import ConfigError, ObjectError, RetryableError, StoreError
 from larder.pipeline import shard
 from larder.jobs.results import BatchReport
 from larder.progress import StageTimes
-from tasks import runner
-from tasks import shard as shard_tasks
+from tasks import runner, steps
 from tasks.runner import TaskRunner
 
 ERRORS = {"retryable": RetryableError, "config": ConfigError, "object": ObjectError,
@@ -209,10 +206,11 @@ def all_of(cases: list):
             result = type(error).__name__
         answers.append([kind, failures, len(calls), result])
 
-soon = shard_tasks.shard_batch.with_options(retry_delay_seconds=0, retry_jitter_factor=None)
+soon = steps.task_of(steps.Step(step, "shard", "shards from {batch.shards[0].name}"))
+soon = soon.with_options(retry_delay_seconds=0, retry_jitter_factor=None)
 calls, answers = [], []
 with mock.patch.object(shard, "shard_batch", step), \\
-        mock.patch.dict(runner._TASKS, {step: soon}):
+        mock.patch.dict(runner.TASKS, {step: soon}):
     all_of(json.loads(sys.argv[1]))
 print(json.dumps(answers))
 """
@@ -243,8 +241,7 @@ from unittest import mock
 from larder.pipeline import shard
 from larder.jobs.results import BatchReport, Totals
 from larder.progress import StageTimes
-from tasks import runner
-from tasks import shard as shard_tasks
+from tasks import runner, steps
 from tasks.runner import TaskRunner
 
 class Batch:
@@ -284,6 +281,8 @@ def act(name, progress):
         said["stopped"].append(error.code)
         raise
 
+named = steps.Step(step, "shard", "shards from {batch.shards[0].name}")
+
 @flow(flow_run_name=sys.argv[2])
 def batches():
     with ThreadPoolTaskRunner() as pool:  # as wide as Prefect makes it
@@ -292,7 +291,7 @@ def batches():
 
 job, error, reports = sys.argv[1], "", []
 with mock.patch.object(shard, "shard_batch", step), \\
-        mock.patch.dict(runner._TASKS, {step: shard_tasks.shard_batch}):
+        mock.patch.dict(runner.TASKS, {step: steps.task_of(named)}):
     try:
         reports = batches()
     except StoreError as raised:

@@ -13,7 +13,7 @@ from threading import Thread
 import pytest
 import yaml
 
-from larder.cli.stage import STAGES
+from larder.cli.display import STAGES
 from tests.support.commands import Finished, Workplace
 from tests.support.servers import S3Server
 

@@ -18,16 +18,18 @@ from tests.support.commands import Finished, Workplace
 pytestmark = pytest.mark.exhaustive
 
 SCRIPT = """
-import importlib, shutil, sys
+import shutil, sys
 from pathlib import Path
 
-from larder.cli.command import run
+from flows.runs.command import flow_command
+from larder.cli.exit import run
+from larder.cli.prepare import PREPARE
 from larder.pipeline.prepare import prepare
 from larder.pipeline.settings import load_settings
 from tests.support.meanwhile import Meanwhile, MeanwhileStore
 from tests.support.runs import between
 
-module, name, source, times = sys.argv[1], sys.argv[2], Path(sys.argv[3]), int(sys.argv[4])
+way, name, source, times = sys.argv[1], sys.argv[2], Path(sys.argv[3]), int(sys.argv[4])
 sys.argv[1:] = ["--dataset", name, *sys.argv[5:]]
 made = 0
 
@@ -48,7 +50,7 @@ def other_run():
 meanwhile = Meanwhile()
 meanwhile.before("head", "tags/latest.json", other_run, times=times)
 with between(lambda store: MeanwhileStore(store, meanwhile)):
-    status = run(importlib.import_module(module).main)
+    status = flow_command("prepare") if way == "flow" else run(PREPARE.main)
 assert not meanwhile.waiting
 sys.exit(status)
 """
@@ -58,10 +60,8 @@ AGAIN = re.compile(
 )
 
 
-def superseded(
-    place: Workplace, source: Path, module: str, *options: str, times: int = 1
-) -> Finished:
-    arguments = (module, "imagenet", str(source), str(times), *options)
+def superseded(place: Workplace, source: Path, way: str, *options: str, times: int = 1) -> Finished:
+    arguments = (way, "imagenet", str(source), str(times), *options)
     return place.run(*arguments, python=("-c", SCRIPT))
 
 
@@ -78,13 +78,13 @@ def restarts(done: Finished) -> list[tuple[str, str]]:
     return [found.groups() for line in done.err.splitlines() if (found := AGAIN.fullmatch(line))]
 
 
-@pytest.mark.parametrize("module", ["larder.cli.prepare", "flows.prepare"])
+@pytest.mark.parametrize("way", ["larder", "flow"])
 def test_a_command_that_is_superseded_starts_again_and_says_so_in_one_line(
-    place: Workplace, own_source: Callable[[Workplace], Path], prefect_home: Path, module: str
+    place: Workplace, own_source: Callable[[Workplace], Path], prefect_home: Path, way: str
 ) -> None:
     place.environment["PREFECT_HOME"] = str(prefect_home)
     source = own_source(place)
-    done = superseded(place, source, module, "--json")
+    done = superseded(place, source, way, "--json")
     assert done.status == 0, done.err
     version, samples = samples_of_latest(place)
     assert restarts(done) == [(version, "1")]
@@ -99,7 +99,7 @@ def test_one_flow_run_starts_again_and_ends_as_completed(
 ) -> None:
     earlier = {run["id"] for run in prefect_server.flow_runs("prepare imagenet for local")}
     source = own_source(reporting)
-    done = superseded(reporting, source, "flows.prepare", "--json", times=2)
+    done = superseded(reporting, source, "flow", "--json", times=2)
     assert done.status == 0, done.err
     version, samples = samples_of_latest(reporting)
     assert [number for _, number in restarts(done)] == ["1", "2"]
@@ -119,7 +119,7 @@ def test_a_command_that_is_superseded_every_time_ends_with_status_1(
     place: Workplace, own_source: Callable[[Workplace], Path]
 ) -> None:
     source = own_source(place)
-    done = superseded(place, source, "larder.cli.prepare", "--json", times=4)
+    done = superseded(place, source, "larder", "--json", times=4)
     assert done.status == 1, done.err
     assert [number for _, number in restarts(done)] == ["1", "2", "3"]
     error = json.loads(done.out)["error"]

@@ -14,8 +14,8 @@ from pipeline_lab import images, listing, write
 from pydantic import BaseModel
 
 import larder
-from flows.prepare import main
-from larder.cli.command import run
+from flows.runs.command import main
+from larder.cli.exit import run
 from larder.config.models import Cluster, Dataset
 from larder.errors import ConfigError, LarderError
 from larder.pipeline.prepare import prepare
@@ -59,7 +59,7 @@ class Place:
     def refused(self, *arguments: str, status: int = 2) -> dict[str, Any]:
         """Run a command that must be refused without repeating the secret anywhere."""
         all_arguments = ["--dataset", "files", "--plan", "--json", *arguments]
-        found = run(lambda: main(all_arguments), json=True)
+        found = run(lambda: main("prepare", all_arguments), json=True)
         told = self.capture.readouterr()
         assert "canary" not in told.out + told.err
         assert found == status, told.err

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pipeline_lab import directory_lab, images, png, write
 
-from larder.cli.prepare import main
+from larder.cli.prepare import PREPARE
 from larder.errors import ConfigError
 from larder.pipeline.plan_report import plan_lines
 from larder.pipeline.run_report import run_lines
@@ -88,7 +88,7 @@ def test_warnings_are_shown_on_stderr_without_a_summary(
     arguments = ["--dataset", "files", "--config-dir", str(CONFIGS), flag]
     for setting in ("source.url=source", "cluster.storage.url=local"):
         arguments += ["--set", setting]
-    assert main(arguments) == 0
+    assert PREPARE.main(arguments) == 0
     told = capsys.readouterr()
     warnings = [line for line in told.err.splitlines() if line.startswith("warning[")]
     assert [line for line in warnings if "warning[merged_samples]: 1 sample has several" in line]
@@ -100,7 +100,7 @@ def test_warnings_are_shown_on_stderr_without_a_summary(
         assert found == warnings
     else:
         assert told.out == ""
-    assert main(arguments) == 0
+    assert PREPARE.main(arguments) == 0
     assert "warning" not in capsys.readouterr().err
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from flows.prepare import main
-from larder.cli.command import run
+from flows.runs.command import main
+from larder.cli.exit import run
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 BUCKET = "source.url=s3://bucket/x"
@@ -33,7 +33,7 @@ def refused(
         arguments = ["--dataset", "files", "--plan", "--json", "--quiet"]
         for setting in ("source.url=source", *settings):
             arguments += ["--set", setting]
-        status = run(lambda: main(arguments), json=True)
+        status = run(lambda: main("prepare", arguments), json=True)
         told = capsys.readouterr()
         document: dict[str, Any] = json.loads(told.out)
         error: dict[str, Any] = document["error"]

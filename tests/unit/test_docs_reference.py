@@ -11,9 +11,10 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel, Tag
 
-from larder.cli import copy, prune, verify
-from larder.cli.command import command
-from larder.cli.stage import STAGES
+from larder.cli.arguments import dataset_parser
+from larder.cli.copy import COPY, PRUNE
+from larder.cli.display import STAGES
+from larder.cli.verify import VERIFY
 from larder.config.models import Cluster, Dataset, HashSplits
 from larder.config.text.yaml import parse
 from larder.errors import CODES
@@ -177,7 +178,7 @@ def test_every_warning_of_a_plan_is_there_with_its_meaning() -> None:
 
 
 def test_every_flag_is_there_and_the_exit_statuses_agree_with_help() -> None:
-    parser = command("x", "x")
+    parser = dataset_parser("x", "x")
     flags = {flag for flag in parser._option_string_actions if flag.startswith("--")}
     stated = {row[0].strip("`").split()[0] for row in rows("cli.md", "## Flags that all share")}
     assert stated == flags - {"--help"}
@@ -192,15 +193,15 @@ def _flags(parser: argparse.ArgumentParser) -> set[str]:
 
 def test_the_flags_of_copies_are_there() -> None:
     stated = {row[0].strip("`").split()[0] for row in rows("cli.md", "## copy")}
-    assert stated == _flags(copy.parser("x"))
+    assert stated == _flags(COPY.parser("x"))
     own = {row[0].strip("`").split()[0] for row in rows("cli.md", "## prune")}
     assert own == {"--max-delete"}
-    assert stated - {"--verify", "--retry-failed"} | own == _flags(prune.parser("x"))
+    assert stated - {"--verify", "--retry-failed"} | own == _flags(PRUNE.parser("x"))
 
 
 def test_the_flags_of_verifications_are_there() -> None:
     stated = {row[0].strip("`").split()[0] for row in rows("cli.md", "## verify")}
-    assert stated | _flags(command("x", "x")) == _flags(verify.parser("x"))
+    assert stated | _flags(dataset_parser("x", "x")) == _flags(VERIFY.parser("x"))
 
 
 def _told(path: Path) -> Iterator[str]:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from larder.cli.command import Parser, command, run, shared_parameters
+from larder.cli.arguments import Parser, dataset_parser
+from larder.cli.exit import run
 from larder.errors import (
     ConfigError,
     DamageError,
@@ -23,14 +24,15 @@ from larder.errors import (
 ROOT = Path(__file__).parents[3]
 SCRIPT = """
 import sys
-from larder.cli.command import command, run
+from larder.cli.arguments import dataset_parser
+from larder.cli.exit import run
 from larder.cli.output import print_text
-sys.exit(run(lambda: print_text(str(command("flows.x", "Do x.").parse_args())) or 0))
+sys.exit(run(lambda: print_text(str(dataset_parser("flows.x", "Do x.").parse_args())) or 0))
 """
 
 
 def parser() -> Parser:
-    return command("python -m flows.x", "Do x.")
+    return dataset_parser("python -m flows.x", "Do x.")
 
 
 def raising(error: BaseException) -> Callable[[], int]:
@@ -48,16 +50,11 @@ def refused(*arguments: str) -> ConfigError:
 
 
 def test_defaults_and_values() -> None:
-    least = parser().parse_args(["--dataset", "d"])
-    assert (least.dataset, least.json, least.quiet) == ("d", False, False)
-    expected = {"cluster": "local", "settings": [], "config_dir": "configs"}
-    assert shared_parameters(least) == expected
+    least = {"dataset": "d", "cluster": "local", "settings": [], "config_dir": "configs"}
+    assert vars(parser().parse_args(["--dataset", "d"])) == least | {"json": False, "quiet": False}
     arguments = "--dataset d --cluster c --config-dir x --set a=1 --set b=2 --json --quiet"
-    most = parser().parse_args(arguments.split())
-    expected = {"cluster": "c", "settings": ["a=1", "b=2"], "config_dir": "x"}
-    assert shared_parameters(most) == expected
-    assert most.json
-    assert most.quiet
+    most = {"dataset": "d", "cluster": "c", "settings": ["a=1", "b=2"], "config_dir": "x"}
+    assert vars(parser().parse_args(arguments.split())) == most | {"json": True, "quiet": True}
 
 
 def test_an_unknown_flag_is_named_before_its_consequences() -> None:
@@ -147,7 +144,7 @@ def test_help_lists_the_exit_statuses_and_imports_nothing_slow() -> None:
     for status in ("0 ", "1 ", "2 ", "3 ", "4 ", "130 "):
         assert f"\n  {status}" in done.stdout
     modules = set(done.stdout.splitlines()[-1].split())
-    assert "larder.cli.command" in modules
+    assert "larder.cli.arguments" in modules
     assert modules.isdisjoint(
         {"prefect", "pyarrow", "botocore", "pydantic", "yaml", "numpy", "rich"}
     )

@@ -15,7 +15,8 @@ PRELUDE = """
 import sys
 from larder.cli.signals import arm
 arm()
-from larder.cli.command import command, run
+from larder.cli.arguments import dataset_parser
+from larder.cli.exit import run
 from larder.cli.main import dispatch
 from larder.cli.output import print_json, print_text
 from larder.errors import DamageError
@@ -26,7 +27,7 @@ PRINTS = {
     "json": 'print_json({"key": "value"})',
     "text": 'print_text("text")',
     "long": 'print_text("x" * 1_000_000)',
-    "help": 'command("x", "x").parse_args(["--help"])',
+    "help": 'dataset_parser("x", "x").parse_args(["--help"])',
     "version": 'dispatch(["--version"])',
 }
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from larder.cli import signals
-from larder.cli.command import _refusal
+from larder.cli.exit import _refusal
 from larder.cli.output import print_json
 from larder.cli.signals import hear_signals, interruptible, interrupting
 from larder.errors import FatalError, StoreError
@@ -102,7 +102,7 @@ STEPS = """
 import os, signal, sys, threading
 from larder.cli.signals import arm, conclude, interruptible, loading, restoring
 arm()
-from larder.cli.command import run
+from larder.cli.exit import run
 def say(line): pass
 def kill(number=signal.SIGINT): os.kill(os.getpid(), number)
 """

@@ -8,8 +8,9 @@ import pytest
 from prefect import Flow
 from prefect.exceptions import ParameterTypeError
 
-from flows.copy_flow import copy, prune
-from flows.verify_flow import verify
+from flows.copy import copy
+from flows.prune import prune
+from flows.verify import verify
 
 PLACES = {"source": "from", "storage": "to"}
 

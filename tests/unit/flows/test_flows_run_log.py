@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from larder.pipeline.run_report import run_lines
+
 WARNING = {"code": "few_shards", "message": "train has 1 shard: set shards.count_min: 2"}
 DOCUMENT: dict[str, Any] = {
     "dataset": "files",
@@ -35,7 +37,7 @@ def test_warnings_of_the_plan_are_warnings_of_the_run(
     logger.setLevel(logging.INFO)
     monkeypatch.setattr(page, "get_run_logger", lambda: logger)
     document = DOCUMENT if warnings is None else {**DOCUMENT, "warnings": warnings}
-    page.RunLog().outcome(document)
+    page.RunLog().outcome(document, run_lines)
     told = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     expected = [f"warning[few_shards]: {WARNING['message']}"] if warnings else []
     assert told == [*expected, "2 skipped, as the dataset file says"]

@@ -1,0 +1,56 @@
+"""``python -m flows.NAME``: the command ``larder NAME``, whose operation is run as a flow.
+
+The library answers what needs no flow run (--help, --plan, invalid input, nothing changed) before
+Prefect is imported, because that alone takes seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any
+
+from flows.runs.configure import has_server, prefect_ready
+from larder.cli.exit import run
+from larder.cli.main import COMMANDS
+from tasks.blocks import register_blocks
+
+if TYPE_CHECKING:
+    from larder.cli.command import Operation
+    from larder.cli.display import Display
+
+
+def flow_command(name: str) -> int:
+    """Run the command of this process; returns its exit status."""
+    return run(lambda: main(name))
+
+
+def main(name: str, arguments: Sequence[str] | None = None) -> int:
+    """The command; returns its exit status.
+
+    If a server is configured, the whole run is a flow run; otherwise only its work is.
+    """
+
+    def run_flow(
+        operation: Operation, parameters: dict[str, Any], display: Display
+    ) -> dict[str, Any]:
+        def execute(*planned: Any) -> dict[str, Any]:
+            with prefect_ready(display) as ready:
+                flow = getattr(import_module(f"flows.{name}"), name)
+                from flows.runs.flow_run import call_flow
+
+                given = operation.settings, planned
+                return call_flow(flow, parameters, given, display, named=ready())
+
+        if has_server():
+            return execute()
+        from larder.jobs.runner import InlineRunner
+
+        runner = InlineRunner(operation.workers, display)
+        return operation.compose(runner, execute_with=execute)
+
+    register_blocks()
+    command = resolve_name(COMMANDS[name].command)
+    status: int = command.main(arguments, f"python -m flows.{name}", run=run_flow)
+    return status

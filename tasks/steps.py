@@ -1,0 +1,148 @@
+"""The steps as tasks of Prefect: their names, retries, and ends.
+
+The store repeats calls. In addition, a task is repeated at most twice, and only if that can help:
+if a store kept failing, or after an unexpected error.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+
+from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import State, TaskRun
+from prefect.states import Cancelled
+from prefect.tasks import Task, exponential_backoff
+
+from larder.errors import LarderError, RetryableError
+from larder.jobs.results import BatchReport, RunError
+from larder.pipeline import (
+    cache,
+    configs,
+    copying,
+    copying_end,
+    copying_job,
+    index,
+    mirror,
+    plan_checks,
+    pruning,
+    publish,
+    shard,
+    source,
+)
+from larder.verify import aside, inspection, reading, repair
+from tasks.progress import current_progress
+
+STOPPED = "run.interrupted"
+"""The code of the error that a step raises when it is asked to stop."""
+
+SUPERSEDED = "version.superseded"
+"""That of the error which makes the run start again, because another run has moved the tag."""
+
+
+def _rows(beginning: str) -> Callable[[dict[str, Any]], str]:
+    """The names of batches, ``mirror samples 2,001 to 2,411``, counted from 1."""
+
+    def name(parameters: dict[str, Any]) -> str:
+        batch = parameters["batch"]
+        first, last = batch.first_row + 1, batch.first_row + batch.rows
+        if first == last:
+            return f"{beginning} {first:,}"
+        return f"{beginning}s {first:,} to {last:,}"
+
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A function that is run as a task.
+
+    Attributes:
+        run_name: Of its task runs: a template with the function's parameters, or a function of
+            these.
+        retried: It may be repeated, because it writes receipts and continues from them.
+    """
+
+    function: Callable[..., Any]
+    name: str
+    run_name: str | Callable[[dict[str, Any]], str]
+    retried: bool = True
+
+
+STEPS = (
+    Step(source.inspect_source, "inventory", "inventory of {settings.dataset.name}"),
+    Step(plan_checks.checked_plan, "plan", "plan {found.dataset.name}"),
+    Step(mirror.send_mirror_ahead, "send ahead", "skyplane", retried=False),
+    Step(mirror.mirror_batch, "mirror", _rows("mirror sample")),
+    Step(shard.shard_batch, "shard", "shards from {batch.shards[0].name}"),
+    Step(index.index_shards, "index", "index of the shards"),
+    Step(cache.cache_split, "cache", "cache of {batch.split}"),
+    Step(publish.publish, "publish", "publish version {job.version}"),
+    Step(publish.publish_existing, "publish again", "publish version {job.version}"),
+    Step(configs.emit_configs, "emit", "config for {settings.cluster.name}"),
+    Step(copying.checked_copy, "plan copy", "plan of the copy"),
+    Step(copying_job.send_ahead, "send ahead", "skyplane", retried=False),
+    Step(copying_job.copy_objects, "copy", _rows("copy object")),
+    Step(copying_end.end_copy, "record", "record of the copy"),
+    Step(pruning.plan_prune, "plan prune", "plan of the prune"),
+    Step(pruning.prune_objects, "prune", "prune what is gone"),
+    Step(inspection.inspect_version, "inspect version", "documents of {job.version}"),
+    Step(reading.verify_batch, "verify", "verify {batch.name}"),
+    Step(aside.set_aside, "set aside", "damaged files are moved aside"),
+    Step(repair.repair_small, "repair documents", "repair of documents and manifests"),
+    Step(repair.repair_large, "repair", "repair of {batch.name}"),
+    Step(repair.name_version, "name version", "latest names {job.version}"),
+    Step(aside.put_back, "put back", "what was not repaired is moved back"),
+    Step(aside.end_repair, "end repair", "end of the repair"),
+)
+
+
+def task_of(step: Step) -> Task[Any, Any]:
+    """The task of a step: with the parameters of its function, except the progress.
+
+    A batch with failed objects is a failed task run. If the step is asked to stop, Prefect shows
+    its run as Cancelled, and as Superseded if another run supersedes it; the result of either state
+    is still the error.
+    """
+    signature = inspect.signature(step.function)
+    parameters = [each for each in signature.parameters.values() if each.name != "progress"]
+
+    @wraps(step.function)
+    def run(*arguments: Any, **named: Any) -> Any:
+        try:
+            result = step.function(*arguments, **named, progress=current_progress())
+            if isinstance(result, BatchReport):
+                RunError.unless_clean(step.name, result)
+        except LarderError as error:
+            if error.code not in (STOPPED, SUPERSEDED):
+                raise
+            name = "Superseded" if error.code == SUPERSEDED else "Cancelled"
+            return Cancelled(name=name, message=error.message, data=error)
+        return result
+
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return Task(
+        run,
+        name=step.name,
+        task_run_name=step.run_name,  # type: ignore[arg-type] # its protocol is that of a class
+        # Results stay in the process: they are small, and manifests are passed by reference.
+        cache_policy=NO_CACHE,
+        persist_result=False,
+        log_prints=False,
+        retries=2 if step.retried else 0,
+        retry_delay_seconds=exponential_backoff(backoff_factor=5),
+        retry_jitter_factor=0.5,
+        retry_condition_fn=_worth_repeating,
+    )
+
+
+def _worth_repeating(_task: Task[Any, Any], _run: TaskRun, state: State[Any]) -> bool:
+    error = state.result(raise_on_failure=False)
+    foreseen = isinstance(error, LarderError) and not isinstance(error, RetryableError)
+    return isinstance(error, Exception) and not foreseen
+
+
+TASKS = {step.function: task_of(step) for step in STEPS}
