@@ -33,8 +33,9 @@ from larder.progress import Progress
 from larder.samples.matching import Matching
 from larder.samples.order import ignored_keys
 from larder.samples.parts import Joins, named_objects
-from larder.source.expand.annotation_parts import Indexed, index_annotations
+from larder.source.expand.annotations import Indexed, index_annotations
 from larder.source.expand.archives import archive_expansion, archives_to_list
+from larder.source.expand.containers import Indexes
 from larder.source.expand.expanded import Expanded, Expansion, expand
 from larder.source.expand.row_expansion import row_expansion
 from larder.source.inventory import Inventory
@@ -76,20 +77,17 @@ def expand_inventory(
     """
     if not dataset.source.expands:
         return inventory
-    own = storage_of(dataset, cluster, layout.derived_prefix())
-    expansions = _expansions(
-        dataset,
-        source,
-        own,
-        None if plan_only else own,
-        progress,
+    indexes = Indexes(
+        storage_of(dataset, cluster, layout.derived_prefix()),
+        plan_only,
         kept_indexes(dataset, source),
+        progress,
     )
     local = source.features.local_path
     found = expand(
         source,
         inventory,
-        expansions,
+        _expansions(dataset, source, indexes),
         dataset.source.include,
         dataset.source.exclude,
         folder,
@@ -99,22 +97,15 @@ def expand_inventory(
     return _checked(found, dataset, inventory)
 
 
-def _expansions(
-    dataset: Dataset,
-    source: Readable,
-    own: Store,
-    put: Store | None,
-    progress: Progress,
-    kept: Store | None,
-) -> list[Expansion]:
+def _expansions(dataset: Dataset, source: Readable, indexes: Indexes) -> list[Expansion]:
     found = []
     if dataset.source.archives == "expand":
-        found.append(archive_expansion(source, own, put, progress, kept))
+        found.append(archive_expansion(source, indexes))
     if dataset.source.rows is not None:
         labels, rows = dataset.labels, dataset.source.rows
         column = labels.column if labels and labels.source == "column" else None
         others = set(ignored_keys(dataset))
-        found.append(row_expansion(rows, others, column, source, own, put, progress, kept))
+        found.append(row_expansion(rows, others, column, source, indexes))
     return found
 
 
@@ -188,10 +179,9 @@ def read_annotations(
     if options is None:
         return ()
     column = labels.column if labels and labels.source == "column" else None
-    own = storage_of(dataset, cluster, layout.derived_prefix())
-    put = None if plan_only else own
+    indexes = Indexes(storage_of(dataset, cluster, layout.derived_prefix()), plan_only)
     return tuple(
-        index_annotations(source, info, options, column, own, put, folder) for info in files
+        index_annotations(source, info, options, column, indexes, folder) for info in files
     )
 
 

@@ -28,7 +28,7 @@ from larder.pipeline.previous import is_compact
 from larder.pipeline.settings import Settings
 from larder.progress import Progress
 from larder.samples.decoders import resolved
-from larder.source.expand.annotation_parts import Indexed
+from larder.source.expand.annotations import Indexed
 from larder.source.inventory import Inventory
 from larder.source.objects import take_inventory
 from larder.source.reports import Reported, open_report

@@ -17,7 +17,7 @@ from larder.errors import ObjectError
 from larder.manifest.digest import canonical_json
 from larder.manifest.files import read_manifest
 from larder.source.expand import line_rows
-from larder.source.expand.containers import INDEX, ContainerWriter, container_writer
+from larder.source.expand.containers import INDEX, Indexes
 from larder.source.expand.line_rows import index_lines
 from larder.source.expand.row_values import Named
 from larder.source.expand.table_rows import write_csv_rows
@@ -44,12 +44,8 @@ def rows_of(
     info = store.put("x", data)
     path = folder / "index"
 
-    def told(count: int) -> None:
-        assert count >= 0
-
-    with container_writer(store, "own", path) as writer:
-        assert isinstance(writer, ContainerWriter)
-        read(store, info, writer, named=Named(None), told=told, **options)
+    with Indexes(store).writer("own", path) as writer:
+        read(store, info, writer, named=Named(None), **options)
     found = [row for batch in read_manifest(path, INDEX) for row in batch.to_pylist()]
     container = store.get("own") if read is write_csv_rows and found else data
     return [

@@ -22,15 +22,11 @@ import pyarrow.compute as pc
 
 from larder.limits import map_ahead
 from larder.manifest.extents import in_object
-from larder.progress import Progress
 from larder.source.expand.containers import (
     ContainerWriter,
+    Indexes,
     container_name,
-    container_writer,
-    fetch_index,
-    fetch_kept,
     identity,
-    keep_index,
 )
 from larder.source.expand.expanded import Container, Expansion
 from larder.source.expand.tar_members import (
@@ -45,7 +41,7 @@ from larder.source.expand.tar_members import (
 )
 from larder.source.selection import beginning
 from larder.store import object_url
-from larder.store.base import ObjectInfo, Readable, Store
+from larder.store.base import ObjectInfo, Readable
 
 NEAR_BYTES = 64 << 10
 """Headers that are no farther apart are read together, with what is between them."""
@@ -72,26 +68,20 @@ class _Level:
 def index_archive(
     source: Readable,
     archive: ObjectInfo,
-    own: Readable,
-    put: Store | None,
+    indexes: Indexes,
     path: Path,
     executor: Executor,
-    progress: Progress,
-    kept: Store | None = None,
 ) -> bool:
     """Write the index of an archive into a local file, with rows of `containers.INDEX`; returns
     whether the archive was read, because there was no index of it.
 
-    Indexes are in ``own``; new ones go to ``put`` (None for a plan, which keeps them in ``kept``).
     The caller must not be a thread of ``executor``, which reads headers.
     """
     name = container_name("tar", *identity(archive))
-    if fetch_index(own, name, path) or fetch_kept(kept, put, name, path):
+    if indexes.fetch(name, path):
         return False
-    with container_writer(put, name, path) as writer:
-        _Indexing(source, archive, writer, executor, progress).run()
-    if put is None:
-        keep_index(kept, name, path)
+    with indexes.writer(name, path) as writer:
+        _Indexing(source, archive, writer, executor).run()
     return True
 
 
@@ -102,14 +92,12 @@ class _Indexing:
         archive: ObjectInfo,
         writer: ContainerWriter,
         executor: Executor,
-        progress: Progress,
     ) -> None:
         self._source = source
         self._archive = archive
         self._url = object_url(source.url, archive.key)
         self._writer = writer
         self._executor = executor
-        self._progress = progress
         self._lock = Lock()
         self._ended = False
 
@@ -158,7 +146,6 @@ class _Indexing:
 
     def _add(self, rows: list[_Row]) -> None:
         names, offsets, sizes, problems = zip(*rows, strict=True)
-        self._progress.advance("expand", objects=len(rows))
         with self._lock:
             if self._ended:  # another thread has failed, and there is no index to write
                 return
@@ -228,17 +215,11 @@ def archives_to_list(include: Sequence[str]) -> Callable[[pa.Array], _Flags]:
     return found
 
 
-def archive_expansion(
-    source: Readable,
-    own: Readable,
-    put: Store | None,
-    progress: Progress,
-    kept: Store | None = None,
-) -> Expansion:
-    """How archives are expanded (compressed ones are refused); ``put`` is None for a plan."""
+def archive_expansion(source: Readable, indexes: Indexes) -> Expansion:
+    """How archives are expanded; compressed ones are refused."""
 
     def indexed(info: ObjectInfo, path: Path, executor: Executor) -> Container:
-        read = index_archive(source, info, own, put, path, executor, progress, kept)
+        read = index_archive(source, info, indexes, path, executor)
         end = in_object(info.key, info.etag)
         return Container(info, end, last_counts=True, filtered=True, read=read)
 

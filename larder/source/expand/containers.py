@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from larder.manifest.digest import canonical_json, format_crc32c, sha256_hex
 from larder.manifest.extents import extent_etags
 from larder.manifest.files import ManifestWriter, read_manifest
 from larder.manifest.schemas import OBJECTS
+from larder.progress import NullProgress, Progress
 from larder.store.base import ObjectInfo, Readable, Store, Writer
 
 INDEX = pa.schema(
@@ -68,40 +70,70 @@ def _index_key(name: str) -> str:
     return f"{name}.parquet"
 
 
-def fetch_index(store: Readable, name: str, path: Path, *, own: bool = False) -> bool:
-    """Copy an index into a local file, if it is whole; ``own`` requires its container too."""
+@dataclass(frozen=True, slots=True)
+class Indexes:
+    """The indexes and the containers of a dataset.
+
+    Attributes:
+        store: Where they are, in the storage.
+        plan_only: Whether nothing may be written there.
+        kept: Where plans keep new indexes on this machine, for the run that follows; not those of
+            containers of Larder's own.
+        progress: Gets the number of derived objects, as its stage ``expand``.
+    """
+
+    store: Store
+    plan_only: bool = False
+    kept: Store | None = None
+    progress: Progress = field(default_factory=NullProgress)
+
+    def fetch(self, name: str, path: Path, *, own: bool = False) -> bool:
+        """Copy an index into a local file, if it is whole; ``own`` requires its container too.
+
+        One that a plan has kept goes to the storage, which is its place, as soon as that may be.
+        """
+        if _fetched(self.store, name, path, own=own):
+            return True
+        found = False
+        if self.kept and not own:
+            with suppress(LarderError):
+                found = _fetched(self.kept, name, path)
+            if found and not self.plan_only:
+                self.store.upload(_index_key(name), path)
+                with suppress(LarderError):
+                    self.kept.delete(_index_key(name))
+        return found
+
+    @contextmanager
+    def writer(self, name: str, path: Path, *, own: bool = False) -> Iterator[ContainerWriter]:
+        """Write an index and its container; both are where they belong when the block ends without
+        an error. A plan writes only the index.
+        """
+        with ExitStack() as stack:
+
+            def opened() -> Writer:
+                return stack.enter_context(self.store.writer(name))
+
+            with ManifestWriter(path, INDEX, row_group_rows=_GROUP_ROWS) as index:
+                writer = ContainerWriter(index, None if self.plan_only else opened, self.progress)
+                yield writer
+                writer.commit()
+        if not self.plan_only:
+            self.store.upload(_index_key(name), path)
+        elif self.kept and not own:
+            with suppress(LarderError):  # as far as there is room
+                self.kept.upload(_index_key(name), path)
+
+
+def _fetched(store: Readable, name: str, path: Path, *, own: bool = False) -> bool:
     try:
         with store.open(_index_key(name)) as reader, disk_errors(path), path.open("wb") as file:
             for buffer in reader:
                 file.write(buffer)
         end = max((_end(batch) for batch in read_manifest(path, INDEX)), default=0)
-        if own and end and store.head(name).size_bytes < end:
-            return False
+        return not (own and end and store.head(name).size_bytes < end)
     except (NotFoundError, DamageError):
         return False
-    return True
-
-
-def fetch_kept(kept: Store | None, put: Store | None, name: str, path: Path) -> bool:
-    """Copy an index into a local file, if a plan has kept it on this machine and it is whole.
-
-    If it is written into the storage, which is its place, it is not kept any longer.
-    """
-    found = False
-    with suppress(LarderError):
-        found = kept is not None and fetch_index(kept, name, path)
-    if found and kept is not None and put is not None:
-        put.upload(_index_key(name), path)
-        with suppress(LarderError):
-            kept.delete(_index_key(name))
-    return found
-
-
-def keep_index(kept: Store | None, name: str, path: Path) -> None:
-    """Keep an index that a plan has made for the run that follows, as far as there is room."""
-    if kept is not None:
-        with suppress(LarderError):
-            kept.upload(_index_key(name), path)
 
 
 def _end(batch: pa.RecordBatch) -> int:
@@ -112,11 +144,17 @@ def _end(batch: pa.RecordBatch) -> int:
 
 class ContainerWriter:
     """Writes an index, and with it perhaps a container of Larder's own, of so many ``bytes`` so
-    far; from `container_writer`.
+    far; from `Indexes.writer`.
     """
 
-    def __init__(self, index: ManifestWriter, open_container: Callable[[], Writer] | None) -> None:
+    def __init__(
+        self,
+        index: ManifestWriter,
+        open_container: Callable[[], Writer] | None,
+        progress: Progress,
+    ) -> None:
         self.bytes = 0
+        self._progress = progress
         self._index = index
         self._open = open_container
         self._writer: Writer | None = None
@@ -152,6 +190,7 @@ class ContainerWriter:
         columns = [names, offsets, sizes]
         columns += [nulls if column is None else column for column in (checksums, problems, labels)]
         self._index.append_batch(pa.RecordBatch.from_arrays(columns, schema=INDEX))
+        self._progress.advance("expand", objects=len(names))
 
     def _write(self, data: bytes) -> None:
         if self._open is not None:
@@ -162,25 +201,6 @@ class ContainerWriter:
     def commit(self) -> None:
         if self._writer is not None:
             self._writer.commit()
-
-
-@contextmanager
-def container_writer(store: Store | None, name: str, path: Path) -> Iterator[ContainerWriter]:
-    """Write an index and its container, without a store (a plan) only the local file; both are in
-    the store when the block ends without an error.
-    """
-    with ExitStack() as stack:
-
-        def opened() -> Writer:
-            assert store is not None, "otherwise there is no container"
-            return stack.enter_context(store.writer(name))
-
-        with ManifestWriter(path, INDEX, row_group_rows=_GROUP_ROWS) as index:
-            writer = ContainerWriter(index, opened if store else None)
-            yield writer
-            writer.commit()
-    if store is not None:
-        store.upload(_index_key(name), path)
 
 
 def objects_in(

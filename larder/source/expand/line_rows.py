@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 import google_crc32c
@@ -43,7 +43,6 @@ def index_lines(
     *,
     is_json: bool,
     named: Named,
-    told: Callable[[int], object],
 ) -> None:
     """Add the lines of an object to an index: those that are not blank.
 
@@ -72,7 +71,6 @@ def index_lines(
                 pa.array(labels, pa.string()),
             )
             number += len(lines)
-            told(len(wanted))
 
 
 def _pieces(source: Readable, info: ObjectInfo) -> Iterator[tuple[int, bytes]]:

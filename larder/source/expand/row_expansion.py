@@ -13,22 +13,18 @@ import pyarrow.compute as pc
 
 from larder.config.models.source import FORMATS, RowFormat, Rows
 from larder.manifest.extents import in_object, in_own
-from larder.progress import Progress
 from larder.source.expand.containers import (
     ContainerWriter,
+    Indexes,
     container_name,
-    container_writer,
-    fetch_index,
-    fetch_kept,
     identity,
-    keep_index,
 )
 from larder.source.expand.expanded import Container, Expansion
 from larder.source.expand.line_rows import index_lines
 from larder.source.expand.row_values import Named
 from larder.source.expand.table_rows import write_csv_rows, write_parquet_rows
 from larder.source.selection import KeyRule
-from larder.store.base import ObjectInfo, Readable, Store
+from larder.store.base import ObjectInfo, Readable
 
 _Flags = npt.NDArray[np.bool_]
 
@@ -38,13 +34,9 @@ def row_expansion(
     others: Collection[str],
     label: str | None,
     source: Readable,
-    own: Readable,
-    put: Store | None,
-    progress: Progress,
-    kept: Store | None = None,
+    indexes: Indexes,
 ) -> Expansion:
-    """How tables are expanded, with indexes in ``own``, and new ones in ``put`` (None for a plan,
-    which keeps them in ``kept``).
+    """How tables are expanded.
 
     ``others`` are never tables, whatever their keys look like: label files and annotation files.
     ``label`` is the column with the class of each row, if there is one.
@@ -53,14 +45,10 @@ def row_expansion(
     def indexed(info: ObjectInfo, path: Path, executor: Executor) -> Container:
         del executor  # a table is read from front to back
         table = _Table(rows, label, info)
-        here = None if table.rewritten else kept
-        stored = fetch_index(own, table.name, path, own=table.rewritten)
-        read = not stored and not fetch_kept(here, put, table.name, path)
+        read = not indexes.fetch(table.name, path, own=table.rewritten)
         if read:
-            with container_writer(put, table.name, path) as writer:
-                table.read(source, writer, progress)
-            if put is None:
-                keep_index(here, table.name, path)
+            with indexes.writer(table.name, path, own=table.rewritten) as writer:
+                table.read(source, writer)
         return Container(info, table.end, last_counts=False, filtered=False, read=read)
 
     def matches(keys: pa.Array) -> _Flags:
@@ -105,19 +93,16 @@ class _Table:
         self.name = container_name("rows" if self.rewritten else "lines", *made_from)
         self.end = in_own(self.name) if self.rewritten else in_object(info.key, info.etag)
 
-    def read(self, source: Readable, writer: ContainerWriter, progress: Progress) -> None:
-        def told(count: int) -> None:
-            progress.advance("expand", objects=count)
-
+    def read(self, source: Readable, writer: ContainerWriter) -> None:
         info, named = self._info, Named(self._rows.key, self._label)
         if self._format == "csv":
-            write_csv_rows(source, info, writer, delimiter=self._delimiter, named=named, told=told)
+            write_csv_rows(source, info, writer, delimiter=self._delimiter, named=named)
         elif self._format == "parquet":
             columns = self._rows.columns
-            write_parquet_rows(source, info, writer, columns=columns, named=named, told=told)
+            write_parquet_rows(source, info, writer, columns=columns, named=named)
         else:
             is_json = self._format == "jsonl"
-            index_lines(source, info, writer, is_json=is_json, named=named, told=told)
+            index_lines(source, info, writer, is_json=is_json, named=named)
 
 
 def _format(rows: Rows, key: str) -> RowFormat:

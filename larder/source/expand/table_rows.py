@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 import io
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from functools import partial
 from itertools import islice
 from math import isfinite
 from typing import Any
@@ -17,7 +18,7 @@ import pyarrow.parquet as pq
 
 from larder.manifest.digest import canonical_json
 from larder.seekable import ObjectFile
-from larder.source.expand.annotation_entries import text_file
+from larder.source.expand.annotations import text_file
 from larder.source.expand.containers import ContainerWriter
 from larder.source.expand.line_rows import MAX_ROW_BYTES, row_error
 from larder.source.expand.row_values import (
@@ -40,13 +41,7 @@ _BUFFER_BYTES = 1 << 20
 
 
 def write_csv_rows(
-    source: Readable,
-    info: ObjectInfo,
-    writer: ContainerWriter,
-    *,
-    delimiter: str,
-    named: Named,
-    told: Callable[[int], object],
+    source: Readable, info: ObjectInfo, writer: ContainerWriter, *, delimiter: str, named: Named
 ) -> None:
     """Add the rows of a CSV file with a header: objects of strings, by column.
 
@@ -62,13 +57,14 @@ def write_csv_rows(
         reader = csv.reader(_lines(text, where), delimiter=delimiter, strict=True)
         try:
             header = next(reader, [])
-            _check_header(header, named, where)
+            if not header or not all(header):
+                raise row_error(where, "its first line does not name every column")
+            _check_names(header, header, {}, named, where)
             rows = (row for row in reader if row)
             number = 0
             while batch := list(islice(rows, _CSV_ROWS)):
                 _add_csv(writer, header, batch, number, named)
                 number += len(batch)
-                told(len(batch))
         except csv.Error as error:
             message = f"not CSV in line {reader.line_num:,}: {error}"
             raise row_error(where, message) from None
@@ -88,17 +84,6 @@ def _lines(text: io.TextIOWrapper, where: str) -> Iterator[str]:
         yield line
 
 
-def _check_header(header: Sequence[str], named: Named, where: str) -> None:
-    if not header or not all(header):
-        raise row_error(where, "its first line does not name every column")
-    twice = next((name for name in header if header.count(name) > 1), None)
-    if twice is not None:
-        raise row_error(where, f"two columns are named {twice!r}")
-    for option, name in (("source.rows.key", named.key), ("labels.column", named.label)):
-        if name is not None and name not in header:
-            raise row_error(where, f"it has no column {name!r}, which {option} names")
-
-
 def _add_csv(
     writer: ContainerWriter,
     header: Sequence[str],
@@ -106,27 +91,51 @@ def _add_csv(
     number: int,
     named: Named,
 ) -> None:
-    names = row_names(number, len(rows))
+    fields = [dict(zip(header, row, strict=False)) for row in rows]
+
+    def column(name: str) -> list[Any]:
+        return [row.get(name, "") for row in fields]
+
+    names, labels = _named(named, column, number, len(rows))
+    for at, row in enumerate(rows):
+        if len(row) != len(header):
+            problem = f"the row has {format_count(len(row), 'field')}, the header {len(header)}"
+            names[at] = RowName(names[at].name, problem)
+    _add(writer, names, "json", list(map(canonical_json, fields)), labels)
+
+
+def _named(
+    named: Named, column: Callable[[str], list[Any]], number: int, count: int
+) -> tuple[list[RowName], list[str | None]]:
+    """The names and the classes of rows, of which the first has a number."""
+    names = row_names(number, count)
     if named.key is not None:
-        names = key_names(named.key, _csv_column(header, rows, named.key), number)
-    labels: list[str | None] = [None] * len(rows)
-    if named.label is not None:
-        labels = [text or None for text in _csv_column(header, rows, named.label)]
-    names = [
-        name if len(row) == len(header) else RowName(name.name, _other_width(header, row))
-        for name, row in zip(names, rows, strict=True)
-    ]
-    values = [canonical_json(dict(zip(header, row, strict=False))) for row in rows]
-    _add(writer, names, "json", values, labels)
+        names = key_names(named.key, column(named.key), number)
+    if named.label is None:
+        return names, [None] * count
+    labels = []
+    for at, value in enumerate(column(named.label)):
+        label, problem = class_name(named.label, value)
+        names[at] = RowName(names[at].name, names[at].problem or problem)
+        labels.append(label)
+    return names, labels
 
 
-def _csv_column(header: Sequence[str], rows: Sequence[Sequence[str]], name: str) -> list[str]:
-    place = header.index(name)
-    return [row[place] if place < len(row) else "" for row in rows]
-
-
-def _other_width(header: Sequence[str], row: Sequence[str]) -> str:
-    return f"the row has {format_count(len(row), 'field')}, the header {len(header)}"
+def _check_names(
+    columns: Sequence[str],
+    known: Collection[str],
+    parts: Mapping[str, str | None],
+    named: Named,
+    where: str,
+) -> None:
+    """Refuse two columns with one name, and a table that lacks a column of the configuration."""
+    twice = next((name for name in columns if columns.count(name) > 1), None)
+    if twice is not None:
+        raise row_error(where, f"two columns are named {twice!r}")
+    wanted = {"source.rows.key": named.key, "labels.column": named.label}
+    for option, name in (wanted | {f"source.rows.columns.{name}": name for name in parts}).items():
+        if name is not None and name not in known:
+            raise row_error(where, f"it has no column {name!r}, which {option} names")
 
 
 def _add(
@@ -149,7 +158,6 @@ def write_parquet_rows(
     *,
     columns: Mapping[str, str | None],
     named: Named,
-    told: Callable[[int], object],
 ) -> None:
     """Add the rows of a Parquet file: a part for each column that has an extension, JSON of others.
 
@@ -170,7 +178,6 @@ def write_parquet_rows(
             for batch in file.iter_batches(batch_size=_batch_rows(file.metadata)):
                 _add_batch(writer, batch, columns, number, named)
                 number += batch.num_rows
-                told(batch.num_rows)
     except (pa.ArrowException, OSError, ValueError, TypeError) as error:
         if raw.error is not None:
             raise raw.error from None
@@ -190,18 +197,8 @@ def _batch_rows(metadata: Any) -> int:
 def _check_columns(
     schema: pa.Schema, columns: Mapping[str, str | None], given: Named, where: str
 ) -> None:
-    twice = next((name for name in schema.names if schema.names.count(name) > 1), None)
-    if twice is not None:
-        raise row_error(where, f"two columns are named {twice!r}")
     known = {field.name: field.type for field in _fields(schema)}
-    named = {
-        "source.rows.key": given.key,
-        "labels.column": given.label,
-        **{f"source.rows.columns.{name}": name for name in columns},
-    }
-    for option, name in named.items():
-        if name is not None and name not in known:
-            raise row_error(where, f"it has no column {name!r}, which {option} names")
+    _check_names(schema.names, known, columns, given, where)
     for name, ext in columns.items():
         if ext is not None and not _is_bytes(known[name]):
             message = f"column {name!r} is of type {known[name]}: only strings and binary values"
@@ -267,17 +264,7 @@ def _add_batch(
     number: int,
     named: Named,
 ) -> None:
-    names = row_names(number, batch.num_rows)
-    if named.key is not None:
-        names = key_names(named.key, _values(batch, named.key), number)
-    labels: list[str | None] = [None] * len(names)
-    if named.label is not None:
-        given = [class_name(named.label, each) for each in _values(batch, named.label)]
-        labels = [label for label, _ in given]
-        names = [
-            RowName(name.name, name.problem or problem)
-            for name, (_, problem) in zip(names, given, strict=True)
-        ]
+    names, labels = _named(named, partial(_values, batch), number, batch.num_rows)
     for name, ext in columns.items():
         if ext is not None:
             values = _values(batch, name)

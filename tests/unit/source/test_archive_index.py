@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 
 from larder.errors import ObjectError, StoreError
 from larder.manifest.files import read_manifest
-from larder.progress import NullProgress
 from larder.source.expand.archives import index_archive
-from larder.source.expand.containers import INDEX
+from larder.source.expand.containers import INDEX, Indexes
 from larder.store import Store, open_store
 from larder.store.base import Features, ObjectInfo
 from larder.store.memory import MemoryStore, forget
@@ -60,8 +59,7 @@ def index(
 ) -> tuple[bool, list[dict[str, Any]]]:
     """Whether the archive was read, and the rows of its index."""
     with ThreadPoolExecutor(threads) as executor:
-        put = None if plan else own
-        read = index_archive(source, info, own, put, path, executor, NullProgress())
+        read = index_archive(source, info, Indexes(own, plan), path, executor)
     return read, [row for batch in read_manifest(path, INDEX) for row in batch.to_pylist()]
 
 

@@ -14,13 +14,13 @@ from larder.manifest.files import read_manifest
 from larder.manifest.schemas import OBJECTS
 from larder.source.expand.containers import (
     INDEX,
+    Indexes,
     container_name,
-    container_writer,
-    fetch_index,
     objects_in,
 )
 from larder.store import Store, open_store
 from larder.store.derived import DerivedObjects
+from larder.store.memory import MemoryStore
 
 NAME = container_name("jsonl", "table.csv", 12, "etag")
 
@@ -36,7 +36,7 @@ def keys(store: Store) -> list[str]:
 
 def test_what_is_written_is_read_as_objects(store: Store, tmp_path: Path) -> None:
     values = [b'{"a":1}', b"", "é".encode(), b"\n\n"]
-    with container_writer(store, NAME, tmp_path / "index") as writer:
+    with Indexes(store).writer(NAME, tmp_path / "index") as writer:
         writer.add(pa.array(["0.json", "1.json"]), pa.array(values[:2]))
         writer.add(pa.array([], pa.string()), pa.array([], pa.string()))
         writer.add(pa.array(["2.json", "3.bin"]), pa.array(values[2:]))
@@ -58,13 +58,13 @@ def test_what_is_written_is_read_as_objects(store: Store, tmp_path: Path) -> Non
 
 
 def test_an_index_is_read_again(store: Store, tmp_path: Path) -> None:
-    assert not fetch_index(store, NAME, tmp_path / "copy")
+    assert not Indexes(store).fetch(NAME, tmp_path / "copy")
     offsets, sizes = pa.array([512, 9000]), pa.array([3, 4])
-    with container_writer(store, NAME, tmp_path / "index") as writer:
+    with Indexes(store).writer(NAME, tmp_path / "index") as writer:
         problems = pa.array([None, "the key begins with /"])
         writer.add_ranges(pa.array(["x.jpg", "/x"]), offsets, sizes, problems=problems)
     assert keys(store) == [f"{NAME}.parquet"]
-    assert fetch_index(store, NAME, tmp_path / "copy")
+    assert Indexes(store).fetch(NAME, tmp_path / "copy")
     assert (tmp_path / "copy").read_bytes() == (tmp_path / "index").read_bytes()
     (batch,) = objects_in(
         read_manifest(tmp_path / "copy", INDEX), in_object("a.tar", "e"), 0, prefix="a.tar/"
@@ -75,18 +75,18 @@ def test_an_index_is_read_again(store: Store, tmp_path: Path) -> None:
 
 
 def test_a_damaged_index_does_not_count(store: Store, tmp_path: Path) -> None:
-    with container_writer(store, NAME, tmp_path / "index") as writer:
+    with Indexes(store).writer(NAME, tmp_path / "index") as writer:
         writer.add_ranges(pa.array(["x.jpg"]), pa.array([1]), pa.array([2]))
     data = bytearray(store.get(f"{NAME}.parquet"))
     data[len(data) // 3] ^= 1
     for damaged in (bytes(data), b"", bytes(data[:50])):
         store.put(f"{NAME}.parquet", damaged)
-        assert not fetch_index(store, NAME, tmp_path / "copy")
+        assert not Indexes(store).fetch(NAME, tmp_path / "copy")
 
 
 def test_nothing_is_left_after_an_error(store: Store, tmp_path: Path) -> None:
     def write() -> None:
-        with container_writer(store, NAME, tmp_path / "index") as writer:
+        with Indexes(store).writer(NAME, tmp_path / "index") as writer:
             writer.add(pa.array(["a"]), pa.array([b"1"]))
             raise RuntimeError("no more")
 
@@ -97,7 +97,7 @@ def test_nothing_is_left_after_an_error(store: Store, tmp_path: Path) -> None:
 
 
 def test_a_plan_writes_only_the_local_index(tmp_path: Path) -> None:
-    with container_writer(None, NAME, tmp_path / "index") as writer:
+    with Indexes(MemoryStore("none"), plan_only=True).writer(NAME, tmp_path / "index") as writer:
         writer.add(pa.array(["a", "b"]), pa.array([b"12", b"345"]))
     (batch,) = objects_in(read_manifest(tmp_path / "index", INDEX), in_own(NAME), 0)
     assert batch.column("etag").to_pylist() == [f"@0+2={NAME}", f"@3+3={NAME}"]
