@@ -16,7 +16,7 @@ EXTRAS: dict[str, dict[str, str]] = {
         "pydantic_core": "pydantic",
         "regex": "regex",
         "rich": "rich",
-        "yaml": "pyyaml",
+        "ruamel": "ruamel.yaml",
     },
     "flows": {"prefect": "prefect"},
     "gcs": {"gcsfs": "gcsfs", "google": "gcsfs"},

@@ -13,10 +13,10 @@ from typing import Any, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from larder.config.models import AnyLocation, AnySource, Cluster, Copy, Model, Runner
+from larder.config.models import Cluster, Copy, Location, Model, Runner, Source
 from larder.config.models.fields import RefusedError
-from larder.config.text.messages import Schema, refusal, translate
-from larder.config.text.replacements import CLUSTER, apply, parse_settings
+from larder.config.text.messages import Schema, refusals
+from larder.config.text.replacements import Setting, apply, parse_settings
 from larder.config.text.yaml import Document, KeyPath, Place
 from larder.config.urls import parse_url
 from larder.errors import ConfigError, ProblemsError
@@ -25,8 +25,8 @@ from larder.errors import ConfigError, ProblemsError
 class Places(Model):
     """Where a command copies from and to, and the limits of that."""
 
-    source: AnySource = Field(description="where the data lives")
-    storage: AnyLocation = Field(description="where it is copied to")
+    source: Source = Field(description="where the data lives")
+    storage: Location = Field(description="where it is copied to")
     copy_: Copy = Field(Copy(), alias="copy", description="how objects are copied")
     runner: Runner = Field(Runner(), description="what runs the batches")
 
@@ -53,7 +53,7 @@ class Given:
     name: str
 
 
-_SCHEMA = Schema(Places, "command", "")
+_SCHEMA = Schema(Places, "command")
 
 
 def read_places(
@@ -64,21 +64,18 @@ def read_places(
     ``source.url`` and ``storage.url`` are required. ``settings`` are all ``--set`` arguments, and
     the cluster gives the fields that nothing else does.
     """
-    here, theirs = parse_settings(settings)
-    problems = [_of_cluster(setting.key, setting.where) for setting in theirs]
-    known = [each for each in given if each.value is not None]
-    document = _document(known, cluster)
-    for setting in here:
+    of_command, of_cluster = parse_settings(settings)
+    problems = [_not_of_cluster(setting) for setting in of_cluster]
+    document = _document([each for each in given if each.value is not None], cluster)
+    for setting in of_command:
         try:
-            document = apply(document, [setting])
+            document = apply(document, setting)
         except ConfigError as error:
             problems.append(error)
     try:
         places = Places.model_validate(document.value, by_alias=True, by_name=False)
     except ValidationError as error:
-        problems += [
-            _short(each, known) for each in refusal(translate(error, _SCHEMA, document), document)
-        ]
+        problems += refusals(error, _SCHEMA, document)
     if problems:
         raise problems[0] if len(problems) == 1 else ProblemsError(problems)
     return places
@@ -95,20 +92,20 @@ def _document(given: Sequence[Given], cluster: Cluster | None) -> Document:
         places[each.path] = Place(each.name, 0)
     if cluster:
         url = value.get("storage", {}).get("url")
-        value = _merged(_of(cluster, url), value)
+        value = _merged(_limits_and_access(cluster, url), value)
     return Document(value, places, {})
 
 
-def _of(cluster: Cluster, url: Any) -> dict[str, Any]:
+def _limits_and_access(cluster: Cluster, url: Any) -> dict[str, Any]:
     """What a cluster file says about a command whose storage has this URL."""
-    found = {
+    values = {
         "copy": cluster.copy_.model_dump(by_alias=True, exclude_defaults=True),
         "runner": cluster.runner.model_dump(by_alias=True, exclude_defaults=True),
     }
     if isinstance(url, str) and _is_inside(url, cluster.storage.url):
         access = cluster.storage.model_dump(by_alias=True, exclude_defaults=True)
-        found["storage"] = {key: each for key, each in access.items() if key != "url"}
-    return found
+        values["storage"] = {key: each for key, each in access.items() if key != "url"}
+    return values
 
 
 def _is_inside(url: str, other: str) -> bool:
@@ -130,16 +127,7 @@ def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return {**base, **over, **both}
 
 
-def _of_cluster(key: str, where: str) -> ConfigError:
-    hint = f"write --set {key.removeprefix(f'{CLUSTER}.')}=VALUE"
+def _not_of_cluster(setting: Setting) -> ConfigError:
+    hint = f"write --set {'.'.join(setting.path)}=VALUE"
     message = "the keys of this command begin with source., storage., copy. or runner."
-    return ConfigError("config.unknown_key", message, where=where, hint=hint)
-
-
-def _short(error: ConfigError, given: Sequence[Given]) -> ConfigError:
-    """The same without the name of a field that was given as an argument, which is in ``where``."""
-    for each in given:
-        if each.name == error.where:
-            message = error.message.removeprefix(f"{'.'.join(each.path)}: ")
-            return ConfigError(error.code, message, where=error.where, hint=error.hint)
-    return error
+    return ConfigError("config.unknown_key", message, where=setting.where, hint=hint)

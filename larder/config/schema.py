@@ -1,12 +1,8 @@
 """JSON Schemas of the dataset and cluster files, for editors.
 
 ``python -m larder.config.schema`` writes them to configs/schema; a test checks that they are
-current.
-
-Editors show the errors that a schema gives, so each mistake should be one error, at its own path:
-there is no ``anyOf``, for which a validator only reports that nothing matched. A value that is not
-free text may be a string with a ``${VARIABLE}``; otherwise its type is checked (``if`` and
-``else``).
+current. They are those of the models, except that ``name`` may be left out, and that a value which
+is not free text may be a string with a ``${VARIABLE}``.
 """
 
 from __future__ import annotations
@@ -14,7 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,131 +21,42 @@ from larder.config.models import Cluster, Dataset
 SCHEMAS: dict[str, type[BaseModel]] = {"dataset.json": Dataset, "cluster.json": Cluster}
 """The files of configs/schema, and the model that each describes."""
 
-Node = dict[str, Any]
-
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _VARIABLE = {"type": "string", "pattern": r"\$\{"}
-_CHECKED = ("enum", "const", "pattern", "minimum", "maximum")
-_QUANTITY = r"^\s*[0-9][0-9_,]*(\.[0-9]+)?\s*([KMGTPkmgtp]?[Bb]|[KMGTPkmgtp][Ii][Bb])?\s*$"
-_ANY = "Any"
+_CHECKED = {"enum", "const", "pattern"}
 _SHOWN = ("description", "default")
-_BOUNDS = {"ge": "minimum", "le": "maximum"}
 
 
-def schema(model: type[BaseModel]) -> Node:
-    """The JSON Schema of a file as users write it.
-
-    ``name`` may be omitted, and a value that is not free text may be a string with a
-    ``${VARIABLE}`` in it.
-    """
+def schema(model: type[BaseModel]) -> dict[str, Any]:
     generated = model.model_json_schema(by_alias=True)
     generated["required"].remove("name")
-    plain = _plain(generated)
-    _complete(plain["$defs"])
-    return {"$schema": _DRAFT, **plain}
+    return {"$schema": _DRAFT, **_node(generated)}
 
 
 def text(model: type[BaseModel]) -> str:
     return json.dumps(schema(model), indent=2, ensure_ascii=False) + "\n"
 
 
-def _plain(node: Node) -> Node:
-    """A schema without pydantic's own keywords, and without alternatives."""
+def _node(node: dict[str, Any]) -> dict[str, Any]:
+    """A schema without titles, in which values may be variables."""
     node = {key: value for key, value in node.items() if key != "title"}
-    shown = {key: node.pop(key) for key in _SHOWN if key in node}
-    for names in ("properties", "$defs"):
+    for names in ("properties", "$defs", "patternProperties"):
         if names in node:
-            node[names] = {name: _plain(each) for name, each in node[names].items()}
-    if "items" in node:
-        node["items"] = _plain(node["items"])
-    if "patternProperties" in node:
-        ((pattern, values),) = node.pop("patternProperties").items()
-        node |= {"propertyNames": {"pattern": pattern}, "additionalProperties": _plain(values)}
-    if "oneOf" in node:
-        branches = list(map(_plain, node["oneOf"]))
-        located = all("$ref" in branch for branch in branches)
-        return shown | (_located(*branches) if located else _splits(*branches))
+            node[names] = {name: _node(each) for name, each in node[names].items()}
+    for inner in ("items", "additionalProperties"):
+        if isinstance(node.get(inner), dict):
+            node[inner] = _node(node[inner])
     if "anyOf" in node:
-        return shown | _together(node)
-    return shown | _or_variable(node)
-
-
-def _together(node: Node) -> Node:
-    """The alternatives of a node as a single schema with several types."""
-    branches = [*_flat(node)]
-    inner = [branch for branch in branches if "$ref" in branch]
-    if inner:
-        return {"if": {"type": "null"}, "else": inner[0]}
-    kinds = [branch["type"] for branch in branches]
-    merged: Node = {"type": kinds}
-    for branch in branches:
-        merged |= {key: value for key, value in branch.items() if key not in ("type", "title")}
-    if kinds[:2] == ["integer", "string"]:
-        merged["pattern"] = _QUANTITY
-    return _or_variable(merged)
-
-
-def _flat(node: Node) -> Iterator[Node]:
-    """The alternatives without nesting, with the bounds that pydantic keeps next to them."""
-    bounds = {_BOUNDS[key]: node[key] for key in _BOUNDS if key in node}
-    for branch in node.get("anyOf") or node["oneOf"]:
-        numeric = branch.get("type") in ("integer", "number")
-        within = branch | (bounds if numeric else {})
-        if "anyOf" in branch or "oneOf" in branch:
-            yield from _flat(within)
-        else:
-            yield {_BOUNDS.get(key, key): value for key, value in within.items()}
-
-
-def _or_variable(node: Node) -> Node:
-    kinds = node.get("type", ())
-    kinds = {kinds} if isinstance(kinds, str) else {*kinds}
-    typed = kinds & {"integer", "number", "boolean"}
-    if typed or ("string" in kinds and any(key in node for key in _CHECKED)):
-        return {"if": _VARIABLE, "else": node}
+        branches = [{key: each[key] for key in each if key != "title"} for each in node["anyOf"]]
+        return {**node, "anyOf": [*branches, *([_VARIABLE] if any(map(_typed, branches)) else [])]}
+    if _typed(node):
+        shown = {key: node.pop(key) for key in _SHOWN if key in node}
+        return {**shown, "anyOf": [node, _VARIABLE]}
     return node
 
 
-def _splits(globs: Node, hashed: Node) -> Node:
-    """Distinguished as in `larder.config.models`."""
-    fractions = {"required": ["fractions"], "properties": {"fractions": {"type": "object"}}}
-    by_hash = {"required": ["by"], "properties": {"by": {"const": "hash"}}}
-    return {"if": {"anyOf": [fractions, by_hash]}, "then": hashed, "else": globs}
-
-
-def _located(s3: Node, gcs: Node, local: Node) -> Node:
-    """Distinguished by the URL as in `larder.config.models.source`."""
-    unknown = {"$ref": s3["$ref"].replace("S3", _ANY)}
-    tests = ((r"^[Ss]3://", s3), (r"^[Gg][Ss]://", gcs), (r"\$\{", unknown))
-    node = local
-    for pattern, found in reversed(tests):
-        named = {"required": ["url"], "properties": {"url": {"pattern": pattern}}}
-        node = {"if": named, "then": found, "else": node}
-    return node
-
-
-def _complete(definitions: dict[str, Node]) -> None:
-    """Adds to each kind of location the keys that only others have, for values that say nothing.
-
-    A URL with a variable may be of any kind, so there is a definition with all keys.
-    """
-    for noun in ("Location", "Source"):
-        kinds = [definitions.get(f"{kind}{noun}") for kind in ("S3", "Gcs", "Local")]
-        found = [kind for kind in kinds if kind]
-        union: Node = {}
-        for kind in reversed(found):
-            union |= kind["properties"]
-        for kind in found:
-            others = union.keys() - kind["properties"].keys()
-            kind["properties"] |= {key: _silent(union[key]) for key in union if key in others}
-        if found:
-            definitions[f"{_ANY}{noun}"] = found[0] | {"properties": union}
-
-
-def _silent(node: Node) -> Node:
-    """A value that says nothing, or may say nothing."""
-    text = f"not for this kind of place: {node['description']}"
-    return {"description": text, "if": _VARIABLE, "else": {"enum": [None, "", False]}}
+def _typed(node: dict[str, Any]) -> bool:
+    return node.get("type") in ("integer", "number", "boolean") or bool(_CHECKED & node.keys())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

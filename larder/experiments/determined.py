@@ -7,50 +7,41 @@ code reads ``data`` with ``context.get_data_config()`` or ``det.get_cluster_info
 from __future__ import annotations
 
 import copy
+import io
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import yaml
+from ruamel.yaml.nodes import ScalarNode
+from ruamel.yaml.representer import RoundTripRepresenter
 
 from larder.config.models import Cluster
-from larder.config.text.yaml import scalar
+from larder.config.text.yaml import round_trip
 from larder.config.urls import parse_url
 from larder.errors import ConfigError
 from larder.experiments.mounts import bind, container_target, under
 from larder.experiments.version_info import SplitInfo, VersionInfo
 
-_ORDER = (
-    "name",
-    "description",
-    "labels",
-    "workspace",
-    "project",
-    "entrypoint",
-    "data",
-    "bind_mounts",
-    "hyperparameters",
-    "searcher",
-    "resources",
-    "environment",
-)
 _DEVICES = ("cpu", "cuda", "rocm")
-_HEX_ID = re.compile(r"[0-9a-f]{16,}")
+_AMBIGUOUS = re.compile(
+    r"(?:[-+.0-9][-+.:_0-9a-fxotz ]*|[0-9a-f]{16,}|[-+]?\.(?:inf|nan)"
+    r"|y|n|yes|no|on|off|true|false|null|~|=|<<)\Z",
+    re.IGNORECASE,
+)
 
 
 def render(
-    template: Mapping[str, Any],
+    template: dict[str, Any],
     version_info: VersionInfo,
     cluster: Cluster,
     *,
     where: str = "",
 ) -> dict[str, Any]:
-    """Merge a template with the facts about a version into plain values, their top-level keys in a
-    fixed order.
+    """Merge a template with the facts about a version.
 
-    The template's content is kept; ``data``, ``bind_mounts`` and ``environment`` are extended, and
-    ``name`` is set if it is missing. ``data.location``, ``data.splits`` and ``data.cache`` are
-    addresses as a training container sees them.
+    The template's content is kept in its order, with its comments; ``data``, ``bind_mounts`` and
+    ``environment`` are added or extended, and ``name`` is added if it is missing. Paths and URLs in
+    ``data`` are those that a training container sees.
 
     Args:
         template: The experiment without its data; not modified.
@@ -62,14 +53,15 @@ def render(
         ConfigError: ``config.template`` if the template already sets what Larder sets,
             ``config.path`` for an unusable mount.
     """
-    config = copy.deepcopy(dict(template))
+    config = copy.deepcopy(template)
+    if not config.get("name"):
+        config["name"] = f"{version_info.dataset}-{version_info.version[:8]}"
     if version_info.delivery.delivery == "bind_mount":
         root, address = _mount(config, version_info, cluster, where)
     else:
         root, address = _bucket(config, version_info, cluster, where)
-    _merge(config, "data", _data(version_info, root, address), where)
-    config["name"] = config.get("name") or f"{version_info.dataset}-{version_info.version[:8]}"
-    return _ordered(config)
+    _add_data(config, _data(version_info, root, address), where)
+    return config
 
 
 def _mount(
@@ -117,17 +109,20 @@ def _bucket(
 
 def _with_variables(present: Any, wanted: Mapping[str, str], where: str) -> Any:
     """Add variables to a list, or to each list of a map by device; existing ones are kept."""
-    if isinstance(present, Mapping):
+    if isinstance(present, dict):
         devices = [*present, *(name for name in _DEVICES if name not in present)]
         if "gpu" in present and "cuda" not in present:  # gpu is the former name of cuda
             devices.remove("cuda")
-        return {name: _with_variables(present.get(name), wanted, where) for name in devices}
+        for name in devices:
+            present[name] = _with_variables(present.get(name), wanted, where)
+        return present
     if present is not None and not isinstance(present, list):
         message = "environment.environment_variables must be a list, or a map by device"
         raise _refused(message, where, "write it as a list of NAME=VALUE")
-    names = {str(entry).partition("=")[0] for entry in present or ()}
-    added = [f"{name}={value}" for name, value in wanted.items() if name not in names]
-    return [*(present or ()), *added]
+    variables = [] if present is None else present
+    names = {str(entry).partition("=")[0] for entry in variables}
+    variables += [f"{name}={value}" for name, value in wanted.items() if name not in names]
+    return variables
 
 
 def _data(version_info: VersionInfo, root: str, address: Mapping[str, str]) -> dict[str, Any]:
@@ -189,51 +184,38 @@ def _section(config: dict[str, Any], key: str, kind: type[Any], where: str) -> A
     return config[key]
 
 
-def _merge(config: dict[str, Any], key: str, own: dict[str, Any], where: str) -> None:
-    theirs = _section(config, key, dict, where)
-    both = sorted(own.keys() & theirs.keys())
+def _add_data(config: dict[str, Any], data: dict[str, Any], where: str) -> None:
+    section = _section(config, "data", dict, where)
+    both = sorted(data.keys() & section.keys())
     if both:
-        names = ", ".join(f"{key}.{name}" for name in both)
+        names = ", ".join(f"data.{name}" for name in both)
         raise _refused(f"the template sets {names}, which Larder sets", where, "remove it")
-    config[key] = {**own, **theirs}
-
-
-def _ordered(config: dict[str, Any]) -> dict[str, Any]:
-    first = [key for key in _ORDER if key in config]
-    return {key: config[key] for key in [*first, *sorted(config.keys() - set(first), key=str)]}
+    section.update(data)
 
 
 def _refused(message: str, where: str, hint: str) -> ConfigError:
     return ConfigError("config.template", message, where=where, hint=hint)
 
 
-class _Dumper(yaml.SafeDumper):
-    """Writes the same bytes for the same values: no anchors, and IDs are always quoted."""
+class _Representer(RoundTripRepresenter):
+    """Quotes strings that some reader would take for something else."""
 
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
-
-
-def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    # PyYAML quotes what is a number in YAML 1.1; Determined reads YAML 1.2, in which 12e4 is one
-    # too. Only double quotes escape Unicode line breaks.
-    misread = _HEX_ID.fullmatch(text) or not isinstance(scalar(text), str)
-    style = '"' if not text.isprintable() else "'" if misread else None
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+    def represent_text(self, text: str) -> ScalarNode:
+        # YAML 1.1 has more words and numbers than 1.2, which Determined reads: 12e4 is one in 1.2
+        # only. Only double quotes escape Unicode line breaks.
+        style = '"' if not text.isprintable() else "'" if _AMBIGUOUS.match(text) else None
+        node: ScalarNode = self.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+        return node
 
 
-_Dumper.add_representer(str, _represent_text)
+_Representer.add_representer(str, _Representer.represent_text)
 
 
 def to_yaml(config: Mapping[str, Any], header: Iterable[str] = ()) -> str:
-    """The file's text, the same for the same values, after ``header`` as a comment."""
-    comment = "".join(f"# {' '.join(line.split())}\n" for line in header)
-    body = yaml.dump(
-        dict(config),
-        Dumper=_Dumper,
-        sort_keys=False,
-        default_flow_style=False,
-        allow_unicode=True,
-        width=10**6,
-    )
-    return comment + body
+    """The file's text, the same for the same template and values, after ``header`` as a comment."""
+    text = io.StringIO()
+    text.writelines(f"# {' '.join(line.split())}\n" for line in header)
+    yaml = round_trip()
+    yaml.Representer = _Representer
+    yaml.dump(config, text)
+    return text.getvalue()

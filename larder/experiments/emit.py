@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ class Written:
 def emit(
     version_info: VersionInfo,
     cluster: Cluster,
-    template: Mapping[str, Any],
+    template: dict[str, Any],
     *,
     template_name: str = "",
 ) -> tuple[ConfigFile, ...]:
@@ -38,7 +38,7 @@ def emit(
 def _determined(
     version_info: VersionInfo,
     cluster: Cluster,
-    template: Mapping[str, Any],
+    template: dict[str, Any],
     template_name: str,
 ) -> tuple[ConfigFile, ...]:
     config = determined.render(template, version_info, cluster, where=template_name)
@@ -55,7 +55,7 @@ def _determined(
 
 
 _Renderer = Callable[
-    [VersionInfo, Cluster, Mapping[str, Any], str],
+    [VersionInfo, Cluster, dict[str, Any], str],
     tuple[ConfigFile, ...],
 ]
 _CONSUMERS: dict[str, _Renderer] = {"determined": _determined}

@@ -10,7 +10,7 @@ from pathlib import Path
 from larder.config.command import Given, read_places
 from larder.config.load import load_cluster
 from larder.config.location import check_overlap, directory
-from larder.config.models import AnyLocation, AnySource, Copy, Runner
+from larder.config.models import Copy, Location, Runner, Source
 from larder.copy.site import in_region
 from larder.errors import ConfigError
 from larder.jobs.runner import workers
@@ -27,8 +27,8 @@ class CopySettings:
     ``retry_failed``: only the objects are copied that the last copy failed for.
     """
 
-    source: AnySource
-    storage: AnyLocation
+    source: Source
+    storage: Location
     limits: Copy
     runner: Runner
     retry_failed: bool = False

@@ -34,7 +34,7 @@ class Settings:
 
     dataset: Dataset
     cluster: Cluster
-    template: Mapping[str, Any]
+    template: dict[str, Any]
     template_name: str
     output: Path
     compact: bool = False

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from ruamel.yaml import YAML
 from webdataset import tariterators
 
 import larder
@@ -133,7 +133,7 @@ def test_the_config_leads_to_the_bucket(
     built: tuple[Workplace, Finished], variables: dict[str, str]
 ) -> None:
     (path,) = built[1].document["configs"]
-    data = yaml.safe_load(Path(path).read_text())["data"]
+    data = YAML(typ="safe").load(Path(path).read_text())["data"]
     assert data["bucket"] == variables["LARDER_STORAGE"].split("/")[2]
     assert data["version"] == built[1].document["version"]
     assert built[1].document["digest"] in Path(path).read_text()

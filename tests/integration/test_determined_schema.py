@@ -16,9 +16,9 @@ from typing import Any
 
 import jsonschema
 import pytest
-import yaml
 from referencing import Registry
 from referencing.jsonschema import DRAFT7
+from ruamel.yaml import YAML
 
 from larder.config.load import load_template
 from larder.config.models import Cluster
@@ -204,7 +204,7 @@ def emitted(cluster: str, template: Path) -> dict[str, Any]:
     here = Cluster.model_validate({"name": cluster, **CLUSTERS[cluster]})
     loaded = load_template(ROOT / "configs", template.name)
     (file,) = emit(version_info(here.storage.url), here, loaded)
-    config = yaml.safe_load(file.text)
+    config = YAML(typ="safe").load(file.text)
     assert isinstance(config, dict)
     return config
 
@@ -230,6 +230,6 @@ def test_the_golden_files_pass(check: Check) -> None:
     golden = sorted((ROOT / "tests" / "golden" / "experiments").glob("*.yaml"))
     assert golden
     for path in golden:
-        config = yaml.safe_load(path.read_text())
+        config = YAML(typ="safe").load(path.read_text())
         config["searcher"]["max_length"] = {"batches": 1}
         assert check(config) == [], path.name

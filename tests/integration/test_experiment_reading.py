@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import webdataset as wds
-import yaml
+from ruamel.yaml import YAML
 
 from larder.config.models import Cluster
 from larder.experiments.delivery import choose
@@ -49,10 +49,10 @@ def test_the_patterns_are_read_from_the_config(tmp_path: Path, segments: list[st
         splits={"train": SplitInfo(2, 2, 2, tuple(patterns))},
     )
     cluster = Cluster.model_validate({"name": "local", "storage": {"url": str(storage)}})
-    files = emit(version_info, cluster, yaml.safe_load(TEMPLATE.read_text()))
+    files = emit(version_info, cluster, YAML(typ="safe").load(TEMPLATE.read_text()))
     (written,) = write_configs(files, tmp_path / "out")
 
-    data = yaml.safe_load(written.path.read_text())["data"]
+    data = YAML(typ="safe").load(written.path.read_text())["data"]
     samples = wds.WebDataset(data["splits"]["train"]["pattern"], shardshuffle=False)
     keys = [sample["__key__"] for sample in samples]
     gc.collect()  # while the warning is ignored

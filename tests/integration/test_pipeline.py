@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 import webdataset as wds
-import yaml
 from PIL import Image
 from pipeline_lab import Lab, directory_lab, images, write
+from ruamel.yaml import YAML
 
 import larder
 from larder.pipeline.prepare import prepare
@@ -161,7 +161,7 @@ def test_webdataset_reads_what_the_config_names(tmp_path: Path) -> None:
     lab, objects = lab_of(tmp_path, "shuffled")
     document = lab.prepare()
     (path,) = document["configs"]
-    config = yaml.safe_load(Path(path).read_text())
+    config = YAML(typ="safe").load(Path(path).read_text())
     found = {}
     for facts in config["data"]["splits"].values():
         for sample in wds.WebDataset(facts["pattern"], shardshuffle=False):

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 import webdataset as wds
-import yaml
 from column_format import registered
 from PIL import Image
 from pipeline_lab import Lab, directory_lab, images, opened, png, write
 from reading_lab import LIGHT
+from ruamel.yaml import YAML
 from webdataset.shardlists import expand_urls
 
 import larder
@@ -61,7 +61,7 @@ def grown(folder: Path, removals: str, **fields: Any) -> tuple[Lab, dict[str, An
 def emitted(document: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     (path,) = document["configs"]
     text = Path(path).read_text()
-    return text, yaml.safe_load(text)["data"]
+    return text, YAML(typ="safe").load(text)["data"]
 
 
 def keys_of(published: Published, split: str) -> list[str]:

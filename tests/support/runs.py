@@ -22,7 +22,7 @@ from larder.pipeline.settings import Settings
 from larder.store import open_store
 from larder.store.base import Store
 
-TEMPLATE: Mapping[str, Any] = {
+TEMPLATE: dict[str, Any] = {
     "entrypoint": "python3 train.py",
     "hyperparameters": {},
     "searcher": {"name": "single", "metric": "validation_loss"},
@@ -37,7 +37,7 @@ def run_settings(
     output: Path,
     *,
     cluster: Mapping[str, Any] | None = None,
-    template: Mapping[str, Any] = TEMPLATE,
+    template: dict[str, Any] = TEMPLATE,
     **fields: Any,
 ) -> Settings:
     """Settings of a run of a dataset ``d``, with these fields, on a cluster ``c``.

@@ -19,23 +19,14 @@ from larder.config.models.dataset import (
 from larder.config.models.fields import Model
 from larder.config.models.joins import Annotations, Missing, Samples
 from larder.config.models.source import (
-    AnyLocation,
-    AnySource,
     Columns,
-    GcsLocation,
-    GcsSource,
-    LocalLocation,
-    LocalSource,
     Location,
     Report,
-    S3Location,
-    S3Source,
+    Source,
 )
 
 __all__ = [
     "Annotations",
-    "AnyLocation",
-    "AnySource",
     "Cache",
     "Cluster",
     "Columns",
@@ -43,16 +34,12 @@ __all__ = [
     "Copy",
     "Dataset",
     "Experiment",
-    "GcsLocation",
-    "GcsSource",
     "GlobSplits",
     "Growth",
     "HashSplits",
     "ImageTransform",
     "Images",
     "Labels",
-    "LocalLocation",
-    "LocalSource",
     "Location",
     "Missing",
     "Model",
@@ -60,9 +47,8 @@ __all__ = [
     "Nodes",
     "Report",
     "Runner",
-    "S3Location",
-    "S3Source",
     "Samples",
     "Shards",
     "Skyplane",
+    "Source",
 ]

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from larder.config.location import GIVE_UP_SECONDS
 from larder.config.models.fields import Bytes, Flag, Model, Name, Number, OrNull, Text, Whole
-from larder.config.models.source import AnyLocation
+from larder.config.models.source import Location
 from larder.machine import copy_memory_bytes
 
 MIB = 1024**2
@@ -136,7 +136,7 @@ class Cluster(Model):
 
     name: Name = Field(description="name of the cluster: that of the file; may be left out")
     description: Text = Field("", description="free text")
-    storage: AnyLocation = Field(description="where Larder writes and training reads")
+    storage: Location = Field(description="where Larder writes and training reads")
     nodes: Nodes = Field(Nodes(), description="the machines that train")
     consumer: Consumer = Field(Consumer(), description="the system that the config is for")
     copy_: Copy = Field(Copy(), alias="copy", description="how objects are copied")

@@ -37,9 +37,7 @@ from larder.config.models.fields import (
     grouping_pattern,
 )
 from larder.config.models.joins import Samples
-from larder.config.models.source import (
-    AnySource,
-)
+from larder.config.models.source import Source
 from larder.config.shape import (
     DEFAULTS,
     MAX_PIXELS,
@@ -54,8 +52,6 @@ from larder.units import format_names
 
 GLOBS_TAG, HASH_TAG = "(globs)", "(hash)"
 """The kinds of splits in the locations of pydantic's errors: cannot be keys of a file."""
-
-HASH_EXAMPLE = "{by: hash, seed: 7, fractions: {train: 0.9, validation: 0.1}}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,10 +184,10 @@ class Labels(Model):
         given = {"pattern": self.pattern, "column": self.column}
         for name, value in given.items():
             if self.source == name and value is None:
-                raise RefusedError(f"labels.from: {name} needs labels.{name}")
+                raise RefusedError(f"{name} needs labels.{name}", key="from")
             if self.source != name and value is not None:
                 hint = f"set labels.from: {name}, or remove labels.{name}"
-                raise RefusedError(f"labels.{name} is given, but not used", hint=hint)
+                raise RefusedError("not used", key=name, hint=hint)
         return self
 
 
@@ -264,10 +260,11 @@ class Shards(Model):
     def _of_format(self) -> Self:
         if self.features is not None and self.format != "tfrecord":
             hint = "set shards.format: tfrecord, or leave features out"
-            raise RefusedError("features: only records of tfrecord have features", hint=hint)
+            raise RefusedError("only tfrecord has them", key="features", hint=hint)
         if self.images is not None and self.format == "records":
-            message = "images: records have equal sizes, and images get theirs as they are encoded"
-            raise RefusedError(message, hint="choose another format, or leave images out")
+            message = "records have equal sizes, and images get theirs as they are encoded"
+            hint = "choose another format, or leave images out"
+            raise RefusedError(message, key="images", hint=hint)
         return self
 
     @field_validator("format", mode="before")
@@ -287,12 +284,11 @@ class Shards(Model):
             for other in ("bytes", "count_min"):
                 if other in self.model_fields_set and getattr(self, other) is not None:
                     hint = f"remove samples_per_shard or {other}"
-                    raise RefusedError(
-                        f"samples_per_shard and {other} exclude each other", hint=hint
-                    )
+                    message = f"cannot be combined with {other}"
+                    raise RefusedError(message, key="samples_per_shard", hint=hint)
         elif self.format == "batches":
             hint = "set samples_per_shard to the number of samples of a batch"
-            raise RefusedError("the format batches needs samples_per_shard", hint=hint)
+            raise RefusedError("batches needs samples_per_shard", key="format", hint=hint)
         return self
 
 
@@ -358,7 +354,7 @@ class Dataset(Model):
 
     name: Name = Field(description="name of the dataset: that of the file; may be left out")
     description: Text = Field("", description="free text")
-    source: AnySource = Field(description="where the data lives")
+    source: Source = Field(description="where the data lives")
     splits: Annotated[
         Annotated[dict[SplitName, Globs], Tag(GLOBS_TAG)] | Annotated[HashSplits, Tag(HASH_TAG)],
         Discriminator(kind_of_splits),
@@ -405,32 +401,23 @@ class Dataset(Model):
             try:
                 parse_decoder(ext, text)
             except ValueError as error:
-                raise RefusedError(f"{ext}: {error}") from None
+                raise RefusedError(str(error), key=ext) from None
         return lines
-
-    @field_validator("splits", mode="before")
-    @classmethod
-    def _not_fractions(cls, value: Any) -> Any:
-        globs = isinstance(value, dict) and kind_of_splits(value) == GLOBS_TAG
-        if globs and value and all(isinstance(rule, int | float) for rule in value.values()):
-            message = "numbers are fractions, which need a seed"
-            raise RefusedError(message, hint=f"write splits: {HASH_EXAMPLE}")
-        return value
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
         if not self.split_names:
-            raise RefusedError("splits: at least one split is required")
+            raise RefusedError("at least one split is required", key="splits")
         if self.labels:
             names = set(self.split_names)
             unknown = [repr(split) for split in self.labels.files if split not in names]
             if unknown:
                 listed = format_names(unknown, _SHOWN)
-                raise RefusedError(f"labels.files: there is no split {listed}")
+                raise RefusedError(f"there is no split {listed}", key="labels.files")
             tables = (self.samples.annotations, self.source.rows)
             if self.labels.source == "column" and tables == (None, None):
                 hint = "name the file in samples.annotations.files, or set source.rows"
-                raise RefusedError("labels.column is a column of a table", hint=hint)
+                raise RefusedError("there is no table", key="labels.column", hint=hint)
         self._check_stratified()
         of_labels = [
             name
@@ -438,20 +425,24 @@ class Dataset(Model):
             if feature.source in ("label", "class")
         ]
         if of_labels and not self.labels:
-            message = f"shards.features: feature {of_labels[0]!r} needs labels"
-            raise RefusedError(message, hint="set labels, or leave the feature out")
+            message, hint = f"{of_labels[0]!r} needs labels", "set labels, or leave it out"
+            raise RefusedError(message, key="shards.features", hint=hint)
         if self.mirror is True and self.source.expands:
             hint = "leave mirror out: shards are made from the source"
-            raise RefusedError("mirror: members of archives and rows are not mirrored", hint=hint)
+            raise RefusedError(
+                "members of archives and rows are not mirrored", key="mirror", hint=hint
+            )
         if self.cache and self.cache.records == "decoded" and self.validate_ != "decode":
             hint = "set validate: decode, or cache.records: encoded"
-            raise RefusedError("cache.records: decoded needs images that can be decoded", hint=hint)
+            raise RefusedError("decoded needs validate: decode", key="cache.records", hint=hint)
         if self.decoding and self.validate_ != "decode":
             hint = "set validate: decode, or remove decoding"
-            raise RefusedError("decoding: parts are decoded while they are checked", hint=hint)
+            raise RefusedError(
+                "parts are decoded while they are checked", key="decoding", hint=hint
+            )
         if self.cache and self.cache.same_size and self.cache.records != "decoded":
             hint = "set cache.records: decoded, or remove it"
-            raise RefusedError("cache.same_size is about decoded images", hint=hint)
+            raise RefusedError("only for decoded images", key="cache.same_size", hint=hint)
         return self
 
     def _check_stratified(self) -> None:
@@ -459,11 +450,12 @@ class Dataset(Model):
             return
         if self.labels is None:
             hint = "add labels, or remove splits.stratify"
-            raise RefusedError("splits.stratify divides classes, which need labels", hint=hint)
+            raise RefusedError("classes need labels", key="splits.stratify", hint=hint)
         files = self.labels.files
         if files and (files.keys() != set(self.split_names) or len(set(files.values())) > 1):
-            message = "splits.stratify needs the labels before there are splits"
-            raise RefusedError(message, hint="name one file for all splits in labels.files")
+            message = "the labels have to be known before there are splits"
+            hint = "name one file for all splits in labels.files"
+            raise RefusedError(message, key="splits.stratify", hint=hint)
 
     @property
     def image_options(self) -> ImageOptions:

@@ -8,6 +8,7 @@ in it (`FilledText`) is read as if its text were in the file.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -21,7 +22,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from larder.config.patterns import compile_globs, part_pattern
+from larder.config.patterns import glob_regex, part_pattern
 from larder.config.shape import parse_feature
 from larder.config.text.replacements import FilledText
 from larder.config.text.yaml import scalar
@@ -55,8 +56,10 @@ _UNFIT = re.compile(r"[\x00\ud800-\udfff]")
 class RefusedError(ValueError):
     """A value that one of Larder's own rules refuses.
 
-    The message is a clause that does not repeat the value; ``detail`` may repeat parts of it, and
-    is shown only if the value may be shown.
+    Attributes:
+        key: The key inside of the value that is refused; empty for the value itself.
+        detail: What follows the message if the value may be shown: it may repeat parts of it.
+        beside: The key next to the value without which there would be no mistake.
     """
 
     def __init__(
@@ -64,13 +67,17 @@ class RefusedError(ValueError):
         message: str,
         *,
         code: str = "config.invalid_value",
+        key: str = "",
         hint: str = "",
         detail: str = "",
+        beside: str = "",
     ) -> None:
         super().__init__(message)
         self.code = code
+        self.key = key
         self.hint = hint
         self.detail = detail
+        self.beside = beside
 
 
 def _typed(value: Any) -> Any:
@@ -90,24 +97,19 @@ def _open_text(value: str) -> str:
     return value
 
 
-def _glob(value: str) -> str:
-    try:
-        compile_globs([value])
-    except ConfigError as error:
-        raise RefusedError(f"invalid glob: {error.message}", hint=error.hint) from None
-    except RecursionError:
-        raise RefusedError("invalid glob: nested too deeply") from None
-    return value
+def _accepted_by(compiler: Callable[[str], Any]) -> AfterValidator:
+    def check(value: str) -> str:
+        try:
+            compiler(value)
+        except ConfigError as error:
+            raise RefusedError(error.message, hint=error.hint) from None
+        except RecursionError:
+            raise RefusedError("nested too deeply") from None
+        except ValueError as error:
+            raise RefusedError(str(error)) from None
+        return value
 
-
-def _part_pattern(value: str) -> str:
-    try:
-        part_pattern(value)
-    except ConfigError as error:
-        raise RefusedError(error.message, hint=error.hint) from None
-    except RecursionError:
-        raise RefusedError("invalid pattern: nested too deeply") from None
-    return value
+    return AfterValidator(check)
 
 
 def listed(value: Any) -> Any:
@@ -132,14 +134,6 @@ def _auto_flag(value: Any) -> Any:
     if isinstance(value, bool) or value == "auto":
         return value
     raise PydanticCustomError("auto_flag_type", "auto, true or false")
-
-
-def _feature(value: str) -> str:
-    try:
-        parse_feature(value)
-    except ValueError as error:
-        raise RefusedError(str(error)) from None
-    return value
 
 
 def _refuse(fault: Fault | None) -> None:
@@ -173,7 +167,7 @@ Flag = Annotated[bool, BeforeValidator(_typed)]
 AutoFlag = Annotated[
     Literal["auto"] | bool,
     PlainValidator(_auto_flag),
-    WithJsonSchema({"type": ["boolean", "string"], "enum": ["auto", True, False]}),
+    WithJsonSchema({"enum": ["auto", True, False]}),
 ]
 """auto, true or false."""
 
@@ -200,28 +194,16 @@ Region = Annotated[str, Field(pattern=r"^([A-Za-z0-9][A-Za-z0-9-]{0,62})?$")]
 FeatureName = Annotated[str, Field(pattern=r"^[!-~]{1,200}$")]
 """The name of a feature: printable ASCII without spaces."""
 
-FeatureText = Annotated[
-    Text,
-    AfterValidator(_feature),
-    Field(
-        json_schema_extra={
-            "pattern": r"^((image|class|key)( bytes)?|(label|\.[^/]+)( (bytes|int64|float))?)$"
-        }
-    ),
-]
+FeatureText = Annotated[Text, _accepted_by(parse_feature)]
 """What a feature is made of, such as ``.weight.txt float``."""
 
 Url = Annotated[str, Field(min_length=1), AfterValidator(_fit), AfterValidator(_url)]
 """A URL of a store, its scheme in lower case, or a path."""
 
-Endpoint = Annotated[
-    Text,
-    AfterValidator(_endpoint),
-    Field(json_schema_extra={"pattern": r"^([Hh][Tt][Tt][Pp][Ss]?://[^@?#]+)?$"}),
-]
+Endpoint = Annotated[Text, AfterValidator(_endpoint)]
 """``http://host:port`` or ``https://host``."""
 
-Glob = Annotated[Text, AfterValidator(_glob)]
+Glob = Annotated[Text, _accepted_by(glob_regex)]
 """A glob on keys; see `larder.config.patterns`."""
 
 Ext = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*(\.[a-z0-9][a-z0-9_-]*)*$", max_length=63)]
@@ -230,7 +212,7 @@ Ext = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*(\.[a-z0-9][a-z0-9_-]*)
 PartName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
 """The name of a part, with which its extension begins."""
 
-PartPattern = Annotated[Text, AfterValidator(_part_pattern)]
+PartPattern = Annotated[Text, _accepted_by(part_pattern)]
 """A pattern that finds a part; see `larder.config.patterns`."""
 
 AnyGlobs = Annotated[

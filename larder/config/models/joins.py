@@ -55,9 +55,9 @@ class Annotations(Model):
     @model_validator(mode="after")
     def _agree(self) -> Self:
         if self.part in self.columns:
-            raise RefusedError(f"samples.annotations.columns: {self.part} is the part of the entry")
+            raise RefusedError(f"{self.part} is the part of the entry", key="columns")
         if len(set(self.files)) < len(self.files):
-            raise RefusedError("samples.annotations.files has a file twice")
+            raise RefusedError("a file is named twice", key="files")
         return self
 
 
@@ -98,9 +98,9 @@ class Samples(Model):
         if value is not None:
             texts = list(value.values() if isinstance(value, dict) else value)
             if not 1 <= len(texts) <= _MOST_PATTERNS:
-                raise RefusedError(f"samples.join needs 1 to {_MOST_PATTERNS} patterns")
+                raise RefusedError(f"expected 1 to {_MOST_PATTERNS} patterns")
             if len({part_pattern(text).placeholder for text in texts}) > 1:
-                raise RefusedError("all patterns of samples.join need the same name in braces")
+                raise RefusedError("all patterns need the same name in braces")
             if len(set(texts)) < len(texts):
-                raise RefusedError("samples.join has a pattern twice")
+                raise RefusedError("a pattern is there twice")
         return value

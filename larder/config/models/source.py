@@ -2,7 +2,7 @@
 
 Which of them it is follows from the scheme of ``url``, and with it which other keys there may be.
 Keys of another provider are accepted where they say nothing (null, empty or false), so that a file
-with variables fits a bucket as well as a directory.
+with variables fits a bucket as well as a directory. No key ever contains a credential.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from dataclasses import fields
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from larder.config.location import Access
 from larder.config.models.fields import (
@@ -25,15 +25,11 @@ from larder.config.models.fields import (
     Text,
     Url,
 )
-from larder.config.text.replacements import UNREAD, FilledText
-from larder.config.text.yaml import scalar
-from larder.config.urls import may_be_key, parse_url, url_fault
+from larder.config.text.replacements import UNREAD
+from larder.config.urls import may_be_key, parse_url
 
-AWS_BLOCKS = ("aws-credentials", "secret")
-"""The kinds of Prefect blocks that may contain the keys of an S3 store."""
-
-GCP_BLOCKS = ("gcp-credentials", "secret")
-"""The kinds of Prefect blocks that may contain the key of a service account."""
+_BLOCK_KINDS = {"s3": ("aws-credentials", "secret"), "gs": ("gcp-credentials", "secret")}
+"""The kinds of Prefect blocks that may contain the credentials of a store."""
 
 _BLOCK_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _ROLE = re.compile(r"arn:aws[a-z-]*:iam::([0-9]{12})?:role/[\w+=,.@/-]{1,512}", re.ASCII)
@@ -43,15 +39,19 @@ _AWS_KEY = re.compile(
     r"(mrk-[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})"
     r"|(arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:)?alias/[A-Za-z0-9/_-]{1,250}"
 )
-_KEY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_OTHER_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _GCP_KEY = re.compile(
     r"projects/[a-z0-9.:-]+/locations/[a-z0-9-]+/keyRings/[\w-]{1,63}/cryptoKeys/[\w-]{1,63}",
     re.ASCII,
 )
 _PROJECT = re.compile(r"([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]|[0-9]{6,20}")
 
+_BUCKET_KEYS = ("region", "endpoint", "block", "anonymous", "requester_pays", "kms_key")
+_KEYS = {"s3": (*_BUCKET_KEYS, "profile", "role"), "gs": (*_BUCKET_KEYS, "project")}
+_NOUNS = {"s3": "a bucket of S3", "gs": "a bucket of Google Cloud Storage"}
 
-def no_key(value: str) -> str:
+
+def _no_key(value: str) -> str:
     """A name as it is; ``config.secret`` if it may be an access key, a secret or a token."""
     if may_be_key(value):
         hint = "name the credentials, and keep them where the name is looked up"
@@ -72,71 +72,109 @@ def _role(value: str) -> str:
     return value
 
 
-def _block(value: str, kinds: tuple[str, ...]) -> str:
-    kind, slash, name = value.partition("/")
-    hint = f"write {' or '.join(f'{each}/NAME' for each in kinds)}"
-    if value and (not slash or not _BLOCK_NAME.fullmatch(name)):
-        raise RefusedError("not the KIND/NAME of a Prefect block", hint=hint)
-    if value and kind not in kinds:
-        raise RefusedError("a kind of Prefect block that is not supported here", hint=hint)
-    return value
-
-
-def _aws_block(value: str) -> str:
-    return _block(value, AWS_BLOCKS)
-
-
-def _gcp_block(value: str) -> str:
-    return _block(value, GCP_BLOCKS)
-
-
-def is_aws_key(value: str) -> bool:
-    """Whether a key of KMS is named as in AWS; other servers have names of their own."""
-    return _AWS_KEY.fullmatch(value) is not None
-
-
-def _aws_key(value: str) -> str:
-    if value and not is_aws_key(value) and not _KEY_NAME.fullmatch(value):
-        hint = "write its ID, its ARN or alias/NAME"
-        raise RefusedError("not the name of a KMS key", hint=hint)
-    return value
-
-
-def _gcp_key(value: str) -> str:
-    if value and not _GCP_KEY.fullmatch(value):
-        hint = "write projects/PROJECT/locations/LOCATION/keyRings/RING/cryptoKeys/KEY"
-        raise RefusedError("not the name of a Cloud KMS key", hint=hint)
-    return value
-
-
 def _project(value: str) -> str:
     if value and not _PROJECT.fullmatch(value):
         raise RefusedError("not the ID or number of a Google Cloud project")
     return value
 
 
-_Reference = Annotated[Text, AfterValidator(no_key)]
+def _check_block(value: str, provider: str) -> None:
+    kind, _, name = value.partition("/")
+    kinds = _BLOCK_KINDS[provider]
+    if kind not in kinds or not _BLOCK_NAME.fullmatch(name):
+        hint = f"write {' or '.join(f'{each}/NAME' for each in kinds)}"
+        raise RefusedError("not the KIND/NAME of a Prefect block with credentials", hint=hint)
 
-Profile = Annotated[_Reference, AfterValidator(_profile)]
-"""Name of a profile in the AWS configuration."""
 
-Role = Annotated[_Reference, AfterValidator(_role)]
-"""ARN of an IAM role; a server other than AWS may have no account in it."""
+def _check_kms_key(value: str, provider: str, endpoint: str | None) -> None:
+    """Servers other than AWS have names of their own."""
+    if provider == "gs" and not _GCP_KEY.fullmatch(value):
+        hint = "write projects/PROJECT/locations/LOCATION/keyRings/RING/cryptoKeys/KEY"
+        raise RefusedError("not the name of a Cloud KMS key", hint=hint)
+    named = _AWS_KEY.fullmatch(value) or (endpoint and _OTHER_KEY.fullmatch(value))
+    if provider == "s3" and not named:
+        raise RefusedError("not the name of a KMS key", hint="write its ID, its ARN or alias/NAME")
 
-AwsBlock = Annotated[_Reference, AfterValidator(_aws_block)]
-"""KIND/NAME of the Prefect block with the credentials of an S3 store."""
 
-GcpBlock = Annotated[_Reference, AfterValidator(_gcp_block)]
-"""KIND/NAME of the Prefect block with the credentials of Google Cloud."""
+_Name = Annotated[Text, AfterValidator(_no_key)]
 
-AwsKey = Annotated[_Reference, AfterValidator(_aws_key)]
-"""Name of a key of AWS KMS, or of the key manager of another S3 server."""
 
-GcpKey = Annotated[_Reference, AfterValidator(_gcp_key)]
-"""Name of a key of Cloud KMS."""
+class Location(Model):
+    """A bucket prefix or a directory, and how to reach it."""
 
-Project = Annotated[_Reference, AfterValidator(_project)]
-"""ID or number of a Google Cloud project."""
+    url: Url = Field(description="s3://bucket/prefix, gs://bucket/prefix, file:///dir or a path")
+    region: Annotated[Region, AfterValidator(_no_key)] | None = Field(
+        None, description="region of the bucket: us-west-2 in S3; us-central1, or US in GCS"
+    )
+    endpoint: Endpoint | None = Field(
+        None,
+        description="URL of an S3-compatible server other than AWS, such as http://127.0.0.1:9000, "
+        "or of a server that imitates GCS",
+    )
+    profile: Annotated[_Name, AfterValidator(_profile)] | None = Field(
+        None, description="S3: profile in the AWS credentials file"
+    )
+    role: Annotated[_Name, AfterValidator(_role)] | None = Field(
+        None, description="S3: ARN of an IAM role to assume: arn:aws:iam::123456789012:role/reader"
+    )
+    block: _Name | None = Field(
+        None,
+        description="Prefect block with the credentials: aws-credentials/NAME, "
+        "gcp-credentials/NAME or secret/NAME",
+    )
+    anonymous: Flag = Field(
+        False, description="whether the bucket is public, so that requests are not signed"
+    )
+    requester_pays: Flag = Field(
+        False, description="whether to pay for requests to a bucket whose owner does not"
+    )
+    kms_key: _Name | None = Field(
+        None,
+        description="key that encrypts what is written: ID, ARN or alias of a KMS key, or "
+        "projects/.../cryptoKeys/KEY in GCS",
+    )
+    project: Annotated[_Name, AfterValidator(_project)] | None = Field(
+        None, description="GCS: project that is billed, where the requester pays"
+    )
+
+    @property
+    def provider(self) -> str:
+        """``s3``, ``gs``, ``file`` or ``memory``."""
+        return parse_url(self.url).scheme or "file"
+
+    @property
+    def access(self) -> Access:
+        """How the store is reached: by the keys that are fields of an `Access` too."""
+        shared = {field.name for field in fields(Access)} & type(self).model_fields.keys()
+        return Access(**{name: getattr(self, name) for name in shared})
+
+    @field_validator(*_BUCKET_KEYS, "profile", "role", "project")
+    @classmethod
+    def _of_provider(cls, value: Any, info: ValidationInfo) -> Any:
+        """Whether a bucket or directory with this URL has the key; an empty string is null."""
+        url, name = info.data.get("url", UNREAD), str(info.field_name)
+        if not value or url == UNREAD:
+            return False if isinstance(value, bool) else None
+        provider = parse_url(url).scheme
+        if name not in _KEYS.get(provider, ()):
+            message = f"does not apply to {_NOUNS.get(provider, 'a directory')}"
+            raise RefusedError(message, hint="remove it, or set it to null", beside="url")
+        if name == "block":
+            _check_block(value, provider)
+        if name == "kms_key":
+            _check_kms_key(value, provider, info.data.get("endpoint"))
+        return value
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        for name in ("profile", "role", "block", "requester_pays", "kms_key", "project"):
+            if self.anonymous and getattr(self, name):
+                message = f"requests that are not signed cannot have {name}"
+                raise RefusedError(message, key="anonymous", hint=f"remove anonymous or {name}")
+        if self.block and self.profile:
+            message = "credentials come from a profile or from a block, not both"
+            raise RefusedError(message, key="block", hint="remove block or profile")
+        return self
 
 
 RowFormat = Literal["jsonl", "csv", "text", "parquet"]
@@ -186,156 +224,32 @@ class Rows(Model):
         for ext in given:
             if not all(ext.split(".")) or "/" in ext or ext in _RESERVED:
                 hint = "write it without a dot before it, as in jpg; json has the other columns"
-                raise RefusedError("columns: not an extension", hint=hint, detail=repr(ext))
+                raise RefusedError("not an extension", hint=hint, detail=repr(ext))
             if given.count(ext) > 1:
-                raise RefusedError("columns: two columns with one extension", detail=repr(ext))
+                raise RefusedError("two columns with one extension", detail=repr(ext))
         return value
 
     @field_validator("delimiter")
     @classmethod
     def _separates(cls, value: str | None) -> str | None:
         if value is not None and (len(value) != 1 or value in '\n\r"'):
-            raise RefusedError("delimiter: not one character that can separate fields")
+            raise RefusedError("not one character that can separate fields")
         return value
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
         if self.files is not None and self.format == "auto":
-            raise RefusedError("rows.files needs rows.format: it names the format of all of them")
+            message = "the format of all of them has to be named"
+            raise RefusedError(message, key="files", hint="set rows.format")
         for name, given, formats in (
             ("key", self.key, ("auto", "jsonl", "csv", "parquet")),
             ("delimiter", self.delimiter, ("auto", "csv")),
             ("columns", self.columns, ("auto", "parquet")),
         ):
             if given and self.format not in formats:
-                raise RefusedError(f"rows.{name}: does not apply to rows.format: {self.format}")
+                message = f"does not apply to rows.format: {self.format}"
+                raise RefusedError(message, key=name, hint="remove it, or change rows.format")
         return self
-
-
-_ACCESS = {field.name for field in fields(Access)}
-_FLAGS = ("anonymous", "requester_pays")
-_NOUNS = {"s3": "a bucket of S3", "gs": "a bucket of Google Cloud Storage", "file": "a directory"}
-
-
-class Location(Model):
-    """A bucket prefix or a directory, and how to reach it. Never contains credentials."""
-
-    url: Url = Field(description="s3://bucket/prefix, gs://bucket/prefix, file:///dir or a path")
-
-    @property
-    def provider(self) -> str:
-        """``s3``, ``gs``, ``file`` or ``memory``."""
-        return parse_url(self.url).scheme or "file"
-
-    @property
-    def access(self) -> Access:
-        """How the store is reached: by the keys that are fields of an `Access` too."""
-        shared = _ACCESS & type(self).model_fields.keys()
-        return Access(**{name: getattr(self, name) for name in shared})
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_others(cls, value: Any) -> Any:
-        """Leaves out keys of other providers that say nothing; with an unknown URL, all of them."""
-        if not isinstance(value, dict):
-            return value
-        unknown = not _is_url(value.get("url"))
-        others = _KEYS - cls.model_fields.keys()
-        if value.get("url") is UNREAD:
-            others = others | {"inventory"}
-        return {
-            key: each
-            for key, each in value.items()
-            if key not in others or not (unknown or _says_nothing(each))
-        }
-
-    @field_validator("*", mode="after")
-    @classmethod
-    def _empty_is_none(cls, value: Any) -> Any:
-        return None if value == "" else value
-
-
-def _says_nothing(value: Any) -> bool:
-    if isinstance(value, FilledText):
-        value = scalar(value.strip())
-    return value is None or value is False or value == ""
-
-
-def _is_url(url: Any) -> bool:
-    """Whether a URL says which provider it is of: no variable is missing, and nothing else."""
-    return isinstance(url, str) and url is not UNREAD and "${" not in url and url_fault(url) is None
-
-
-_Region = Annotated[Region, AfterValidator(no_key)]
-_REGION = "region of the bucket, such as us-west-2"
-_ANONYMOUS = "whether the bucket is public, so that requests are not signed"
-_REQUESTER_PAYS = "whether to pay for requests to a bucket whose owner does not"
-
-
-class S3Location(Location):
-    """A bucket of S3 or of a compatible server."""
-
-    region: _Region | None = Field(None, description=_REGION)
-    endpoint: Endpoint | None = Field(
-        None, description="URL of an S3-compatible server other than AWS: http://127.0.0.1:9000"
-    )
-    profile: Profile | None = Field(None, description="profile in the AWS credentials file")
-    role: Role | None = Field(
-        None, description="ARN of an IAM role to assume: arn:aws:iam::123456789012:role/reader"
-    )
-    block: AwsBlock | None = Field(
-        None, description="Prefect block with the credentials: aws-credentials/NAME or secret/NAME"
-    )
-    anonymous: Flag = Field(False, description=_ANONYMOUS)
-    requester_pays: Flag = Field(False, description=_REQUESTER_PAYS)
-    kms_key: AwsKey | None = Field(
-        None, description="ID, ARN or alias of the KMS key that encrypts what is written"
-    )
-
-    @model_validator(mode="after")
-    def _agree(self) -> Self:
-        _check_anonymous(self, ("profile", "role", "block", "requester_pays", "kms_key"))
-        if self.block and self.profile:
-            raise RefusedError("block: credentials come from a profile or from a block, not both")
-        if self.kms_key and not self.endpoint and not is_aws_key(self.kms_key):
-            hint = "write its ID, its ARN or alias/NAME"
-            raise RefusedError("kms_key: not the name of a key of AWS KMS", hint=hint)
-        return self
-
-
-class GcsLocation(Location):
-    """A bucket of Google Cloud Storage."""
-
-    region: _Region | None = Field(None, description="location of the bucket: us-central1, or US")
-    endpoint: Endpoint | None = Field(
-        None, description="URL of a server that imitates Google Cloud Storage"
-    )
-    block: GcpBlock | None = Field(
-        None, description="Prefect block with the credentials: gcp-credentials/NAME or secret/NAME"
-    )
-    anonymous: Flag = Field(False, description=_ANONYMOUS)
-    requester_pays: Flag = Field(False, description=_REQUESTER_PAYS)
-    kms_key: GcpKey | None = Field(
-        None, description="Cloud KMS key that encrypts what is written: projects/.../cryptoKeys/KEY"
-    )
-    project: Project | None = Field(
-        None, description="Google Cloud project that is billed, where the requester pays"
-    )
-
-    @model_validator(mode="after")
-    def _agree(self) -> Self:
-        _check_anonymous(self, ("block", "requester_pays", "kms_key", "project"))
-        return self
-
-
-class LocalLocation(Location):
-    """A directory."""
-
-
-def _check_anonymous(location: S3Location | GcsLocation, others: tuple[str, ...]) -> None:
-    other = next((name for name in others if getattr(location, name)), "")
-    if location.anonymous and other:
-        raise RefusedError(f"anonymous: requests that are not signed cannot have {other}")
 
 
 class Columns(Model):
@@ -369,8 +283,8 @@ class Report(Model):
     columns: Columns = Field(Columns(), description="columns of a table, by their names")
 
 
-class Selection(Model):
-    """Which objects of a source count."""
+class Source(Location):
+    """Where the data lives, and which objects count."""
 
     include: Globs = Field(
         ("**",), description="keys to include: one glob or a list; * within a segment, ** across"
@@ -394,67 +308,14 @@ class Selection(Model):
         """Whether some objects are replaced with what is in them."""
         return self.archives == "expand" or self.rows is not None
 
-    @model_validator(mode="after")
-    def _near(self) -> Self:
-        if self.inventory is not None:
-            ours, theirs = (
-                parse_url(url) for url in (getattr(self, "url", ""), self.inventory.url)
-            )
-            if not theirs.is_directory and theirs.scheme != ours.scheme:
-                hint = "credentials are those of the source: copy it there, or to a directory"
-                raise RefusedError("inventory.url: not in the source's provider", hint=hint)
-        return self
-
-
-class S3Source(Selection, S3Location):
-    """Objects in a bucket of S3."""
-
-
-class GcsSource(Selection, GcsLocation):
-    """Objects in a bucket of Google Cloud Storage."""
-
-
-class LocalSource(Selection, LocalLocation):
-    """Files in a directory."""
-
-
-_KEYS = S3Location.model_fields.keys() | GcsLocation.model_fields.keys()
-
-_S3, _GCS, _LOCAL = "(s3)", "(gs)", "(file)"
-"""The providers in the locations of pydantic's errors: cannot be keys of a file."""
-
-
-def _provider(value: Any) -> str:
-    """The provider of a location; where the URL is invalid, any will do to say so."""
-    if isinstance(value, Location):
-        url: Any = value.url
-    else:
-        url = value.get("url") if isinstance(value, dict) else None
-    scheme = parse_url(url).scheme if isinstance(url, str) else "s3"
-    return {"s3": _S3, "gs": _GCS}.get(scheme, _LOCAL)
-
-
-AnyLocation = Annotated[
-    Annotated[S3Location, Tag(_S3)]
-    | Annotated[GcsLocation, Tag(_GCS)]
-    | Annotated[LocalLocation, Tag(_LOCAL)],
-    Discriminator(_provider),
-]
-"""A location, by the scheme of its URL."""
-
-AnySource = Annotated[
-    Annotated[S3Source, Tag(_S3)]
-    | Annotated[GcsSource, Tag(_GCS)]
-    | Annotated[LocalSource, Tag(_LOCAL)],
-    Discriminator(_provider),
-]
-"""A source, by the scheme of its URL."""
-
-
-def misplaced(key: str, url: Any) -> str:
-    """Why a location with this URL cannot have a key that others have; empty if none has it."""
-    if key not in _KEYS or not isinstance(url, str):
-        return ""
-    scheme = parse_url(url).scheme
-    noun = _NOUNS.get(scheme, _NOUNS["file"])
-    return f"does not apply to {noun}" if key in _FLAGS else f"{noun} has no {key}"
+    @field_validator("inventory")
+    @classmethod
+    def _beside(cls, value: Report | None, info: ValidationInfo) -> Report | None:
+        url = info.data.get("url", UNREAD)
+        if value is None or url == UNREAD:
+            return None
+        report, source = parse_url(value.url), parse_url(url)
+        if not report.is_directory and report.scheme != source.scheme:
+            hint = "credentials are those of the source: copy it there, or to a directory"
+            raise RefusedError("not in the source's provider", key="url", hint=hint, beside="url")
+        return value

@@ -12,16 +12,19 @@ value means null. Variables are left to the shell.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
-from larder.config.text import yaml
-from larder.config.text.yaml import Document, KeyPath, Place, dotted
+from larder.config.text.yaml import Document, KeyPath, Place, dotted, parse, scalar
 from larder.config.urls import shown
 from larder.errors import ConfigError, ProblemsError
 
+CLUSTER = "cluster"
+"""First key of a setting for the cluster file."""
+
 _TOKEN = re.compile(r"\$\$|\$\{(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\})?")
+_KEY = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 
 
 class FilledText(str):
@@ -42,40 +45,33 @@ class Expansion:
         text: The result; a missing variable is replaced by nothing.
         variables: Those that are set and were used.
         missing: Those that are not set and have no default.
-        filled: Whether there was any variable or default.
     """
 
     text: str
     variables: tuple[str, ...]
     missing: tuple[str, ...]
-    filled: bool = False
 
 
 def interpolate(text: str, environ: Mapping[str, str]) -> Expansion:
     """Replace the variables in ``text``; ValueError if a ``${`` is not followed by one."""
-    found: list[str] = []
-    missing: list[str] = []
-    filled = False
+    used: dict[str, None] = {}
+    missing: dict[str, None] = {}
 
     def fill(match: re.Match[str]) -> str:
-        nonlocal filled
         name, default = match["name"], match["default"]
         if match[0] == "$$":
             return "$"
         if name is None:
             raise ValueError("'${' needs a variable, as in ${NAME} or ${NAME:-default}")
-        filled = True
         value = environ.get(name)
-        if value is None and default is None:
-            missing.append(name)
-            return ""
         if default is not None and not value:
-            return default
-        found.append(name)
+            return str(default)
+        (missing if value is None else used)[name] = None
         return value or ""
 
     result = _TOKEN.sub(fill, text)
-    return Expansion(result, tuple(dict.fromkeys(found)), tuple(dict.fromkeys(missing)), filled)
+    filled = _TOKEN.search(text.replace("$$", "")) is not None
+    return Expansion(FilledText(result) if filled else result, tuple(used), tuple(missing))
 
 
 @dataclass(slots=True)
@@ -103,12 +99,9 @@ class _Walk:
         try:
             expansion = interpolate(text, self.environ)
         except ValueError as error:
-            problem = ConfigError(
-                "config.invalid_value",
-                f"{dotted(path)}: {error}",
-                where=self.document.place(path).where,
-                hint="write $$ for a dollar sign",
-            )
+            message, where = f"{dotted(path)}: {error}", self.document.place(path).where
+            hint = "write $$ for a dollar sign"
+            problem = ConfigError("config.invalid_value", message, where=where, hint=hint)
             self.problems.append(problem)
             self.unfilled.add(path)
             return text
@@ -119,7 +112,7 @@ class _Walk:
         for name in expansion.missing:
             self.missing.setdefault(name, path)
             self.unfilled.add(path)
-        return FilledText(expansion.text) if expansion.filled else expansion.text
+        return expansion.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,22 +157,13 @@ def expand(
 def _missing(document: Document, missing: Mapping[str, KeyPath], prefix: str) -> ConfigError:
     names = sorted(missing, key=lambda name: document.place(missing[name]).line)
     first = missing[names[0]]
-    plural = len(names) > 1
-    listed = f"{', '.join(names[:-1])} and {names[-1]}" if plural else names[0]
+    plural = "s" if len(names) > 1 else ""
     return ConfigError(
         "config.missing_variable",
-        f"environment variable{'s' if plural else ''} {listed} {'are' if plural else 'is'} not set",
+        f"environment variable{plural} not set: {', '.join(names)}",
         where=document.place(first).where,
         hint=f"export {'them' if plural else 'it'}, or pass --set {prefix}{dotted(first)}=VALUE",
     )
-
-
-CLUSTER = "cluster"
-"""First key of a setting for the cluster file."""
-
-_KEY = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
-
-_KEYLIKE = re.compile(r"[A-Za-z0-9_. -]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,61 +180,49 @@ class Setting:
         return f"--set {self.key}"
 
 
-def parse_settings(arguments: Iterable[str]) -> tuple[list[Setting], list[Setting]]:
-    """The settings of the dataset and those of the cluster, in the order given."""
-    settings: list[Setting] = []
+class Settings(NamedTuple):
+    """All --set arguments, in the order given: of the dataset or command, and of the cluster."""
+
+    dataset: list[Setting]
+    cluster: list[Setting]
+
+
+def parse_settings(arguments: Iterable[str]) -> Settings:
+    """Several mistakes are a `ProblemsError` with all of them."""
+    settings = Settings([], [])
     problems: list[ConfigError] = []
     for argument in arguments:
         try:
-            settings.append(_parse(argument))
+            setting = _parse(argument)
         except ConfigError as error:
             problems.append(error)
+            continue
+        if setting.path[0] == CLUSTER:
+            settings.cluster.append(replace(setting, path=setting.path[1:]))
+        else:
+            settings.dataset.append(setting)
     if problems:
         raise ProblemsError(problems)
-    dataset = [setting for setting in settings if setting.path[0] != CLUSTER]
-    cluster = [
-        Setting(setting.path[1:], setting.value, setting.key)
-        for setting in settings
-        if setting.path[0] == CLUSTER
-    ]
-    return dataset, cluster
+    return settings
 
 
 def _parse(argument: str) -> Setting:
     key, equals, text = argument.partition("=")
     key = key.strip()
-    if not equals or not _KEY.fullmatch(key):
-        raise ConfigError(
-            "config.invalid_setting",
-            _no_setting(key, bool(equals)),
-            where="--set",
-            hint="write --set key.path=value, such as --set source.url=s3://bucket/prefix",
-        )
-    if key == CLUSTER:
-        raise ConfigError(
-            "config.invalid_setting",
-            "cluster is not a key",
-            where="--set cluster",
-            hint="choose a cluster with --cluster NAME, or set a key of it: cluster.storage.url",
-        )
-    return Setting(tuple(key.split(".")), _value(text, key), key)
-
-
-def _no_setting(key: str, has_value: bool) -> str:
-    """What is wrong with an argument; a string that is not a key may be a secret: not shown."""
-    is_path = _KEY.fullmatch(key) is not None and "." in key
-    shown_key = shown(key) if is_path or (has_value and _KEYLIKE.fullmatch(key)) else ""
-    if not has_value:
-        return f"{shown_key or 'the argument'} is not followed by =value"
-    return f"{shown_key or 'what is before ='} is not a key path"
+    if not equals or not _KEY.fullmatch(key) or key == CLUSTER:
+        # What is not a key may be a secret.
+        name = shown(key) if _KEY.fullmatch(key) and (equals or "." in key) else ""
+        message = f"{name or 'the argument'} is not the path of a key, followed by =VALUE"
+        hint = "write --set key.path=value, such as --set source.url=s3://bucket/prefix"
+        raise ConfigError("config.invalid_setting", message, where="--set", hint=hint)
+    return Setting(tuple(key.split(".")), _value(text.strip(), key), key)
 
 
 def _value(text: str, key: str) -> Any:
-    text = text.strip()
     if not text.startswith(("[", "{", '"', "'")):
-        return yaml.scalar(text)
+        return scalar(text)
     try:
-        return yaml.parse(text, "--set").value
+        return parse(text, "--set").value
     except ConfigError as error:
         raise ConfigError(
             "config.invalid_setting",
@@ -260,17 +232,8 @@ def _value(text: str, key: str) -> Any:
         ) from None
 
 
-def apply(document: Document, settings: Sequence[Setting]) -> Document:
-    """The document with ``settings`` applied; later ones override earlier ones.
-
-    Mappings that a path needs and that are missing or null are created.
-    """
-    for setting in settings:
-        document = _apply(document, setting)
-    return document
-
-
-def _apply(document: Document, setting: Setting) -> Document:
+def apply(document: Document, setting: Setting) -> Document:
+    """The document with a setting applied; mappings that are missing or null are created."""
     path: KeyPath = setting.path
     given = Place(setting.where, 0)
     made = {path[:end]: given for end in range(len(path)) if path[:end] not in document.places}
@@ -286,13 +249,8 @@ def _replaced(value: Any, setting: Setting, depth: int) -> Any:
         value = {}
     if not isinstance(value, dict):
         within = setting.key.removesuffix("." + ".".join(setting.path[depth:]))
-        listed = isinstance(value, list)
-        raise ConfigError(
-            "config.unknown_key",
-            f"{within} is {'a list' if listed else 'a single value'} and has no keys",
-            where=setting.where,
-            hint=f"set {within} as a whole",
-        )
+        message, hint = f"{within} has no keys", f"set {within} as a whole"
+        raise ConfigError("config.unknown_key", message, where=setting.where, hint=hint)
     key = setting.path[depth]
     return {**value, key: _replaced(value.get(key), setting, depth + 1)}
 

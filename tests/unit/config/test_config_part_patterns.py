@@ -100,12 +100,12 @@ def test_invalid_patterns_are_refused(pattern: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"join": {}}, "needs 1 to 32 patterns"),
-        ({"join": []}, "needs 1 to 32 patterns"),
-        ({"join": [f"{at}/{{id}}.x" for at in range(33)]}, "needs 1 to 32 patterns"),
+        ({"join": {}}, "expected 1 to 32 patterns"),
+        ({"join": []}, "expected 1 to 32 patterns"),
+        ({"join": [f"{at}/{{id}}.x" for at in range(33)]}, "expected 1 to 32 patterns"),
         ({"join": {"Image": "{id}.x"}}, "should match pattern"),
         ({"join": {"a.b": "{id}.x"}}, "should match pattern"),
-        ({"join": {"a": "{id}.x", "b": "{id}.x"}}, "a pattern twice"),
+        ({"join": {"a": "{id}.x", "b": "{id}.x"}}, "twice"),
         ({"join": ["{id}.x", "{key}.y"]}, "the same name in braces"),
         ({"join": "{id}.x"}, "valid"),
         ({"join": {"a": 3}}, "valid string"),

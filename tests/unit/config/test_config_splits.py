@@ -23,11 +23,11 @@ def dataset(labels: Any, **splits: Any) -> Dataset:
 @pytest.mark.parametrize(
     ("labels", "said"),
     [
-        (None, "splits.stratify divides classes, which need labels"),
-        ({"files": {"train": "a.txt"}}, "needs the labels before there are splits"),
+        (None, "classes need labels"),
+        ({"files": {"train": "a.txt"}}, "known before there are splits"),
         (
             {"files": {"train": "a.txt", "validation": "b.txt"}},
-            "needs the labels before there are splits",
+            "known before there are splits",
         ),
     ],
 )

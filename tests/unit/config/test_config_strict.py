@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from larder.config.load import load_cluster, load_dataset
-from larder.config.models import Cluster, Dataset, HashSplits, Mount, S3Location
+from larder.config.models import Cluster, Dataset, HashSplits, Mount
 from larder.errors import ConfigError
 
 BOOL, INT, FLOAT, STR = bool, int, float, str
@@ -120,8 +120,7 @@ def load(folder: Path, model: type[BaseModel], key: str, value: str) -> Any:
 
 def _url(key: str) -> str:
     """A URL of a provider that has the key."""
-    last = key.rpartition(".")[2]
-    return "s3://bucket" if last in S3Location.model_fields else "gs://bucket"
+    return "gs://bucket" if key.endswith(".project") else "s3://bucket"
 
 
 def _flow(value: Any) -> str:

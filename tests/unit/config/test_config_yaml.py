@@ -1,10 +1,18 @@
 """YAML with lines: what is read, what is refused, and where."""
 
+import io
 from pathlib import Path
 
 import pytest
 
-from larder.config.text.yaml import MAX_FILE_BYTES, parse, read, scalar
+from larder.config.text.yaml import (
+    MAX_FILE_BYTES,
+    parse,
+    read,
+    read_commented,
+    round_trip,
+    scalar,
+)
 from larder.errors import ConfigError
 
 
@@ -47,7 +55,7 @@ def test_plain_scalars_follow_the_core_schema_of_yaml_1_2(text: str, value: obje
 
 
 def test_values_and_their_lines() -> None:
-    document = parse("a: 1\nb:\n  c: '2'\n  d:\n  - x\n  - {e: !!str 3}\n", "x.yaml")
+    document = parse("a: 1\nb:\n  c: '2'\n  d:\n  - x\n  - {e: '3'}\n", "x.yaml")
     assert document.value == {"a": 1, "b": {"c": "2", "d": ["x", {"e": "3"}]}}
     assert document.place(("b", "c")).where == "x.yaml:3"
     assert document.place(("b", "d", 1, "e")).where == "x.yaml:6"
@@ -59,45 +67,39 @@ def test_keys_are_strings_as_written() -> None:
     assert parse("1: a\ntrue: b\n0x10: c\n", "x").value == {"1": "a", "true": "b", "0x10": "c"}
 
 
-def test_anchors_and_merges() -> None:
-    text = "base: &base {a: 1, b: 2}\nmore: &more {b: 3, c: 3}\nx: {<<: [*base, *more], c: 4}\n"
-    assert parse(text, "x").value["x"] == {"a": 1, "b": 2, "c": 4}
-
-
 @pytest.mark.parametrize(
-    ("text", "where", "part"),
+    ("text", "where"),
     [
-        ("a: 1\nb: [1,\n", "x.yaml:3", "expected"),
-        ("a:\n\tb: 1", "x.yaml:2", "\\t"),
-        ("a: *b", "x.yaml:1", "alias"),
-        ("a: &b [*b]", "x.yaml:1", "refers to a value that contains it"),
-        ("a: 1\nb: !!python/object/apply:os.system [x]", "x.yaml:2", "tag !!python"),
-        ("a: !mine x", "x.yaml:1", "the tag that begins with ! is not"),
-        ("a: !!int x", "x.yaml:1", "does not fit its tag"),
-        ("? [a]\n: b", "x.yaml:1", "key"),
-        ("a: 1\n---\nb: 2\n", "x.yaml:2", "another document"),
-        ("<<: 1", "x.yaml:1", "<<"),
-        ("a: \x01", "x.yaml", "special characters"),
-        ("[" * 4000, "x.yaml", "deeply"),
+        ("a: 1\nb: [1,\n", "x.yaml:3"),
+        ("a:\n\tb: 1", "x.yaml:2"),
+        ("a: *b", "x.yaml:1"),
+        ("a: 1\nb: [&b 1, *b]", "x.yaml:2"),
+        ("a: 1\nb: !!python/object/apply:os.system [x]", "x.yaml:2"),
+        ("a: !mine x", "x.yaml:1"),
+        ("a: !!int x", "x.yaml:1"),
+        ("? [a]\n: b", "x.yaml:1"),
+        ("a: 1\n---\nb: 2\n", "x.yaml:2"),
+        ('a: "\\ud83d"', "x.yaml:1"),
+        ("a: \x01", "x.yaml"),
+        ("[" * 4000, "x.yaml"),
     ],
 )
-def test_invalid_yaml_is_refused(text: str, where: str, part: str) -> None:
+def test_invalid_yaml_is_refused(text: str, where: str) -> None:
     error = refused(text)
-    assert error.code == "config.invalid_yaml"
-    assert error.where == where
-    assert part in error.message.replace("'", "") or part in error.message
+    assert (error.code, error.where) == ("config.invalid_yaml", where)
 
 
 def test_a_duplicate_key_names_both_lines() -> None:
     error = refused("a:\n  b: 1\n  c: 2\n  b: 3\n")
     assert error.code == "config.duplicate_key"
-    assert str(error) == "x.yaml:4: duplicate key 'a.b' (first on line 2); keep one of the two"
+    assert error.where == "x.yaml:4"
+    assert "'a.b' (first on line 2)" in error.message
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "latin.yaml").write_bytes(b"a: \xe9")
-    for path, part in ((tmp_path / "latin.yaml", "UTF-8"), (tmp_path, "directory")):
-        with pytest.raises(ConfigError, match=part) as caught:
+    for path in (tmp_path / "latin.yaml", tmp_path):
+        with pytest.raises(ConfigError) as caught:
             read(path)
         assert caught.value.code == "config.unreadable"
         assert caught.value.where == str(path)
@@ -108,41 +110,11 @@ def test_a_byte_order_mark_is_ignored(tmp_path: Path) -> None:
     assert read(tmp_path / "bom.yaml").value == {"a": 1}
 
 
-def _bomb(levels: int, width: int) -> str:
-    """Aliases of aliases: ``width`` to the power of ``levels`` values in a few hundred bytes."""
-    lines = [f"a0: &a0 [{', '.join(['lol'] * width)}]"]
-    for level in range(1, levels):
-        lines.append(f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * width)}]")
-    return "\n".join(lines)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        _bomb(40, 9),
-        "a0: &a0 {x: 1}\n"
-        + "".join(f"a{i}: &a{i}\n  <<: [*a{i - 1}, *a{i - 1}]\n" for i in range(1, 60)),
-        "a: &a '" + "x" * 100_000 + "'\nb: [" + ", ".join(["*a"] * 1000) + "]\n",
-    ],
-    ids=["lists", "merges", "texts"],
-)
-def test_aliases_of_aliases_are_refused_before_they_fill_the_memory(text: str) -> None:
-    with pytest.raises(ConfigError, match="aliases repeat more than") as caught:
-        parse(text, "x.yaml")
-    assert caught.value.code == "config.invalid_yaml"
-    assert caught.value.where.startswith("x.yaml:")
-
-
-def test_many_values_and_a_few_aliases_are_fine() -> None:
-    text = "a: &a [" + ", ".join(["x"] * 20_000) + "]\nb: *a\nc: *a\n"
-    assert [len(part) for part in parse(text, "x").value.values()] == [20_000] * 3
-
-
 def test_an_endless_file_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "x.yaml"
     with path.open("wb") as file:
         file.truncate(MAX_FILE_BYTES + 1)
-    with pytest.raises(ConfigError, match="larger than") as caught:
+    with pytest.raises(ConfigError) as caught:
         read(path)
     assert caught.value.code == "config.unreadable"
 
@@ -152,3 +124,20 @@ def test_a_password_that_is_yaml_is_not_repeated(text: str) -> None:
     error = refused(text)
     assert error.code == "config.invalid_yaml"
     assert "hunter2" not in str(error)
+
+
+def test_a_template_does_not_repeat_what_may_be_secret(tmp_path: Path) -> None:
+    path = tmp_path / "t.yaml"
+    for text in ("a: *hunter2", "a: hunter2\na: hunter2", "a: [hunter2", "d: 2026-13-01 # hunter2"):
+        path.write_text(text)
+        with pytest.raises(ConfigError) as caught:
+            read_commented(path)
+        assert "hunter2" not in str(caught.value)
+
+
+def test_comments_are_kept(tmp_path: Path) -> None:
+    text = "# head\na: 1e-3 # of a\n\nb: &b [x, 'y']\nc: *b\n"
+    path, written = tmp_path / "t.yaml", io.StringIO()
+    path.write_text(text)
+    round_trip().dump(read_commented(path), written)
+    assert written.getvalue() == text

@@ -6,19 +6,19 @@ from typing import Any
 
 import pytest
 
-from larder.config.models import GcsLocation, LocalLocation, S3Location
+from larder.config.models import Location
 from larder.copy.site import Site, distance
 
 
 def s3(bucket: str = "bbb", **fields: Any) -> Site:
-    return Site.of(S3Location(url=f"s3://{bucket}/x", **fields))
+    return Site.of(Location(url=f"s3://{bucket}/x", **fields))
 
 
 def gs(bucket: str = "bbb", **fields: Any) -> Site:
-    return Site.of(GcsLocation(url=f"gs://{bucket}/x", **fields))
+    return Site.of(Location(url=f"gs://{bucket}/x", **fields))
 
 
-DIRECTORY = Site.of(LocalLocation(url="/data"))
+DIRECTORY = Site.of(Location(url="/data"))
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ DIRECTORY = Site.of(LocalLocation(url="/data"))
         (gs(region="US"), "gcp", "Google Cloud us"),
         (gs(endpoint="http://127.0.0.1:4443"), "server", "127.0.0.1:4443"),
         (DIRECTORY, "file", "this machine"),
-        (Site.of(LocalLocation(url="memory://x")), "memory", "this machine"),
+        (Site.of(Location(url="memory://x")), "memory", "this machine"),
     ],
 )
 def test_whose_a_place_is(site: Site, provider: str, name: str) -> None:

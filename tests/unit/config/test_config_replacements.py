@@ -1,0 +1,122 @@
+"""Variables in the strings of a file, and --set key.path=value."""
+
+from functools import reduce
+
+import pytest
+
+from larder.config.text.replacements import apply, expand, interpolate, parse_settings
+from larder.config.text.yaml import parse
+from larder.errors import ConfigError
+
+ENVIRON = {"A": "1", "EMPTY": "", "TEXT": "${A} $$ {x: y}"}
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        ("plain", "plain"),
+        ("${A}", "1"),
+        ("a${A}b${A}", "a1b1"),
+        ("${A:-x}", "1"),
+        ("${NONE:-x y:z}", "x y:z"),
+        ("${NONE:-}", ""),
+        ("${EMPTY:-x}", "x"),
+        ("${EMPTY}", ""),
+        ("${TEXT}", "${A} $$ {x: y}"),
+        ("$${A}", "${A}"),
+        ("$$", "$"),
+        ("a$b $ $A", "a$b $ $A"),
+        (r"patient-(\d+)$", r"patient-(\d+)$"),
+    ],
+)
+def test_interpolate(text: str, result: str) -> None:
+    assert interpolate(text, ENVIRON).text == result
+
+
+def test_variables_and_missing_ones_are_named_once() -> None:
+    expansion = interpolate("${A}${A}${N}${N}${M:-1}", ENVIRON)
+    assert expansion.variables == ("A",)
+    assert expansion.missing == ("N",)
+
+
+@pytest.mark.parametrize("text", ["${", "${}", "${1A}", "${A", "${A-x}", "${A:x}", "a ${ b }"])
+def test_a_brace_without_a_variable(text: str) -> None:
+    with pytest.raises(ValueError, match="needs a variable"):
+        interpolate(text, ENVIRON)
+    (problem,) = expand(parse(f"a:\n  - '{text}'", "x.yaml"), ENVIRON).problems
+    assert problem.where == "x.yaml:2"
+    assert problem.message.startswith("a[0]: ")
+
+
+def test_keys_and_other_scalars_stay() -> None:
+    document = expand(parse("${A}: 1\nb: [true, '${A}']\n", "x.yaml"), ENVIRON).document
+    assert document.value == {"${A}": 1, "b": [True, "1"]}
+    assert document.variables == {("b", 1): ("A",)}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("a=1", 1),
+        ("a=", None),
+        ("a=null", None),
+        ("a=s3://b/c?d=e#f", "s3://b/c?d=e#f"),
+        ("a=**/*.JPEG", "**/*.JPEG"),
+        ("a=b: c # d", "b: c # d"),
+        ("a= x ", "x"),
+        ('a="7"', "7"),
+        ("a=''", ""),
+        ("a=['*.a', b]", ["*.a", "b"]),
+        ("a={b: 1}", {"b": 1}),
+        ("a=${A}", "${A}"),
+    ],
+)
+def test_values(text: str, value: object) -> None:
+    assert parse_settings([text]).dataset[0].value == value
+
+
+@pytest.mark.parametrize("text", ["", "a", "=1", "a..b=1", ".a=1", "a.=1", "a b=1", "cluster=x"])
+def test_wrong_syntax(text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_settings([text])
+    assert caught.value.code == "config.invalid_setting"
+
+
+def test_wrong_yaml_names_the_key_and_not_the_value() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_settings(["a.b=[hunter2"])
+    assert caught.value.code == "config.invalid_setting"
+    assert caught.value.where == "--set a.b"
+    assert "hunter2" not in str(caught.value)
+
+
+def test_settings_are_separated_by_their_first_key() -> None:
+    dataset, cluster = parse_settings(["a=1", "cluster.a=2", "clusters.a=3"])
+    assert [(setting.path, setting.where) for setting in dataset] == [
+        (("a",), "--set a"),
+        (("clusters", "a"), "--set clusters.a"),
+    ]
+    assert [(setting.path, setting.where) for setting in cluster] == [(("a",), "--set cluster.a")]
+
+
+def test_apply_replaces_values_creates_mappings_and_records_positions() -> None:
+    document = parse("a: {b: 1, c: 2}\nn: null\n", "x.yaml")
+    settings = parse_settings(["a.b=5", "n.m=6", "new.deep.key=7", "a.b=8"]).dataset
+    applied = reduce(apply, settings, document)
+    assert applied.value == {
+        "a": {"b": 8, "c": 2},
+        "n": {"m": 6},
+        "new": {"deep": {"key": 7}},
+    }
+    assert document.value == {"a": {"b": 1, "c": 2}, "n": None}
+    assert applied.place(("a", "b")).where == "--set a.b"
+    assert applied.place(("a", "c")).where == "x.yaml:1"
+    assert applied.place(("new",)).where == "--set new.deep.key"
+
+
+@pytest.mark.parametrize("key", ["a.b", "l.0"])
+def test_a_path_through_a_value_without_keys(key: str) -> None:
+    (setting,) = parse_settings([f"{key}=1"]).dataset
+    with pytest.raises(ConfigError) as caught:
+        apply(parse("a: text\nl: [1]\n", "x.yaml"), setting)
+    assert (caught.value.code, caught.value.where) == ("config.unknown_key", f"--set {key}")
