@@ -69,7 +69,7 @@ def purpose(key: str) -> str:
 class CountingStore(DelegatingStore):
     """Forwards every call, and adds up the bytes that it moves.
 
-    Unlike `tests.support.recording` it keeps no list of calls, which would be most of the memory of
+    Unlike `tests.support.stores` it keeps no list of calls, which would be most of the memory of
     a run of a million samples. Of the ``source``, all is read for the same purpose.
     """
 

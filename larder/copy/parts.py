@@ -118,7 +118,7 @@ class LargeObject:
         upload = self._target.begin_upload(
             self._key, like=self._listed, md5=self._md5, resume=record.upload
         )
-        there = upload.there() if upload else None
+        there = upload.sent() if upload else None
         if upload is None or there is None:
             return None
         known = [part for part in record.parts if there.get(part.number) == part.etag]

@@ -1,4 +1,4 @@
-"""The two narrow interfaces over file systems, S3, GCS and memory: `Readable` and `Store`.
+"""The interfaces of stores: `Readable`, which a source is, and `Store`, which is also written.
 
 A store is a bucket and a prefix, or a directory. Keys are relative to it, with ``/`` between
 their segments, and are ordered by their UTF-8 bytes, as S3 and GCS order them.
@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self, TypedDict, Unpack
 
 if TYPE_CHECKING:
     from larder.store.etags import EtagTrust
@@ -210,7 +210,7 @@ class Upload(Closing, Protocol):
     def whole_md5(self) -> bool | None:
         """See above."""
 
-    def there(self) -> Mapping[int, str] | None:
+    def sent(self) -> Mapping[int, str] | None:
         """The etags of the parts that the store has, by number; None if the upload is gone."""
 
     def send(self, number: int, pieces: Sequence[Buffer], crc32c: int) -> UploadedPart:
@@ -235,10 +235,56 @@ class Upload(Closing, Protocol):
         self.abort()
 
 
-class Readable(Protocol):
-    """Objects that can be listed, described and read: what shards are made from.
+class ReadOptions(TypedDict, total=False):
+    """What part of an object is read, and of which state.
 
-    All methods may be called from many threads.
+    Attributes:
+        offset: Of its first byte; 0 by default.
+        length: In bytes; by default up to the end.
+        if_match: Only if the object has this etag.
+    """
+
+    offset: int
+    length: int | None
+    if_match: str | None
+
+
+class WriteOptions(TypedDict, total=False):
+    """How an object is written.
+
+    Attributes:
+        if_absent: Only if there is no such object.
+        if_match: Only if the object has this etag. Of both: `larder.store.retry` takes an object
+            with the same bytes for this one.
+        like: Another object whose content type and metadata it gets, if the store has those.
+        md5: MD5 of the content in hex, if it is known: some stores compare it.
+        sync: False if it need not be durable before `Store.sync` is called, which is faster for
+            many files.
+    """
+
+    if_absent: bool
+    if_match: str | None
+    like: ObjectInfo | None
+    md5: str | None
+    sync: bool
+
+
+class UploadOptions(TypedDict, total=False):
+    """How an `Upload` begins: ``like`` and ``md5`` (of the whole content) as in `WriteOptions`.
+
+    Attributes:
+        resume: `Upload.id` of an upload to continue.
+    """
+
+    like: ObjectInfo | None
+    md5: str | None
+    resume: str | None
+
+
+class Readable(Protocol):
+    """Objects that can be listed, described and read. All methods may be called from many threads.
+
+    It does not have to be closed: connections belong to the process.
     """
 
     @property
@@ -266,16 +312,12 @@ class Readable(Protocol):
     def head(self, key: str) -> ObjectInfo:
         """Describe one object."""
 
-    def open(
-        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
-    ) -> Reader:
-        """Open an object, or ``length`` bytes of it from ``offset``, for one pass."""
+    def open(self, key: str, **options: Unpack[ReadOptions]) -> Reader:
+        """Open an object, or a range of its bytes, for one pass."""
 
-    def get(
-        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
-    ) -> bytes:
+    def get(self, key: str, **options: Unpack[ReadOptions]) -> bytes:
         """The bytes of an object (or of a range), which must fit in memory."""
-        with self.open(key, offset=offset, length=length, if_match=if_match) as reader:
+        with self.open(key, **options) as reader:
             return b"".join(reader)
 
     def get_each(self, objects: Iterable[tuple[str, int, str]]) -> Sequence[bytes]:
@@ -291,36 +333,12 @@ class Readable(Protocol):
 
 
 class Store(Readable, Protocol):
-    """A bucket and prefix, or a directory. All methods may be called from many threads.
+    """A bucket and prefix, or a directory, that may also be written."""
 
-    A store does not have to be closed: connections belong to the process.
-    """
-
-    def put(
-        self,
-        key: str,
-        data: Buffer,
-        *,
-        if_absent: bool = False,
-        if_match: str | None = None,
-        like: ObjectInfo | None = None,
-        md5: str | None = None,
-        sync: bool = True,
-    ) -> ObjectInfo:
+    def put(self, key: str, data: Buffer, **options: Unpack[WriteOptions]) -> ObjectInfo:
         """Write a complete object in one step: visible and durable when this returns.
 
         The result has the etag, and a ``checksum`` if the store has verified one that was sent.
-
-        Args:
-            key: Key of the object.
-            data: Its content.
-            if_absent: Only if there is no such object.
-            if_match: Only if the object has this etag. Of both: `larder.store.retry` takes an
-                object with the same bytes for this one.
-            like: Another object whose content type and metadata it gets, if the store has those.
-            md5: MD5 of the content in hex, if it is known: some stores compare it.
-            sync: False if it need not be durable before `sync` is called, which is faster for many
-                files.
         """
 
     def writer(self, key: str, *, like: ObjectInfo | None = None, sync: bool = True) -> Writer:
@@ -329,26 +347,9 @@ class Store(Readable, Protocol):
         ``like`` and ``sync`` are as for `put`.
         """
 
-    def begin_upload(
-        self,
-        key: str,
-        *,
-        like: ObjectInfo | None = None,
-        md5: str | None = None,
-        resume: str | None = None,
-    ) -> Upload | None:
-        """Start writing an object in parts.
-
-        Args:
-            key: Key of the object.
-            like: As for `put`.
-            md5: MD5 of the whole content in hex, if it is known.
-            resume: `Upload.id` of an upload to continue.
-
-        Returns:
-            None if this store has no such uploads.
-        """
-        del key, like, md5, resume
+    def begin_upload(self, key: str, **options: Unpack[UploadOptions]) -> Upload | None:
+        """Start writing an object in parts; None if this store has no such uploads."""
+        del key, options
         return None
 
     def abort_uploads(self, prefix: str, orphaned: Callable[[BegunUpload], bool]) -> int:

@@ -1,15 +1,15 @@
-"""The bases of the stores that wrap another store: every call is forwarded.
+"""The bases of what wraps a store: every call is forwarded.
 
-A new method of `larder.store.base.Store` is added to `DelegatingStore`, or of
-`larder.store.base.Readable` to `DelegatingReadable`, and all wrappers have it.
-What a wrapper does around every call (repeat, record, fail, stop) is in its `around`.
+A new method of `larder.store.base` is added here, and all wrappers have it. What a wrapper does
+around every call (repeat, record, fail, stop) is in its `around`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar, Unpack
 
 from larder.store.base import (
     BegunUpload,
@@ -18,8 +18,11 @@ from larder.store.base import (
     ObjectInfo,
     Readable,
     Reader,
+    ReadOptions,
     Store,
     Upload,
+    UploadOptions,
+    WriteOptions,
     Writer,
 )
 
@@ -47,14 +50,14 @@ class DelegatingReadable(Readable):
     def __init__(self, inner: Readable) -> None:
         self.inner = inner
 
-    def around(self, method: str, key: str, call: Callable[[], T]) -> T:
-        """Make one call of the inner store.
+    def around(self, method: str, key: str, call: Callable[..., T], **options: Any) -> T:
+        """Make one call of the inner store, with its options.
 
         ``method`` is of `Store`, or ``write`` or ``commit`` of a `Writer`; ``list`` for each page,
         with the prefix as ``key``.
         """
         del method, key
-        return call()
+        return call(**options)
 
     @property
     def url(self) -> str:
@@ -69,27 +72,17 @@ class DelegatingReadable(Readable):
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
         pages = self.inner.list(prefix, start_after=start_after)
-        while page := self.around("list", prefix, lambda: next(pages, None)):
+        while page := self.around("list", prefix, partial(next, pages, None)):
             yield page
 
     def head(self, key: str) -> ObjectInfo:
-        return self.around("head", key, lambda: self.inner.head(key))
+        return self.around("head", key, partial(self.inner.head, key))
 
-    def open(
-        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
-    ) -> Reader:
-        return self.around(
-            "open",
-            key,
-            lambda: self.inner.open(key, offset=offset, length=length, if_match=if_match),
-        )
+    def open(self, key: str, **options: Unpack[ReadOptions]) -> Reader:
+        return self.around("open", key, partial(self.inner.open, key), **options)
 
-    def get(
-        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
-    ) -> bytes:
-        return self.around(
-            "get", key, lambda: self.inner.get(key, offset=offset, length=length, if_match=if_match)
-        )
+    def get(self, key: str, **options: Unpack[ReadOptions]) -> bytes:
+        return self.around("get", key, partial(self.inner.get, key), **options)
 
 
 class DelegatingStore(DelegatingReadable, Store):
@@ -100,61 +93,31 @@ class DelegatingStore(DelegatingReadable, Store):
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
 
-    def put(
-        self,
-        key: str,
-        data: Buffer,
-        *,
-        if_absent: bool = False,
-        if_match: str | None = None,
-        like: ObjectInfo | None = None,
-        md5: str | None = None,
-        sync: bool = True,
-    ) -> ObjectInfo:
-        return self.around(
-            "put",
-            key,
-            lambda: self.inner.put(
-                key, data, if_absent=if_absent, if_match=if_match, like=like, md5=md5, sync=sync
-            ),
-        )
+    def put(self, key: str, data: Buffer, **options: Unpack[WriteOptions]) -> ObjectInfo:
+        return self.around("put", key, partial(self.inner.put, key, data), **options)
 
     def writer(self, key: str, *, like: ObjectInfo | None = None, sync: bool = True) -> Writer:
-        inner = self.around("writer", key, lambda: self.inner.writer(key, like=like, sync=sync))
-        return DelegatingWriter(self, key, inner)
+        make = partial(self.inner.writer, key)
+        return DelegatingWriter(self, key, self.around("writer", key, make, like=like, sync=sync))
 
     def copy_from(self, source: Readable, info: ObjectInfo, key: str) -> ObjectInfo | None:
-        return self.around("copy_from", key, lambda: self.inner.copy_from(source, info, key))
+        return self.around("copy_from", key, partial(self.inner.copy_from, source, info, key))
 
-    def begin_upload(
-        self,
-        key: str,
-        *,
-        like: ObjectInfo | None = None,
-        md5: str | None = None,
-        resume: str | None = None,
-    ) -> Upload | None:
-        return self.around(
-            "begin_upload",
-            key,
-            lambda: self.inner.begin_upload(key, like=like, md5=md5, resume=resume),
-        )
+    def begin_upload(self, key: str, **options: Unpack[UploadOptions]) -> Upload | None:
+        return self.around("begin_upload", key, partial(self.inner.begin_upload, key), **options)
 
     def abort_uploads(self, prefix: str, orphaned: Callable[[BegunUpload], bool]) -> int:
-        return self.around(
-            "abort_uploads",
-            prefix,
-            lambda: self.inner.abort_uploads(prefix, orphaned),
-        )
+        abort = partial(self.inner.abort_uploads, prefix, orphaned)
+        return self.around("abort_uploads", prefix, abort)
 
     def sync(self) -> None:
         self.around("sync", "", self.inner.sync)
 
     def upload(self, key: str, path: Path) -> ObjectInfo:
-        return self.around("upload", key, lambda: self.inner.upload(key, path))
+        return self.around("upload", key, partial(self.inner.upload, key, path))
 
     def delete(self, key: str, *, if_match: str | None = None) -> None:
-        self.around("delete", key, lambda: self.inner.delete(key, if_match=if_match))
+        self.around("delete", key, partial(self.inner.delete, key), if_match=if_match)
 
 
 class DelegatingReader(Reader):
@@ -180,10 +143,10 @@ class DelegatingWriter(Writer):
         self.inner = inner
 
     def write(self, data: Buffer) -> None:
-        self.store.around("write", self.key, lambda: self.inner.write(data))
+        self.store.around("write", self.key, partial(self.inner.write, data))
 
     def commit(self) -> ObjectInfo:
         return self.store.around("commit", self.key, self.inner.commit)
 
     def abort(self) -> None:
-        self.inner.abort()
+        self.store.around("abort", self.key, self.inner.abort)

@@ -11,7 +11,8 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar, Unpack
 
 from larder.config.location import GIVE_UP_SECONDS
 from larder.errors import (
@@ -19,7 +20,18 @@ from larder.errors import (
     PreconditionError,
     RetryableError,
 )
-from larder.store.base import Buffer, ObjectInfo, Reader, Store, Upload, UploadedPart, Writer
+from larder.store.base import (
+    Buffer,
+    ObjectInfo,
+    Reader,
+    ReadOptions,
+    Store,
+    Upload,
+    UploadedPart,
+    UploadOptions,
+    WriteOptions,
+    Writer,
+)
 from larder.store.delegate import DelegatingStore
 from larder.store.interrupt import interrupted_by
 
@@ -106,24 +118,18 @@ class RetryStore(DelegatingStore):
         super().__init__(inner)
         self.policy = policy
 
-    def around(self, method: str, key: str, call: Callable[[], T]) -> T:
-        return repeated(call, self.policy)
+    def around(self, method: str, key: str, call: Callable[..., T], **options: Any) -> T:
+        return repeated(partial(call, **options), self.policy)
 
-    def get(
-        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
-    ) -> bytes:
+    def get(self, key: str, **options: Unpack[ReadOptions]) -> bytes:
         # Not through `around`, which takes as long as reading a small file.
         start = self.policy.clock()
         try:
-            return self.inner.get(key, offset=offset, length=length, if_match=if_match)
+            return self.inner.get(key, **options)
         except RetryableError as error:
             tries = _Tries(self.policy, start)
             tries.pause(error)
-        return repeated(
-            lambda: self.inner.get(key, offset=offset, length=length, if_match=if_match),
-            self.policy,
-            tries,
-        )
+        return repeated(partial(self.inner.get, key, **options), self.policy, tries)
 
     def get_each(self, objects: Iterable[tuple[str, int, str]]) -> Sequence[bytes]:
         """After a failure one by one."""
@@ -147,24 +153,13 @@ class RetryStore(DelegatingStore):
             else:
                 return
 
-    def open(
-        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
-    ) -> RetryReader:
+    def open(self, key: str, **options: Unpack[ReadOptions]) -> RetryReader:
         """The reader continues where the stream failed."""
-        first = super().open(key, offset=offset, length=length, if_match=if_match)
+        first = super().open(key, **options)
+        offset, length = options.get("offset", 0), options.get("length")
         return RetryReader(self.inner, self.policy, first, offset, length)
 
-    def put(
-        self,
-        key: str,
-        data: Buffer,
-        *,
-        if_absent: bool = False,
-        if_match: str | None = None,
-        like: ObjectInfo | None = None,
-        md5: str | None = None,
-        sync: bool = True,
-    ) -> ObjectInfo:
+    def put(self, key: str, data: Buffer, **options: Unpack[WriteOptions]) -> ObjectInfo:
         """An object with the same bytes counts as written, whoever wrote it.
 
         The answer to a conditional put may be lost after the object was written; if it is sent
@@ -173,9 +168,7 @@ class RetryStore(DelegatingStore):
         tries = _Tries(self.policy)
         while True:
             try:
-                return self.inner.put(
-                    key, data, if_absent=if_absent, if_match=if_match, like=like, md5=md5, sync=sync
-                )
+                return self.inner.put(key, data, **options)
             except RetryableError as error:
                 tries.pause(error)
             except PreconditionError:
@@ -193,16 +186,9 @@ class RetryStore(DelegatingStore):
             return None
         return info if same else None
 
-    def begin_upload(
-        self,
-        key: str,
-        *,
-        like: ObjectInfo | None = None,
-        md5: str | None = None,
-        resume: str | None = None,
-    ) -> Upload | None:
+    def begin_upload(self, key: str, **options: Unpack[UploadOptions]) -> Upload | None:
         """Every call of the upload is repeated."""
-        inner = super().begin_upload(key, like=like, md5=md5, resume=resume)
+        inner = super().begin_upload(key, **options)
         return RetryUpload(inner, self.policy) if inner is not None else None
 
     def writer(self, key: str, *, like: ObjectInfo | None = None, sync: bool = True) -> Writer:
@@ -222,8 +208,8 @@ class RetryUpload(Upload):
     def whole_md5(self) -> bool | None:
         return self._inner.whole_md5
 
-    def there(self) -> Mapping[int, str] | None:
-        return repeated(self._inner.there, self._policy)
+    def sent(self) -> Mapping[int, str] | None:
+        return repeated(self._inner.sent, self._policy)
 
     def send(self, number: int, pieces: Sequence[Buffer], crc32c: int) -> UploadedPart:
         return repeated(lambda: self._inner.send(number, pieces, crc32c), self._policy)

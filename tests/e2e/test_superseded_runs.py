@@ -26,7 +26,7 @@ from larder.cli.exit import run
 from larder.cli.prepare import PREPARE
 from larder.pipeline.prepare import prepare
 from larder.pipeline.settings import load_settings
-from tests.support.meanwhile import Meanwhile, MeanwhileStore
+from tests.support.stores import Meanwhile, MeanwhileStore
 from tests.support.runs import between
 
 way, name, source, times = sys.argv[1], sys.argv[2], Path(sys.argv[3]), int(sys.argv[4])

@@ -26,7 +26,7 @@ from dataclasses import replace
 from pathlib import Path
 from larder.pipeline.prepare import prepare
 from tests.support.runs import between, run_settings
-from tests.support.stops import Stop, StoppingStore
+from tests.support.stores import Stop, StoppingStore
 
 class Kill(Stop):
     def write(self, method, key, call):

@@ -23,7 +23,7 @@ import json, os, sys
 from pathlib import Path
 from larder.pipeline.prepare import prepare
 from tests.support.runs import between, run_settings
-from tests.support.stops import Stop, StoppingStore
+from tests.support.stores import Stop, StoppingStore
 
 class Send(Stop):
     def write(self, method, key, call):

@@ -17,8 +17,8 @@ from larder.pipeline.copying_settings import load_copy_settings
 from larder.progress import StageTimes
 from larder.store.base import Store
 from larder.store.memory import forget
-from tests.support.recording import RecordedCall, RecordingStore
 from tests.support.runs import between, forget_manifests
+from tests.support.stores import RecordedCall, RecordingStore
 
 OWN = "_larder/"
 

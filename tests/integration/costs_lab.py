@@ -18,8 +18,8 @@ from larder.pipeline.prepare import prepare
 from larder.store.base import Store
 from larder.store.memory import forget
 from tests.support.checker import Published, check_all
-from tests.support.recording import RecordedCall, RecordingStore
 from tests.support.runs import between, forget_manifests
+from tests.support.stores import RecordedCall, RecordingStore
 
 Objects = dict[str, bytes]
 

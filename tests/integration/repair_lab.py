@@ -17,7 +17,7 @@ from pipeline_lab import Lab, directory_lab, images, png, write
 from verify_lab import SPLITS, in_a_process_that_ends, is_work, verified
 
 from tests.support.runs import between, forget_manifests
-from tests.support.stops import Stop, Stopped, StoppingStore
+from tests.support.stores import Stop, Stopped, StoppingStore
 
 DOCUMENTS = ("version.json", "segment.json", "cache.json")
 STRANGER = "stranger.txt"

@@ -18,11 +18,17 @@ from larder.jobs.results import RunError
 from larder.pipeline.prepare import prepare
 from larder.store.base import Store
 from larder.store.delegate import DelegatingStore
-from tests.support.meanwhile import Meanwhile, MeanwhileStore
-from tests.support.recording import RecordedCall, RecordingStore
 from tests.support.runs import between, forget_manifests
 from tests.support.servers import S3Server
-from tests.support.stops import Stop, Stopped, StoppingStore
+from tests.support.stores import (
+    Meanwhile,
+    MeanwhileStore,
+    RecordedCall,
+    RecordingStore,
+    Stop,
+    Stopped,
+    StoppingStore,
+)
 
 pytestmark = pytest.mark.exhaustive
 

@@ -27,8 +27,8 @@ from larder.store.base import ObjectInfo, Reader
 from larder.store.delegate import DelegatingStore
 from larder.store.interrupt import interrupted_by
 from tests.support.gcs_emulator import GcsEmulator
-from tests.support.recording import RecordingStore
 from tests.support.servers import S3Server
+from tests.support.stores import RecordingStore
 
 MIB = 1 << 20
 LIMITS = CopyLimits(8, ByteBudget(64 * MIB), part_bytes=5 * MIB)

@@ -25,8 +25,8 @@ from larder.pipeline.copying_record import COPY_KEY, read_record
 from larder.pipeline.copying_report import copy_lines
 from larder.pipeline.prepare import prepare
 from larder.store.base import Store
-from tests.support.faults import FaultyStore, denied, unavailable, unreadable
 from tests.support.runs import between, run_settings
+from tests.support.stores import FaultyStore, denied, unavailable, unreadable
 
 OBJECTS = {
     f"{name}/{number:03}.bin": blob(f"{name}{number}", 10 + number)

@@ -16,9 +16,8 @@ from larder.jobs.runner import InlineRunner
 from larder.pipeline.copying_record import COPY_KEY, read_record
 from larder.pipeline.pruning import PruneSettings, prune
 from larder.progress import StageTimes
-from tests.support.meanwhile import Meanwhile, MeanwhileStore
 from tests.support.runs import between, forget_manifests
-from tests.support.stops import Stop, Stopped, StoppingStore
+from tests.support.stores import Meanwhile, MeanwhileStore, Stop, Stopped, StoppingStore
 
 pytestmark = pytest.mark.exhaustive
 

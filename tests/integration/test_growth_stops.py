@@ -24,8 +24,7 @@ from larder.store.memory import forget
 from larder.versions.tags import read_tag
 from tests.support.checker import Published, check_all
 from tests.support.runs import between, forget_manifests
-from tests.support.stops import Stop, Stopped, StoppingStore
-from tests.support.unconditional import UnconditionalStore
+from tests.support.stores import Stop, Stopped, StoppingStore, UnconditionalStore
 
 pytestmark = pytest.mark.exhaustive
 

@@ -28,10 +28,9 @@ from larder.store.permissions import (
     sample_of,
 )
 from larder.store.retry import RetryPolicy
-from tests.support.faults import Fail, FaultyStore
-from tests.support.recording import RecordingStore
 from tests.support.runs import between
 from tests.support.servers import S3Server
+from tests.support.stores import Fail, FaultyStore, RecordingStore
 
 pytestmark = pytest.mark.exhaustive
 

@@ -16,8 +16,8 @@ import larder
 from larder.jobs.results import RunError
 from larder.store.base import Store
 from tests.support.checker import Published, check_all
-from tests.support.recording import RecordingStore
 from tests.support.runs import TEMPLATE, between
+from tests.support.stores import RecordingStore
 
 
 class Recorder:

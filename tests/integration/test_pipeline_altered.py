@@ -18,10 +18,9 @@ from larder.shards.reading import fetch
 from larder.store import open_store
 from larder.store.base import Store
 from larder.store.memory import forget
-from tests.support.recording import RecordingStore
 from tests.support.runs import between
 from tests.support.servers import S3Server
-from tests.support.stops import Stop, Stopped, StoppingStore
+from tests.support.stores import RecordingStore, Stop, Stopped, StoppingStore
 
 pytestmark = pytest.mark.exhaustive
 

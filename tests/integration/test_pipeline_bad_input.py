@@ -24,7 +24,8 @@ from larder.pipeline.settings import load_settings
 from larder.store import local_path
 from larder.store.base import ObjectInfo, Store
 from larder.store.retry import RetryPolicy, RetryStore
-from tests.support.faults import (
+from tests.support.runs import TEMPLATE, between
+from tests.support.stores import (
     BreakStream,
     Fail,
     FaultyStore,
@@ -34,7 +35,6 @@ from tests.support.faults import (
     unavailable,
     unreadable,
 )
-from tests.support.runs import TEMPLATE, between
 
 HASTY = RetryPolicy(attempts=5, sleep=lambda seconds: None)
 

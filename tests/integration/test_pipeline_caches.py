@@ -15,9 +15,8 @@ from larder.errors import DamageError
 from larder.pipeline.prepare import prepare
 from larder.store.base import Store
 from larder.versions.documents import seal, unseal
-from tests.support.recording import RecordingStore
 from tests.support.runs import between
-from tests.support.stops import Stop, Stopped, StoppingStore
+from tests.support.stores import RecordingStore, Stop, Stopped, StoppingStore
 
 FIELDS: dict[str, Any] = {"splits": {"validation": "c/**", "train": "**"}}
 MORE = {"a/90.png": png(90), "c/91.png": png(91)}

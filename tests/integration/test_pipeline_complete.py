@@ -19,8 +19,8 @@ from larder.store.base import Store
 from larder.versions import omitted
 from larder.versions.publish import read_version
 from tests.support.checker import check_version
-from tests.support.recording import RecordingStore
 from tests.support.runs import between
+from tests.support.stores import RecordingStore
 
 pytestmark = pytest.mark.exhaustive
 

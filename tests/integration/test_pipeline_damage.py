@@ -11,7 +11,7 @@ from pipeline_lab import DOCUMENT, Lab, directory_lab, images, png, write
 
 from larder.errors import DamageError
 from tests.support.runs import between
-from tests.support.stops import Stop, Stopped, StoppingStore
+from tests.support.stores import Stop, Stopped, StoppingStore
 
 FIELDS: dict[str, Any] = {
     "cluster": {"runner": {"workers": 1, "batch_bytes": 12_000}},

@@ -11,9 +11,8 @@ from pipeline_lab import Lab, directory_lab, images, opened, write
 from larder.store.base import Store
 from larder.store.memory import forget
 from tests.support.checker import check_all
-from tests.support.encrypted import EncryptedStore
-from tests.support.recording import RecordingStore
 from tests.support.runs import between
+from tests.support.stores import EncryptedStore, RecordingStore
 
 FIELDS: dict[str, Any] = {
     "labels": {"from": "folder"},

@@ -21,7 +21,7 @@ from larder.jobs import batch_receipts as due
 from larder.pipeline.prepare import prepare
 from tests.support.checker import Published, check_all
 from tests.support.runs import between, forget_manifests
-from tests.support.stops import Stop, Stopped, StoppingStore
+from tests.support.stores import Stop, Stopped, StoppingStore
 
 pytestmark = pytest.mark.exhaustive
 

@@ -14,9 +14,9 @@ from pipeline_lab import Lab, contents, directory_lab, images, png
 import larder
 from larder.store import ObjectInfo, Store, open_store
 from tests.support.gcs_emulator import GcsEmulator
-from tests.support.recording import RecordingStore
 from tests.support.runs import between
 from tests.support.servers import S3Server
+from tests.support.stores import RecordingStore
 
 FIELDS: dict[str, Any] = {
     "labels": {"from": "folder"},

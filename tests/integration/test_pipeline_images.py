@@ -27,8 +27,8 @@ from larder.store.base import Store
 from larder.versions.publish import read_segment
 from larder.versions.tags import TAG, read_tag
 from tests.support.checker import Published
-from tests.support.recording import RecordingStore
 from tests.support.runs import between
+from tests.support.stores import RecordingStore
 
 pytestmark = pytest.mark.exhaustive
 

@@ -22,10 +22,15 @@ from larder.pipeline.copy_receipts import CopyReceipts
 from larder.progress import CancellableProgress, NullProgress
 from larder.store import open_store
 from larder.store.base import Reader, Store
-from tests.support.faults import FaultyStore, unavailable
-from tests.support.recording import RecordingStore
 from tests.support.runs import between
-from tests.support.stops import Stop, Stopped, StoppingStore
+from tests.support.stores import (
+    FaultyStore,
+    RecordingStore,
+    Stop,
+    Stopped,
+    StoppingStore,
+    unavailable,
+)
 
 OBJECTS = {f"{name}/{number:02}.png": png(number) for name in "ab" for number in range(30)}
 CONCURRENCY = 2

@@ -14,8 +14,8 @@ from larder.errors import DamageError
 from larder.store.base import Store
 from larder.versions.publish import read_segment
 from tests.support.checker import Published
-from tests.support.recording import RecordedCall, RecordingStore
 from tests.support.runs import between
+from tests.support.stores import RecordedCall, RecordingStore
 
 pytestmark = pytest.mark.exhaustive
 

@@ -27,10 +27,9 @@ from larder.store.base import Store
 from larder.store.memory import forget
 from larder.versions.tags import Tag, read_tag
 from tests.support.checker import Published, check_all
-from tests.support.meanwhile import Meanwhile, MeanwhileStore
 from tests.support.runs import between, forget_manifests
 from tests.support.servers import S3Server
-from tests.support.unconditional import UnconditionalStore
+from tests.support.stores import Meanwhile, MeanwhileStore, UnconditionalStore
 
 pytestmark = pytest.mark.exhaustive
 

@@ -23,9 +23,8 @@ from larder.pipeline.source import inspect_source
 from larder.progress import NullProgress
 from larder.store.base import Store
 from larder.versions import layout
-from tests.support.faults import FaultyStore, unavailable
-from tests.support.recording import RecordingStore
 from tests.support.runs import between
+from tests.support.stores import FaultyStore, RecordingStore, unavailable
 
 pytestmark = pytest.mark.exhaustive
 

@@ -27,9 +27,9 @@ import larder
 from larder.errors import LarderError
 from larder.store.base import Store
 from larder.store.retry import RetryPolicy
-from tests.support.recording import RecordingStore
 from tests.support.runs import between
 from tests.support.servers import S3Server
+from tests.support.stores import RecordingStore
 
 pytestmark = pytest.mark.exhaustive
 

@@ -16,12 +16,12 @@ from pipeline_lab import DOCUMENT, Lab, contents, directory_lab, images, opened,
 
 from larder.errors import DamageError
 from larder.jobs.results import RunError
+from larder.store.base import Writer
 from larder.store.memory import forget
 from larder.versions.tags import read_tag
 from tests.support.checker import Published, check_all
-from tests.support.recording import RecordingStore, RecordingWriter
 from tests.support.runs import between
-from tests.support.stops import Stop, Stopped, StoppingStore
+from tests.support.stores import RecordingStore, Stop, Stopped, StoppingStore
 
 pytestmark = pytest.mark.exhaustive
 
@@ -295,7 +295,7 @@ def test_two_runs_at_once_of_two_states_of_the_source(tmp_path: Path) -> None:
 class Meddler(RecordingStore):
     """Something that writes to the mirror when the first shard is begun."""
 
-    def writer(self, key: str, **more: Any) -> RecordingWriter:
+    def writer(self, key: str, **more: Any) -> Writer:
         path = Path(self.inner.url.removeprefix("file://"), "mirror/a/00.png")
         if key.endswith("-000000.tar"):
             path.write_bytes(png(1))

@@ -17,8 +17,8 @@ from larder.pipeline import measured
 from larder.store import Reader, Store
 from larder.store.base import ObjectInfo
 from larder.store.delegate import DelegatingStore
-from tests.support.recording import RecordingStore
 from tests.support.runs import between
+from tests.support.stores import RecordingStore
 
 IMAGES = images()
 BYTES = sum(map(len, IMAGES.values()))

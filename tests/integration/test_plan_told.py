@@ -15,7 +15,7 @@ from larder.errors import ConfigError
 from larder.pipeline.plan_report import plan_lines
 from larder.pipeline.run_report import run_lines
 from tests.support.runs import TEMPLATE, between
-from tests.support.unconditional import UnconditionalStore
+from tests.support.stores import UnconditionalStore
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 DOTS = {"a/img.v1.png": png(1), "a/img.v2.png": png(2)}

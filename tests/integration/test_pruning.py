@@ -19,9 +19,15 @@ from larder.pipeline.manifests import read_ref
 from larder.pipeline.pruning import MAX_DELETE, PruneSettings, prune, prune_lines
 from larder.progress import StageTimes
 from larder.store.base import Store
-from tests.support.faults import FaultyStore, denied, unavailable, unreadable
-from tests.support.meanwhile import Meanwhile, MeanwhileStore
 from tests.support.runs import between, forget_manifests
+from tests.support.stores import (
+    FaultyStore,
+    Meanwhile,
+    MeanwhileStore,
+    denied,
+    unavailable,
+    unreadable,
+)
 
 SOURCE = {
     f"{name}/{number:02}.bin": blob(f"{name}{number}", 10) for name in "ab" for number in range(20)

@@ -14,7 +14,7 @@ from pipeline_lab import Lab, directory_lab, images, png, write
 from larder.errors import DamageError
 from larder.pipeline.prepare import prepare
 from tests.support.runs import between, forget_manifests
-from tests.support.stops import Stop, Stopped, StoppingStore
+from tests.support.stores import Stop, Stopped, StoppingStore
 
 pytestmark = pytest.mark.exhaustive
 

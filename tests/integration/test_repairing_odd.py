@@ -16,8 +16,8 @@ from larder.store.base import Store
 from larder.verify import run
 from larder.verify.aside import Spares
 from larder.versions.documents import seal
-from tests.support.faults import FaultyStore, unreadable
 from tests.support.runs import between
+from tests.support.stores import FaultyStore, unreadable
 
 pytestmark = pytest.mark.exhaustive
 

@@ -12,7 +12,7 @@ from larder.store import open_store
 from larder.store.base import Store
 from larder.store.memory import forget
 from tests.support.runs import between
-from tests.support.stops import Stop, Stopped, StoppingStore
+from tests.support.stores import Stop, Stopped, StoppingStore
 
 pytestmark = pytest.mark.exhaustive
 

@@ -22,9 +22,8 @@ from larder.jobs.results import RunError
 from larder.pipeline.prepare import prepare
 from larder.source.expand import line_rows, table_rows
 from larder.store.base import Store
-from tests.support.recording import RecordedCall, RecordingStore
 from tests.support.runs import between, forget_manifests
-from tests.support.stops import Stop, Stopped, StoppingStore
+from tests.support.stores import RecordedCall, RecordingStore, Stop, Stopped, StoppingStore
 
 PLAIN: dict[str, Any] = {"labels": None, "cache": None, "validate": "header"}
 

@@ -26,9 +26,8 @@ from larder.store.base import Store
 from larder.units import format_bytes
 from larder.versions.publish import read_segment
 from tests.support.checker import Published, check_all
-from tests.support.recording import RecordingStore
 from tests.support.runs import between, forget_manifests
-from tests.support.stops import Stop, Stopped, StoppingStore
+from tests.support.stores import RecordingStore, Stop, Stopped, StoppingStore
 
 FIELDS: dict[str, Any] = {
     "labels": {"from": "folder"},

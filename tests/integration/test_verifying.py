@@ -20,8 +20,8 @@ from larder.manifest.files import write_manifest
 from larder.manifest.schemas import SAMPLES
 from larder.store.base import Store
 from larder.versions.documents import seal, unseal
-from tests.support.recording import RecordingStore
 from tests.support.runs import between
+from tests.support.stores import RecordingStore
 
 
 @pytest.fixture(scope="module")

@@ -18,10 +18,15 @@ from larder.manifest.digest import sha256_hex
 from larder.store.base import Store
 from larder.verify.report import verify_lines
 from larder.versions.documents import seal, unseal
-from tests.support.faults import FaultyStore, unreadable
-from tests.support.recording import RecordingStore
 from tests.support.runs import between
-from tests.support.stops import Stop, Stopped, StoppingStore
+from tests.support.stores import (
+    FaultyStore,
+    RecordingStore,
+    Stop,
+    Stopped,
+    StoppingStore,
+    unreadable,
+)
 
 pytestmark = pytest.mark.exhaustive
 

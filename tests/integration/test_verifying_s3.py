@@ -10,9 +10,9 @@ from pipeline_lab import Lab, images, write
 from verify_lab import DAMAGES, SPLITS, damaged, findings, published, sibling_of, verified
 
 from larder.store.base import Store
-from tests.support.recording import RecordingStore
 from tests.support.runs import between
 from tests.support.servers import S3Server
+from tests.support.stores import RecordingStore
 
 pytestmark = pytest.mark.exhaustive
 

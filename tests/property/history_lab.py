@@ -52,9 +52,8 @@ from larder.versions.publish import read_version
 from larder.versions.tags import read_tag
 from tests.support import checker
 from tests.support.checker import Published, check_all, check_version
-from tests.support.recording import RecordingStore
 from tests.support.runs import between, forget_manifests, run_settings
-from tests.support.stops import Stop, Stopped, StoppingStore
+from tests.support.stores import RecordingStore, Stop, Stopped, StoppingStore
 
 READS = ("open", "get", "head")
 

@@ -84,7 +84,7 @@ class S3Upload(Upload):
     def whole_md5(self) -> bool | None:
         return self._server.whole_md5
 
-    def there(self) -> Mapping[int, str] | None:
+    def sent(self) -> Mapping[int, str] | None:
         etags: dict[int, str] = {}
         after = "0"
         while True:

@@ -9,7 +9,7 @@ import pytest
 from larder.copy.mirror_reader import FirstOf, Unconditional
 from larder.errors import NotFoundError, ObjectError, StoreError
 from larder.store.memory import MemoryStore, forget
-from tests.support.faults import Fail, FaultyStore
+from tests.support.stores import Fail, FaultyStore
 
 NAMES = ("anywhere-source", "anywhere-mirror")
 

@@ -19,9 +19,7 @@ from larder.manifest.digest import format_crc32c
 from larder.progress import CancellableProgress, NullProgress
 from larder.store import open_store
 from larder.store.base import Buffer, ObjectInfo, Reader, Store
-from tests.support.encrypted import EncryptedStore
-from tests.support.faults import FaultyStore, FlipBit
-from tests.support.recording import RecordingStore
+from tests.support.stores import EncryptedStore, FaultyStore, FlipBit, RecordingStore
 
 LIMITS = CopyLimits(4, ByteBudget(256 * 1024**2))
 

@@ -16,7 +16,7 @@ from larder.pipeline.job import ManifestRef, put_named
 from larder.pipeline.manifests import Manifests, read_ref
 from larder.store import local_path, open_store
 from larder.store.base import Store
-from tests.support.recording import RecordingStore
+from tests.support.stores import RecordingStore
 
 SCHEMA = pa.schema([("row", pa.int64())])
 

@@ -19,9 +19,8 @@ from larder.pipeline.copy_receipts import (
 from larder.store import open_store
 from larder.store.base import ObjectInfo
 from larder.versions import layout
-from tests.support.recording import RecordingStore
 from tests.support.runs import forget_manifests
-from tests.support.stops import Stop, Stopped, StoppingStore
+from tests.support.stores import RecordingStore, Stop, Stopped, StoppingStore
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from larder.shards.model import NO_ROWS, ShardFile, ShardResult
 from larder.store import open_store
 from larder.store.base import Reader, Store
 from larder.versions import layout
-from tests.support.recording import RecordingStore
+from tests.support.stores import RecordingStore
 
 FIRST, SECOND = "000000000000-3", "000000000003-3"
 

@@ -393,9 +393,9 @@ def test_only_what_is_bad_is_read_twice(source: Store, target: Store) -> None:
     read: list[str] = []
 
     class Noting(DelegatingReadable):
-        def around(self, method: str, key: str, call: Callable[[], T]) -> T:
+        def around(self, method: str, key: str, call: Callable[..., T], **options: Any) -> T:
             read.append(key)
-            return call()
+            return call(**options)
 
     contents = [*IMAGES[:9], Content("train/cat/bad", {"jpg": b"no image", "json": b""}, 0)]
     planned = plan(source, contents)
@@ -421,10 +421,10 @@ def test_an_error_that_is_not_of_an_object_ends_the_build(
     source: Store, target: Store, concurrency: int, error: BaseException
 ) -> None:
     class Ends(DelegatingReadable):
-        def around(self, method: str, key: str, call: Callable[[], T]) -> T:
+        def around(self, method: str, key: str, call: Callable[..., T], **options: Any) -> T:
             if (method, key) == ("get", "train/cat/009.jpg"):
                 raise error
-            return call()
+            return call(**options)
 
     with pytest.raises(type(error)):
         build(plan(source, IMAGES), Ends(source), target, concurrency=concurrency)

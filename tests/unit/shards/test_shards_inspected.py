@@ -16,7 +16,7 @@ from larder.shards.model import ShardFile
 from larder.store.memory import MemoryStore
 from larder.verify.findings import MISSING, Finding
 from larder.verify.shard import ShardIndex, inspect_shard
-from tests.support.faults import Fail, FaultyStore
+from tests.support.stores import Fail, FaultyStore
 
 DATA = bytes(range(200))
 

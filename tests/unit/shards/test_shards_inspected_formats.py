@@ -26,9 +26,8 @@ from larder.store import Store, open_store
 from larder.store.memory import MemoryStore, forget
 from larder.verify.findings import Finding
 from larder.verify.shard import ShardIndex, inspect_shard
-from tests.support.faults import FaultyStore, unreadable
-from tests.support.recording import RecordingStore
 from tests.support.sample_orders import Content, order_samples
+from tests.support.stores import FaultyStore, RecordingStore, unreadable
 
 MOST_FLIPS = 250
 

@@ -25,8 +25,8 @@ from larder.shards.reading.readahead import lots, open_reads
 from larder.shards.sizes import split_sizes
 from larder.store import Store
 from larder.store.memory import MemoryStore, forget
-from tests.support.recording import RecordingStore
 from tests.support.sample_orders import Content, order_samples, with_packed
+from tests.support.stores import RecordingStore
 
 NAMES = [*RAGGED, column_format.NAME]
 WHOLE = 1 << 24

@@ -11,7 +11,7 @@ from larder.samples.indexed import IndexedPart, IndexedSample
 from larder.shards.reading import ranges
 from larder.shards.reading.ranges import PartReader, RangeReader
 from larder.store import open_store
-from tests.support.recording import RecordingStore
+from tests.support.stores import RecordingStore
 
 DATA = bytes(range(200)) * 5
 

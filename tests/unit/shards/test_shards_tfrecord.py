@@ -141,9 +141,9 @@ def test_a_large_sample_is_not_held_in_memory(store: Store) -> None:
     class NoGets(DelegatingReadable):
         """The source, of which no object may be read at once."""
 
-        def around(self, method: str, key: str, call: Callable[[], T]) -> T:
+        def around(self, method: str, key: str, call: Callable[..., T], **options: Any) -> T:
             assert method != "get", f"{key} is read at once"
-            return call()
+            return call(**options)
 
     contents = [Content("big", {"jpg": bytes(9 << 20), "weight": b"1.5", "txt": b"t"}, 3)]
     streamed = build(store, contents, memory_bytes=1 << 20, source=NoGets(store))

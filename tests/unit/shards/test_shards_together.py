@@ -12,7 +12,7 @@ from larder.shards.reading.fetch import Contents, fetch_together, has_derived
 from larder.shards.reading.readahead import lots
 from larder.store.derived import DerivedObjects
 from larder.store.memory import MemoryStore, forget
-from tests.support.recording import RecordingStore
+from tests.support.stores import RecordingStore
 
 DATA = bytes(number % 251 for number in range(3_000_000))
 WHOLE = 1 << 24

@@ -21,7 +21,7 @@ from larder.source.expand.containers import INDEX, Indexes
 from larder.store import Store, open_store
 from larder.store.base import Features, ObjectInfo
 from larder.store.memory import MemoryStore, forget
-from tests.support.recording import RecordingStore
+from tests.support.stores import RecordingStore
 
 Tree = Mapping[str, Any]
 """The contents of files by name; those of archives are trees."""

@@ -14,9 +14,7 @@ from larder.store import open_store
 from larder.store.base import Store
 from larder.store.etags import ContentCheck
 from larder.store.s3 import S3Store
-from tests.support.encrypted import EncryptedStore
-from tests.support.faults import FaultyStore, FlipBit
-from tests.support.recording import RecordingStore
+from tests.support.stores import EncryptedStore, FaultyStore, FlipBit, RecordingStore
 
 
 def filled(count: int) -> Store:

@@ -8,15 +8,15 @@ import pytest
 from larder.errors import NotFoundError, PreconditionError, RetryableError, StoreError
 from larder.store import RetryPolicy, RetryStore
 from larder.store.memory import MemoryStore
-from tests.support.faults import (
+from tests.support.stores import (
     BreakStream,
     ChangeObject,
     FaultyStore,
     LoseAnswer,
+    RecordingStore,
     denied,
     unavailable,
 )
-from tests.support.recording import RecordingStore
 
 
 @dataclass

@@ -15,10 +15,17 @@ from larder.versions import layout
 from larder.versions.documents import seal
 from larder.versions.publish import KEPT, Conditions, probe_conditions, read_conditions
 from larder.versions.tags import Tag, TagEntry, move_tag, read_tag
-from tests.support.faults import FaultyStore, LoseAnswer, denied, unavailable
-from tests.support.recording import RecordingStore
-from tests.support.stops import Stop, Stopped, StoppingStore
-from tests.support.unconditional import UnconditionalStore
+from tests.support.stores import (
+    FaultyStore,
+    LoseAnswer,
+    RecordingStore,
+    Stop,
+    Stopped,
+    StoppingStore,
+    UnconditionalStore,
+    denied,
+    unavailable,
+)
 
 KEY = layout.conditions_key()
 NEITHER = Conditions(if_absent=False, if_match=False)

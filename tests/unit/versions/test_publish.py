@@ -24,8 +24,7 @@ from larder.versions.documents import (
     seal,
 )
 from larder.versions.publish import publish_cache, publish_version, read_cache, read_version
-from tests.support.recording import RecordingStore
-from tests.support.unconditional import UnconditionalStore
+from tests.support.stores import RecordingStore, UnconditionalStore
 
 FILE = CacheFile("p", 1, "5" * 64, "6" * 64, 1, segment="4" * 32, split="train")
 VERSION = VersionDocument(

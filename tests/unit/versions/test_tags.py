@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -16,7 +16,7 @@ from larder.store.delegate import DelegatingStore
 from larder.versions import layout
 from larder.versions.documents import seal
 from larder.versions.tags import HISTORY, Tag, TagEntry, move_tag, read_tag
-from tests.support.recording import RecordingStore
+from tests.support.stores import RecordingStore
 
 T = TypeVar("T")
 KEY = layout.tag_key("latest")
@@ -87,11 +87,11 @@ class _Between(DelegatingStore):
         super().__init__(inner)
         self._act: Callable[[], object] | None = act
 
-    def around(self, method: str, key: str, call: Callable[[], T]) -> T:
+    def around(self, method: str, key: str, call: Callable[..., T], **options: Any) -> T:
         act, self._act = self._act, None if method == "put" else self._act
         if act and method == "put":
             act()
-        return call()
+        return call(**options)
 
 
 @pytest.mark.parametrize("before", [None, "a"])

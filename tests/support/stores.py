@@ -1,0 +1,442 @@
+"""Stores for tests: they fail, record, stop or alter calls, or let something happen before them.
+
+Each is a hook around the calls of another store: `DelegatingStore.around`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar, cast
+
+from larder.errors import LarderError, ObjectError, RetryableError, StoreError
+from larder.store.base import Buffer, Features, ObjectInfo, Reader, Store
+from larder.store.delegate import WRITES, DelegatingReader, DelegatingStore
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """The call does nothing and raises an error."""
+
+    error: LarderError | OSError
+
+
+@dataclass(frozen=True, slots=True)
+class LoseAnswer:
+    """The call is done, and then fails as if its answer were lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlipBit:
+    """A ``get`` or ``open`` returns one wrong bit (bit 0 is the lowest of the first byte)."""
+
+    bit: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """A ``get`` or ``open`` ends early, without an error."""
+
+    keep_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class BreakStream:
+    """An ``open`` returns some bytes; then the connection breaks."""
+
+    after_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeObject:
+    """After an ``open``, before its first byte is read, the content of the object changes."""
+
+    data: bytes
+
+
+Effect = Fail | LoseAnswer | FlipBit | Truncate | BreakStream | ChangeObject
+
+
+def unavailable() -> Fail:
+    """503 Slow Down."""
+    return Fail(RetryableError("store.unavailable", "the store answers 503 SlowDown"))
+
+
+def denied() -> Fail:
+    """403 for the whole store."""
+    return Fail(StoreError("store.denied", "the store answers 403 AccessDenied"))
+
+
+def unreadable() -> Fail:
+    """403 for one object."""
+    return Fail(ObjectError("object.unreadable", "the store answers 403 AccessDenied"))
+
+
+def full() -> Fail:
+    """No space left on the device."""
+    return Fail(StoreError("store.full", "no space left on device"))
+
+
+@dataclass(slots=True)
+class _Fault:
+    method: str
+    effect: Effect
+    key: str | None
+    skip: int
+    times: int | None
+
+
+class FaultyStore(DelegatingStore):
+    """Fails on demand.
+
+    ::
+
+        store.add("get", unavailable(), nth=3)              # the third get answers 503, once
+        store.add("put", LoseAnswer())                      # the put is done; its answer is lost
+        store.add("open", FlipBit(7), key="a.tar")          # reading a.tar returns one wrong bit
+    """
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self._lock = threading.Lock()
+        self._faults: list[_Fault] = []
+
+    def add(
+        self,
+        method: str,
+        effect: Effect,
+        *,
+        nth: int = 1,
+        times: int | None = 1,
+        key: str | None = None,
+    ) -> None:
+        """Plan a fault of the ``nth`` call from now, counted from 1; ``times`` is None for all.
+
+        ``method`` is as in `DelegatingStore.around`. With a ``key`` (for a listing: a prefix), only
+        its calls count.
+        """
+        with self._lock:
+            self._faults.append(_Fault(method, effect, key, nth - 1, times))
+
+    def clear(self) -> None:
+        """Remove the faults that have not happened yet."""
+        with self._lock:
+            self._faults.clear()
+
+    def _due(self, method: str, key: str) -> Effect | None:
+        with self._lock:
+            matching = [f for f in self._faults if f.method == method and f.key in (None, key)]
+            for fault in matching:
+                if fault.skip:
+                    fault.skip -= 1
+                elif fault.times is None or fault.times > 0:
+                    fault.times = None if fault.times is None else fault.times - 1
+                    return fault.effect
+        return None
+
+    @property
+    def features(self) -> Features:
+        """As in the wrapped store, but all bytes pass through this one."""
+        return replace(self.inner.features, place=None)
+
+    def around(self, method: str, key: str, call: Callable[..., T], **options: Any) -> T:
+        effect = self._due(method, key)
+        if isinstance(effect, Fail):
+            raise effect.error
+        result = call(**options)
+        if isinstance(effect, LoseAnswer):
+            raise RetryableError("store.unavailable", "connection reset")
+        if isinstance(effect, ChangeObject):
+            self.inner.put(key, effect.data)
+        if method == "open":
+            return cast(T, _FaultyReader(cast(Reader, result), effect))
+        return cast(T, b"".join(_spoil(iter([result]), effect))) if method == "get" else result
+
+
+class _FaultyReader(DelegatingReader):
+    def __init__(self, inner: Reader, effect: Effect | None) -> None:
+        super().__init__(inner)
+        self._effect = effect
+
+    def __iter__(self) -> Iterator[Buffer]:
+        return _spoil(iter(self.inner), self._effect)
+
+
+def _spoil(chunks: Iterator[Any], effect: Effect | None) -> Iterator[Buffer]:
+    if isinstance(effect, FlipBit):
+        return _flip(chunks, effect.bit)
+    if isinstance(effect, Truncate):
+        return _cut(chunks, effect.keep_bytes)
+    if isinstance(effect, BreakStream):
+        return _break(chunks, effect.after_bytes)
+    return chunks
+
+
+def _flip(chunks: Iterator[Buffer], bit: int) -> Iterator[Buffer]:
+    place, mask = bit // 8, 1 << bit % 8
+    for chunk in chunks:
+        data = bytearray(chunk)
+        if 0 <= place < len(data):
+            data[place] ^= mask
+        place -= len(data)
+        yield bytes(data)
+
+
+def _cut(chunks: Iterator[Buffer], keep_bytes: int) -> Iterator[Buffer]:
+    for chunk in chunks:
+        if keep_bytes:
+            yield chunk[:keep_bytes]
+        keep_bytes -= min(keep_bytes, len(chunk))
+
+
+def _break(chunks: Iterator[Buffer], after_bytes: int) -> Iterator[Buffer]:
+    yield from (data for data in _cut(chunks, after_bytes) if data)
+    raise RetryableError("store.unavailable", "connection reset")
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedCall:
+    """One call of a store; ``commit`` is that of a writer, ``key`` may be the prefix of a listing.
+
+    ``size_bytes`` is what was moved: of an ``open`` the whole range, even if it is not read.
+    """
+
+    method: str
+    key: str
+    size_bytes: int = 0
+
+
+class RecordingStore(DelegatingStore):
+    """Records every call, whether it fails or not; a copy by the server only if it copies."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self._lock = threading.Lock()
+        self._calls: list[RecordedCall] = []
+
+    @property
+    def calls(self) -> tuple[RecordedCall, ...]:
+        with self._lock:
+            return tuple(self._calls)
+
+    @property
+    def writes(self) -> tuple[RecordedCall, ...]:
+        """The calls that could change the store."""
+        return tuple(call for call in self.calls if call.method in WRITES)
+
+    def count(self, method: str) -> int:
+        return sum(call.method == method for call in self.calls)
+
+    def moved_bytes(self, method: str) -> int:
+        return sum(call.size_bytes for call in self.calls if call.method == method)
+
+    def forget(self) -> None:
+        with self._lock:
+            self._calls.clear()
+
+    def _note(self, method: str, key: str, size_bytes: int = 0) -> None:
+        with self._lock:
+            self._calls.append(RecordedCall(method, key, size_bytes))
+
+    def around(self, method: str, key: str, call: Callable[..., T], **options: Any) -> T:
+        if method in ("write", "abort"):
+            return call(**options)
+        size_bytes, copies = 0, True
+        try:
+            result = call(**options)
+            size_bytes, copies = _moved_bytes(method, result, options), result is not None
+            return result
+        finally:
+            if copies or method != "copy_from":
+                self._note(method, key, size_bytes)
+
+    def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
+        """Recorded when the first page is requested."""
+        self._note("list", prefix)
+        yield from self.inner.list(prefix, start_after=start_after)
+
+
+def _moved_bytes(method: str, result: object, options: dict[str, Any]) -> int:
+    if isinstance(result, ObjectInfo):
+        return result.size_bytes if method in WRITES else 0
+    if isinstance(result, bytes):
+        return len(result)
+    if method != "open":
+        return 0
+    rest = cast(Reader, result).info.size_bytes - int(options.get("offset", 0))
+    length: int | None = options.get("length")
+    return rest if length is None else min(length, rest)
+
+
+class Meanwhile:
+    """What happens before which calls, of all stores that share it.
+
+    ::
+
+        meanwhile.before("put", "tags/latest.json", other_run)     # before the first such put, once
+        store = MeanwhileStore(MemoryStore("local"), meanwhile)
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._acts: list[tuple[str, str, Callable[[], object]]] = []
+
+    def before(self, method: str, key: str, act: Callable[[], object], *, times: int = 1) -> None:
+        """Plan what happens before the next ``times`` calls; their callers wait for it.
+
+        ``method`` is as in `DelegatingStore.around`, ``key`` a piece of the key, or of the prefix
+        that is listed.
+        """
+        with self._lock:
+            self._acts += [(method, key, act)] * times
+
+    @property
+    def waiting(self) -> int:
+        """Number of acts that have not happened yet."""
+        with self._lock:
+            return len(self._acts)
+
+    def call(self, method: str, key: str) -> None:
+        """A call is about to be made: let happen what is due, at most one act."""
+        with self._lock:
+            due = [act for act in self._acts if act[0] == method and act[1] in key][:1]
+            for act in due:
+                self._acts.remove(act)
+        for _, _, act_now in due:
+            act_now()
+
+
+class MeanwhileStore(DelegatingStore):
+    """Forwards every call, after what happens before it."""
+
+    def __init__(self, inner: Store, meanwhile: Meanwhile) -> None:
+        super().__init__(inner)
+        self._meanwhile = meanwhile
+
+    def around(self, method: str, key: str, call: Callable[..., T], **options: Any) -> T:
+        self._meanwhile.call(method, key)
+        return call(**options)
+
+
+class Stopped(BaseException):
+    """The process was killed here: not an `Exception`, so that nobody handles it."""
+
+
+class Stop:
+    """Counts the writes of all stores that share it, and stops all of them at one write.
+
+    From then on every write stops, in any thread: a dead process writes nothing. ``after`` is the
+    number of writes that are done first; None never stops.
+    """
+
+    def __init__(self, after: int | None = None) -> None:
+        self.after = after
+        self.writes: list[tuple[str, str]] = []
+        self._lock = threading.Lock()
+
+    @property
+    def stopped(self) -> bool:
+        with self._lock:
+            return self.after is not None and len(self.writes) > self.after
+
+    def write(self, method: str, key: str, call: Callable[[], T]) -> T:
+        """Make a call that changes a store, or raise `Stopped`."""
+        with self._lock:
+            self.writes.append((method, key))
+            if self.after is not None and len(self.writes) > self.after:
+                raise Stopped(f"{method} {key}")
+            return call()
+
+
+class StoppingStore(DelegatingStore):
+    """Stops at a chosen write, like a process that is killed there; it does not even clean up.
+
+    ::
+
+        stop = Stop(after=3)
+        store = StoppingStore(MemoryStore("local"), stop)   # three writes are done
+    """
+
+    def __init__(self, inner: Store, stop: Stop) -> None:
+        super().__init__(inner)
+        self.stop = stop
+
+    def around(self, method: str, key: str, call: Callable[..., T], **options: Any) -> T:
+        if method == "abort" and self.stop.stopped:
+            return cast(T, None)
+        if method in WRITES:
+            return self.stop.write(method, key, lambda: call(**options))
+        return call(**options)
+
+
+class UnconditionalStore(DelegatingStore):
+    """A put overwrites whatever is there, as on some servers that speak S3.
+
+    ``if_absent`` and ``if_match``: whether these conditions are kept; one that is not is ignored,
+    or refused if ``refuses``. ``says``: whether the store knows that it does not keep ``if_match``.
+    """
+
+    def __init__(
+        self,
+        inner: Store,
+        *,
+        if_absent: bool = False,
+        if_match: bool = False,
+        refuses: bool = False,
+        says: bool = False,
+    ) -> None:
+        super().__init__(inner)
+        self._keeps = {"if_absent": if_absent, "if_match": if_match}
+        self._refuses = refuses
+        self._says = says
+
+    @property
+    def features(self) -> Features:
+        features = self.inner.features
+        return (
+            replace(features, replace_if_match=self._keeps["if_match"]) if self._says else features
+        )
+
+    def around(self, method: str, key: str, call: Callable[..., T], **options: Any) -> T:
+        for condition, kept in self._keeps.items():
+            if method == "put" and not kept and options.pop(condition, None) and self._refuses:
+                message = "the store answers 501 NotImplemented"
+                raise StoreError("store.refused", message, where=self.url)
+        return call(**options)
+
+
+class EncryptedStore(DelegatingStore):
+    """Etags look like an MD5 but are not, as in S3 with SSE-KMS: those whose key is picked."""
+
+    def __init__(self, inner: Store, encrypted: Callable[[str], bool] = lambda key: True) -> None:
+        super().__init__(inner)
+        self._encrypted = encrypted
+
+    @property
+    def features(self) -> Features:
+        """As in the wrapped store, but copies would have the wrong etags."""
+        return replace(self.inner.features, place=None)
+
+    def around(self, method: str, key: str, call: Callable[..., T], **options: Any) -> T:
+        if options.get("if_match") is not None:
+            info = self.inner.head(key)
+            if self._shown(info).etag == options["if_match"]:
+                options["if_match"] = info.etag
+        result: Any = call(**options)
+        if isinstance(result, ObjectInfo):
+            result = self._shown(result)
+        elif method == "list" and result:
+            result = [self._shown(info) for info in result]
+        elif method == "open":
+            result = DelegatingReader(result, self._shown(result.info))
+        return cast(T, result)
+
+    def _shown(self, info: ObjectInfo) -> ObjectInfo:
+        if not self._encrypted(info.key):
+            return info
+        other = hashlib.md5(b"encrypted " + info.etag.encode(), usedforsecurity=False)
+        return replace(info, etag=other.hexdigest())
