@@ -16,7 +16,7 @@ from larder.pipeline.job import ManifestRef, put_named
 from larder.pipeline.manifests import Manifests, read_ref
 from larder.store import local_path, open_store
 from larder.store.base import Store
-from tests.support.stores import RecordingStore
+from tests.support.stores import Meanwhile, MeanwhileStore, RecordingStore
 
 SCHEMA = pa.schema([("row", pa.int64())])
 
@@ -57,17 +57,18 @@ def test_fetching_one_does_not_block_another(store: RecordingStore, tmp_path: Pa
     slow, other = put(store, tmp_path, 1), put(store, tmp_path, 2)
     manifests, begun, done = Manifests(), threading.Event(), threading.Event()
 
-    class Waiting(RecordingStore):
-        def note(self, method: str, key: str, size_bytes: int = 0) -> None:
-            if method == "open" and key == slow.key:
-                begun.set()
-                assert done.wait(60)
+    def wait() -> None:
+        begun.set()
+        assert done.wait(60)
+
+    meanwhile = Meanwhile()
+    meanwhile.before("open", slow.key, wait)
 
     def read(ref: ManifestRef) -> list[int]:
         with manifests.fetched(waiting, ref) as path:
             return rows(path)
 
-    waiting = Waiting(store)
+    waiting = MeanwhileStore(store, meanwhile)
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(read, slow)
         assert begun.wait(60)
