@@ -7,6 +7,7 @@ Prefect is imported, because that alone takes seconds.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib import import_module
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from flows.runs.configure import has_server, prefect_ready
 from larder.cli.exit import run
 from larder.cli.main import COMMANDS
-from tasks.blocks import register_blocks
 
 if TYPE_CHECKING:
     from larder.cli.command import Operation
@@ -50,7 +50,13 @@ def main(name: str, arguments: Sequence[str] | None = None) -> int:
         runner = InlineRunner(operation.workers, display)
         return operation.compose(runner, execute_with=execute)
 
-    register_blocks()
+    def operation(**parameters: Any) -> Operation:
+        from tasks.blocks import register_blocks
+
+        register_blocks()
+        return command.operation(**parameters)
+
     command = resolve_name(COMMANDS[name].command)
-    status: int = command.main(arguments, f"python -m flows.{name}", run=run_flow)
+    runs = replace(command, operation=operation)
+    status: int = runs.main(arguments, f"python -m flows.{name}", run=run_flow)
     return status
