@@ -17,7 +17,7 @@ from larder.cli.exit import run
 from larder.cli.main import COMMANDS
 
 if TYPE_CHECKING:
-    from larder.cli.command import Operation
+    from larder.cli.command import Command, Operation
     from larder.cli.display import Display
 
 
@@ -56,7 +56,6 @@ def main(name: str, arguments: Sequence[str] | None = None) -> int:
         register_blocks()
         return command.operation(**parameters)
 
-    command = resolve_name(COMMANDS[name].command)
+    command: Command = resolve_name(COMMANDS[name].command)
     runs = replace(command, operation=operation)
-    status: int = runs.main(arguments, f"python -m flows.{name}", run=run_flow)
-    return status
+    return runs.main(arguments, f"python -m flows.{name}", run=run_flow)
