@@ -22,9 +22,10 @@ from larder.config.shape import DEFAULTS
 from larder.machine import usable_cores
 from larder.manifest.files import ManifestWriter, read_manifest
 from larder.manifest.schemas import SAMPLE_ORDER, SAMPLES
-from larder.shards.build import build_shard
+from larder.shards.build import ShardBuild, build_shard
 from larder.shards.formats import shard_format, tar
 from larder.shards.formats.base import ShardFormat
+from larder.shards.images.check import ImageRules
 from larder.shards.index_rows import numbered, sample_rows
 from larder.shards.model import ShardPlan, read_samples
 from larder.shards.output import HashedOutput
@@ -128,12 +129,9 @@ def _pack(
             result = build_shard(
                 plan,
                 own,
-                source,
-                target.writer,
-                reads,
                 format_,
-                validate="none",
-                hash_beside=hash_beside,
+                target.writer,
+                ShardBuild(source, reads, rules=ImageRules("none"), hash_beside=hash_beside),
             )
             assert result.written, result.failures
             first_row = plan.first_row

@@ -38,7 +38,7 @@ from larder.progress import Progress
 from larder.samples.columns import column_structs
 from larder.samples.images import is_image
 from larder.samples.planner import Planner
-from larder.shards.images.check import ImageRules, Validation, stored_image
+from larder.shards.images.check import ImageRules, stored_image
 from larder.shards.images.transform import codec_versions
 from larder.shards.model import Part, Sample
 from larder.shards.reading.fetch import UNDECODABLE, fetch, sample_bytes
@@ -64,13 +64,11 @@ class ContentComparer:
     def __init__(
         self,
         source: Readable,
-        validate: Validation,
         rules: ImageRules,
         transforms: Sequence[Transform | None],
         progress: Progress,
     ) -> None:
         self._source = source
-        self._validate = validate
         self._rules = rules
         self._transforms = transforms
         self._progress = progress
@@ -128,7 +126,7 @@ class ContentComparer:
 
     def _is_bad(self, sample: Sample) -> bool:
         read = check_streamed if sample_bytes(sample) > MAX_CHECKED_BYTES else fetch
-        failures = read(self._source, sample, self._validate, rules=self._rules).failures
+        failures = read(self._source, sample, self._rules).failures
         return bool(failures) and all(failure.code == UNDECODABLE for failure in failures)
 
     def _is(self, key: str, etag: str, crc32c: int, ext: str, stored: bool) -> bool:

@@ -188,7 +188,7 @@ def _compare(
     samples = read_manifest(order.file.path, SAMPLE_ORDER, rows=order.samples)
     transforms = [segment.document.shape.images.transform for segment in previous.segments]
     source, rules = source_of(dataset, state.cluster), image_rules(dataset, state.cluster)
-    with ContentComparer(source, dataset.validate_, rules, transforms, progress) as comparer:
+    with ContentComparer(source, rules, transforms, progress) as comparer:
         return compare(samples, previous, rows, planner, comparer, folder)
 
 

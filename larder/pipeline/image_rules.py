@@ -29,6 +29,8 @@ def image_rules(dataset: Dataset, cluster: Cluster) -> ImageRules:
     if limits.memory_bytes is None:
         decoded_bytes = min(decoded_bytes, _DECODED_BYTES * usable_cores())
     return ImageRules(
+        validate=dataset.validate_,
+        skip=dataset.on_bad_sample == "skip",
         max_pixels=dataset.images.max_pixels,
         forms=dataset.cache is not None and dataset.cache.records == "decoded",
         budget=decoding_budget(decoded_bytes),

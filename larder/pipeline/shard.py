@@ -40,7 +40,7 @@ from larder.pipeline.reader_indexes import put_indexes
 from larder.pipeline.receipts import ShardReceipts
 from larder.progress import Progress
 from larder.samples.order import FROM_PREVIOUS, from_objects
-from larder.shards.build import build_shard
+from larder.shards.build import ShardBuild, build_shard
 from larder.shards.formats import shard_format
 from larder.shards.images.pool import shared_pool
 from larder.shards.model import Sample, ShardBatch, ShardPlan, read_samples
@@ -180,6 +180,9 @@ def shard_batch_here(
             written=not job.again,
         ) as receipts,
     ):
+        beside = waits or concurrent_batches < usable_cores()
+        checks = replace(rules, pool=pool)
+        build = ShardBuild(source, reads, old_shards, checks, beside, progress)
         receipts.adopt(() if job.again else shards_before(root, job.segment, name))
         before = receipts.recorded
         for plan in batch.shards:
@@ -190,16 +193,9 @@ def shard_batch_here(
             result = build_shard(
                 plan,
                 shard_samples,
-                source,
-                partial(_writer, root, job.segment, plan.split),
-                reads,
                 format_,
-                old_shards=old_shards,
-                validate=job.dataset.validate_,
-                on_bad_sample=job.dataset.on_bad_sample,
-                rules=replace(rules, pool=pool),
-                hash_beside=waits or concurrent_batches < usable_cores(),
-                progress=progress,
+                partial(_writer, root, job.segment, plan.split),
+                build,
             )
             _pass_over(shard_samples)
             failures.add_counted(result.failures, result.failed)

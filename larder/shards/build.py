@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Literal
 
 from larder.errors import Failure, Failures
 from larder.progress import NullProgress, Progress
 from larder.shards.formats.base import ShardFormat
-from larder.shards.images.check import PLAIN, FormTally, ImageRules, Validation
+from larder.shards.images.check import PLAIN, FormTally, ImageRules
 from larder.shards.model import NO_ROWS, Sample, ShardFile, ShardPlan, ShardResult
 from larder.shards.old_shards import OldShards
 from larder.shards.output import HashedOutput
@@ -29,8 +29,6 @@ from larder.store.base import Readable, Writer
 STAGE = "shard"
 """The stage whose progress is reported: counts samples, and the bytes of shards."""
 
-OnBadSample = Literal["fail", "skip"]
-
 _TELL_SAMPLES = 256
 _TELL_BYTES = 4 << 20
 
@@ -38,32 +36,41 @@ _LEAST_TOGETHER = 24
 """From so many on, samples are appended faster together than one by one."""
 
 
+@dataclass(frozen=True, slots=True)
+class ShardBuild:
+    """What the shards of a batch are made from, and how.
+
+    Attributes:
+        source: The store of the objects.
+        old_shards: Where packed samples are read; None if there are none.
+        hash_beside: See `HashedOutput`.
+        progress: Started and finished by the caller, who knows all shards.
+    """
+
+    source: Readable
+    reads: Reads
+    old_shards: OldShards | None = None
+    rules: ImageRules = PLAIN
+    hash_beside: bool = True
+    progress: Progress = field(default_factory=NullProgress)
+
+
 def build_shard(
     plan: ShardPlan,
     samples: Iterable[Sample],
-    source: Readable,
-    open_writer: Callable[[str], Writer],
-    reads: Reads,
     shard_format: ShardFormat,
-    *,
-    old_shards: OldShards | None = None,
-    validate: Validation = "header",
-    on_bad_sample: OnBadSample = "fail",
-    rules: ImageRules = PLAIN,
-    hash_beside: bool = True,
-    progress: Progress | None = None,
+    open_writer: Callable[[str], Writer],
+    build: ShardBuild,
 ) -> ShardResult:
-    """Write one shard, and commit it only if it is complete.
+    """Write one shard, of the first ``plan.rows`` samples, and commit it only if it is complete.
 
     The bytes depend on the samples alone, not on the limits, nor on where the samples are read.
     Each object's etag and size are checked against the plan. Every object of the shard is read, so
     that all failures are reported at once; after the first failure nothing more is written and the
     writers are aborted, as they are if all samples were left out.
 
-    With ``on_bad_sample: skip`` a sample with an undecodable image is left out; an object that is
-    missing, changed or unreadable fails the shard in any case. The first ``plan.rows`` of the
-    samples are used. ``old_shards`` may be None if no sample is packed; `HashedOutput` explains
-    ``hash_beside``. The caller, who knows all shards, starts and finishes ``progress``.
+    If samples with undecodable images are left out, an object that is missing, changed or
+    unreadable fails the shard all the same.
 
     Memory: the budget of ``reads`` (without threads: an eighth of it), for each file three blocks
     of 1 MiB (one without ``hash_beside``), some thousand rows of the index, and what the format and
@@ -77,14 +84,12 @@ def build_shard(
     with ExitStack() as stack:
         writers = [stack.enter_context(open_writer(name)) for name in names]
         outputs = [
-            stack.enter_context(HashedOutput(writer, beside=hash_beside)) for writer in writers
+            stack.enter_context(HashedOutput(writer, beside=build.hash_beside))
+            for writer in writers
         ]
-        told = progress or NullProgress()
-        building = _Building(
-            plan, shard_format, source, old_shards, outputs, validate, on_bad_sample, rules, told
-        )
+        building = _Building(plan, shard_format, outputs, build)
         stack.callback(building.shard.close)
-        building.add(islice(samples, plan.rows), reads)
+        building.add(islice(samples, plan.rows))
         omitted, failures = building.omitted, building.failures
         if failures.count or not building.samples:
             return ShardResult.of(plan, (), NO_ROWS, omitted, failures)
@@ -107,34 +112,24 @@ class _Building:
         self,
         plan: ShardPlan,
         shard_format: ShardFormat,
-        source: Readable,
-        old_shards: OldShards | None,
         outputs: Sequence[HashedOutput],
-        validate: Validation,
-        on_bad_sample: OnBadSample,
-        rules: ImageRules,
-        progress: Progress,
+        build: ShardBuild,
     ) -> None:
         self.shard = shard_format.writer(outputs, plan)
+        self.sizes_known = shard_format.sizes_known and build.rules.transform is None
         self.samples = 0
         self.omitted = Failures()
         self.failures = Failures()
         self.forms = FormTally()
         self._plan = plan
-        self.sizes_known = shard_format.sizes_known and rules.transform is None
-        self._source = source
-        self._old_shards = old_shards
         self._outputs = outputs
-        self._validate = validate
-        self._skip = on_bad_sample == "skip"
-        self._rules = rules
-        self._progress = progress
+        self._build = build
+        self._source, self._rules = build.source, build.rules
         self._written = self._told_samples = self._told_bytes = 0
 
-    def add(self, samples: Iterable[Sample], reads: Reads) -> None:
-        tried = 0
-        in_turn = reads.executor is None
-        waiting = lots(samples, reads.whole_bytes, together=in_turn)
+    def add(self, samples: Iterable[Sample]) -> None:
+        tried, reads = 0, self._build.reads
+        waiting = lots(samples, reads.whole_bytes, together=reads.executor is None)
         with closing(read_ahead(waiting, self._read, _held_bytes, reads)) as readings:
             for lot, found in readings:
                 self._add_all(lot.samples, found)
@@ -147,26 +142,19 @@ class _Building:
         self._tell(tried)
 
     def _read(self, lot: Lot) -> Contents | Sequence[Fetched | None]:
-        first = lot.samples[0]
+        first, *others = lot.samples
         if lot.held_bytes is None:
             return (None,)
-        if first.packed is None:
-            if len(lot.samples) > 1:
-                return fetch_together(
-                    self._source, lot.samples, self._validate, skip=self._skip, rules=self._rules
-                )
-            return (self._fetch(first),)
-        return self._old_fetch(lot.samples)
+        if first.packed is not None:
+            return self._old.fetch(lot.samples, self._rules)
+        if others:
+            return fetch_together(self._source, lot.samples, self._rules)
+        return (fetch(self._source, first, self._rules),)
 
-    def _fetch(self, sample: Sample) -> Fetched:
-        return fetch(self._source, sample, self._validate, skip=self._skip, rules=self._rules)
-
-    def _old_fetch(self, samples: Sequence[Sample]) -> list[Fetched]:
-        return self._old().fetch(samples, self._validate, skip=self._skip, rules=self._rules)
-
+    @property
     def _old(self) -> OldShards:
-        assert self._old_shards is not None, "a packed sample needs the old shards"
-        return self._old_shards
+        assert self._build.old_shards is not None, "a packed sample needs the old shards"
+        return self._build.old_shards
 
     def _add_all(
         self, samples: Sequence[Sample], found: Contents | Sequence[Fetched | None]
@@ -189,14 +177,14 @@ class _Building:
         elif sample.packed is None and self._rules.transform is not None:
             self._add_transformed(sample)
         elif sample.packed is None:
-            self._add_streamed(sample, self._source, self._validate)
-        elif parts := self._old().parts(sample):
-            validate = self._old().validation(sample, self._validate)
-            if validate != "none" or self._rules.forms:
+            self._add_streamed(sample, self._source, self._rules)
+        elif parts := self._old.parts(sample):
+            rules = self._old.rules_for(sample, self._rules)
+            if rules.validate != "none" or rules.forms:
                 parts.verify()  # damage must not look like a bad image
-            self._add_streamed(sample, parts, validate)
+            self._add_streamed(sample, parts, rules)
         else:
-            (fetched,) = self._old_fetch([sample])
+            (fetched,) = self._old.fetch([sample], self._rules)
             self._add_fetched(sample, fetched)
 
     def _add_fetched(self, sample: Sample, fetched: Fetched) -> None:
@@ -208,19 +196,17 @@ class _Building:
             self._checked(self.shard.check(sample, fetched.bodies))
 
     def _add_transformed(self, sample: Sample) -> None:
-        sample, source, failures = transformed_sample(
-            self._source, sample, self._rules, skip=self._skip
-        )
+        rules = self._rules
+        sample, source, failures = transformed_sample(self._source, sample, rules)
         if failures:
             self._note(failures)
         else:
             # Images are decoded by now, other parts are not.
-            self._add_streamed(
-                sample, source, self._validate if self._rules.decoders.uses else "none"
-            )
+            done = rules if rules.decoders.uses else replace(rules, validate="none")
+            self._add_streamed(sample, source, done)
 
-    def _add_streamed(self, sample: Sample, source: Readable, validate: Validation) -> None:
-        checked = check_streamed(source, sample, validate, skip=self._skip, rules=self._rules)
+    def _add_streamed(self, sample: Sample, source: Readable, rules: ImageRules) -> None:
+        checked = check_streamed(source, sample, rules)
         if checked.failures:
             self._note(checked.failures)
         elif not self.failures.count:
@@ -241,7 +227,7 @@ class _Building:
             self._note([failure])
 
     def _note(self, failures: list[Failure]) -> None:
-        if self._skip and all(failure.code == UNDECODABLE for failure in failures):
+        if self._rules.skip and all(failure.code == UNDECODABLE for failure in failures):
             self.omitted.add(failures[0])  # one for each sample
         else:
             self.failures.add(*failures)
@@ -251,7 +237,7 @@ class _Building:
         size_bytes = self._plan.bytes * tried // self._plan.rows
         if self.sizes_known:
             size_bytes = sum(output.bytes for output in self._outputs)
-        self._progress.advance(
+        self._build.progress.advance(
             STAGE, objects=tried - self._told_samples, bytes=size_bytes - self._told_bytes
         )
         self._told_samples, self._told_bytes = tried, size_bytes

@@ -25,7 +25,7 @@ from larder.errors import DamageError, Failure, FatalError, NotFoundError, Objec
 from larder.samples.images import Form
 from larder.samples.indexed import IndexedPart, IndexedSample, SampleReader, check_part, part_place
 from larder.shards.formats import shard_format
-from larder.shards.images.check import PLAIN, ImageRules, Validation, check_decodable
+from larder.shards.images.check import PLAIN, ImageRules, check_decodable
 from larder.shards.model import Sample
 from larder.shards.reading.fetch import Body, Fetched, failure_of
 from larder.shards.reading.ranges import SPAN_BYTES, PartReader, spans
@@ -60,15 +60,12 @@ class OldShards(Closing):
     def fetch(
         self,
         samples: Sequence[Sample],
-        validate: Validation,
-        *,
-        skip: bool = False,
         rules: ImageRules = PLAIN,
     ) -> list[Fetched]:
         """Read packed samples into memory. Only images that are bad are returned as failures.
 
         The best order is that of their old shards. Images are checked if they were checked more
-        weakly; ``skip`` as in `larder.shards.reading.fetch.fetch`.
+        weakly.
 
         Raises:
             DamageError: An old shard is damaged or missing.
@@ -81,9 +78,7 @@ class OldShards(Closing):
             own = [_old(samples[number]) for number in numbers]
             contents.update(zip(numbers, self._read(*place, own), strict=True))
         return [
-            _fetched(
-                sample, contents[number], self.validation(sample, validate), skip=skip, rules=rules
-            )
+            _fetched(sample, contents[number], self.rules_for(sample, rules))
             for number, sample in enumerate(samples)
         ]
 
@@ -103,10 +98,10 @@ class OldShards(Closing):
             old = located
         return PackedParts(self._store, key, sample, old)
 
-    def validation(self, sample: Sample, validate: Validation) -> Validation:
-        """How the images of a sample have to be checked, considering how they were checked."""
+    def rules_for(self, sample: Sample, rules: ImageRules) -> ImageRules:
+        """The rules for a sample, considering how its images were checked."""
         assert sample.packed is not None, "it is read from a shard"
-        return validate if sample.packed.segment in self._weaker else "none"
+        return rules if sample.packed.segment in self._weaker else replace(rules, validate="none")
 
     def close(self) -> None:
         """Close all shards; no thread may be reading."""
@@ -170,24 +165,17 @@ def _parts_in(data: bytes, start: int, sample: IndexedSample, url: str) -> dict[
     return found
 
 
-def _fetched(
-    sample: Sample,
-    contents: Mapping[str, bytes],
-    validate: Validation,
-    *,
-    skip: bool,
-    rules: ImageRules,
-) -> Fetched:
+def _fetched(sample: Sample, contents: Mapping[str, bytes], rules: ImageRules) -> Fetched:
     checksums = {part.ext: part.crc32c for part in _old(sample).parts}
     bodies = [Body(contents[part.ext], checksums[part.ext]) for part in sample.parts]
     failures: list[Failure] = []
     forms: dict[str, Form | str] = {}
     for part, body in zip(sample.parts, bodies, strict=True):
         try:
-            form = check_decodable(part.ext, body.data, validate, where=part.key, rules=rules)
+            form = check_decodable(part.ext, body.data, rules.validate, where=part.key, rules=rules)
             forms |= {part.ext: form} if form else {}
         except ObjectError as error:
-            failures.append(failure_of(part, error, skip=skip))
+            failures.append(failure_of(part, error, rules))
     return Fetched(bodies, failures, forms)
 
 

@@ -15,18 +15,15 @@ from column_format import Columns
 from larder.config.shape import FormatOptions
 from larder.errors import ConfigError, DamageError
 from larder.readers.data import expand
-from larder.samples.indexed import IndexedSample, read_index
-from larder.shards.build import build_shard
+from larder.samples.indexed import IndexedSample
 from larder.shards.formats import FORMATS, shard_format
 from larder.shards.formats.base import ShardFormat
-from larder.shards.index_rows import sample_rows
-from larder.shards.model import ROWS, ShardPlan, ShardResult, read_samples
-from larder.shards.packing import brace_patterns, plan_shards
-from larder.shards.reading.readahead import open_reads
-from larder.shards.sizes import split_sizes
+from larder.shards.model import ROWS, ShardResult
+from larder.shards.packing import brace_patterns
 from larder.store import Store, open_store
 from larder.store.base import Reader
 from larder.store.memory import forget
+from tests.support.packing import expected, indexed, pack, planned, read_back
 from tests.support.sample_orders import Content, order_samples
 
 Parts = dict[str, bytes]
@@ -86,40 +83,12 @@ def format_(
     return shard_format(request.param, FormatOptions(layout=layout))
 
 
-def planned(store: Store, format_: ShardFormat, contents: list[Content]) -> ShardPlan:
-    sizes = split_sizes([order_samples(store, contents)], format_.sample_sizes)
-    (plan,) = plan_shards(sizes, 10**9, "d", format_)
-    return plan
-
-
 def build(
-    store: Store,
-    format_: ShardFormat,
-    contents: list[Content] | None = None,
-    *,
-    concurrency: int = 1,
-    memory_bytes: int = 1 << 24,
-    hash_beside: bool = True,
+    store: Store, format_: ShardFormat, contents: list[Content] | None = None, **options: Any
 ) -> ShardResult:
-    contents = CONTENTS if contents is None else contents
-    plan = planned(store, format_, contents)
-    samples = read_samples([order_samples(store, contents)])
-    with open_reads(concurrency, memory_bytes) as reads:
-        return build_shard(
-            plan,
-            samples,
-            store,
-            store.writer,
-            reads,
-            format_,
-            validate="none",
-            hash_beside=hash_beside,
-        )
-
-
-def expected(content: Content) -> Parts:
-    label = {} if content.label is None else {"cls": b"%d" % content.label}
-    return {**content.parts, **label}
+    order = order_samples(store, CONTENTS if contents is None else contents)
+    (result,) = pack(order, store, format_, **options)
+    return result
 
 
 class GetAndOpen:
@@ -138,12 +107,7 @@ class GetAndOpen:
 
 def read(store: Store, format_: ShardFormat, samples: list[IndexedSample]) -> list[Parts]:
     limited: Any = GetAndOpen(store)
-    with format_.open(limited, samples[0].shard) as reader:
-        return [dict(reader.read(sample)) for sample in samples]
-
-
-def indexed(result: ShardResult) -> list[IndexedSample]:
-    return list(read_index(sample_rows(result, "s")))
+    return read_back(limited, format_, samples)
 
 
 def test_samples_are_read_back_by_the_index(store: Store, format_: ShardFormat) -> None:
@@ -205,8 +169,8 @@ def test_many_small_samples_are_written_as_each_of_them(
 
 
 def test_known_sizes_are_those_that_are_written(store: Store, format_: ShardFormat) -> None:
-    plan, result = planned(store, format_, CONTENTS), build(store, format_)
-    sizes = format_.sample_sizes(order_samples(store, CONTENTS))
+    order, result = order_samples(store, CONTENTS), build(store, format_)
+    (plan,), sizes = planned(order, format_), format_.sample_sizes(order)
     assert len(sizes) == len(CONTENTS)
     assert min(sizes) > 0
     assert plan.bytes == sum(sizes) + format_.empty_bytes

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from larder.cli.command import run
+from larder.cli.exit import run
 from larder.cli.main import dispatch
 from larder.errors import CODES
 

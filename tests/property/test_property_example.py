@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from larder.config.shape import Feature, FormatOptions, parse_feature
 from larder.errors import ConfigError
 from larder.samples.indexed import read_index
-from larder.shards.build import build_shard
 from larder.shards.formats import shard_format
 from larder.shards.formats.tfrecord.example import (
     Skeletons,
@@ -29,12 +28,10 @@ from larder.shards.formats.tfrecord.example import (
 )
 from larder.shards.formats.tfrecord.format import masked, record_header
 from larder.shards.index_rows import sample_rows
-from larder.shards.model import Part, Sample, read_samples
-from larder.shards.packing import plan_shards
-from larder.shards.reading.readahead import open_reads
-from larder.shards.sizes import split_sizes
+from larder.shards.model import Part, Sample
 from larder.store import Store
 from larder.store.memory import MemoryStore, forget
+from tests.support.packing import pack, planned
 from tests.support.sample_orders import Content, order_samples
 
 names = st.text(min_size=0, max_size=200) | st.sampled_from(["image/encoded", "ü" * 70])
@@ -218,12 +215,10 @@ def test_planned_written_and_read_back(
     store: Store = MemoryStore(name)
     batch = order_samples(store, own)
     try:
-        (plan,) = plan_shards(split_sizes([batch], format_.sample_sizes), 10**9, "d", format_)
+        (plan,) = planned(batch, format_)
     except ConfigError:  # two images, or two features of one name
         return
-    with open_reads(1, memory_bytes) as reads:
-        samples = read_samples([batch])
-        result = build_shard(plan, samples, store, store.writer, reads, format_, validate="none")
+    (result,) = pack(batch, store, format_, [plan], memory_bytes=memory_bytes)
     assert not result.failures
     assert format_.sizes_known == (not of_numbers)
     assert result.bytes == plan.bytes or of_numbers

@@ -12,16 +12,14 @@ from format_options import RAGGED, use
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from larder.shards.build import build_shard
 from larder.shards.formats import shard_format
 from larder.shards.index_rows import sample_rows
-from larder.shards.model import ShardResult, read_samples
+from larder.shards.model import ShardResult
 from larder.shards.old_shards import OldShards
-from larder.shards.packing import plan_shards
-from larder.shards.reading.readahead import open_reads
-from larder.shards.sizes import split_sizes
 from larder.store import Store
 from larder.store.memory import MemoryStore, forget
+from tests.support import packing
+from tests.support.packing import planned
 from tests.support.sample_orders import Content, order_samples, with_packed
 
 FORMAT = st.sampled_from([*RAGGED, column_format.NAME])
@@ -69,22 +67,11 @@ def pack(
     old_shards: OldShards | None = None,
 ) -> list[ShardResult]:
     format_ = shard_format(*use(format_name))
-    plans = plan_shards(split_sizes([order], format_.sample_sizes), shard_bytes, "d", format_)
-    samples = read_samples([order])
-    with open_reads(*how) as reads:
-        return [
-            build_shard(
-                plan,
-                samples,
-                store,
-                lambda name, split=plan.split: store.writer(f"{folder}/{split}/{name}"),  # type: ignore[misc]
-                reads,
-                format_,
-                old_shards=old_shards,
-                validate="none",
-            )
-            for plan in plans
-        ]
+    plans = planned(order, format_, shard_bytes)
+    limits = {"concurrency": how[0], "memory_bytes": how[1]}
+    return packing.pack(
+        order, store, format_, plans, folder=folder, old_shards=old_shards, **limits
+    )
 
 
 @settings(deadline=None, max_examples=150)

@@ -40,9 +40,11 @@ _HINT: Final = "fix or exclude it, or set on_bad_sample: skip"
 
 @dataclass(frozen=True, slots=True)
 class ImageRules:
-    """What images have to be like, whatever `Validation` says.
+    """What images have to be like, and how they are stored.
 
     Attributes:
+        validate: How they are checked, at least.
+        skip: Whether samples that cannot be decoded are left out, so that no hint is needed.
         forms: Whether to say what they decode to, which needs their headers.
         budget: Maximum bytes of decoded images in memory, over all threads that share it; a larger
             image is decoded alone. None for no maximum.
@@ -51,6 +53,8 @@ class ImageRules:
         decoders: What decodes parts that are not images.
     """
 
+    validate: Validation = "header"
+    skip: bool = False
     max_pixels: int = MAX_PIXELS
     forms: bool = False
     budget: ByteBudget | None = None

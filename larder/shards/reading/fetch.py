@@ -14,7 +14,7 @@ import google_crc32c
 from larder.errors import Failure, ObjectError, printable
 from larder.manifest.extents import in_object, in_own, parse_extent
 from larder.samples.images import Form
-from larder.shards.images.check import PLAIN, ImageRules, Validation, check_decodable, stored_image
+from larder.shards.images.check import PLAIN, ImageRules, check_decodable, stored_image
 from larder.shards.model import Part, Sample
 from larder.shards.reading.ranges import spans
 from larder.store.base import Readable
@@ -68,15 +68,9 @@ def sample_bytes(sample: Sample) -> int:
 def fetch(
     source: Readable,
     sample: Sample,
-    validate: Validation,
-    *,
-    skip: bool = False,
     rules: ImageRules = PLAIN,
 ) -> Fetched:
-    """Read a complete sample into memory; failures of its objects are returned, not raised.
-
-    With ``skip``, samples with undecodable images are left out, so that no hint is needed.
-    """
+    """Read a complete sample into memory; failures of its objects are returned, not raised."""
     bodies: list[Body] = []
     failures: list[Failure] = []
     forms: dict[str, Form | str] = {}
@@ -84,24 +78,24 @@ def fetch(
         try:
             data = source.get(part.key, if_match=part.etag or None)
             crc32c = checked_crc32c(source, part.key, part.etag, part.size_bytes, data)
-            check, stored = validate, stored_image(part.ext, data, where=part.key, rules=rules)
+            check, stored = (
+                rules.validate,
+                stored_image(part.ext, data, where=part.key, rules=rules),
+            )
             if stored is not None:
                 data, crc32c = stored, google_crc32c.value(stored)
-                check = "none" if rules.decoders.is_image(part.ext) else validate
+                check = "none" if rules.decoders.is_image(part.ext) else rules.validate
             if form := check_decodable(part.ext, data, check, where=part.key, rules=rules):
                 forms[part.ext] = form
             bodies.append(Body(data, crc32c))
         except ObjectError as error:
-            failures.append(failure_of(part, error, skip=skip))
+            failures.append(failure_of(part, error, rules))
     return Fetched(bodies, failures, forms)
 
 
 def fetch_all(
     source: Readable,
     samples: Sequence[Sample],
-    validate: Validation,
-    *,
-    skip: bool = False,
     rules: ImageRules = PLAIN,
 ) -> Contents | list[Fetched]:
     """Read samples into memory, which is faster than to `fetch` one after the other.
@@ -109,33 +103,30 @@ def fetch_all(
     The result is a list if any sample failed, or if there is more to say than the contents.
     """
     if rules.forms or rules.transform is not None:
-        return [fetch(source, each, validate, skip=skip, rules=rules) for each in samples]
+        return [fetch(source, each, rules) for each in samples]
     parts = [part for sample in samples for part in sample.parts]
     objects = [part[1:] for part in parts]
     try:
         data = source.get_each(objects)
         found = Contents(data, checked_crc32cs(source, objects, data))
     except ObjectError:  # there may be several, of which each is to be found
-        return [fetch(source, each, validate, skip=skip, rules=rules) for each in samples]
+        return [fetch(source, each, rules) for each in samples]
     bad = set()
-    for part, content in zip(parts if validate != "none" else (), data, strict=False):
+    for part, content in zip(parts if rules.validate != "none" else (), data, strict=False):
         try:
-            check_decodable(part.ext, content, validate, where=part.key, rules=rules)
+            check_decodable(part.ext, content, rules.validate, where=part.key, rules=rules)
         except ObjectError:
             bad.add(part)
     if not bad:
         return found
     return [
-        each
-        if bad.isdisjoint(sample.parts)
-        else fetch(source, sample, validate, skip=skip, rules=rules)
+        each if bad.isdisjoint(sample.parts) else fetch(source, sample, rules)
         for sample, each in zip(samples, found.of_each(samples), strict=True)
     ]
 
 
-def failure_of(part: Part, error: ObjectError, *, skip: bool) -> Failure:
-    """The failure of one object; ``skip`` as in `fetch`."""
-    if skip and error.code == UNDECODABLE:
+def failure_of(part: Part, error: ObjectError, rules: ImageRules) -> Failure:
+    if rules.skip and error.code == UNDECODABLE:
         error = ObjectError(error.code, error.message, where=error.where)
     return Failure.of(part.key, error)
 
@@ -174,9 +165,6 @@ def has_derived(sample: Sample) -> bool:
 def fetch_together(
     source: Readable,
     samples: Sequence[Sample],
-    validate: Validation,
-    *,
-    skip: bool = False,
     rules: ImageRules = PLAIN,
 ) -> Contents | list[Fetched]:
     """The same as `fetch_all`, for samples with derived objects.
@@ -185,7 +173,7 @@ def fetch_together(
     """
     if any(map(has_derived, samples)):
         source = _Held(source, _read(source, _ranges(samples)))
-    return fetch_all(source, samples, validate, skip=skip, rules=rules)
+    return fetch_all(source, samples, rules)
 
 
 def _ranges(samples: Iterable[Sample]) -> Iterator[_Range]:

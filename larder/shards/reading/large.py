@@ -21,7 +21,7 @@ from larder.errors import Failure, ObjectError
 from larder.manifest.extents import parse_extent
 from larder.samples.images import Form, is_image
 from larder.seekable import ObjectFile
-from larder.shards.images.check import PLAIN, ImageRules, Validation, check_decodable, stored_image
+from larder.shards.images.check import PLAIN, ImageRules, check_decodable, stored_image
 from larder.shards.model import Part, Sample
 from larder.shards.reading.fetch import Body, Fetched, failure_of
 from larder.store.base import Features, ObjectInfo, Readable, Reader
@@ -35,9 +35,6 @@ RANGE_BYTES = 1 << 20
 def check_streamed(
     source: Readable,
     sample: Sample,
-    validate: Validation,
-    *,
-    skip: bool = False,
     rules: ImageRules = PLAIN,
 ) -> Fetched:
     """Check a sample that is too large for memory, by reading the ranges that are needed.
@@ -54,10 +51,12 @@ def check_streamed(
                     raise changed(part.key, part.size_bytes, info.size_bytes)
             if rules.decoders.decodes(part.ext):
                 with io.BufferedReader(part_file(source, part), RANGE_BYTES) as file:
-                    form = check_decodable(part.ext, file, validate, where=part.key, rules=rules)
+                    form = check_decodable(
+                        part.ext, file, rules.validate, where=part.key, rules=rules
+                    )
                 forms |= {part.ext: form} if form else {}
         except ObjectError as error:
-            failures.append(failure_of(part, error, skip=skip))
+            failures.append(failure_of(part, error, rules))
     return Fetched([], failures, forms)
 
 
@@ -99,13 +98,13 @@ def _check(source: Readable, part: Part) -> ContentCheck:
 
 
 def transformed_sample(
-    source: Readable, sample: Sample, rules: ImageRules, *, skip: bool
+    source: Readable, sample: Sample, rules: ImageRules
 ) -> tuple[Sample, Readable, list[Failure]]:
     """Transform the images of a sample that is too large for memory.
 
     Each object is read twice: from front to back, to compare it with the plan, and in ranges.
     Returned are the sample with the sizes of what is stored, a store that has it under the keys and
-    etags of its objects, and the failures. ``skip`` as in `larder.shards.reading.fetch.fetch`.
+    etags of its objects, and the failures.
     """
     contents: dict[str, bytes] = {}
     parts = list(sample.parts)
@@ -120,7 +119,7 @@ def transformed_sample(
                 data = stored_image(part.ext, file, where=part.key, rules=rules)
             assert data is not None, "images are transformed"
         except ObjectError as error:
-            failures.append(failure_of(part, error, skip=skip))
+            failures.append(failure_of(part, error, rules))
             continue
         contents[part.key] = data
         parts[place] = part._replace(size_bytes=len(data))

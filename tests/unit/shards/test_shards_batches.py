@@ -5,26 +5,21 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from larder.config.shape import FormatOptions, Layout
+from larder.config.shape import Layout
 from larder.errors import ConfigError, DamageError
 from larder.samples.indexed import read_index
-from larder.shards.build import build_shard
 from larder.shards.formats import shard_format
-from larder.shards.formats.batches import MAX_BYTES, Batches, BatchesIndex, BatchWriter
+from larder.shards.formats.batches import MAX_BYTES, BatchesIndex, BatchWriter
 from larder.shards.index_rows import sample_rows
 from larder.shards.indexes import Split, SplitShard
-from larder.shards.model import ShardPlan, ShardResult, read_samples
-from larder.shards.packing import plan_shards
-from larder.shards.reading.readahead import open_reads
-from larder.shards.sizes import split_sizes
-from larder.store import Store, open_store
-from larder.store.memory import forget
+from larder.shards.model import ShardPlan, ShardResult
+from larder.store import Store
+from tests.support.packing import pack, planned, surveyed
 from tests.support.sample_orders import Content, order_samples
 
 CONTENTS = [
@@ -34,25 +29,10 @@ CONTENTS = [
 ]
 
 
-@pytest.fixture
-def store() -> Iterator[Store]:
-    yield open_store("memory://shards-batches")
-    forget("shards-batches")
-
-
 def write(store: Store, contents: list[Content], samples: int) -> list[ShardResult]:
     batch = order_samples(store, contents)
-    layout = Batches(FormatOptions()).survey([batch], None)
-    format_ = shard_format("batches", FormatOptions(layout=layout))
-    rows = read_samples([batch])
-    plans = plan_shards(
-        split_sizes([batch], format_.sample_sizes), 1, "d", format_, samples_per_shard=samples
-    )
-    with open_reads(1, 1 << 24) as reads:
-        return [
-            build_shard(plan, rows, store, store.writer, reads, format_, validate="none")
-            for plan in plans
-        ]
+    format_ = surveyed("batches", [batch])
+    return pack(batch, store, format_, planned(batch, format_, 1, samples_per_shard=samples))
 
 
 def texts(batch: dict[str, np.ndarray], name: str) -> list[bytes]:  # type: ignore[type-arg]

@@ -20,10 +20,12 @@ from PIL import Image
 from larder.config.shape import DEFAULTS
 from larder.errors import Failure, ObjectError, RetryableError
 from larder.limits import ByteBudget
-from larder.shards.build import STAGE, build_shard
+from larder.progress import Progress
+from larder.shards.build import STAGE, ShardBuild, build_shard
 from larder.shards.formats import shard_format
 from larder.shards.formats.base import ShardFormat, ShardWriter
 from larder.shards.formats.webdataset import WebDataset
+from larder.shards.images.check import ImageRules
 from larder.shards.model import Part, Sample, ShardPlan, ShardResult, read_samples
 from larder.shards.packing import plan_shards
 from larder.shards.reading.readahead import Reads, open_reads
@@ -84,12 +86,13 @@ def build(
     concurrency: int = 1,
     memory_bytes: int = 1 << 20,
     format_: ShardFormat = WEBDATASET,
-    **options: Any,
+    progress: Progress | None = None,
+    **rules: Any,
 ) -> ShardResult:
     with open_reads(concurrency, memory_bytes) as reads:
-        return build_shard(
-            planned[0], iter(planned[1]), source, target.writer, reads, format_, **options
-        )
+        more = {"progress": progress} if progress else {}
+        options = ShardBuild(source, reads, rules=ImageRules(**rules), **more)
+        return build_shard(planned[0], iter(planned[1]), format_, target.writer, options)
 
 
 def names(store: Store) -> list[str]:
@@ -170,7 +173,9 @@ def test_samples_continue_where_the_previous_shard_stopped(source: Store, target
     keys: list[str] = []
     with open_reads(1, 1 << 20) as reads:
         for each in plans:
-            result = build_shard(each, samples, source, target.writer, reads, WEBDATASET)
+            result = build_shard(
+                each, samples, WEBDATASET, target.writer, ShardBuild(source, reads)
+            )
             assert result.bytes == each.bytes <= 20_000
             keys += [key for rows in result.samples.read() for key in rows["key"].to_pylist()]
     assert keys == [content.key for content in IMAGES]
@@ -192,7 +197,7 @@ def test_all_failures_are_reported_and_nothing_is_written(
         target,
         concurrency=concurrency,
         memory_bytes=memory_bytes,
-        on_bad_sample="skip",
+        skip=True,
     )
     assert [(failure.key, failure.code) for failure in result.failures] == [
         ("train/cat/003.jpg", "object.missing"),
@@ -247,7 +252,7 @@ def test_undecodable_images_fail_or_are_left_out(
     assert failed.omitted == ()
     assert names(target) == []
 
-    skipped = build(planned, source, target, on_bad_sample="skip", **limits)
+    skipped = build(planned, source, target, skip=True, **limits)
     assert [failure.key for failure in skipped.omitted] == bad
     assert skipped.failures == ()
     assert all("on_bad_sample" in failure.message for failure in failed.failures)
@@ -268,7 +273,7 @@ def test_bad_samples_among_many_are_left_out_or_fail(
     batch = order_samples(source, many)
     planned = plan_of(batch)
     limits: dict[str, Any] = {"concurrency": concurrency, "memory_bytes": 1 << 24}
-    skipped = build(planned, source, target, on_bad_sample="skip", **limits)
+    skipped = build(planned, source, target, skip=True, **limits)
     assert [failure.key for failure in skipped.omitted] == ["40.jpg"]
     good = plan_of(batch.filter(pc.not_equal(batch.column("key"), "40")))
     undisturbed = build(good, source, target, **limits)
@@ -276,7 +281,7 @@ def test_bad_samples_among_many_are_left_out_or_fail(
     assert skipped.samples == undisturbed.samples
     source.delete("50.txt")
     source.put("51.txt", b"another")
-    failed = build(planned, source, target, on_bad_sample="skip", **limits)
+    failed = build(planned, source, target, skip=True, **limits)
     codes = [(failure.key, failure.code) for failure in failed.failures]
     assert codes == [("50.txt", "object.missing"), ("51.txt", "object.changed")]
     assert not failed.written
@@ -317,7 +322,7 @@ def test_samples_that_a_format_cannot_store_fail_or_are_left_out(
     failed = build(planned, source, target, **limits)
     assert [failure.key for failure in failed.failures] == ["b.bin"]
     assert (failed.written, names(target)) == (False, [])
-    skipped = build(planned, source, target, on_bad_sample="skip", **limits)
+    skipped = build(planned, source, target, skip=True, **limits)
     assert [failure.key for failure in skipped.omitted] == ["b.bin"]
     assert skipped.failures == ()
     (rows,) = skipped.samples.read()
@@ -336,8 +341,7 @@ def test_checking_the_header_finds_less_than_decoding(source: Store, target: Sto
 def test_a_shard_whose_samples_were_all_left_out_is_not_written(
     source: Store, target: Store
 ) -> None:
-    options = {"validate": "decode", "on_bad_sample": "skip"}
-    result = build(plan(source, BAD), source, target, **options)
+    result = build(plan(source, BAD), source, target, validate="decode", skip=True)
     assert len(result.omitted) == 3
     assert (result.bytes, result.failures, result.written) == (0, (), False)
     assert names(target) == []
@@ -399,7 +403,7 @@ def test_only_what_is_bad_is_read_twice(source: Store, target: Store) -> None:
 
     contents = [*IMAGES[:9], Content("train/cat/bad", {"jpg": b"no image", "json": b""}, 0)]
     planned = plan(source, contents)
-    result = build(planned, Noting(source), target, on_bad_sample="skip")
+    result = build(planned, Noting(source), target, skip=True)
     assert [each.key for each in result.omitted] == ["train/cat/bad.jpg"]
     objects = [part.key for sample in planned[1] for part in sample.parts]
     assert sorted(read) == sorted([*objects, "train/cat/bad.jpg", "train/cat/bad.json"])
@@ -408,7 +412,7 @@ def test_only_what_is_bad_is_read_twice(source: Store, target: Store) -> None:
 @pytest.mark.parametrize("skip", [False, True])
 def test_of_many_failures_the_first_are_kept(source: Store, target: Store, skip: bool) -> None:
     contents = [Content(f"{number:04}", {"jpg": b"no image"}, 0) for number in range(1_005)]
-    result = build(plan(source, contents), source, target, on_bad_sample=("fail", "skip")[skip])
+    result = build(plan(source, contents), source, target, skip=skip)
     kept, none = (result.omitted, result.failures)[:: 1 if skip else -1]
     assert [each.key for each in kept] == [f"{number:04}.jpg" for number in range(1_000)]
     assert (result.omitted_count, result.failed) == ((1_005, 0) if skip else (0, 1_005))
@@ -459,6 +463,6 @@ def test_the_budget_is_free_again_after_every_end(source: Store, target: Store) 
         reads = Reads(threads.executor, 6, budget)
         for _ in range(3):
             assert build_shard(
-                shard, iter(samples), source, target.writer, reads, WEBDATASET
+                shard, iter(samples), WEBDATASET, target.writer, ShardBuild(source, reads)
             ).failures
     assert budget.try_acquire(5000) == 5000

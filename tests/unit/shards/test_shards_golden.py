@@ -5,21 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from larder.config.shape import FormatOptions
 from larder.errors import ConfigError
-from larder.shards.build import build_shard
 from larder.shards.formats import FORMATS, shard_format
-from larder.shards.model import read_samples
-from larder.shards.packing import plan_shards
-from larder.shards.reading.readahead import open_reads
-from larder.shards.sizes import split_sizes
-from larder.store import Store, open_store
-from larder.store.memory import forget
+from larder.store import Store
+from tests.support.packing import pack, planned, surveyed
 from tests.support.sample_orders import Content, order_samples
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "shards.json"
@@ -56,38 +49,20 @@ EQUAL = [
 """For formats whose samples have to have equal parts."""
 
 
-@pytest.fixture
-def store() -> Iterator[Store]:
-    yield open_store("memory://shards-golden")
-    forget("shards-golden")
-
-
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("memory_bytes", [4_000, 1 << 24])  # streamed, and read ahead
 def test_the_bytes_of_every_format(store: Store, name: str, memory_bytes: int) -> None:
     batch, format_ = order_samples(store, SAMPLES), shard_format(name)
-    if format_.surveys:
-        try:
-            layout = format_.survey([batch], None)
-        except ConfigError:
-            batch = order_samples(store, EQUAL)
-            layout = format_.survey([batch], None)
-        format_ = shard_format(name, FormatOptions(layout=layout))
-    else:
-        try:
-            format_.sample_sizes(batch)
-        except ConfigError:
-            batch = order_samples(store, ALONE)
-    found = {}
-    samples = read_samples([batch])
-    for plan in plan_shards(split_sizes([batch], format_.sample_sizes), 9_000, "d", format_):
-        with open_reads(1, memory_bytes) as reads:
-            result = build_shard(
-                plan, samples, store, store.writer, reads, format_, validate="none"
-            )
-        for file in result.files:
-            found[file.name] = hashlib.sha256(store.get(file.name)).hexdigest()
-            assert found[file.name] == file.sha256
+    try:
+        format_ = surveyed(name, [batch])
+        format_.sample_sizes(batch)
+    except ConfigError:
+        batch = order_samples(store, EQUAL if format_.surveys else ALONE)
+        format_ = surveyed(name, [batch])
+    plans = planned(batch, format_, 9_000)
+    results = pack(batch, store, format_, plans, memory_bytes=memory_bytes)
+    found = {file.name: file.sha256 for result in results for file in result.files}
+    assert found == {name: hashlib.sha256(store.get(name)).hexdigest() for name in found}
     golden = json.loads(GOLDEN.read_text())
     if os.environ.get("LARDER_WRITE_GOLDEN"):
         golden = {each: golden.get(each) for each in FORMATS} | {name: found}

@@ -11,21 +11,17 @@ from typing import NamedTuple
 import pyarrow as pa
 import pytest
 
-from larder.config.shape import DEFAULTS, FormatOptions
-from larder.shards.build import build_shard
-from larder.shards.formats import FORMATS, shard_format
+from larder.shards.formats import FORMATS
 from larder.shards.formats.base import ShardFormat
 from larder.shards.formats.recordio import MAGIC
 from larder.shards.formats.webdataset import WebDataset
 from larder.shards.index_rows import sample_rows
-from larder.shards.model import ShardFile, read_samples
-from larder.shards.packing import plan_shards
-from larder.shards.reading.readahead import open_reads
-from larder.shards.sizes import split_sizes
+from larder.shards.model import ShardFile
 from larder.store import Store, open_store
 from larder.store.memory import MemoryStore, forget
 from larder.verify.findings import Finding
 from larder.verify.shard import ShardIndex, inspect_shard
+from tests.support.packing import pack, surveyed
 from tests.support.sample_orders import Content, order_samples
 from tests.support.stores import FaultyStore, RecordingStore, unreadable
 
@@ -86,14 +82,8 @@ def made(name: str, contents: Sequence[bytes], *, labelled: bool) -> Shard:
             for number, data in enumerate(contents)
         ],
     )
-    format_, options = shard_format(name), DEFAULTS
-    if format_.surveys:
-        options = FormatOptions(layout=format_.survey([order], None))
-    format_ = shard_format(name, options)
-    (plan,) = plan_shards(split_sizes([order], format_.sample_sizes), 10**9, "d", format_)
-    with open_reads(1, 1 << 20) as reads:
-        samples = read_samples([order])
-        result = build_shard(plan, samples, store, store.writer, reads, format_, validate="none")
+    format_ = surveyed(name, [order])
+    (result,) = pack(order, store, format_, memory_bytes=1 << 20)
     index = ShardIndex(pa.Table.from_batches(sample_rows(result, "s")))
     return Shard(store, format_, result.files, index)
 

@@ -15,16 +15,16 @@ from PIL import Image
 
 from larder.errors import DamageError, FatalError, ObjectError
 from larder.manifest.schemas import SAMPLES
-from larder.shards.build import build_shard
 from larder.shards.formats import shard_format
+from larder.shards.images.check import ImageRules
 from larder.shards.index_rows import sample_rows
-from larder.shards.model import ShardPlan, ShardResult, read_samples
+from larder.shards.model import ShardResult, read_samples
 from larder.shards.old_shards import OldShards
-from larder.shards.packing import plan_shards
-from larder.shards.reading.readahead import lots, open_reads
-from larder.shards.sizes import split_sizes
+from larder.shards.reading.readahead import lots
 from larder.store import Store
 from larder.store.memory import MemoryStore, forget
+from tests.support.packing import pack as packed_into
+from tests.support.packing import planned
 from tests.support.sample_orders import Content, order_samples, with_packed
 from tests.support.stores import RecordingStore
 
@@ -96,20 +96,11 @@ def pack(
 ) -> list[ShardResult]:
     """All samples of an order, in shards."""
     format_ = shard_format(*use(name))
-    options = {"validate": "none", **options}
-    plans = plan_shards(split_sizes([order], format_.sample_sizes), shard_bytes, "d", format_)
-    samples = read_samples([order])
-    with open_reads(concurrency, memory_bytes) as reads:
-        return [
-            build_shard(
-                plan, samples, source, writer(target, segment, plan), reads, format_, **options
-            )
-            for plan in plans
-        ]
-
-
-def writer(target: Store, segment: str, plan: ShardPlan) -> Callable[[str], Any]:
-    return lambda name: target.writer(shard_key(segment, plan.split, name))
+    plans = planned(order, format_, shard_bytes)
+    limits = {"concurrency": concurrency, "memory_bytes": memory_bytes}
+    return packed_into(
+        order, target, format_, plans, source=source, folder=segment, **limits, **options
+    )
 
 
 def index(results: Sequence[ShardResult], segment: str) -> list[pa.RecordBatch]:
@@ -264,7 +255,7 @@ def test_a_large_sample_is_streamed(
     )
     results = pack(order, source, store, name, segment="old")
     again = with_packed(order, index(results, "old"))
-    options = {"validate": "decode", "memory_bytes": 1 << 20, "concurrency": 2}
+    options = {"rules": ImageRules("decode"), "memory_bytes": 1 << 20, "concurrency": 2}
     old_shards = old(NoGets(), name, weaker=weaker)
     found = pack(again, NoObjects(), target, name, old_shards=old_shards, **options)
     assert found == results
@@ -351,8 +342,7 @@ def test_a_damaged_shard_ends_the_build(
             concurrency=concurrency,
             memory_bytes=memory_bytes,
             old_shards=old(store, "webdataset", weaker=weaker),
-            validate="decode",
-            on_bad_sample="skip",
+            rules=ImageRules("decode", skip=True),
         )
     assert caught.value.code == ("damage.record" if kind == "flipped" else "damage.size")
     assert caught.value.where.startswith(f"{store.url}{key}")
@@ -411,11 +401,8 @@ def test_images_are_checked_again_if_they_were_checked_more_weakly(
 ) -> None:
     order = order_samples(source, [*CONTENTS[:20], *BAD])
     again = packed(order, source, store, "webdataset")
-    options: dict[str, Any] = {
-        "validate": "decode",
-        "memory_bytes": memory_bytes,
-        "on_bad_sample": "skip",
-    }
+    rules = ImageRules("decode", skip=True)
+    options: dict[str, Any] = {"rules": rules, "memory_bytes": memory_bytes}
     (expected,) = pack(order, source, target, "webdataset", **options)
     assert len(expected.omitted) == 2
     weaker = old(store, "webdataset", weaker=("old",))
@@ -440,7 +427,7 @@ def test_a_sample_that_was_bad_is_left_out_without_being_read(
     source: Store, target: Store, name: str, concurrency: int, memory_bytes: int
 ) -> None:
     order = order_samples(source, [*CONTENTS[:20], *BAD, *CONTENTS[20:30]])
-    options: dict[str, Any] = {"validate": "decode", "on_bad_sample": "skip"}
+    options: dict[str, Any] = {"rules": ImageRules("decode", skip=True)}
     (expected,) = pack(order, source, target, name, **options)
     assert [failure.key for failure in expected.omitted] == ["b/1.jpg", "b/2.jpg"]
     messages = {failure.key[:3]: failure.message for failure in expected.omitted}
@@ -469,10 +456,10 @@ def test_a_sample_that_was_bad_fails_where_bad_samples_do(source: Store, target:
 
 def test_a_sample_with_several_bad_images_is_left_out_once(source: Store, target: Store) -> None:
     order = order_samples(source, [*CONTENTS[:3], *BAD])
-    options: dict[str, Any] = {"validate": "decode"}
-    (failed,) = pack(order, source, target, "webdataset", **options)
+    (failed,) = pack(order, source, target, "webdataset", rules=ImageRules("decode"))
     assert len(failed.failures) == 3
-    (skipped,) = pack(order, source, target, "webdataset", on_bad_sample="skip", **options)
+    skip = ImageRules("decode", skip=True)
+    (skipped,) = pack(order, source, target, "webdataset", rules=skip)
     assert len(skipped.omitted) == 2
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +19,14 @@ from required import read_by_others
 from larder.config.shape import FormatOptions, Layout
 from larder.errors import ConfigError
 from larder.samples.indexed import read_index
-from larder.shards.build import build_shard
-from larder.shards.formats import parquet, shard_format
+from larder.shards.formats import parquet
 from larder.shards.formats.parquet import ParquetFormat
 from larder.shards.index_rows import sample_rows
-from larder.shards.model import Part, Sample, ShardResult, read_samples
+from larder.shards.model import Part, Sample, ShardResult
 from larder.shards.output import HashedOutput
-from larder.shards.packing import plan_shards
 from larder.shards.reading.fetch import Body
-from larder.shards.reading.readahead import open_reads
-from larder.shards.sizes import split_sizes
-from larder.store import Store, open_store
-from larder.store.memory import forget
+from larder.store import Store
+from tests.support.packing import pack, planned, surveyed
 from tests.support.sample_orders import Content, order_samples
 
 CONTENTS = [
@@ -38,12 +34,6 @@ CONTENTS = [
     Content("a/2", {"jpg": b"", "seg.png": b"mask"}, None),
     Content("höhe/漢字", {"txt": b"\0\xff"}, 2**31 - 1),
 ]
-
-
-@pytest.fixture
-def store() -> Iterator[Store]:
-    yield open_store("memory://shards-parquet")
-    forget("shards-parquet")
 
 
 def write(
@@ -56,15 +46,9 @@ def write(
     batch: pa.RecordBatch | None = None,
 ) -> list[ShardResult]:
     batch = batch or order_samples(store, contents)
-    layout = ParquetFormat(FormatOptions()).survey([batch], before)
-    format_ = shard_format("parquet", FormatOptions(layout=layout))
-    samples = read_samples([batch])
-    sizes = split_sizes([batch], format_.sample_sizes)
-    with open_reads(1, memory_bytes) as reads:
-        return [
-            build_shard(plan, samples, store, store.writer, reads, format_, validate="none")
-            for plan in plan_shards(sizes, target_bytes, "d", format_)
-        ]
+    format_ = surveyed("parquet", [batch], before)
+    plans = planned(batch, format_, target_bytes)
+    return pack(batch, store, format_, plans, memory_bytes=memory_bytes)
 
 
 def rows(store: Store, name: str) -> list[dict[str, Any]]:

@@ -10,8 +10,7 @@ from __future__ import annotations
 import json
 import random
 import tracemalloc
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,30 +23,18 @@ from hypothesis import strategies as st
 from larder.config.shape import FormatOptions
 from larder.errors import ConfigError, DamageError
 from larder.manifest.schemas import SAMPLE_ORDER
-from larder.samples.indexed import IndexedSample, read_index
-from larder.shards.build import build_shard
+from larder.samples.indexed import IndexedSample
 from larder.shards.formats import shard_format
 from larder.shards.formats.recordio import MAGIC, cuts, part_head, parts_of, record_data
-from larder.shards.index_rows import sample_rows
-from larder.shards.model import ShardResult, read_samples
-from larder.shards.packing import plan_shards
-from larder.shards.reading.readahead import open_reads
-from larder.shards.sizes import split_sizes
+from larder.shards.model import ShardResult
 from larder.store import Store, open_store
-from larder.store.memory import MemoryStore, forget
+from tests.support.packing import indexed, pack, planned, read_back
 from tests.support.sample_orders import Content, order_samples
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "recordio"
 DATA = [bytes.fromhex(each) for each in json.loads((GOLDEN / "mxnet.json").read_text())]
 CONTENTS = [Content(f"a/{n:02}", {"png": data}, 7 * n) for n, data in enumerate(DATA)]
 WITH_MAGIC = [bool([*cuts(data)]) for data in DATA]
-
-
-@pytest.fixture
-def store() -> Iterator[Store]:
-    name = uuid.uuid4().hex
-    yield MemoryStore(name)
-    forget(name)
 
 
 def build(
@@ -60,20 +47,14 @@ def build(
 ) -> ShardResult:
     format_ = shard_format("recordio", FormatOptions(first_record=first_record))
     batch = order_samples(store, contents)
-    (plan,) = plan_shards(split_sizes([batch], format_.sample_sizes), 10**9, "d", format_)
-    plan = replace(plan, first_row=first_row)
-    with open_reads(1, memory_bytes) as reads:
-        samples = read_samples([batch])
-        return build_shard(plan, samples, store, store.writer, reads, format_, validate="none")
-
-
-def indexed(result: ShardResult) -> list[IndexedSample]:
-    return list(read_index(sample_rows(result, "s")))
+    (plan,) = planned(batch, format_)
+    plans = [replace(plan, first_row=first_row)]
+    (result,) = pack(batch, store, format_, plans, memory_bytes=memory_bytes)
+    return result
 
 
 def read(store: Store, samples: list[IndexedSample]) -> list[dict[str, bytes]]:
-    with shard_format("recordio").open(store, samples[0].shard) as reader:
-        return [dict(reader.read(sample)) for sample in samples]
+    return read_back(store, shard_format("recordio"), samples)
 
 
 @pytest.mark.parametrize("memory_bytes", [8, 1 << 24])  # streamed, and read ahead
@@ -119,23 +100,23 @@ def test_a_sample_without_a_label_has_minus_one(store: Store) -> None:
     assert read(store, indexed(result)) == [{"png": b"1234"}]
 
 
-def planned(*parts: tuple[str, int], label: int | None = None) -> pa.RecordBatch:
+def row(*parts: tuple[str, int], label: int | None = None) -> pa.RecordBatch:
     """A sample with parts of any length."""
     entries = [
         {"ext": ext, "key": f"a.{ext}", "size_bytes": size, "etag": "", "unchanged": False}
         for ext, size in parts
     ]
-    row = {"split": "train", "key": "a", "label": label, "parts": entries}
-    return pa.RecordBatch.from_pylist([row], schema=SAMPLE_ORDER)
+    entry = {"split": "train", "key": "a", "label": label, "parts": entries}
+    return pa.RecordBatch.from_pylist([entry], schema=SAMPLE_ORDER)
 
 
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        (planned(("jpg", 1), ("json", 1)), "sample 'a' has several parts"),
-        (planned(("jpg", 2**29 - 24)), "sample 'a' has 512 MiB or more"),
-        (planned(("jpg", 1), label=2**24 + 1), "a label that is not exact"),
-        (planned(("jpg", 1), label=-(2**31)), "a label that is not exact"),
+        (row(("jpg", 1), ("json", 1)), "sample 'a' has several parts"),
+        (row(("jpg", 2**29 - 24)), "sample 'a' has 512 MiB or more"),
+        (row(("jpg", 1), label=2**24 + 1), "a label that is not exact"),
+        (row(("jpg", 1), label=-(2**31)), "a label that is not exact"),
     ],
 )
 def test_samples_that_are_not_one_record_are_refused_by_name(
@@ -147,7 +128,7 @@ def test_samples_that_are_not_one_record_are_refused_by_name(
 
 
 def test_the_largest_record_and_label_are_taken() -> None:
-    rows = planned(("jpg", 2**29 - 25), label=2**24)
+    rows = row(("jpg", 2**29 - 25), label=2**24)
     assert shard_format("recordio").sample_sizes(rows)[0] > 2**29
 
 

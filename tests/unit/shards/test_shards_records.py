@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,23 +10,13 @@ import pytest
 
 from larder.config.shape import FormatOptions, Layout
 from larder.errors import ConfigError
-from larder.shards.build import build_shard
 from larder.shards.formats import shard_format
 from larder.shards.formats.records import Records, RecordsIndex
 from larder.shards.indexes import Split, SplitShard
-from larder.shards.model import ShardResult, read_samples
-from larder.shards.packing import plan_shards
-from larder.shards.reading.readahead import open_reads
-from larder.shards.sizes import split_sizes
-from larder.store import Store, open_store
-from larder.store.memory import forget
+from larder.shards.model import ShardResult
+from larder.store import Store
+from tests.support.packing import pack, planned
 from tests.support.sample_orders import Content, order_samples
-
-
-@pytest.fixture
-def store() -> Iterator[Store]:
-    yield open_store("memory://shards-records")
-    forget("shards-records")
 
 
 def write(
@@ -39,13 +28,7 @@ def write(
     pieces = [batch.slice(0, half), batch.slice(half)]
     layout = Records(FormatOptions()).survey(pieces, before)
     format_ = shard_format("records", FormatOptions(layout=layout))
-    rows = read_samples([batch])
-    plans = plan_shards(split_sizes([batch], format_.sample_sizes), target_bytes, "d", format_)
-    with open_reads(1, 1 << 24) as reads:
-        shards = [
-            build_shard(plan, rows, store, store.writer, reads, format_, validate="none")
-            for plan in plans
-        ]
+    shards = pack(batch, store, format_, planned(batch, format_, target_bytes))
     own = [SplitShard(shard.name, shard.bytes, shard.samples.num_rows) for shard in shards]
     return shards, json.loads(RecordsIndex(layout).content(Split("d", "train", own, "..")))
 

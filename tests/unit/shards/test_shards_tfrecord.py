@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -13,18 +13,13 @@ from example_proto import parsed
 from larder.config.shape import Feature, FormatOptions
 from larder.errors import ConfigError, DamageError, ObjectError
 from larder.manifest.schemas import SAMPLE_ORDER
-from larder.samples.indexed import IndexedSample, read_index
-from larder.shards.build import build_shard
+from larder.samples.indexed import IndexedSample
 from larder.shards.formats import shard_format
 from larder.shards.formats.tfrecord.features import MOST_TEXT_BYTES, numbers
-from larder.shards.index_rows import sample_rows
-from larder.shards.model import ShardResult, read_samples
-from larder.shards.packing import plan_shards
-from larder.shards.reading.readahead import open_reads
-from larder.shards.sizes import split_sizes
+from larder.shards.model import ShardResult
 from larder.store import Store
 from larder.store.delegate import DelegatingReadable
-from larder.store.memory import MemoryStore, forget
+from tests.support.packing import UNCHECKED, expected, indexed, pack, read_back
 from tests.support.sample_orders import Content, order_samples
 
 T = TypeVar("T")
@@ -45,45 +40,19 @@ CONTENTS = [
 ]
 
 
-@pytest.fixture
-def store() -> Iterator[Store]:
-    name = uuid.uuid4().hex
-    yield MemoryStore(name)
-    forget(name)
-
-
 def build(
-    store: Any,
-    contents: list[Content],
-    options: FormatOptions = NUMBERS,
-    *,
-    memory_bytes: int = 1 << 24,
-    source: Any = None,
-    **more: Any,
+    store: Any, contents: list[Content], options: FormatOptions = NUMBERS, **more: Any
 ) -> ShardResult:
     format_ = shard_format("tfrecord", options)
     batch = order_samples(store, contents)
-    (plan,) = plan_shards(split_sizes([batch], format_.sample_sizes), 10**9, "d", format_)
-    more = {"validate": "none", **more}
-    with open_reads(1, memory_bytes) as reads:
-        samples, origin = read_samples([batch]), source or store
-        return build_shard(plan, samples, origin, store.writer, reads, format_, **more)
-
-
-def indexed(result: ShardResult) -> list[IndexedSample]:
-    return list(read_index(sample_rows(result, "s")))
+    (result,) = pack(batch, store, format_, **more)
+    return result
 
 
 def read(
     store: Store, samples: list[IndexedSample], options: FormatOptions = NUMBERS
 ) -> list[dict[str, bytes]]:
-    with shard_format("tfrecord", options).open(store, samples[0].shard) as reader:
-        return [dict(reader.read(sample)) for sample in samples]
-
-
-def expected(content: Content) -> dict[str, bytes]:
-    label = {} if content.label is None else {"cls": b"%d" % content.label}
-    return {**content.parts, **label}
+    return read_back(store, shard_format("tfrecord", options), samples)
 
 
 @pytest.mark.parametrize("memory_bytes", [8, 1 << 24])  # streamed, and read ahead
@@ -171,7 +140,7 @@ def test_parts_that_are_no_numbers_fail_by_name_or_are_left_out(
         "d.weight: a text of more than 1,048,576 bytes is too long for a list of float; fix or"
         " exclude the object, or make a feature of kind bytes of it",
     ]
-    skipped = build(store, contents, memory_bytes=memory_bytes, on_bad_sample="skip")
+    skipped = build(store, contents, memory_bytes=memory_bytes, rules=replace(UNCHECKED, skip=True))
     assert [failure.key for failure in skipped.omitted] == ["b.count", "c.weight", "d.weight"]
     (rows,) = skipped.samples.read()
     assert rows.column("key").to_pylist() == ["a", "e"]
@@ -234,7 +203,7 @@ def test_a_long_word_that_is_no_number_is_found_at_once() -> None:
             numbers(word, "float", "a.txt")
 
 
-def planned(*parts: str, key: str = "a") -> pa.RecordBatch:
+def row(*parts: str, key: str = "a") -> pa.RecordBatch:
     entries = [
         {"ext": ext, "key": f"{key}.{ext}", "size_bytes": 1, "etag": "", "unchanged": False}
         for ext in parts
@@ -262,19 +231,19 @@ def test_samples_that_do_not_fit_are_refused_before_anything_is_read(
     parts: tuple[str, ...], options: FormatOptions
 ) -> None:
     with pytest.raises(ConfigError) as caught:
-        shard_format("tfrecord", options).sample_sizes(planned(*parts))
+        shard_format("tfrecord", options).sample_sizes(row(*parts))
     assert (caught.value.code, caught.value.where) == ("config.invalid_value", "shards.features")
     assert caught.value.hint
 
 
 @pytest.mark.parametrize("parts", [("jpg", "seg.png"), ("jpg", "a.png", "b.png"), ("json",)])
 def test_images_with_a_name_of_their_own_are_other_features(parts: tuple[str, ...]) -> None:
-    assert shard_format("tfrecord").sample_sizes(planned(*parts))[0] > 0
+    assert shard_format("tfrecord").sample_sizes(row(*parts))[0] > 0
 
 
 def test_many_extensions_are_planned_at_once() -> None:
     """As of files with dots in their names: each sample has its own."""
-    rows = pa.Table.from_batches([planned(f"{n}.jpg", key=f"a{n}") for n in range(3_000)])
+    rows = pa.Table.from_batches([row(f"{n}.jpg", key=f"a{n}") for n in range(3_000)])
     (batch,) = rows.combine_chunks().to_batches()
     sizes = shard_format("tfrecord").sample_sizes(batch)
     assert len(sizes) == 3_000

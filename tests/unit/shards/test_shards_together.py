@@ -12,6 +12,7 @@ from larder.shards.reading.fetch import Contents, fetch_together, has_derived
 from larder.shards.reading.readahead import lots
 from larder.store.derived import DerivedObjects
 from larder.store.memory import MemoryStore, forget
+from tests.support.packing import UNCHECKED
 from tests.support.stores import RecordingStore
 
 DATA = bytes(number % 251 for number in range(3_000_000))
@@ -36,7 +37,7 @@ def read(memory: MemoryStore, samples: list[Sample]) -> tuple[list[list[bytes]],
     """The contents, and the number of requests; nothing may fail."""
     recording = RecordingStore(memory)
     source = DerivedObjects(recording, lambda: recording)
-    found = fetch_together(source, samples, "none")
+    found = fetch_together(source, samples, UNCHECKED)
     assert isinstance(found, Contents)
     requests = recording.count("get") + recording.count("open")
     each = found.of_each(samples)
@@ -77,7 +78,7 @@ def test_every_object_has_its_own_failure(memory: MemoryStore) -> None:
     memory.put("a.tar", DATA + b"1")
     source = DerivedObjects(memory, lambda: memory)
     samples = [sample(part(f"a.tar/{at}.bin", at, 1, end)) for at in range(3)]
-    found = fetch_together(source, samples, "none")
+    found = fetch_together(source, samples, UNCHECKED)
     assert isinstance(found, list)
     (codes, keys) = zip(*((f.code, f.key) for each in found for f in each.failures), strict=True)
     assert codes == ("object.changed",) * 3

@@ -235,7 +235,7 @@ def test_a_mask_that_png_does_not_hold_is_refused() -> None:
 @pytest.mark.parametrize("processes", [1, 2])
 def test_bad_images_are_named(data: bytes, message: str, processes: int) -> None:
     with shared_pool(processes) as pool:
-        rules = ImageRules(10**6, transform=HALF, pool=pool, budget=ByteBudget(10))
+        rules = ImageRules(max_pixels=10**6, transform=HALF, pool=pool, budget=ByteBudget(10))
         with pytest.raises(ObjectError, match=rf"^b/1.jpg: .*{message}.*on_bad_sample") as caught:
             stored_image("jpg", data, where="b/1.jpg", rules=rules)
         assert caught.value.code == "sample.undecodable"

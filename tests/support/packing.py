@@ -1,0 +1,91 @@
+"""Packs samples into shards, and reads them back, without a plan or a pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+
+from larder.config.shape import FormatOptions, Layout
+from larder.samples.indexed import IndexedSample, read_index
+from larder.shards.build import ShardBuild, build_shard
+from larder.shards.formats import shard_format
+from larder.shards.formats.base import ShardFormat
+from larder.shards.images.check import ImageRules
+from larder.shards.index_rows import sample_rows
+from larder.shards.model import ShardPlan, ShardResult, read_samples
+from larder.shards.packing import plan_shards
+from larder.shards.reading.readahead import open_reads
+from larder.shards.sizes import split_sizes
+from larder.store.base import Readable, Store
+from tests.support.sample_orders import Content
+
+UNCHECKED = ImageRules(validate="none")
+
+
+def planned(
+    order: pa.RecordBatch, format_: ShardFormat, shard_bytes: int = 10**9, **options: Any
+) -> list[ShardPlan]:
+    sizes = split_sizes([order], format_.sample_sizes)
+    return list(plan_shards(sizes, shard_bytes, "d", format_, **options))
+
+
+def pack(
+    order: pa.RecordBatch,
+    store: Store,
+    format_: ShardFormat,
+    plans: Iterable[ShardPlan] | None = None,
+    *,
+    source: Any = None,
+    folder: str = "",
+    concurrency: int = 1,
+    memory_bytes: int = 1 << 24,
+    **build: Any,
+) -> list[ShardResult]:
+    """The shards of all samples of an order, in ``folder`` by split if there is one.
+
+    ``build`` are fields of `ShardBuild`; images are not checked by default.
+    """
+    build.setdefault("rules", UNCHECKED)
+    samples = read_samples([order])
+    with open_reads(concurrency, memory_bytes) as reads:
+        return [
+            build_shard(
+                plan,
+                samples,
+                format_,
+                lambda name, split=plan.split: store.writer(  # type: ignore[misc]
+                    f"{folder}/{split}/{name}" if folder else name
+                ),
+                ShardBuild(source or store, reads, **build),
+            )
+            for plan in (planned(order, format_) if plans is None else plans)
+        ]
+
+
+def surveyed(
+    name: str, batches: Iterable[pa.RecordBatch], before: Layout | None = None
+) -> ShardFormat:
+    """A format, with the layout of these samples if it needs one."""
+    format_ = shard_format(name)
+    if not format_.surveys:
+        return format_
+    return shard_format(name, FormatOptions(layout=format_.survey(batches, before)))
+
+
+def indexed(result: ShardResult) -> list[IndexedSample]:
+    return list(read_index(sample_rows(result, "s")))
+
+
+def read_back(
+    store: Readable, format_: ShardFormat, samples: list[IndexedSample]
+) -> list[dict[str, bytes]]:
+    with format_.open(store, samples[0].shard) as reader:
+        return [dict(reader.read(sample)) for sample in samples]
+
+
+def expected(content: Content) -> dict[str, bytes]:
+    """What is read back: the parts, and the label as one."""
+    label = {} if content.label is None else {"cls": b"%d" % content.label}
+    return {**content.parts, **label}

@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from larder.store.base import Store
+from larder.store.memory import MemoryStore, forget
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    name = uuid.uuid4().hex
+    yield MemoryStore(name)
+    forget(name)
