@@ -50,7 +50,7 @@ from larder.versions import omitted
 from larder.versions.documents import VersionDocument
 from larder.versions.publish import read_version
 from larder.versions.tags import read_tag
-from tests.integration.test_determined_schema import checker
+from tests.support import checker
 from tests.support.checker import Published, check_all, check_version
 from tests.support.runs import between, forget_manifests, run_settings
 from tests.support.stores import RecordingStore, Stop, Stopped, StoppingStore
