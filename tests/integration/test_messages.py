@@ -174,6 +174,8 @@ CASES = [
     ),
     given("Two credentials", "source.url=s3://bucket", "source.block=secret/a", "source.profile=b"),
     given("The storage inside of the source", "cluster.storage.url=source/store"),
+    given("A file below the storage", "cluster.storage.url=configs/datasets/d.yaml/x"),
+    given("A port", "source.url=s3://bucket/x", "source.endpoint=http://127.0.0.1:99999"),
     given("A home that there is not", "source.url=~no-such-user/x"),
     # Secrets
     given("Credentials in a URL", f"source.url=s3://key:{SECRET}@bucket/x"),
@@ -183,12 +185,22 @@ CASES = [
     given("A source that there is not", "source.url=nowhere"),
     given("A file for a directory", "source.url=configs/datasets/d.yaml"),
     given("An include that matches nothing", "source.include=*.png"),
+    given("An exclude that leaves nothing", "source.include=a/*", "source.exclude=[a/*, '**']"),
+    source("An empty source", "", empty__=""),
     Case("An object without a split", "splits: {train: 'a/**'}\n"),
     source("A sample in two splits", "splits: {a: '**/*.txt', b: '**'}\n", a__1_txt="", a__1_x=""),
     source("Two objects that are one part", "", a__1_jpg="", a__1_JPEG=""),
     source("An object without an extension", "", a__README=""),
     source("A sample without a part", "samples: {join: ['{id}.a', '{id}.b']}\n", x_a="1"),
     Case("A label file that there is not", "labels: {files: {train: labels.txt}}\n"),
+    source(
+        "A sample that the label file does not name",
+        "labels: {files: {train: labels.txt}}\n",
+        labels_txt="1 x\n",
+        a__1_png="1",
+        a__2_png="2",
+    ),
+    Case("A label file elsewhere", "labels: {files: {train: 's3://bucket/x'}}\n"),
     Case("A class that is not listed", "labels: {classes: [a]}\n"),
     Case(
         "An image that cannot be decoded",
@@ -230,7 +242,8 @@ def printed(case: Case, folder: Path, capsys: pytest.CaptureFixture[str]) -> str
         if content is not None:
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content.encode() if isinstance(content, str) else content)
+            if not name.endswith("/"):
+                path.write_bytes(content.encode() if isinstance(content, str) else content)
     status = run(lambda: dispatch(shlex.split(case.command)[1:]))
     told = re.findall(r"^(?:error|failed|warning)\[.*", capsys.readouterr().err, re.MULTILINE)
     lines = [f"## {case.title}\n\n```"]
@@ -271,6 +284,7 @@ def test_the_message_is_that_of_the_golden_file(
     assert "hunter2" not in output
     assert SECRET not in output
     assert not list(tmp_path.rglob("version.json"))
+    assert "--plan" not in case.command or not (tmp_path / "store").exists()
     if os.environ.get("LARDER_WRITE_GOLDEN"):
         written = {**sections(), case.title: text}
         ordered = [written[each.title] for each in CASES if each.title in written]
