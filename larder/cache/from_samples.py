@@ -36,7 +36,7 @@ from larder.errors import FatalError
 from larder.limits import ByteBudget
 from larder.machine import usable_cores
 from larder.progress import NullProgress, Progress
-from larder.samples.decoders import IMAGES_ONLY, Decoders
+from larder.samples.decoders import IMAGES_ONLY, Bound, Decoders
 from larder.samples.indexed import IndexedSample, SampleReader, part_place, read_index
 
 if TYPE_CHECKING:
@@ -49,13 +49,24 @@ WINDOW_BYTES: Final = 64 * 1024**2
 
 
 @dataclass(frozen=True, slots=True)
-class Samples:
-    """The samples of one split: ``rows`` returns batches of `larder.manifest.schemas.SAMPLES`, in
-    the order of their ids, from the beginning at every call.
+class SplitSamples:
+    """The samples of one split, and how they become records.
+
+    ``rows`` returns batches of `larder.manifest.schemas.SAMPLES`, in the order of their ids, from
+    the beginning at every call.
     """
 
     rows: Callable[[], Iterable[pa.RecordBatch]]
     open_shard: Callable[[str], SampleReader]
+    kind: Kind
+    max_pixels: int = MAX_PIXELS
+    decoders: Decoders = IMAGES_ONLY
+
+    def decodes_image(self, ext: str) -> bool:
+        return self.kind == "decoded" and self.decoders.is_image(ext)
+
+    def decoder(self, ext: str) -> Bound | None:
+        return self.decoders.of(ext) if self.kind == "decoded" else None
 
 
 class Misfit(Exception):  # noqa: N818 - not an error: the build starts again
@@ -67,16 +78,13 @@ class Misfit(Exception):  # noqa: N818 - not an error: the build starts again
 
 
 def build_samples(
-    samples: Samples,
-    kind: Kind,
+    samples: SplitSamples,
     path: Path,
     *,
     limit_bytes: int | None,
     reserve_bytes: int = 0,
     threads: int | None = None,
     budget: ByteBudget | None = None,
-    max_pixels: int = MAX_PIXELS,
-    decoders: Decoders = IMAGES_ONLY,
     progress: Progress | None = None,
 ) -> CacheFileFacts:
     """Build the cache file of one split. Memory is that of ``budget`` and of `build_file`.
@@ -90,18 +98,11 @@ def build_samples(
     ``limit_bytes``; ``cache.schema``: two parts of one sample would become the same field, or those
     of a split differ in dtype or, if they are no images, in the number of dimensions.
     """
-    told = _Told(progress or NullProgress())
-    schema = sample_schema(samples.rows(), kind, decoders)
+    reported = _Reported(progress or NullProgress())
+    schema = sample_schema(samples.rows(), samples.kind, samples.decoders)
     while True:
         made = sample_records(
-            samples,
-            schema,
-            kind,
-            threads=threads,
-            budget=budget,
-            max_pixels=max_pixels,
-            decoders=decoders,
-            told=told.advance,
+            samples, schema, threads=threads, budget=budget, on_record=reported.advance
         )
         try:
             with closing(made) as records:
@@ -110,29 +111,25 @@ def build_samples(
                 )
         except Misfit as misfit:
             schema = misfit.schema
-            told.begin_again()
+            reported.begin_again()
 
 
 def sample_records(
-    samples: Samples,
+    samples: SplitSamples,
     schema: Schema,
-    kind: Kind,
     *,
     threads: int | None = None,
     budget: ByteBudget | None = None,
-    max_pixels: int = MAX_PIXELS,
-    decoders: Decoders = IMAGES_ONLY,
-    told: Callable[[int], None] = lambda source_bytes: None,
+    on_record: Callable[[int], None] = lambda source_bytes: None,
 ) -> Generator[Mapping[str, Value]]:
-    """The values of every sample's record, in order, with the arguments of `build_samples`;
-    `Misfit` if an image or array does not fit the schema.
+    """The values of every sample's record, in order; `Misfit` if one does not fit the schema.
 
-    ``told`` is called for every record with the bytes of its parts.
+    ``on_record`` is called for every record with the bytes of its parts.
     """
     bound = budget or ByteBudget(WINDOW_BYTES)
     fields = {field.name: field for field in schema.fields}
     with (
-        closing(_records(samples, schema, kind, max_pixels, decoders)) as records,
+        closing(_records(samples, schema)) as records,
         closing(in_order(records, threads or usable_cores(), bound)) as made,
     ):
         for record in made:
@@ -141,33 +138,30 @@ def sample_records(
                 if not holds(fields[name], array):
                     raise Misfit(widened_by(schema, name, array, where))
                 values[name] = array
-            told(record.source_bytes)
+            on_record(record.source_bytes)
             yield values
 
 
-def _records(
-    samples: Samples, schema: Schema, kind: Kind, max_pixels: int, decoders: Decoders
-) -> Generator[Making]:
+def _records(samples: SplitSamples, schema: Schema) -> Generator[Making]:
     fields = {field.name: field for field in schema.fields}
     for shard, group in groupby(read_index(samples.rows()), key=lambda sample: sample.shard):
         with samples.open_shard(shard) as reader:
             for sample in group:
-                yield _record(sample, reader, schema, fields, kind, max_pixels, decoders)
+                yield _record(samples, sample, reader, schema, fields)
 
 
 def _record(
+    samples: SplitSamples,
     sample: IndexedSample,
     shard: SampleReader,
     schema: Schema,
     fields: Mapping[str, Field],
-    kind: Kind,
-    max_pixels: int,
-    decoders: Decoders,
 ) -> Making:
     record = Making()
     record.values[KEY] = sample.key.encode()
     if LABEL in fields:
         record.values[LABEL] = sample.label
+    kind, decoders = samples.kind, samples.decoders
     names = {part.ext: field_names(part.ext, kind, decoders) for part in sample.parts}
     wanted = [part for part in sample.parts if names[part.ext][0] in fields]
     taken = set(record.values)
@@ -178,12 +172,10 @@ def _record(
             raise FatalError("cache.schema", message, where=where, hint=hint)
         taken.update(names[ext])
         record.source_bytes += len(data)
-        name, decoder = names[ext][0], decoders.of(ext) if kind == "decoded" else None
-        if kind == "decoded" and decoders.is_image(ext):
-            where = part_place(shard.url, sample, ext)
-            record.pictures[name] = _picture(data, schema, fields[name], where, max_pixels)
-        elif decoder:
-            where = part_place(shard.url, sample, ext)
+        name, where = names[ext][0], part_place(shard.url, sample, ext)
+        if samples.decodes_image(ext):
+            record.pictures[name] = _picture(data, schema, fields[name], where, samples.max_pixels)
+        elif decoder := samples.decoder(ext):
             record.others[field_name(ext, kind, decoders)] = ToDecode(decoder, data, where)
         else:
             record.values[name] = data
@@ -201,7 +193,7 @@ def _picture(
     return picture, channels
 
 
-class _Told:
+class _Reported:
     """Progress that does not go back when a build starts again."""
 
     def __init__(self, progress: Progress) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from larder.cache.file import open_file
-from larder.cache.from_samples import Samples, build_samples
+from larder.cache.from_samples import SplitSamples, build_samples
 from larder.config.shape import FormatUse
 from larder.disk import workshop
 from larder.errors import Failure, FatalError, NotFoundError, ObjectError
@@ -137,7 +137,6 @@ def cache_split(
     """
     root = open_root(job)
     cache = own_cache_id(job.dataset, batch.segment)
-    assert job.dataset.cache is not None, "there is no cache to build"
     assert cache is not None, "there is no cache to build"
     note = f"{layout.cache_work_prefix(batch.segment, cache)}{batch.split}.json"
     file = _stored(root, note)
@@ -147,14 +146,11 @@ def cache_split(
     with workshop(_workshop_place(root)) as folder:
         path = folder / f"{batch.split}.mdb"
         facts = build_samples(
-            _samples(root, batch),
-            job.dataset.cache.records,
+            _samples(job, root, batch),
             path,
             limit_bytes=None,  # the samples are finite
             reserve_bytes=_reserve_bytes(folder),
             budget=decoding_budget(job.cluster.copy_.memory),
-            max_pixels=job.dataset.images.max_pixels,
-            decoders=Decoders(cache_decoders(job.dataset)),
             progress=progress,
         )
         with closing(open_file(path, facts)) as built:
@@ -231,7 +227,9 @@ def _reserve_bytes(folder: Path) -> int:
     return max(1, int(shutil.disk_usage(folder).free * DISK_RESERVE))
 
 
-def _samples(root: Store, batch: CacheBatch) -> Samples:
+def _samples(job: SegmentJob, root: Store, batch: CacheBatch) -> SplitSamples:
+    assert job.dataset.cache is not None, "there is no cache to build"
+
     def rows() -> Iterator[pa.RecordBatch]:
         first_row, rows = batch.first_row, batch.rows
         return read_ref(root, batch.samples, SAMPLES, first_row=first_row, rows=rows)
@@ -240,7 +238,13 @@ def _samples(root: Store, batch: CacheBatch) -> Samples:
         key = layout.shard_key(batch.segment, batch.split, name)
         return shard_format(*batch.format).open(root, key)
 
-    return Samples(rows=rows, open_shard=open_shard)
+    return SplitSamples(
+        rows,
+        open_shard,
+        kind=job.dataset.cache.records,
+        max_pixels=job.dataset.images.max_pixels,
+        decoders=Decoders(cache_decoders(job.dataset)),
+    )
 
 
 _HINT = "convert or exclude one of them, or set cache.records: encoded"

@@ -203,7 +203,7 @@ def _of_cache(file: CacheFile) -> NamedFile:
 
 
 def _segment_of(path: str) -> str:
-    return path.split("/")[1] if path.startswith(layout.segments_prefix()) else ""
+    return path.split("/")[1] if path.startswith(layout.SEGMENTS_PREFIX) else ""
 
 
 MAX_PATTERNS = 100

@@ -72,7 +72,7 @@ class CopyPlace:
         return f"{self.merged}receipts.json"
 
 
-MIRROR = CopyPlace(layout.mirror_prefix(), layout.copies_prefix())
+MIRROR = CopyPlace(layout.MIRROR_PREFIX, layout.copies_prefix())
 """The mirror of a dataset, below the dataset's root."""
 
 
@@ -93,7 +93,7 @@ class Receipts:
 
 def mirrored(root: Store) -> Iterator[ObjectInfo]:
     """The objects of the mirror in order, with their keys in the source."""
-    prefix = layout.mirror_prefix()
+    prefix = layout.MIRROR_PREFIX
     for info in listed(root, prefix):
         yield replace(info, key=info.key.removeprefix(prefix))
 
@@ -281,11 +281,11 @@ def merge_receipts(root: Store) -> bool:
     small = list(chain.from_iterable(group for group in groups if SMALL * _bytes(group) < total))
     with scratch() as folder:
         file = _merged_file(root, small, folder)
-        key = f"{layout.merged_copies_prefix()}{file.sha256}.parquet"
+        key = f"{layout.MERGED_COPIES_PREFIX}{file.sha256}.parquet"
         new = put_named(root, key, file)
     files = [*(file for file in found.merged if file not in small), new]
     covered = found.covered | {ref.sha256 for ref in small if ref not in found.merged}
-    root.put(layout.merged_copies_key(), seal({"files": files, "receipts": sorted(covered)}))
+    root.put(layout.MERGED_COPIES_KEY, seal({"files": files, "receipts": sorted(covered)}))
     return True
 
 

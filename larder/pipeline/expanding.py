@@ -78,7 +78,7 @@ def expand_inventory(
     if not dataset.source.expands:
         return inventory
     indexes = Indexes(
-        storage_of(dataset, cluster, layout.derived_prefix()),
+        storage_of(dataset, cluster, layout.DERIVED_PREFIX),
         plan_only,
         kept_indexes(dataset, source),
         progress,
@@ -179,7 +179,7 @@ def read_annotations(
     if options is None:
         return ()
     column = labels.column if labels and labels.source == "column" else None
-    indexes = Indexes(storage_of(dataset, cluster, layout.derived_prefix()), plan_only)
+    indexes = Indexes(storage_of(dataset, cluster, layout.DERIVED_PREFIX), plan_only)
     return tuple(
         index_annotations(source, info, options, column, indexes, folder) for info in files
     )

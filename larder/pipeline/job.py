@@ -220,7 +220,7 @@ def with_derived(store: Readable, dataset: Dataset, cluster: Cluster) -> Readabl
 
     Those in containers of Larder's own are read from the storage.
     """
-    return DerivedObjects(store, lambda: storage_of(dataset, cluster, layout.derived_prefix()))
+    return DerivedObjects(store, lambda: storage_of(dataset, cluster, layout.DERIVED_PREFIX))
 
 
 def open_root(job: SegmentJob) -> Store:

@@ -44,7 +44,7 @@ class Measured:
 
 def read_measured(root: Store, dataset: Dataset, cluster: Cluster) -> Measured | None:
     """What an earlier run measured between these places, if anything."""
-    key = layout.measured_key()
+    key = layout.MEASURED_KEY
     with suppress(LarderError, TypeError):
         data = read_optional(root, key)
         if data is None:
@@ -65,7 +65,7 @@ def write_measured(job: Job, copied: Totals, seconds: float) -> None:
         places = _places(job.dataset, job.cluster)
         measured = Measured(copied.count, copied.bytes, seconds, *places)
         with suppress(LarderError):
-            open_root(job).put(layout.measured_key(), seal(asdict(measured)))
+            open_root(job).put(layout.MEASURED_KEY, seal(asdict(measured)))
 
 
 def _places(dataset: Dataset, cluster: Cluster) -> tuple[str, str]:

@@ -48,19 +48,19 @@ def mirror_batches(job: Job) -> list[CopyBatch]:
     batches = read_ref(root, job.sample_order, SAMPLE_ORDER, columns=_COLUMNS)
     cut = list(_cut(_uncopied(batches), job.cluster.runner.batch_bytes))
     if cut:
-        UploadRecords(root, layout.uploads_prefix()).abort_orphans(layout.mirror_prefix())
+        UploadRecords(root, layout.UPLOADS_PREFIX).abort_orphans(layout.MIRROR_PREFIX)
     return cut
 
 
 def mirror_route(dataset: Dataset, cluster: Cluster, copies: Totals) -> Route:
-    root, prefix = root_url(dataset, cluster), layout.mirror_prefix()
+    root, prefix = root_url(dataset, cluster), layout.MIRROR_PREFIX
     return Route(dataset.source, cluster.storage, root, prefix, cluster.copy_, copies)
 
 
 def send_mirror_ahead(job: Job, copies: Totals, *, progress: Progress) -> SentAhead:
     """Let an engine that copies everything at once go before the batches; see `ahead`."""
     root = open_root(job)
-    uploads = UploadRecords(root, layout.uploads_prefix())
+    uploads = UploadRecords(root, layout.UPLOADS_PREFIX)
     with scratch() as folder:
 
         def keys() -> Iterator[str]:
@@ -136,7 +136,7 @@ def mirror_batch(
         name=name,
         count=batch.objects,
         place=MIRROR,
-        uploads=layout.uploads_prefix(),
+        uploads=layout.UPLOADS_PREFIX,
         list_key=partial(layout.failures_key, name),
         config=job.cluster.copy_,
         adopt=job.adopt,

@@ -237,7 +237,7 @@ def _unfit(state: SourceState, root: Store) -> Unfit:
     return unfit_keys(
         lambda: read_manifest(path, OBJECTS, columns=columns),
         Storage.of(root),
-        layout.mirror_prefix(),
+        layout.MIRROR_PREFIX,
     )
 
 

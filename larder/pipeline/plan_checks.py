@@ -112,7 +112,7 @@ def _check_room(plan: Plan) -> None:
     shards = new.shards.bytes if new and not new.complete and plan.exact else 0
 
     def written_bytes() -> int:
-        unrecorded = folder_bytes(folder / layout.mirror_prefix())
+        unrecorded = folder_bytes(folder / layout.MIRROR_PREFIX)
         unrecorded -= state.inventory.bytes - copies
         packed = folder_bytes(folder / layout.shards_prefix(new.id)) if new and shards else 0
         return min(copies, max(0, unrecorded)) + min(shards, packed)

@@ -229,13 +229,13 @@ def _reading(job: SegmentJob, root: Store, batch: PackBatch) -> Readable:
     # What the plan knew counts, as it has read the receipts of earlier runs.
     rows = chain(_copied(job, root, batch), _parts(job, root, batch))
     copies = Copies.of(rows, HELD_COPIES)
-    store = storage_of(job.dataset, job.cluster, layout.mirror_prefix())
+    store = storage_of(job.dataset, job.cluster, layout.MIRROR_PREFIX)
     return with_derived(Mirror(store, copies), job.dataset, job.cluster)
 
 
 def _anywhere(job: SegmentJob) -> Readable:
     """Objects in the state that was planned, else in any that the mirror or the source has."""
-    mirror = storage_of(job.dataset, job.cluster, layout.mirror_prefix())
+    mirror = storage_of(job.dataset, job.cluster, layout.MIRROR_PREFIX)
     others = (
         with_derived(Unconditional(each), job.dataset, job.cluster)
         for each in (mirror, open_origin(job))

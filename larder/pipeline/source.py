@@ -146,7 +146,7 @@ def inspect_source(
     if tag is None and listing:
         probe_source(source)
     if tag is None and not plan_only:
-        probe_storage(root, layout.probe_prefix())
+        probe_storage(root, layout.PROBE_PREFIX)
     previous, classes = _previous(root, tag)
     with permission(source, "source", "list" if listing else "get"):
         inventory = take_source(dataset, cluster, source, unlisted, folder, progress)
@@ -161,7 +161,7 @@ def inspect_source(
     if published is None and (tag is not None or not listing):
         probe_source(source, _samples(source, inventory))
     if published is None and tag is not None and not plan_only:
-        probe_storage(root, layout.probe_prefix())
+        probe_storage(root, layout.PROBE_PREFIX)
     if published is not None:
         check_complete(root, published)
     elif compaction is not None and (continued := _compaction(root, compaction, classes)):

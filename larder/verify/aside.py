@@ -66,7 +66,7 @@ def only_repair(root: Store, run: str) -> Iterator[None]:
 
     Refused with ``run.repairing`` if another one has begun, and not ended.
     """
-    key = layout.repair_key()
+    key = layout.REPAIR_KEY
     claim = seal({"run": run, "host": platform.node(), "process": process_id()})
     try:
         with own_file_errors():
@@ -197,7 +197,7 @@ class Spares:
     def _listed(self) -> dict[int, list[str]]:
         if self._keys is None:
             self._keys = defaultdict(list)
-            for prefix in (layout.aside_prefix(), "versions/", layout.segments_prefix(), "tags/"):
+            for prefix in (layout.aside_prefix(), "versions/", layout.SEGMENTS_PREFIX, "tags/"):
                 for info in listed(self.root, prefix):
                     if info.size_bytes in self.sizes:
                         self._keys[info.size_bytes].append(info.key)
@@ -303,7 +303,7 @@ def _named_digests(root: Store) -> dict[str, str] | None:
         for document in _published_versions(root):
             digests |= {file.sha256: file.path for file in named_files(root, document)}
             segments |= {use.id for use in document.segments}
-        names = (info.key.split("/") for info in listed(root, layout.segments_prefix()))
+        names = (info.key.split("/") for info in listed(root, layout.SEGMENTS_PREFIX))
         for segment in {name[1] for name in names if len(name) > 2} - segments:
             for shard in chain.from_iterable(each.shards for each in read_receipts(root, segment)):
                 for file in shard.files:
@@ -318,7 +318,7 @@ def _lost_objects(root: Store, sizes: Collection[int]) -> frozenset[int] | None:
 
     None if that is not known. What is lost from a mirror may be what was found in another place.
     """
-    prefix, lost = layout.mirror_prefix(), set[int]()
+    prefix, lost = layout.MIRROR_PREFIX, set[int]()
     values = pa.array(set(sizes) - {0}, pa.int64())
     if not any(True for _ in listed(root, prefix)):
         return frozenset()
@@ -350,7 +350,7 @@ def _is_lost_document(root: Store, data: bytes) -> bool:
         return False
     data = seal(plain)  # which is what its place has once it is repaired
     size_bytes, sha256 = len(data), sha256_hex(data)
-    places = [info.key for info in listed(root, layout.tags_prefix())]
+    places = [info.key for info in listed(root, layout.TAGS_PREFIX)]
     with suppress(KeyError, TypeError):
         key = {
             "larder-version-1": lambda: layout.version_key(plain["id"]),

@@ -104,7 +104,7 @@ class DocumentReader:
     def tags(self) -> dict[str, str]:
         """By tag, the ID of the version that it names; empty if its document is damaged."""
         named = {}
-        prefix = layout.tags_prefix()
+        prefix = layout.TAGS_PREFIX
         for info in listed(self.root, prefix):
             name = info.key.removeprefix(prefix).removesuffix(".json")
             if "/" in name or info.key != layout.tag_key(name):
@@ -203,7 +203,7 @@ def is_lost(root: Store, version: str) -> bool:
     copies = f"{layout.version_prefix(version)}version-"
     if any(True for _ in listed(root, copies)):
         return True
-    tags = [info.key for info in listed(root, layout.tags_prefix())]
+    tags = [info.key for info in listed(root, layout.TAGS_PREFIX)]
     return any(version.encode() in (readable(root, key) or b"") for key in tags)
 
 

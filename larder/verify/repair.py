@@ -204,7 +204,7 @@ def _made(
                 path = folder / "derived"
                 path.write_bytes(derived.data)
                 return path, "version.json and the manifests of shards"
-    if file.role in _OF_SEGMENT and file.path.startswith(layout.segments_prefix()):
+    if file.role in _OF_SEGMENT and file.path.startswith(layout.SEGMENTS_PREFIX):
         document = _segment(root, file.path.split("/")[1])
         build = _segment_job(job, root, document)
         files = index_files(root, build, finished_shards(root, build), folder, described_indexes)

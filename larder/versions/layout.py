@@ -8,7 +8,11 @@
     work/repair/RUN/PATH       what a repair has moved aside
     work/repair.json           the repair that is under way
     work/conditions.json       which conditional writes the store keeps
-    work/derived/              indexes of containers, and containers of Larder's own
+    work/derived/              indexes of containers, and containers of Larder's own, which samples
+                               are read from by their names (`larder.manifest.extents`)
+    work/uploads/              records of large objects that are being copied
+    work/measured.json         how fast an earlier run copied
+    work/probe-*               objects that are written only to see whether they may be
     segments/SEG/              immutable once segment.json is there
       segment.json             the last write; segment-SHA.json is a second copy
       shards/SPLIT/NAME        shards and nothing else
@@ -29,22 +33,30 @@ Every function returns a key relative to the dataset's root. Pure.
 
 from __future__ import annotations
 
+MIRROR_PREFIX = "mirror/"
+SEGMENTS_PREFIX = "segments/"
+TAGS_PREFIX = "tags/"
+DERIVED_PREFIX = "work/derived/"
+UPLOADS_PREFIX = "work/uploads/"
+MERGED_COPIES_PREFIX = "work/mirror/merged/"
+"""Merged receipts of copies: between those of batches and the partial ones in every listing."""
+MERGED_COPIES_KEY = f"{MERGED_COPIES_PREFIX}receipts.json"
+"""The document that says which receipts are merged."""
+CONDITIONS_KEY = "work/conditions.json"
+MEASURED_KEY = "work/measured.json"
+REPAIR_KEY = "work/repair.json"
+PROBE_PREFIX = "work/probe-"
+SPLIT_INDEX_TO_ROOT = "../../../.."
+"""From the folder of a `split_index_key` to the dataset's root."""
+
 
 def dataset_prefix(dataset: str) -> str:
     """The dataset's root in the storage: ``larder/DATASET/``."""
     return f"larder/{dataset}/"
 
 
-def mirror_prefix() -> str:
-    return "mirror/"
-
-
-def segments_prefix() -> str:
-    return "segments/"
-
-
 def segment_prefix(segment: str) -> str:
-    return f"{segments_prefix()}{segment}/"
+    return f"{SEGMENTS_PREFIX}{segment}/"
 
 
 def segment_key(segment: str) -> str:
@@ -90,7 +102,7 @@ def cache_of(key: str) -> tuple[str, str] | None:
     names = key.split("/")
     return (
         (names[1], names[3])
-        if len(names) > 4 and f"{names[0]}/" == segments_prefix() and names[2] == "caches"
+        if len(names) > 4 and f"{names[0]}/" == SEGMENTS_PREFIX and names[2] == "caches"
         else None
     )
 
@@ -110,32 +122,9 @@ def cache_work_prefix(segment: str, cache: str) -> str:
     return f"{work_prefix(segment)}caches/{cache}/"
 
 
-def conditions_key() -> str:
-    """Key of the document that says which conditional writes the store keeps."""
-    return "work/conditions.json"
-
-
-def derived_prefix() -> str:
-    """Prefix of the indexes of containers in the source, and of containers of Larder's own.
-
-    Samples are read from the latter by their names: `larder.manifest.extents`.
-    """
-    return "work/derived/"
-
-
-def measured_key() -> str:
-    """How fast an earlier run copied."""
-    return "work/measured.json"
-
-
 def aside_prefix(run: str = "") -> str:
     """Prefix of what a repair has moved aside; of all repairs if it is empty."""
     return "work/repair/" + (f"{run}/" if run else "")
-
-
-def repair_key() -> str:
-    """Key of the document that names the repair that is under way."""
-    return "work/repair.json"
 
 
 def copy_key(document: str, sha256: str) -> str:
@@ -143,19 +132,9 @@ def copy_key(document: str, sha256: str) -> str:
     return f"{document.removesuffix('.json')}-{sha256[:16]}.json"
 
 
-def probe_prefix() -> str:
-    """What the key of an object begins with that is written only to see whether it may be."""
-    return "work/probe-"
-
-
 def copies_prefix(batch: str | None = None) -> str:
     """Prefix of the receipts of what was copied to the mirror; of one finished batch, or of all."""
     return "work/mirror/" + (f"{batch}/" if batch else "")
-
-
-def uploads_prefix() -> str:
-    """Prefix of the records of large objects that are being copied."""
-    return "work/uploads/"
 
 
 def failures_key(batch: str, sha256: str) -> str:
@@ -173,19 +152,6 @@ def partial_copies_prefix(batch: str | None = None) -> str:
     It comes after those of batches in every listing: the names of batches begin with hex digits.
     """
     return f"{copies_prefix()}partial/" + (f"{batch}/" if batch else "")
-
-
-def merged_copies_prefix() -> str:
-    """Prefix of merged receipts of copies.
-
-    It comes between those of batches and the partial ones in every listing.
-    """
-    return f"{copies_prefix()}merged/"
-
-
-def merged_copies_key() -> str:
-    """Key of the document that says which receipts of copies are merged."""
-    return f"{merged_copies_prefix()}receipts.json"
 
 
 def shards_work_prefix(segment: str) -> str:
@@ -231,10 +197,6 @@ def classes_key(version: str) -> str:
     return f"{version_prefix(version)}classes.json"
 
 
-SPLIT_INDEX_TO_ROOT = "../../../.."
-"""From the folder of a `split_index_key` to the dataset's root."""
-
-
 def split_index_key(version: str, kind: str, split: str) -> str:
     """Key of an index of all shards of a split; its bytes follow from the version."""
     return f"{version_prefix(version)}readers/{kind}/{split}.json"
@@ -244,9 +206,5 @@ def listed_split(key: str) -> str:
     return key.rpartition("/")[2].rpartition("-")[0]
 
 
-def tags_prefix() -> str:
-    return "tags/"
-
-
 def tag_key(tag: str) -> str:
-    return f"{tags_prefix()}{tag}.json"
+    return f"{TAGS_PREFIX}{tag}.json"

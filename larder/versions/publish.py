@@ -156,7 +156,7 @@ KEPT = Conditions(if_absent=True, if_match=True)
 
 def read_conditions(root: Store) -> Conditions | None:
     """What is known about a store, or None if no run has asked it yet."""
-    key = layout.conditions_key()
+    key = layout.CONDITIONS_KEY
     data = read_optional(root, key)
     if data is None:
         return None
@@ -175,7 +175,7 @@ def probe_conditions(root: Store) -> Conditions:
     known = read_conditions(root)
     if known is not None:
         return known
-    key = layout.conditions_key()
+    key = layout.CONDITIONS_KEY
     with own_file_errors():
         root.put(key, seal({"asking": "nothing"}))
         found = Conditions(

@@ -143,8 +143,3 @@ def test_brace_patterns_of_shards_expand_to_them(numbers: list[int]) -> None:
     names = [f"a-b-{number:06d}.tar" for number in sorted(numbers)]
     patterns = brace_patterns(names)
     assert [name for pattern in patterns for name in expand(pattern)] == names
-
-
-@given(st.text(alphabet="a{},.01", max_size=14))
-def test_any_pattern_expands(pattern: str) -> None:
-    assert expand(pattern)

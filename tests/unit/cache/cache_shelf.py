@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from PIL import Image
 
-from larder.cache.from_samples import Samples
+from larder.cache.from_samples import SplitSamples
 from larder.manifest.schemas import SAMPLES
 from larder.shards.reading.ranges import PartReader
 from larder.store.memory import MemoryStore
@@ -54,9 +54,8 @@ class Shelf:
             )
         self.store.put(f"shards/{name}", bytes(data))
 
-    @property
-    def samples(self) -> Samples:
-        return Samples(self.batches, self.open_shard)
+    def samples(self, kind: Any, **options: Any) -> SplitSamples:
+        return SplitSamples(self.batches, self.open_shard, kind, **options)
 
     def open_shard(self, name: str, store: Any = None) -> PartReader:
         return PartReader(store or self.store, f"shards/{name}")

@@ -59,12 +59,10 @@ def filled(shelf: Shelf, *samples: Mapping[str, bytes]) -> Shelf:
 def built(shelf: Shelf, tmp_path: Path, kind: Any = "decoded", **lines: str) -> CacheFileReader:
     path = tmp_path / "x.mdb"
     facts = build_samples(
-        shelf.samples,
-        kind,
+        shelf.samples(kind, decoders=Decoders(decoder_uses(lines))),
         path,
         limit_bytes=1 << 30,
         budget=ByteBudget(1),  # every part alone
-        decoders=Decoders(decoder_uses(lines)),
     )
     return open_file(path, facts, verify=True)
 

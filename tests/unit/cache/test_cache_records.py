@@ -6,6 +6,7 @@ import os
 import re
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from cache_shelf import Shelf, encoded_image
 from larder.cache.decoding import Making, in_order
 from larder.cache.fields import field_name, sample_schema
 from larder.cache.file import CacheFileReader, open_file
-from larder.cache.from_samples import Samples, build_samples, sample_records
+from larder.cache.from_samples import SplitSamples, build_samples, sample_records
 from larder.cache.schema import Field
 from larder.errors import FatalError, LarderError, ObjectError
 from larder.limits import ByteBudget
@@ -37,13 +38,13 @@ def png(height: int, width: int, channels: int = 1, value: int = 7) -> bytes:
 
 def built(shelf: Shelf, kind: Any, tmp_path: Path, **options: Any) -> CacheFileReader:
     path = tmp_path / f"{kind}.mdb"
-    facts = build_samples(shelf.samples, kind, path, limit_bytes=AMPLE_BYTES, **options)
+    facts = build_samples(shelf.samples(kind), path, limit_bytes=AMPLE_BYTES, **options)
     return open_file(path, facts, verify=True)
 
 
 def refused(shelf: Shelf, kind: Any, tmp_path: Path) -> LarderError:
     with pytest.raises(LarderError) as caught:
-        build_samples(shelf.samples, kind, tmp_path / "x.mdb", limit_bytes=AMPLE_BYTES)
+        build_samples(shelf.samples(kind), tmp_path / "x.mdb", limit_bytes=AMPLE_BYTES)
     assert list(tmp_path.iterdir()) == []
     return caught.value
 
@@ -98,12 +99,14 @@ def test_every_shard_is_read_once_in_one_pass(labelled: Shelf, tmp_path: Path) -
             opened.append(key)
             return labelled.store.open(key, **options)
 
-    samples = Samples(labelled.batches, lambda name: labelled.open_shard(name, Spy()))
-    build_samples(samples, "encoded", tmp_path / "a.mdb", limit_bytes=AMPLE_BYTES)
+    samples = SplitSamples(
+        labelled.batches, lambda name: labelled.open_shard(name, Spy()), "decoded"
+    )
+    build_samples(replace(samples, kind="encoded"), tmp_path / "a.mdb", limit_bytes=AMPLE_BYTES)
     assert opened == ["shards/0.tar", "shards/1.tar", "shards/2.tar"]
     opened.clear()
     # The first image of all says what shape to begin with.
-    build_samples(samples, "decoded", tmp_path / "b.mdb", limit_bytes=AMPLE_BYTES)
+    build_samples(replace(samples, kind="decoded"), tmp_path / "b.mdb", limit_bytes=AMPLE_BYTES)
     assert opened == ["shards/0.tar", "shards/0.tar", "shards/1.tar", "shards/2.tar"]
 
 
@@ -120,8 +123,8 @@ def test_parts_are_decoded_on_the_cores_that_the_process_may_use(
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(cores)})
     try:
-        samples = Samples(labelled.batches, opened)
-        build_samples(samples, "decoded", tmp_path / "x.mdb", limit_bytes=AMPLE_BYTES)
+        samples = SplitSamples(labelled.batches, opened, "decoded")
+        build_samples(replace(samples, kind="decoded"), tmp_path / "x.mdb", limit_bytes=AMPLE_BYTES)
     finally:
         os.sched_setaffinity(0, cores)
     assert max(decoding) == 1
@@ -261,7 +264,7 @@ def test_an_index_that_goes_back_is_damage(labelled: Shelf, tmp_path: Path) -> N
 
 def test_the_budget_is_respected(labelled: Shelf, tmp_path: Path) -> None:
     with pytest.raises(FatalError) as caught:
-        build_samples(labelled.samples, "encoded", tmp_path / "x.mdb", limit_bytes=9000)
+        build_samples(labelled.samples("encoded"), tmp_path / "x.mdb", limit_bytes=9000)
     assert caught.value.code == "run.endless"
 
 
@@ -271,9 +274,9 @@ def test_limits_do_not_change_the_bytes(
     labelled: Shelf, tmp_path: Path, threads: int, window_bytes: int
 ) -> None:
     options: dict[str, Any] = {"limit_bytes": AMPLE_BYTES}
-    plain = build_samples(labelled.samples, "decoded", tmp_path / "a.mdb", **options)
+    plain = build_samples(labelled.samples("decoded"), tmp_path / "a.mdb", **options)
     options |= {"threads": threads, "budget": ByteBudget(window_bytes)}
-    assert build_samples(labelled.samples, "decoded", tmp_path / "b.mdb", **options) == plain
+    assert build_samples(labelled.samples("decoded"), tmp_path / "b.mdb", **options) == plain
 
 
 class Slow(Making):
@@ -345,13 +348,13 @@ def test_rows_are_read_whatever_the_batches(labelled: Shelf) -> None:
 
 def test_records_can_be_had_without_a_file(labelled: Shelf) -> None:
     schema = sample_schema(labelled.batches(), "encoded")
-    records = list(sample_records(labelled.samples, schema, "encoded"))
+    records = list(sample_records(labelled.samples("encoded"), schema))
     assert records[1] == {"label": 1, "png": png(8, 8, 1, 1), "key": b"a/01"}
 
 
 def test_a_reader_that_stops_early_ends_the_threads(labelled: Shelf) -> None:
     schema = sample_schema(labelled.batches(), "encoded")
-    records = sample_records(labelled.samples, schema, "encoded")
+    records = sample_records(labelled.samples("encoded"), schema)
     next(records)
     records.close()
     assert not [t for t in threading.enumerate() if t.name.startswith("larder-decode")]

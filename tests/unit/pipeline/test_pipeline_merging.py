@@ -140,7 +140,7 @@ def test_if_a_merged_file_is_lost_all_receipts_are_read(
     assert merge_receipts(root)
     assert known(root) == before
     assert read_files(root) == 1
-    root.delete(layout.merged_copies_key())
+    root.delete(layout.MERGED_COPIES_KEY)
     assert known(root) == before
 
 
@@ -148,7 +148,7 @@ def test_a_damaged_document_is_an_error(root: RecordingStore, tmp_path: Path) ->
     for run in range(MAX_RUNS + 1):
         leave(root, tmp_path, run, [f"{run}.bin"])
     merge_receipts(root)
-    root.put(layout.merged_copies_key(), b"{}")
+    root.put(layout.MERGED_COPIES_KEY, b"{}")
     with pytest.raises(DamageError) as caught:
         known(root)
     assert caught.value.where is not None
@@ -178,10 +178,10 @@ def test_of_two_that_merge_at_once_either_result_is_whole(
     for run in range(MAX_RUNS + 1):
         leave(root, tmp_path, run, [f"{run}.bin"])
     merge_receipts(root)
-    document = bytes(root.get(layout.merged_copies_key()))
+    document = bytes(root.get(layout.MERGED_COPIES_KEY))
     for run in range(20, 20 + MAX_RUNS):
         leave(root, tmp_path, run, [f"{run}.bin"])
     before = known(root)
     assert merge_receipts(root)
-    root.put(layout.merged_copies_key(), document)
+    root.put(layout.MERGED_COPIES_KEY, document)
     assert known(root) == before

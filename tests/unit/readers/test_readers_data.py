@@ -18,6 +18,7 @@ from larder.cache.build import build_file
 from larder.cache.schema import Field, Schema
 from larder.errors import ConfigError, DamageError, FatalError, LarderError
 from larder.readers.cache import CacheReader
+from larder.readers.data import expand
 from larder.store import open_store
 from larder.store.memory import forget
 from larder.versions import layout
@@ -311,3 +312,15 @@ def test_reading_needs_the_base_packages_alone(tmp_path: Path) -> None:
     publish(url, document(CacheFacts("decoded", {"train": (part,)})), tmp_path)
     for address in (url, f"file://{url}@latest"):
         subprocess.run([sys.executable, "-c", READ, address], check=True)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("a.tar", ["a.tar"]),
+        ("a-{08..11}.tar", ["a-08.tar", "a-09.tar", "a-10.tar", "a-11.tar"]),
+        ("a-{9..10}", ["a-9", "a-10"]),
+    ],
+)
+def test_patterns_expand_as_in_a_shell(pattern: str, names: list[str]) -> None:
+    assert expand(pattern) == names

@@ -27,7 +27,7 @@ from tests.support.stores import (
     unavailable,
 )
 
-KEY = layout.conditions_key()
+KEY = layout.CONDITIONS_KEY
 NEITHER = Conditions(if_absent=False, if_match=False)
 
 
