@@ -147,8 +147,7 @@ GROWTH = ["/work/order", "mirror/d/", "/shards/train/", "/index/samples", "/cach
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
-    ("what", "at"),
-    [*(("prepare", at) for at in GROWTH), *(("compact", at) for at in GROWTH[2:])],
+    ("what", "at"), [*(("prepare", at) for at in GROWTH), *(("compact", at) for at in GROWTH[2:])]
 )
 def test_a_growth_or_compaction_that_was_killed_is_finished_by_the_next(
     tmp_path: Path, what: str, at: str

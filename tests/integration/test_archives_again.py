@@ -16,7 +16,6 @@ from pipeline_lab import DOCUMENT, Lab, contents, directory_lab, opened, png, wr
 from larder.errors import StoreError
 from larder.jobs.results import RunError
 from larder.pipeline.prepare import prepare
-from larder.store.base import Store
 from larder.store.delegate import DelegatingStore
 from tests.support.runs import between, forget_manifests
 from tests.support.servers import S3Server
@@ -24,7 +23,7 @@ from tests.support.stores import (
     Meanwhile,
     MeanwhileStore,
     RecordedCall,
-    RecordingStore,
+    Recorder,
     Stop,
     Stopped,
     StoppingStore,
@@ -53,15 +52,10 @@ def classes(names: str) -> dict[str, bytes]:
 
 def reads(run: Callable[[], DOCUMENT], piece: str = ".tar") -> tuple[DOCUMENT, list[RecordedCall]]:
     """What a run returns, and how it read objects of the source whose key ends like that."""
-    stores: list[RecordingStore] = []
-
-    def recorded(store: Store) -> Store:
-        stores.append(RecordingStore(store))
-        return stores[-1]
-
-    with between(recorded):
+    recorder = Recorder()
+    with between(recorder):
         document = run()
-    calls = (call for store in stores if "/local" not in store.url for call in store.calls)
+    calls = (call for store in recorder.stores if "/local" not in store.url for call in store.calls)
     return document, [
         each for each in calls if each.method in ("get", "open") and piece in each.key
     ]

@@ -115,9 +115,7 @@ ALTERATIONS: dict[str, Alter] = {
     "rows that do not exist": rows(lambda found: replace(found, ranges=((98, 98 + found.count),))),
     "a wrong count": rows(lambda found: replace(found, count=found.count + 1)),
     "no rows": rows(lambda found: replace(found, count=0, ranges=())),
-    "ranges that touch": rows(
-        lambda found: replace(found, count=2, ranges=((0, 1), (1, 2))),
-    ),
+    "ranges that touch": rows(lambda found: replace(found, count=2, ranges=((0, 1), (1, 2)))),
     "a cache file missing": cached(lambda files: files[:-1]),
     "cache files in another order": cached(lambda files: files[::-1]),
     "another cache": lambda version: replace(

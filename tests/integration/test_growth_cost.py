@@ -290,9 +290,7 @@ def test_growth_and_mirror_leave_everything_alone(tmp_path: Path) -> None:
             untouched(costs)
 
 
-def test_a_mirror_that_is_turned_on_copies_only_what_is_packed_from_then_on(
-    tmp_path: Path,
-) -> None:
+def test_a_mirror_that_is_turned_on_copies_only_what_is_packed_from_then_on(tmp_path: Path) -> None:
     with field(tmp_path, blobs(60, 2_000), **SMALL, mirror=False) as lab:
         lab.run()
         more = blobs(3, 2_000, first=60)
@@ -375,10 +373,7 @@ def test_the_figures_of_a_plan_are_those_of_the_run(tmp_path: Path, mirror: bool
                 assert planned.document["shards"][same] == run.document["shards"][same], same
             growth = planned.document["growth"]
             objects = "mirror" if mirror else "source"
-            assert growth["read"] == {
-                "count": len(run.opened(objects)),
-                "bytes": run.read(objects),
-            }
+            assert growth["read"] == {"count": len(run.opened(objects)), "bytes": run.read(objects)}
             assert planned.document["copied"] == {
                 "count": len(run.wrote("mirror")),
                 "bytes": run.written("mirror"),

@@ -335,11 +335,7 @@ def change_again(place: Place) -> None:
 @pytest.mark.parametrize("then", [revert, change_again])
 @pytest.mark.parametrize(
     ("scene", "kind", "step"),
-    [
-        ("grow", "kept", 7),
-        ("grow", "directory", 13),
-        ("compact", "ignored", 13),
-    ],
+    [("grow", "kept", 7), ("grow", "directory", 13), ("compact", "ignored", 13)],
 )
 @pytest.mark.exhaustive
 def test_a_source_that_changes_after_a_stop_is_followed(
@@ -423,12 +419,7 @@ def test_a_finished_file_that_is_damaged_after_a_stop_is_noticed(
 
 
 def recover(
-    left: Place,
-    key: str,
-    how: str,
-    old: Collection[str],
-    document: DOCUMENT,
-    expected: Published,
+    left: Place, key: str, how: str, old: Collection[str], document: DOCUMENT, expected: Published
 ) -> None:
     """Damage one file, run again, and compare with the undisturbed run."""
     with left.copied() as cut:

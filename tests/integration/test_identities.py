@@ -117,10 +117,7 @@ CASES: list[tuple[dict[str, Any], set[str]]] = [
     ({"shards": {**BASE["shards"], "count_min": 1}}, {"inputs"}),
     # The same samples for other classes and splits, which neither shards nor caches mention.
     ({"labels": {**LABELS, "classes": ["a", "b", "c", "d"]}}, {"inputs", "version", "content"}),
-    (
-        {"splits": {"test": "*/00.*", "train": "**", "none": "none/**"}},
-        {"inputs", "version"},
-    ),
+    ({"splits": {"test": "*/00.*", "train": "**", "none": "none/**"}}, {"inputs", "version"}),
     # Shards made in another way, which have the same bytes.
     ({"validate": "header"}, SHAPE),
     ({"on_bad_sample": "skip"}, SHAPE),

@@ -16,11 +16,10 @@ from larder.errors import DamageError, ObjectError
 from larder.jobs import batch_receipts as due
 from larder.shards.reading import fetch
 from larder.store import open_store
-from larder.store.base import Store
 from larder.store.memory import forget
 from tests.support.runs import between
 from tests.support.servers import S3Server
-from tests.support.stores import RecordingStore, Stop, Stopped, StoppingStore
+from tests.support.stores import KeyStop, Recorder, Stopped, StoppingStore
 
 pytestmark = pytest.mark.exhaustive
 
@@ -43,17 +42,6 @@ def cut_off(lab: Lab, key: str = "segment.json") -> None:
     stop = KeyStop(key)
     with between(partial(StoppingStore, stop=stop)), pytest.raises(Stopped):
         lab.prepare()
-
-
-class KeyStop(Stop):
-    def __init__(self, key: str) -> None:
-        super().__init__()
-        self.key = key
-
-    def write(self, method: str, key: str, call: Callable[[], Any]) -> Any:
-        if key.endswith(self.key) and self.after is None:
-            self.after = len(self.writes)
-        return super().write(method, key, call)
 
 
 def path_of(lab: Lab, part: str) -> Path:
@@ -82,19 +70,9 @@ def replaced_with_its_time(path: Path) -> None:
     other.replace(path)
 
 
-def carried_on(lab: Lab) -> tuple[DOCUMENT, list[RecordingStore]]:
-    stores: list[RecordingStore] = []
-
-    def recorded(store: Store) -> Store:
-        stores.append(RecordingStore(store))
-        return stores[-1]
-
-    with between(recorded):
-        return lab.prepare(), stores
-
-
-def keys(stores: list[RecordingStore], *methods: str) -> list[str]:
-    return [call.key for store in stores for call in store.calls if call.method in methods]
+def carried_on(lab: Lab) -> tuple[DOCUMENT, Recorder]:
+    with between(recorder := Recorder()):
+        return lab.prepare(), recorder
 
 
 @pytest.mark.parametrize("alter", [in_place, replaced_with_its_time])
@@ -106,11 +84,11 @@ def test_altered_files_in_a_directory_are_made_again(
     lab = directory_lab(tmp_path / "2", **FIELDS)
     cut_off(lab)
     alter(path_of(lab, part))
-    document, stores = carried_on(lab)
+    document, calls = carried_on(lab)
     assert document["digest"] == expected["digest"]
     lab.check()
     assert document["shards"]["reused"] == expected["shards"]["count"] - (part == SHARD)
-    made = [key for key in keys(stores, "writer", "upload") if key.endswith((".tar", ".mdb"))]
+    made = [key for key in calls.keys("writer", "upload") if key.endswith((".tar", ".mdb"))]
     assert [part in f"/{key}" for key in made] == [True], "and nothing else"
 
 
@@ -159,8 +137,8 @@ def test_altered_files_of_a_complete_segment_in_a_bucket_are_not_published(tmp_p
 def test_what_is_older_than_its_segment_is_not_read_again(tmp_path: Path) -> None:
     lab = directory_lab(tmp_path, **FIELDS)
     cut_off(lab, "version.json")
-    _, stores = carried_on(lab)
-    read = keys(stores, "open", "get")
+    _, calls = carried_on(lab)
+    read = calls.keys("open", "get")
     assert not [key for key in read if key.endswith((".tar", ".idx", ".mdb"))]
 
 
@@ -171,8 +149,8 @@ def test_caches_of_a_published_version_are_not_read_again(tmp_path: Path) -> Non
     for path in Path(str(lab.storage)).rglob("*.mdb"):
         os.utime(path)
     write(str(lab.source), {"a/zz.png": png(7)})
-    _, stores = carried_on(lab)
-    assert not [key for key in keys(stores, "open", "get") if key.endswith(".mdb")]
+    _, calls = carried_on(lab)
+    assert not [key for key in calls.keys("open", "get") if key.endswith(".mdb")]
 
 
 def test_of_several_receipts_of_a_shard_the_one_that_matches_its_object_counts(
@@ -207,20 +185,15 @@ def test_touched_files_are_read_once_and_kept(tmp_path: Path) -> None:
     for path in made:
         os.utime(path, ns=(1, path.stat().st_mtime_ns + 1_000_000))
     touched = {path.relative_to(lab.root.removeprefix("file://")).as_posix() for path in made}
-    stop, stores = KeyStop("segment.json"), list[RecordingStore]()
-
-    def recorded(store: Store) -> Store:
-        stores.append(RecordingStore(StoppingStore(store, stop)))
-        return stores[-1]
-
-    with between(recorded), pytest.raises(Stopped):
+    stop, calls = KeyStop("segment.json"), Recorder()
+    with between(lambda store: calls(StoppingStore(store, stop))), pytest.raises(Stopped):
         lab.prepare()
-    read = [key for key in keys(stores, "open", "get") if key in touched]
+    read = [key for key in calls.keys("open", "get") if key in touched]
     assert sorted(read) == sorted(touched), "each once"
-    assert not touched & set(keys(stores, "writer", "upload"))
-    document, stores = carried_on(lab)
+    assert not touched & set(calls.keys("writer", "upload"))
+    document, calls = carried_on(lab)
     assert document["shards"]["reused"] == sum(key.endswith(".tar") for key in touched)
-    assert not touched & set(keys(stores, "open", "get", "writer", "upload")), "known by now"
+    assert not touched & set(calls.keys("open", "get", "writer", "upload")), "known by now"
     lab.check()
 
 
@@ -262,8 +235,8 @@ def test_shards_of_a_batch_that_was_cut_off_are_kept(
     monkeypatch.setattr("larder.jobs.batch_receipts.RECEIPT_BYTES", 1)
     lab = directory_lab(tmp_path, **{**FIELDS, "cluster": {"runner": {"workers": 1}}})
     cut_off(lab, "-000001.tar")
-    document, stores = carried_on(lab)
+    document, calls = carried_on(lab)
     assert document["shards"]["reused"] == 1
-    made = [key.rpartition("-")[2] for key in keys(stores, "commit") if "/shards/train/" in key]
+    made = [key.rpartition("-")[2] for key in calls.keys("commit") if "/shards/train/" in key]
     assert made == ["000001.tar", "000002.tar"]
     lab.check()

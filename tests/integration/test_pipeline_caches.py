@@ -13,29 +13,22 @@ from pipeline_lab import DOCUMENT, Lab, directory_lab, images, png, write
 import larder
 from larder.errors import DamageError
 from larder.pipeline.prepare import prepare
-from larder.store.base import Store
 from larder.versions.documents import seal, unseal
 from tests.support.runs import between
-from tests.support.stores import RecordingStore, Stop, Stopped, StoppingStore
+from tests.support.stores import KeyStop, Recorder, Stopped, StoppingStore
 
 FIELDS: dict[str, Any] = {"splits": {"validation": "c/**", "train": "**"}}
 MORE = {"a/90.png": png(90), "c/91.png": png(91)}
 
 
-def recorded(lab: Lab, **fields: Any) -> tuple[DOCUMENT, list[RecordingStore]]:
-    stores: list[RecordingStore] = []
-
-    def wrapped(store: Store) -> Store:
-        stores.append(RecordingStore(store))
-        return stores[-1]
-
-    with between(wrapped):
-        return lab.prepare(**fields), stores
+def recorded(lab: Lab, **fields: Any) -> tuple[DOCUMENT, Recorder]:
+    with between(recorder := Recorder()):
+        return lab.prepare(**fields), recorder
 
 
-def written(stores: list[RecordingStore], *ends: str) -> list[str]:
-    calls = (call.key for store in stores for call in store.writes)
-    return sorted(key for key in calls if key.endswith(ends) and "/work/" not in key)
+def written(recorder: Recorder, *ends: str) -> list[str]:
+    keys = (call.key for call in recorder.writes)
+    return sorted(key for key in keys if key.endswith(ends) and "/work/" not in key)
 
 
 def keys(lab: Lab, split: str) -> list[str]:
@@ -52,9 +45,9 @@ def test_a_growth_builds_the_cache_of_its_new_segment_alone(tmp_path: Path) -> N
     lab.prepare()
     (first,) = cache_documents(lab)
     write(lab.source, MORE)
-    document, stores = recorded(lab)
+    document, calls = recorded(lab)
     assert document["segments"] == {"total": 2, "new": 1, "omitted": 0}
-    made = written(stores, ".mdb", "cache.json")
+    made = written(calls, ".mdb", "cache.json")
     (segment,) = {key.split("/")[1] for key in made}
     assert segment not in str(first)
     assert [Path(key).name.partition("-")[0] for key in made] == [
@@ -73,37 +66,24 @@ def test_a_cache_that_is_turned_on_later_is_that_of_every_segment(tmp_path: Path
     write(lab.source, MORE)
     plain = lab.prepare(cache=None)
     assert cache_documents(lab) == []
-    turned_on, stores = recorded(lab)
+    turned_on, calls = recorded(lab)
     assert turned_on["segments"] == {"total": 2, "new": 0, "omitted": 0}
     assert turned_on["version"] != plain["version"]
-    assert len(written(stores, ".mdb")) == 4
+    assert len(written(calls, ".mdb")) == 4
     assert len(cache_documents(lab)) == 2
-    assert written(stores, ".tar", "segment.json") == [], "the shards are as they were"
+    assert written(calls, ".tar", "segment.json") == [], "the shards are as they were"
     assert len(keys(lab, "train")) == 9
 
-    turned_off, stores = recorded(lab, cache=None)
+    turned_off, calls = recorded(lab, cache=None)
     assert turned_off["version"] == plain["version"]
-    assert written(stores, ".mdb", ".tar", ".parquet", "cache.json", "version.json") == []
-    again, stores = recorded(lab)
+    assert written(calls, ".mdb", ".tar", ".parquet", "cache.json", "version.json") == []
+    again, calls = recorded(lab)
     assert again["version"] == turned_on["version"]
-    assert written(stores, ".mdb", ".tar", ".parquet", "cache.json", "version.json") == []
+    assert written(calls, ".mdb", ".tar", ".parquet", "cache.json", "version.json") == []
     other = lab.prepare(cache={"records": "encoded"})
     assert other["digest"] != turned_on["digest"]
     assert len(cache_documents(lab)) == 4, "of both kinds"
     lab.check()
-
-
-class KeyStop(Stop):
-    """Stops right before the first write of a key that ends so."""
-
-    def __init__(self, end: str) -> None:
-        super().__init__()
-        self.end = end
-
-    def write(self, method: str, key: str, call: Any) -> Any:
-        if key.endswith(self.end) and self.after is None:
-            self.after = len(self.writes)
-        return super().write(method, key, call)
 
 
 def stopped(lab: Lab, end: str, **fields: Any) -> None:
@@ -124,9 +104,9 @@ def test_a_run_killed_between_the_files_and_their_document_goes_on(
     noted = unseal(receipts[0].read_bytes(), "x")
     assert noted["split"] == "train"
     assert receipts[0].parent.name == Path(noted["path"]).parent.name
-    document, stores = recorded(lab)
-    assert written(stores, ".mdb") == []
-    assert len(written(stores, "cache.json")) == 1
+    document, calls = recorded(lab)
+    assert written(calls, ".mdb") == []
+    assert len(written(calls, "cache.json")) == 1
     assert document["cache"]["records"] == 12
     lab.check()
 
@@ -143,8 +123,8 @@ def test_a_lost_file_of_a_complete_cache_is_made_again(tmp_path: Path, receipt: 
     if not receipt:
         for note in Path(str(lab.storage)).rglob("work/caches/*/*.json"):
             note.unlink()
-    document, stores = recorded(lab)
-    assert [Path(key).name for key in written(stores, ".mdb")] == [path.name]
+    document, calls = recorded(lab)
+    assert [Path(key).name for key in written(calls, ".mdb")] == [path.name]
     assert path.read_bytes() == data
     assert document["cache"]["records"] == 12
     lab.check()
@@ -179,8 +159,8 @@ def test_a_cache_has_the_records_of_omitted_samples_too(tmp_path: Path) -> None:
     lab = directory_lab(tmp_path, **FIELDS, growth={"removals": "omit"})
     lab.prepare()
     Path(str(lab.source), "a/01.png").unlink()
-    document, stores = recorded(lab)
-    assert written(stores, ".mdb", "cache.json", ".tar") == []
+    document, calls = recorded(lab)
+    assert written(calls, ".mdb", "cache.json", ".tar") == []
     assert document["cache"]["records"] == 11
     assert keys(lab, "train") == [
         key.removesuffix(".png")

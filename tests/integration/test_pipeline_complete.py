@@ -15,12 +15,11 @@ from larder.errors import DamageError
 from larder.pipeline import contents
 from larder.pipeline.prepare import prepare
 from larder.store import open_store
-from larder.store.base import Store
 from larder.versions import omitted
 from larder.versions.publish import read_version
 from tests.support.checker import check_version
 from tests.support.runs import between
-from tests.support.stores import RecordingStore
+from tests.support.stores import Recorder
 
 pytestmark = pytest.mark.exhaustive
 
@@ -134,19 +133,14 @@ def test_it_costs_a_few_listings_whatever_the_number_of_shards(tmp_path: Path) -
             {**FIELDS, "labels": {"from": "folder"}, "shards": {"bytes": shard_bytes}, "cache": {}},
         )
         write(str(lab.source), images())
-        stores: list[RecordingStore] = []
-
-        def recorded(store: Store, stores: list[RecordingStore] = stores) -> Store:
-            stores.append(RecordingStore(store))
-            return stores[-1]
-
+        recorder = Recorder()
         with between():
             first = lab.prepare()
-        with between(recorded):
+        with between(recorder):
             assert lab.prepare()["status"] == "reused"
         calls = [
             (call.method, call.key)
-            for store in stores
+            for store in recorder.stores
             for call in store.calls
             if not store.url.endswith("-source/")
         ]

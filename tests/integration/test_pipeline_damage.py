@@ -52,8 +52,7 @@ def carried_out(lab: Lab, most: int) -> DOCUMENT:
 
 
 @pytest.mark.parametrize(
-    "damaged",
-    ["version.json", "segment.json", "latest.json", "objects-*", "mirror/*/*.parquet"],
+    "damaged", ["version.json", "segment.json", "latest.json", "objects-*", "mirror/*/*.parquet"]
 )
 @pytest.mark.parametrize("changed", [False, True])
 def test_a_damaged_file_of_a_version_is_found_or_made_again(

@@ -16,7 +16,7 @@ from larder.store import ObjectInfo, Store, open_store
 from tests.support.gcs_emulator import GcsEmulator
 from tests.support.runs import between
 from tests.support.servers import S3Server
-from tests.support.stores import RecordingStore
+from tests.support.stores import Recorder
 
 FIELDS: dict[str, Any] = {
     "labels": {"from": "folder"},
@@ -99,16 +99,11 @@ def test_a_run_in_a_bucket_is_repeated_grown_and_read(places: Places, tmp_path: 
     lab = Lab(here, there, tmp_path / "out", FIELDS)
     first = lab.prepare()
     before = listing(there)
-    stores: list[RecordingStore] = []
-
-    def recorded(store: Store) -> Store:
-        stores.append(RecordingStore(store))
-        return stores[-1]
-
-    with between(recorded):
+    recorder = Recorder()
+    with between(recorder):
         assert lab.prepare()["status"] == "reused"
     assert listing(there) == before
-    assert not {call.method for store in stores for call in store.calls} & {"put", "copy_from"}
+    assert not {call.method for call in recorder.calls} & {"put", "copy_from"}
 
     fill(here, {"a/01.png": png(9), "a/00.png": images()["a/00.png"]})
     third = lab.prepare()

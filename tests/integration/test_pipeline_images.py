@@ -23,12 +23,11 @@ from larder.pipeline import compare, image_rules, new_segment
 from larder.pipeline.plan_report import plan_lines
 from larder.pipeline.prepare import prepare
 from larder.shards.images.transform import codec_versions
-from larder.store.base import Store
 from larder.versions.publish import read_segment
 from larder.versions.tags import TAG, read_tag
 from tests.support.checker import Published
 from tests.support.runs import between
-from tests.support.stores import RecordingStore
+from tests.support.stores import Recorder
 
 pytestmark = pytest.mark.exhaustive
 
@@ -156,15 +155,10 @@ def test_a_run_that_was_stopped_says_the_same(tmp_path: Path) -> None:
     cluster = {"runner": {"batch_bytes": 1}}
     lab = directory_lab(tmp_path, images() | {"b/50.png": WORDS}, cluster=cluster)
     once = failed(lab)
-    stores: list[RecordingStore] = []
-
-    def recorded(store: Store) -> Store:
-        stores.append(RecordingStore(store))
-        return stores[-1]
-
-    with between(recorded):
+    recorder = Recorder()
+    with between(recorder):
         assert failed(lab) == once
-    writes = [call.key for store in stores for call in store.writes]
+    writes = [call.key for call in recorder.writes]
     assert not any(key.endswith(".tar") for key in writes)
 
 

@@ -160,10 +160,7 @@ def test_a_receipt_that_could_not_be_left_is_left_at_the_end(
     source, inner = stores
     root = FaultyStore(inner)
     root.add("upload", unavailable())
-    with (
-        pytest.raises(RetryableError),
-        CopyReceipts(root, "0", tmp_path, count=2) as receipts,
-    ):
+    with pytest.raises(RetryableError), CopyReceipts(root, "0", tmp_path, count=2) as receipts:
         copy_batch(
             source,
             root,

@@ -11,25 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_lab import (
-    Lab,
-    Listing,
-    contents,
-    directory_lab,
-    images,
-    listing,
-    opened,
-    png,
-    write,
-)
+from pipeline_lab import Lab, Listing, contents, directory_lab, images, listing, opened, png, write
 
 import larder
 from larder.errors import LarderError
-from larder.store.base import Store
 from larder.store.retry import RetryPolicy
 from tests.support.runs import between
 from tests.support.servers import S3Server
-from tests.support.stores import RecordingStore
+from tests.support.stores import Recorder
 
 pytestmark = pytest.mark.exhaustive
 
@@ -116,18 +105,13 @@ def test_samples_are_packed_again_from_shards_in_a_bucket(lab: BucketLab, mirror
     where = dict(lab.settings().dataset.source)
     with opened(where["url"], endpoint=where["endpoint"], region=where["region"]) as source:
         source.delete("a/02.png")
-    stores: list[RecordingStore] = []
-
-    def recorded(store: Store) -> Store:
-        stores.append(RecordingStore(store))
-        return stores[-1]
-
-    with between(recorded):
+    recorder = Recorder()
+    with between(recorder):
         grown = lab.prepare(**fields)
     assert grown["copied"]["count"] == 0
     read = [
         (store.url + call.key, call.size_bytes)
-        for store in stores
+        for store in recorder.stores
         for call in store.calls
         if call.method in ("get", "open")
     ]
@@ -228,10 +212,7 @@ def answering(status: int, body: str) -> Iterator[str]:
 
 @pytest.mark.parametrize(
     ("status", "code", "expected"),
-    [
-        (403, "AccessDenied", ("store.denied", 3)),
-        (503, "SlowDown", ("store.unavailable", 3)),
-    ],
+    [(403, "AccessDenied", ("store.denied", 3)), (503, "SlowDown", ("store.unavailable", 3))],
 )
 @pytest.mark.parametrize("side", ["source", "local"])
 def test_a_bucket_that_answers_nothing_else(

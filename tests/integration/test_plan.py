@@ -166,11 +166,7 @@ def test_empty_splits(tmp_path: Path) -> None:
             "train has 1 shard; a loader with 2 workers needs two: set shards.count_min: 2",
         ),
         (EIGHT, {}, "train has 1 shard; test.yaml has 8 readers, and each needs one: set"),
-        (
-            EIGHT,
-            {"bytes": 6_000},
-            "train has 6 shards; test.yaml has 8 readers",
-        ),
+        (EIGHT, {"bytes": 6_000}, "train has 6 shards; test.yaml has 8 readers"),
         (
             {**EIGHT, "hyperparameters": {"workers": {"type": "const", "val": 8}}},
             {"bytes": 1},

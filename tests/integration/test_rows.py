@@ -21,9 +21,14 @@ from pipeline_lab import DOCUMENT, Lab, contents, directory_lab, png, write
 from larder.jobs.results import RunError
 from larder.pipeline.prepare import prepare
 from larder.source.expand import line_rows, table_rows
-from larder.store.base import Store
 from tests.support.runs import between, forget_manifests
-from tests.support.stores import RecordedCall, RecordingStore, Stop, Stopped, StoppingStore
+from tests.support.stores import (
+    RecordedCall,
+    Recorder,
+    Stop,
+    Stopped,
+    StoppingStore,
+)
 
 PLAIN: dict[str, Any] = {"labels": None, "cache": None, "validate": "header"}
 
@@ -51,15 +56,10 @@ def failures(lab: Lab) -> list[str]:
 
 
 def source_reads(run: Callable[[], DOCUMENT], piece: str) -> tuple[DOCUMENT, list[RecordedCall]]:
-    stores: list[RecordingStore] = []
-
-    def recorded(store: Store) -> Store:
-        stores.append(RecordingStore(store))
-        return stores[-1]
-
-    with between(recorded):
+    recorder = Recorder()
+    with between(recorder):
         document = run()
-    calls = (call for store in stores for call in store.calls)
+    calls = recorder.calls
     return document, [
         each for each in calls if each.method in ("get", "open") and piece in each.key
     ]

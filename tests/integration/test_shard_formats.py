@@ -27,7 +27,7 @@ from larder.units import format_bytes
 from larder.versions.publish import read_segment
 from tests.support.checker import Published, check_all
 from tests.support.runs import between, forget_manifests
-from tests.support.stores import RecordingStore, Stop, Stopped, StoppingStore
+from tests.support.stores import Recorder, Stop, Stopped, StoppingStore
 
 FIELDS: dict[str, Any] = {
     "labels": {"from": "folder"},
@@ -83,15 +83,10 @@ def path_of(lab: Lab, name: str) -> Path:
 
 def carried_on(lab: Lab) -> tuple[dict[str, Any], list[str]]:
     """A run, and the files of shards that it wrote."""
-    stores: list[RecordingStore] = []
-
-    def recorded(store: Store) -> Store:
-        stores.append(RecordingStore(store))
-        return stores[-1]
-
-    with between(recorded):
+    recorder = Recorder()
+    with between(recorder):
         document = lab.prepare()
-    calls = (call for store in stores for call in store.calls if call.method == "commit")
+    calls = (call for call in recorder.calls if call.method == "commit")
     return document, [call.key.rpartition("/")[2] for call in calls]
 
 

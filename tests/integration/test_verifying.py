@@ -21,7 +21,7 @@ from larder.manifest.schemas import SAMPLES
 from larder.store.base import Store
 from larder.versions.documents import seal, unseal
 from tests.support.runs import between
-from tests.support.stores import RecordingStore
+from tests.support.stores import Recorder
 
 
 @pytest.fixture(scope="module")
@@ -160,16 +160,11 @@ def test_a_part_of_it_is_a_seeded_choice(lab: Lab, root: Store, version: str) ->
 
 
 def test_every_file_is_requested_once_and_nothing_is_written(lab: Lab, version: str) -> None:
-    stores: list[RecordingStore] = []
-
-    def recorded(store: Store) -> Store:
-        stores.append(RecordingStore(store))
-        return stores[-1]
-
-    with between(recorded):
+    recorder = Recorder()
+    with between(recorder):
         assert verify(lab)["status"] == "intact"
-    assert not [call for store in stores for call in store.writes]
-    calls = [call for store in stores for call in store.calls]
+    assert not recorder.writes
+    calls = recorder.calls
     opened = Counter(call.key for call in calls if call.method in ("open", "get"))
     large = {key: count for key, count in opened.items() if key.endswith((".tar", ".mdb", ".idx"))}
     assert len(large) == verify(lab)["read"]["count"]

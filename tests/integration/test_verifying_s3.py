@@ -9,10 +9,9 @@ import pytest
 from pipeline_lab import Lab, images, write
 from verify_lab import DAMAGES, SPLITS, damaged, findings, published, sibling_of, verified
 
-from larder.store.base import Store
 from tests.support.runs import between
 from tests.support.servers import S3Server
-from tests.support.stores import RecordingStore
+from tests.support.stores import Recorder
 
 pytestmark = pytest.mark.exhaustive
 
@@ -75,17 +74,12 @@ def test_exchanged_files_in_a_bucket(lab: Lab) -> None:
 
 
 def test_every_file_in_the_bucket_is_requested_once(lab: Lab, tmp_path: Path) -> None:
-    stores: list[RecordingStore] = []
-
-    def recorded(store: Store) -> Store:
-        stores.append(RecordingStore(store))
-        return stores[-1]
-
-    with between(recorded):
+    recorder = Recorder()
+    with between(recorder):
         document = verified(lab)
-    calls = [call for store in stores for call in store.calls]
+    calls = recorder.calls
     large = [call.key for call in calls if call.key.endswith((".tar", ".mdb", ".idx"))]
     assert len(large) == len(set(large)) == document["read"]["count"]
-    assert not [call for store in stores for call in store.writes]
+    assert not recorder.writes
     manifests = [call.key for call in calls if call.key.endswith(".parquet")]
     assert len(manifests) == len(set(manifests))

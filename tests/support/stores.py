@@ -260,6 +260,29 @@ class RecordingStore(DelegatingStore):
         yield from self.inner.list(prefix, start_after=start_after)
 
 
+class Recorder:
+    """Records every store that a run opens: an argument of `tests.support.runs.between`."""
+
+    def __init__(self) -> None:
+        self.stores: list[RecordingStore] = []
+
+    def __call__(self, store: Store) -> Store:
+        self.stores.append(RecordingStore(store))
+        return self.stores[-1]
+
+    @property
+    def calls(self) -> list[RecordedCall]:
+        return [call for store in self.stores for call in store.calls]
+
+    @property
+    def writes(self) -> list[RecordedCall]:
+        """The calls that could change a store."""
+        return [call for store in self.stores for call in store.writes]
+
+    def keys(self, *methods: str) -> list[str]:
+        return [call.key for call in self.calls if call.method in methods]
+
+
 def _moved_bytes(method: str, result: object, options: dict[str, Any]) -> int:
     if isinstance(result, ObjectInfo):
         return result.size_bytes if method in WRITES else 0
@@ -350,6 +373,19 @@ class Stop:
             if self.after is not None and len(self.writes) > self.after:
                 raise Stopped(f"{method} {key}")
             return call()
+
+
+class KeyStop(Stop):
+    """Stops right before the first write of a key that ends so."""
+
+    def __init__(self, end: str) -> None:
+        super().__init__()
+        self.end = end
+
+    def write(self, method: str, key: str, call: Callable[[], T]) -> T:
+        if key.endswith(self.end) and self.after is None:
+            self.after = len(self.writes)
+        return super().write(method, key, call)
 
 
 class StoppingStore(DelegatingStore):
