@@ -106,34 +106,6 @@ def test_labels(tmp_path: Path, variant: str, label_of: dict[str, int]) -> None:
         assert sample.label == label_of.get(sample.key, label_of.get(sample.key[0]))
 
 
-def test_splits_get_what_their_globs_match(tmp_path: Path) -> None:
-    lab, _ = lab_of(tmp_path, "splits by globs")
-    lab.prepare()
-    samples = lab.only().samples
-    assert list(samples) == ["train", "validation"]
-    assert {sample.key[0] for sample in samples["train"]} == {"a", "b"}
-    assert {sample.key[0] for sample in samples["validation"]} == {"c"}
-
-
-def test_a_shuffle_is_one_order_of_the_same_samples(tmp_path: Path) -> None:
-    plain, _ = lab_of(tmp_path / "1", "as it is")
-    shuffled, _ = lab_of(tmp_path / "2", "as it is", shards={"bytes": 8_000, "shuffle_seed": 7})
-    plain.prepare()
-    shuffled.prepare()
-    before = [sample.key for sample in plain.only().samples["train"]]
-    after = [sample.key for sample in shuffled.only().samples["train"]]
-    assert before == sorted(before)
-    assert before != after
-    assert sorted(after) == before
-
-
-def test_the_disk_of_the_training_nodes_does_not_limit_a_cache_built_here(tmp_path: Path) -> None:
-    lab, _ = lab_of(tmp_path, "as it is")
-    document = lab.prepare(cluster={"nodes": {"disk_bytes": 1}})
-    assert document["cache"]["records"] == 12
-    lab.check()
-
-
 @pytest.mark.parametrize("variant", ["as it is", "bytes as they are in the cache"])
 def test_the_cache_is_what_pillow_makes_of_the_source(tmp_path: Path, variant: str) -> None:
     lab, objects = lab_of(tmp_path, variant, splits=GLOBS)

@@ -56,19 +56,6 @@ def delete(lab: Lab, *keys: str) -> None:
             root.delete(key)
 
 
-def test_a_version_whose_document_was_deleted_grows_from_the_one_before_once_more(lab: Lab) -> None:
-    first, second, third = grow(lab)
-    before, _ = latest(lab)
-    delete(lab, layout.version_key(third["version"]))
-    again = lab.prepare()
-    assert (again["version"], again["digest"]) == (third["version"], third["digest"])
-    assert (again["copied"]["count"], again["segments"]["new"]) == (0, 0)
-    tag, _ = latest(lab)
-    assert tag == before
-    assert [entry.version for entry in tag.history] == [first["version"], second["version"]]
-    lab.check()
-
-
 def test_of_several_deleted_versions_the_newest_that_is_left_is_grown(lab: Lab) -> None:
     first, second, third = grow(lab)
     delete(lab, *(layout.version_key(each["version"]) for each in (second, third)))

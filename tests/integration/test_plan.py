@@ -83,15 +83,6 @@ def test_only_the_first_keys_are_named_and_none_can_alter_a_terminal(tmp_path: P
     assert "x00003\\x1b[31m.log and 2,296 more" in text(document)
 
 
-def test_label_files_and_folder_markers_are_reported(tmp_path: Path) -> None:
-    write("memory://markers-told", {"a/": b"", "a/1.txt": b"1", "l.txt": b"1 x"})
-    labels = {"files": {"train": "l.txt"}}
-    settings = run_settings("memory://markers-told", tmp_path / "local", tmp_path, labels=labels)
-    document = prepare(settings, plan_only=True)
-    assert document["excluded"]["ignored"] == 2
-    assert "in no sample: folder markers, files of labels or annotations" in text(document)
-
-
 def test_parts_and_classes(tmp_path: Path) -> None:
     objects = images("abc", 4) | {"d/00.png": png(9), "d/00.json": b"{}"}
     document = directory_lab(tmp_path, objects).plan()
@@ -135,12 +126,6 @@ def test_samples_without_a_part_that_others_have(tmp_path: Path) -> None:
     assert warnings(lab.plan())["uneven_samples"] == "of 13 samples, only 12 have png"
 
 
-def test_samples_of_several_kinds_are_not_uneven(tmp_path: Path) -> None:
-    objects = {"a/1.txt": b"1", "a/2.pdf": b"2", "b/3.jpg": png(1)}
-    document = directory_lab(tmp_path, objects, cache=None).plan()
-    assert "uneven_samples" not in warnings(document)
-
-
 def test_names_with_other_dots(tmp_path: Path) -> None:
     keys = [f"log/2024.{number:05}.txt" for number in range(1_200)]
     write("memory://dots", dict.fromkeys(keys, b"x"))
@@ -148,13 +133,6 @@ def test_names_with_other_dots(tmp_path: Path) -> None:
     assert "merged_samples" in warnings(document)
     assert document["parts"][-1] == {"ext": None, "objects": 200, "bytes": 200}
     assert "and 991 extensions more" in text(document)
-
-
-def test_empty_splits(tmp_path: Path) -> None:
-    lab = directory_lab(tmp_path, splits={"train": "**", "validation": "nothing/**"})
-    found = warnings(lab.plan())
-    assert found["empty_split"] == "there are no samples in validation: check splits"
-    assert lab.prepare()["shards"]["samples"] == 12
 
 
 @pytest.mark.parametrize(
@@ -286,17 +264,6 @@ def test_the_dataset_files_leaves_out_what_is_not_a_sample(tmp_path: Path) -> No
         "1": {"txt"},
         "b/2": {"jpg", "json"},
     }
-
-
-def test_a_path_longer_than_a_line_has_a_separate_line(tmp_path: Path) -> None:
-    deep = "/".join(["d" * 60] * 3)
-    objects = images() | {
-        f"{deep}/1.v1.png": png(1),
-        f"{deep}/1.v2.png": png(2),
-        f"{deep}/nodot": b"",
-    }
-    document = directory_lab(tmp_path, objects, on_bad_key="skip").plan()
-    assert any(line.strip().startswith(f"{deep}/1.v1.png") for line in lines(document))
 
 
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # webdataset's own

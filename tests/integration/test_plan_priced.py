@@ -79,31 +79,6 @@ def test_another_region_is_mirrored_and_priced(tmp_path: Path) -> None:
         assert document["copied"]["count"] == 15
 
 
-def test_a_terabyte_would_cost_what_the_list_says(tmp_path: Path) -> None:
-    lab = lab_of(tmp_path, "large", EAST, {"region": "eu-central-1"})
-    with between(lambda store: Large(store) if "source" in store.url else store):
-        plan = lab.plan()
-    size_bytes = 15 * 10**11
-    assert plan["cost"]["egress_usd"] == 0.02 * size_bytes / 1e9 == 30
-    assert "egress from AWS us-east-1 to AWS eu-central-1: 30.00 USD for 1.5 TB" in text(plan)
-
-
-def test_what_is_not_mirrored_by_itself(tmp_path: Path) -> None:
-    with between():
-        for fields in ({"on_bad_sample": "skip"}, {"validate": "none"}):
-            plan = lab_of(tmp_path, "once", EAST, WEST, **fields).plan()
-            assert not plan["mirror"]["wanted"]
-            assert "every object is read only once" in text(plan)
-            assert plan["cost"]["bytes"] == BYTES
-        plan = lab_of(tmp_path, "nowhere", {}, WEST).plan()
-        assert not plan["mirror"]["wanted"]
-        assert plan["cost"]["total_usd"] is None
-        assert "cost unknown: there is no list price for egress from AWS (region not" in text(plan)
-        plan = lab_of(tmp_path, "near", WEST, WEST).plan()
-        assert not plan["mirror"]["wanted"]
-        assert plan["cost"]["egress_usd"] == 0
-
-
 def test_a_plan_that_costs_more_than_the_limit_is_refused(tmp_path: Path) -> None:
     lab = lab_of(tmp_path, "limited", EAST, {"region": "ap-east-1"})
     with between(lambda store: Large(store) if "source" in store.url else store):

@@ -72,13 +72,6 @@ def test_a_run_says_that_the_storage_ignores_conditions_and_plans_do_from_then_o
         assert message in as_text(run_lines(lab.prepare()))
 
 
-def test_a_plan_says_nothing_of_a_storage_that_keeps_conditions(tmp_path: Path) -> None:
-    lab = directory_lab(tmp_path)
-    lab.prepare()
-    write(lab.source, {"a/01.png": png(70)})
-    assert messages(lab.plan(), "unconditional_writes") == []
-
-
 @pytest.mark.parametrize("flag", ["--quiet", "--json"])
 def test_warnings_are_shown_on_stderr_without_a_summary(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], flag: str
@@ -109,11 +102,6 @@ def test_a_warning_cannot_alter_a_terminal(tmp_path: Path) -> None:
     (message,) = messages(lab.plan(), "merged_samples")
     assert message.isprintable()
     assert r"a/x.\u202e.png" in message
-
-
-def test_the_stage_plan_counts_its_objects(tmp_path: Path) -> None:
-    document = directory_lab(tmp_path).prepare()
-    assert document["stages"]["plan"]["objects"] == document["objects"]["count"] == 15
 
 
 def test_a_config_that_would_be_written_is_named(tmp_path: Path) -> None:

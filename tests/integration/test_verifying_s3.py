@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from pathlib import Path
 
 import pytest
 from pipeline_lab import Lab, images, write
 from verify_lab import DAMAGES, SPLITS, damaged, findings, published, sibling_of, verified
 
-from tests.support.runs import between
 from tests.support.servers import S3Server
-from tests.support.stores import Recorder
 
 pytestmark = pytest.mark.exhaustive
 
@@ -71,15 +68,3 @@ def test_exchanged_files_in_a_bucket(lab: Lab) -> None:
         assert "it has the content of" in findings(document)[one]["message"]
         assert published(root) == files
         assert not [info for page in root.list("work/repair/") for info in page]
-
-
-def test_every_file_in_the_bucket_is_requested_once(lab: Lab, tmp_path: Path) -> None:
-    recorder = Recorder()
-    with between(recorder):
-        document = verified(lab)
-    calls = recorder.calls
-    large = [call.key for call in calls if call.key.endswith((".tar", ".mdb", ".idx"))]
-    assert len(large) == len(set(large)) == document["read"]["count"]
-    assert not recorder.writes
-    manifests = [call.key for call in calls if call.key.endswith(".parquet")]
-    assert len(manifests) == len(set(manifests))

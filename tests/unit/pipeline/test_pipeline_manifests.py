@@ -13,8 +13,8 @@ import pytest
 from larder.errors import DamageError, NotFoundError
 from larder.manifest.files import read_manifest, write_manifest
 from larder.pipeline.job import ManifestRef, put_named
-from larder.pipeline.manifests import Manifests, read_ref
-from larder.store import local_path, open_store
+from larder.pipeline.manifests import Manifests
+from larder.store import open_store
 from larder.store.base import Store
 from tests.support.stores import Meanwhile, MeanwhileStore, RecordingStore
 
@@ -93,13 +93,6 @@ def test_unused_manifests_are_dropped(store: RecordingStore, tmp_path: Path) -> 
     assert [path.exists() for path in (held, *paths)] == [in_place] * 4
 
 
-def test_in_a_directory_it_is_read_where_it_is(tmp_path: Path) -> None:
-    store = open_store(str(tmp_path / "store"))
-    ref = put(store, tmp_path, 1)
-    with Manifests().fetched(store, ref) as path:
-        assert path == local_path(store, ref.key)
-
-
 def test_damage_is_found(store: RecordingStore, tmp_path: Path) -> None:
     ref, manifests = put(store, tmp_path, 1), Manifests()
     with manifests.fetched(store, ref):
@@ -121,9 +114,3 @@ def test_a_missing_one(store: RecordingStore, tmp_path: Path) -> None:
     put(store, tmp_path, 1)
     with manifests.fetched(store, ref) as path:
         assert rows(path) == [1, 2]
-
-
-def test_rows_are_read_by_reference(store: RecordingStore, tmp_path: Path) -> None:
-    ref = put(store, tmp_path, 1)
-    batches = list(read_ref(store, ref, SCHEMA, first_row=1, rows=1))
-    assert [batch.column(0).to_pylist() for batch in batches] == [[2]]

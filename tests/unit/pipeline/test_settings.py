@@ -23,12 +23,6 @@ def test_variables_missing_in_either_file_are_named_at_once() -> None:
     assert "LARDER_STORAGE" in str(caught.value)
 
 
-def test_a_variable_missing_in_the_cluster_alone_is_named() -> None:
-    environ = {"IMAGENET_SOURCE": "s3://bucket/imagenet"}
-    with pytest.raises(ConfigError, match="LARDER_STORAGE"):
-        load_settings("imagenet", "aws-us-west-2", config_dir=CONFIGS, environ=environ)
-
-
 def test_a_source_that_is_not_read_needs_no_variable() -> None:
     """Whatever else is said of it: region, endpoint, a report."""
     settings = ["source.region=us-east-1", "source.inventory.url=s3://reports/x"]
@@ -88,14 +82,6 @@ def test_the_url_of_a_report_is_absolute(tmp_path: Path, monkeypatch: pytest.Mon
     assert (caught.value.code, caught.value.where) == ("config.path", "source.inventory.url")
 
 
-def test_directories_are_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    asked = load_settings("digits", config_dir=CONFIGS)
-    assert asked.dataset.source.url == str(tmp_path / "data/source/digits")
-    assert asked.cluster.storage.url == str(tmp_path / "data/local")
-    assert asked.output == tmp_path / "out/local/digits"
-
-
 @pytest.mark.parametrize("name", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"])
 @pytest.mark.parametrize(
     ("endpoint", "code"),
@@ -138,12 +124,6 @@ def test_the_mistakes_of_both_files_are_listed_at_once() -> None:
     ]
 
 
-def test_a_wrong_setting_is_named_once() -> None:
-    with pytest.raises(ProblemsError) as caught:
-        load_settings("files", config_dir=CONFIGS, settings=["nonsense"], environ={})
-    assert len(caught.value.problems) == 1
-
-
 def test_a_missing_home_directory() -> None:
     for key in ("source.url", "cluster.storage.url"):
         settings = ["source.url=x", f"{key}=~no-such-user/x"]
@@ -169,15 +149,6 @@ def test_schemes_are_compared_in_lower_case() -> None:
     asked = load_settings("files", config_dir=CONFIGS, settings=settings, environ=environ)
     assert asked.dataset.source.url == "s3://bucket/A"
     assert asked.dataset.source.access.endpoint == "http://127.0.0.1:9000"
-
-
-def test_the_tilde_of_a_flag_is_the_home_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    shutil.copytree(CONFIGS, tmp_path / "mine")
-    asked = load_settings("digits", config_dir=Path("~/mine"), output=Path("~/out"))
-    assert asked.output == tmp_path / "out"
 
 
 @pytest.mark.parametrize("url", ["s3://bucket/x", "gs://bucket/x", "file:///dir"])
