@@ -21,8 +21,9 @@ import pytest
 from pipeline_lab import DOCUMENT, Lab, images, opened, png
 
 from larder.errors import SupersededError
+from larder.jobs.runner import InlineRunner
 from larder.pipeline.prepare import RESTARTS, prepare
-from larder.progress import NullProgress
+from larder.progress import NullProgress, StageTimes
 from larder.store.base import Store
 from larder.store.memory import forget
 from larder.versions.tags import Tag, read_tag
@@ -64,6 +65,10 @@ class Told(NullProgress):
         self.reasons.append(reason)
 
 
+def in_this_process(told: Told) -> InlineRunner:
+    return InlineRunner(2, StageTimes(told))
+
+
 @dataclass
 class Race:
     """A source that changes, and a storage in which several runs publish."""
@@ -81,7 +86,8 @@ class Race:
         told, happens = Told(), meanwhile or Meanwhile()
         forget_manifests()
         with between(lambda store: MeanwhileStore(self.wrap(store), happens)):
-            document = prepare(replace(self.lab.settings(**fields), compact=compact), told)
+            settings = replace(self.lab.settings(**fields), compact=compact)
+            document = prepare(settings, in_this_process(told))
         assert not happens.waiting
         return document, told
 
@@ -106,9 +112,11 @@ class Race:
 
         return act
 
-    def tag(self) -> Tag | None:
+    def tag(self) -> Tag:
         with self.opened(self.root) as store:
-            return read_tag(store, "latest")
+            tag = read_tag(store, "latest")
+        assert tag is not None
+        return tag
 
     @property
     def root(self) -> dict[str, str]:
@@ -122,9 +130,9 @@ class Race:
         """Everything, and that the tag names the samples of the source, as it is or was."""
         with self.opened(self.root) as store:
             found = check_all(store)
-        tag = self.tag()
-        assert tag is not None
-        assert contents(found[tag.version]) == samples(self.objects if objects is None else objects)
+        assert contents(found[self.tag().version]) == samples(
+            self.objects if objects is None else objects
+        )
         return found
 
 
@@ -190,7 +198,6 @@ def test_a_first_build_from_an_older_listing_starts_again(
     meanwhile.before(*moment, race.other_run({"d/00.png": png(91)}))
     document, told = race.run(meanwhile)
     tag = race.tag()
-    assert tag is not None
     (reason,) = told.reasons
     assert f"it names version {tag.version} now; starting again (1 of 3)" in reason
     assert (document["status"], document["version"]) == ("reused", tag.version)
@@ -214,7 +221,6 @@ def test_a_first_build_from_a_newer_listing_starts_again_too(race: Race) -> None
     document, told = race.run(meanwhile)
     assert len(told.reasons) == 1
     tag = race.tag()
-    assert tag is not None
     assert tag.version == document["version"]
     assert [entry.version for entry in tag.history] != []
     race.check()
@@ -250,7 +256,6 @@ def test_a_tag_that_moves_right_before_it_is_written(race: Race, first: bool) ->
     meanwhile.before("put", TAG, race.other_run({"d/00.png": png(91)}))
     document, told = race.run(meanwhile)
     tag = race.tag()
-    assert tag is not None
     assert tag.version == document["version"]
     assert len(told.reasons) == race.keeps
     race.check(race.objects if race.keeps else listed)
@@ -269,7 +274,6 @@ def test_another_run_of_the_same_inputs_moves_the_tag_right_before_it_is_written
     document, told = race.run(meanwhile)
     assert told.reasons == []
     tag = race.tag()
-    assert tag is not None
     assert (tag.version, tag.inputs) == (document["version"], document["inputs"])
     assert len(tag.history) == 1
     race.check()
@@ -289,9 +293,7 @@ def test_a_tag_that_is_deleted_in_the_meantime_is_made_again(race: Race) -> None
     document, told = race.run(meanwhile)
     (reason,) = told.reasons
     assert "it was deleted" in reason
-    tag = race.tag()
-    assert tag is not None
-    assert tag.version == document["version"]
+    assert race.tag().version == document["version"]
     race.check()
 
 
@@ -320,9 +322,7 @@ def test_a_run_that_is_superseded_a_few_times_finishes(race: Race, times: int) -
     meanwhile.before("head", TAG, changing, times=times)
     document, told = race.run(meanwhile)
     assert [reason[-8:] for reason in told.reasons] == [f"({n + 1} of 3)" for n in range(times)]
-    tag = race.tag()
-    assert tag is not None
-    assert tag.version == document["version"]
+    assert race.tag().version == document["version"]
     race.check()
 
 
@@ -333,7 +333,7 @@ def test_a_run_that_is_superseded_every_time_ends_with_an_error(race: Race) -> N
     with between(lambda store: MeanwhileStore(race.wrap(store), meanwhile)):
         forget_manifests()
         with pytest.raises(SupersededError) as caught:
-            prepare(race.lab.settings(), told)
+            prepare(race.lab.settings(), in_this_process(told))
     assert (caught.value.code, caught.value.exit_status) == ("version.superseded", 1)
     assert "\n" not in str(caught.value)
     assert caught.value.hint == "run again"
@@ -355,7 +355,6 @@ def test_a_run_that_only_notes_new_inputs_starts_again_too(race: Race) -> None:
     document, told = race.run(meanwhile)
     assert len(told.reasons) == 1
     tag = race.tag()
-    assert tag is not None
     assert document["version"] == tag.version != first["version"]
     assert [entry.version for entry in tag.history] == [first["version"]]
     race.check()
@@ -370,7 +369,6 @@ def test_a_run_that_found_the_contents_unchanged_starts_again_too(race: Race) ->
     meanwhile.before("head", TAG, race.other_run({"d/00.png": png(91)}))
     document, told = race.run(meanwhile)
     tag = race.tag()
-    assert tag is not None
     assert (len(told.reasons), document["version"]) == (1, tag.version)
     race.check()
 
@@ -397,7 +395,6 @@ def test_a_compaction_that_is_superseded_adds_the_difference_to_its_own_result(
     document, told = race.run(meanwhile, compact=True)
     assert len(told.reasons) == times
     tag = race.tag()
-    assert tag is not None
     assert tag.version == document["version"]
     published = race.check()
     # Its first result, which no tag names, is the segment of what it listed first.
@@ -434,7 +431,6 @@ def test_a_growth_that_a_compaction_supersedes_grows_the_compaction(race: Race) 
     document, told = race.run(meanwhile)
     assert len(told.reasons) == 1
     tag = race.tag()
-    assert tag is not None
     published = race.check()
     (one,) = segments(published[compacted[0]])
     assert segments(published[tag.version])[0] == one
@@ -453,7 +449,6 @@ def test_a_compaction_starts_over_if_another_run_gave_its_number_to_another_clas
     document, told = race.run(meanwhile, compact=True, splits={"train": "**"})
     assert len(told.reasons) == 1
     tag = race.tag()
-    assert tag is not None
     published = race.check()
     assert document["version"] == tag.version
     assert document["segments"]["total"] == 1
@@ -470,7 +465,6 @@ def test_two_compactions_at_once_make_one_version(race: Race) -> None:
     document, told = race.run(meanwhile, compact=True)
     assert told.reasons == []
     tag = race.tag()
-    assert tag is not None
     assert tag.version == document["version"]
     assert document["segments"]["total"] == 1
     assert len(race.check()) == 3
@@ -513,7 +507,6 @@ def test_clocks_that_differ_by_an_hour_decide_nothing(race: Race, offsets: tuple
         third, told = race.run(meanwhile)
     assert len(told.reasons) == 1
     tag = race.tag()
-    assert tag is not None
     assert second["version"] != third["version"] == tag.version
     race.check()
 
@@ -551,7 +544,6 @@ def test_two_runs_grow_from_listings_before_and_after_a_change(
     document, told = race.run(meanwhile, growth={"removals": removals})
     assert len(told.reasons) == 1
     tag = race.tag()
-    assert tag is not None
     assert (document["version"], len(tag.history)) == (tag.version, 1)
     race.check()
 
