@@ -15,6 +15,7 @@ from larder.cli.arguments import dataset_parser
 from larder.cli.copy import COPY, PRUNE
 from larder.cli.display import STAGES
 from larder.cli.verify import VERIFY
+from larder.config.load import load_cluster, load_dataset
 from larder.config.models import Cluster, Dataset, HashSplits
 from larder.config.text.yaml import parse
 from larder.errors import CODES
@@ -161,6 +162,22 @@ def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
         if isinstance(base[key], dict) and isinstance(over[key], dict)
     }
     return base | over | both
+
+
+def test_the_files_on_the_pages_are_valid(tmp_path: Path) -> None:
+    """Every dataset and cluster file that the tutorial and the reference show with its name."""
+    shown = 0
+    for page in (REFERENCE / "config.md", REFERENCE.parent / "tutorial.md"):
+        for block in re.findall(r"^```yaml\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+            name = re.match(r"# configs/((?:datasets|clusters)/(.*)\.yaml)\n", block)
+            if name:
+                shown += 1
+                path = tmp_path / name[1]
+                path.parent.mkdir(exist_ok=True)
+                path.write_text(block)
+                load = load_dataset if name[1].startswith("datasets") else load_cluster
+                load(tmp_path, name[2], (), {"LARDER_STORAGE": "s3://bucket"})
+    assert shown == 4
 
 
 def test_every_error_code_is_there_with_its_meaning_and_status() -> None:
