@@ -44,12 +44,14 @@ def _prune_parser(prog: str) -> Parser:
     return parser
 
 
-def _copy(**parameters: Any) -> Operation:
+def _copy(*, retry_failed: bool = False, **parameters: Any) -> Operation:
     from larder.pipeline.copying import copy, execute_copy
     from larder.pipeline.copying_report import copy_lines
     from larder.pipeline.copying_settings import load_copy_settings
 
     settings = load_copy_settings(**parameters)
+    if retry_failed:
+        settings = settings.retrying()
     compose = partial(copy, settings)
     return Operation(settings, settings.workers, compose, execute_copy, copy_lines, copy_lines)
 

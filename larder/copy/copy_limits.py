@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from larder.config.models.cluster import Copy as CopyConfig
+from larder.copy.uploads import UploadRecords
 from larder.errors import Failure
 from larder.limits import ByteBudget
 
@@ -36,6 +37,8 @@ class CopyLimits:
         bandwidth: Limits the bytes that pass through this machine.
         adopt: Whether to look at what is in the target first, and copy only what differs.
         buffers: Memory for parts, within the budget.
+        concurrent_batches: How many share the configured limits.
+        uploads: Where large objects in progress are recorded; None: nowhere.
     """
 
     concurrency: int
@@ -47,20 +50,28 @@ class CopyLimits:
     failures: FailureRate = field(default_factory=lambda: FailureRate(1.0))
     adopt: bool = False
     buffers: Buffers = field(default_factory=lambda: Buffers(PART_BYTES))
+    concurrent_batches: int = 1
+    uploads: UploadRecords | None = None
 
     @staticmethod
-    def of(config: CopyConfig, *, concurrent_batches: int = 1, adopt: bool = False) -> CopyLimits:
+    def of(
+        config: CopyConfig,
+        *,
+        concurrent_batches: int = 1,
+        adopt: bool = False,
+        uploads: UploadRecords | None = None,
+    ) -> CopyLimits:
         """The limits of one of several concurrent batches, which share the configured ones."""
         memory_bytes = config.memory_bytes or min(config.memory, _ENOUGH_BYTES)
         return CopyLimits(
             concurrency=max(1, config.concurrency // concurrent_batches),
             budget=ByteBudget(max(1, memory_bytes // concurrent_batches)),
             verify=config.verify,
-            part_bytes=PART_BYTES,
             bandwidth=Bandwidth(config.max_bytes_per_second).share(concurrent_batches),
             failures=FailureRate(config.max_failure_rate),
             adopt=adopt,
-            buffers=Buffers(PART_BYTES),
+            concurrent_batches=concurrent_batches,
+            uploads=uploads,
         )
 
     def admit(self, size_bytes: int, ready: Callable[[], None]) -> None:
@@ -173,12 +184,16 @@ _UNAVAILABLE_CODE = "store.unavailable"
 
 
 class FailureRate:
-    """Counts what ends, and says when to stop; ``max_rate`` is a share, 0 to 1. Thread-safe."""
+    """Counts what ends, keeps what failed, and says when to stop. Thread-safe.
+
+    ``max_rate`` is a share, 0 to 1.
+    """
 
     def __init__(self, max_rate: float) -> None:
         self._max_rate = max_rate
         self._lock = threading.Lock()
-        self._ended = self._failed = self._in_a_row = 0
+        self._ended = self._in_a_row = 0
+        self._failures: list[Failure] = []
         self._reason = ""
 
     def succeeded(self) -> None:
@@ -189,10 +204,18 @@ class FailureRate:
     def failed(self, failure: Failure) -> None:
         with self._lock:
             self._ended += 1
-            self._failed += 1
+            self._failures.append(failure)
             if failure.code == _UNAVAILABLE_CODE:
                 self._in_a_row += 1
             self._reason = self._reason or self._decide()
+
+    @property
+    def failures(self) -> tuple[Failure, ...]:
+        """What has failed, ordered by key."""
+        with self._lock:
+            return tuple(
+                sorted(self._failures, key=lambda each: each.key.encode(errors="surrogatepass"))
+            )
 
     @property
     def reason(self) -> str:
@@ -206,7 +229,8 @@ class FailureRate:
     def _decide(self) -> str:
         if self._in_a_row >= UNAVAILABLE:
             return f"a store kept failing for {self._in_a_row:,} objects in a row"
-        if self._failed >= MIN_FAILURES and self._failed > self._max_rate * self._ended:
-            share = f"{self._failed:,} of {self._ended:,} objects failed"
+        failed = len(self._failures)
+        if failed >= MIN_FAILURES and failed > self._max_rate * self._ended:
+            share = f"{failed:,} of {self._ended:,} objects failed"
             return f"{share}, more than copy.max_failure_rate ({self._max_rate:g})"
         return ""

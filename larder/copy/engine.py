@@ -20,7 +20,6 @@ from larder.copy.object import Copy, copy_object
 from larder.copy.parts import LargeObject
 from larder.copy.server_side import ServerSide
 from larder.copy.threads import work_off
-from larder.copy.uploads import UploadRecords
 from larder.errors import Failure, FatalError, LarderError, ObjectError, RetryableError
 from larder.progress import Progress
 from larder.store.base import ObjectInfo, Store
@@ -42,8 +41,6 @@ def copy_batch(
     progress: Progress,
     copied: Callable[[Copy], None],
     awake: Callable[[], None] = lambda: None,
-    uploads: UploadRecords | None = None,
-    wake_seconds: float = WAKE_SECONDS,
 ) -> tuple[Failure, ...]:
     """Copy objects, several at a time; returns those that could not be copied, ordered by key.
 
@@ -52,9 +49,9 @@ def copy_batch(
 
     ``copied`` is called for every object that was copied and verified before the batch was stopped,
     in the thread that did so and before anything else; ``awake`` after every object and every
-    ``wake_seconds``, by one thread at a time.
+    ``WAKE_SECONDS``, by one thread at a time.
     """
-    batch = _Batch(source, target, prefix, limits, progress, copied, uploads)
+    batch = _Batch(source, target, prefix, limits, progress, copied)
     interrupt = Interrupt()
 
     def work(step: _Work) -> None:
@@ -76,7 +73,7 @@ def copy_batch(
                 work,
                 concurrency=limits.concurrency,
                 awake=look_up,
-                wake_seconds=wake_seconds,
+                wake_seconds=WAKE_SECONDS,
                 stop=interrupt.stop,
             )
             look_up()
@@ -85,7 +82,7 @@ def copy_batch(
         batch.leave()
         raise
     batch.check_available()
-    return batch.failures
+    return limits.failures.failures
 
 
 class _Waking:
@@ -120,7 +117,6 @@ class _Batch:
         limits: CopyLimits,
         progress: Progress,
         copied: Callable[[Copy], None],
-        uploads: UploadRecords | None,
     ) -> None:
         self._source = source
         self._target = target
@@ -128,8 +124,6 @@ class _Batch:
         self._limits = limits
         self._progress = progress
         self._copied = copied
-        self._uploads = uploads
-        self._failures: list[Failure] = []
         self._lock = threading.Lock()
         self._large: set[LargeObject] = set()
         self._unavailable: RetryableError | None = None
@@ -137,11 +131,6 @@ class _Batch:
         self.server_side = ServerSide(
             source, target, prefix, limits, self._done, self._stream_now, self._attempt
         )
-
-    @property
-    def failures(self) -> tuple[Failure, ...]:
-        key = _key_bytes
-        return tuple(sorted(self._failures, key=key))
 
     def steps(self, objects: Iterable[ObjectInfo]) -> Iterator[_Work]:
         """The steps of all objects; a large object has one for each part."""
@@ -171,7 +160,6 @@ class _Batch:
             self._limits,
             self._ready,
             self._moved,
-            self._uploads,
             by_server=by_server,
         )
         with self._lock:
@@ -221,7 +209,7 @@ class _Batch:
 
     def check_available(self) -> None:
         """Raise the error of a store that kept failing for everything."""
-        codes = {failure.code for failure in self._failures}
+        codes = {failure.code for failure in self._limits.failures.failures}
         if self._unavailable and self._copied_count == 0 and codes == {self._unavailable.code}:
             raise self._unavailable
 
@@ -265,7 +253,6 @@ class _Batch:
             step()
         except (ObjectError, RetryableError) as error:
             failure = Failure.of(info.key, error)
-            self._failures.append(failure)
             failures = self._limits.failures
             failures.failed(failure)
             if isinstance(error, RetryableError):
@@ -275,7 +262,3 @@ class _Batch:
                     raise
                 hint = "what was copied is recorded; find the cause, then run again"
                 raise FatalError("run.failed", failures.reason, hint=hint) from error
-
-
-def _key_bytes(failure: Failure) -> bytes:
-    return failure.key.encode(errors="surrogatepass")

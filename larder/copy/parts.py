@@ -23,7 +23,7 @@ import google_crc32c
 
 from larder.copy.copy_limits import CopyLimits
 from larder.copy.object import Copy, copy_object, known_md5
-from larder.copy.uploads import RESUME_BYTES, UploadRecords
+from larder.copy.uploads import RESUME_BYTES
 from larder.errors import LarderError, NotFoundError, ObjectError, RetryableError
 from larder.manifest.digest import combined_crc32c, format_crc32c
 from larder.store import object_url
@@ -54,7 +54,6 @@ class LargeObject:
         limits: CopyLimits,
         ready: Callable[[], None],
         moved: Callable[[int], None],
-        records: UploadRecords | None,
         *,
         by_server: bool = False,
     ) -> None:
@@ -67,7 +66,7 @@ class LargeObject:
         self._tell_moved = moved
         self.moved_bytes = 0
         """How much was reported as moved."""
-        self._records = records if info.size_bytes > RESUME_BYTES else None
+        self._records = limits.uploads if info.size_bytes > RESUME_BYTES else None
         self.by_server = by_server
         part_bytes = _SERVER_PART_BYTES if by_server else limits.part_bytes
         least = -(-info.size_bytes // _MOST_PARTS)

@@ -45,10 +45,18 @@ READERS = 4
 
 @dataclass(frozen=True, slots=True)
 class CopyPlace:
-    """The prefixes of one kind of copies: ``objects`` precedes the key of each."""
+    """The prefixes of one kind of copies: ``objects`` precedes the key of each, ``failures`` the
+    names of lists of what failed, and ``uploads`` the records of large objects in progress.
+    """
 
     objects: str
     receipts: str
+    failures: str
+    uploads: str
+
+    def failures_key(self, batch: str, sha256: str) -> str:
+        """Key of a list of objects of a batch that could not be copied."""
+        return f"{self.failures}{batch}-{sha256[:16]}.parquet"
 
     def finished(self, batch: str) -> str:
         return f"{self.receipts}{batch}/"
@@ -72,7 +80,12 @@ class CopyPlace:
         return f"{self.merged}receipts.json"
 
 
-MIRROR = CopyPlace(layout.MIRROR_PREFIX, layout.copies_prefix())
+MIRROR = CopyPlace(
+    layout.MIRROR_PREFIX,
+    layout.copies_prefix(),
+    layout.FAILURES_PREFIX,
+    layout.UPLOADS_PREFIX,
+)
 """The mirror of a dataset, below the dataset's root."""
 
 

@@ -10,6 +10,7 @@ from itertools import repeat
 import numpy as np
 import pyarrow as pa
 
+from larder.copy.copy_limits import CopyLimits
 from larder.copy.uploads import UploadRecords
 from larder.jobs.results import BatchReport, Totals
 from larder.manifest.schemas import OBJECTS
@@ -107,11 +108,12 @@ def copy_objects(
         name=name,
         count=batch.objects,
         place=job.place,
-        uploads=UPLOADS_PREFIX,
-        list_key=partial(work_key, f"failed-{name}"),
-        config=job.settings.limits,
-        adopt=job.adopt,
-        concurrent_batches=concurrent_batches,
+        limits=CopyLimits.of(
+            job.settings.limits,
+            concurrent_batches=concurrent_batches,
+            adopt=job.adopt,
+            uploads=UploadRecords(root, UPLOADS_PREFIX),
+        ),
         progress=progress,
     )
 

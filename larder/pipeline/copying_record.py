@@ -80,7 +80,9 @@ class CopyDocument:
 
 def copy_place(origin: Origin) -> CopyPlace:
     """Where copies from a source and their receipts are, below the storage."""
-    return CopyPlace("", f"{_PREFIX}receipts/{origin.name}/")
+    return CopyPlace(
+        "", f"{_PREFIX}receipts/{origin.name}/", f"{WORK_PREFIX}failed-", UPLOADS_PREFIX
+    )
 
 
 def manifest_key(sha256: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -51,6 +51,14 @@ class CopySettings:
             storage=in_region(self.storage, storage),
         )
 
+    def retrying(self) -> CopySettings:
+        """The same for what the last copy failed for; globs are ``config.invalid_flag``."""
+        if self.source.include != ("**",) or self.source.exclude:
+            message = "failed objects are known by their keys: globs do not apply"
+            hint = "leave --include and --exclude out"
+            raise ConfigError("config.invalid_flag", message, where="--retry-failed", hint=hint)
+        return replace(self, retry_failed=True)
+
     def open_root(self) -> Store:
         return open_location(self.storage, give_up_seconds=self.limits.give_up_seconds)
 
@@ -65,21 +73,13 @@ def load_copy_settings(
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
     verify: str | None = None,
-    retry_failed: bool = False,
-    environ: Mapping[str, str] | None = None,
 ) -> CopySettings:
     """Read the arguments of a command that copies; all mistakes are raised at once.
 
     ``cluster`` gives the limits and the way to reach its storage, and ``settings`` override fields
     of ``source``, ``storage``, ``copy`` and ``runner`` as ``key.path=value``. It is refused if one
-    of the two places is inside the other (``config.overlap``), and so are globs with
-    ``retry_failed`` (``config.invalid_flag``).
+    of the two places is inside the other (``config.overlap``).
     """
-    variables = os.environ if environ is None else environ
-    if retry_failed and (include or exclude):
-        message = "failed objects are known by their keys: --include and --exclude do not apply"
-        hint = "leave them out"
-        raise ConfigError("config.invalid_flag", message, where="--retry-failed", hint=hint)
     folder = directory(Path(config_dir), "--config-dir")
     places = read_places(
         (
@@ -90,14 +90,13 @@ def load_copy_settings(
             Given(("copy", "verify"), verify, "--verify"),
         ),
         settings,
-        load_cluster(folder, cluster, (), variables) if cluster else None,
+        load_cluster(folder, cluster, (), os.environ) if cluster else None,
     )
     found = CopySettings(
-        source=located(places.source, variables, "SOURCE"),
-        storage=located(places.storage, variables, "STORAGE"),
+        source=located(places.source, os.environ, "SOURCE"),
+        storage=located(places.storage, os.environ, "STORAGE"),
         limits=places.copy_,
         runner=places.runner,
-        retry_failed=retry_failed,
     )
     check_overlap(found.source, found.storage.url, storage_endpoint=found.storage.access.endpoint)
     return found

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.config.models import Cluster, Dataset
+from larder.copy.copy_limits import CopyLimits
 from larder.copy.mirror_choice import mirrors
 from larder.copy.uploads import UploadRecords
 from larder.jobs.results import BatchReport, RunError, Totals
@@ -136,11 +137,12 @@ def mirror_batch(
         name=name,
         count=batch.objects,
         place=MIRROR,
-        uploads=layout.UPLOADS_PREFIX,
-        list_key=partial(layout.failures_key, name),
-        config=job.cluster.copy_,
-        adopt=job.adopt,
-        concurrent_batches=concurrent_batches,
+        limits=CopyLimits.of(
+            job.cluster.copy_,
+            concurrent_batches=concurrent_batches,
+            adopt=job.adopt,
+            uploads=UploadRecords(root, MIRROR.uploads),
+        ),
         progress=progress,
     )
 
@@ -149,8 +151,7 @@ def listed_failures(job: Job, error: RunError) -> RunError:
     """The error of a run whose copies failed, with all failures in one list that it names."""
     root = open_root(job)
     with scratch() as folder:
-        key = partial(layout.failures_key, "")
-        report = gather_failures(root, error.report.lists, key, folder)
+        report = gather_failures(root, error.report.lists, layout.failures_key, folder)
     if report is None:
         return error
     where = object_url(root.url, report.key)

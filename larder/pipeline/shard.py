@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.copy.mirror_choice import mirrors
-from larder.copy.mirror_reader import HELD_COPIES, Copies, FirstOf, Mirror, Unconditional
+from larder.copy.mirror_reader import Copies, FirstOf, Mirror, Unconditional
 from larder.errors import Failures
 from larder.jobs.processes import WORTH_ROWS, suits, work
 from larder.jobs.results import BatchReport, Totals
@@ -228,7 +228,7 @@ def _reading(job: SegmentJob, root: Store, batch: PackBatch) -> Readable:
         return open_source(job)
     # What the plan knew counts, as it has read the receipts of earlier runs.
     rows = chain(_copied(job, root, batch), _parts(job, root, batch))
-    copies = Copies.of(rows, HELD_COPIES)
+    copies = Copies(rows)
     store = storage_of(job.dataset, job.cluster, layout.MIRROR_PREFIX)
     return with_derived(Mirror(store, copies), job.dataset, job.cluster)
 
@@ -258,13 +258,10 @@ def _copied(job: SegmentJob, root: Store, batch: PackBatch) -> Iterator[pa.Recor
     """The rows of the receipts for the batch's samples that are read from their objects."""
     if not batch.copies:
         return
-    keys = _without_copy(job, root, batch) if batch.rows <= HELD_COPIES else None
-    for ref in batch.copies if keys is None or len(keys) else ():
+    keys = _without_copy(job, root, batch)
+    for ref in batch.copies if len(keys) else ():
         for rows in read_ref(root, ref, OBJECTS):
-            # Those of other batches do no harm, and here they are fewer than those of this one.
-            yield (
-                rows if keys is None else rows.filter(pc.is_in(rows.column("key"), value_set=keys))
-            )
+            yield rows.filter(pc.is_in(rows.column("key"), value_set=keys))
 
 
 def _without_copy(job: SegmentJob, root: Store, batch: PackBatch) -> pa.ChunkedArray:

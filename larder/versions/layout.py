@@ -37,6 +37,9 @@ MIRROR_PREFIX = "mirror/"
 SEGMENTS_PREFIX = "segments/"
 TAGS_PREFIX = "tags/"
 DERIVED_PREFIX = "work/derived/"
+FAILURES_PREFIX = "work/failures/"
+"""Prefix of lists of objects of one batch that could not be copied."""
+
 UPLOADS_PREFIX = "work/uploads/"
 MERGED_COPIES_PREFIX = "work/mirror/merged/"
 """Merged receipts of copies: between those of batches and the partial ones in every listing."""
@@ -137,13 +140,9 @@ def copies_prefix(batch: str | None = None) -> str:
     return "work/mirror/" + (f"{batch}/" if batch else "")
 
 
-def failures_key(batch: str, sha256: str) -> str:
-    """Key of a list of objects that could not be copied: of a batch, or of all if it is empty."""
-    return (
-        f"work/failures/{batch}-{sha256[:16]}.parquet"
-        if batch
-        else (f"work/failures-{sha256[:16]}.parquet")
-    )
+def failures_key(sha256: str) -> str:
+    """Key of the list of all objects that could not be copied."""
+    return f"work/failures-{sha256[:16]}.parquet"
 
 
 def partial_copies_prefix(batch: str | None = None) -> str:

@@ -40,7 +40,9 @@ class CopyLab:
 
     def settings(self, **more: Any) -> Any:
         options = {**self.options, **more}
-        return load_copy_settings(self.source, self.storage, environ={}, **options)
+        retry_failed = options.pop("retry_failed", False)
+        settings = load_copy_settings(self.source, self.storage, **options)
+        return settings.retrying() if retry_failed else settings
 
     def add(self, objects: Mapping[str, bytes]) -> None:
         write(self.source, objects)

@@ -162,10 +162,9 @@ def test_an_upload_is_continued(
             target,
             infos,
             prefix="to/",
-            limits=replace(LIMITS, concurrency=1),
+            limits=replace(LIMITS, concurrency=1, uploads=UploadRecords(target, "work/uploads/")),
             progress=CancellableProgress(progress, stop),
             copied=copied.append,
-            uploads=UploadRecords(target, "work/uploads/"),
         )
         return copied
 

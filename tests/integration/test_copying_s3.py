@@ -176,7 +176,7 @@ def test_a_copy_that_is_stopped_leaves_no_upload(
 
     monkeypatch.setattr(S3Upload, moment, stopping)
     settings = [*storage.settings("storage"), "runner.workers=1"]
-    job = load_copy_settings(str(tmp_path / "up"), storage.url, settings=settings, environ={})
+    job = load_copy_settings(str(tmp_path / "up"), storage.url, settings=settings)
     runner = InlineRunner(1, StageTimes(), stop if how == "interrupt" else None)
     with pytest.raises(FatalError if how == "interrupt" else StoreError):
         copy(job, runner)

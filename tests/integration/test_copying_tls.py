@@ -158,7 +158,7 @@ def run(source: Source, target: Target, stop_after: int = 0) -> None:
     options = [f"source.endpoint={source.endpoint}", "copy.concurrency=32", "runner.workers=1"]
     if target.endpoint:
         options.append(f"storage.endpoint={target.endpoint}")
-    settings = load_copy_settings("s3://bucket/", target.url, settings=options, environ={})
+    settings = load_copy_settings("s3://bucket/", target.url, settings=options)
     runner = InlineRunner(settings.workers, StageTimes(), source.stop)
     copy(settings, runner)
 

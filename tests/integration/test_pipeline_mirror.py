@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from pipeline_lab import directory_lab, opened, png
 
+from larder.copy import engine
 from larder.copy.copy_limits import CopyLimits
 from larder.copy.engine import copy_batch
 from larder.errors import FatalError, RetryableError
 from larder.jobs import batch_receipts as due
 from larder.jobs import runner
 from larder.limits import ByteBudget
-from larder.pipeline import shard
 from larder.pipeline.copy_receipts import CopyReceipts
 from larder.progress import CancellableProgress, NullProgress
 from larder.store import open_store
@@ -122,7 +122,7 @@ def stores() -> tuple[Store, Store]:
 
 
 def test_a_receipt_falls_due_by_time_while_a_large_object_is_copied(
-    tmp_path: Path, stores: tuple[Store, Store]
+    tmp_path: Path, stores: tuple[Store, Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inner, root = stores
     infos = [inner.put(key, key.encode()) for key in ("a", "b", "large")]
@@ -136,6 +136,7 @@ def test_a_receipt_falls_due_by_time_while_a_large_object_is_copied(
         if any(root.list("work/mirror/partial/")):
             source.go_on.set()
 
+    monkeypatch.setattr(engine, "WAKE_SECONDS", 0.001)
     with CopyReceipts(root, "0", tmp_path, count=3, clock=lambda: now) as receipts:
         copy_batch(
             source,
@@ -146,7 +147,6 @@ def test_a_receipt_falls_due_by_time_while_a_large_object_is_copied(
             progress=NullProgress(),
             copied=receipts.add,
             awake=awake,
-            wake_seconds=0.001,
         )
     keys = [info.key for page in root.list("work/mirror/") for info in page]
     assert len(keys) == 2, "one of the two small objects, one of the whole batch"
@@ -176,12 +176,11 @@ def test_a_receipt_that_could_not_be_left_is_left_at_the_end(
 
 
 @pytest.mark.parametrize("interrupted", [False, True])
-def test_many_copies_are_kept_in_a_file(
+def test_copies_are_known_from_the_plan_and_from_receipts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupted: bool
 ) -> None:
     """The copies of an interrupted mirror are known from the plan, the others from receipts."""
     lab = directory_lab(tmp_path, OBJECTS, **ONE_BATCH)
-    monkeypatch.setattr(shard, "HELD_COPIES", 7)
     if interrupted:
         with monkeypatch.context() as patched:
             stop_once(patched, 20)

@@ -1,17 +1,13 @@
-"""What is known of copies, in memory and in a temporary file."""
+"""What is known of copies, in memory."""
 
 from __future__ import annotations
 
-import threading
 import tracemalloc
 from itertools import chain
-from pathlib import Path
 
 import pyarrow as pa
-import pytest
 
 from larder.copy.mirror_reader import Copies, KnownCopy
-from larder.errors import ConfigError, StoreError
 
 ROWS = pa.schema([(name, pa.string()) for name in ("key", "etag", "mirror_etag", "checksum")])
 
@@ -22,40 +18,14 @@ def rows(*copies: tuple[str, str, str | None, str | None]) -> pa.RecordBatch:
     )
 
 
-@pytest.mark.parametrize("held", [0, 1, 2, 3, 100])
-def test_the_last_copy_of_an_object_counts(held: int) -> None:
+def test_the_last_copy_of_an_object_counts() -> None:
     some = rows(("a", "1", "m1", None), ("é\0\n", "2", "m2", "c2"), ("unknown", "3", None, None))
     more = rows(("a", "9", "m9", "c9"), ("b", "4", "m4", "c4"))
-    copies = Copies.of([some, more, rows()], held)
+    copies = Copies([some, more, rows()])
     assert copies.get("a") == KnownCopy("9", "m9", "c9")
     assert copies.get("é\0\n") == KnownCopy("2", "m2", "c2")
     assert copies.get("b") == KnownCopy("4", "m4", "c4")
     assert copies.get("unknown") is copies.get("") is None
-
-
-def test_many_copies_are_read_by_many_threads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    pages = (
-        rows(*((f"k{n}", f"e{n}", f"m{n}", None) for n in range(first, first + 1_000)))
-        for first in range(0, 20_000, 1_000)
-    )
-    copies = Copies.of(pages, held=5_000)
-    assert list(tmp_path.iterdir()) == []  # the file has no name
-    wrong: list[int] = []
-
-    def look(first: int) -> None:
-        wrong.extend(
-            n for n in range(first, 20_000, 4) if copies.get(f"k{n}") != (f"e{n}", f"m{n}", None)
-        )
-
-    threads = [threading.Thread(target=look, args=(first,)) for first in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
 
 
 def test_copies_in_memory_take_little_of_it() -> None:
@@ -65,16 +35,8 @@ def test_copies_in_memory_take_little_of_it() -> None:
     text_bytes = sum(map(len, chain.from_iterable(texts)))
     before = pa.total_allocated_bytes()
     tracemalloc.start()
-    copies = Copies.of(batches)
+    copies = Copies(batches)
     taken = tracemalloc.get_traced_memory()[0] + pa.total_allocated_bytes() - before
     tracemalloc.stop()
     assert taken < text_bytes + 50 * len(texts)
     assert copies.get(texts[-1][0]) == texts[-1][1:]
-
-
-def test_a_temporary_folder_that_is_missing_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
-    with pytest.raises((StoreError, ConfigError), match="missing"):
-        Copies.of([rows(("a", "1", "m1", None))], held=0)
