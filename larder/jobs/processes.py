@@ -1,28 +1,36 @@
-"""Runs steps of batches of many small samples in several processes, of which this is one.
+"""Calls functions in other processes: for what holds the interpreter lock.
 
-The interpreter lock allows one core to deal with samples. Reading, hashing and writing large ones
-does not hold it, so threads do as well there, without the half second that a process takes to
-start, and without its 130 MB. For these two, one batch at a time stays in this process anyway.
+The lock allows one core to deal with samples, or to write a JPEG. Reading, hashing and writing
+large samples does not hold it, so threads do as well there, without the second that a process takes
+to start, and without its memory.
 
-Another process is a program of its own (`larder.jobs.batch_process`): a user's script needs no
-guard, and an interrupt of the terminal does not reach it. It waits for another batch for a while,
-and ends as soon as the process that started it is gone. Both ends of the pipe are Larder, so what
-goes through it is pickled.
+Another process is a program of its own, this module: a user's script needs no guard, and an
+interrupt of the terminal does not reach it. It ends as soon as the process that started it is gone,
+because its stdin is closed then. Both ends of its pipes are Larder, so what goes through them is
+pickled. Every tenth of a second it tells its progress, and a message asks it to stop between two
+objects. docs/dependencies.md says why this is not loky.
 """
 
 from __future__ import annotations
 
+import os
 import pickle
+import queue
+import signal
+import subprocess
+import sys
 import threading
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from pathlib import Path
 from typing import IO, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from larder.config.models import Location
 from larder.errors import FatalError
-from larder.jobs.programs import start_program
-from larder.progress import Progress
+from larder.machine import small_memory_environment
+from larder.progress import CancellableProgress, NullProgress, Progress
 
 WORTH_ROWS = 40_000
 """Smaller batches are done before a process has started: a sample takes some 20 microseconds."""
@@ -30,35 +38,33 @@ WORTH_ROWS = 40_000
 _SMALL_BYTES = 32_000
 """Mean size of samples up to which dealing with them takes longer than moving their bytes."""
 
+_PACKAGES = Path(__file__).parents[2]
 _SCHEMES = ("", "file", "gs", "s3")
 _LENGTH_BYTES = 8
-
-STOP = "stop"
-"""The message that asks a process to stop between two objects."""
-
-
-class Work(NamedTuple):
-    """What a process is to do: call ``MODULE:FUNCTION`` for a batch."""
-
-    step: str
-    job: Any
-    batch: Any
-    concurrent_batches: int
+_REPORT_SECONDS = 0.1
+_STOP = "stop"
 
 
-class Advance(NamedTuple):
-    """Progress of a stage; without any, the process only says that it is alive."""
+class _Call(NamedTuple):
+    """A function of a module and its arguments; ``reports``: it takes ``progress``, too."""
 
+    function: str
+    arguments: tuple[Any, ...]
+    named: dict[str, Any]
+    reports: bool
+
+
+class _Advance(NamedTuple):
     stage: str
     objects: int
     bytes: int
 
 
-class Done(NamedTuple):
+class _Done(NamedTuple):
     result: Any
 
 
-class Failed(NamedTuple):
+class _Failed(NamedTuple):
     error: BaseException
 
 
@@ -72,144 +78,234 @@ def suits(places: Iterable[Location], rows: int, size_bytes: int, concurrent_bat
     )
 
 
+_here = threading.Lock()
+"""Held by the batch that is done in this process."""
+
+_idle: list[Process] = []
+
+
 def work(
     step: Callable[..., Any], job: Any, batch: Any, *, progress: Progress, concurrent_batches: int
 ) -> Any:
     """The result of a step for a batch, from a process of its own if this one has a batch already.
 
-    ``step`` is a function of a module. An error that ``progress`` raises stops the process between
-    two objects. ``run.failed``: the process was killed.
+    An error that ``progress`` raises stops the process between two objects. ``run.failed``: the
+    process was killed.
     """
     if _here.acquire(blocking=False):
         try:
             return step(job, batch, progress=progress, concurrent_batches=concurrent_batches)
         finally:
             _here.release()
-    message = Work(f"{step.__module__}:{step.__qualname__}", job, batch, concurrent_batches)
-    process = _started(message)
     try:
-        return process.result(progress)
+        process = _idle.pop()
+    except IndexError:
+        process = Process()
+    try:
+        return process.call(
+            step, job, batch, progress=progress, concurrent_batches=concurrent_batches
+        )
     finally:
         if process.answered:
-            with _lock:
-                _idle.append(process)
+            _idle.append(process)
         else:
             process.close()
 
 
-_here = threading.Lock()
-"""Held by the batch that is done in this process."""
-
-_idle: list[_Process] = []
-_lock = threading.Lock()
-
-
 def close_idle() -> None:
     """End the processes that wait for a batch."""
-    with _lock:
-        found = list(_idle)
-        _idle.clear()
-    for process in found:
-        process.close()
+    while _idle:
+        _idle.pop().close()
 
 
-def _started(message: Work) -> _Process:
-    """A process that has begun, one that waits if possible: it may just have ended by itself."""
-    with _lock:
-        process = _idle.pop() if _idle else None
-    if process is not None:
-        process.send(message)
-        if process.begins():
-            return process
-        process.close()
-    process = _Process()
-    process.send(message)
-    return process
-
-
-class _Process:
-    """A process that does one batch. Ended at the end of a ``with`` block."""
+class Process:
+    """A process that does one call after the other."""
 
     def __init__(self) -> None:
-        self._process = start_program("larder.jobs.batch_process")
-        assert self._process.stdin is not None, "it has pipes"
-        assert self._process.stdout is not None, "it has pipes"
-        self._stdin: IO[bytes] = self._process.stdin
-        self._stdout: IO[bytes] = self._process.stdout
+        self.process = _start()
+        assert self.process.stdin is not None, "it has pipes"
+        assert self.process.stdout is not None, "it has pipes"
+        self._stdin: IO[bytes] = self.process.stdin
+        self._stdout: IO[bytes] = self.process.stdout
 
         self.answered = False
-        """Whether it has said how its last batch ended."""
-        self._first: Any = None
+        """Whether it has said how its last call ended."""
 
-    def close(self) -> None:
-        with suppress(OSError):
-            self._stdin.close()
-        self._process.kill()
-        self._stdout.close()
-        self._process.wait()
+    def call(
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        progress: Progress | None = None,
+        **named: Any,
+    ) -> Any:
+        """Call a function of a module, whose progress is passed on until it ends.
 
-    def send(self, message: Any) -> None:
+        ``run.failed``: the process was killed.
+        """
         self.answered = False
-        with suppress(BrokenPipeError):  # `result` finds out
-            write_message(self._stdin, message)
-
-    def begins(self) -> bool:
-        """Whether it says anything."""
-        self._first = read_message(self._stdout)
-        return self._first is not None
-
-    def result(self, progress: Progress) -> Any:
-        """Pass its progress on, until it has done its batch; ``run.failed``: it was killed."""
+        name = f"{function.__module__}:{function.__qualname__}"
+        self._send(_Call(name, arguments, named, progress is not None))
         while True:
-            message, self._first = self._first or read_message(self._stdout), None
-            if isinstance(message, Done):
-                self.answered = True
-                return message.result
-            if isinstance(message, Failed):
-                self.answered = True
-                raise message.error
+            message = _read(self._stdout)
             if message is None:
-                text = f"a process that packs shards ended with status {self._process.wait()}"
+                text = f"a process that Larder started ended with status {self.process.wait()}"
                 raise FatalError("run.failed", text, hint="run again to continue")
+            self.answered = isinstance(message, _Done | _Failed)
+            if isinstance(message, _Done):
+                return message.result
+            if isinstance(message, _Failed):
+                raise message.error
+            assert progress is not None, "only who has a progress tells of it"
             try:
                 progress.advance(message.stage, objects=message.objects, bytes=message.bytes)
             except BaseException:
                 self._stop()
                 raise
 
+    def close(self) -> None:
+        """End it: it holds nothing that would be lost."""
+        self.process.kill()
+        for pipe in (self._stdin, self._stdout):
+            with suppress(OSError):  # what was not sent is not needed
+                pipe.close()
+        self.process.wait()
+
+    def _send(self, message: Any) -> None:
+        with suppress(BrokenPipeError):  # `_read` finds out
+            _write(self._stdin, message)
+
     def _stop(self) -> None:
         """Ask it to stop, and wait until it has."""
-        self.send(STOP)
-        while not isinstance(message := read_message(self._stdout), Done | Failed | None):
+        self._send(_STOP)
+        while not isinstance(message := _read(self._stdout), _Done | _Failed | None):
             pass
         self.answered = message is not None
 
 
-def write_message(pipe: IO[bytes], message: Any) -> None:
+def _start() -> subprocess.Popen[bytes]:
+    """This module as a program, out of reach of the terminal's Ctrl-C."""
+    paths = [str(_PACKAGES), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return subprocess.Popen(  # noqa: S603 - a module of this package
+        [sys.executable, "-m", __name__],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={
+            **small_memory_environment(),
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(paths),
+        },
+        start_new_session=True,
+    )
+
+
+def _write(pipe: IO[bytes], message: Any) -> None:
     """Write one message, whole or not at all if it cannot be pickled."""
     data = pickle.dumps(message)
     pipe.write(len(data).to_bytes(_LENGTH_BYTES, "little") + data)
     pipe.flush()
 
 
-def read_message(pipe: IO[bytes]) -> Any:
+def _read(pipe: IO[bytes]) -> Any:
     """The next message; None if the other end is closed."""
     head = pipe.read(_LENGTH_BYTES)
-    if len(head) < _LENGTH_BYTES:
-        return None
     size_bytes = int.from_bytes(head, "little")
     data = pipe.read(size_bytes)
+    if len(head) < _LENGTH_BYTES or len(data) < size_bytes:
+        return None
     # Between two processes of one run, of which one has started the other.
-    return pickle.loads(data) if len(data) == size_bytes else None  # noqa: S301
+    return pickle.loads(data)  # noqa: S301
 
 
-class Outbox:
-    """Writes messages from any thread."""
+class _Reports(NullProgress):
+    """Adds progress up, for a thread that reports it; the other process knows all batches."""
 
-    def __init__(self, pipe: IO[bytes]) -> None:
-        self._pipe = pipe
+    def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._sums: dict[str, tuple[int, int]] = {}
 
-    def put(self, message: Any) -> None:
+    def advance(self, stage: str, *, objects: int = 0, bytes: int = 0) -> None:
         with self._lock:
-            write_message(self._pipe, message)
+            before = self._sums.get(stage, (0, 0))
+            self._sums[stage] = before[0] + objects, before[1] + bytes
+
+    def taken(self) -> Iterator[_Advance]:
+        """What was done since the last time; nothing at all of some stage, if nothing was, by which
+        the other process can ask this one to stop.
+        """
+        with self._lock:
+            sums, self._sums = self._sums, {}
+        for stage, (objects, size_bytes) in (sums or {"shard": (0, 0)}).items():
+            yield _Advance(stage, objects, size_bytes)
+
+
+def serve() -> None:
+    """Do the calls that come on stdin, until it is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    results = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # nothing else may be written where the messages go
+    calls: queue.SimpleQueue[_Call] = queue.SimpleQueue()
+    stop = threading.Event()
+    # Not sys.stdin, which Python closes at its end, while a thread still waits for more of it.
+    receive = threading.Thread(
+        target=_receive, args=(os.fdopen(os.dup(0), "rb"), calls, stop), daemon=True
+    )
+    receive.start()
+    while True:
+        call = calls.get()
+        stop.clear()
+        message = _answer(call, results, stop)
+        try:
+            _write(results, message)
+        except Exception as error:  # noqa: BLE001 - it cannot be pickled
+            text = f"the result of a call cannot be passed on: {type(error).__name__}: {error}"
+            _write(results, _Failed(FatalError("run.internal", text)))
+
+
+def _receive(pipe: IO[bytes], calls: queue.SimpleQueue[_Call], stop: threading.Event) -> None:
+    while (message := _read(pipe)) is not None:
+        if message == _STOP:
+            stop.set()
+        else:
+            calls.put(message)
+    os._exit(1)  # nobody waits for anything any more: as if it were killed
+
+
+def _answer(call: _Call, results: IO[bytes], stop: threading.Event) -> _Done | _Failed:
+    try:
+        module, _, name = call.function.partition(":")
+        function = getattr(import_module(module), name)
+        if not call.reports:
+            return _Done(function(*call.arguments, **call.named))
+        with _reporting(results) as reports:
+            progress = CancellableProgress(reports, stop)
+            return _Done(function(*call.arguments, progress=progress, **call.named))
+    except BaseException as error:  # noqa: BLE001 - raised again in the other process
+        return _Failed(error)
+
+
+@contextmanager
+def _reporting(results: IO[bytes]) -> Iterator[_Reports]:
+    """Report the progress of a ``with`` block now and then, and at its end."""
+    reports, over = _Reports(), threading.Event()
+
+    def report() -> None:
+        while True:
+            last = over.wait(_REPORT_SECONDS)
+            for message in reports.taken():
+                _write(results, message)
+            if last:
+                return
+
+    thread = threading.Thread(target=report, daemon=True)
+    thread.start()
+    try:
+        yield reports
+    finally:
+        over.set()
+        thread.join()
+
+
+if __name__ == "__main__":
+    from larder.jobs import processes  # whose classes are those of the other process
+
+    processes.serve()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,14 +30,14 @@ TWO: dict[str, Any] = {**SHARED, "cluster": {"runner": {"workers": 2, "batch_byt
 def begun(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Has every batch but one done in a process; the IDs of the processes that were started."""
     started: list[int] = []
-    begin = processes._Process.__init__
+    begin = processes.Process.__init__
 
     def noted(process: Any) -> None:
         begin(process)
-        started.append(process._process.pid)
+        started.append(process.process.pid)
 
     monkeypatch.setattr(processes, "WORTH_ROWS", 1)
-    monkeypatch.setattr(processes._Process, "__init__", noted)
+    monkeypatch.setattr(processes.Process, "__init__", noted)
     return started
 
 
@@ -91,7 +89,7 @@ def test_a_batch_that_failed_here_leaves_its_place(tmp_path: Path, begun: list[i
 def test_small_batches_are_not_worth_a_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes, "_Process", None)
+    monkeypatch.setattr(processes, "Process", None)
     directory_lab(tmp_path, OBJECTS, **TWO).prepare()
 
 
@@ -147,9 +145,9 @@ def test_a_run_that_is_stopped_leaves_no_process(tmp_path: Path, apart: list[int
 
 
 def test_a_process_ends_with_the_one_that_started_it(tmp_path: Path) -> None:
-    process = processes._Process()
+    process = processes.Process()
     process._stdin.close()
-    assert process._process.wait(timeout=60) == 1
+    assert process.process.wait(timeout=60) == 1
     process.close()
 
 
@@ -172,14 +170,3 @@ def test_what_only_this_process_has_stays_here(
     assert not processes.suits(places, 10**5, 10**8, 1)
     assert not processes.suits(places, 10**3, 10**6, 2)
     assert not processes.suits(places, 10**5, 10**10, 2)
-
-
-def test_a_process_that_waited_in_vain_ends_quietly() -> None:
-    """Its other thread still waits for more when Python ends."""
-    code = "import larder.jobs.batch_process as one; one._IDLE_SECONDS = 0.0; one.main()"
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
-        assert process.wait() == 0
-        assert process.stderr is not None
-        assert process.stderr.read() == b""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from larder.config.models import Copy
-from larder.jobs.programs import start_program
+from larder.jobs.processes import _start
 from larder.machine import (
     copy_memory_bytes,
     memory_bytes,
@@ -148,7 +148,7 @@ def test_programs_of_ours_start_with_small_memory(monkeypatch: pytest.MonkeyPatc
     for name in small_memory_environment():
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("MALLOC_ARENA_MAX", "7")
-    process = start_program("larder.shards.images.worker")
+    process = _start()
     try:
         environment = Path(f"/proc/{process.pid}/environ")
         while not (lines := environment.read_text()):  # the kernel is still starting it

@@ -1,5 +1,4 @@
 """Images on their way into shards: checked, and resized and encoded again if that is asked for.
 
-`check` is what a build calls; `transform` makes the bytes, in the processes of `pool`, each of
-which runs `worker`.
+`check` is what a build calls; `transform` makes the bytes, in the processes of `pool`.
 """

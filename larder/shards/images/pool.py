@@ -1,23 +1,20 @@
 """Processes that transform images, shared by all batches of this process.
 
-Threads do not scale here: Pillow holds the interpreter lock while it writes a JPEG. The processes
-are started as programs of their own, so that a script needs no guard, nothing is pickled, and an
-interrupt of the terminal does not reach them.
+Threads do not scale here: Pillow holds the interpreter lock while it writes a JPEG.
 """
 
 from __future__ import annotations
 
-import json
+import io
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from contextlib import contextmanager
 from queue import LifoQueue
-from typing import Any
 
 from larder.config.shape import Transform
-from larder.errors import FatalError, ObjectError
-from larder.jobs.programs import start_program
+from larder.errors import FatalError
+from larder.jobs.processes import Process
+from larder.shards.images.transform import encode_again
 from larder.store.base import Closing
 
 _lock = threading.Lock()
@@ -28,7 +25,7 @@ class TransformPool(Closing):
     """Some processes, each started when it is first needed. May be used by many threads."""
 
     def __init__(self, count: int) -> None:
-        self._idle: LifoQueue[_Process | None] = LifoQueue()
+        self._idle: LifoQueue[Process | None] = LifoQueue()
         for _ in range(count):
             self._idle.put(None)
         self._count = count
@@ -41,35 +38,21 @@ class TransformPool(Closing):
         Raises:
             FatalError: ``run.failed``: the process was killed.
         """
-        request = {
-            "ext": ext,
-            "bytes": len(data),
-            "where": where,
-            "max_pixels": max_pixels,
-            "transform": asdict(transform.options()),
-        }
         process = self._idle.get()
         try:
-            process = process or _Process()
-            answer, result = process.ask(request, data)
-        except OSError as error:
-            if process is not None:
-                process.close()
-            process = None
-            message, hint = "a process that transforms images ended", "run again to continue"
-            raise FatalError("run.failed", message, where=where, hint=hint) from error
-        except BaseException:
-            if process is not None:
-                process.close()  # what it would say next is not known
-            process = None
-            raise
+            process = process or Process()
+            result: bytes = process.call(
+                encode_bytes, ext, data, transform.options(), where=where, max_pixels=max_pixels
+            )
+        except FatalError as error:
+            raise FatalError(error.code, error.message, where=where, hint=error.hint) from error
+        else:
+            return result
         finally:
+            if process is not None and not process.answered:
+                process.close()
+                process = None
             self._idle.put(process)
-        if answer.get("memory"):
-            raise MemoryError(where)
-        if code := answer.get("code"):
-            raise ObjectError(code, answer["message"], where=where, hint=answer["hint"])
-        return result
 
     def close(self) -> None:
         """No thread may be waiting for a process."""
@@ -81,34 +64,11 @@ class TransformPool(Closing):
             self._idle.put(None)
 
 
-class _Process:
-    def __init__(self) -> None:
-        self._process = start_program("larder.shards.images.worker")
-
-    def ask(self, request: dict[str, Any], data: bytes) -> tuple[dict[str, Any], bytes]:
-        """Send a request, and wait for its result; OSError if the process ended."""
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None, "it has pipes"
-        assert stdout is not None, "it has pipes"
-        stdin.write(json.dumps(request).encode() + b"\n" + data)
-        stdin.flush()
-        line = stdout.readline()
-        if not line.endswith(b"\n"):
-            raise BrokenPipeError("no result")
-        answer = json.loads(line)
-        result = stdout.read(answer["bytes"])
-        if len(result) < answer["bytes"]:
-            raise BrokenPipeError("no whole result")
-        return answer, result
-
-    def close(self) -> None:
-        """End it: it holds nothing that would be lost."""
-        self._process.kill()
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None, "it has pipes"
-            with suppress(OSError):  # what was not sent is not needed
-                pipe.close()
-        self._process.wait()
+def encode_bytes(
+    ext: str, data: bytes, transform: Transform, *, where: str, max_pixels: int
+) -> bytes:
+    """`encode_again`, for an image in memory."""
+    return encode_again(ext, io.BytesIO(data), transform, where=where, max_pixels=max_pixels)
 
 
 @contextmanager
