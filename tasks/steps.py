@@ -74,7 +74,7 @@ class Step:
 
 STEPS = (
     Step(source.inspect_source, "inventory", "inventory of {settings.dataset.name}"),
-    Step(plan_checks.checked_plan, "plan", "plan {found.dataset.name}"),
+    Step(plan_checks.checked_plan, "plan", "plan {state.dataset.name}"),
     Step(mirror.send_mirror_ahead, "send ahead", "skyplane", retried=False),
     Step(mirror.mirror_batch, "mirror", _rows("mirror sample")),
     Step(shard.shard_batch, "shard", "shards from {batch.shards[0].name}"),
