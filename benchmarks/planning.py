@@ -46,7 +46,7 @@ from benchmarks.harness import (
 )
 from larder.copy.difference import with_copies
 from larder.manifest.files import read_manifest, write_manifest
-from larder.manifest.query import Rows, query
+from larder.manifest.query import Stream, query
 from larder.manifest.schemas import OBJECTS
 from larder.pipeline.prepare import prepare
 from larder.store import ObjectInfo, Store
@@ -121,7 +121,7 @@ def listing(folder: Path) -> Iterator[ObjectInfo]:
 
 def sort_ours(folder: Path) -> Iterator[pa.RecordBatch]:
     """One statement over a stream."""
-    rows = Rows(OBJECTS, read(folder, "receipts"))
+    rows = Stream(OBJECTS, read(folder, "receipts"))
     return query(SORT, {"receipts": rows}, OBJECTS, work_dir=folder)
 
 

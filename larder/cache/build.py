@@ -26,7 +26,7 @@ from larder.cache.record import (
     checksum,
     record_key,
 )
-from larder.cache.schema import Schema
+from larder.cache.schema import RecordSchema
 from larder.disk import disk_errors, draft
 from larder.errors import FatalError, StoreError
 from larder.units import format_bytes, format_count
@@ -39,7 +39,7 @@ _LARGEST_RECORD_BYTES = (1 << 32) - 1
 
 def build_file(
     records: Iterable[Mapping[str, Value]],
-    schema: Schema,
+    schema: RecordSchema,
     path: Path,
     *,
     limit_bytes: int | None,

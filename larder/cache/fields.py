@@ -27,7 +27,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from larder.cache.schema import KEY, Field, Schema
+from larder.cache.schema import KEY, Field, RecordSchema
 from larder.errors import FatalError
 from larder.samples.decoders import IMAGES_ONLY, Array, Decoders
 from larder.samples.images import Form
@@ -67,7 +67,7 @@ def field_names(ext: str, kind: Kind, decoders: Decoders = IMAGES_ONLY) -> tuple
 
 def sample_schema(
     batches: Iterable[pa.RecordBatch], kind: Kind, decoders: Decoders = IMAGES_ONLY
-) -> Schema:
+) -> RecordSchema:
     """The fields of a split's records, as far as the index says.
 
     Fields of images and decoders have a shape that nothing fits; `widened` and `widened_by` extend
@@ -93,7 +93,7 @@ def sample_schema(
     for name in sorted(counts):
         shape = _UNSEEN if name in unseen else (None,)
         fields.append(Field(name, "uint8", shape, counts[name] < samples))
-    return Schema((*fields, Field(KEY, "uint8", (None,))))
+    return RecordSchema((*fields, Field(KEY, "uint8", (None,))))
 
 
 def holds(field: Field, array: Array) -> bool:
@@ -116,18 +116,18 @@ def fits(field: Field, form: Form) -> bool:
     )
 
 
-def widened(schema: Schema, name: str, form: Form, where: str) -> Schema:
+def widened(schema: RecordSchema, name: str, form: Form, where: str) -> RecordSchema:
     """The narrowest schema that also accepts an image of that form in field ``name``;
     ``cache.schema`` if the previous images have another dtype.
     """
-    return Schema(
+    return RecordSchema(
         tuple(
             _wider(field, form, where) if field.name == name else field for field in schema.fields
         )
     )
 
 
-def widened_by(schema: Schema, name: str, array: Array, where: str) -> Schema:
+def widened_by(schema: RecordSchema, name: str, array: Array, where: str) -> RecordSchema:
     """The narrowest schema that also accepts an array in field ``name``; ``cache.schema`` if the
     previous arrays have another dtype or another number of dimensions.
     """
@@ -140,7 +140,7 @@ def widened_by(schema: Schema, name: str, array: Array, where: str) -> Schema:
             raise FatalError("cache.schema", message, where=where, hint=hint)
         both = zip(field.shape, array.shape, strict=True)
         now = replace(now, shape=tuple(own if own == size else None for own, size in both))
-    return Schema(tuple(now if each.name == name else each for each in schema.fields))
+    return RecordSchema(tuple(now if each.name == name else each for each in schema.fields))
 
 
 def _wider(field: Field, form: Form, where: str) -> Field:

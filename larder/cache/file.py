@@ -1,7 +1,7 @@
 """Reads one cache file: records by number, one or a batch at a time.
 
 LMDB refuses to open a file twice in a process, under any name, and an environment must not be used
-across a fork. So the readers of a file share one `Environment`, which is opened again in a child.
+across a fork. So the readers of a file share one `_SharedFile`, which is opened again in a child.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from larder.cache.record import (
     empty_columns,
     record_key,
 )
-from larder.cache.schema import Schema
+from larder.cache.schema import RecordSchema
 from larder.disk import disk_errors, sha256_file
 from larder.errors import DamageError, FatalError
 
 _LOCK = threading.Lock()
-_OPEN: dict[tuple[int, int], Environment] = {}
+_OPEN: dict[tuple[int, int], _SharedFile] = {}
 
 # The magic number and version of LMDB 0.9's file format, on its first page.
 _MAGIC = bytes.fromhex("dec0efbe01000000")
@@ -44,7 +44,7 @@ os.register_at_fork(
 )
 
 
-class Environment:
+class _SharedFile:
     """One open file; created by `acquire`."""
 
     def __init__(self, path: Path, identity: tuple[int, int]) -> None:
@@ -55,7 +55,7 @@ class Environment:
         self._env: Any = _open(path)
 
     def get(self) -> Any:
-        """The ``lmdb.Environment`` of this process."""
+        """The ``lmdb._SharedFile`` of this process."""
         if self._pid != os.getpid():
             with _LOCK:
                 self._reopen()
@@ -70,20 +70,20 @@ class Environment:
         self._pid = os.getpid()
 
 
-def acquire(path: Path) -> Environment:
+def acquire(path: Path) -> _SharedFile:
     """The environment of the file at ``path``, opened if this process does not have it open yet."""
     with disk_errors(path, reading=True):
         found = path.stat()
     identity = found.st_dev, found.st_ino
     with _LOCK:
         if identity not in _OPEN:
-            _OPEN[identity] = Environment(path, identity)
+            _OPEN[identity] = _SharedFile(path, identity)
         environment = _OPEN[identity]
         environment._users += 1
         return environment
 
 
-def release(environment: Environment) -> None:
+def release(environment: _SharedFile) -> None:
     """Release what `acquire` returned; the last release closes the file."""
     with _LOCK:
         environment._users -= 1
@@ -251,7 +251,7 @@ class CacheFileReader:
             raise IndexError(f"record {index} of {records}")
         return index % records
 
-    def _read_schema(self) -> Schema:
+    def _read_schema(self) -> RecordSchema:
         try:
             with self._environment.get().begin() as transaction:
                 document = transaction.get(SCHEMA_KEY, b"")
@@ -259,7 +259,7 @@ class CacheFileReader:
         except lmdb.Error as error:
             message = f"LMDB: {error}"
             raise DamageError("damage.record", message, where=str(self.path)) from error
-        schema = Schema.parse(document, str(self.path))
+        schema = RecordSchema.parse(document, str(self.path))
         if records != self._facts.records:
             message = f"the file has {records} records instead of {self._facts.records}"
             raise DamageError("damage.record", message, where=str(self.path))

@@ -30,7 +30,7 @@ from larder.cache.fields import (
     widened_by,
 )
 from larder.cache.record import CacheFileFacts, Value
-from larder.cache.schema import KEY, Field, Schema
+from larder.cache.schema import KEY, Field, RecordSchema
 from larder.config.shape import MAX_PIXELS
 from larder.errors import FatalError
 from larder.limits import ByteBudget
@@ -72,7 +72,7 @@ class SplitSamples:
 class Misfit(Exception):  # noqa: N818 - not an error: the build starts again
     """An image or array does not fit the schema; ``schema`` is a wider one that it fits."""
 
-    def __init__(self, schema: Schema) -> None:
+    def __init__(self, schema: RecordSchema) -> None:
         super().__init__(schema)
         self.schema = schema
 
@@ -116,7 +116,7 @@ def build_samples(
 
 def sample_records(
     samples: SplitSamples,
-    schema: Schema,
+    schema: RecordSchema,
     *,
     threads: int | None = None,
     budget: ByteBudget | None = None,
@@ -142,7 +142,7 @@ def sample_records(
             yield values
 
 
-def _records(samples: SplitSamples, schema: Schema) -> Generator[Making]:
+def _records(samples: SplitSamples, schema: RecordSchema) -> Generator[Making]:
     fields = {field.name: field for field in schema.fields}
     for shard, group in groupby(read_index(samples.rows()), key=lambda sample: sample.shard):
         with samples.open_shard(shard) as reader:
@@ -154,7 +154,7 @@ def _record(
     samples: SplitSamples,
     sample: IndexedSample,
     shard: SampleReader,
-    schema: Schema,
+    schema: RecordSchema,
     fields: Mapping[str, Field],
 ) -> Making:
     record = Making()
@@ -183,7 +183,7 @@ def _record(
 
 
 def _picture(
-    data: bytes, schema: Schema, field: Field, where: str, max_pixels: int
+    data: bytes, schema: RecordSchema, field: Field, where: str, max_pixels: int
 ) -> tuple[Picture, int]:
     picture = open_picture(data, where, max_pixels=max_pixels)
     if not fits(field, picture.form):

@@ -23,7 +23,7 @@ from typing import Any, Final
 import google_crc32c
 import numpy as np
 
-from larder.cache.schema import Field, Schema
+from larder.cache.schema import Field, RecordSchema
 from larder.errors import DamageError, FatalError
 
 SCHEMA_KEY: Final = b"schema"
@@ -102,7 +102,7 @@ class _Slot:
 class Codec:
     """Turns the values of one schema's records into bytes and back. May be used by many threads."""
 
-    def __init__(self, schema: Schema) -> None:
+    def __init__(self, schema: RecordSchema) -> None:
         self.schema = schema
         self._slots = tuple(_Slot.of(field) for field in schema.fields)
         self._names = frozenset(schema.names)
@@ -266,11 +266,11 @@ def empty_columns(fields: Iterable[Field], rows: int) -> dict[str, Column]:
 class ContentDigest:
     """The digest of a cache's content: its schema and its records in order.
 
-    It is the sha256 of `Schema.content`, followed by each record, each preceded by its length (u64,
-    little-endian). It depends on neither the page size nor LMDB.
+    It is the sha256 of `RecordSchema.content`, followed by each record, each preceded by its length
+    (u64, little-endian). It depends on neither the page size nor LMDB.
     """
 
-    def __init__(self, schema: Schema) -> None:
+    def __init__(self, schema: RecordSchema) -> None:
         self._hash = hashlib.sha256()
         self.add(schema.content())
 

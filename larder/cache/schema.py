@@ -74,7 +74,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Schema:
+class RecordSchema:
     """The fields of every record, in the order of their bytes."""
 
     fields: tuple[Field, ...]
@@ -117,7 +117,7 @@ class Schema:
         return {"format": FORMAT, "fields": fields}
 
     @classmethod
-    def parse(cls, data: bytes, where: str) -> Schema:
+    def parse(cls, data: bytes, where: str) -> RecordSchema:
         """The schema whose `document` this is; ``cache.format`` for another format or LMDB."""
         try:
             plain = json.loads(data)

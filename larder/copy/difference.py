@@ -32,7 +32,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.manifest.query import Rows
+from larder.manifest.query import Stream
 from larder.manifest.schemas import OBJECTS
 from larder.manifest.sort import aligned_all, sort, whole_keys
 from larder.source.objects import object_batches
@@ -80,19 +80,19 @@ def with_copies(
     sorted.
 
     Args:
-        objects: Rows of schema OBJECTS: the inventory.
+        objects: Stream of schema OBJECTS: the inventory.
         mirrored: The listing of the mirror, with keys as in the source.
-        receipts: Rows of schema OBJECTS: copies verified before, any number per object.
+        receipts: Stream of schema OBJECTS: copies verified before, any number per object.
         md5: Whether equal etags of 32 hex digits prove equal contents here.
         work_dir: Directory for temporary files.
     """
     with ExitStack() as stack:
 
-        def ordered(batches: Iterable[pa.RecordBatch], ties: Sequence[str] = ()) -> Rows:
-            rows = sort(Rows(OBJECTS, batches), ("key",), ties=ties, work_dir=work_dir)
-            return Rows(OBJECTS, stack.enter_context(closing(rows)))
+        def ordered(batches: Iterable[pa.RecordBatch], ties: Sequence[str] = ()) -> Stream:
+            rows = sort(Stream(OBJECTS, batches), ("key",), ties=ties, work_dir=work_dir)
+            return Stream(OBJECTS, stack.enter_context(closing(rows)))
 
-        known = Rows(OBJECTS, whole_keys(ordered(receipts, _TIES).batches, "key"))
+        known = Stream(OBJECTS, whole_keys(ordered(receipts, _TIES).batches, "key"))
         streams = ordered(objects), ordered(object_batches(mirrored)), known
         for found in matches(*streams, md5=md5):
             if found.objects.num_rows:
@@ -113,7 +113,7 @@ def replaced(rows: pa.RecordBatch, columns: Mapping[str, pa.Array]) -> pa.Record
     return pa.record_batch(list(arrays), schema=OBJECTS)
 
 
-def matches(objects: Rows, there: Rows, *receipts: Rows, md5: bool) -> Iterator[Match]:
+def matches(objects: Stream, there: Stream, *receipts: Stream, md5: bool) -> Iterator[Match]:
     """Match streams that are sorted by their keys, piece by piece.
 
     Those of ``receipts`` have the same columns, and none divides the rows of a key
@@ -207,10 +207,10 @@ class Outstanding:
 
 
 def outstanding(
-    objects: Rows,
-    there: Rows,
-    receipts: Rows,
-    record: Rows,
+    objects: Stream,
+    there: Stream,
+    receipts: Stream,
+    record: Stream,
     *,
     md5: bool,
     sizes: bool,

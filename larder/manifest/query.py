@@ -37,7 +37,7 @@ _FULL = ("No space left on device", "Disk quota exceeded", "max_temp_directory_s
 _Batches = Generator[pa.RecordBatch]
 
 
-class Rows(NamedTuple):
+class Stream(NamedTuple):
     """An input of a statement; a stream that a statement can read only once."""
 
     schema: pa.Schema
@@ -46,7 +46,7 @@ class Rows(NamedTuple):
 
 def query(
     statement: str,
-    inputs: Mapping[str, Rows],
+    inputs: Mapping[str, Stream],
     schema: pa.Schema,
     *,
     work_dir: Path,

@@ -41,7 +41,7 @@ class RangedManifest:
         where: str,
     ) -> None:
         self._where = where
-        self._file = _Spans(fetch, size_bytes)
+        self._file = _CachedRanges(fetch, size_bytes)
         with self._damage():
             self._parquet = pq.ParquetFile(
                 pa.PythonFile(self._file, "r"), page_checksum_verification=True, pre_buffer=False
@@ -148,7 +148,7 @@ class _UnreadError(Exception):
     """Something would have been read."""
 
 
-class _Spans(RangedFile):
+class _CachedRanges(RangedFile):
     """A file for pyarrow, of which some ranges are held; others are fetched when they are read."""
 
     def __init__(self, fetch: Callable[[int, int], bytes], size_bytes: int) -> None:

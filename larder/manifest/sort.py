@@ -21,14 +21,14 @@ import pyarrow.compute as pc
 
 from larder.disk import disk_errors
 from larder.manifest.files import BATCH_ROWS
-from larder.manifest.query import Rows, query
+from larder.manifest.query import Stream, query
 
 _FEW_BYTES = 8 << 20
 """Up to this size, rows are sorted in memory."""
 
 
 def sort(
-    rows: Rows, by: Sequence[str], *, ties: Sequence[str] = (), work_dir: Path
+    rows: Stream, by: Sequence[str], *, ties: Sequence[str] = (), work_dir: Path
 ) -> Generator[pa.RecordBatch]:
     """Sort rows, within the memory of one call of `larder.manifest.query.query`.
 
@@ -44,12 +44,12 @@ def sort(
         if following is None:
             yield from _read(path)
             return
-        unsorted = Rows(rows.schema, chain(_read(path), [following], batches))
+        unsorted = Stream(rows.schema, chain(_read(path), [following], batches))
         with closing(_sorted(unsorted, by, ties, work_dir)) as found:
             yield from found
 
 
-def sort_to_file(rows: Rows, by: Sequence[str], path: Path) -> SortedFile:
+def sort_to_file(rows: Stream, by: Sequence[str], path: Path) -> SortedFile:
     """Sort rows as `sort` does, into a file of which any range of rows can be read.
 
     No two rows may have the same ``by``. Temporary files are written next to ``path``.
@@ -59,7 +59,7 @@ def sort_to_file(rows: Rows, by: Sequence[str], path: Path) -> SortedFile:
     if following is not None:
         with work_folder(path.parent) as folder:
             spooled = path.replace(folder / "rows.arrow")
-            unsorted = Rows(rows.schema, chain(_read(spooled), [following], batches))
+            unsorted = Stream(rows.schema, chain(_read(spooled), [following], batches))
             with (
                 closing(_sorted(unsorted, by, (), folder)) as found,
                 _writer(path, rows.schema) as writer,
@@ -69,7 +69,7 @@ def sort_to_file(rows: Rows, by: Sequence[str], path: Path) -> SortedFile:
     return SortedFile(path, rows.schema)
 
 
-def write_rows(rows: Rows, path: Path) -> SortedFile:
+def write_rows(rows: Stream, path: Path) -> SortedFile:
     """Write rows, in the order in which they come, to a file of which any range can be read."""
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -129,7 +129,7 @@ def _writer(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatchWriter]:
 
 
 def _sorted(
-    rows: Rows, by: Sequence[str], ties: Sequence[str], work_dir: Path
+    rows: Stream, by: Sequence[str], ties: Sequence[str], work_dir: Path
 ) -> Generator[pa.RecordBatch]:
     columns = [(name.removeprefix("-"), name.startswith("-")) for name in (*by, *ties)]
     held: list[pa.RecordBatch] = []
@@ -145,7 +145,7 @@ def _sorted(
     orders = {False: "ASC NULLS FIRST", True: "DESC NULLS LAST"}
     terms = ", ".join(f'"{name}" {orders[down]}' for name, down in columns)
     statement = f"SELECT * FROM rows ORDER BY {terms}"  # noqa: S608 - names of columns
-    everything = Rows(rows.schema, chain(held, batches))
+    everything = Stream(rows.schema, chain(held, batches))
     with closing(query(statement, {"rows": everything}, rows.schema, work_dir=work_dir)) as found:
         yield from found
 
@@ -199,7 +199,7 @@ def _read(path: Path) -> Iterator[pa.RecordBatch]:
 
 
 def aligned(
-    left: Rows, right: Rows, by: Sequence[str]
+    left: Stream, right: Stream, by: Sequence[str]
 ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
     """Pairs of pieces of two streams: rows with equal keys are always in the same pair.
 
@@ -212,7 +212,9 @@ def aligned(
         yield one, other
 
 
-def aligned_all(streams: Sequence[Rows], by: Sequence[str]) -> Iterator[tuple[pa.RecordBatch, ...]]:
+def aligned_all(
+    streams: Sequence[Stream], by: Sequence[str]
+) -> Iterator[tuple[pa.RecordBatch, ...]]:
     """The same for any number of streams."""
     sides = [_Side(rows, by) for rows in streams]
     while True:
@@ -243,7 +245,7 @@ def whole_keys(batches: Iterable[pa.RecordBatch], key: str) -> Iterator[pa.Recor
 class _Side:
     """One of the streams, with the batch that is being cut."""
 
-    def __init__(self, rows: Rows, by: Sequence[str]) -> None:
+    def __init__(self, rows: Stream, by: Sequence[str]) -> None:
         self._batches = iter(rows.batches)
         self._by = by
         self._empty = pa.RecordBatch.from_pylist([], schema=rows.schema)

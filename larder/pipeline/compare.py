@@ -29,7 +29,7 @@ from larder.errors import ObjectError
 from larder.limits import map_ahead
 from larder.manifest.digest import format_crc32c
 from larder.manifest.extents import is_derived
-from larder.manifest.query import Rows
+from larder.manifest.query import Stream
 from larder.manifest.rows import RowDigest
 from larder.manifest.schemas import SAMPLE_ORDER
 from larder.manifest.sort import SortedFile, aligned
@@ -239,7 +239,9 @@ def compare(
             stack.enter_context(_output(folder / name)) for name in ("kinds", "positions")
         )
         names = pa.array(planner.split_names)
-        pieces = aligned(Rows(_NOW, _now(order, planner)), Rows(PREVIOUS, rows.read()), IN_ORDER)
+        pieces = aligned(
+            Stream(_NOW, _now(order, planner)), Stream(PREVIOUS, rows.read()), IN_ORDER
+        )
         for now, then in pieces:
             matches = _matches(now, then)
             kinds = _kinds(now, then, matches, names, comparer)

@@ -28,7 +28,7 @@ from larder.jobs.batch_receipts import BatchReceipts, Items
 from larder.jobs.results import Totals
 from larder.limits import map_ahead
 from larder.manifest.files import ManifestFile, ManifestWriter, write_manifest
-from larder.manifest.query import Rows
+from larder.manifest.query import Stream
 from larder.manifest.schemas import OBJECTS
 from larder.manifest.sort import sort
 from larder.pipeline.job import CopyBatch, ManifestRef, listed, put_named, scratch
@@ -307,7 +307,7 @@ def _bytes(group: Iterable[ManifestRef]) -> int:
 
 
 def _merged_file(root: Store, refs: Iterable[ManifestRef], folder: Path) -> ManifestFile:
-    rows = Rows(OBJECTS, chain.from_iterable(read_ref(root, ref, OBJECTS) for ref in refs))
+    rows = Stream(OBJECTS, chain.from_iterable(read_ref(root, ref, OBJECTS) for ref in refs))
     ties = ("-modified", "etag", "mirror_etag", "-checksum")
     with closing(sort(rows, ("key",), ties=ties, work_dir=folder)) as batches:
         return write_manifest(folder / "merged.parquet", OBJECTS, _firsts(batches))

@@ -18,7 +18,7 @@ import pyarrow as pa
 from larder.copy.difference import Outstanding, outstanding
 from larder.errors import ConfigError, Failure, FatalError, NotFoundError, StoreError
 from larder.jobs.results import BatchReport, RunError
-from larder.manifest.query import Rows
+from larder.manifest.query import Stream
 from larder.manifest.schemas import OBJECTS
 from larder.manifest.sort import SortedFile, sort, sort_to_file, whole_keys
 from larder.pipeline.copy_receipts import find_receipts
@@ -102,10 +102,10 @@ def compared(
     progress.start("compare", objects=objects.objects)
     with closing(_ordered(_present(root, refs), folder)) as unread:
         pieces = outstanding(
-            Rows(OBJECTS, objects.rows.read()),
-            Rows(OBJECTS, there.read()),
-            Rows(OBJECTS, whole_keys(unread, "key")),
-            Rows(OBJECTS, record_rows(known)),
+            Stream(OBJECTS, objects.rows.read()),
+            Stream(OBJECTS, there.read()),
+            Stream(OBJECTS, whole_keys(unread, "key")),
+            Stream(OBJECTS, record_rows(known)),
             md5=source.features.etag_is_md5 and root.features.etag_is_md5,
             sizes=settings.limits.verify == "size",
             markers=not root.features.local_path,
@@ -176,7 +176,7 @@ def _listing(root: Store, path: Path) -> Iterator[Callable[[], SortedFile]]:
                 raise FatalError("run.interrupted", "the listing is not needed any more")
             yield batch
 
-    rows = Rows(OBJECTS, batches())
+    rows = Stream(OBJECTS, batches())
     if root.features.local_path:  # nothing to wait for: two threads would only take turns
         yield partial(sort_to_file, rows, ("key",), path)
         return
@@ -208,7 +208,7 @@ def _present(root: Store, refs: tuple[ManifestRef, ...]) -> Iterator[pa.RecordBa
 
 def _ordered(batches: Iterator[pa.RecordBatch], folder: Path) -> Generator[pa.RecordBatch]:
     ties = ("modified", "etag", "mirror_etag")
-    return sort(Rows(OBJECTS, batches), ("key",), ties=ties, work_dir=folder)
+    return sort(Stream(OBJECTS, batches), ("key",), ties=ties, work_dir=folder)
 
 
 def _counted(pieces: Iterator[Outstanding], progress: Progress) -> Iterator[Outstanding]:

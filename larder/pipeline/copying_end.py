@@ -20,7 +20,7 @@ from larder.copy.difference import in_order, places
 from larder.copy.uploads import UploadRecords
 from larder.jobs.results import BatchReport
 from larder.manifest.files import write_manifest
-from larder.manifest.query import Rows
+from larder.manifest.query import Stream
 from larder.manifest.rows import RowDigest
 from larder.manifest.schemas import OBJECTS
 from larder.manifest.sort import aligned, sort, whole_keys
@@ -149,9 +149,9 @@ def _copies(
     """All verified copies, ordered by key: those that stood, and those that were made."""
     made = chain.from_iterable(read_ref(root, ref, OBJECTS) for ref in receipts)
     ties = ("modified", "etag", "mirror_etag")
-    with closing(sort(Rows(OBJECTS, made), ("key",), ties=ties, work_dir=folder)) as new:
-        latest = Rows(OBJECTS, map(_lasts, whole_keys(new, "key")))
-        standing = Rows(OBJECTS, plan.standing.read())
+    with closing(sort(Stream(OBJECTS, made), ("key",), ties=ties, work_dir=folder)) as new:
+        latest = Stream(OBJECTS, map(_lasts, whole_keys(new, "key")))
+        standing = Stream(OBJECTS, plan.standing.read())
         for old, copied in aligned(standing, latest, ("key",)):
             yield in_order(old, copied)
 
@@ -168,7 +168,7 @@ def _and_others(
     rows: Iterator[pa.RecordBatch], others: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """The rows, and what another run, which has ended in the meantime, has under other keys."""
-    for ours, theirs in aligned(Rows(OBJECTS, rows), Rows(OBJECTS, others), ("key",)):
+    for ours, theirs in aligned(Stream(OBJECTS, rows), Stream(OBJECTS, others), ("key",)):
         new = places(theirs.column("key"), ours.column("key")) < 0
         yield in_order(ours, theirs.filter(pa.array(new)))
 

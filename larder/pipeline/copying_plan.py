@@ -19,7 +19,7 @@ from larder.errors import ConfigError, Failure, Failures, NotFoundError
 from larder.jobs.results import BatchReport, Totals
 from larder.limits import map_ahead
 from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest
-from larder.manifest.query import Rows
+from larder.manifest.query import Stream
 from larder.manifest.schemas import FAILURES, OBJECTS
 from larder.manifest.sort import SortedFile, aligned, sort, sort_to_file
 from larder.pipeline.copy_batch import read_failures
@@ -190,7 +190,7 @@ def _plan_everything(
                 yield piece.standing
 
         with ManifestWriter(folder / "due.parquet", OBJECTS) as due:
-            rows = Rows(OBJECTS, standing(due))
+            rows = Stream(OBJECTS, standing(due))
             kept = sort_to_file(rows, ("key",), folder / "standing.arrow")
     listed = found.objects
     return CopyPlan(
@@ -230,7 +230,7 @@ def _plan_failed(
         hint = "run without --retry-failed"
         raise ConfigError("config.invalid_flag", message, where="--retry-failed", hint=hint)
     failed = known.record.failures
-    keys = Rows(FAILURES, read_failures(known.root, failed))
+    keys = Stream(FAILURES, read_failures(known.root, failed))
     progress.start("inventory", objects=failed.rows)
     with closing(sort(keys, ("key",), ties=("code",), work_dir=folder)) as ordered:
         infos = _now(settings, known, _tried(ordered, note), progress)
@@ -239,7 +239,7 @@ def _plan_failed(
                 writer.append_batch(batch)
     progress.finish("inventory")
     due = writer.file
-    standing = Rows(OBJECTS, _without(known, due))
+    standing = Stream(OBJECTS, _without(known, due))
     kept = sort_to_file(standing, ("key",), folder / "standing.arrow")
     copies = sum(map(row_totals, read_manifest(due.path, OBJECTS)), Totals())
     return CopyPlan(
@@ -294,8 +294,8 @@ def _now(
 
 def _without(known: Known, due: ManifestFile) -> Iterator[pa.RecordBatch]:
     """The rows of the record, without objects that are copied again."""
-    copies = Rows(OBJECTS, record_rows(known))
-    again = Rows(OBJECTS, read_manifest(due.path, OBJECTS))
+    copies = Stream(OBJECTS, record_rows(known))
+    again = Stream(OBJECTS, read_manifest(due.path, OBJECTS))
     for rows, gone in aligned(copies, again, ("key",)):
         kept = places(rows.column("key"), gone.column("key")) < 0
         yield rows.filter(pa.array(np.asarray(kept, np.bool_)))

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from larder.config.models import Dataset
 from larder.manifest.files import read_manifest
-from larder.manifest.query import Rows
+from larder.manifest.query import Stream
 from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER, SHARDS
 from larder.manifest.sort import aligned
 from larder.pipeline.compare import Changes, Comparison, ContentComparer, compare
@@ -126,7 +126,7 @@ def with_unchanged(
     """
     names = ["key", "size_bytes", "etag"]
     identity = pa.schema([OBJECTS.field(name) for name in names])
-    for now, then in aligned(Rows(OBJECTS, objects), Rows(identity, before), ("key",)):
+    for now, then in aligned(Stream(OBJECTS, objects), Stream(identity, before), ("key",)):
         if now.num_rows:
             places = pc.index_in(now.column("key"), then.column("key"))
             same = [pc.equal(now.column(name), then.column(name).take(places)) for name in names]

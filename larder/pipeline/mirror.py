@@ -17,7 +17,7 @@ from larder.copy.copy_limits import CopyLimits
 from larder.copy.mirror_choice import mirrors
 from larder.copy.uploads import UploadRecords
 from larder.jobs.results import BatchReport, RunError, Totals
-from larder.manifest.query import Rows
+from larder.manifest.query import Stream
 from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER
 from larder.manifest.sort import sort
 from larder.pipeline.copy_batch import copied_batch, gather_failures
@@ -66,7 +66,7 @@ def send_mirror_ahead(job: Job, copies: Totals, *, progress: Progress) -> SentAh
 
         def keys() -> Iterator[str]:
             batches = read_ref(root, job.sample_order, SAMPLE_ORDER, columns=_COLUMNS)
-            rows = Rows(_KEYS, map(_keys_to_copy, batches))
+            rows = Stream(_KEYS, map(_keys_to_copy, batches))
             with closing(sort(rows, ("key",), work_dir=folder)) as ordered:
                 for batch in ordered:
                     yield from column_texts(batch.column("key"))

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from larder.config.models import Dataset
 from larder.errors import DamageError
-from larder.manifest.query import Rows
+from larder.manifest.query import Stream
 from larder.manifest.schemas import SAMPLE_ORDER, SAMPLES, SHARDS, SKIPPED
 from larder.manifest.sort import SortedFile, aligned, sort, sort_to_file, whole_keys
 from larder.pipeline.job import ManifestRef
@@ -186,7 +186,7 @@ def previous_rows(
         else:
             pairs = _divided_anew(rows, now, path.parent, stack)
         placed = (_placed(batch, planner, splits) for batch, splits in pairs)
-        return sort_to_file(Rows(PREVIOUS, placed), (*IN_ORDER, "rank"), path)
+        return sort_to_file(Stream(PREVIOUS, placed), (*IN_ORDER, "rank"), path)
 
 
 def _divided_anew(
@@ -194,11 +194,11 @@ def _divided_anew(
 ) -> Iterator[tuple[pa.RecordBatch, pa.Array]]:
     """Rows of `PREVIOUS`, each with the split that its sample has now, or had if it is gone."""
     streams = (
-        stack.enter_context(closing(sort(Rows(schema, values), ("key",), work_dir=work_dir)))
+        stack.enter_context(closing(sort(Stream(schema, values), ("key",), work_dir=work_dir)))
         for schema, values in ((PREVIOUS, rows), (_SPLITS, now))
     )
     then, current = streams
-    pieces = aligned(Rows(PREVIOUS, whole_keys(then, "key")), Rows(_SPLITS, current), ("key",))
+    pieces = aligned(Stream(PREVIOUS, whole_keys(then, "key")), Stream(_SPLITS, current), ("key",))
     for batch, samples in pieces:
         if batch.num_rows:
             places = pc.index_in(batch.column("key"), samples.column("key"))
@@ -219,7 +219,7 @@ def published_splits(
     names = pa.array(split_names)
     rows = (_of_split(batch, names) for batch in members)
     last = None
-    with closing(sort(Rows(_RANKED, rows), ("sample", "rank"), work_dir=work_dir)) as ordered:
+    with closing(sort(Stream(_RANKED, rows), ("sample", "rank"), work_dir=work_dir)) as ordered:
         for batch in ordered:
             samples = batch.column("sample")
             new = np.ones(len(samples), np.bool_)

@@ -28,7 +28,7 @@ from larder.jobs.results import BatchReport, RunError, Totals
 from larder.jobs.runner import Runner
 from larder.limits import map_ahead
 from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest
-from larder.manifest.query import Rows
+from larder.manifest.query import Stream
 from larder.manifest.schemas import OBJECTS
 from larder.manifest.sort import SortedFile, aligned, sort_to_file
 from larder.pipeline.copying_compare import Known, compared, known_copies, not_listed
@@ -106,7 +106,7 @@ def plan_prune(settings: PruneSettings, folder: Path, *, progress: Progress) -> 
                 yield piece.standing
 
         with ManifestWriter(folder / "gone.parquet", OBJECTS) as gone:
-            rows = Rows(OBJECTS, standing(gone))
+            rows = Stream(OBJECTS, standing(gone))
             kept = sort_to_file(rows, ("key",), folder / "standing.arrow")
     plan = PrunePlan(settings, known, copies, gone.file, total, others, kept, found.receipts)
     _check_limit(plan)
@@ -262,8 +262,8 @@ def _write_record(plan: PrunePlan, failed: bool) -> None:
 
 
 def _left(plan: PrunePlan) -> Iterator[pa.RecordBatch]:
-    standing = Rows(OBJECTS, plan.standing.read())
-    gone = Rows(OBJECTS, read_manifest(plan.gone.path, OBJECTS))
+    standing = Stream(OBJECTS, plan.standing.read())
+    gone = Stream(OBJECTS, read_manifest(plan.gone.path, OBJECTS))
     for rows, removed in aligned(standing, gone, ("key",)):
         left = places(rows.column("key"), removed.column("key")) < 0
         yield rows.filter(pa.array(left))

@@ -12,7 +12,7 @@ import numpy as np
 
 from larder.cache.file import CacheFileReader
 from larder.cache.record import Array, Column, empty_columns
-from larder.cache.schema import KEY, Field, Schema
+from larder.cache.schema import KEY, Field, RecordSchema
 from larder.errors import DamageError, FatalError
 from larder.versions.omitted import Omitted
 
@@ -154,21 +154,21 @@ def _count(file: CacheFileReader, omitted: Omitted) -> int:
     return len(file) - omitted.count
 
 
-def _merged(schemas: Sequence[Schema], where: str) -> Schema:
+def _merged(schemas: Sequence[RecordSchema], where: str) -> RecordSchema:
     merged = schemas[0]
     for schema in schemas[1:]:
         merged = _joined(merged, schema, where)
     return merged
 
 
-def _joined(first: Schema, second: Schema, where: str) -> Schema:
+def _joined(first: RecordSchema, second: RecordSchema, where: str) -> RecordSchema:
     fields = {field.name: field for field in first.fields}
     for other in second.fields:
         one = fields.get(other.name)
         fields[other.name] = _field(one, other, where) if one else replace(other, optional=True)
     for name in set(first.names) - set(second.names):
         fields[name] = replace(fields[name], optional=True)
-    return Schema(tuple(fields.values()))
+    return RecordSchema(tuple(fields.values()))
 
 
 def _field(one: Field, other: Field, where: str) -> Field:

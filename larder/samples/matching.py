@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.errors import ConfigError, Failure, Failures
-from larder.manifest.query import Rows
+from larder.manifest.query import Stream
 from larder.manifest.sort import (
     SortedFile,
     aligned,
@@ -83,19 +83,19 @@ class Matching:
         with work_folder(self._work_dir) as folder:
             # One after the other, so that there is the memory of one sort at a time.
             entries = sort_to_file(
-                Rows(ENTRIES, self._entries()), ("name", "key", "etag"), folder / "entries.arrow"
+                Stream(ENTRIES, self._entries()), ("name", "key", "etag"), folder / "entries.arrow"
             )
-            matched = write_rows(Rows(MATCHED, self._pieces(entries)), folder / "matched.arrow")
+            matched = write_rows(Stream(MATCHED, self._pieces(entries)), folder / "matched.arrow")
             yield from matched.read()
 
     def _pieces(self, entries: SortedFile) -> Iterator[pa.RecordBatch]:
         depths = _depths(entries.read())
         objects = (_named(batch, depths) for batch in self._objects)
         by = ("name", "partial", "sample", "object")
-        with closing(sort(Rows(_OBJECTS, objects), by, work_dir=self._work_dir)) as named:
+        with closing(sort(Stream(_OBJECTS, objects), by, work_dir=self._work_dir)) as named:
             pieces = aligned(
-                Rows(ENTRIES, whole_keys(entries.read(), "name")),
-                Rows(_OBJECTS, whole_keys(named, "name")),
+                Stream(ENTRIES, whole_keys(entries.read(), "name")),
+                Stream(_OBJECTS, whole_keys(named, "name")),
                 ("name",),
             )
             for own, found in pieces:

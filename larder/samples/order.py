@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from larder.config.models import Dataset
 from larder.errors import Failure, Failures
 from larder.manifest.files import ManifestFile, write_manifest
-from larder.manifest.query import Rows
+from larder.manifest.query import Stream
 from larder.manifest.rows import RowDigest
 from larder.manifest.schemas import SAMPLE_ORDER, SKIPPED
 from larder.manifest.sort import sort, work_folder
@@ -148,7 +148,7 @@ def order_samples(
     def in_order(
         by: Sequence[str], parts: Iterable[pa.RecordBatch]
     ) -> closing[Generator[pa.RecordBatch]]:
-        return closing(sort(Rows(PARTS, parts), by, work_dir=work_dir))
+        return closing(sort(Stream(PARTS, parts), by, work_dir=work_dir))
 
     def annotations() -> Iterator[pa.RecordBatch]:
         if annotated is not None:
@@ -202,7 +202,7 @@ def order_samples(
 def from_objects(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
     """Which rows of SAMPLE_ORDER are read from objects: not packed before, and not bad.
 
-    Rows of objects that are mirrored but are not parts of samples count as well.
+    Stream of objects that are mirrored but are not parts of samples count as well.
     """
     columns = (batch.column(name) for name in FROM_PREVIOUS)
     absent = [column.is_null().to_numpy(zero_copy_only=False) for column in columns]

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from larder.config.patterns import PartPattern, part_pattern
 from larder.errors import ConfigError, Failure, Failures
 from larder.limits import MAX_KEY_BYTES
-from larder.manifest.query import Rows
+from larder.manifest.query import Stream
 from larder.manifest.schemas import OBJECTS
 from larder.manifest.sort import aligned, sort
 from larder.samples.naming import bad_key_reason, bad_path_reason, normalise_ext
@@ -65,7 +65,7 @@ class Intake:
 
     Attributes:
         ignored: Directory markers and label files so far.
-        label_files: Rows of schema `PARTS` for the label files that are mirrored.
+        label_files: Stream of schema `PARTS` for the label files that are mirrored.
     """
 
     def __init__(
@@ -251,8 +251,8 @@ def with_labels(
     Objects are ordered by key; ``labels`` has the columns ``key`` and ``text``, in any order.
     """
     schema = pa.schema([PARTS.field(name).with_nullable(False) for name in ("key", "text")])
-    with closing(sort(Rows(schema, labels), ("key",), work_dir=work_dir)) as ordered:
-        for now, given in aligned(Rows(OBJECTS, objects), Rows(schema, ordered), ("key",)):
+    with closing(sort(Stream(schema, labels), ("key",), work_dir=work_dir)) as ordered:
+        for now, given in aligned(Stream(OBJECTS, objects), Stream(schema, ordered), ("key",)):
             if now.num_rows:
                 places = pc.index_in(now.column("key"), given.column("key"))
                 yield now.append_column(PARTS.field("text"), given.column("text").take(places))

@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 
 from larder.config.models import HashSplits
 from larder.disk import disk_errors
-from larder.manifest.query import Rows
+from larder.manifest.query import Stream
 from larder.manifest.sort import SortedFile, aligned, sort, whole_keys, write_rows
 from larder.samples.columns import column_texts
 from larder.samples.keys import seeded_hashes
@@ -96,7 +96,7 @@ class StrataRule(SplitRule):
         """
         assert labeller is not None, "classes are divided"
         intake = _Intake(KeyHashes(self._splits), folder / "strata-samples.arrow")
-        spooled = write_rows(Rows(_SPOOLED, intake.spool(parts)), folder / "strata-parts.arrow")
+        spooled = write_rows(Stream(_SPOOLED, intake.spool(parts)), folder / "strata-parts.arrow")
         if not intake.samples.rows:
             yield from (rows.select(PARTS.names) for rows in spooled.read())
             return
@@ -153,7 +153,7 @@ def _units(
     samples: SortedFile, numbers: npt.NDArray[np.int32], published: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Rows of `_UNITS`: each sample's class number, and its split in the previous version."""
-    pieces = aligned(Rows(_SAMPLES, samples.read()), Rows(PUBLISHED, published), ("sample",))
+    pieces = aligned(Stream(_SAMPLES, samples.read()), Stream(PUBLISHED, published), ("sample",))
     for now, then in pieces:
         if now.num_rows:
             places = pc.index_in(now.column("sample"), then.column("sample"))
@@ -195,7 +195,7 @@ def _decide(
 ) -> _Decided:
     totals = np.zeros(len(classes), np.int64)
     kept = np.zeros((len(classes), len(rule.fractions)), np.int64)
-    ordered = sort(Rows(_UNITS, samples), ("unit", "label"), ties=("split",), work_dir=folder)
+    ordered = sort(Stream(_UNITS, samples), ("unit", "label"), ties=("split",), work_dir=folder)
     names = [folder / f"strata-{name}" for name in ("units", "classes", "weights", "splits")]
     with _Files(names) as files:
         for piece in map(_piece, whole_keys(ordered, "unit")):

@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 
 from larder.errors import Failure, Failures, ObjectError
 from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest
-from larder.manifest.query import Rows
+from larder.manifest.query import Stream
 from larder.manifest.schemas import SAMPLE_ORDER
 from larder.manifest.sort import aligned, sort
 from larder.samples.order import FROM_PREVIOUS, from_objects
@@ -137,9 +137,9 @@ def archived_among(keys: Iterable[pa.RecordBatch], archived: ManifestFile, work_
     Memory: that of `larder.manifest.sort.sort`.
     """
     found = Failures()
-    with closing(sort(Rows(KEYS, keys), ("key",), work_dir=work_dir)) as asked:
+    with closing(sort(Stream(KEYS, keys), ("key",), work_dir=work_dir)) as asked:
         pairs = aligned(
-            Rows(KEYS, asked), Rows(ARCHIVED, read_manifest(archived.path, ARCHIVED)), ("key",)
+            Stream(KEYS, asked), Stream(ARCHIVED, read_manifest(archived.path, ARCHIVED)), ("key",)
         )
         for wanted, there in pairs:
             rows = there.filter(pc.is_in(there.column("key"), value_set=wanted.column("key")))

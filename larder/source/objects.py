@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from larder.errors import ConfigError
 from larder.manifest.files import ManifestFile, write_manifest
-from larder.manifest.query import Rows
+from larder.manifest.query import Stream
 from larder.manifest.rows import RowDigest
 from larder.manifest.schemas import OBJECTS
 from larder.manifest.sort import SortedFile, sort_to_file
@@ -86,7 +86,7 @@ def list_source(
     tally = _Tally(include, exclude, progress)
 
     def write(batches: Iterator[pa.RecordBatch]) -> SortedFile:
-        return sort_to_file(Rows(OBJECTS, batches), ("key",), out)
+        return sort_to_file(Stream(OBJECTS, batches), ("key",), out)
 
     rows, found = _listed(store, tally, out, progress, report, write)
     return replace(found, rows=rows)

@@ -31,7 +31,7 @@ from larder.config.models.source import Columns, Report
 from larder.config.urls import StoreUrl, parse_url
 from larder.disk import disk_errors
 from larder.errors import ConfigError, NotFoundError
-from larder.manifest.query import Rows
+from larder.manifest.query import Stream
 from larder.manifest.sort import sort
 from larder.store.base import ObjectInfo, Readable
 from larder.store.keys import object_url
@@ -132,7 +132,7 @@ class Reported:
         twice, or no key is of the source.
         """
         last = ""
-        for batch in sort(Rows(_ROWS, self._batches(work_dir)), ["key"], work_dir=work_dir):
+        for batch in sort(Stream(_ROWS, self._batches(work_dir)), ["key"], work_dir=work_dir):
             for start in range(0, len(batch), _PAGE_ROWS):
                 columns = batch.slice(start, _PAGE_ROWS).columns
                 page = list(map(ObjectInfo, *(column.to_pylist() for column in columns)))

@@ -62,7 +62,7 @@ class ObjectInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BucketPrefix:
     """Where a store's objects are, for stores that can copy from each other.
 
     Attributes:
@@ -97,7 +97,7 @@ class Features:
     etag_is_md5: bool
     local_path: bool = False
     etag_trust: EtagTrust | None = field(default=None, compare=False, repr=False)
-    place: Place | None = field(default=None, compare=False)
+    place: BucketPrefix | None = field(default=None, compare=False)
 
 
 class Closing(Protocol):

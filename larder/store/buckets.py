@@ -14,7 +14,7 @@ from larder.config.location import Access
 from larder.disk import disk_errors
 from larder.errors import StoreError
 from larder.store.accounts import server_endpoint
-from larder.store.base import Buffer, Features, ObjectInfo, Place, Readable, Store, Writer
+from larder.store.base import BucketPrefix, Buffer, Features, ObjectInfo, Readable, Store, Writer
 from larder.store.calls import Call
 from larder.store.etags import etag_trust
 from larder.store.interrupt import Interrupt, in_thread, interrupted_by
@@ -67,7 +67,7 @@ class BucketStore(Store):
             replace_if_match=True,
             etag_is_md5=True,
             etag_trust=etag_trust(provider, bucket, server, access.profile),
-            place=Place(provider, server, bucket, self._prefix),
+            place=BucketPrefix(provider, server, bucket, self._prefix),
         )
 
     @property
@@ -102,7 +102,7 @@ class BucketStore(Store):
         check_key(key, self._url, prefix=self._prefix)
         return Call(self._url, key, writing, if_absent, self._prefix + key)
 
-    def _same_server(self, source: Readable) -> Place | None:
+    def _same_server(self, source: Readable) -> BucketPrefix | None:
         """The place of a store from which this one's server can copy."""
         theirs, ours = source.features.place, self._features.place
         if theirs and ours and (theirs.provider, theirs.server) == (ours.provider, ours.server):

@@ -122,7 +122,7 @@ def conflict(call: Call) -> PreconditionError:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class ByteRange:
     """A range of bytes of an object: an offset, and a length or everything that follows."""
 
     offset: int
@@ -170,13 +170,15 @@ class AnswerReader(Reader):
     The bytes of an answer in progress never change.
     """
 
-    def __init__(self, info: ObjectInfo, answer: Answer | None, span: Span, call: Call) -> None:
+    def __init__(
+        self, info: ObjectInfo, answer: Answer | None, span: ByteRange, call: Call
+    ) -> None:
         self.info = info
         self._answer = answer
         self._left = span.within(info.size_bytes)
         self._call = call
 
-    def check(self, span: Span, if_match: str | None) -> Self:
+    def check(self, span: ByteRange, if_match: str | None) -> Self:
         """Close and refuse what was not requested: some servers ignore conditions."""
         if if_match is not None and self.info.etag != if_match:
             self.close()

@@ -70,7 +70,7 @@ class DerivedObjects(DelegatingReadable):
         reader = store.open(
             container, offset=extent.offset + offset, length=wanted, if_match=extent.etag or None
         )
-        return _Range(reader, info, wanted, _too_short(store, container, extent))
+        return _ExtentReader(reader, info, wanted, _too_short(store, container, extent))
 
     def _container(self, extent: Extent, key: str) -> tuple[Readable, str]:
         return self._own if extent.own else self.inner, extent.container(key)
@@ -86,7 +86,7 @@ def _too_short(store: Readable, container: str, extent: Extent) -> ObjectError:
     return ObjectError("object.truncated", message, where=object_url(store.url, container))
 
 
-class _Range(DelegatingReader):
+class _ExtentReader(DelegatingReader):
     def __init__(self, inner: Reader, info: ObjectInfo, wanted: int, too_short: ObjectError):
         super().__init__(inner, info)
         self._wanted = wanted

@@ -27,7 +27,7 @@ from larder.errors import FatalError
 from larder.limits import ByteBudget
 from larder.progress import NullProgress, Progress
 from larder.store import open_store
-from larder.store.base import Features, ObjectInfo, Place, Store
+from larder.store.base import BucketPrefix, Features, ObjectInfo, Store
 from larder.store.delegate import DelegatingStore
 from larder.store.s3.bucket import S3Bucket
 from larder.store.s3.listing import abort_uploads, list_uploads
@@ -71,7 +71,7 @@ class AsAws(DelegatingStore):
 
     @property
     def features(self) -> Features:
-        return replace(super().features, place=Place("s3", "", self.url.split("/")[2], ""))
+        return replace(super().features, place=BucketPrefix("s3", "", self.url.split("/")[2], ""))
 
 
 class Lab:

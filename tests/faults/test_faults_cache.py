@@ -20,10 +20,10 @@ import pytest
 from larder.cache.build import build_file
 from larder.cache.file import open_file
 from larder.cache.record import CacheFileFacts, Codec
-from larder.cache.schema import Field, Schema
+from larder.cache.schema import Field, RecordSchema
 from larder.errors import DamageError, FatalError, LarderError
 
-SCHEMA = Schema((Field("n", "int64"), Field("x", "uint8", (None,))))
+SCHEMA = RecordSchema((Field("n", "int64"), Field("x", "uint8", (None,))))
 AMPLE_BYTES = 1 << 30
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from larder.cache.build import build_file
-from larder.cache.schema import Field, Schema
+from larder.cache.schema import Field, RecordSchema
 from larder.store import open_store
 from larder.versions import layout
 from larder.versions.documents import (
@@ -38,7 +38,7 @@ def publish_toy(url: str, folder: Path) -> str:
     """Publish a version of three records as `ID` and ``latest``; returns the cache's sha256."""
     rows = ({"x": number} for number in range(3))
     path = folder / "a.mdb"
-    facts = build_file(rows, Schema((Field("x", "int64"),)), path, limit_bytes=1 << 20)
+    facts = build_file(rows, RecordSchema((Field("x", "int64"),)), path, limit_bytes=1 << 20)
     path_there = "segments/s/caches/c/a.mdb"
     digests = (facts.sha256, facts.digest)
     part = CacheFile(path_there, facts.bytes, *digests, 3, segment="s", split="train")

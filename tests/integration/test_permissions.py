@@ -16,7 +16,7 @@ from pipeline_lab import Lab, images, png, write
 import larder
 from larder.errors import NotFoundError, ObjectError, StoreError
 from larder.store import Store, open_store
-from larder.store.base import Features, ObjectInfo, Place
+from larder.store.base import BucketPrefix, Features, ObjectInfo
 from larder.store.delegate import DelegatingStore
 from larder.store.memory import MemoryStore
 from larder.store.permissions import (
@@ -277,7 +277,7 @@ class InMemory(DelegatingStore):
 
     @property
     def features(self) -> Features:
-        return replace(self.inner.features, place=Place(self._provider, "", "bucket", ""))
+        return replace(self.inner.features, place=BucketPrefix(self._provider, "", "bucket", ""))
 
 
 REFUSED = Fail(ObjectError("object.unreadable", "the store answers 403 AccessDenied", where="x"))

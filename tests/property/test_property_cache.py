@@ -16,7 +16,7 @@ from hypothesis.extra import numpy as hnp
 from larder.cache.build import build_file
 from larder.cache.file import open_file
 from larder.cache.record import Codec, empty_columns
-from larder.cache.schema import DTYPES, Field, Schema
+from larder.cache.schema import DTYPES, Field, RecordSchema
 from larder.errors import DamageError, FatalError
 from larder.readers.data import expand
 from larder.shards.packing import brace_patterns
@@ -25,9 +25,9 @@ DIMENSIONS = st.one_of(st.none(), st.integers(0, 4))
 
 
 @st.composite
-def schemas(draw: st.DrawFn) -> Schema:
+def schemas(draw: st.DrawFn) -> RecordSchema:
     names = draw(st.lists(st.text(min_size=1, max_size=5), min_size=1, max_size=4, unique=True))
-    return Schema(
+    return RecordSchema(
         tuple(
             Field(
                 name.encode(errors="replace").decode(),
@@ -41,7 +41,7 @@ def schemas(draw: st.DrawFn) -> Schema:
 
 
 @st.composite
-def records(draw: st.DrawFn, schema: Schema) -> dict[str, Any]:
+def records(draw: st.DrawFn, schema: RecordSchema) -> dict[str, Any]:
     values = {}
     for field in schema.fields:
         if field.optional and draw(st.booleans()):
@@ -54,16 +54,16 @@ def records(draw: st.DrawFn, schema: Schema) -> dict[str, Any]:
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[Schema, list[dict[str, Any]]]:
+def cases(draw: st.DrawFn) -> tuple[RecordSchema, list[dict[str, Any]]]:
     # Schemas with names that are not strings are refused; others are read.
     try:
         schema = draw(schemas())
     except FatalError:
-        schema = Schema((Field("x", "uint8", (None,)),))
+        schema = RecordSchema((Field("x", "uint8", (None,)),))
     return schema, draw(st.lists(records(schema), max_size=5))
 
 
-def assert_same(found: Any, wanted: dict[str, Any], schema: Schema) -> None:
+def assert_same(found: Any, wanted: dict[str, Any], schema: RecordSchema) -> None:
     for field in schema.fields:
         if field.name not in wanted:
             assert found.get(field.name) is None
@@ -74,9 +74,9 @@ def assert_same(found: Any, wanted: dict[str, Any], schema: Schema) -> None:
 
 
 @given(cases())
-def test_records_come_back(case: tuple[Schema, list[dict[str, Any]]]) -> None:
+def test_records_come_back(case: tuple[RecordSchema, list[dict[str, Any]]]) -> None:
     schema, rows = case
-    assert Schema.parse(schema.document(), "") == schema
+    assert RecordSchema.parse(schema.document(), "") == schema
     codec = Codec(schema)
     columns = empty_columns(schema.fields, len(rows))
     for number, values in enumerate(rows):
@@ -93,7 +93,7 @@ def test_records_come_back(case: tuple[Schema, list[dict[str, Any]]]) -> None:
 
 @given(cases(), st.data())
 def test_every_flipped_bit_is_found(
-    case: tuple[Schema, list[dict[str, Any]]], data: st.DataObject
+    case: tuple[RecordSchema, list[dict[str, Any]]], data: st.DataObject
 ) -> None:
     schema, rows = case
     codec = Codec(schema)
@@ -105,14 +105,14 @@ def test_every_flipped_bit_is_found(
             Codec.check(record)
 
 
-TWO_ARRAYS = Schema((Field("a", "bool", (None, None)), Field("b", "bool", (None,))))
+TWO_ARRAYS = RecordSchema((Field("a", "bool", (None, None)), Field("b", "bool", (None,))))
 
 
 @example(b"\x00\x00\x00\x81\x00\x00\x04\xfe" + bytes(8), (TWO_ARRAYS, []))  # an offset of 2**65
 @example(b"\x00\x00\x00\x81\x00\x00\x04\xfe", (TWO_ARRAYS, []))
 @given(st.binary(max_size=80), cases())
 def test_any_bytes_decode_or_are_damage(
-    data: bytes, case: tuple[Schema, list[dict[str, Any]]]
+    data: bytes, case: tuple[RecordSchema, list[dict[str, Any]]]
 ) -> None:
     with suppress(DamageError):
         Codec(case[0]).decode(data)
@@ -120,7 +120,9 @@ def test_any_bytes_decode_or_are_damage(
 
 @settings(max_examples=25, deadline=None)
 @given(cases(), st.sampled_from([1, 100, 1 << 20]))
-def test_parts_come_back(case: tuple[Schema, list[dict[str, Any]]], transaction_bytes: int) -> None:
+def test_parts_come_back(
+    case: tuple[RecordSchema, list[dict[str, Any]]], transaction_bytes: int
+) -> None:
     schema, rows = case
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a.mdb"

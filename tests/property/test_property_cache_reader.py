@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from larder.cache.build import build_file
 from larder.cache.file import CacheFileReader, open_file
-from larder.cache.schema import Field, Schema
+from larder.cache.schema import Field, RecordSchema
 from larder.readers.cache import CacheReader
 from larder.versions.omitted import Omitted
 
@@ -29,7 +29,7 @@ Case = list[tuple[int, list[bool]]]
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[CacheFileReader]]:
     folder: Path = tmp_path_factory.mktemp("files")
-    schema = Schema((Field("x", "int64"), Field("bytes", "uint8", (None,))))
+    schema = RecordSchema((Field("x", "int64"), Field("bytes", "uint8", (None,))))
     with ExitStack() as stack:
         readers = []
         for place, size in enumerate(SIZES):

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from larder.copy.difference import outstanding
-from larder.manifest.query import Rows
+from larder.manifest.query import Stream
 from larder.manifest.schemas import OBJECTS
 from larder.manifest.sort import whole_keys
 from larder.store.etags import is_md5
@@ -183,10 +183,10 @@ def planned(case: Case) -> Result:
 
     found = Result()
     for piece in outstanding(
-        Rows(OBJECTS, stream(stored_rows(case.source), case.cuts)),
-        Rows(OBJECTS, stream(stored_rows(case.there), case.cuts[::-1])),
-        Rows(OBJECTS, whole_keys(stream(receipts, case.cuts), "key")),
-        Rows(OBJECTS, stream(record, case.cuts[1:])),
+        Stream(OBJECTS, stream(stored_rows(case.source), case.cuts)),
+        Stream(OBJECTS, stream(stored_rows(case.there), case.cuts[::-1])),
+        Stream(OBJECTS, whole_keys(stream(receipts, case.cuts), "key")),
+        Stream(OBJECTS, stream(record, case.cuts[1:])),
         md5=case.md5,
         sizes=case.sizes,
         markers=case.markers,

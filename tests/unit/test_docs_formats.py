@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from larder.cache.record import Codec
-from larder.cache.schema import Field, Schema
+from larder.cache.schema import Field, RecordSchema
 from larder.manifest.schemas import INDEXES, OBJECTS, SAMPLES, SHARDS, SKIPPED
 from larder.pipeline.contents import MAX_PATTERNS
 from larder.samples.images import EXTENSIONS
@@ -33,7 +33,7 @@ PAGE, IMAGES = ((REFERENCE / name).read_text() for name in ("formats.md", "image
 
 
 def test_the_record_is_that_of_the_example() -> None:
-    schema = Schema(
+    schema = RecordSchema(
         (
             Field("label", "int64"),
             Field("image", "uint8", (None, 2, 1), optional=True),
@@ -48,7 +48,7 @@ def test_the_record_is_that_of_the_example() -> None:
 
 def test_the_schema_of_the_example_is_canonical() -> None:
     (example,) = re.findall(r"^\{\"fields\".*$", PAGE, re.MULTILINE)
-    schema = Schema.parse(example.encode(), "formats.md")
+    schema = RecordSchema.parse(example.encode(), "formats.md")
     assert schema.document() == example.encode()
 
 

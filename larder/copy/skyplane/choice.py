@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from larder.config.location import Access
 from larder.config.models.cluster import Copy
-from larder.store.base import Place, Readable
+from larder.store.base import BucketPrefix, Readable
 from larder.units import format_bytes
 
 
@@ -19,7 +19,7 @@ class Side:
     access: Access
 
     @property
-    def place(self) -> Place | None:
+    def place(self) -> BucketPrefix | None:
         return self.store.features.place
 
 
@@ -80,7 +80,7 @@ def unsupported(source: Side, target: Side) -> str:
     return ""
 
 
-def _problem(place: Place | None, access: Access) -> str:
+def _problem(place: BucketPrefix | None, access: Access) -> str:
     if place is None or place.provider not in ("s3", "gs"):
         return "is not a bucket of S3 or GCS"
     if place.server:

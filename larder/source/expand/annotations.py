@@ -36,7 +36,7 @@ from larder.errors import ConfigError
 from larder.manifest.digest import canonical_json
 from larder.manifest.extents import extent_etags, in_own
 from larder.manifest.files import read_manifest
-from larder.manifest.query import Rows
+from larder.manifest.query import Stream
 from larder.manifest.sort import sort
 from larder.samples.matching import ENTRIES
 from larder.source.expand.coco import MOST_CHARACTERS, coco_entries, parse_json
@@ -161,7 +161,7 @@ def _named(
 def _several(found: Iterator[Entry], folder: Path, stack: ExitStack) -> Generator[list[Entry]]:
     """The entries with the same name, each time in the order of the file."""
     ordered = stack.enter_context(
-        closing(sort(Rows(_NAMED, _rows(found)), ("name", "place"), work_dir=folder))
+        closing(sort(Stream(_NAMED, _rows(found)), ("name", "place"), work_dir=folder))
     )
     rows = chain.from_iterable(
         zip(*(column.to_pylist() for column in batch.columns), strict=True) for batch in ordered

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.errors import ConfigError
-from larder.manifest.query import Rows
+from larder.manifest.query import Stream
 from larder.manifest.sort import (
     SortedFile,
     aligned,
@@ -56,7 +56,7 @@ def coco_entries(file: TextIO, key: str, work_dir: Path) -> Generator[tuple[dict
     """
     reading = _Reading(key)
     with work_folder(work_dir) as folder:
-        items = write_rows(Rows(_ITEMS, reading.items(file)), folder / "items.arrow")
+        items = write_rows(Stream(_ITEMS, reading.items(file)), folder / "items.arrow")
         if not reading.images:
             hint = "set samples.annotations.format, or check the file"
             message = "no array 'images' with images, as a COCO file has"
@@ -67,15 +67,15 @@ def coco_entries(file: TextIO, key: str, work_dir: Path) -> Generator[tuple[dict
             others = stack.enter_context(
                 closing(sort(_of_kind(items, False), _BY, work_dir=folder))
             )
-            rows = (Rows(_ITEMS, whole_keys(found, "image")) for found in (images.read(), others))
+            rows = (Stream(_ITEMS, whole_keys(found, "image")) for found in (images.read(), others))
             for own, annotations in aligned(next(rows), next(rows), ("image",)):
                 yield from _joined(own, annotations, reading.categories, key)
 
 
-def _of_kind(items: SortedFile, is_image: bool) -> Rows:
+def _of_kind(items: SortedFile, is_image: bool) -> Stream:
     wanted = pa.scalar(is_image)
     rows = (rows.filter(pc.equal(rows.column("is_image"), wanted)) for rows in items.read())
-    return Rows(_ITEMS, rows)
+    return Stream(_ITEMS, rows)
 
 
 class _Reading:

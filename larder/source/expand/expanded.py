@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from larder.errors import ConfigError, Failure, Failures, ObjectError
 from larder.limits import map_ahead
 from larder.manifest.files import ManifestWriter, read_manifest
-from larder.manifest.query import Rows
+from larder.manifest.query import Stream
 from larder.manifest.schemas import OBJECTS
 from larder.manifest.sort import sort
 from larder.progress import Progress
@@ -119,7 +119,7 @@ def expand(
         expanding = _Expanding(
             expansions, KeyRule(include), KeyRule(exclude), folder, pools, labels
         )
-        placed = Rows(_PLACED, expanding.rows(inventory))
+        placed = Stream(_PLACED, expanding.rows(inventory))
         ordered = stack.enter_context(
             closing(sort(placed, ("key", "place"), ties=("etag",), work_dir=folder))
         )

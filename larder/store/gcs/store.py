@@ -23,7 +23,7 @@ from larder.config.location import DEFAULT_ACCESS, Access
 from larder.errors import NotFoundError, ObjectError, PreconditionError, StoreError
 from larder.store.base import Buffer, ObjectInfo, Readable, Reader
 from larder.store.buckets import BucketStore, check_order
-from larder.store.calls import AnswerReader, Call, Span, conflict
+from larder.store.calls import AnswerReader, ByteRange, Call, conflict
 from larder.store.gcs.answers import FIELDS, info_of_headers, info_of_resource
 from larder.store.gcs.bucket import GcsBucket, GcsObject, Request
 from larder.store.gcs.credentials import import_gcsfs
@@ -80,7 +80,7 @@ def describe(source: GcsObject, generation: str | None = None) -> ObjectInfo:
 
 
 def open_object(
-    source: GcsObject, span: Span, if_match: str | None, *, described: bool = False
+    source: GcsObject, span: ByteRange, if_match: str | None, *, described: bool = False
 ) -> AnswerReader:
     """Start reading a span of an object; ``described`` includes the user metadata."""
     threads = source.bucket.account.describing
@@ -95,7 +95,7 @@ def open_object(
     return AnswerReader(info, answer, span, source.call).check(span, if_match)
 
 
-def _content(source: GcsObject, span: Span) -> Answer | None:
+def _content(source: GcsObject, span: ByteRange) -> Answer | None:
     """The answer with the content; None if the object ends before the span begins."""
     headers = {"Accept-Encoding": "gzip"}  # or GCS unpacks objects whose content encoding is gzip
     if span.range:
@@ -178,13 +178,13 @@ class GcsStore(BucketStore):
     def open(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> Reader:
-        span, whole = Span(offset, length), offset == 0 and length is None
+        span, whole = ByteRange(offset, length), offset == 0 and length is None
         return open_object(self._object(key), span, if_match, described=whole)
 
     def get(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> bytes:
-        with open_object(self._object(key), Span(offset, length), if_match) as reader:
+        with open_object(self._object(key), ByteRange(offset, length), if_match) as reader:
             return b"".join(reader)
 
     def put(

@@ -27,7 +27,7 @@ import google_crc32c
 
 from larder.errors import LarderError, ObjectError, PreconditionError, RetryableError, StoreError
 from larder.manifest.digest import format_crc32c
-from larder.store.base import Buffer, ObjectInfo, Place, Readable
+from larder.store.base import BucketPrefix, Buffer, ObjectInfo, Readable
 from larder.store.buckets import PartsWriter
 from larder.store.calls import Call, conflict
 from larder.store.gcs.answers import FIELDS, info_of_resource, resource_of
@@ -218,7 +218,7 @@ class _Upload:
 
 
 def rewrite(
-    source: Readable, place: Place, info: ObjectInfo, target: GcsObject
+    source: Readable, place: BucketPrefix, info: ObjectInfo, target: GcsObject
 ) -> ObjectInfo | None:
     """Copy one state of an object, as it was listed, with its content type and metadata.
 

@@ -27,7 +27,7 @@ from larder.config.location import Access
 from larder.errors import LarderError
 from larder.store.accounts import Bucket, SharedAccounts, connections
 from larder.store.base import Buffer, ObjectInfo
-from larder.store.calls import AnswerReader, Call, Span, connection_errors
+from larder.store.calls import AnswerReader, ByteRange, Call, connection_errors
 from larder.store.http import Answer
 from larder.store.interrupt import grace
 from larder.store.s3.answers import (
@@ -122,7 +122,7 @@ class S3Bucket(Bucket[S3Account]):
         with self.send("HEAD", call, headers={"x-amz-checksum-mode": "ENABLED"}) as answer:
             return object_info(call.key, answer.headers)
 
-    def open(self, call: Call, span: Span, if_match: str | None) -> AnswerReader:
+    def open(self, call: Call, span: ByteRange, if_match: str | None) -> AnswerReader:
         """Start reading a span of an object, which is not empty."""
         headers = {}
         if if_match is not None:

@@ -12,7 +12,7 @@ from larder.config.urls import cloud_of
 from larder.errors import NotFoundError, ObjectError, PreconditionError
 from larder.store.base import BegunUpload, Buffer, ObjectInfo, Readable
 from larder.store.buckets import BucketStore
-from larder.store.calls import AnswerReader, Call, Span, conflict
+from larder.store.calls import AnswerReader, ByteRange, Call, conflict
 from larder.store.s3.bucket import S3Bucket
 from larder.store.s3.listing import PendingUpload, abort_uploads, list_pages, list_uploads
 from larder.store.s3.multipart import S3Upload, S3Writer
@@ -54,10 +54,10 @@ class S3Store(BucketStore):
     def open(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> AnswerReader:
-        span = Span(offset, length)
+        span = ByteRange(offset, length)
         return self._open(self._call(key), span, if_match).check(span, if_match)
 
-    def _open(self, call: Call, span: Span, if_match: str | None) -> AnswerReader:
+    def _open(self, call: Call, span: ByteRange, if_match: str | None) -> AnswerReader:
         """Start reading; S3 itself cannot read an empty span."""
         if span.length != 0:
             try:

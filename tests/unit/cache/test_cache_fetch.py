@@ -17,12 +17,12 @@ from larder.cache.build import build_file
 from larder.cache.fetch import VARIABLE, cache_directory, fetch_file
 from larder.cache.file import open_file
 from larder.cache.record import CacheFileFacts
-from larder.cache.schema import Field, Schema
+from larder.cache.schema import Field, RecordSchema
 from larder.errors import ConfigError, DamageError, NotFoundError, StoreError
 from larder.store.local.store import LocalStore
 from larder.store.memory import MemoryStore, forget
 
-SCHEMA = Schema((Field("x", "int64"),))
+SCHEMA = RecordSchema((Field("x", "int64"),))
 
 
 class Remote(MemoryStore):

@@ -18,10 +18,10 @@ import pytest
 from larder.cache.build import build_file
 from larder.cache.file import CacheFileReader, open_file
 from larder.cache.record import CacheFileFacts, Codec, ContentDigest, empty_columns
-from larder.cache.schema import Field, Schema
+from larder.cache.schema import Field, RecordSchema
 from larder.errors import FatalError
 
-SCHEMA = Schema(
+SCHEMA = RecordSchema(
     (
         Field("label", "int64"),
         Field("image", "uint8", (None, 4, 1)),
@@ -164,7 +164,7 @@ def test_an_endless_dataset_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_budget_counts_pages_not_payload(tmp_path: Path) -> None:
-    schema = Schema((Field("x", "uint8", (None,)),))
+    schema = RecordSchema((Field("x", "uint8", (None,)),))
     records = ({"x": bytes(2100)} for _ in range(1000))
     with pytest.raises(FatalError, match="after 9"):
         build_file(records, schema, tmp_path / "a.mdb", limit_bytes=4_000_000)

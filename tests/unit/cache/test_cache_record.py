@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from larder.cache.record import Codec, checksum, empty_columns
-from larder.cache.schema import Field, Schema
+from larder.cache.schema import Field, RecordSchema
 from larder.errors import DamageError, FatalError
 
-SCHEMA = Schema(
+SCHEMA = RecordSchema(
     (
         Field("label", "int16"),
         Field("grid", "uint16", (None, 2), optional=True),
@@ -75,9 +75,9 @@ def test_values_that_do_not_fit_are_refused(values: dict[str, Any], message: str
 
 
 def test_a_python_float_is_a_float64_only() -> None:
-    Codec(Schema((Field("x", "float64"),))).encode({"x": 0.5})
+    Codec(RecordSchema((Field("x", "float64"),))).encode({"x": 0.5})
     with pytest.raises(FatalError, match="not a value of type float"):
-        Codec(Schema((Field("x", "float32"),))).encode({"x": 0.5})
+        Codec(RecordSchema((Field("x", "float32"),))).encode({"x": 0.5})
 
 
 @pytest.mark.parametrize("length", range(19))

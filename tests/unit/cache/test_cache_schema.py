@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from larder.cache.schema import DTYPES, Field, Schema
+from larder.cache.schema import DTYPES, Field, RecordSchema
 from larder.errors import FatalError
 
-SCHEMA = Schema(
+SCHEMA = RecordSchema(
     (
         Field("label", "int64"),
         Field("image", "uint8", (None, 8, 3)),
@@ -18,7 +18,7 @@ SCHEMA = Schema(
 
 
 def test_the_document_is_canonical_json() -> None:
-    small = Schema((Field("x", "uint8", (None, 2)),))
+    small = RecordSchema((Field("x", "uint8", (None, 2)),))
     assert small.document() == (
         b'{"fields":[{"dtype":"uint8","name":"x","optional":false,"shape":[null,2]}],'
         b'"format":"larder-cache-1","lmdb":"0.9"}'
@@ -31,7 +31,7 @@ def test_the_content_does_not_name_lmdb() -> None:
 
 
 def test_a_schema_comes_back() -> None:
-    assert Schema.parse(SCHEMA.document(), "here") == SCHEMA
+    assert RecordSchema.parse(SCHEMA.document(), "here") == SCHEMA
 
 
 @pytest.mark.parametrize("dtype", ["object", "U4", "complex64", "datetime64[s]", "<i8", "", "int"])
@@ -56,9 +56,9 @@ def test_other_names_are_refused(name: Any) -> None:
 
 def test_names_are_unique_and_there_is_one() -> None:
     with pytest.raises(FatalError, match="duplicate field 'x'"):
-        Schema((Field("x", "int8"), Field("x", "int8", (1,))))
+        RecordSchema((Field("x", "int8"), Field("x", "int8", (1,))))
     with pytest.raises(FatalError, match="at least one field"):
-        Schema(())
+        RecordSchema(())
 
 
 def test_select_returns_fields_in_the_requested_order() -> None:
@@ -84,7 +84,7 @@ def test_select_returns_fields_in_the_requested_order() -> None:
 def test_unreadable_documents_are_refused(change: dict[str, Any], message: str) -> None:
     document = json.dumps({**json.loads(SCHEMA.document()), **change}).encode()
     with pytest.raises(FatalError, match=message) as caught:
-        Schema.parse(document, "here.mdb")
+        RecordSchema.parse(document, "here.mdb")
     assert caught.value.code == "cache.format"
     assert caught.value.where == "here.mdb"
 
@@ -92,4 +92,4 @@ def test_unreadable_documents_are_refused(change: dict[str, Any], message: str) 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"3", b"{}", b"\xff"])
 def test_no_schema_at_all(data: bytes) -> None:
     with pytest.raises(FatalError, match="cannot be parsed"):
-        Schema.parse(data, "here.mdb")
+        RecordSchema.parse(data, "here.mdb")

@@ -22,7 +22,7 @@ from larder.copy.skyplane.choice import Side
 from larder.errors import ConfigError, FatalError, StoreError
 from larder.progress import NullProgress, StageTimes
 from larder.store import open_store
-from larder.store.base import Features, ObjectInfo, Place, Store
+from larder.store.base import BucketPrefix, Features, ObjectInfo, Store
 from larder.store.delegate import DelegatingStore
 
 PRELUDE = """
@@ -60,7 +60,7 @@ class Bucket(DelegatingStore):
 
     def __init__(self, provider: str, server: str = "") -> None:
         super().__init__(open_store(f"memory://skyplane-{provider}"))
-        self.place = Place(provider, server, "bucket", "")
+        self.place = BucketPrefix(provider, server, "bucket", "")
 
     @property
     def features(self) -> Features:

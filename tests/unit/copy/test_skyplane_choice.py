@@ -11,23 +11,23 @@ import pytest
 from larder.config.location import Access
 from larder.config.models.cluster import Copy
 from larder.copy.skyplane.choice import Choice, Side, choose_engine
-from larder.store.base import Place
+from larder.store.base import BucketPrefix
 
-S3 = Place("s3", "", "bucket", "x/")
-GCS = Place("gs", "", "bucket", "x/")
-LOCAL = Place("file", "", "", "/data/")
+S3 = BucketPrefix("s3", "", "bucket", "x/")
+GCS = BucketPrefix("gs", "", "bucket", "x/")
+LOCAL = BucketPrefix("file", "", "", "/data/")
 ELSEWHERE = replace(S3, server="https://minio.example")
 LIMIT = 100 * 10**9
 
 
-def side(place: Place | None, access: Access) -> Side:
+def side(place: BucketPrefix | None, access: Access) -> Side:
     store: Any = SimpleNamespace(features=SimpleNamespace(place=place))
     return Side("", store, access)
 
 
 def choose(
-    source: Place | None,
-    target: Place | None,
+    source: BucketPrefix | None,
+    target: BucketPrefix | None,
     *,
     engine: str = "auto",
     total_bytes: int = LIMIT,
@@ -40,7 +40,7 @@ def choose(
 
 
 @pytest.mark.parametrize(("source", "target"), [(S3, GCS), (GCS, S3)])
-def test_between_providers_skyplane_copies_much(source: Place, target: Place) -> None:
+def test_between_providers_skyplane_copies_much(source: BucketPrefix, target: BucketPrefix) -> None:
     assert choose(source, target) == Choice("skyplane", "100 GB between two providers")
 
 
@@ -59,7 +59,7 @@ def test_between_providers_skyplane_copies_much(source: Place, target: Place) ->
     ],
 )
 def test_everything_else_is_native(
-    source: Place | None, target: Place | None, options: dict[str, Any], reason: str
+    source: BucketPrefix | None, target: BucketPrefix | None, options: dict[str, Any], reason: str
 ) -> None:
     choice = choose(source, target, **options)
     assert choice.engine == "native"

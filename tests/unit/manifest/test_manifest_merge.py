@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from larder.manifest.query import Rows
+from larder.manifest.query import Stream
 from larder.manifest.sort import aligned, aligned_all, whole_keys
 
 LEFT = pa.schema(
@@ -41,7 +41,7 @@ SIDES = st.lists(KEYS, max_size=25).map(
 )
 
 
-def stream(schema: pa.Schema, keys: Sequence[Key], cuts: Sequence[int]) -> Rows:
+def stream(schema: pa.Schema, keys: Sequence[Key], cuts: Sequence[int]) -> Stream:
     rows = [
         {"split": a, "order": b, "key": c, "value": at, "other": str(at)}
         for at, (a, b, c) in enumerate(keys)
@@ -54,7 +54,7 @@ def stream(schema: pa.Schema, keys: Sequence[Key], cuts: Sequence[int]) -> Rows:
             yield pa.RecordBatch.from_pylist(rows[start:stop], schema=schema)
             yield pa.RecordBatch.from_pylist([], schema=schema)
 
-    return Rows(schema, batches())
+    return Stream(schema, batches())
 
 
 def keys_of(batch: pa.RecordBatch) -> list[Key]:
@@ -126,7 +126,7 @@ def test_a_stream_is_not_read_ahead() -> None:
             row: dict[str, Any] = {"split": 0, "order": number, "key": ""}
             yield pa.RecordBatch.from_pylist([row], schema=RIGHT)
 
-    left, right = Rows(RIGHT, batches("l", range(4))), Rows(RIGHT, batches("r", [2]))
+    left, right = Stream(RIGHT, batches("l", range(4))), Stream(RIGHT, batches("r", [2]))
     for one, _ in aligned(left, right, BY):
         assert len([name for name in read if name[0] == "l"]) <= keys_of(one)[-1][1] + 1
     assert read == ["l0", "r2", "l1", "l2", "l3"]

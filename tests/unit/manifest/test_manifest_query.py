@@ -14,19 +14,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from larder.errors import ConfigError, DamageError, FatalError, StoreError
-from larder.manifest.query import Rows, query
+from larder.manifest.query import Stream, query
 
 KEYS = pa.schema([pa.field("key", pa.string(), nullable=False), pa.field("row", pa.int64())])
 SORTED = "SELECT key, row FROM input ORDER BY key, row"
 
 
-def cut(keys: Iterable[str], rows: int = 7) -> Rows:
+def cut(keys: Iterable[str], rows: int = 7) -> Stream:
     keys = list(keys)
     table = pa.table([keys, list(range(len(keys)))], schema=KEYS)
-    return Rows(KEYS, table.to_batches(max_chunksize=rows))
+    return Stream(KEYS, table.to_batches(max_chunksize=rows))
 
 
-def many(count: int) -> Rows:
+def many(count: int) -> Stream:
     """Rows in no order, of some hundred bytes each."""
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -35,7 +35,7 @@ def many(count: int) -> Rows:
             keys = [f"{number:0100d}" for number in numbers]
             yield pa.record_batch([pa.array(keys), pa.array(numbers, pa.int64())], schema=KEYS)
 
-    return Rows(KEYS, batches())
+    return Stream(KEYS, batches())
 
 
 texts = st.one_of(
@@ -149,7 +149,7 @@ def test_the_columns_are_those_asked_for(tmp_path: Path) -> None:
     ]
     batch = pa.RecordBatch.from_pylist(rows, schema=TYPES)
     statement = "SELECT * FROM input ORDER BY key"
-    (found,) = query(statement, {"input": Rows(TYPES, [batch])}, TYPES, work_dir=tmp_path)
+    (found,) = query(statement, {"input": Stream(TYPES, [batch])}, TYPES, work_dir=tmp_path)
     assert found.schema.equals(TYPES)
     assert found.to_pylist() == [rows[1], rows[0]]
     found.validate(full=True)
@@ -175,13 +175,13 @@ def test_joins_and_leaves_out(tmp_path: Path) -> None:
 
 
 def test_nothing_in_nothing_out(tmp_path: Path) -> None:
-    assert list(query(SORTED, {"input": Rows(KEYS, [])}, KEYS, work_dir=tmp_path)) == []
+    assert list(query(SORTED, {"input": Stream(KEYS, [])}, KEYS, work_dir=tmp_path)) == []
 
 
 def test_one_statement_reads_what_another_yields(tmp_path: Path) -> None:
     rows = many(50_000)
     for _ in range(3):
-        rows = Rows(KEYS, query(SORTED, {"input": rows}, KEYS, work_dir=tmp_path))
+        rows = Stream(KEYS, query(SORTED, {"input": rows}, KEYS, work_dir=tmp_path))
     assert sum(batch.num_rows for batch in rows.batches) == 50_000
     assert list(tmp_path.iterdir()) == []
 
@@ -207,7 +207,9 @@ def test_an_input_is_closed_when_the_result_is_abandoned(tmp_path: Path) -> None
         finally:
             closed.append(True)
 
-    found = query("SELECT * FROM input", {"input": Rows(KEYS, batches())}, KEYS, work_dir=tmp_path)
+    found = query(
+        "SELECT * FROM input", {"input": Stream(KEYS, batches())}, KEYS, work_dir=tmp_path
+    )
     next(found)
     found.close()
     assert closed == [True]
@@ -222,8 +224,8 @@ def test_an_error_of_an_input_is_raised(tmp_path: Path, kind: type[BaseException
         yield from cut("ab").batches
         raise error
 
-    inner = query(SORTED, {"input": Rows(KEYS, batches())}, KEYS, work_dir=tmp_path)
-    outer = query(SORTED, {"input": Rows(KEYS, inner)}, KEYS, work_dir=tmp_path)
+    inner = query(SORTED, {"input": Stream(KEYS, batches())}, KEYS, work_dir=tmp_path)
+    outer = query(SORTED, {"input": Stream(KEYS, inner)}, KEYS, work_dir=tmp_path)
     with pytest.raises(kind) as caught:
         list(outer)
     assert caught.value is error
@@ -280,7 +282,7 @@ def test_a_full_disk_is_said(small_disk: Path, filled: bool) -> None:
                     file.write(bytes(8 * 1024**2 - 64 * 1024))
             yield batch
 
-    rows = Rows(KEYS, batches())
+    rows = Stream(KEYS, batches())
     with pytest.raises(StoreError) as caught:
         list(query(SORTED, {"input": rows}, KEYS, work_dir=small_disk, memory_bytes=24 * 1024**2))
     assert caught.value.code == "store.full"

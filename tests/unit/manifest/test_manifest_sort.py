@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from larder.errors import FatalError, StoreError
 from larder.manifest import sort as module
 from larder.manifest.files import BATCH_ROWS
-from larder.manifest.query import Rows
+from larder.manifest.query import Stream
 from larder.manifest.sort import SortedFile, sort, sort_to_file
 
 SCHEMA = pa.schema(
@@ -42,7 +42,7 @@ def batches(rows: list[tuple[str, int]], cut: int) -> Iterator[pa.RecordBatch]:
 
 def run(rows: list[tuple[str, int]], folder: Path, cut: int = 7, **options: Any) -> list[Any]:
     found = list(
-        sort(Rows(SCHEMA, batches(rows, cut)), ("key", "kind"), work_dir=folder, **options)
+        sort(Stream(SCHEMA, batches(rows, cut)), ("key", "kind"), work_dir=folder, **options)
     )
     assert not list(folder.iterdir()), "nothing remains"
     assert all(batch.schema == SCHEMA and batch.num_rows <= BATCH_ROWS for batch in found)
@@ -103,7 +103,7 @@ def test_ties_are_broken_by_further_columns(tmp_path: Path) -> None:
 def test_null_is_less_than_everything(tmp_path: Path, tie: str, order: list[int | None]) -> None:
     values = pa.array([None, 2, 1], pa.uint64())
     keys = [pa.array(["a"] * 3), pa.array([0] * 3, pa.int32())]
-    rows = Rows(SCHEMA, [pa.RecordBatch.from_arrays([*keys, values], schema=SCHEMA)])
+    rows = Stream(SCHEMA, [pa.RecordBatch.from_arrays([*keys, values], schema=SCHEMA)])
     found = sort(rows, ("key", "kind"), ties=(tie,), work_dir=tmp_path)
     assert [row["value"] for batch in found for row in batch.to_pylist()] == order
 
@@ -126,7 +126,7 @@ def test_an_error_of_the_rows_is_passed_on(tmp_path: Path) -> None:
 
     for rows in ([("a", 0), ("b", 0)], [("b", 0), ("a", 0)]):
         with pytest.raises(FatalError, match="the rows end here"):
-            list(sort(Rows(SCHEMA, broken(rows)), ("key", "kind"), work_dir=tmp_path))
+            list(sort(Stream(SCHEMA, broken(rows)), ("key", "kind"), work_dir=tmp_path))
         assert not list(tmp_path.iterdir())
 
 
@@ -139,7 +139,7 @@ def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def to_file(rows: list[tuple[str, int]], path: Path, cut: int) -> SortedFile:
-    found = sort_to_file(Rows(SCHEMA, batches(rows, cut)), ("key", "kind"), path)
+    found = sort_to_file(Stream(SCHEMA, batches(rows, cut)), ("key", "kind"), path)
     assert list(path.parent.iterdir()) == [path], "nothing else remains"
     assert (found.rows, found.schema) == (len(rows), SCHEMA)
     return found
@@ -202,7 +202,7 @@ def test_what_was_read_of_a_file_does_not_stay_in_memory(tmp_path: Path) -> None
             keys = [f"{number * rows + row:08d}{'x' * 10_000}" for row in range(rows)]
             yield pa.RecordBatch.from_arrays([pa.array(keys)], schema=schema)
 
-    found = sort_to_file(Rows(schema, long_keys()), ("key",), tmp_path / "rows.arrow")
+    found = sort_to_file(Stream(schema, long_keys()), ("key",), tmp_path / "rows.arrow")
     before = mapped_bytes()
     peak = 0
     for batch in found.read():

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from larder.manifest.query import Rows
+from larder.manifest.query import Stream
 from larder.manifest.sort import SortedFile, sort_to_file
 from larder.pipeline.selected import _PreviousRows
 
@@ -28,7 +28,7 @@ def written(path: Path, rows: int, batch: int, text: str = "") -> SortedFile:
             texts = pa.repeat(pa.scalar(text), len(keys))
             yield pa.RecordBatch.from_arrays([keys, texts], schema=SCHEMA)
 
-    return sort_to_file(Rows(SCHEMA, batches()), ["key"], path)
+    return sort_to_file(Stream(SCHEMA, batches()), ["key"], path)
 
 
 def then(file: SortedFile, positions: Any) -> _PreviousRows:

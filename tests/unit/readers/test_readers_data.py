@@ -15,7 +15,7 @@ import pytest
 
 import larder
 from larder.cache.build import build_file
-from larder.cache.schema import Field, Schema
+from larder.cache.schema import Field, RecordSchema
 from larder.errors import ConfigError, DamageError, FatalError, LarderError
 from larder.readers.cache import CacheReader
 from larder.readers.data import expand
@@ -39,7 +39,7 @@ OTHER = "f" * 32
 def write_part(folder: Path, name: str, records: int, **options: Any) -> CacheFile:
     size = options.get("size", 4)
     extra = (Field("note", "uint8", (None,)),) if options.get("note") else ()
-    schema = Schema(
+    schema = RecordSchema(
         (Field("label", options.get("dtype", "int64")), Field("x", "int32", (size,)), *extra)
     )
     start = options.get("start", 0)
