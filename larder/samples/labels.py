@@ -82,9 +82,11 @@ class Labeller:
             if split in self._files:
                 codes[rows] = self._from_file(split, keys, parts.take(chosen))
             elif texts is not None:
-                codes[rows] = self._from_column(keys, texts.take(chosen))
+                without = partial(_without_entry, column=self._column)
+                codes[rows] = self._coded(keys, texts.take(chosen), without, numbers=True)
             elif self._pattern:
-                codes[rows] = self._from_pattern(self._pattern, keys)
+                names = [name or None for name in self._pattern.groups(column_texts(keys))]
+                codes[rows] = self._coded(keys, pa.array(names, pa.string()), _unmatched)
             else:
                 codes[rows] = self._from_folder(keys)
         return codes
@@ -99,69 +101,42 @@ class Labeller:
 
     def _from_folder(self, sample_keys: pa.Array) -> _Codes:
         folders = pc.struct_field(pc.extract_regex(sample_keys, _FOLDER), "folder")
-        return self._coded(sample_keys, folders, _without_folder, archives=self._archives)
+        if self._archives:
+            folders = pc.replace_substring_regex(folders, r"(?i)(.)\.tar$", r"\1")
+        return self._coded(sample_keys, folders, _without_folder)
+
+    def _from_file(self, split: int, sample_keys: pa.Array, parts: pa.Array) -> _Codes:
+        file, labels = self._files[split]
+        part_keys = iter(column_texts(parts.flatten().field("key")))
+        counts = pc.list_value_length(parts).to_numpy().tolist()
+        found = []
+        for sample_key, count in zip(column_texts(sample_keys), counts, strict=True):
+            names = _names(sample_key, [next(part_keys) for _ in range(count)])
+            found.append(next((labels[name] for name in names if name in labels), None))
+        without = partial(_not_in_file, file=file)
+        return self._coded(sample_keys, pa.array(found, pa.string()), without, file=file)
 
     def _coded(
         self,
         sample_keys: pa.Array,
-        given: pa.Array,
+        names: pa.Array,
         without: Callable[[str], ConfigError],
         *,
-        archives: bool = False,
+        file: str = "",
         numbers: bool = False,
     ) -> _Codes:
-        """The code of the name that each sample is given; ``without`` is the error for null."""
-        self._unlabelled.add(without, *column_texts(sample_keys.filter(given.is_null())))
-        encoded = given.dictionary_encode()
+        """The code of the class that each sample is given; ``without`` is the error for null."""
+        self._unlabelled.add(without, *column_texts(sample_keys.filter(names.is_null())))
+        encoded = names.dictionary_encode()
         indices = encoded.indices.fill_null(-1).to_numpy()
-        of_names, places = np.unique(indices, return_index=True)
-        firsts = sample_keys.take(pa.array(places[of_names >= 0]))
-        names = encoded.dictionary.to_pylist()
-        if archives:
-            names = [re.sub(r"(?<=.)\.tar$", "", name, flags=re.IGNORECASE) for name in names]
-        seen = zip(names, firsts.to_pylist(), strict=True)
+        present, places = np.unique(indices, return_index=True)
+        firsts = sample_keys.take(pa.array(places[present >= 0])).to_pylist()
         codes = [
-            self._table.code(name, sample_key=sample_key, may_be_number=numbers)
-            for name, sample_key in seen
+            self._table.code(name, sample_key=sample_key, file=file, may_be_number=numbers)
+            for name, sample_key in zip(encoded.dictionary.to_pylist(), firsts, strict=True)
         ]
         of_samples: _Codes = np.array([*codes, _NO_LABEL], np.int32)[indices]
         return of_samples
-
-    def _from_column(self, sample_keys: pa.Array, texts: pa.Array) -> _Codes:
-        without = partial(_without_entry, column=self._column)
-        return self._coded(sample_keys, texts, without, numbers=True)
-
-    def _from_pattern(self, pattern: KeyPattern, sample_keys: pa.Array) -> list[int]:
-        codes: list[int] = []
-        code_of: dict[str, int] = {}
-        keys = column_texts(sample_keys)
-        for sample_key, name in zip(keys, pattern.groups(keys), strict=True):
-            if not name:
-                self._unlabelled.add(partial(_unmatched, empty=name is not None), sample_key)
-                codes.append(_NO_LABEL)
-                continue
-            if name not in code_of:
-                code_of[name] = self._table.code(name, sample_key=sample_key)
-            codes.append(code_of[name])
-        return codes
-
-    def _from_file(self, split: int, sample_keys: pa.Array, parts: pa.Array) -> list[int]:
-        file, labels = self._files[split]
-        part_keys = iter(column_texts(parts.flatten().field("key")))
-        counts = pc.list_value_length(parts).to_numpy().tolist()
-        codes: list[int] = []
-        code_of: dict[str, int] = {}
-        for sample_key, count in zip(column_texts(sample_keys), counts, strict=True):
-            names = _names(sample_key, [next(part_keys) for _ in range(count)])
-            label = next((labels[name] for name in names if name in labels), None)
-            if label is None:
-                self._unlabelled.add(partial(_not_in_file, file=file), sample_key)
-                codes.append(_NO_LABEL)
-                continue
-            if label not in code_of:
-                code_of[label] = self._table.code(label, sample_key=sample_key, file=file)
-            codes.append(code_of[label])
-        return codes
 
 
 class _Unlabelled:
@@ -211,14 +186,10 @@ def _without_entry(sample_key: str, column: str) -> ConfigError:
     return ConfigError("config.label", message, where=sample_key, hint=hint)
 
 
-def _unmatched(sample_key: str, *, empty: bool) -> ConfigError:
-    what = "finds an empty class in" if empty else "does not match"
-    return ConfigError(
-        "config.label",
-        f"the pattern of labels.pattern {what} this sample key",
-        where=sample_key,
-        hint="change the pattern, or exclude the sample with source.exclude",
-    )
+def _unmatched(sample_key: str) -> ConfigError:
+    message = "the pattern of labels.pattern finds no class in this sample key"
+    hint = "change the pattern, or exclude the sample with source.exclude"
+    return ConfigError("config.label", message, where=sample_key, hint=hint)
 
 
 def _not_in_file(sample_key: str, file: str) -> ConfigError:

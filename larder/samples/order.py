@@ -23,10 +23,9 @@ from larder.manifest.sort import sort, work_folder
 from larder.samples.grouping import Complete, Grouped, group_parts, without_duplicates
 from larder.samples.images import is_image
 from larder.samples.matching import Matching
-from larder.samples.parts import PARTS, Intake, annotation_parts, of_no_sample
+from larder.samples.parts import PARTS, Intake, annotation_parts, of_no_sample, with_stored_exts
 from larder.samples.planner import Planner
 from larder.samples.statistics import SampleStatistics, SampleTally
-from larder.samples.stored import with_stored_exts
 
 _BY_SAMPLE = ("sample", "ext", "key")
 _IN_ORDER = ("split", "order", *_BY_SAMPLE)

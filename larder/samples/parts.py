@@ -6,8 +6,9 @@ objects are in several places, such as images and their masks.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.config.patterns import PartPattern, part_pattern
+from larder.config.shape import Transform
 from larder.errors import ConfigError, Failure, Failures
 from larder.limits import MAX_KEY_BYTES
 from larder.manifest.query import Stream
 from larder.manifest.schemas import OBJECTS
 from larder.manifest.sort import aligned, sort
+from larder.samples.images import role
 from larder.samples.naming import bad_key_reason, bad_path_reason, normalise_ext
 from larder.samples.splits import NO_SPLIT, SplitRule, Splits
 from larder.units import format_count
@@ -111,43 +114,23 @@ class Intake:
         self.label_files.append(of_no_sample(rows))
 
     def _parts(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        if self._joins is None:
-            names = _by_rule(batch.column("key"))
-            good = self._good(batch.column("key"), names.column("sample").is_null())
-        else:
-            names = self._joins.split(batch.column("key"))
-            good = self._joined(batch.column("key"), names)
+        keys = batch.column("key")
+        names = _by_rule(keys) if self._joins is None else self._joins.split(keys)
+        good = self._good(keys, names)
         batch, names = batch.filter(good), names.filter(good)
         return _rows(batch, names, self._splits(batch.column("key")))
 
-    def _good(self, keys: pa.Array, nameless: pa.Array) -> pa.Array:
-        long = pc.greater(pc.binary_length(keys), MAX_KEY_BYTES)
-        suspect = pc.or_(pc.or_(nameless, long), pc.match_substring_regex(keys, _SUSPECT))
+    def _good(self, keys: pa.Array, names: pa.RecordBatch) -> pa.Array:
+        """Which objects are parts: their keys are checked and, of patterns, the names they make."""
+        shown = pc.binary_join_element_wise(names.column("sample"), names.column("ext"), ".")
+        suspect = names.column("sample").is_null()
+        for texts in (keys, pc.fill_null(shown, "")) if self._joins else (keys,):
+            long = pc.greater(pc.binary_length(texts), MAX_KEY_BYTES)
+            suspect = pc.or_(pc.or_(suspect, long), pc.match_substring_regex(texts, _SUSPECT))
         good = np.ones(len(keys), np.bool_)
         for row in np.flatnonzero(suspect.to_numpy(zero_copy_only=False)).tolist():
             key = keys[row].as_py()
-            reason = bad_key_reason(key)
-            if reason is not None:
-                good[row] = False
-                self._bad_keys.add(Failure(key, "config.bad_key", reason))
-        return pa.array(good)
-
-    def _joined(self, keys: pa.Array, names: pa.RecordBatch) -> pa.Array:
-        """Which objects are parts: their names are checked, as readers see them, and their keys."""
-        shown = pc.binary_join_element_wise(names.column("sample"), names.column("ext"), ".")
-        texts = (pc.fill_null(shown, ""), keys)
-        suspect = names.column("sample").is_null()
-        for text in texts:
-            long = pc.greater(pc.binary_length(text), MAX_KEY_BYTES)
-            suspect = pc.or_(pc.or_(suspect, long), pc.match_substring_regex(text, _SUSPECT))
-        good = np.ones(len(keys), np.bool_)
-        for row in np.flatnonzero(suspect.to_numpy(zero_copy_only=False)).tolist():
-            key, name = keys[row].as_py(), shown[row].as_py()
-            reason = bad_path_reason(key)
-            if reason is None and name is None:
-                reason = "the key matches no pattern of samples.join"
-            elif reason is None and (found := bad_key_reason(name)):
-                reason = f"it would become {name}: {found}"
+            reason = _joined_reason(key, shown[row].as_py()) if self._joins else bad_key_reason(key)
             if reason is not None:
                 good[row] = False
                 self._bad_keys.add(Failure(key, "config.bad_key", reason))
@@ -170,6 +153,16 @@ class Intake:
             where=self._first_unmatched,
             hint="add a glob to splits, or exclude it with source.exclude",
         )
+
+
+def _joined_reason(key: str, name: str | None) -> str | None:
+    """Why an object cannot be a part under the name that a pattern makes of its key."""
+    reason = bad_path_reason(key)
+    if reason is None and name is None:
+        return "the key matches no pattern of samples.join"
+    if reason is None and (fault := bad_key_reason(name or "")):
+        return f"it would become {name}: {fault}"
+    return reason
 
 
 def of_no_sample(rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -271,10 +264,40 @@ def _unchanged(batch: pa.RecordBatch) -> pa.Array:
 
 
 def _normalised(exts: pa.Array) -> pa.Array:
-    # There are few distinct ones, so each is normalised once.
+    return _mapped(exts, normalise_ext)
+
+
+def _mapped(exts: pa.Array, function: Callable[[str], str]) -> pa.Array:
+    # There are few distinct ones, so the function is called once for each.
     encoded = exts.dictionary_encode()
-    normal = [normalise_ext(ext) for ext in encoded.dictionary.to_pylist()]
-    return pa.array(normal, pa.string()).take(encoded.indices)
+    return pa.array(map(function, encoded.dictionary.to_pylist()), pa.string()).take(
+        encoded.indices
+    )
+
+
+_EXTS = {"jpeg": "jpg", "png": "png"}
+
+
+def stored_ext(ext: str, transform: Transform) -> str:
+    """The extension of a part in shards: that of the format if images get one."""
+    found = role(ext)
+    kind = "png" if found.name in transform.masks else transform.format
+    if not found.image or kind == "keep":
+        return ext
+    return f"{found.name}.{_EXTS[kind]}" if found.name else _EXTS[kind]
+
+
+def with_stored_exts(
+    batches: Iterable[pa.RecordBatch], transform: Transform | None
+) -> Iterator[pa.RecordBatch]:
+    """Parts, rows with a column ``ext``, with the extensions that they have in shards."""
+    for batch in batches:
+        if transform is None:
+            yield batch
+        else:
+            place = batch.schema.get_field_index("ext")
+            exts = _mapped(batch.column(place), partial(stored_ext, transform=transform))
+            yield batch.set_column(place, batch.schema.field(place), exts)
 
 
 NAMES = pa.schema(

