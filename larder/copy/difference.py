@@ -80,9 +80,9 @@ def with_copies(
     sorted.
 
     Args:
-        objects: Stream of schema OBJECTS: the inventory.
+        objects: Rows of schema OBJECTS: the inventory.
         mirrored: The listing of the mirror, with keys as in the source.
-        receipts: Stream of schema OBJECTS: copies verified before, any number per object.
+        receipts: Rows of schema OBJECTS: copies verified before, any number per object.
         md5: Whether equal etags of 32 hex digits prove equal contents here.
         work_dir: Directory for temporary files.
     """

@@ -18,11 +18,7 @@ _WHOLE_NUMBER = re.compile(r"[0-9]{1,9}")
 
 @dataclass(frozen=True, slots=True)
 class Numbering:
-    """The meaning of the codes of a `ClassTable`.
-
-    Attributes:
-        labels: Number of the class by code, int32 of shape (codes,).
-    """
+    """The classes, and the number of the class by code of a `ClassTable`: int32."""
 
     classes: tuple[str, ...]
     labels: npt.NDArray[np.int32]

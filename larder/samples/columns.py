@@ -49,10 +49,7 @@ def named_tuples(kind: type[Struct], *columns: Iterable[Any]) -> Iterator[Struct
 def column_structs(
     lists: pa.Array, names: tuple[str, ...], kind: type[Struct]
 ) -> Iterator[tuple[Struct, ...]]:
-    """The lists of structs of a column without nulls, each as a tuple.
-
-    ``kind`` is a named tuple with the fields ``names``, none of which are lists.
-    """
+    """The lists of structs of a column without nulls, each as a tuple."""
     structs = lists.flatten()
     made = tuple(named_tuples(kind, *(column_values(structs.field(name)) for name in names)))
     offsets = lists.offsets.to_numpy()

@@ -39,12 +39,7 @@ def is_image(ext: str) -> bool:
 
 
 class Role(NamedTuple):
-    """The role of a part in its sample, regardless of the image format.
-
-    Attributes:
-        name: The extension; for an image without the format, so usually empty.
-        image: Whether it is an image.
-    """
+    """The role of a part in its sample, regardless of the image format."""
 
     name: str
     image: bool
@@ -110,13 +105,7 @@ class Form:
 
 @contextmanager
 def decoding(where: str, hint: str) -> Iterator[None]:
-    """Turn whatever Pillow raises on bad data into an error that names the image.
-
-    Raises:
-        ObjectError: ``sample.undecodable``.
-        LarderError: An error of the store that the image is read from.
-        MemoryError: It does not fit into memory.
-    """
+    """Turn what Pillow raises on bad data into ``sample.undecodable``; errors of stores pass."""
     try:
         yield
     except (LarderError, MemoryError):
@@ -129,14 +118,7 @@ def decoding(where: str, hint: str) -> Iterator[None]:
 
 
 def open_image(file: IO[bytes], max_pixels: int = MAX_PIXELS) -> Image.Image:
-    """Read the header of an image, in any of `larder.samples.images.FORMATS`.
-
-    The file is seekable, and read again when the image is loaded.
-
-    Raises:
-        BadImageError: It has more pixels.
-        Exception: Whatever Pillow raises on bad data.
-    """
+    """Read the header of an image; its seekable file is read again when it is loaded."""
     from PIL import Image
 
     _silence()
@@ -153,11 +135,7 @@ def open_image(file: IO[bytes], max_pixels: int = MAX_PIXELS) -> Image.Image:
 
 
 def form_of(image: Image.Image) -> Form:
-    """What an image whose header was read decodes to.
-
-    Raises:
-        BadImageError: It has no pixels, or cannot be decoded to an array.
-    """
+    """What an image whose header was read decodes to."""
     mode, dtype = _kept(image.mode)
     if not mode:
         raise BadImageError(f"Pillow's mode {image.mode} has no array")
@@ -184,12 +162,7 @@ def loading_bytes(image: Image.Image) -> int:
 
 
 def load(image: Image.Image) -> None:
-    """Decode an image, in Pillow's own form.
-
-    Raises:
-        BadImageError: An element does not fit into 32 bits with a sign.
-        Exception: Whatever Pillow raises on bad data.
-    """
+    """Decode an image, in Pillow's own form."""
     image.load()
     if _tiff_tag(image, _BITS, 1) == 32 and _tiff_tag(image, _SAMPLE_FORMAT, 1) == 1:
         lowest, _ = cast("tuple[float, float]", image.getextrema())

@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 class IndexedPart(NamedTuple):
     """One part of a sample in a shard: an entry of ``parts`` in `larder.manifest.schemas.SAMPLES`.
 
-    Attributes:
-        offset: Where its content is in the shard's first file, bytes; None if the format stores it
-            in another form.
-        length: Length of its content, bytes.
+    The offset is in the shard's first file; None if the format stores the content in another form.
     """
 
     ext: str

@@ -20,20 +20,14 @@ SECONDS = 5.0
 
 
 class KeyPattern:
-    """A valid regular expression whose first group says something about a sample.
-
-    ``option`` is what it is called in the dataset file, for errors.
-    """
+    """A valid regular expression whose first group says something about a sample."""
 
     def __init__(self, text: str, option: str) -> None:
         self._search = regex.compile(text).search
         self._option = option
 
     def groups(self, sample_keys: Sequence[str]) -> list[str | None]:
-        """What the first group is in each key; None where there is no match, or not of the group.
-
-        ``config.invalid_value``: the expression takes more than `SECONDS` for a key.
-        """
+        """What the first group is in each key; None where it does not match."""
         groups: list[str | None] = []
         for sample_key in sample_keys:
             try:

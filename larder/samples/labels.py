@@ -92,10 +92,7 @@ class Labeller:
         return codes
 
     def number(self) -> Numbering:
-        """The classes, and the class number of each code.
-
-        ``config.label``: samples without a label, a class that is not pinned, a number too large.
-        """
+        """The classes, and the class number of each code."""
         self._unlabelled.refuse()
         return self._table.number()
 
@@ -202,12 +199,7 @@ _BOXES = re.compile(r"(\S+)(?:\s+-?\d+){4}(?:\s+\S+(?:\s+-?\d+){4})*")
 
 
 def parse_label_file(data: bytes, where: str) -> dict[str, str]:
-    """The class, or its number in decimal digits, by name. A byte order mark is allowed.
-
-    Raises:
-        ConfigError: ``config.label``: not UTF-8, a line without a class or with more than two
-            columns, a name with two classes.
-    """
+    """The class, or its number in decimal digits, by name. A byte order mark is allowed."""
     labels: dict[str, str] = {}
     for line, fields in _lines(_text(data, where), where):
         name, label = _name_and_label(fields, f"{where}, line {line}")

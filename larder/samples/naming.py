@@ -22,11 +22,7 @@ _META = re.compile(r"__[^/]*__(?:/|$)")
 
 @dataclass(frozen=True, slots=True)
 class SampleName:
-    """The two parts of an object's key.
-
-    Attributes:
-        ext: What follows that dot, normalised.
-    """
+    """The two parts of an object's key."""
 
     sample_key: str
     ext: str
@@ -58,10 +54,7 @@ def may_be_part(key: str, size_bytes: int) -> bool:
 
 
 def bad_key_reason(key: str) -> str | None:
-    """Why a part of a sample cannot have this key, as a clause; None if it can.
-
-    The key is relative to the source, with ``/`` between segments.
-    """
+    """Why a part of a sample cannot have this key, as a clause; None if it can."""
     return bad_path_reason(key) or _bad_name(key)
 
 

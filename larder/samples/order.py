@@ -47,13 +47,9 @@ class SampleOrder:
     """The samples of a dataset in the order of the shards.
 
     Attributes:
-        file: Manifest of schema SAMPLE_ORDER.
-        samples: Number of samples, which are its first rows.
-        objects: Number of objects that are parts of samples.
-        image_objects: Number of these objects with the extension of an image.
+        file: Manifest of schema SAMPLE_ORDER, of which samples are the first rows.
         uncopied: Number of objects without a known copy in the mirror, with or without a sample.
         splits: For every split of the dataset, in order, even if it is empty.
-        classes: In the order of their numbers; empty for a dataset without labels.
         bad_keys: The first 1,000 objects that cannot be part of a sample.
         incomplete: The first samples without all parts, and entries of annotation files without a
             sample, at most 1,000 of each; none if they are kept.
@@ -129,14 +125,9 @@ def order_samples(
         out: The manifest to write.
         work_dir: Directory for what does not fit into memory; nothing remains in it.
         known_classes: Classes that keep their numbers, in order; new ones follow.
-        published: If ``splits.stratify``: the samples that keep their splits, as rows of
+        published: If classes are divided: the samples that keep their splits, as rows of
             `larder.samples.strata.PUBLISHED`, ordered by sample, each sample once.
         annotated: The entries of annotation files, if there are any.
-
-    Raises:
-        ConfigError: ``config.unmatched_split``: objects that match no split, or a sample in two.
-            ``config.label``: a sample without a label, or with a part ``cls`` of its own; an
-            invalid label file; a class that is not pinned.
     """
     bad_keys = Failures()
     planner = Planner(dataset, label_files, known_classes)
@@ -199,10 +190,7 @@ def order_samples(
 
 
 def from_objects(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-    """Which rows of SAMPLE_ORDER are read from objects: not packed before, and not bad.
-
-    Stream of objects that are mirrored but are not parts of samples count as well.
-    """
+    """Which rows of SAMPLE_ORDER are read from objects: not packed before, and not bad."""
     columns = (batch.column(name) for name in FROM_PREVIOUS)
     absent = [column.is_null().to_numpy(zero_copy_only=False) for column in columns]
     flags: npt.NDArray[np.bool_] = np.logical_and(*absent)

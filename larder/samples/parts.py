@@ -64,11 +64,9 @@ _SUSPECT = r"(?:^|/)\.\.?/|^__|\.__|[\x00-\x1f\x7f-\x{9f}]"
 
 
 class Intake:
-    """Turns objects into parts, and counts those that do not become parts.
+    """Turns objects into parts, and counts those that do not become parts (``ignored``).
 
-    Attributes:
-        ignored: Directory markers and label files so far.
-        label_files: Stream of schema `PARTS` for the label files that are mirrored.
+    ``label_files`` are the rows of `PARTS` for the label files that are mirrored.
     """
 
     def __init__(
@@ -175,10 +173,7 @@ def of_no_sample(rows: pa.RecordBatch) -> pa.RecordBatch:
 def named_objects(
     objects: Iterable[pa.RecordBatch], ignored: Collection[str], joins: Joins | None
 ) -> Iterator[pa.RecordBatch]:
-    """The ``sample`` that each object would be a part of, whether or not its ``key`` is good.
-
-    ``ignored`` are the keys of label files and annotation files.
-    """
+    """The ``sample`` that each object would be a part of, whether or not its ``key`` is good."""
     others = pa.array(sorted(ignored), pa.string())
     for batch in objects:
         keys = batch.column("key").filter(pc.invert(pc.is_in(batch.column("key"), others)))
@@ -190,10 +185,7 @@ def named_objects(
 def annotation_parts(
     matched: Iterable[pa.RecordBatch], rule: SplitRule, pattern: int
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of `PARTS` for entries of annotation files, rows of `larder.samples.matching.MATCHED`.
-
-    ``pattern`` is the number that stands for annotations.
-    """
+    """Rows of `PARTS` for entries of annotation files, from those of `MATCHED`."""
     for batch in matched:
         count = batch.num_rows
         objects = batch.column("object")

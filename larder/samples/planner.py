@@ -36,12 +36,6 @@ class Planner:
 
     ``label_files`` has the bytes of ``labels.files`` by split; the classes known keep their
     numbers, in order, and new ones follow.
-
-    Attributes:
-        split_rule: How samples get their splits.
-        annotations: Keys of the annotation files.
-        joins: For samples whose parts several patterns find; None for WebDataset's rule.
-        labeller: None for a dataset without labels.
     """
 
     def __init__(
@@ -89,12 +83,7 @@ class Planner:
         return seeded_hashes(self._seed, b"larder shuffle", column_texts(sample_keys))
 
     def plan(self, grouped: Grouped) -> pa.RecordBatch:
-        """The rows of samples, with what the dataset file says of each sample.
-
-        Raises:
-            ConfigError: ``config.label``: a sample without a label, or with a part ``cls`` of its
-                own. ``config.unmatched_split``: a sample key without the group to hash.
-        """
+        """The rows of samples, with what the dataset file says of each sample."""
         keys = grouped.first("sample")
         splits = self.split_rule.of_samples(keys, grouped.first("split").to_numpy())
         columns = {"split": pa.array(splits), "order": pa.array(self.orders(keys))}

@@ -59,9 +59,7 @@ class SampleStatistics:
 
     Attributes:
         parts: By extension, the most frequent first; at most `MOST_EXTENSIONS`.
-        other_parts: The parts of all other extensions.
         roles: Samples by role, the most frequent first; none if there are other extensions.
-        most_parts: Maximum number of parts of a sample.
         merged: Samples with several parts of one kind.
         clashing: Samples with several parts of one role; up to 1,000 of them by name.
         empty_images: Images of zero bytes: objects, up to 1,000 of them by their keys.
@@ -142,10 +140,8 @@ class _Batch:
     """A few thousand samples, by column.
 
     Attributes:
-        exts: The extensions that occur.
         kinds: The last component of each extension.
         codes: The index in ``exts`` of each part's extension; shape (parts,).
-        sizes: Bytes of each part; shape (parts,).
         lengths: Parts of each sample; shape (samples,).
     """
 
@@ -201,10 +197,7 @@ class _Batch:
     def and_more(
         self, before: Found, samples: _Numbers, most: int, shared: Sequence[Sequence[object]]
     ) -> Found:
-        """The previous findings and these samples, the first ``most`` of them by name.
-
-        ``samples`` are rows of this batch, ``shared`` the values that their parts share.
-        """
+        """The previous findings and these samples, the first ``most`` of them by name."""
         room = samples[: most - len(before.examples)].tolist()
         examples = [(self._keys[row].as_py(), self._sharing_exts(row, shared)) for row in room]
         return Found(before.samples + len(samples), (*before.examples, *examples))

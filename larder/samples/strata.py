@@ -89,10 +89,6 @@ class StrataRule(SplitRule):
         of a group. The rows of samples, with labels, are ordered by sample; the other rows, with
         the split `NO_SAMPLE`, may be anywhere. ``published`` has rows of `PUBLISHED`, ordered by
         sample, each sample once.
-
-        Raises:
-            ConfigError: ``config.unmatched_split``: a sample key without the group.
-                ``config.label``: a class that is not pinned.
         """
         assert labeller is not None, "classes are divided"
         intake = _Intake(KeyHashes(self._splits), folder / "strata-samples.arrow")
@@ -172,14 +168,7 @@ class _Decided:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """Some units, ordered by unit.
-
-    Attributes:
-        units: Their hashes; shape (units,), like the others.
-        classes: The class that most of the samples have, and of these the first.
-        weights: Number of samples.
-        splits: The split in the previous version, or `_NEW`.
-    """
+    """Some units, ordered by unit, in columns; ``weights`` are numbers of samples."""
 
     units: _Hashes
     classes: _Numbers

@@ -40,11 +40,8 @@ _LEAST_TOGETHER = 24
 class ShardBuild:
     """What the shards of a batch are made from, and how.
 
-    Attributes:
-        source: The store of the objects.
-        old_shards: Where packed samples are read; None if there are none.
-        hash_beside: See `HashedOutput`.
-        progress: Started and finished by the caller, who knows all shards.
+    ``old_shards`` may be None if no sample is packed. The caller, who knows all shards, starts and
+    finishes ``progress``.
     """
 
     source: Readable
@@ -65,20 +62,12 @@ def build_shard(
     """Write one shard, of the first ``plan.rows`` samples, and commit it only if it is complete.
 
     The bytes depend on the samples alone, not on the limits, nor on where the samples are read.
-    Each object's etag and size are checked against the plan. Every object of the shard is read, so
-    that all failures are reported at once; after the first failure nothing more is written and the
-    writers are aborted, as they are if all samples were left out.
-
-    If samples with undecodable images are left out, an object that is missing, changed or
-    unreadable fails the shard all the same.
+    Every object is read, so that all failures are reported at once; after the first failure nothing
+    more is written and the writers are aborted, as they are if all samples were left out.
 
     Memory: the budget of ``reads`` (without threads: an eighth of it), for each file three blocks
     of 1 MiB (one without ``hash_beside``), some thousand rows of the index, and what the format and
-    the writers hold.
-
-    Raises:
-        DamageError: An old shard is damaged or missing.
-        LarderError: The store itself failed; never `ObjectError`.
+    the writers hold. Never raises `ObjectError`.
     """
     names = shard_format.file_names(plan.name)
     with ExitStack() as stack:

@@ -73,10 +73,7 @@ class IndexRows:
         parts: Sequence[Iterable[object]],
         counts: Iterable[int],
     ) -> None:
-        """Add several samples and their parts, as columns of `SampleRow` and `PartRow`.
-
-        ``counts`` says how many of the parts each sample has.
-        """
+        """Add several samples and their parts, as columns of `SampleRow` and `PartRow`."""
         for column, values in zip(self._samples, samples, strict=True):
             column += values
         for column, values in zip(self._parts, parts, strict=True):

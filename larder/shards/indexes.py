@@ -29,30 +29,16 @@ class ReaderIndex(Protocol):
         """The name of the file for a shard with this name."""
 
     def content(self, rows: Spool) -> Iterator[bytes] | None:
-        """The content of the file; has to depend on nothing but the rows.
+        """The content of the file, in pieces; joined, they depend on nothing but the rows.
 
-        Has to work on columns, not row by row, and on some thousand samples at a time: a shard may
-        have a million.
-
-        Args:
-            rows: All samples of the shard, with at least the columns of
-                `larder.shards.model.ROWS`.
-
-        Returns:
-            Its bytes, in pieces that do not depend on how the rows are divided into batches when
-            they are joined; None if readers could not make sense of it, so that there is no such
-            file.
+        Has to work on columns, and on some thousand samples at a time: a shard may have a million.
+        None if readers could not make sense of it, so that there is no such file.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class IndexFile:
-    """An index file of one shard.
-
-    Attributes:
-        sha256: Hex digest.
-        etag: The etag of the object, empty if it was not written yet. It is not compared.
-    """
+    """An index file of one shard."""
 
     kind: str
     name: str
@@ -72,10 +58,7 @@ class IndexContent(NamedTuple):
 def index_contents(
     indexes: Sequence[ReaderIndex], shard: str, rows: Spool
 ) -> Iterator[IndexContent]:
-    """The index files of one shard, one after the other; none if it was not written.
-
-    ``rows`` are its samples, with at least the columns of `larder.shards.model.ROWS`.
-    """
+    """The index files of one shard, one after the other; none if it was not written."""
     for index in indexes if rows.num_rows else ():
         pieces = index.content(rows)
         if pieces is not None:

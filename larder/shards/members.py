@@ -29,13 +29,7 @@ Column = TypeVar("Column")
 
 
 class MemberColumns(NamedTuple):
-    """The members of some samples, in their order: what a `Member` has of each, in columns.
-
-    Attributes:
-        keys: The keys of the source objects, None for a label; so are the etags.
-        labels: Which of them are labels.
-        counts: How many members each sample has.
-    """
+    """The members of some samples, in their order: what a `Member` has of each, in columns."""
 
     exts: list[str]
     keys: list[str | None]

@@ -32,11 +32,8 @@ _AT_A_TIME = 1_024
 class Part(NamedTuple):
     """One source object of a sample: a row's entry of `larder.manifest.schemas.SAMPLE_ORDER`.
 
-    Attributes:
-        ext: Extension of the member, without the first dot, such as ``jpg`` or ``seg.png``.
-        key: The object in the source.
-        size_bytes: Its length in the listing.
-        etag: Its etag in the listing; empty to read the object regardless of its etag.
+    ``ext`` is without the first dot, such as ``jpg`` or ``seg.png``; the size and the etag are
+    those of the listing. With an empty etag the object is read regardless of its etag.
     """
 
     ext: str
@@ -46,12 +43,9 @@ class Part(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """Where a sample is in a shard of the previous version.
+    """Where a sample is in a shard of the previous version, in which it may have another split.
 
-    Attributes:
-        split: The shard's split; the sample may have another one now.
-        sample: Its place in the shard. Its parts are those with source objects: there is none for
-            the label, which is not known here either.
+    The parts are those with source objects: there is none for the label, which is not known here.
     """
 
     segment: str
@@ -63,8 +57,6 @@ class Sample(NamedTuple):
     """One planned sample: a row of `larder.manifest.schemas.SAMPLE_ORDER`.
 
     Attributes:
-        key: The beginning of its members' names.
-        label: Number of its class, None if it has none.
         parts: Its objects, sorted by ``ext``.
         packed: Where it is read, if not from its objects.
         bad: Why it is left out without being read; None if it is not.
@@ -86,9 +78,8 @@ class ShardPlan:
         index: Its number within the split, which goes on from segment to segment.
         name: Its file name, such as ``imagenet-train-000000.tar``; the first if it has several.
         first_row: Row of its first sample in the sample order, counted over all splits.
-        rows: Number of its samples, one at least.
-        bytes: Length of its files if no sample is left out, bytes; an estimate if the format
-            does not know sizes in advance.
+        bytes: Length of its files if no sample is left out; an estimate if the format does not know
+            sizes in advance.
     """
 
     split: str
@@ -124,10 +115,7 @@ class ShardBatch:
 class ShardFile:
     """A file of a shard. In most formats a shard has one.
 
-    Attributes:
-        sha256: Hex digest.
-        etag: The etag of the object, empty if unknown. It is not compared: it depends on the store,
-            not on the content.
+    The etag is empty if unknown. It is not compared: it depends on the store, not on the content.
     """
 
     name: str
@@ -138,15 +126,10 @@ class ShardFile:
 
 @dataclass(frozen=True, slots=True)
 class ShardResult:
-    """The result of one `ShardPlan`.
+    """The result of one `ShardPlan`: the first samples that were left out, and the first failures.
 
-    Attributes:
-        files: The files that were written; none if the shard was not.
-        samples: The samples in it, by `ROWS`; none if it was not written.
-        omitted: Samples left out because ``on_bad_sample`` is ``skip``: the first ones.
-        failures: What kept the shard from being written: the first failures.
-        failed: Number of all failures.
-        forms: What its images decode to, if that was asked for.
+    There are no files and no samples (by `ROWS`) if it was not written. ``forms`` are what its
+    images decode to, if that was asked for.
     """
 
     split: str

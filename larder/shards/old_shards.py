@@ -64,12 +64,7 @@ class OldShards(Closing):
     ) -> list[Fetched]:
         """Read packed samples into memory. Only images that are bad are returned as failures.
 
-        The best order is that of their old shards. Images are checked if they were checked more
-        weakly.
-
-        Raises:
-            DamageError: An old shard is damaged or missing.
-            FatalError: The store does not return it.
+        The best order is that of their old shards. A damaged or missing shard is a `DamageError`.
         """
         order = sorted(range(len(samples)), key=lambda number: _place(samples[number]))
         contents: dict[int, Mapping[str, bytes]] = {}
@@ -83,10 +78,7 @@ class OldShards(Closing):
         ]
 
     def parts(self, sample: Sample) -> PackedParts | None:
-        """The objects of a large sample, to be read in buffers; None if its format cannot do that.
-
-        `PackedParts` says what is checked. Errors are those of `fetch`.
-        """
+        """The objects of a large sample, to be read in buffers; None if that cannot be done."""
         segment, split, shard, _ = _place(sample)
         key, old = self._shard_key(segment, split, shard), _old(sample)
         if not _is_range(old):
@@ -187,12 +179,7 @@ _HINT = (
 
 @contextmanager
 def old_shard_errors(url: str) -> Iterator[None]:
-    """Errors of reading a published shard: none of them is about an object of the source.
-
-    Raises:
-        DamageError: The shard is damaged, too short or missing.
-        FatalError: The store refuses to return it.
-    """
+    """Errors of reading a published shard: none of them is about an object of the source."""
     try:
         yield
     except DamageError as error:
@@ -209,9 +196,8 @@ def old_shard_errors(url: str) -> Iterator[None]:
 class PackedParts(Readable):
     """The objects of one sample, under the keys and etags that they have now.
 
-    The format has to store parts as they are. An object that is read completely is compared with
-    the checksum of the index. Conditions on etags have been met: the run was planned with them.
-    ``old`` is the entry in the index, with the offsets of all parts.
+    An object that is read completely is compared with the checksum of the index. Conditions on
+    etags have been met: the run was planned with them. ``old`` has the offsets of all parts.
     """
 
     def __init__(self, store: Readable, key: str, sample: Sample, old: IndexedSample) -> None:
@@ -244,11 +230,7 @@ class PackedParts(Readable):
     def open(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> Reader:
-        """DamageError if the shard is missing or ends too early, or has other content than the
-        index.
-
-        The last is noticed after the last byte of a complete object.
-        """
+        """Content that differs from the index is noticed after the last byte of an object."""
         _, part = self._parts[key]
         assert part.offset is not None, "the format stores parts as they are"
         left = max(0, part.length - offset)

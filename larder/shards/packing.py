@@ -36,7 +36,7 @@ def plan_shards(
     first_shards: Mapping[str, int] | None = None,
     samples_per_shard: int | None = None,
 ) -> Iterator[ShardPlan]:
-    """Fill shards with samples, in order.
+    """Fill shards with samples, in order, and yield each as soon as it is full.
 
     A shard ends before the sample that would make it longer than ``target_bytes``; unless it is
     shorter than 0.95 of that then, and closer to it with the sample. So if no sample is longer than
@@ -48,15 +48,11 @@ def plan_shards(
             other; a split may have several pairs. From `larder.shards.sizes`.
         target_bytes: Total length that the files of a shard should have.
         dataset: The beginning of the shards' names.
-        shard_format: Their format.
-        targets: Replaces ``target_bytes`` for some splits; see
-            `larder.shards.packing.target_for`.
+        shard_format: Their format; where names contain the number of shards, none is yielded
+            before the last of its split is full.
+        targets: Replaces ``target_bytes`` for some splits; from `target_for`.
         first_shards: By split, the number of the first shard, unless it is 0.
         samples_per_shard: Fill shards with so many samples instead, whatever their size.
-
-    Yields:
-        The shards, each as soon as it is full, so that sizes are not kept; if names contain the
-        number of shards of a split, as soon as all its shards are full.
     """
     row = 0
     for split, group in groupby(sizes, key=lambda pair: pair[0]):
@@ -170,10 +166,7 @@ _Totals = npt.NDArray[np.int64]
 
 
 class RunningTotals:
-    """The bytes that the samples of each split take in shards, up to and including each sample.
-
-    The file has eight bytes for each sample.
-    """
+    """The bytes that the samples of each split take in shards, up to and including each sample."""
 
     def __init__(self, sizes: Iterable[tuple[str, Iterable[int]]], path: Path) -> None:
         rows: dict[str, int] = {}

@@ -149,11 +149,7 @@ def survey_parts(batches: Iterable[pa.RecordBatch], before: Layout | None) -> La
 
 
 def survey_sizes(batches: Iterable[pa.RecordBatch], before: Layout | None) -> Layout:
-    """The parts that every sample has, with their lengths; ``before`` has to hold too.
-
-    ``config.invalid_value``: a sample lacks a part, has another one, or one of another length; or
-    only some have labels.
-    """
+    """The parts that every sample has, with their lengths; ``before`` has to hold too."""
     found = before
     for batch in batches:
         if len(batch):

@@ -68,10 +68,7 @@ IMAGES_ONLY: Final = Decoders()
 
 
 def resolved(uses: tuple[DecoderUse, ...]) -> tuple[DecoderUse, ...]:
-    """The same with the versions of the decoders.
-
-    An unknown decoder, or one that does not take these parameters, is ``config.invalid_value``.
-    """
+    """The same with the versions of the decoders."""
     return tuple(
         replace(use, version="1" if use.use == IMAGE else _decoder(use).version) for use in uses
     )

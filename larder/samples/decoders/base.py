@@ -21,10 +21,9 @@ _MOST_SHOWN: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class Decoder:
-    """A decoder.
+    """What decodes a kind of part.
 
     Attributes:
-        name: How the dataset file and messages name it.
         decode: Makes an array of the bytes of a part, or arrays by the names of ``fields``. Raises
             any exception for bytes that it cannot decode. Called by several threads at once.
         version: Changes whenever its results do: caches are built again.
@@ -57,10 +56,7 @@ class Bound:
     def decode(self, data: bytes, where: str, hint: str) -> dict[str, Array]:
         """Decode a part: an array for each of the decoder's ``fields``.
 
-        Raises:
-            ObjectError: ``sample.undecodable``.
-            FatalError: ``cache.schema``: the decoder does not return arrays.
-            MemoryError: It does not fit into memory.
+        A decoder that does not return arrays is ``cache.schema``.
         """
         parameters = json.loads(self.use.parameters) if self.use.parameters else {}
         with self._errors(where, hint):

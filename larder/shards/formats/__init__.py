@@ -32,10 +32,7 @@ FORMATS: dict[str, Callable[[FormatOptions], ShardFormat]] = {
 
 
 def shard_format(name: str, options: FormatOptions = DEFAULTS) -> ShardFormat:
-    """A format by its name in ``shards.format``, made from its options.
-
-    To read shards, the options are those in the document of their segment.
-    """
+    """A format by its name in ``shards.format``, made from its options."""
     if name not in FORMATS:
         raise ConfigError(
             "config.invalid_value",

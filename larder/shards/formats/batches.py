@@ -61,11 +61,7 @@ class Batches(ShardFormat):
         self.empty_bytes = sum(map(array_bytes, names)) + offsets + END_BYTES
 
     def survey(self, batches: Iterable[pa.RecordBatch], before: Layout | None) -> Layout:
-        """The extensions of all parts.
-
-        Raises:
-            ConfigError: ``config.invalid_value``: one of them is the name of another array.
-        """
+        """The extensions of all parts."""
         found = survey_parts(batches, before)
         names = _names(found)
         if len(set(names)) < len(names):
@@ -247,13 +243,7 @@ _VERSION, _STORED, _MIDNIGHT, _FIRST_DAY, _UTF8 = 20, 0, 0, 33, 0x800
 
 
 class Array(NamedTuple):
-    """A one-dimensional array in an archive.
-
-    Attributes:
-        kind: Its type, such as ``|u1`` or ``<i8``.
-        length: Number of its items.
-        size_bytes: Length of its items.
-    """
+    """A one-dimensional array in an archive."""
 
     name: str
     kind: str

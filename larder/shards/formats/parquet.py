@@ -101,10 +101,7 @@ class ParquetFormat(ShardFormat):
         return found
 
     def sample_sizes(self, batch: pa.RecordBatch) -> Sizes:
-        """Bytes of the values, and of the lengths in front of those of variable length.
-
-        ``config.invalid_value``: a part is too long for a page.
-        """
+        """Bytes of the values, and of the lengths in front of those of variable length."""
         _refuse_long(batch.column("parts").flatten())
         sizes = sum_members(_without_labels(batch), lambda keys, exts, own: own + _LENGTH_BYTES)
         sizes += pc.binary_length(batch.column("key")).to_numpy() + _LENGTH_BYTES

@@ -53,10 +53,7 @@ class RecordIO(ShardFormat):
         self._first_record = options.first_record
 
     def sample_sizes(self, batch: pa.RecordBatch) -> Sizes:
-        """Bytes of the samples' records and their lines of text, nearly.
-
-        ``config.invalid_value``: a sample that is not one record.
-        """
+        """Bytes of the samples' records and their lines of text, nearly."""
         parts = batch.column("parts")
         counts = pc.list_value_length(parts).to_numpy()
         _refuse(batch, counts != 1, "has several parts, of which a record has one")
@@ -286,11 +283,7 @@ def part_head(start: int, stop: int, size_bytes: int) -> bytes:
 
 
 def record_data(record: bytes) -> Iterator[bytes | memoryview]:
-    """The data of a record in pieces, without a copy.
-
-    Raises:
-        ValueError: The bytes are not exactly one record.
-    """
+    """The data of a record in pieces, without a copy."""
     view, at = memoryview(record), 0
     while at < len(view) or not at:
         if view[at : at + 4] != MAGIC or len(view) < at + HEAD_BYTES:

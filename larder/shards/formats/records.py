@@ -45,10 +45,7 @@ class Records(ShardFormat):
         self.split_indexes = (RecordsIndex(layout),)
 
     def survey(self, batches: Iterable[pa.RecordBatch], before: Layout | None) -> Layout:
-        """The parts of all samples, with their lengths.
-
-        ``config.invalid_value``: a sample is not like the others, or has no bytes.
-        """
+        """The parts of all samples, with their lengths."""
         found = survey_sizes(batches, before)
         if not _RecordLayout(found).bytes:
             message = "a record would have no bytes"
@@ -95,14 +92,7 @@ class RecordsIndex:
 
 
 class _RecordLayout:
-    """Where each part is in a record.
-
-    Attributes:
-        offsets: By extension, like the sizes.
-        label_offset: Where the label is, if there is one.
-        bytes: Length of a record.
-        fields: Name, offset, length and type of each field.
-    """
+    """Where each part is in a record."""
 
     def __init__(self, layout: Layout) -> None:
         sizes = [size_bytes or 0 for size_bytes in layout.parts.values()]

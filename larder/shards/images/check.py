@@ -43,14 +43,11 @@ class ImageRules:
     """What images have to be like, and how they are stored.
 
     Attributes:
-        validate: How they are checked, at least.
         skip: Whether samples that cannot be decoded are left out, so that no hint is needed.
         forms: Whether to say what they decode to, which needs their headers.
         budget: Maximum bytes of decoded images in memory, over all threads that share it; a larger
             image is decoded alone. None for no maximum.
-        transform: How images are stored; None to store them as they are.
         pool: Processes that transform them; None to do it in the calling thread.
-        decoders: What decodes parts that are not images.
     """
 
     validate: Validation = "header"
@@ -87,9 +84,6 @@ def check_image(
     or that Pillow decodes to other values. Images with too many pixels are refused in both ways,
     before they are decoded. With ``rules.forms``, ``none`` reads the header too, and what the image
     decodes to is returned.
-
-    Raises:
-        ObjectError: ``sample.undecodable``.
     """
     if (mode == "none" and not rules.forms) or not rules.decoders.is_image(ext):
         return None
@@ -117,13 +111,9 @@ def check_decodable(
 ) -> Form | str | None:
     """Check a part of a sample; one that is neither an image nor has a decoder is accepted.
 
-    Images are checked as by `check_image`. Of other parts, ``decode`` finds those that their
-    decoder does not decode; ``header`` finds nothing. With ``rules.forms``, others than images are
-    always decoded, and the form of an image or the types of other arrays are returned.
-
-    Raises:
-        ObjectError: ``sample.undecodable``.
-        FatalError: ``cache.schema``: a decoder does not return arrays.
+    Of parts that are no images, ``decode`` finds those that their decoder does not decode;
+    ``header`` finds nothing. With ``rules.forms`` they are always decoded, and the form of an image
+    or the types of other arrays are returned.
     """
     if mode == "none" and not rules.forms:
         return None
@@ -145,13 +135,9 @@ def check_decodable(
 def stored_image(
     ext: str, data: bytes | IO[bytes], *, where: str, rules: ImageRules
 ) -> bytes | None:
-    """An image as ``rules.transform`` stores it, which also checks that it can be decoded.
+    """An image as ``rules.transform`` stores it, or None if the part is stored as it is.
 
-    None if the part is stored as it is.
-
-    Raises:
-        ObjectError: ``sample.undecodable``.
-        FatalError: ``run.failed``: a process that transforms images was killed.
+    This also checks that it can be decoded.
     """
     transform, most = rules.transform, rules.max_pixels
     if transform is None or not is_image(ext):
@@ -178,12 +164,10 @@ class FormNote:
     """Images of one role that have the same type of elements, or other parts that are alike.
 
     Attributes:
-        role: Their role in their samples: empty, or the name in ``NAME.png``; of parts that are no
-            images, a dot and their extension.
-        dtype: The type of their elements; of parts that are no images, their types and numbers of
-            dimensions.
-        key: The object of the first one.
-        height: That of the first one, like the width; both 0 if it is no image.
+        role: Empty, or the name in ``NAME.png``; of parts that are no images, a dot and their
+            extension.
+        dtype: Of parts that are no images, their types and numbers of dimensions.
+        key: The object of the first one, of which are the height and width; 0 if it is no image.
         odd_key: The object of the first one of another height or width; empty if there is none.
     """
 

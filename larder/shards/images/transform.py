@@ -78,13 +78,7 @@ def encode_again(
     max_pixels: int,
     budget: ByteBudget | None = None,
 ) -> bytes:
-    """Resize an image and encode it again; the extension says whether it is a mask.
-
-    The file is seekable. ``budget`` is that of `larder.shards.images.check.ImageRules`.
-
-    Raises:
-        ObjectError: ``sample.undecodable``: it cannot be decoded, or not be stored in that format.
-    """
+    """Resize an image and encode it again; the extension says whether it is a mask."""
     with decoding(where, _HINT), open_image(file, max_pixels) as image:
         form_of(image)
         mask = role(ext).name in transform.masks

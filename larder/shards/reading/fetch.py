@@ -31,12 +31,7 @@ class Body(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """The result of reading one sample.
-
-    Attributes:
-        forms: By extension, what each part decodes to, if the rules ask for it; see
-            `larder.shards.images.check.check_decodable`.
-    """
+    """The result of reading one sample; ``forms`` are from `check_decodable`, by extension."""
 
     bodies: list[Body]
     failures: list[Failure]
@@ -44,12 +39,7 @@ class Fetched(NamedTuple):
 
 
 class Contents(NamedTuple):
-    """The contents of some samples that were read without a failure, in columns.
-
-    Attributes:
-        data: The bytes of all parts, sample by sample.
-        checksums: The CRC-32C of each.
-    """
+    """The contents of some samples that were read without a failure, in columns."""
 
     data: Sequence[bytes]
     checksums: Sequence[int]
@@ -167,10 +157,7 @@ def fetch_together(
     samples: Sequence[Sample],
     rules: ImageRules = PLAIN,
 ) -> Contents | list[Fetched]:
-    """The same as `fetch_all`, for samples with derived objects.
-
-    Memory beyond the samples that are read: 1 MiB.
-    """
+    """The same as `fetch_all`, for samples with derived objects."""
     if any(map(has_derived, samples)):
         source = _Held(source, _read(source, _ranges(samples)))
     return fetch_all(source, samples, rules)

@@ -37,10 +37,7 @@ def check_streamed(
     sample: Sample,
     rules: ImageRules = PLAIN,
 ) -> Fetched:
-    """Check a sample that is too large for memory, by reading the ranges that are needed.
-
-    The result has no contents.
-    """
+    """Check a sample that is too large for memory, by reading the ranges that are needed."""
     failures: list[Failure] = []
     forms: dict[str, Form | str] = {}
     for part in sample.parts:
@@ -74,10 +71,7 @@ def stream(source: Readable, part: Part) -> Iterator[bytes]:
 
 
 def read_streamed(source: Readable, sample: Sample) -> list[Body] | Failure:
-    """Read a complete sample that is to be streamed, for formats that need it in memory.
-
-    Returns the failure if an object differs from the plan or cannot be read.
-    """
+    """Read a complete sample that is to be streamed, for formats that need it in memory."""
     bodies = []
     for part in sample.parts:
         try:
@@ -103,8 +97,7 @@ def transformed_sample(
     """Transform the images of a sample that is too large for memory.
 
     Each object is read twice: from front to back, to compare it with the plan, and in ranges.
-    Returned are the sample with the sizes of what is stored, a store that has it under the keys and
-    etags of its objects, and the failures.
+    Returned are the sample with the sizes of what is stored, a store that has it, and the failures.
     """
     contents: dict[str, bytes] = {}
     parts = list(sample.parts)
@@ -128,10 +121,7 @@ def transformed_sample(
 
 
 class _Transformed(Readable):
-    """A store some of whose objects have been replaced.
-
-    ``etags`` are those under which the new contents are asked for.
-    """
+    """A store some of whose objects have been replaced."""
 
     def __init__(
         self, inner: Readable, contents: Mapping[str, bytes], etags: Mapping[str, str]
@@ -177,11 +167,7 @@ _GIVE_BACK_SECONDS = 0.002
 
 
 def kept(pieces: Iterable[bytes], size_bytes: int) -> tuple[bytes | mmap.mmap, int]:
-    """The content of a part and its CRC-32C; one piece of it is in memory at a time.
-
-    The content is mapped if it is large. Its file is gone when nothing refers to it any more.
-    ``store.full``: no space is left for temporary files.
-    """
+    """The content of a part, in a mapped file without a name if it is large, and its CRC-32C."""
     crc32c = 0
     if size_bytes < _LEAST_BYTES:
         data = b"".join(pieces)

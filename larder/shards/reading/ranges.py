@@ -78,10 +78,7 @@ class RangeReader(Closing):
 
 
 class PartReader(RangeReader):
-    """Reads samples from a shard that stores parts as they are.
-
-    See `larder.samples.indexed.SampleReader`.
-    """
+    """Reads samples from a shard that stores parts as they are."""
 
     def read(
         self, sample: IndexedSample, parts: Sequence[IndexedPart] | None = None

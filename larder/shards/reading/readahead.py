@@ -28,8 +28,7 @@ class Reads:
     """How to read; shared by all shards that a process builds concurrently.
 
     Attributes:
-        executor: Threads that read; None to read sequentially in the caller's thread, which is
-            fastest for files in the page cache.
+        executor: Threads that read; None to read in the caller's thread.
         window: Maximum number of reads of one shard that are in progress or waiting.
         budget: Maximum bytes held by the reads of all shards.
     """
@@ -47,16 +46,9 @@ class Reads:
 def suited_concurrency(source: Readable, validate: Validation, concurrency: int) -> int:
     """The best number of concurrent reads for a source, at most ``concurrency``.
 
-    ===========  ============  ==================
-    source       validate      reads at once
-    ===========  ============  ==================
-    directory    none, header  1
-    directory    decode        one per core
-    any other    any           ``concurrency``
-    ===========  ============  ==================
-
-    Files in the page cache are read faster than they are passed between threads (three times as
-    fast, measured with 1 KB); decoding releases the interpreter lock.
+    Files in the page cache are read in the caller's thread, three times as fast (measured with 1
+    KB) as they are passed between threads; decoding them releases the interpreter lock, so that one
+    thread for each core is best.
     """
     if not source.features.local_path:
         return concurrency
@@ -65,11 +57,7 @@ def suited_concurrency(source: Readable, validate: Validation, concurrency: int)
 
 @contextmanager
 def open_reads(concurrency: int, memory_bytes: int) -> Iterator[Reads]:
-    """Threads and memory to read with, for all shards.
-
-    ``concurrency`` is from `suited_concurrency`; 1 reads in the caller's thread. ``memory_bytes``
-    are those read but not yet consumed.
-    """
+    """Threads, of which 1 is the caller's, and memory for what was read but not used."""
     budget = ByteBudget(memory_bytes)
     if concurrency == 1:
         yield Reads(None, 1, budget)
@@ -87,13 +75,12 @@ def read_ahead(
     size_bytes: Callable[[Item], int],
     reads: Reads,
 ) -> Generator[tuple[Item, Result], None, None]:
-    """Every item with the result of ``read``, in order.
+    """Every item with the result of ``read``, in order; exceptions are raised in their turn.
 
     An item's bytes count from the time its read is submitted to a thread until the consumer
     requests the next item. Nothing waits for bytes while holding some, so shards that share a
     budget cannot block each other for ever. If the consumer stops early (by closing the generator),
-    reads that have not started are cancelled. Items are consumed no further ahead than the window
-    and the budget allow; exceptions of ``read`` are raised in their turn.
+    reads that have not started are cancelled.
     """
     if reads.executor is None:
         for item in items:
@@ -151,11 +138,7 @@ _TOGETHER_SAMPLES = 256
 class Lot(NamedTuple):
     """Consecutive samples that are read together.
 
-    Attributes:
-        samples: A single one, unless they are read from old shards, have derived objects, or are
-            read one after the other anyway.
-        held_bytes: Total bytes of their objects; None if the sample is not read ahead, because it
-            is bad or too large.
+    ``held_bytes`` is None if the only sample is not read ahead, because it is bad or too large.
     """
 
     samples: tuple[Sample, ...]

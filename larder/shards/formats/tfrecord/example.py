@@ -137,7 +137,6 @@ class Skeleton(NamedTuple):
     Attributes:
         pieces: What it consists of; a number stands for the content of that part of the sample.
         offsets: Where the content of each part is in the example.
-        size_bytes: Its length.
     """
 
     pieces: list[bytes | int]
@@ -233,10 +232,7 @@ class Skeletons:
         ]
 
     def sizes(self, batch: pa.RecordBatch) -> Sizes:
-        """Length of the examples of many samples; an estimate if sizes are not known.
-
-        ``config.invalid_value``: a sample does not fit ``shards.features``.
-        """
+        """Length of the examples of many samples; an estimate if sizes are not known."""
         entries = self._part_sizes(batch)
         for place in self._features.of_sample:
             if place.source == "key":

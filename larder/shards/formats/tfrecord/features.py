@@ -38,11 +38,8 @@ _FLOAT = re.compile(rb"[+-]?(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]
 class Place(NamedTuple):
     """One feature of a record.
 
-    Attributes:
-        source: ``content`` of a part as it is, ``part`` for the numbers in one, ``label``,
-            ``class`` or ``key``.
-        kind: ``bytes``, ``int64`` or ``float``.
-        part: Which of the sample's parts, if it is made of one.
+    ``source`` is ``content`` of a part as it is, ``part`` for the numbers in one, ``label``,
+    ``class`` or ``key``; ``part`` is the number of the sample's part.
     """
 
     name: str
@@ -52,11 +49,7 @@ class Place(NamedTuple):
 
 
 class FeatureMap:
-    """The features of a format's options.
-
-    Attributes:
-        has_numbers: Whether parts become numbers, so that sizes are not known in advance.
-    """
+    """The features of a format's options."""
 
     def __init__(self, options: FormatOptions) -> None:
         given = DEFAULT_FEATURES if options.features is None else options.features
@@ -83,10 +76,7 @@ class FeatureMap:
         return ext not in self._of_part and not self.is_image(ext) and ext not in self._names
 
     def of_part(self, ext: str) -> list[tuple[str, str]]:
-        """Name and kind of all features of a part.
-
-        ``config.invalid_value``: one would have the name of another feature.
-        """
+        """Name and kind of all features of a part."""
         found = [*self._of_part.get(ext, ()), *(self._of_image if self.is_image(ext) else ())]
         if all(kind != "bytes" for _, kind in found):
             name = ext + _TEXT_SUFFIX if found else ext

@@ -96,10 +96,7 @@ class TFRecord(ShardFormat):
         self.sizes_known = self._skeletons.sizes_known
 
     def sample_sizes(self, batch: pa.RecordBatch) -> Sizes:
-        """Bytes of the samples' records.
-
-        ``config.invalid_value``: a sample does not fit ``shards.features``.
-        """
+        """Bytes of the samples' records."""
         return self._skeletons.sizes(batch) + FRAME_BYTES
 
     def writer(self, outputs: Sequence[HashedOutput], plan: ShardPlan) -> RecordWriter:
