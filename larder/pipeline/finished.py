@@ -51,7 +51,7 @@ _Doubtful = tuple[Receipt, Shard, Sequence[ObjectInfo]]
 """A shard of a receipt, and the objects with the names of its files."""
 
 
-def standing_shards(
+def finished_sizes(
     root: Store, segment: str, wanted: Collection[_Name], progress: Progress
 ) -> dict[_Name, int]:
     """Bytes of the finished shards; 0 for a shard whose samples were all left out.
@@ -67,7 +67,7 @@ def standing_shards(
     for receipt in read_receipts(root, segment):
         for shard in receipt.shards:
             name = (shard.split, shard.name)
-            if is_noted(shard, infos.get):
+            if matches_receipt(shard, infos.get):
                 finished[name] = shard.bytes
                 left.discard(name)
             elif objects := _of_the_same_size(shard, infos):
@@ -80,7 +80,7 @@ def standing_shards(
     return finished
 
 
-def is_noted(shard: Shard, find: Callable[[str], ObjectInfo | None]) -> bool:
+def matches_receipt(shard: Shard, find: Callable[[str], ObjectInfo | None]) -> bool:
     """Whether the objects of a shard match its receipt; true if it has no files.
 
     ``find`` looks up the object ``SPLIT/NAME`` below the prefix of the segment's shards.
@@ -121,7 +121,7 @@ def _verified(root: Store, unsure: Sequence[_Doubtful], progress: Progress) -> l
     with ThreadPoolExecutor(READERS, thread_name_prefix="check") as pool:
         verdicts = list(map_ahead(pool, verified, unsure, window=2 * READERS))
     right = [entry for entry, verdict in zip(unsure, verdicts, strict=True) if verdict]
-    _note(root, right)
+    _put_etags(root, right)
     progress.finish("compare")
     return right
 
@@ -138,7 +138,7 @@ def has_sha256(store: Store, info: ObjectInfo, sha256: str) -> bool:
     return hasher.hexdigest() == sha256
 
 
-def _note(root: Store, right: Sequence[_Doubtful]) -> None:
+def _put_etags(root: Store, right: Sequence[_Doubtful]) -> None:
     receipts = {receipt.key: receipt for receipt, _, _ in right}
     updated: dict[str, dict[Shard, Shard]] = defaultdict(dict)
     for receipt, shard, infos in right:
@@ -223,7 +223,7 @@ def finished_shards(root: Store, job: SegmentJob) -> Finished:
             name = (shard.split, shard.name)
             if name in unsure:  # of several receipts, the one that matches the object
                 rows[places[name]] = row
-                if is_noted(shard, infos.get):
+                if matches_receipt(shard, infos.get):
                     unsure.remove(name)
     if missing := [name for name, row in zip(numbers, rows.tolist(), strict=True) if row < 0]:
         message = (
@@ -271,4 +271,4 @@ def _stands(root: Store, segment: str, shard: Shard) -> bool:
         except NotFoundError:
             return None
 
-    return is_noted(shard, find)
+    return matches_receipt(shard, find)

@@ -29,7 +29,7 @@ from larder.pipeline.job import (
     scratch,
 )
 from larder.pipeline.manifests import fetched, read_ref
-from larder.pipeline.reader_indexes import Indexed, PutIndexes, noted_indexes, put_indexes
+from larder.pipeline.reader_indexes import Indexed, PutIndexes, index_rows, put_indexes
 from larder.pipeline.receipts import Shard
 from larder.progress import Progress
 from larder.samples.columns import column_texts
@@ -39,7 +39,6 @@ from larder.shards.reading.fetch import UNDECODABLE
 from larder.store.base import Store
 from larder.versions import layout
 from larder.versions.documents import (
-    FileFacts,
     SegmentDocument,
     SegmentSplit,
     SegmentUse,
@@ -92,7 +91,12 @@ def index_shards(job: Job, *, progress: Progress) -> Index:
                 format=job.shape.use,
                 splits=_splits(planned, facts),
                 listed=facts,
-                files=tuple(_put(root, job.segment, role, file) for role, file in files.items()),
+                files=tuple(
+                    put_named(root, layout.index_key(job.segment, role, file.sha256), file).facts(
+                        role
+                    )
+                    for role, file in files.items()
+                ),
             ),
             omitted=_omitted(planned),
             omitted_count=sum(entry.shard.omitted_count for entry in planned),
@@ -143,17 +147,15 @@ def index_files(
     files = {"samples": rows, "shards": table}
     format_ = shard_format(*job.shape.use)
     if table.rows and format_.indexes:
-        shards_of = map(_indexed, _standing(planned))
-        indexes = noted_indexes(root, job.segment, format_, shards_of, put)
+        shards_of = (
+            Indexed(entry.shard, entry.rows, entry.first_row) for entry in _standing(planned)
+        )
+        indexes = index_rows(root, job.segment, format_, shards_of, put)
         files["indexes"] = write_manifest(folder / "indexes.parquet", INDEXES, indexes)
     if any(entry.shard.omitted_count for entry in planned):
         left_out = _skipped(root, job, planned, rows.path)
         files["skipped"] = write_manifest(folder / "skipped.parquet", SKIPPED, left_out)
     return files
-
-
-def _put(root: Store, segment: str, role: str, file: ManifestFile) -> FileFacts:
-    return put_named(root, layout.index_key(segment, role, file.sha256), file).facts(role)
 
 
 def _omitted(planned: Iterable[FinishedShard]) -> tuple[Failure, ...]:
@@ -183,10 +185,6 @@ def _samples(root: Store, shards: Iterable[FinishedShard]) -> Iterator[pa.Record
         for batch in read_ref(root, rows[0], SAMPLES, first_row=rows[1], rows=rows[2]):
             yield numbered(batch, next_id[split])
             next_id[split] += batch.num_rows
-
-
-def _indexed(entry: FinishedShard) -> Indexed:
-    return Indexed(entry.shard, entry.rows, entry.first_row)
 
 
 def _runs(shards: Iterable[FinishedShard]) -> Iterator[tuple[str, tuple[ManifestRef, int, int]]]:

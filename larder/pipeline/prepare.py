@@ -37,11 +37,11 @@ from larder.pipeline.plan_checks import check_archived, checked_plan
 from larder.pipeline.plan_report import plan_document
 from larder.pipeline.run_report import built_document, reused_document
 from larder.pipeline.settings import Settings
-from larder.pipeline.source import SourceState, inspect_source
+from larder.pipeline.source import inspect_source
 from larder.progress import StageTimes
 from larder.store.base import Store
 from larder.versions import layout
-from larder.versions.documents import FileFacts, VersionDocument
+from larder.versions.documents import FileFacts
 from larder.versions.publish import own_file_errors, probe_conditions
 
 RESTARTS = 3
@@ -110,7 +110,8 @@ def _begun(
     with scratch() as folder:
         state = runner.run(inspect_source, settings, folder, compaction)
         if state.published is not None:
-            return _reuse(state, state.published, runner)
+            configs = runner.run(emit_configs, state.settings, state.published)
+            return reused_document(state, state.published, configs, runner.times)
         plan = runner.run(checked_plan, state, folder)
         check_archived(plan)
         job = begin(plan)  # which tries what a storage does about conditions, if nobody has
@@ -122,12 +123,6 @@ def _executed(plan: Plan, job: Job, runner: Runner) -> dict[str, Any]:
     settings = plan.source_state.settings
     configs = runner.run(emit_configs, settings, built.version)
     return built_document(plan, built, configs, runner.times)
-
-
-def _reuse(state: SourceState, version: VersionDocument, runner: Runner) -> dict[str, Any]:
-    """Reuse the version that these inputs led to before; writes only what differs."""
-    configs = runner.run(emit_configs, state.settings, version)
-    return reused_document(state, version, configs, runner.times)
 
 
 def begin(plan: Plan) -> Job:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 
 from larder.errors import DamageError, NotFoundError
 from larder.manifest.schemas import SHARDS
@@ -26,13 +27,12 @@ from larder.versions.documents import (
     VersionDocument,
 )
 from larder.versions.identity import (
-    ShardIdentity,
     cache_decoders,
     content_digest,
     own_cache_id,
     split_rule,
 )
-from larder.versions.omitted import Omitted, read_omitted
+from larder.versions.omitted import read_omitted
 from larder.versions.publish import publish_cache, publish_segment, publish_version, read_version
 from larder.versions.tags import TAG, move_tag
 
@@ -55,7 +55,7 @@ def publish(
     version = publish_version(
         root, _version_document(job, root, cached, index), if_absent=job.conditions.if_absent
     )
-    _point_at(root, job, version)
+    move_tag(root, TAG, version.id, job.inputs, job.expected, job.conditions)
     progress.finish("publish")
     return version
 
@@ -71,13 +71,9 @@ def publish_existing(job: Job, *, progress: Progress) -> VersionDocument:
     if version is None:
         raise DamageError("damage.manifest", "the version does not exist", where=root.url)
     check_complete(root, version)
-    _point_at(root, job, version)
+    move_tag(root, TAG, version.id, job.inputs, job.expected, job.conditions)
     progress.finish("publish")
     return version
-
-
-def _point_at(root: Store, job: Job, version: VersionDocument) -> None:
-    move_tag(root, TAG, version.id, job.inputs, job.expected, job.conditions)
 
 
 def _published_segment(job: Job, root: Store, index: Index) -> UsedSegment:
@@ -185,14 +181,8 @@ def _version_document(
     )
     omitted = read_omitted(root, version)
     derived = put_derived(root, version, segments[-1].format, omitted)
-    rows = _shard_identities(root, segments, omitted)
-    digest = content_digest(rows, version.classes, cache)
+    rows = (
+        shard_files(read_ref(root, segment.file("shards"), SHARDS), omitted) for segment in segments
+    )
+    digest = content_digest(chain.from_iterable(rows), version.classes, cache)
     return replace(version, digest=digest, files=(*version.files, *derived))
-
-
-def _shard_identities(
-    root: Store, segments: list[UsedSegment], omitted: Mapping[tuple[str, str], Omitted]
-) -> Iterator[ShardIdentity]:
-    for segment in segments:
-        rows = read_ref(root, segment.file("shards"), SHARDS)
-        yield from shard_files(rows, omitted)

@@ -66,7 +66,7 @@ def described_indexes(
     return tuple(file for file, _ in index_files(shard_format.indexes, shard, rows))
 
 
-def noted_indexes(
+def index_rows(
     root: Store,
     segment: str,
     shard_format: ShardFormat,

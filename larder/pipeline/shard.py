@@ -23,7 +23,7 @@ from larder.jobs.results import BatchReport, Totals
 from larder.machine import usable_cores
 from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER
 from larder.pipeline.copy_receipts import batch_receipts
-from larder.pipeline.finished import shards_before, standing_shards
+from larder.pipeline.finished import finished_sizes, shards_before
 from larder.pipeline.image_rules import batch_read_bytes, check_codecs, image_rules, strongest_check
 from larder.pipeline.job import (
     ManifestRef,
@@ -77,12 +77,12 @@ class PackBatch(ShardBatch):
 def shard_batches(job: SegmentJob, progress: Progress) -> tuple[list[PackBatch], Totals]:
     """The shards to make, in batches of about ``runner.batch_bytes``, and the finished ones.
 
-    See `larder.pipeline.finished.standing_shards`.
+    See `larder.pipeline.finished.finished_sizes`.
     """
     root = open_root(job)
     with fetched(root, job.shard_plan) as path:
         names = {(plan.split, plan.name) for plan in planned_shards(path)}
-        done = standing_shards(root, job.segment, names, progress)
+        done = finished_sizes(root, job.segment, names, progress)
         plans = planned_shards(path)
         missing = [plan for plan in plans if (plan.split, plan.name) not in done]
         receipts = (

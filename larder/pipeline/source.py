@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import repeat
@@ -12,7 +12,7 @@ from pathlib import Path
 from larder.config.location import check_overlap
 from larder.config.models import Cluster, Dataset
 from larder.copy.site import in_region, missing_region
-from larder.errors import ConfigError, Failures, NotFoundError, ObjectError
+from larder.errors import ConfigError, NotFoundError, ObjectError
 from larder.jobs.results import BatchReport, RunError
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import OBJECTS
@@ -153,7 +153,12 @@ def inspect_source(
     with permission(source, "source", "get"):
         label_files = _read_label_files(dataset, source)
         annotations = find_annotations(dataset, source)
-    inputs = _inputs(dataset, label_files, annotations, inventory.digest)
+    inputs = inputs_digest(
+        dataset,
+        inventory.digest,
+        {split: file.sha256 for split, file in label_files.items()},
+        [(info.key, info.size_bytes, info.etag) for info in annotations],
+    )
     latest = previous if tag and previous and previous.id == tag.version else None
     published = latest if latest and tag and tag.inputs == inputs else None
     if published and settings.compact and not is_compact(root, published, dataset):
@@ -229,15 +234,11 @@ def take_source(
         )
     except ConfigError:
         if failures.count and fails:
-            raise _failed(failures) from None
+            raise RunError("inventory", BatchReport.of(failures)) from None
         raise
     if failures.count and fails:
-        raise _failed(failures)
+        raise RunError("inventory", BatchReport.of(failures))
     return replace(inventory, unlisted=failures.count, failures=tuple(failures.shown))
-
-
-def _failed(failures: Failures) -> RunError:
-    return RunError("inventory", BatchReport.of(failures))
 
 
 def _report(dataset: Dataset, cluster: Cluster) -> Reported | None:
@@ -280,20 +281,6 @@ def _compaction(
     return (document, more) if more[: len(fewer)] == fewer else None
 
 
-def _inputs(
-    dataset: Dataset,
-    label_files: Mapping[str, LabelFile],
-    annotations: Iterable[ObjectInfo],
-    inventory_digest: str,
-) -> str:
-    return inputs_digest(
-        dataset,
-        inventory_digest,
-        {split: file.sha256 for split, file in label_files.items()},
-        [(info.key, info.size_bytes, info.etag) for info in annotations],
-    )
-
-
 def _read_label_files(dataset: Dataset, source: Readable) -> dict[str, LabelFile]:
     files = dataset.labels.files if dataset.labels else {}
     return {split: _read_label_file(source, split, key) for split, key in files.items()}
@@ -304,8 +291,7 @@ def _read_label_file(source: Readable, split: str, key: str) -> LabelFile:
     try:
         with own_file_errors():
             size_bytes = source.head(key).size_bytes
-            _check_length(size_bytes, where)
-            data = bytes(source.get(key))
+            data = bytes(source.get(key)) if size_bytes <= MAX_LABEL_FILE_BYTES else b""
     except NotFoundError:
         hint = f"put the labels of split {split!r} there, or change labels.files.{split}"
         raise ConfigError("config.label", "no such label file", where=where, hint=hint) from None
@@ -314,14 +300,9 @@ def _read_label_file(source: Readable, split: str, key: str) -> LabelFile:
             raise
         hint = f"labels.files.{split} names a key in the source"
         raise ConfigError("config.label", error.message, where=where, hint=hint) from None
-    return LabelFile(key=key, data=data, sha256=hashlib.sha256(data).hexdigest())
-
-
-def _check_length(size_bytes: int, where: str) -> None:
     if size_bytes > MAX_LABEL_FILE_BYTES:
-        message = (
-            f"a label file of {format_bytes(size_bytes)};"
-            f" the maximum is {format_bytes(MAX_LABEL_FILE_BYTES)}"
-        )
+        maximum = format_bytes(MAX_LABEL_FILE_BYTES)
+        message = f"a label file of {format_bytes(size_bytes)}; the maximum is {maximum}"
         hint = "check labels.files: it names a key in the source"
         raise ConfigError("config.label", message, where=where, hint=hint)
+    return LabelFile(key=key, data=data, sha256=hashlib.sha256(data).hexdigest())

@@ -17,7 +17,7 @@ from larder.jobs.results import Totals
 from larder.pipeline import copy_receipts
 from larder.pipeline.copy_receipts import MIRROR, CopyReceipts
 from larder.pipeline.copy_receipts import read_receipts as read_copies
-from larder.pipeline.finished import standing_shards
+from larder.pipeline.finished import finished_sizes
 from larder.pipeline.receipts import ShardReceipts, read_receipts
 from larder.progress import NullProgress
 from larder.shards.model import NO_ROWS, ShardFile, ShardResult
@@ -138,7 +138,7 @@ def test_when_all_planned_shards_are_found_no_further_receipt_is_read(root: Reco
     shards(root, SECOND, [1])  # of a run that was cut off
     root.forget()
     wanted = [("train", f"d-train-{number:06d}.tar") for number in range(3)]
-    assert standing_shards(root, "s", wanted, NullProgress()).keys() == set(wanted)
+    assert finished_sizes(root, "s", wanted, NullProgress()).keys() == set(wanted)
     assert read_keys(root) == [f"{layout.shards_work_prefix('s')}{FIRST}.json"]
 
 
