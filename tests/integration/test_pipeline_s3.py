@@ -6,17 +6,31 @@ import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_lab import Lab, Listing, contents, directory_lab, images, listing, opened, png, write
+from pipeline_lab import (
+    DOCUMENT,
+    Lab,
+    Listing,
+    contents,
+    directory_lab,
+    images,
+    listing,
+    opened,
+    png,
+    write,
+)
 
 import larder
 from larder.errors import LarderError
+from larder.pipeline.prepare import prepare
 from larder.store.retry import RetryPolicy
-from tests.support.runs import between
+from tests.support.checker import Published
+from tests.support.runs import between, forget_manifests
 from tests.support.servers import S3Server
 from tests.support.stores import Recorder
 
@@ -41,6 +55,15 @@ def server(request: pytest.FixtureRequest) -> S3Server:
 
 class BucketLab(Lab):
     """From one prefix of a server to another."""
+
+    def compact(self) -> DOCUMENT:
+        forget_manifests()
+        return prepare(replace(self.settings(), compact=True))
+
+    def open(self, cache_dir: Path) -> larder.Dataset:
+        storage = self.settings().cluster.storage
+        url, access = f"{storage.url}/larder/d", storage.access
+        return larder.open(url, endpoint=access.endpoint, region=access.region, cache_dir=cache_dir)
 
     def listing(self) -> Listing:
         storage = self.settings().cluster.storage
@@ -86,13 +109,7 @@ def test_from_bucket_to_bucket(lab: BucketLab, tmp_path: Path) -> None:
     assert fourth["copied"]["count"] == 1
     assert contents(lab.check()[fourth["version"]]) == contents(published)
 
-    storage = lab.settings().cluster.storage
-    data = larder.open(
-        f"{storage.url}/larder/d",
-        endpoint=storage.access.endpoint,
-        region=storage.access.region,
-        cache_dir=tmp_path / "cache",
-    )
+    data = lab.open(tmp_path / "cache")
     assert data.version == fourth["version"]
     with data.cache("validation", verify=True) as cache:
         assert [record["key"] for record in cache] == ["c/00", "c/01", "c/02", "c/03"]
@@ -246,3 +263,81 @@ def test_keys_that_only_a_bucket_can_have(moto_server: S3Server, tmp_path: Path)
     assert {failure["key"] for failure in document["failures"]} == set(odd)
     assert document["shards"]["samples"] == 12
     lab.check()
+
+
+OBJECTS = images(each=8)
+ADDED = {"a/01.png": png(9), "d/00.png": png(50), "c/08.png": png(51)}
+GROWN = OBJECTS | ADDED
+del GROWN["b/02.png"]
+GROWING = {
+    **FIELDS,
+    "splits": {"validation": "c/**", "train": "**"},
+    "shards": {"bytes": 10_000},
+    "cache": {"records": "encoded"},
+}
+
+
+def pngs(published: Published) -> dict[str, bytes]:
+    return {sample.key: sample.parts["png"] for own in published.samples.values() for sample in own}
+
+
+def grow(source: dict[str, str]) -> None:
+    """One sample changes, one goes, two come, one of them of a new class."""
+    fill(source, ADDED)
+    with opened(**source) as store:
+        store.delete("b/02.png")
+
+
+@pytest.mark.parametrize("mirror", [True, False])
+@pytest.mark.parametrize("removals", ["repack", "omit"])
+def test_a_growth_and_a_compaction(
+    server: S3Server, tmp_path: Path, removals: str, mirror: bool
+) -> None:
+    source = place(server, "source side")
+    fill(source, OBJECTS)
+    fields = {**GROWING, "mirror": mirror, "growth": {"removals": removals}}
+    lab = BucketLab(source, place(server, "local side"), tmp_path / "out", fields)
+    first = lab.prepare()
+    grow(source)
+
+    planned = lab.plan()
+    grown = lab.prepare()
+    for same in ("version", "copied", "segments"):
+        assert planned[same] == grown[same]
+    segments = grown["segments"]
+    assert (segments["total"], segments["new"]) == (2, 1)
+    if removals == "omit":
+        assert segments["omitted"] == 2
+    else:  # with their neighbours, all of their shards, which are listed no longer
+        assert segments["omitted"] > 2
+    copied = sum(map(len, ADDED.values()))
+    assert grown["copied"] == {"count": 3 * mirror, "bytes": copied * mirror}
+    wanted = {key[: -len(".png")]: data for key, data in GROWN.items() if key.endswith(".png")}
+    checked = lab.check()
+    assert set(checked) == {first["version"], grown["version"]}
+    published = checked[grown["version"]]
+    assert pngs(published) == wanted
+    assert list(published.version.classes) == ["a", "b", "c", "d"]
+    before = lab.listing()
+    assert lab.prepare()["status"] == "reused"
+    assert lab.listing() == before
+
+    data = lab.open(tmp_path / "downloads")
+    assert data.version == grown["version"]
+    read = {}
+    for split in ("train", "validation"):
+        with data.cache(split, verify=True) as cache:
+            read |= {record["key"]: bytes(record["png"]) for record in cache}
+    assert read == wanted
+    if removals == "repack":
+        with lab.opened_root() as root:
+            by_pattern = published.read_by_pattern(root)
+        assert {s.key for own in by_pattern.values() for s in own} == set(wanted)
+
+    compacted = lab.compact()
+    assert compacted["segments"] == {"total": 1, "new": 1, "omitted": 0}
+    assert compacted["copied"]["count"] == 0
+    fresh = directory_lab(tmp_path, GROWN, **GROWING).prepare()
+    assert compacted["digest"] == fresh["digest"]
+    assert pngs(lab.check()[compacted["version"]]) == wanted
+    assert lab.compact()["status"] == lab.prepare()["status"] == "reused"
