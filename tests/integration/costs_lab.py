@@ -19,7 +19,7 @@ from larder.store.base import Store
 from larder.store.memory import forget
 from tests.support.checker import Published, check_all
 from tests.support.runs import between, forget_manifests
-from tests.support.stores import RecordedCall, RecordingStore
+from tests.support.stores import RecordedCall, Recorder, RecordingStore
 
 Objects = dict[str, bytes]
 
@@ -82,15 +82,9 @@ class Costs:
 
 def counted(lab: Lab, run: Callable[..., DOCUMENT], **fields: Any) -> Costs:
     """A run, with its calls."""
-    stores: list[RecordingStore] = []
-
-    def wrap(store: Store) -> Store:
-        stores.append(RecordingStore(store))
-        return stores[-1]
-
-    with between(wrap):
+    with between(recorder := Recorder()):
         document = run(**fields)
-    return Costs(document, tuple(call for store in stores for call in _named(lab, store)))
+    return Costs(document, tuple(call for each in recorder.stores for call in _named(lab, each)))
 
 
 def _named(lab: Lab, store: RecordingStore) -> Iterator[RecordedCall]:

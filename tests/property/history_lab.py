@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -53,7 +53,7 @@ from larder.versions.tags import read_tag
 from tests.support import checker
 from tests.support.checker import Published, check_all, check_version
 from tests.support.runs import between, forget_manifests, run_settings
-from tests.support.stores import RecordingStore, Stop, Stopped, StoppingStore
+from tests.support.stores import Recorder, Stop, Stopped, StoppingStore
 
 READS = ("open", "get", "head")
 
@@ -91,34 +91,27 @@ class Place:
         return replace(settings, compact=compact)
 
 
-@dataclass
-class Traffic:
+class Traffic(Recorder):
     """The calls of all stores of one run."""
 
-    place: Place
-    stores: list[RecordingStore] = field(default_factory=list)
+    def __init__(self, place: Place) -> None:
+        super().__init__()
+        self.place = place
 
-    def recorded(self, store: Store) -> Store:
-        """The store, from now on recorded."""
-        self.stores.append(RecordingStore(store))
-        return self.stores[-1]
-
-    def calls(self, *methods: str) -> Iterator[tuple[str, str]]:
-        """Method and place of each: a key of the source, or below the dataset's root."""
-        source = open_store(self.place.source).url
-        root = open_store(self.place.root).url
-        for store in self.stores:
-            for call in store.calls:
-                if call.method in methods:
-                    url = store.url + call.key
-                    if url.startswith(root):
-                        yield call.method, url.removeprefix(root)
-                    else:
-                        assert url.startswith(source), url
-                        yield call.method, "source:" + url.removeprefix(source)
-
-    def keys(self, *methods: str) -> set[str]:
-        return {key for _, key in self.calls(*methods)}
+    def places(self, *methods: str) -> set[str]:
+        """Keys of the source, or below the dataset's root."""
+        source, root = (open_store(url).url for url in (self.place.source, self.place.root))
+        urls = {
+            store.url + call.key
+            for store in self.stores
+            for call in store.calls
+            if call.method in methods
+        }
+        assert all(url.startswith((root, source)) for url in urls), urls
+        return {
+            url.removeprefix(root) if url.startswith(root) else "source:" + url.removeprefix(source)
+            for url in urls
+        }
 
 
 class Live(NamedTuple):
@@ -307,7 +300,7 @@ class Run:
         fails = bool(expected(state).bad) and state.options["on_bad_sample"] == "fail"
         settings = self.place.settings(state, compact=step.compact)
         forget_manifests()
-        with between(traffic.recorded):
+        with between(traffic):
             if not fails:
                 return prepare(settings)
             before = self._current()
@@ -324,9 +317,9 @@ class Run:
         self._planned_from = before
         traffic = Traffic(self.place)
         forget_manifests()
-        with between(traffic.recorded):
+        with between(traffic):
             planned = prepare(self.place.settings(state, compact=step.compact), plan_only=True)
-        assert not traffic.keys(*WRITES), "a plan writes"
+        assert not traffic.places(*WRITES), "a plan writes"
         return planned
 
     def _check_plan(self, growth: Mapping[str, Any], state: State, step: Step) -> None:
@@ -460,10 +453,10 @@ class Run:
         }
         if not self.place.in_memory:  # etags do not tell contents apart
             due |= self.rewritten
-        read = {key for key in traffic.keys("open", "get") if key.startswith("source:")}
+        read = {key for key in traffic.places("open", "get") if key.startswith("source:")}
         read -= {f"source:{LABEL_FILE}"}
         assert read <= {f"source:{key}" for key in due}, "read without need"
-        copied = {key for key in traffic.keys(*READS, *WRITES) if key.startswith("mirror/")}
+        copied = {key for key in traffic.places(*READS, *WRITES) if key.startswith("mirror/")}
         assert copied <= {f"mirror/{key}" for key in due}, "copied without need"
         shape = any(then_options[name] != options[name] for name in SHAPE)
         shape |= checked(then_options) != checked(options)
@@ -485,22 +478,13 @@ class Run:
         rows, then_rows = _rows(root, now), _rows(root, before)
         old = {use.id for use in before.segments}
         kept = old & {use.id for use in now.segments}
-        labels = {
-            key: None if name is None else now.classes.index(name)
-            for own in found.samples.values()
-            for key, (name, _) in own.items()
-        }
-        then_labels = {
-            key: None if name is None else before.classes.index(name)
-            for own in then.samples.values()
-            for key, (name, _) in own.items()
-        }
+        live, then_live = places(found, now.classes), places(then, before.classes)
         same = {
             key
             for key in rows.keys() & then_rows.keys()
             if key not in new
             and rows[key].split == then_rows[key].split
-            and labels[key] == then_labels[key]
+            and live[key].label == then_live[key].label
         }
         changed = (rows.keys() | then_rows.keys()) - same
         if not changed and found.bad == then.bad:
@@ -527,11 +511,11 @@ class Run:
         """A run without a change writes nothing, and reads no shard."""
         traffic = Traffic(self.place)
         forget_manifests()
-        with between(traffic.recorded):
+        with between(traffic):
             document = prepare(self.place.settings(state, compact=step.compact))
         assert document["status"] == "reused"
-        assert not traffic.keys(*WRITES), "an unchanged run writes"
-        read = {key for key in traffic.keys("open", "get") if key != f"source:{LABEL_FILE}"}
+        assert not traffic.places(*WRITES), "an unchanged run writes"
+        read = {key for key in traffic.places("open", "get") if key != f"source:{LABEL_FILE}"}
         wrong = ("source:", "mirror/")
         if step.compact and state.options["count_min"] and not self.place.in_memory:
             # Whether it is compact takes a plan, in which touched objects are compared.
