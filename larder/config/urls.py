@@ -9,7 +9,6 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
@@ -23,36 +22,12 @@ _SIGNED = re.compile(
 )
 """Parameters of presigned URLs, and access keys: nothing else looks like these, not even paths."""
 
-_SIGNING_PARAMETERS = {
-    "access_key",
-    "access_token",
-    "accesskeyid",
-    "api_key",
-    "apikey",
-    "auth",
-    "auth_token",
-    "authorization",
-    "aws_access_key_id",
-    "aws_secret_access_key",
-    "awsaccesskeyid",
-    "client_secret",
-    "credential",
-    "credentials",
-    "googleaccessid",
-    "key-pair-id",
-    "ossaccesskeyid",
-    "passwd",
-    "password",
-    "pwd",
-    "sas",
-    "secret",
-    "secret_key",
-    "security-token",
-    "session_token",
-    "sig",
-    "signature",
-    "token",
-}
+_SIGNING_PARAMETER = re.compile(
+    r"access_key|access_token|accesskeyid|api_?key|auth|auth_token|authorization"
+    r"|aws_access_key_id|aws_secret_access_key|awsaccesskeyid|client_secret|credentials?"
+    r"|googleaccessid|key-pair-id|ossaccesskeyid|passwd|password|pwd|sas|secret|secret_key"
+    r"|security-token|session_token|sig|signature|token"
+)
 
 _USER = re.compile(
     r"[A-Za-z][A-Za-z0-9+.-]*:/"
@@ -118,7 +93,7 @@ def signs(rest: str) -> bool:
         return False
     for parameter in re.split(r"[&;?#]", query):
         name, equals, value = parameter.partition("=")
-        if equals and value and unquote(name).strip().lower() in _SIGNING_PARAMETERS:
+        if equals and value and _SIGNING_PARAMETER.fullmatch(unquote(name).strip().lower()):
             return True
     return False
 
@@ -139,18 +114,23 @@ _CLOUDS = {
 """By the end of a server's name."""
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
-_ONE_SLASH = re.compile(r"(?:s3|gs|gcs|file|memory|https?|ftp):", re.IGNORECASE)
+_ONE_SLASH = re.compile(r"(s3|gs|gcs|file|memory|https?|ftp):", re.IGNORECASE)
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]", re.IGNORECASE)
 _GCS_BUCKET = re.compile(r"[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?")
 _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _REGION = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-_SURROGATE = re.compile(r"[\ud800-\udfff]")
+_UNPRINTED = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _NOWHERE_IN_A_URL = re.compile(r"[\s\\?#\"<>^`{|}]")
 
 NO_CREDENTIALS = "a URL must not contain credentials"
-CREDENTIALS_HINT = "use the AWS chain or a profile"
 _STORES = "use s3://, gs://, file:// or a path"
+_EXAMPLES = {
+    "s3": "write s3://bucket/prefix",
+    "gs": "write gs://bucket/prefix",
+    "file": "write file:///dir, or the path alone",
+}
+_S3_BUCKET = "write s3://BUCKET/PREFIX, where BUCKET has 3 to 63 letters, digits, . - and _"
+_GS_BUCKET = "write gs://BUCKET/PREFIX, where BUCKET has lower-case letters, digits, . - and _"
 _SERVERS = "write http://HOST:PORT or https://HOST"
 
 
@@ -193,23 +173,102 @@ def parse_url(url: str) -> StoreUrl:
     return StoreUrl(match[1].lower(), match[2]) if match else StoreUrl("", url)
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """Why a string is refused: code, message and hint of an error."""
-
-    code: str
-    message: str
-    hint: str = ""
-
-
 def check_url(url: str, *, where: str = "") -> None:
-    """Refuse a URL that has a fault; the error names ``where``, never the URL itself."""
-    _refuse(url_fault(url), where)
+    """Refuse what is no URL of a store; the error names ``where``, never the URL itself.
+
+    Prefixes and paths are literal: a ``?`` in them is an ordinary character, unless a parameter
+    with the name of a credential follows.
+    """
+    parts = parse_url(url.lstrip())
+    if is_signed(url) or holds_url_with_credentials(url):
+        raise _secret(where)
+    if parts.scheme and holds_credentials(*parts):
+        raise _secret(where)
+    if not url.strip() or url == "file://":
+        raise ConfigError("config.path", "the directory is missing", where=where, hint=_STORES)
+    _check_text(url, where)
+    fault = _fault(parts, url)
+    if fault:
+        code = "config.unsupported_url" if url == url.lstrip() else "config.invalid_value"
+        raise ConfigError(code, fault[0], where=where, hint=fault[1])
+
+
+def _fault(url: StoreUrl, text: str) -> tuple[str, str] | None:
+    """What is wrong with a URL, and what to write instead."""
+    scheme, bucket, slash = url.scheme, url.bucket, None if url.scheme else _ONE_SLASH.match(text)
+    name = f"invalid bucket name {bucket!r}" if shown(bucket) else "invalid bucket name"
+    meant = (slash[1].lower() if slash else scheme).replace("gcs", "gs")
+    rules = (
+        (bool(scheme) and text != text.lstrip(), "the URL begins with a space", "remove it"),
+        (slash is not None, "// is missing after the scheme", _EXAMPLES.get(meant, _STORES)),
+        (scheme == "s3" and not _BUCKET.fullmatch(bucket), name, _S3_BUCKET),
+        (scheme == "gs" and not _is_gcs_bucket(bucket), name, _GS_BUCKET),
+        (
+            scheme == "file" and not url.rest.startswith("/"),
+            "a file URL needs an absolute path and no host",
+            _EXAMPLES["file"],
+        ),
+        (scheme == "memory" and not bucket, "a memory store must have a name", _STORES),
+        (
+            scheme not in ("", "memory", *_EXAMPLES),
+            f"unsupported scheme {scheme}://",
+            _EXAMPLES.get(meant, _STORES),
+        ),
+    )
+    return next(((message, hint) for broken, message, hint in rules if broken), None)
+
+
+def _is_gcs_bucket(bucket: str) -> bool:
+    """The rules of https://cloud.google.com/storage/docs/buckets#naming that hold for all."""
+    dotted = bucket.split(".")
+    return (
+        _GCS_BUCKET.fullmatch(bucket) is not None
+        and 3 <= len(bucket) <= 222
+        and all(0 < len(part) <= 63 for part in dotted)
+        and not (len(dotted) == 4 and all(part.isdigit() for part in dotted))
+    )
 
 
 def check_endpoint(endpoint: str, *, where: str = "") -> None:
-    """Refuse an endpoint that has a fault; see `check_url` and `endpoint_fault`."""
-    _refuse(endpoint_fault(endpoint), where)
+    """Refuse what is no URL of a server: after the host, there may be a port and a path."""
+    scheme, rest = parse_url(endpoint.strip())
+    if "@" in rest or is_signed(rest) or signs(rest):
+        raise _secret(where)
+    _check_text(endpoint, where)
+    if scheme not in ("", "http", "https"):
+        message, code = f"unsupported scheme {scheme}:// for a server", "config.unsupported_url"
+        raise ConfigError(code, message, where=where, hint=_SERVERS)
+    if not _is_server(endpoint):
+        message = "not the URL of a server"
+        raise ConfigError("config.invalid_value", message, where=where, hint=_SERVERS)
+
+
+def _is_server(endpoint: str) -> bool:
+    try:
+        parts = urlsplit(endpoint)
+        port, host = parts.port, parts.hostname or ""
+        if parts.netloc.startswith("["):
+            ipaddress.IPv6Address(host)
+    except ValueError:
+        return False
+    if not parts.scheme or port == 0 or parts.netloc.endswith(":"):
+        return False
+    if _NOWHERE_IN_A_URL.search(endpoint):
+        return False
+    named = _HOST.fullmatch(host) is not None and ".." not in host and len(host) < 254
+    return named or parts.netloc.startswith("[")
+
+
+def _check_text(text: str, where: str) -> None:
+    """Refuse a string that does not fit on one line of a file."""
+    if _UNPRINTED.search(text):
+        message = "contains a control character, or is not valid UTF-8"
+        raise ConfigError("config.invalid_value", message, where=where, hint="remove it")
+
+
+def _secret(where: str) -> ConfigError:
+    hint = "use the AWS chain or a profile"
+    return ConfigError("config.secret", NO_CREDENTIALS, where=where, hint=hint)
 
 
 def environment_endpoint(provider: str, environ: Mapping[str, str]) -> str:
@@ -251,139 +310,3 @@ def server_of(endpoint: str) -> str:
         host = "localhost" if host.endswith(".localhost") else host
     port = parts.port or (443 if parts.scheme.lower() == "https" else 80)
     return f"{host}:{port}{parts.path.rstrip('/')}"
-
-
-def _refuse(fault: Fault | None, where: str) -> None:
-    if fault:
-        raise ConfigError(fault.code, fault.message, where=where, hint=fault.hint)
-
-
-def text_fault(text: str) -> Fault | None:
-    """What is wrong with a string that must fit on one line of a file, or None."""
-    if _CONTROL.search(text):
-        return Fault("config.invalid_value", "contains a control character")
-    if _SURROGATE.search(text):
-        return Fault("config.invalid_value", "not valid UTF-8")
-    return None
-
-
-def url_fault(url: str) -> Fault | None:
-    """What is wrong with the URL of a store, or None.
-
-    Prefixes and paths are literal: a ``?`` in them is an ordinary character, unless a parameter
-    with the name of a credential follows.
-    """
-    if not url.strip():
-        return Fault("config.path", "the directory is missing", _STORES)
-    parts = parse_url(url.lstrip())
-    if is_signed(url) or (parts.scheme and holds_credentials(*parts)):
-        return Fault("config.secret", NO_CREDENTIALS, CREDENTIALS_HINT)
-    return text_fault(url) or (_url_fault(parts, url) if parts.scheme else _path_fault(url))
-
-
-def _path_fault(path: str) -> Fault | None:
-    found = _ONE_SLASH.match(path)
-    if found is None:
-        return None
-    hints = {
-        "s3:": "write s3://bucket/prefix",
-        "gs:": "write gs://bucket/prefix",
-        "gcs:": "write gs://bucket/prefix",
-        "file:": "write file:///dir, or the path alone",
-    }
-    return _unsupported("// is missing after the scheme", hints.get(found[0].lower(), _STORES))
-
-
-def _url_fault(parts: StoreUrl, url: str) -> Fault | None:
-    faults = {"s3": _s3_fault, "gs": _gs_fault, "file": _file_fault, "memory": _memory_fault}
-    if url != url.lstrip():
-        return Fault("config.invalid_value", "the URL begins with a space")
-    scheme = parts.scheme
-    if scheme in faults:
-        return faults[scheme](parts)
-    hint = "write gs://bucket/prefix" if scheme == "gcs" else _STORES
-    return _unsupported(f"unsupported scheme {scheme}://", hint)
-
-
-def _s3_fault(url: StoreUrl) -> Fault | None:
-    bucket = url.bucket
-    if _BUCKET.fullmatch(bucket):
-        return None
-    message = f"invalid bucket name {bucket!r}" if shown(bucket) else "invalid bucket name"
-    hint = "write s3://BUCKET/PREFIX, where BUCKET has 3 to 63 letters, digits, . - and _"
-    return _unsupported(message, hint)
-
-
-def _gs_fault(url: StoreUrl) -> Fault | None:
-    """The rules of https://cloud.google.com/storage/docs/buckets#naming that hold for all."""
-    bucket = url.bucket
-    dotted = bucket.split(".")
-    fits = (
-        _GCS_BUCKET.fullmatch(bucket) is not None
-        and 3 <= len(bucket) <= 222
-        and all(0 < len(part) <= 63 for part in dotted)
-        and not (len(dotted) == 4 and all(part.isdigit() for part in dotted))
-    )
-    if fits:
-        return None
-    message = f"invalid bucket name {bucket!r}" if shown(bucket) else "invalid bucket name"
-    hint = "write gs://BUCKET/PREFIX, where BUCKET has lower-case letters, digits, . - and _"
-    return _unsupported(message, hint)
-
-
-def _file_fault(url: StoreUrl) -> Fault | None:
-    if not url.rest:
-        return Fault("config.path", "the directory is missing", "write file:///dir")
-    if not url.rest.startswith("/"):
-        hint = "write file:///dir, or the path alone"
-        return _unsupported("a file URL needs an absolute path and no host", hint)
-    return None
-
-
-def _memory_fault(url: StoreUrl) -> Fault | None:
-    if url.bucket:
-        return None
-    return _unsupported("a memory store must have a name", "write memory://name/prefix")
-
-
-def _unsupported(message: str, hint: str) -> Fault:
-    return Fault("config.unsupported_url", message, hint)
-
-
-def endpoint_fault(endpoint: str) -> Fault | None:
-    """What is wrong with the URL of a server, or None; after the host, only a port and a path."""
-    scheme, rest = parse_url(endpoint.strip())
-    if "@" in rest or is_signed(rest) or signs(rest):
-        return Fault("config.secret", NO_CREDENTIALS, CREDENTIALS_HINT)
-    if text_fault(endpoint):
-        return text_fault(endpoint)
-    if scheme and scheme not in ("http", "https"):
-        return _unsupported(f"unsupported scheme {scheme}:// for a server", _SERVERS)
-    reason = _address_reason(f"{scheme}://{rest}") if scheme else "no http:// or https:// in front"
-    if endpoint != endpoint.strip():
-        reason = "a leading or trailing space"
-    return Fault("config.invalid_value", f"the endpoint has {reason}", _SERVERS) if reason else None
-
-
-def _address_reason(endpoint: str) -> str:
-    """What an http URL must not have, or does not have; empty if it is valid."""
-    if _NOWHERE_IN_A_URL.search(endpoint):
-        return "an invalid character"
-    try:
-        parts = urlsplit(endpoint)
-        port, host = parts.port, parts.hostname or ""
-    except ValueError:
-        return "no valid host" if "[" in endpoint else "no valid port: 1 to 65535"
-    if port == 0 or parts.netloc.endswith(":"):
-        return "no valid port: 1 to 65535"
-    return "" if _is_host(host, bracketed=parts.netloc.startswith("[")) else "no valid host"
-
-
-def _is_host(host: str, *, bracketed: bool) -> bool:
-    if bracketed:
-        try:
-            ipaddress.IPv6Address(host)
-        except ValueError:
-            return False
-        return True
-    return _HOST.fullmatch(host) is not None and ".." not in host and len(host) < 254

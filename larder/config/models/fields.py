@@ -26,15 +26,7 @@ from larder.config.patterns import glob_regex, part_pattern
 from larder.config.shape import parse_feature
 from larder.config.text.replacements import FilledText
 from larder.config.text.yaml import scalar
-from larder.config.urls import (
-    CREDENTIALS_HINT,
-    NO_CREDENTIALS,
-    Fault,
-    endpoint_fault,
-    holds_url_with_credentials,
-    parse_url,
-    url_fault,
-)
+from larder.config.urls import check_endpoint, check_url, holds_url_with_credentials, parse_url
 from larder.errors import ConfigError
 from larder.units import parse_bytes
 
@@ -93,7 +85,8 @@ def _fit(value: str) -> str:
 
 def _open_text(value: str) -> str:
     if holds_url_with_credentials(value):
-        _refuse(Fault("config.secret", "must not contain credentials", "remove them"))
+        message, hint = "must not contain credentials", "remove them"
+        raise RefusedError(message, code="config.secret", hint=hint)
     return value
 
 
@@ -102,7 +95,7 @@ def _accepted_by(compiler: Callable[[str], Any]) -> AfterValidator:
         try:
             compiler(value)
         except ConfigError as error:
-            raise RefusedError(error.message, hint=error.hint) from None
+            raise RefusedError(error.message, code=error.code, hint=error.hint) from None
         except RecursionError:
             raise RefusedError("nested too deeply") from None
         except ValueError as error:
@@ -136,23 +129,9 @@ def _auto_flag(value: Any) -> Any:
     raise PydanticCustomError("auto_flag_type", "auto, true or false")
 
 
-def _refuse(fault: Fault | None) -> None:
-    if fault:
-        raise RefusedError(fault.message, code=fault.code, hint=fault.hint)
-
-
-def _url(value: str) -> str:
-    if holds_url_with_credentials(value):
-        _refuse(Fault("config.secret", NO_CREDENTIALS, CREDENTIALS_HINT))
-    _refuse(url_fault(value))
+def _plain_url(value: str) -> str:
     scheme, rest = parse_url(value)
     return f"{scheme}://{rest}" if scheme else value
-
-
-def _endpoint(value: str) -> str:
-    if value:
-        _refuse(endpoint_fault(value))
-    return value
 
 
 Whole = Annotated[int, BeforeValidator(_typed)]
@@ -197,10 +176,16 @@ FeatureName = Annotated[str, Field(pattern=r"^[!-~]{1,200}$")]
 FeatureText = Annotated[Text, _accepted_by(parse_feature)]
 """What a feature is made of, such as ``.weight.txt float``."""
 
-Url = Annotated[str, Field(min_length=1), AfterValidator(_fit), AfterValidator(_url)]
+Url = Annotated[
+    str,
+    Field(min_length=1),
+    AfterValidator(_fit),
+    _accepted_by(check_url),
+    AfterValidator(_plain_url),
+]
 """A URL of a store, its scheme in lower case, or a path."""
 
-Endpoint = Annotated[Text, AfterValidator(_endpoint)]
+Endpoint = Annotated[Text, _accepted_by(lambda value: value and check_endpoint(value))]
 """``http://host:port`` or ``https://host``."""
 
 Glob = Annotated[Text, _accepted_by(glob_regex)]
