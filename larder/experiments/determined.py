@@ -19,8 +19,8 @@ from larder.config.models import Cluster
 from larder.config.text.yaml import round_trip
 from larder.config.urls import parse_url
 from larder.errors import ConfigError
-from larder.experiments.mounts import bind, container_target, under
-from larder.experiments.version_info import SplitInfo, VersionInfo
+from larder.experiments.delivery import SplitInfo, VersionInfo
+from larder.experiments.model import bind, container_target, under
 
 _DEVICES = ("cpu", "cuda", "rocm")
 _AMBIGUOUS = re.compile(

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from larder.errors import ConfigError
-from larder.experiments.delivery import Advice
+from larder.experiments.delivery import Advice, ConfigFile, SplitInfo, VersionInfo
 from larder.experiments.emit import Written, differing, emit, write_configs
-from larder.experiments.version_info import ConfigFile, SplitInfo, VersionInfo
 from larder.pipeline.job import root_url
 from larder.pipeline.plan import Plan
 from larder.pipeline.settings import Settings

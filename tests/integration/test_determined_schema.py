@@ -23,10 +23,9 @@ from ruamel.yaml import YAML
 from larder.config.load import load_template
 from larder.config.models import Cluster
 from larder.errors import ConfigError
-from larder.experiments.delivery import choose
+from larder.experiments.delivery import SplitInfo, VersionInfo, choose
 from larder.experiments.emit import emit
 from larder.experiments.model import known_keys, validate
-from larder.experiments.version_info import SplitInfo, VersionInfo
 
 RELEASE = "0.21.0"
 ROOT = Path(__file__).parents[2]

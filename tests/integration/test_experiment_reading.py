@@ -12,9 +12,8 @@ import webdataset as wds
 from ruamel.yaml import YAML
 
 from larder.config.models import Cluster
-from larder.experiments.delivery import choose
+from larder.experiments.delivery import SplitInfo, VersionInfo, choose
 from larder.experiments.emit import emit, write_configs
-from larder.experiments.version_info import SplitInfo, VersionInfo
 
 TEMPLATE = Path(__file__).parents[2] / "configs" / "experiments" / "digits.yaml"
 

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from larder.config.models import Cluster
-from larder.experiments.delivery import choose
-from larder.experiments.version_info import SplitInfo, VersionInfo
+from larder.experiments.delivery import SplitInfo, VersionInfo, choose
 
 VERSION = "0123456789abcdef0123456789abcdef"
 SHARDS = "segments/5eed/shards"

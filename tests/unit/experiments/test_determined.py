@@ -13,9 +13,8 @@ from ruamel.yaml import YAML
 
 from larder.config.text.yaml import read_commented, scalar
 from larder.errors import ConfigError
-from larder.experiments.delivery import choose
+from larder.experiments.delivery import SplitInfo, choose
 from larder.experiments.determined import render, to_yaml
-from larder.experiments.version_info import SplitInfo
 
 VERSION = "0123456789abcdef0123456789abcdef"
 Make = Callable[..., Any]

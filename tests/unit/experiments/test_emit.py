@@ -10,8 +10,8 @@ import pytest
 from larder.config.load import load_template
 from larder.config.models import Cluster
 from larder.errors import ConfigError
+from larder.experiments.delivery import ConfigFile, VersionInfo
 from larder.experiments.emit import emit, write_configs
-from larder.experiments.version_info import ConfigFile, VersionInfo
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests" / "golden" / "experiments"

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from larder.config.models import Mount
 from larder.errors import ConfigError
-from larder.experiments.mounts import WORK_DIR, Binding, bind, container_target, mount_problems
+from larder.experiments.model import WORK_DIR, Binding, bind, container_target, mount_problems
 
 
 def mount(host_path: str, container_path: str, *, read_only: bool = True) -> Mount:
