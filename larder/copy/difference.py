@@ -35,7 +35,7 @@ import pyarrow.compute as pc
 from larder.manifest.query import Stream
 from larder.manifest.schemas import OBJECTS
 from larder.manifest.sort import aligned_all, sort, whole_keys
-from larder.source.objects import object_batches
+from larder.source.inventory import object_batches
 from larder.store.base import ObjectInfo
 
 _MD5 = "^[0-9a-f]{32}$"

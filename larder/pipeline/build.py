@@ -15,13 +15,13 @@ from larder.machine import give_back_memory
 from larder.pipeline.cache import cache_split, cache_splits, check_fields
 from larder.pipeline.index import Index, index_shards
 from larder.pipeline.job import Job, UsedSegment
-from larder.pipeline.measured import write_measured
 from larder.pipeline.mirror import (
     listed_failures,
     mirror_batch,
     mirror_batches,
     mirror_route,
     send_mirror_ahead,
+    write_measured,
 )
 from larder.pipeline.publish import publish, publish_existing
 from larder.pipeline.route import SentAhead

@@ -17,8 +17,6 @@ from larder.copy.prices import check_cost
 from larder.disk import check_room
 from larder.jobs.results import BatchReport, RefusedError, RunError, merge_reports
 from larder.jobs.runner import Runner
-from larder.pipeline.copying_end import end_copy
-from larder.pipeline.copying_job import begin_copy, copy_batches, copy_objects, send_ahead
 from larder.pipeline.copying_plan import CopyPlan, plan_copy
 from larder.pipeline.copying_record import CopyDocument
 from larder.pipeline.copying_report import (
@@ -28,6 +26,13 @@ from larder.pipeline.copying_report import (
     failed_hint,
 )
 from larder.pipeline.copying_settings import CopySettings
+from larder.pipeline.copying_steps import (
+    begin_copy,
+    copy_batches,
+    copy_objects,
+    end_copy,
+    send_ahead,
+)
 from larder.pipeline.job import scratch
 from larder.pipeline.route import SentAhead
 from larder.progress import Progress
@@ -78,7 +83,7 @@ def checked_copy(settings: CopySettings, folder: Path, *, progress: Progress) ->
     check_cost(plan.cost, settings.limits.max_cost_usd, "copy")
     plan.route.check()
     root = plan.known.root
-    if root.features.local_path and not plan.replaced:  # what is replaced makes room
+    if root.features.local_path and not plan.sums.replaced:  # what is replaced makes room
         check_room(local_path(root, "x").parent, plan.copies.bytes)
     return plan
 

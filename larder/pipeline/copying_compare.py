@@ -27,8 +27,7 @@ from larder.pipeline.copying_settings import CopySettings
 from larder.pipeline.job import ManifestRef
 from larder.pipeline.manifests import read_ref
 from larder.progress import Progress
-from larder.source.inventory import Listed
-from larder.source.objects import list_source, object_batches
+from larder.source.inventory import Listed, list_source, object_batches
 from larder.source.reports import open_report
 from larder.source.selection import KeyRule, Unlisted, without_own
 from larder.store.base import ObjectInfo, Store

@@ -30,8 +30,7 @@ from larder.pipeline.job import ManifestRef
 from larder.pipeline.route import Route
 from larder.progress import Progress
 from larder.samples.columns import column_texts
-from larder.source.inventory import Listed
-from larder.source.objects import object_batches
+from larder.source.inventory import Listed, object_batches
 from larder.source.selection import NEVER_TRIED
 from larder.source.storable import Storage, Unfit, unfit_keys
 from larder.store.base import ObjectInfo
@@ -39,16 +38,35 @@ from larder.store.base import ObjectInfo
 _SHOWN_KEYS = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Gone:
-    """Copies of objects that are not in the source any more: how many, and the first keys."""
+@dataclass(slots=True)
+class CopySums:
+    """What the pieces of a comparison add up to.
 
-    total: Totals = field(default_factory=Totals)
-    keys: tuple[str, ...] = ()
+    ``copies`` are to be made, of which ``replaced`` replace another object; the objects in ``same``
+    are the same as their copies. ``others`` are objects at the storage that no copy wrote,
+    ``markers`` folder markers, which a directory cannot have; ``unrecorded`` are copies that stay
+    and are not in the record.
+    """
 
-    def and_more(self, rows: pa.RecordBatch) -> Gone:
-        first = column_texts(rows.column("key").slice(0, _SHOWN_KEYS - len(self.keys)))
-        return Gone(self.total + row_totals(rows), (*self.keys, *first))
+    copies: Totals = field(default_factory=Totals)
+    same: Totals = field(default_factory=Totals)
+    gone: Totals = field(default_factory=Totals)
+    gone_keys: tuple[str, ...] = ()
+    replaced: int = 0
+    others: int = 0
+    markers: int = 0
+    unrecorded: int = 0
+
+    def add(self, piece: Outstanding) -> None:
+        self.copies += row_totals(piece.due)
+        self.same += row_totals(piece.same)
+        self.gone += row_totals(piece.gone)
+        room = _SHOWN_KEYS - len(self.gone_keys)
+        self.gone_keys += tuple(column_texts(piece.gone.column("key").slice(0, room)))
+        self.replaced += piece.replaced
+        self.others += piece.others
+        self.markers += piece.markers
+        self.unrecorded += piece.unrecorded
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +74,9 @@ class CopyPlan:
     """Everything that a copy would do.
 
     ``objects`` are those at the source that are selected, which ``listed`` has unless only failed
-    ones are tried again. ``due`` is a manifest of schema OBJECTS: those to copy, ``copies`` in all,
-    of which ``replaced`` replace another object; the objects in ``same`` are the same as their
-    copies.
-
-    ``others`` are objects at the storage that no copy wrote, ``markers`` folder markers, which a
-    directory cannot have. ``standing`` are the verified copies that stay as they are, of which
-    ``unrecorded`` are not in the record. ``receipts`` are what runs left that did not end: in the
-    record once this copy ends.
+    ones are tried again. ``due`` is a manifest of schema OBJECTS: those to copy. ``standing`` are
+    the verified copies that stay as they are. ``receipts`` are what runs left that did not end: in
+    the record once this copy ends.
 
     ``unfit`` are keys that the storage cannot hold. ``unlisted`` are paths in the source that
     cannot be listed, each a failure of this copy; ``unlisted_file`` has all of them (schema
@@ -76,19 +89,17 @@ class CopyPlan:
     listed: Listed | None
     objects: Totals
     due: ManifestFile
-    copies: Totals
-    replaced: int
-    same: Totals
-    gone: Gone
-    others: int
-    markers: int
+    sums: CopySums
     standing: SortedFile
-    unrecorded: int
     receipts: tuple[ManifestRef, ...]
     unfit: Unfit
     unlisted: BatchReport = field(default_factory=BatchReport)
     unlisted_file: ManifestFile | None = None
     regions: tuple[str | None, str | None] = (None, None)
+
+    @property
+    def copies(self) -> Totals:
+        return self.sums.copies
 
     @property
     def record(self) -> CopyDocument | None:
@@ -119,30 +130,8 @@ class CopyPlan:
     def current(self) -> bool:
         """Whether there is nothing to do, not even to write down."""
         settled = self.record is not None and self.record.failures is None
-        undone = self.copies.count or self.unrecorded or self.unlisted.failed
+        undone = self.copies.count or self.sums.unrecorded or self.unlisted.failed
         return settled and not undone
-
-
-@dataclass(slots=True)
-class _Sums:
-    """What the pieces of a comparison add up to."""
-
-    copies: Totals = field(default_factory=Totals)
-    same: Totals = field(default_factory=Totals)
-    gone: Gone = field(default_factory=Gone)
-    replaced: int = 0
-    others: int = 0
-    markers: int = 0
-    unrecorded: int = 0
-
-    def add(self, piece: Outstanding) -> None:
-        self.copies += row_totals(piece.due)
-        self.same += row_totals(piece.same)
-        self.gone = self.gone.and_more(piece.gone)
-        self.replaced += piece.replaced
-        self.others += piece.others
-        self.markers += piece.markers
-        self.unrecorded += piece.unrecorded
 
 
 def row_totals(rows: pa.RecordBatch) -> Totals:
@@ -180,7 +169,7 @@ def _regions(settings: CopySettings, known: Known) -> tuple[str | None, str | No
 def _plan_everything(
     settings: CopySettings, known: Known, folder: Path, progress: Progress
 ) -> CopyPlan:
-    sums = _Sums()
+    sums = CopySums()
     with compared(settings, known, folder, progress) as found:
 
         def standing(due: ManifestWriter) -> Iterator[pa.RecordBatch]:
@@ -199,14 +188,8 @@ def _plan_everything(
         listed=listed,
         objects=Totals(listed.objects, listed.bytes),
         due=due.file,
-        copies=sums.copies,
-        replaced=sums.replaced,
-        same=sums.same,
-        gone=sums.gone,
-        others=sums.others,
-        markers=sums.markers,
+        sums=sums,
         standing=kept,
-        unrecorded=sums.unrecorded,
         receipts=found.receipts,
         unfit=_unfit(known, due.file, listed.rows),
     )
@@ -248,14 +231,8 @@ def _plan_failed(
         listed=None,
         objects=copies,
         due=due,
-        copies=copies,
-        replaced=0,
-        same=Totals(),
-        gone=Gone(),
-        others=0,
-        markers=0,
+        sums=CopySums(copies),
         standing=kept,
-        unrecorded=0,
         receipts=(),
         unfit=_unfit(known, due, None),
     )

@@ -9,8 +9,9 @@ from typing import Any
 from larder.copy.prices import cost_document, cost_lines
 from larder.errors import Failure, printable
 from larder.jobs.results import BatchReport, Totals
-from larder.pipeline.copying_plan import CopyPlan, Gone
+from larder.pipeline.copying_plan import CopyPlan
 from larder.pipeline.copying_record import CopyDocument
+from larder.pipeline.plan_report import row_lines, warning_lines
 from larder.pipeline.route import SentAhead
 from larder.progress import TimedProgress
 from larder.source.inventory import LeftOut
@@ -67,6 +68,7 @@ def _ended(
 
 
 def _document(plan: CopyPlan, status: str, copied: Totals) -> dict[str, Any]:
+    sums = plan.sums
     return {
         "source": plan.known.origin.url,
         "storage": plan.known.root.url,
@@ -74,16 +76,12 @@ def _document(plan: CopyPlan, status: str, copied: Totals) -> dict[str, Any]:
         "verify": plan.settings.limits.verify,
         "objects": asdict(plan.objects),
         "copied": asdict(copied),
-        "replaced": plan.replaced,
-        "same": asdict(plan.same),
-        "gone": _gone(plan.gone),
-        "others": plan.others,
+        "replaced": sums.replaced,
+        "same": asdict(sums.same),
+        "gone": {**asdict(sums.gone), "keys": list(sums.gone_keys)},
+        "others": sums.others,
         "warnings": _warnings(plan),
     }
-
-
-def _gone(gone: Gone) -> dict[str, Any]:
-    return {**asdict(gone.total), "keys": list(gone.keys)}
 
 
 def _excluded(plan: CopyPlan) -> dict[str, Any] | None:
@@ -94,7 +92,7 @@ def _excluded(plan: CopyPlan) -> dict[str, Any] | None:
         "listed": listed.listed,
         "not_included": _left_out(listed.not_included),
         "excluded": _left_out(listed.excluded),
-        "ignored": plan.markers,
+        "ignored": plan.sums.markers,
     }
 
 
@@ -126,22 +124,21 @@ def failed_hint(plan: CopyPlan, report: BatchReport, record: CopyDocument) -> st
 
 def copy_lines(document: Mapping[str, Any]) -> list[str]:
     """A copy, or its plan, as lines for people."""
-    cost = cost_lines(document["cost"]) if "cost" in document else []
-    rows = [
-        ("source", f"{format_amount(document['objects'])} at {document['source']}"),
-        ("same", format_amount(document["same"])),
-        ("copied", _copied(document)),
-        ("failed", _failed_line(document)),
-        ("gone", _gone_line(document)),
-        ("others", _others_line(document)),
-        ("checks", _checks(document)),
-        ("engine", _engine(document)),
-        *(("" if place else "cost", line) for place, line in enumerate(cost)),
-    ]
+    rows = {
+        "source": [f"{format_amount(document['objects'])} at {document['source']}"],
+        "same": [format_amount(document["same"])],
+        "copied": [_copied(document)],
+        "failed": [_failed_line(document)],
+        "gone": [_gone_line(document)],
+        "others": [_others_line(document)],
+        "checks": [_checks(document)],
+        "engine": [_engine(document)],
+        "cost": cost_lines(document["cost"]) if "cost" in document else [],
+    }
     lines = [_first(document)]
-    lines += [f"  {name:<8} {text}" for name, text in rows if text]
-    lines += [f"  {'warning':<8} {warning['message']}" for warning in document["warnings"]]
-    return lines
+    for name, texts in rows.items():
+        lines += row_lines(name, list(filter(None, texts)))
+    return [*lines, *warning_lines(document)]
 
 
 def _planned(document: Mapping[str, Any]) -> bool:

@@ -37,7 +37,7 @@ from larder.source.expand.annotations import Indexed, index_annotations
 from larder.source.expand.archives import archive_expansion, archives_to_list
 from larder.source.expand.containers import Indexes
 from larder.source.expand.expanded import Expanded, Expansion, expand
-from larder.source.expand.row_expansion import row_expansion
+from larder.source.expand.table_rows import row_expansion
 from larder.source.inventory import Inventory
 from larder.store import object_url, open_store
 from larder.store.base import ObjectInfo, Readable, Store

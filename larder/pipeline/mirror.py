@@ -1,9 +1,14 @@
-"""The mirror step: copies missing objects to the storage, in batches with receipts."""
+"""The mirror step: copies missing objects to the storage, in batches with receipts.
+
+How fast it copied is written to *work/measured.json* below the dataset's root, for the time that
+the next plan says. It is a hint: if it is missing or unreadable, a plan says no time.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import repeat
 
@@ -15,7 +20,9 @@ import pyarrow.compute as pc
 from larder.config.models import Cluster, Dataset
 from larder.copy.copy_limits import CopyLimits
 from larder.copy.mirror_choice import mirrors
+from larder.copy.site import Site
 from larder.copy.uploads import UploadRecords
+from larder.errors import LarderError
 from larder.jobs.results import BatchReport, RunError, Totals
 from larder.manifest.query import Stream
 from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER
@@ -31,6 +38,8 @@ from larder.samples.order import FROM_PREVIOUS, from_objects
 from larder.store import object_url
 from larder.store.base import ObjectInfo, Store
 from larder.versions import layout
+from larder.versions.documents import seal, unseal
+from larder.versions.publish import read_optional
 
 _COLUMNS = ("parts", *FROM_PREVIOUS)
 _KEYS = pa.schema([OBJECTS.field("key")])
@@ -167,3 +176,55 @@ def _objects(job: Job, root: Store, batch: CopyBatch) -> Iterator[ObjectInfo]:
         parts = order.column("parts").flatten().filter(pa.array(_to_copy(order)))
         columns = (parts.field(name).to_pylist() for name in ("key", "size_bytes", "etag"))
         yield from map(ObjectInfo, *columns, repeat(0))
+
+
+ENOUGH = Totals(1_000, 64_000_000)
+"""A copy of fewer objects and fewer bytes says little about the next one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A copy that was made.
+
+    ``source`` and ``storage`` are their names in plans: another pair has another pace.
+    """
+
+    objects: int
+    bytes: int
+    seconds: float
+    source: str
+    storage: str
+
+    def expected_seconds(self, copies: Totals) -> float:
+        """How long other copies take: as their bytes or their number did, whichever is longer."""
+        return self.seconds * max(copies.bytes / self.bytes, copies.count / self.objects)
+
+
+def read_measured(root: Store, dataset: Dataset, cluster: Cluster) -> Measured | None:
+    """What an earlier run measured between these places, if anything."""
+    key = layout.MEASURED_KEY
+    with suppress(LarderError, TypeError):
+        data = read_optional(root, key)
+        if data is None:
+            return None
+        plain = unseal(data, object_url(root.url, key))
+        found = Measured(**{name: plain[name] for name in Measured.__slots__ if name in plain})
+        numbers = (found.objects, found.bytes, found.seconds)
+        valid = all(isinstance(each, (int, float)) and each > 0 for each in numbers)
+        if valid and (found.source, found.storage) == _places(dataset, cluster):
+            return found
+    return None
+
+
+def write_measured(job: Job, copied: Totals, seconds: float) -> None:
+    """Write down how fast a run has copied, if it was enough; a store's refusal does not matter."""
+    enough = copied.count >= ENOUGH.count or copied.bytes >= ENOUGH.bytes
+    if enough and copied.bytes and seconds > 0:
+        places = _places(job.dataset, job.cluster)
+        measured = Measured(copied.count, copied.bytes, seconds, *places)
+        with suppress(LarderError):
+            open_root(job).put(layout.MEASURED_KEY, seal(asdict(measured)))
+
+
+def _places(dataset: Dataset, cluster: Cluster) -> tuple[str, str]:
+    return Site.of(dataset.source).name, Site.of(cluster.storage).name

@@ -33,8 +33,7 @@ from larder.pipeline.growth import (
 )
 from larder.pipeline.job import ManifestRef, UsedSegment, source_of, storage_of
 from larder.pipeline.manifests import read_ref
-from larder.pipeline.measured import read_measured
-from larder.pipeline.mirror import mirror_route
+from larder.pipeline.mirror import mirror_route, read_measured
 from larder.pipeline.new_segment import PlannedSegment, caches_to_build, plan_segment
 from larder.pipeline.previous import Previous, published_splits
 from larder.pipeline.selected import Selected

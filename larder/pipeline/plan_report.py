@@ -155,7 +155,7 @@ def plan_lines(document: Mapping[str, Any]) -> list[str]:
         if not configs:
             return _wrapped(f"{name}: nothing to do, version {version} is current")
         lines = _wrapped(f"{name}: version {version} is current, the config would be written")
-        return [*lines, *_row("config", configs)]
+        return [*lines, *row_lines("config", configs)]
     growth, shards, delivery = document["growth"], document["shards"], document["delivery"]
     splits = shards["splits"].items()
     about = "" if shards["exact"] else "about "
@@ -186,13 +186,13 @@ def plan_lines(document: Mapping[str, Any]) -> list[str]:
     }
     lines = _wrapped(f"plan for {document['dataset']}, version {document['version']}")
     for name, texts in rows.items():
-        lines += _row(name, texts)
+        lines += row_lines(name, texts)
     return [*lines, *warning_lines(document)]
 
 
 def warning_lines(document: Mapping[str, Any]) -> list[str]:
     """The warnings of a document, if it has any, as rows for people."""
-    rows = (_row("warning", [warning["message"]]) for warning in document.get("warnings", ()))
+    rows = (row_lines("warning", [warning["message"]]) for warning in document.get("warnings", ()))
     return [line for row in rows for line in row]
 
 
@@ -208,7 +208,7 @@ def _wrapped(text: str, first: str = "", indent: str = "") -> list[str]:
     )
 
 
-def _row(name: str, texts: Sequence[str]) -> list[str]:
+def row_lines(name: str, texts: Sequence[str]) -> list[str]:
     """A name, followed by strings that each start a new line."""
     lines: list[str] = []
     for text in texts:

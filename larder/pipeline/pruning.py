@@ -32,10 +32,10 @@ from larder.manifest.query import Stream
 from larder.manifest.schemas import OBJECTS
 from larder.manifest.sort import SortedFile, aligned, sort_to_file
 from larder.pipeline.copying_compare import Known, compared, known_copies, not_listed
-from larder.pipeline.copying_end import record_files, remove_files, write_copies
 from larder.pipeline.copying_plan import row_totals
 from larder.pipeline.copying_record import pruned_key, read_record
 from larder.pipeline.copying_settings import CopySettings
+from larder.pipeline.copying_steps import record_files, remove_files, write_copies
 from larder.pipeline.job import ManifestRef, put_named, scratch
 from larder.progress import Progress, TimedProgress
 from larder.samples.columns import column_texts

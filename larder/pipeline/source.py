@@ -29,8 +29,7 @@ from larder.pipeline.settings import Settings
 from larder.progress import Progress
 from larder.samples.decoders import resolved
 from larder.source.expand.annotations import Indexed
-from larder.source.inventory import Inventory
-from larder.source.objects import take_inventory
+from larder.source.inventory import Inventory, take_inventory
 from larder.source.reports import Reported, open_report
 from larder.source.selection import Unlisted
 from larder.store import object_url

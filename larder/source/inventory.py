@@ -1,18 +1,30 @@
-"""What is known of the objects at a source at one time."""
+"""The inventory of a source: its objects at one time, streamed from a listing into a manifest."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice
+from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from larder.errors import Failure
-from larder.manifest.files import ManifestFile
-from larder.manifest.sort import SortedFile
+from larder.errors import ConfigError, Failure
+from larder.manifest.files import ManifestFile, write_manifest
+from larder.manifest.query import Stream
+from larder.manifest.rows import RowDigest
+from larder.manifest.schemas import OBJECTS
+from larder.manifest.sort import SortedFile, sort_to_file
+from larder.progress import NullProgress, Progress
+from larder.source.archived import ArchivedWriter
 from larder.source.reports import Reported
+from larder.source.selection import KeyRule, without_own
+from larder.store.base import ObjectInfo, Readable
+from larder.units import format_count
 
 SHOWN_KEYS = 5
 """Maximum number of excluded keys kept by name."""
@@ -112,3 +124,233 @@ def parted(
     unwanted = batch.column("key").filter(pa.array(~wanted))
     first = unwanted.slice(0, SHOWN_KEYS).to_pylist()
     return batch.filter(pa.array(wanted)), others.and_more(first, len(unwanted))
+
+
+Group = TypeVar("Group")
+Written = TypeVar("Written")
+
+BATCH_ROWS = 10_000
+
+_CLASS = "storage_class"
+
+
+def take_inventory(
+    store: Readable,
+    include: Sequence[str],
+    exclude: Sequence[str],
+    out: Path,
+    progress: Progress,
+    report: Reported | None = None,
+    *,
+    containers: Callable[[pa.Array], npt.NDArray[np.bool_]] | None = None,
+) -> Inventory:
+    """List a source, and keep the objects that are included and not excluded.
+
+    Objects whose keys match ``containers`` are included whether or not a glob does: what is in them
+    may be. A partial listing is never used; ``config.empty_source`` if no object is left.
+
+    What `larder copy` keeps for itself at the root of the source is not part of it.
+
+    Memory is that of one row group, whatever the number of objects.
+    """
+    tally = _Tally(include, exclude, progress, containers)
+
+    def write(batches: Iterator[pa.RecordBatch]) -> ManifestFile:
+        return write_manifest(out, OBJECTS, map(tally.digested, batches))
+
+    file, found = _listed(store, tally, out, progress, report, write)
+    return Inventory(
+        file=file,
+        objects=found.objects,
+        bytes=found.bytes,
+        listed=found.listed,
+        digest=tally.digest.hexdigest(),
+        not_included=found.not_included,
+        excluded=found.excluded,
+        report=report,
+        classes=found.classes,
+        archived=found.archived,
+    )
+
+
+def list_source(
+    store: Readable,
+    include: Sequence[str],
+    exclude: Sequence[str],
+    out: Path,
+    progress: Progress,
+    report: Reported | None = None,
+) -> Listed:
+    """The same as `take_inventory`, into a file that is used only now: without a digest."""
+    tally = _Tally(include, exclude, progress)
+
+    def write(batches: Iterator[pa.RecordBatch]) -> SortedFile:
+        return sort_to_file(Stream(OBJECTS, batches), ("key",), out)
+
+    rows, found = _listed(store, tally, out, progress, report, write)
+    return replace(found, rows=rows)
+
+
+def _listed(
+    store: Readable,
+    tally: _Tally,
+    out: Path,
+    progress: Progress,
+    report: Reported | None,
+    write: Callable[[Iterator[pa.RecordBatch]], Written],
+) -> tuple[Written, Listed]:
+    """What ``write`` returns for the objects of a source, and what was listed, without rows."""
+    progress.start("inventory")
+    pages = report.pages(out.parent) if report else store.list()
+    with ArchivedWriter(out.with_name("archived.parquet")) as archived:
+        written = write(tally.batches(pages, archived))
+    progress.finish("inventory")
+    return written, replace(tally.found(store, report), archived=archived.file)
+
+
+def with_contents(
+    inventory: Inventory, rows: Iterable[pa.RecordBatch], out: Path, where: str
+) -> Inventory:
+    """The inventory with other objects: those that are in its objects, as rows of OBJECTS, ordered
+    by key; ``config.empty_source`` if there are none.
+    """
+    tally = _Tally(("**",), (), NullProgress())
+    counted = (tally.count(batch) for batch in rows if batch.num_rows)
+    file = write_manifest(out, OBJECTS, map(tally.digested, counted))
+    if not tally.objects:
+        message = "nothing in the archives or tables of the source is included"
+        hint = "check source.include and source.exclude: globs match KEY_OF_ARCHIVE/MEMBER"
+        raise ConfigError("config.empty_source", message, where=where, hint=hint)
+    return replace(
+        inventory,
+        file=file,
+        objects=tally.objects,
+        bytes=tally.bytes,
+        digest=tally.digest.hexdigest(),
+    )
+
+
+class _Tally:
+    def __init__(
+        self,
+        include: Sequence[str],
+        exclude: Sequence[str],
+        progress: Progress,
+        containers: Callable[[pa.Array], npt.NDArray[np.bool_]] | None = None,
+    ) -> None:
+        self.objects = self.bytes = self.listed = 0
+        self.digest = RowDigest()
+        self.not_included = self.excluded = LeftOut()
+        self.classes: dict[str, tuple[int, int]] = {}
+        self._globs = (_named(include), _named(exclude))
+        self._included = KeyRule(include)
+        self._excluded = KeyRule(exclude)
+        self._containers = containers
+        self._progress = progress
+
+    def batches(
+        self, pages: Iterable[list[ObjectInfo]], archived: ArchivedWriter
+    ) -> Iterator[pa.RecordBatch]:
+        """Batches of the included objects of a listing."""
+        for rows in _in_batches(chain.from_iterable(without_own(pages))):
+            self.listed += len(rows)
+            found = self._taken(_with_classes(_batch(rows), rows))
+            if found.num_columns > len(OBJECTS):
+                self._count_classes(found)
+                archived.add(found)
+                found = pa.record_batch(found.columns[: len(OBJECTS)], schema=OBJECTS)
+            if found.num_rows:
+                yield self.count(found)
+
+    def _count_classes(self, found: pa.RecordBatch) -> None:
+        classes, sizes = found.column(_CLASS), found.column("size_bytes")
+        for name in filter(None, classes.unique().to_pylist()):
+            of_class = sizes.filter(pc.equal(classes, name))
+            _add(self.classes, name, len(of_class), pc.sum(of_class).as_py())
+
+    def _taken(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        included = self._included(batch.column("key"))
+        if self._containers is not None:
+            included |= self._containers(batch.column("key"))
+        batch, self.not_included = parted(batch, included, self.not_included)
+        batch, self.excluded = parted(batch, ~self._excluded(batch.column("key")), self.excluded)
+        return batch
+
+    def count(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        size_bytes = pc.sum(batch.column("size_bytes")).as_py()
+        self.objects += batch.num_rows
+        self.bytes += size_bytes
+        self._progress.advance("inventory", objects=batch.num_rows, bytes=size_bytes)
+        return batch
+
+    def digested(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        self.digest.update_batch(batch.select(IDENTITY))
+        return batch
+
+    def found(self, store: Readable, report: Reported | None) -> Listed:
+        """The result, once all batches were read."""
+        if not self.objects:
+            raise self._nothing(store)
+        return Listed(
+            self.objects,
+            self.bytes,
+            self.listed,
+            self.not_included,
+            self.excluded,
+            report,
+            classes=dict(sorted(self.classes.items())),
+        )
+
+    def _nothing(self, store: Readable) -> ConfigError:
+        """The error that no object is left, with what was listed, matched and excluded."""
+        include, exclude = self._globs
+        listed = f"{format_count(self.listed, 'object')} listed"
+        hint = "check source.include and source.exclude; globs match keys below source.url"
+        if not self.listed:
+            message, hint = "the source is empty", "check source.url and its prefix"
+        elif self.not_included.count == self.listed:
+            message = f"{listed}, none matches include {include}"
+        else:
+            message = (
+                f"{listed}, {self.excluded.count:,} match include {include}, and exclude {exclude}"
+                " excludes all of them"
+            )
+        return ConfigError("config.empty_source", message, where=store.url, hint=hint)
+
+
+def _add(found: dict[Group, tuple[int, int]], group: Group, count: int, size_bytes: int) -> None:
+    before = found.get(group, (0, 0))
+    found[group] = before[0] + count, before[1] + size_bytes
+
+
+def _named(globs: Sequence[str]) -> str:
+    return ", ".join(glob if glob.strip() else repr(glob) for glob in globs)
+
+
+def object_batches(infos: Iterable[ObjectInfo]) -> Iterator[pa.RecordBatch]:
+    return map(_batch, _in_batches(infos))
+
+
+def _in_batches(infos: Iterable[ObjectInfo]) -> Iterator[list[ObjectInfo]]:
+    stream = iter(infos)
+    return iter(lambda: list(islice(stream, BATCH_ROWS)), [])
+
+
+def _with_classes(batch: pa.RecordBatch, rows: Sequence[ObjectInfo]) -> pa.RecordBatch:
+    """The batch with the storage classes of its rows, unless all are of the standard class."""
+    classes = [info.storage_class for info in rows]
+    if not any(classes):
+        return batch
+    return pa.record_batch([*batch.columns, pa.array(classes)], names=[*OBJECTS.names, _CLASS])
+
+
+def _batch(rows: Sequence[ObjectInfo]) -> pa.RecordBatch:
+    columns = [
+        pa.array([info.key for info in rows], pa.string()),
+        pa.array([info.size_bytes for info in rows], pa.int64()),
+        pa.array([info.etag for info in rows], pa.string()),
+        pa.array([info.modified_us for info in rows], pa.timestamp("us", tz="UTC")),
+        pa.array([info.checksum for info in rows], pa.string()),
+    ]
+    unknown = [pa.nulls(len(rows), field.type) for field in list(OBJECTS)[len(columns) :]]
+    return pa.record_batch([*columns, *unknown], schema=OBJECTS)

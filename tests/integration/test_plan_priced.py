@@ -13,7 +13,7 @@ from test_plan import text
 
 from larder.errors import ConfigError, ObjectError
 from larder.jobs.results import RefusedError, RunError, Totals
-from larder.pipeline import measured
+from larder.pipeline import mirror
 from larder.store import Reader, Store
 from larder.store.base import ObjectInfo
 from larder.store.delegate import DelegatingStore
@@ -114,7 +114,7 @@ def test_servers_of_ones_own_are_not_priced(tmp_path: Path) -> None:
 def test_a_plan_says_a_time_only_where_an_earlier_run_measured_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(measured, "ENOUGH", Totals(15, 10**12))
+    monkeypatch.setattr(mirror, "ENOUGH", Totals(15, 10**12))
     lab = lab_of(tmp_path, "pace", EAST, WEST)
     with between():
         first = lab.plan()
@@ -146,8 +146,8 @@ def test_a_bad_image_has_everything_read_again_unless_there_is_a_mirror(tmp_path
         return recorders[-1]
 
     read = {}
-    for name, mirror in (("with", "auto"), ("without", False)):
-        lab = lab_of(tmp_path, f"again-{name}", EAST, WEST, mirror=mirror, validate="decode")
+    for name, setting in (("with", "auto"), ("without", False)):
+        lab = lab_of(tmp_path, f"again-{name}", EAST, WEST, mirror=setting, validate="decode")
         source = f"memory://again-{name}-source"
         write(source, {"a/03.png": b"no image"})
         with between(), pytest.raises(RunError):

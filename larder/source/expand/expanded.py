@@ -34,8 +34,8 @@ from larder.source.inventory import (
     Inventory,
     LeftOut,
     parted,
+    with_contents,
 )
-from larder.source.objects import with_contents
 from larder.source.selection import KeyRule
 from larder.store.base import ObjectInfo, Readable
 

@@ -1,4 +1,8 @@
-"""Rows of CSV and Parquet: each is written into a container of Larder's own, as canonical JSON."""
+"""``source.rows``: which objects are tables, and how their rows become objects.
+
+Rows of CSV and Parquet are written into a container of Larder's own, as canonical JSON; lines are
+ranges of their object (`larder.source.expand.line_rows`).
+"""
 
 from __future__ import annotations
 
@@ -6,21 +10,34 @@ import csv
 import io
 from base64 import b64encode
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import partial
 from itertools import islice
 from math import isfinite
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from larder.config.models.source import FORMATS, RowFormat, Rows
 from larder.manifest.digest import canonical_json
+from larder.manifest.extents import in_object, in_own
 from larder.seekable import ObjectFile
 from larder.source.expand.annotations import text_file
-from larder.source.expand.containers import ContainerWriter
-from larder.source.expand.line_rows import MAX_ROW_BYTES, row_error
+from larder.source.expand.containers import (
+    ContainerWriter,
+    Indexes,
+    container_name,
+    identity,
+)
+from larder.source.expand.expanded import Container, Expansion
+from larder.source.expand.line_rows import MAX_ROW_BYTES, index_lines, row_error
 from larder.source.expand.row_values import (
     Named,
     RowName,
@@ -30,6 +47,7 @@ from larder.source.expand.row_values import (
     table_rows,
     table_values,
 )
+from larder.source.selection import KeyRule
 from larder.store import object_url
 from larder.store.base import ObjectInfo, Readable
 from larder.units import format_count
@@ -315,3 +333,88 @@ _SCALARS: tuple[tuple[type | tuple[type, ...], Callable[[Any], Any]], ...] = (
     (Decimal, str),
     (bytes, lambda value: b64encode(value).decode()),  # in a list: others are parts or left out
 )
+
+
+_Flags = npt.NDArray[np.bool_]
+
+
+def row_expansion(
+    rows: Rows,
+    others: Collection[str],
+    label: str | None,
+    source: Readable,
+    indexes: Indexes,
+) -> Expansion:
+    """How tables are expanded.
+
+    ``others`` are never tables, whatever their keys look like: label files and annotation files.
+    ``label`` is the column with the class of each row, if there is one.
+    """
+
+    def indexed(info: ObjectInfo, path: Path, executor: Executor) -> Container:
+        del executor  # a table is read from front to back
+        table = _Table(rows, label, info)
+        read = not indexes.fetch(table.name, path, own=table.rewritten)
+        if read:
+            with indexes.writer(table.name, path, own=table.rewritten) as writer:
+                table.read(source, writer)
+        return Container(info, table.end, last_counts=False, filtered=False, read=read)
+
+    def matches(keys: pa.Array) -> _Flags:
+        taken = pc.is_in(keys, pa.array(sorted(others), pa.string()))
+        found = _matching(rows, keys)
+        found &= ~taken.to_numpy(zero_copy_only=False)
+        return found
+
+    return Expansion(matches, indexed, lambda key: None)
+
+
+def _matching(rows: Rows, keys: pa.Array) -> _Flags:
+    if rows.files is not None:
+        return KeyRule(rows.files)(keys)
+    ends = [end for end, kind in FORMATS.items() if rows.format in ("auto", kind)]
+    found = np.zeros(len(keys), np.bool_)
+    for end in ends:
+        found |= pc.ends_with(keys, end, ignore_case=True).to_numpy(zero_copy_only=False)
+    return found
+
+
+class _Table:
+    """An object whose rows are samples: ``rewritten`` into a container of Larder's own, or ranges.
+
+    ``end`` is the end of the etags of its rows.
+    """
+
+    def __init__(self, rows: Rows, label: str | None, info: ObjectInfo) -> None:
+        self._rows = rows
+        self._label = label
+        self._info = info
+        self._format = _format(rows, info.key)
+        self._delimiter = rows.delimiter or ("\t" if info.key.lower().endswith(".tsv") else ",")
+        self.rewritten = self._format in ("csv", "parquet")
+        made_from = [*identity(info), self._format, rows.key]
+        if self._format == "csv":
+            made_from.append(self._delimiter)
+        if self._format == "parquet":
+            made_from.append(dict(rows.columns))
+        if label is not None:
+            made_from.append(["label", label])
+        self.name = container_name("rows" if self.rewritten else "lines", *made_from)
+        self.end = in_own(self.name) if self.rewritten else in_object(info.key, info.etag)
+
+    def read(self, source: Readable, writer: ContainerWriter) -> None:
+        info, named = self._info, Named(self._rows.key, self._label)
+        if self._format == "csv":
+            write_csv_rows(source, info, writer, delimiter=self._delimiter, named=named)
+        elif self._format == "parquet":
+            columns = self._rows.columns
+            write_parquet_rows(source, info, writer, columns=columns, named=named)
+        else:
+            is_json = self._format == "jsonl"
+            index_lines(source, info, writer, is_json=is_json, named=named)
+
+
+def _format(rows: Rows, key: str) -> RowFormat:
+    if rows.format != "auto":
+        return rows.format
+    return next(kind for end, kind in FORMATS.items() if key.lower().endswith(end))

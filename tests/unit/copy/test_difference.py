@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from larder.copy.difference import with_copies
 from larder.manifest.schemas import OBJECTS
-from larder.source.objects import object_batches
+from larder.source.inventory import object_batches
 from larder.store.base import ObjectInfo
 from larder.store.etags import is_md5
 

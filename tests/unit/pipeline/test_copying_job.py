@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from larder.pipeline import copying_job
-from larder.pipeline.copying_job import cut_batches
+from larder.pipeline import copying_steps
+from larder.pipeline.copying_steps import cut_batches
 
 SIZES = st.lists(st.lists(st.integers(0, 9), max_size=6), max_size=4)
 
@@ -25,7 +25,7 @@ def batches(sizes: list[list[int]]) -> Iterator[pa.RecordBatch]:
 def test_batches_cover_every_row_once(sizes: list[list[int]], most: int, rows: int) -> None:
     flat = [size for each in sizes for size in each]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(copying_job, "BATCH_OBJECTS", rows)
+        patch.setattr(copying_steps, "BATCH_OBJECTS", rows)
         found = list(cut_batches(batches(sizes), most))
     at = 0
     for batch in found:

@@ -8,7 +8,7 @@ from pathlib import Path
 from larder.manifest.files import read_manifest
 from larder.progress import NullProgress
 from larder.source.archived import ARCHIVED
-from larder.source.objects import BATCH_ROWS, list_source, take_inventory
+from larder.source.inventory import BATCH_ROWS, list_source, take_inventory
 from larder.store.base import ObjectInfo
 from larder.store.memory import MemoryStore
 

@@ -17,7 +17,7 @@ from pyarrow import parquet
 from larder.config.models import Report
 from larder.errors import ConfigError
 from larder.progress import NullProgress
-from larder.source.objects import take_inventory
+from larder.source.inventory import take_inventory
 from larder.source.reports import Reported, open_report
 from larder.store import open_store
 from larder.store.base import ObjectInfo, Store

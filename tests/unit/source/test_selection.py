@@ -10,7 +10,7 @@ import pytest
 from larder.config.patterns import compile_globs
 from larder.errors import ConfigError
 from larder.progress import NullProgress
-from larder.source.objects import take_inventory
+from larder.source.inventory import take_inventory
 from larder.source.selection import KeyRule, without_own
 from larder.store.base import ObjectInfo
 from larder.store.memory import MemoryStore, forget
