@@ -109,14 +109,6 @@ def test_what_cannot_be_decoded_is_found_while_sharding(tmp_path: Path, memory_b
     assert lab.prepare(on_bad_sample="skip")["skipped"] == 2
 
 
-def test_a_shape_that_must_be_is_found_while_sharding(tmp_path: Path) -> None:
-    lab = clip_lab(tmp_path, clips() | {"a/90.npy": npy(1, 2, 3)})
-    found = failed(lab, decoding={"npy": "npy shape=2"})
-    assert [*found] == ["a/90.npy"]
-    assert "npy cannot decode it: its shape is (3), not (2)" in found["a/90.npy"]
-    lab.prepare()
-
-
 def test_arrays_that_one_cache_cannot_hold_are_found_while_sharding(tmp_path: Path) -> None:
     lab = clip_lab(tmp_path, clips() | {"a/03.npy": npy(1, dtype="<f8")})
     assert failed(lab) == {

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_lab import Lab, contents, directory_lab, images, png, write
+from pipeline_lab import Lab, directory_lab, images, png, write
 
 import larder
-from larder.errors import ConfigError
 from larder.pipeline.prepare import prepare
 from larder.shards.formats.recordio import IMAGE_HEADER, record_data
 
@@ -89,15 +88,6 @@ def digests(lab: Lab) -> dict[str, str]:
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
 
 
-def test_other_limits_give_the_same_bytes(tmp_path: Path) -> None:
-    """Workers, batches, and whether samples are streamed."""
-    one = directory_lab(tmp_path / "1", OBJECTS, **FIELDS)
-    cluster = {"runner": {"workers": 2, "batch_bytes": 1}, "copy": {"memory_bytes": "1 MiB"}}
-    two = directory_lab(tmp_path / "2", OBJECTS, **{**FIELDS, "cluster": cluster, "mirror": False})
-    assert one.prepare()["digest"] == two.prepare()["digest"]
-    assert digests(one) == digests(two)
-
-
 def test_numbers_are_unique_however_a_dataset_grows(lab: Lab) -> None:
     """Bad samples have numbers, too, which are not given again."""
     bad = {"a/06.png": b"no image" * 40, "c/06.png": b"no image" * 40}
@@ -129,33 +119,6 @@ def test_a_compacted_dataset_counts_from_0_again(lab: Lab, tmp_path: Path) -> No
     again.prepare()
     assert records(lab) == records(again)
     assert digests(lab) == digests(again)
-
-
-def test_formats_follow_one_another(lab: Lab) -> None:
-    """All samples are packed again, without their objects."""
-    lab.prepare()
-    before = contents(lab.only())
-    first = digests(lab)
-    for name in ("tfrecord", "recordio", "webdataset"):
-        shards_ = {"format": name, "bytes": 2_000}
-        if name != "tfrecord":
-            plan = lab.plan(shards=shards_)
-            assert plan["growth"]["packed"]["count"] == len(before)
-            assert plan["growth"]["read"]["count"] == 0
-        assert lab.prepare(shards=shards_)["shards"]["format"] == name
-        if name == "recordio":
-            assert digests(lab) == first
-    for published in lab.check().values():
-        assert contents(published) == before
-
-
-def test_a_sample_of_several_parts_is_named_by_the_plan(tmp_path: Path) -> None:
-    lab = directory_lab(tmp_path, images(), **FIELDS)
-    with pytest.raises(ConfigError, match="sample 'c/00' has several parts") as caught:
-        prepare(lab.settings())
-    assert "source.exclude" in caught.value.hint
-    source = {"url": str(lab.source), "exclude": ["**/*.json"]}
-    Lab(source, lab.storage, lab.output, lab.fields).prepare()
 
 
 def test_a_dataset_without_labels(tmp_path: Path) -> None:

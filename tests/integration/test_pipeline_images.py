@@ -72,14 +72,6 @@ def test_a_lower_limit_checks_again_and_a_higher_one_tries_again(tmp_path: Path)
     lab.check()
 
 
-def test_a_limit_that_nothing_is_above_changes_no_sample(tmp_path: Path) -> None:
-    lab = directory_lab(tmp_path, images(), cache=None)
-    first = lab.prepare()
-    again = lab.prepare(images={"max_pixels": 200_000_000})
-    assert again["version"] == first["version"]
-    lab.check()
-
-
 @pytest.mark.parametrize("value", [0, -1, True, 1.5, "many", 10**13])
 def test_limits_that_are_none(tmp_path: Path, value: object) -> None:
     lab = directory_lab(tmp_path, {})

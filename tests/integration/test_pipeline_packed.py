@@ -103,17 +103,6 @@ def test_what_is_new_is_read_and_what_is_packed_again_is_not(tmp_path: Path, mir
     assert contents(latest(lab, grown["version"])) == left | new
 
 
-def test_a_relabelled_and_moved_sample_is_packed_again(tmp_path: Path) -> None:
-    lab = directory_lab(tmp_path, OBJECTS, mirror=True, **FIELDS)
-    lab.prepare()
-    moved = {"test": ["c/**", "b/19.*"], "train": ["a/**", "b/**"]}
-    grown, recorded = prepared(lab, splits=moved, growth={"mode": "append"})
-    assert recorded.reads(lab) == set()
-    published = latest(lab, grown["version"])
-    assert contents(published) == OBJECTS
-    assert "b/19" in {sample.key for sample in published.samples["test"]}
-
-
 @pytest.mark.parametrize("way_out", ["restore", "start over"])
 def test_a_damaged_old_shard_ends_the_run(tmp_path: Path, way_out: str) -> None:
     lab = directory_lab(tmp_path, OBJECTS, **FIELDS)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_lab import Lab, directory_lab, images, png, write
+from pipeline_lab import Lab, directory_lab, png, write
 
 from larder.errors import DamageError
 from larder.pipeline.prepare import prepare
@@ -113,14 +113,3 @@ def test_a_published_version_without_one_is_not_reused(lab: Lab) -> None:
     with pytest.raises(DamageError) as caught:
         prepare(lab.settings())
     assert (caught.value.code, caught.value.where) == ("damage.size", f"file://{path}")
-
-
-def test_names_with_spaces_have_an_index_without_names(tmp_path: Path) -> None:
-    objects = images("ab") | {"a/my cat.png": png(5), "b/x.left eye.png": png(6)}
-    lab = directory_lab(tmp_path, objects, shards={"bytes": 1})
-    lab.prepare()
-    texts = [path.read_text() for path in files(lab, "index/dali/*/*.idx").values()]
-    assert sorted(text[:4] for text in texts) == ["v1.1", *["v1.2"] * (len(texts) - 1)]
-    assert len(files(lab, "shards/*/*.tar")) == len(texts) + 1
-    assert lab.prepare()["status"] == "reused"
-    lab.check()

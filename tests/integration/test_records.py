@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from example_proto import parsed
 from pipeline_lab import Lab, contents, directory_lab, images, png, write
 
 import larder
-from larder.errors import ConfigError, FatalError
 from larder.pipeline.prepare import prepare
 from larder.shards.formats.tfrecord.format import FRAME_BYTES, masked, record_header
 
@@ -109,19 +107,6 @@ def test_every_shard_has_an_index_for_dali(lab: Lab) -> None:
         at = [(offset, len(data) + FRAME_BYTES) for offset, data in records(path)]
         assert text == "".join(f"{offset} {size}\n" for offset, size in at)
     assert all(name.startswith("validation/") for name in indexes)
-
-
-def digests(lab: Lab) -> dict[str, str]:
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in shards(lab)}
-
-
-def test_other_limits_give_the_same_bytes(tmp_path: Path) -> None:
-    """Workers, batches, and whether samples are streamed."""
-    one = directory_lab(tmp_path / "1", OBJECTS, **FIELDS)
-    cluster = {"runner": {"workers": 2, "batch_bytes": 1}, "copy": {"memory_bytes": "1 MiB"}}
-    two = directory_lab(tmp_path / "2", OBJECTS, **{**FIELDS, "cluster": cluster, "mirror": False})
-    assert one.prepare()["digest"] == two.prepare()["digest"]
-    assert digests(one) == digests(two)
 
 
 def test_a_dataset_grows(lab: Lab) -> None:
@@ -244,41 +229,3 @@ def test_a_dataset_with_names_of_classes_and_a_number_of_shards_is_compacted(
     settings = lab.settings(shards=shards)
     document = prepare(dataclasses.replace(settings, compact=True))
     assert (document["status"], document["digest"]) == ("reused", first["digest"])
-
-
-def test_values_that_are_no_numbers_are_listed_by_name(tmp_path: Path) -> None:
-    bad = {"a/01.count.txt": b"many", "b/02.count.txt": b"1.5", "b/03.count.txt": b"9" * 19}
-    lab = with_features(tmp_path, numbered(OBJECTS) | bad)
-    with pytest.raises(FatalError) as caught:
-        lab.prepare()
-    assert caught.value.code == "run.failed"
-    document = lab.prepare(on_bad_sample="skip")
-    assert document["skipped"] == 3
-    assert [each["key"] for each in document["failures"]] == sorted(bad)
-    assert {each["code"] for each in document["failures"]} == {"sample.undecodable"}
-    assert "'many' is not an int64" in document["failures"][0]["message"]
-    again = lab.prepare(on_bad_sample="skip")
-    assert (again["status"], again["digest"]) == ("reused", document["digest"])
-
-
-@pytest.mark.parametrize(
-    ("objects", "features", "said", "hint"),
-    [
-        ({"a/00.jpg": png(1)}, None, "has two parts that can be the image", "image/encoded: .jpg"),
-        (
-            {"a/00.label": b"x"},
-            {"label": "label"},
-            "part 'label' need the name 'label'",
-            "rename feature",
-        ),
-    ],
-)
-def test_samples_that_do_not_fit_the_features_are_named_by_the_plan(
-    tmp_path: Path, objects: dict[str, bytes], features: Any, said: str, hint: str
-) -> None:
-    shards = {"format": "tfrecord", "features": features}
-    lab = directory_lab(tmp_path, OBJECTS | objects, **{**FIELDS, "shards": shards})
-    with pytest.raises(ConfigError, match=said) as caught:
-        prepare(lab.settings())
-    assert caught.value.where == "shards.features"
-    assert hint in caught.value.hint

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -12,7 +11,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from braceexpand import braceexpand
-from column_format import Columns
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -121,20 +119,6 @@ def test_shards_of_a_number_of_samples(content: list[tuple[str, list[int]]], row
         assert sum(plan.rows for plan in own) == len(group)
         assert sum(plan.bytes - len(tar.END) for plan in own) == sum(group)
         assert all(0 < plan.rows <= rows for plan in own)
-
-
-@given(splits, targets)
-def test_shards_are_filled_before_the_next_begins(
-    content: list[tuple[str, list[int]]], target_bytes: int
-) -> None:
-    plans = list(plan_shards(content, target_bytes, "digits", WEBDATASET))
-    all_sizes = [size for _, group in content for size in group]
-    for plan, following in pairwise(plans):
-        if plan.split == following.split:
-            assert plan.bytes + all_sizes[following.first_row] > target_bytes
-            assert following.index == plan.index + 1
-        else:
-            assert following.index == 0
 
 
 @given(splits, targets, st.integers(1, 7))
@@ -263,23 +247,6 @@ def test_rows_of_a_batch_are_contiguous_whatever_is_finished_already(
     for batch in batches:
         rows = [row for plan in batch.shards for row in _rows(plan)]
         assert rows == list(range(batch.first_row, batch.first_row + batch.rows))
-
-
-@given(splits, targets, st.dictionaries(split_names, st.integers(0, 10**6)))
-@pytest.mark.parametrize("counted", [False, True])
-def test_first_numbers_change_nothing_but_numbers_and_names(
-    counted: bool, found: list[tuple[str, list[int]]], target: int, first: dict[str, int]
-) -> None:
-    format_ = Columns() if counted else WEBDATASET
-    plain = list(plan_shards(found, target, "d", format_))
-    later = list(plan_shards(found, target, "d", format_, first_shards=first))
-    for one, other in zip(plain, later, strict=True):
-        number = one.index + first.get(one.split, 0)
-        own = [plan for plan in plain if plan.split == one.split]
-        end = len(own) + first.get(one.split, 0)
-        name = format_.shard_name(f"d-{one.split}", number, end)
-        assert other == replace(one, index=number, name=name)
-    assert len({plan.name for plan in later}) == len(later)
 
 
 def _rows(plan: ShardPlan) -> range:

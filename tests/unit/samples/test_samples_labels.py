@@ -204,32 +204,6 @@ def test_a_class_pinned_twice_is_named() -> None:
         ClassTable(("a", "b", "a"))
 
 
-class _Counted(str):
-    """A class name that counts how often it is compared with another."""
-
-    compared = 0
-
-    def __eq__(self, other: object) -> bool:
-        _Counted.compared += 1
-        return str.__eq__(self, other)
-
-    __hash__ = str.__hash__
-
-
-def test_each_pinned_class_is_compared_with_few_others() -> None:
-    names = [_Counted(f"class {number}") for number in range(2000)]
-    _Counted.compared = 0
-    table = ClassTable(names)
-    for name in names:
-        table.code(str(name), sample_key="x")
-    assert len(table.number().classes) == 2000
-    assert _Counted.compared < 10 * len(names)  # of each with each: four million
-
-
-def test_no_samples_no_classes() -> None:
-    assert ClassTable(None).number().classes == ()
-
-
 def label(labels: Labels, samples: dict[str, list[str]], file: bytes | None = None) -> list[str]:
     labeller = Labeller(labels, ["train", "val"], {"val": file} if file is not None else {})
     parts = [
@@ -262,10 +236,6 @@ def test_the_most_specific_name_wins() -> None:
 def test_folders_and_a_file_share_the_classes() -> None:
     samples = {"x/train/n2/a": ["x/train/n2/a.jpg"], "n1/b": ["n1/b.jpg"], "val/1": ["val/1.jpg"]}
     assert label(VAL, samples, b"ImageId,Prediction\n1,1\n") == ["n2", "n1", "n2"]
-
-
-def test_folders_alone() -> None:
-    assert label(Labels(), {"a/b/c": [], "val/b": []}) == ["b", "val"]
 
 
 PATTERN = Labels.model_validate({"pattern": r"([a-z])\d$"})

@@ -306,15 +306,6 @@ def test_a_label_and_a_part_cls_are_one_too_many(tmp_path: Path) -> None:
     assert message.startswith("config.label d/b: the sample already has a part cls")
 
 
-def test_a_sample_without_a_label_is_named(tmp_path: Path) -> None:
-    assert refused(tmp_path, ["a.jpg"], labels={}).startswith("config.label a: no folder")
-
-
-def test_a_class_that_is_not_pinned_is_named(tmp_path: Path) -> None:
-    message = refused(tmp_path, ["d/a.jpg"], labels={"classes": ["c"]})
-    assert message.startswith("config.label d/a: its folder gives it class 'd'")
-
-
 segments = st.text("aB._ é", min_size=1, max_size=5) | st.sampled_from(["a", "b", "a.d", "__x__"])
 keys = st.lists(segments, min_size=1, max_size=3).map("/".join)
 names = st.tuples(
@@ -399,20 +390,3 @@ def test_arranges_as_the_rules_for_one_key_say(
     assert all(part["size_bytes"] == sizes[part["key"]] for row in rows for part in row[3])
     assert found.objects == sum(len(row[3]) for row in rows)
     assert found.object_bytes == sum(part["size_bytes"] for row in rows for part in row[3])
-
-
-def test_known_classes_keep_their_numbers_and_count_no_samples(tmp_path: Path) -> None:
-    sizes = ["dog/a.jpg", "ant/a.jpg", "cat/a.jpg", "dog/b.jpg"]
-    found = order_samples(
-        batches(dict.fromkeys(sizes, 1)),
-        dataset(labels={"from": "folder"}),
-        label_files={},
-        out=tmp_path / "out.parquet",
-        work_dir=tmp_path / "work",
-        known_classes=("dog", "owl", "cat"),
-    )
-    assert found.classes == ("dog", "owl", "cat", "ant")
-    assert found.class_samples == (2, 0, 1, 1)
-    (rows,) = read_manifest(found.file.path, SAMPLE_ORDER)
-    assert rows.column("key").to_pylist() == ["ant/a", "cat/a", "dog/a", "dog/b"]
-    assert rows.column("label").to_pylist() == [3, 2, 0, 0]

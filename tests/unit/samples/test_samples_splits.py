@@ -38,10 +38,6 @@ def test_the_first_glob_that_matches_wins() -> None:
     assert rule.of_objects(keys).tolist() == [0, 0, 1, 2, NO_SPLIT]
 
 
-def test_no_keys_no_splits() -> None:
-    assert globs({"a": ("**",)}).of_objects(pa.array([], pa.string())).tolist() == []
-
-
 def test_a_glob_matches_only_whole_keys() -> None:
     keys = pa.array(["a\n", "xa", "a"])
     assert globs({"a": ("a",)}).of_objects(keys).tolist() == [NO_SPLIT, NO_SPLIT, 0]
@@ -68,10 +64,6 @@ def test_fractions_that_do_not_add_up_because_of_rounding() -> None:
     parts = {f"s{at}": 0.1 for at in range(10)}
     found = of_samples(by_hash(1, parts), (f"k{at}" for at in range(5_000)))
     assert set(found.tolist()) == set(range(10))
-
-
-def test_one_split_takes_all() -> None:
-    assert set(of_samples(by_hash(1, {"a": 1.0}), ["x", "y"]).tolist()) == {0}
 
 
 def test_seeds_and_purposes_are_unrelated() -> None:

@@ -14,7 +14,7 @@ from larder.cache.fields import field_name
 from larder.manifest.schemas import SAMPLE_ORDER
 from larder.samples import statistics
 from larder.samples.images import is_image, role
-from larder.samples.statistics import PartCount, RoleCount, SampleStatistics, SampleTally
+from larder.samples.statistics import PartCount, SampleStatistics, SampleTally
 
 Samples = list[tuple[str, dict[str, int]]]
 """Key, and the size of each part by extension."""
@@ -55,20 +55,6 @@ def count(found: Samples, step: int = 1_000) -> SampleStatistics:
         batch = pa.RecordBatch.from_pylist([rows[0], *rows], schema=SAMPLE_ORDER).slice(1)
         tally.add(batch.column("key"), batch.column("parts"))
     return tally.statistics()
-
-
-def test_parts_by_extension_the_most_frequent_first() -> None:
-    found = count([("a/1", {"jpg": 5, "json": 2}), ("a/2", {"jpg": 7})])
-    assert found.parts == (PartCount("jpg", 2, 12), PartCount("json", 1, 2))
-    assert found.roles == (RoleCount(("jpg",), 2), RoleCount(("json",), 1))
-    assert found.most_parts == 2
-    assert found.merged.samples == found.clashing.samples == 0
-    assert found.other_parts.objects == 0
-
-
-def test_images_of_several_formats_have_one_role() -> None:
-    found = count([("a/1", {"jpg": 1, "json": 1}), ("a/2", {"png": 1}), ("a/3", {"png": 1})])
-    assert found.roles == (RoleCount(("jpg", "png"), 3), RoleCount(("json",), 1))
 
 
 def test_objects_that_merge_are_named() -> None:

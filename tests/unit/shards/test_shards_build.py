@@ -127,24 +127,6 @@ def test_the_result_describes_the_file(source: Store, target: Store) -> None:
     assert end + 1024 == result.bytes
 
 
-def test_any_way_of_reading_gives_the_same_bytes(source: Store, target: Store) -> None:
-    contents = [
-        *IMAGES,
-        Content("a", {"bin": bytes(200_000), "zip": b"z" * 9000, "aa": b"\1" * 70_000}, -5),
-        Content("höhe/b", {"é": b"x"}),
-        Content("c", {"txt": b""}),
-    ]
-    planned = plan(source, contents)
-    results = [
-        build(planned, source, target, concurrency=concurrency, memory_bytes=memory_bytes)
-        for concurrency in (1, 2, 7)
-        for memory_bytes in (1000, 100_000, 1 << 24)
-    ]
-    assert {result.files for result in results} == {results[0].files}
-    assert all(result.samples == results[0].samples for result in results)
-    assert results[0].written
-
-
 @pytest.mark.filterwarnings(
     "ignore::ResourceWarning"
 )  # WebDataset leaves its files to the collector
@@ -161,24 +143,6 @@ def test_webdataset_and_tarfile_read_every_sample(source: Store, target: Store) 
     with tarfile.open(path) as reader:
         expected = [f"{c.key}.{ext}" for c in contents for ext in sorted([*c.parts, "cls"])]
         assert reader.getnames() == expected
-
-
-def test_samples_continue_where_the_previous_shard_stopped(source: Store, target: Store) -> None:
-    batch = order_samples(source, IMAGES)
-    plans = list(
-        plan_shards(split_sizes([batch], WEBDATASET.sample_sizes), 20_000, "pets", WEBDATASET)
-    )
-    assert len(plans) > 2
-    samples = read_samples([batch])
-    keys: list[str] = []
-    with open_reads(1, 1 << 20) as reads:
-        for each in plans:
-            result = build_shard(
-                each, samples, WEBDATASET, target.writer, ShardBuild(source, reads)
-            )
-            assert result.bytes == each.bytes <= 20_000
-            keys += [key for rows in result.samples.read() for key in rows["key"].to_pylist()]
-    assert keys == [content.key for content in IMAGES]
 
 
 @pytest.mark.parametrize("concurrency", [1, 4])
@@ -327,15 +291,6 @@ def test_samples_that_a_format_cannot_store_fail_or_are_left_out(
     assert skipped.failures == ()
     (rows,) = skipped.samples.read()
     assert rows.column("key").to_pylist() == ["a", "c"]
-
-
-def test_checking_the_header_finds_less_than_decoding(source: Store, target: Store) -> None:
-    planned = plan(source, BAD)
-    keys = {
-        mode: [failure.key for failure in build(planned, source, target, validate=mode).failures]
-        for mode in ("none", "header")
-    }
-    assert keys == {"none": [], "header": ["train/cat/006b.jpg", "train/cat/007b.seg.png"]}
 
 
 def test_a_shard_whose_samples_were_all_left_out_is_not_written(

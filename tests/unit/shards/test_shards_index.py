@@ -7,7 +7,6 @@ import tracemalloc
 import google_crc32c
 import pyarrow as pa
 
-from larder.manifest.schemas import SAMPLES
 from larder.manifest.spool import Spool
 from larder.shards.index_rows import IndexRows, numbered, sample_rows
 from larder.shards.model import NO_ROWS, ROWS, ShardResult
@@ -40,62 +39,6 @@ def test_rows_of_a_shard_do_not_stay_in_memory() -> None:
         return most
 
     assert peak_bytes(24_000) < peak_bytes(12_000) + 500_000
-
-
-def test_sample_rows() -> None:
-    (found,) = sample_rows(result(), "seg")
-    rows = numbered(found, 40)
-    assert rows.schema == SAMPLES
-    assert rows.to_pylist() == [
-        {
-            "id": 40,
-            "split": "train",
-            "key": "a/b",
-            "segment": "seg",
-            "shard": "d-train-000000.tar",
-            "offset": 0,
-            "length": 2560,
-            "label": 4,
-            "parts": [
-                {
-                    "ext": "cls",
-                    "source": None,
-                    "etag": None,
-                    "offset": 512,
-                    "length": 1,
-                    "crc32c": 11,
-                },
-                {
-                    "ext": "jpg",
-                    "source": "a/b.JPEG",
-                    "etag": "e1",
-                    "offset": 1536,
-                    "length": 700,
-                    "crc32c": google_crc32c.value(b"x"),
-                },
-            ],
-        },
-        {
-            "id": 41,
-            "split": "train",
-            "key": "c",
-            "segment": "seg",
-            "shard": "d-train-000000.tar",
-            "offset": 2560,
-            "length": 512,
-            "label": None,
-            "parts": [
-                {
-                    "ext": "txt",
-                    "source": "c.txt",
-                    "etag": "e2",
-                    "offset": 3072,
-                    "length": 0,
-                    "crc32c": 2**32 - 1,
-                }
-            ],
-        },
-    ]
 
 
 def test_rows_of_a_slice_are_those_of_its_samples() -> None:

@@ -95,17 +95,6 @@ def test_an_index_file_is_described_by_what_is_in_it() -> None:
     assert data == b"v1.2 1\nx 512 1 a.x\n"
 
 
-@pytest.mark.parametrize("count", [1, 5_000])
-def test_a_slice_of_rows_is_as_good_as_a_copy(count: int) -> None:
-    many = batch(*((f"k{n}", {"a": (512 * n, n), "b": (512 * n, 1)}) for n in range(count + 2)))
-    read = as_dali_reads(text(Spool.of([many.slice(1, count)], ROWS)))
-    assert len(read) == count
-    assert read[-1] == [
-        ("a", str(512 * count), str(count), f"k{count}.a"),
-        ("b", str(512 * count), "1", f"k{count}.b"),
-    ]
-
-
 @pytest.mark.parametrize("index", [DaliTarIndex(), DaliTFRecordIndex()])
 def test_an_index_does_not_depend_on_how_its_rows_are_divided(index: ReaderIndex) -> None:
     many = batch(*((f"k{n}", {"a": (512 * n, n)}) for n in range(10)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import column_format
@@ -116,77 +116,8 @@ def packed(
     return with_packed(order, index(results, segment))
 
 
-def shuffled(order: pa.RecordBatch, seed: int = 5) -> pa.RecordBatch:
-    """Other neighbours, but one split after the other."""
-    rows = list(range(order.num_rows))
-    random.Random(seed).shuffle(rows)
-    splits = order.column("split").to_pylist()
-    return order.take(pa.array(sorted(rows, key=lambda row: splits[row])))
-
-
 def old(store: Any, name: str, **options: Any) -> OldShards:
     return OldShards(store, {"old": use(name)}, shard_key, **options)
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("arranged", [lambda order: order, shuffled], ids=["as before", "shuffled"])
-@pytest.mark.parametrize(
-    ("concurrency", "memory_bytes"), [(1, WHOLE), (1, 800), (4, WHOLE), (4, 40_000), (4, 800)]
-)
-def test_the_shards_are_those_that_are_packed_from_the_source(
-    store: Store,
-    source: Store,
-    target: Store,
-    name: str,
-    arranged: Callable[[pa.RecordBatch], pa.RecordBatch],
-    concurrency: int,
-    memory_bytes: int,
-) -> None:
-    order = order_samples(source, CONTENTS)
-    again = arranged(packed(order, source, store, name))
-    expected = pack(arranged(order), source, target, name)
-    for other in NAMES:
-        assert pack(arranged(order), source, target, other) == [
-            *pack(
-                again,
-                NoObjects(),
-                target,
-                other,
-                concurrency=concurrency,
-                memory_bytes=memory_bytes,
-                old_shards=old(store, name),
-            )
-        ]
-    assert all(result.written for result in expected)
-
-
-@pytest.mark.parametrize(("concurrency", "memory_bytes"), [(1, WHOLE), (4, 40_000)])
-def test_segments_of_several_formats_and_new_samples_are_interleaved(
-    store: Store, source: Store, target: Store, concurrency: int, memory_bytes: int
-) -> None:
-    order = order_samples(source, CONTENTS)
-    index_rows: list[pa.RecordBatch] = []
-    for place, name in enumerate(NAMES):
-        some = order.take(pa.array(range(place, len(CONTENTS), len(NAMES) + 1)))
-        index_rows += index(pack(some, source, store, name, segment=name, shard_bytes=2_000), name)
-    again = with_packed(order, index_rows)
-    nulls = again.column("packed").null_count
-    assert 0 < nulls < len(CONTENTS)
-    expected = pack(order, source, target, "webdataset")
-    recorded = RecordingStore(source)
-    found = pack(
-        again,
-        recorded,
-        target,
-        "webdataset",
-        concurrency=concurrency,
-        memory_bytes=memory_bytes,
-        old_shards=OldShards(store, {name: use(name) for name in NAMES}, shard_key),
-    )
-    assert found == expected
-    new = order.filter(again.column("packed").is_null())
-    parts = {part["key"] for row in new.to_pylist() for part in row["parts"]}
-    assert {call.key for call in recorded.calls} == parts
 
 
 def test_neighbours_are_read_with_one_request(store: Store, source: Store, target: Store) -> None:

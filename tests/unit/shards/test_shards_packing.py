@@ -37,15 +37,6 @@ def test_plans_come_as_soon_as_a_shard_is_full() -> None:
     assert len(asked) == 2
 
 
-def test_names_say_how_many_shards_a_split_has_where_the_format_wants_that() -> None:
-    sizes = [("train", [400, 400]), ("train", [400]), ("test", []), ("validation", [9000])]
-    assert [plan.name for plan in plan_shards(sizes, 800, "d", Columns())] == [
-        "d-train-00000-of-00002.cols",
-        "d-train-00001-of-00002.cols",
-        "d-validation-00000-of-00001.cols",
-    ]
-
-
 def test_numbers_go_on_from_the_segments_before() -> None:
     sizes = [("train", [1024, 1024, 1024]), ("test", [1024]), ("validation", [1024])]
     first = {"train": 950, "test": 0, "other": 7}
@@ -71,17 +62,6 @@ def test_a_total_in_names_is_the_end_of_the_segment() -> None:
 def test_no_shards_make_no_batches() -> None:
     assert list(plan_shards([("train", [])], 1000, "x", WEBDATASET)) == []
     assert batch_shards([], 1000) == []
-
-
-@pytest.mark.parametrize(
-    ("batch_rows", "shards"), [(None, [6]), (20, [2, 2, 2]), (29, [2, 2, 2]), (9, [1] * 6)]
-)
-def test_a_batch_ends_at_its_rows_too(batch_rows: int | None, shards: list[int]) -> None:
-    plans = list(plan_shards([("train", [1024] * 60)], 11 * 1024, "x", WEBDATASET))
-    assert [plan.rows for plan in plans] == [10] * 6
-    batches = batch_shards(plans, 10**9, batch_rows=batch_rows)
-    assert [len(batch.shards) for batch in batches] == shards
-    assert [plan for batch in batches for plan in batch.shards] == plans
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import google_crc32c
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -166,22 +165,6 @@ def test_a_large_sample_is_written_before_the_next_one_is_read(
         writer.append(sample, [Body(bytes(size_bytes), 0)])
         assert (output.bytes > before + size_bytes) == (size_bytes > 10_000)
     assert writer.finish().num_rows == 4
-
-
-def test_a_streamed_sample_gives_the_same_bytes(store: Store) -> None:
-    """Its large parts come from files, the others from memory."""
-    large = bytes(range(256)) * (9 << 12)
-    parts = {"bin": large, "mask": large[: 1 << 20], "txt": b"t", "void": b""}
-    contents = [Content("a", parts, 3), Content("b", {"txt": b"u"}, None), Content("c", parts, 5)]
-    digests = set()
-    for memory_bytes in (1 << 14, 1 << 30):
-        (shard,) = write(store, contents, memory_bytes=memory_bytes)
-        digests.add(shard.files[0].sha256)
-        found = list(shard.samples.read())
-        checksums = [part["crc32c"] for part in found[0].to_pylist()[0]["parts"]]
-        assert checksums[0] == google_crc32c.value(large)
-    assert len(digests) == 1
-    assert rows(store, shard.name)[2]["bin"] == large
 
 
 def test_a_shard_that_failed_keeps_no_other_waiting(

@@ -129,14 +129,3 @@ def test_names_that_an_archive_cannot_contain_are_refused(name: str) -> None:
     with pytest.raises(ObjectError) as of_many:
         tar.member_headers(["a.jpg", name, "b.jpg"], np.zeros(3, np.int64))
     assert str(of_many.value) == str(caught.value)
-
-
-@pytest.mark.parametrize("name", [*MEMBERS, "é.jpg", "n" * 101, "n" * 300, "/a.jpg"])
-@pytest.mark.parametrize("size_bytes", [0, 1, 511, 8**11 - 1, 8**11])
-def test_many_headers_are_those_of_each(name: str, size_bytes: int) -> None:
-    names = ["a.jpg", name, "folder/b.jpg", name]
-    sizes = np.array([7, size_bytes, 8**11 - 2, 0])
-    each = [tar.member_header(*pair) for pair in zip(names, sizes.tolist(), strict=True)]
-    assert tar.member_headers(names, sizes) == each
-    assert tar.paddings(sizes) == [tar.padding(size) for size in sizes.tolist()]
-    assert tar.member_headers([], sizes[:0]) == []

@@ -85,18 +85,6 @@ def test_a_record_without_any_feature(store: Store) -> None:
     assert format_.sample_sizes(batch).tolist() == [12 + 2 + 2 + 3 + 2 + 2 + 2 + 1 + 4]
 
 
-def test_every_flipped_bit_of_a_record_is_found(store: Store) -> None:
-    """Also those of samples without a label, and those between the parts."""
-    result = build(store, CONTENTS)
-    samples, data = indexed(result), store.get(result.name)
-    for at in range(len(data)):
-        store.put(result.name, data[:at] + bytes([data[at] ^ 1 << at % 8]) + data[at + 1 :])
-        with pytest.raises(DamageError) as caught:
-            read(store, samples)
-        assert caught.value.code in ("damage.record", "damage.size")
-        assert f"{result.name}: a/" in caught.value.where
-
-
 def test_another_label_than_that_of_the_index_is_damage(store: Store) -> None:
     samples = indexed(build(store, CONTENTS))
     with pytest.raises(DamageError, match="another label"):
