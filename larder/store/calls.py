@@ -40,7 +40,6 @@ from larder.store.keys import object_url
 _REFUSED_SECONDS = 2.0
 """For how long a server that has never answered may refuse connections: it may be starting."""
 
-_MOST_WAIT_SECONDS = 60.0
 _BUSY = (408, 429)
 _SECRETS = re.compile(
     r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}|\bya29\.[\w.-]+|(?<=upload_id=)[\w-]+|(?<=Bearer )[\w.-]+"
@@ -106,7 +105,7 @@ class Refusal:
         """The store asks to come again."""
         error = RetryableError("store.unavailable", str(self), where=call.where)
         if self.retry_after.isdecimal():
-            error.after_seconds = min(float(self.retry_after), _MOST_WAIT_SECONDS)
+            error.after_seconds = float(self.retry_after)
         return error
 
 

@@ -15,14 +15,7 @@ from pathlib import Path
 
 from larder.disk import disk_errors
 from larder.errors import NotFoundError, ObjectError, PreconditionError
-from larder.store.base import (
-    Buffer,
-    Features,
-    ObjectInfo,
-    Reader,
-    Store,
-    Writer,
-)
+from larder.store.base import Buffer, Features, ObjectInfo, Reader, Store, Writer
 from larder.store.etags import EtagTrust
 from larder.store.keys import check_key, folder_prefix, object_url
 
@@ -81,18 +74,15 @@ class MemoryStore(Store):
 
     @property
     def features(self) -> Features:
-        return Features(
-            replace_if_match=True,
-            etag_is_md5=True,
-            etag_trust=self._bucket.etag_trust,
-        )
+        trust = self._bucket.etag_trust
+        return Features(replace_if_match=True, etag_is_md5=True, etag_trust=trust)
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
         """Each page is looked up when it is requested."""
         first = self._prefix + prefix
         last = max(self._prefix + start_after, self._prefix)
         while found := self._bucket.after(first, last):
-            yield [self._info(key, there) for key, there in found]
+            yield [self._info(key, each) for key, each in found]
             last = found[-1][0]
 
     def head(self, key: str) -> ObjectInfo:
@@ -129,14 +119,12 @@ class MemoryStore(Store):
         made = bytes(data)
         etag = hashlib.md5(made, usedforsecurity=False).hexdigest()
         with self._bucket.lock:
-            there = self._bucket.objects.get(full)
-            where = object_url(self._url, key)
-            if if_absent and there is not None:
+            current = self._bucket.objects.get(full)
+            if if_absent and current is not None:
+                where = object_url(self._url, key)
                 raise PreconditionError("object.exists", "it already exists", where=where)
-            if if_match is not None and (there is None or there.etag != if_match):
-                raise PreconditionError(
-                    "object.changed", "it changed since it was listed", where=where
-                )
+            if if_match is not None and (current is None or current.etag != if_match):
+                raise self._changed(key)
             new = _Object(made, etag, time.time_ns() // 1000, *_kept(like))
             self._bucket.objects[full] = new
         return self._info(full, new)
@@ -155,11 +143,9 @@ class MemoryStore(Store):
     def delete(self, key: str, *, if_match: str | None = None) -> None:
         full = self._full(key)
         with self._bucket.lock:
-            there = self._bucket.objects.get(full)
-            if there is not None and if_match not in (None, there.etag):
-                where = object_url(self._url, key)
-                message = "it changed since it was listed"
-                raise PreconditionError("object.changed", message, where=where)
+            current = self._bucket.objects.get(full)
+            if current is not None and if_match not in (None, current.etag):
+                raise self._changed(key)
             self._bucket.objects.pop(full, None)
 
     def _full(self, key: str) -> str:
@@ -170,12 +156,16 @@ class MemoryStore(Store):
         full = self._full(key)
         with self._bucket.lock:
             found = self._bucket.objects.get(full)
-        where = object_url(self._url, key)
         if found is None:
+            where = object_url(self._url, key)
             raise NotFoundError("object.missing", "no such object", where=where)
         if if_match is not None and found.etag != if_match:
-            raise PreconditionError("object.changed", "it changed since it was listed", where=where)
+            raise self._changed(key)
         return found
+
+    def _changed(self, key: str) -> PreconditionError:
+        where = object_url(self._url, key)
+        return PreconditionError("object.changed", "it changed since it was listed", where=where)
 
     def _info(self, full: str, found: _Object) -> ObjectInfo:
         key = full[len(self._prefix) :]

@@ -23,45 +23,39 @@ from larder.errors import ObjectError, StoreError
 from larder.store import object_url
 from larder.store.base import ObjectInfo, Readable, Store
 
+_S3_READ = ("s3:GetObject", "s3:ListBucket")  # so that a missing object is not answered as refused
+_S3_PARTS = ("s3:PutObject", "s3:AbortMultipartUpload")
+_GS_READ = ("storage.objects.get", "storage.objects.list")
+_GS_WRITE = ("storage.objects.create", "storage.objects.delete")  # the latter to replace
+
 ACTIONS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "s3": {
         "list": ("s3:ListBucket",),
-        "head": ("s3:GetObject", "s3:ListBucket"),
-        "open": ("s3:GetObject", "s3:ListBucket"),
-        "get": ("s3:GetObject", "s3:ListBucket"),
+        **dict.fromkeys(("head", "open", "get"), _S3_READ),
         "put": ("s3:PutObject",),
-        "upload": ("s3:PutObject", "s3:AbortMultipartUpload"),
-        "writer": ("s3:PutObject", "s3:AbortMultipartUpload"),
-        "begin_upload": (
-            "s3:PutObject",
-            "s3:AbortMultipartUpload",
-            "s3:ListMultipartUploadParts",
-        ),
+        **dict.fromkeys(("upload", "writer"), _S3_PARTS),
+        "begin_upload": (*_S3_PARTS, "s3:ListMultipartUploadParts"),
         "abort_uploads": ("s3:ListBucketMultipartUploads", "s3:AbortMultipartUpload"),
         "commit": ("s3:PutObject",),
         "abort": ("s3:AbortMultipartUpload",),
-        "copy_from": ("s3:PutObject", "s3:AbortMultipartUpload"),
+        "copy_from": _S3_PARTS,
         "delete": ("s3:DeleteObject",),
         "region": (),
     },
     "gs": {
         "list": ("storage.objects.list",),
-        "head": ("storage.objects.get", "storage.objects.list"),
-        "open": ("storage.objects.get", "storage.objects.list"),
-        "get": ("storage.objects.get", "storage.objects.list"),
-        "put": ("storage.objects.create", "storage.objects.delete"),
-        "upload": ("storage.objects.create", "storage.objects.delete"),
-        "writer": ("storage.objects.create", "storage.objects.delete"),
-        "begin_upload": ("storage.objects.create", "storage.objects.delete"),
-        "abort_uploads": (),
-        "commit": ("storage.objects.create", "storage.objects.delete"),
-        "abort": (),
-        "copy_from": ("storage.objects.create", "storage.objects.delete"),
+        **dict.fromkeys(("head", "open", "get"), _GS_READ),
+        **dict.fromkeys(("put", "upload", "writer", "begin_upload", "commit"), _GS_WRITE),
+        "copy_from": _GS_WRITE,
         "delete": ("storage.objects.delete",),
-        "region": (),
+        **dict.fromkeys(("abort_uploads", "abort", "region"), ()),
     },
 }
-"""By provider and method of a store (or of its writers): the permissions that it needs."""
+"""By provider and method of a store (or of its writers): the permissions that it needs.
+
+A copy also has to read the source. At Google, ``region`` takes storage.buckets.get: without it, the
+location stays unknown.
+"""
 
 POLICIES = "deployments/policies"
 """Where the policies with these permissions are, below the root of the repository."""

@@ -27,18 +27,15 @@ from larder.config.location import Access
 from larder.errors import LarderError
 from larder.store.accounts import Bucket, SharedAccounts, connections
 from larder.store.base import Buffer, ObjectInfo
-from larder.store.calls import AnswerReader, ByteRange, Call, connection_errors
+from larder.store.calls import Call, connection_errors
 from larder.store.http import Answer
 from larder.store.interrupt import grace
 from larder.store.s3.answers import (
     REGION_UNTOLD,
     compared_checksum,
     content,
-    copy_source,
     crc32c_text,
     described,
-    document,
-    element,
     elsewhere,
     error_of,
     etag_of,
@@ -122,17 +119,6 @@ class S3Bucket(Bucket[S3Account]):
         with self.send("HEAD", call, headers={"x-amz-checksum-mode": "ENABLED"}) as answer:
             return object_info(call.key, answer.headers)
 
-    def open(self, call: Call, span: ByteRange, if_match: str | None) -> AnswerReader:
-        """Start reading a span of an object, which is not empty."""
-        headers = {}
-        if if_match is not None:
-            headers["if-match"] = f'"{if_match}"'
-        if span.range:
-            headers["range"] = span.range
-        answer = self.send("GET", call, headers=headers)
-        span.check(answer, call)
-        return AnswerReader(object_info(call.key, answer.headers), answer, span, call)
-
     def put(
         self,
         call: Call,
@@ -155,17 +141,6 @@ class S3Bucket(Bucket[S3Account]):
             checksum = compared_checksum(answer.headers, crc32c)
         size_bytes = len(memoryview(data).cast("B"))
         return ObjectInfo(call.key, size_bytes, etag, time.time_ns() // 1000, checksum=checksum)
-
-    def copy(self, call: Call, source: str, if_match: str) -> str:
-        """Copy an object, ``BUCKET/KEY`` with an etag, on the server; returns the copy's etag."""
-        headers = {**self._encryption(), **copy_source(source, if_match)}
-        with self.send("PUT", call, headers=headers) as answer:
-            return element(document(answer, call), "ETag").strip('"')
-
-    def delete(self, call: Call, if_match: str | None = None) -> None:
-        """Remove an object; ``if_match`` is its etag."""
-        headers = {} if if_match is None else {"if-match": f'"{if_match}"'}
-        self.send("DELETE", call, headers=headers).close()
 
     def abort_upload(self, call: Call, upload: str) -> None:
         """Discard the parts of a multipart upload."""
@@ -190,9 +165,9 @@ class S3Bucket(Bucket[S3Account]):
 
     def kept_headers(self, like: ObjectInfo | None) -> dict[str, str]:
         """The headers of a new object: content type and metadata of another one; encryption."""
-        return {**self._encryption(), **(described(like) if like else {})}
+        return {**self.encryption(), **(described(like) if like else {})}
 
-    def _encryption(self) -> dict[str, str]:
+    def encryption(self) -> dict[str, str]:
         key = self.access.kms_key
         if key is None:
             return {}

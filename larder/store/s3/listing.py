@@ -13,18 +13,16 @@ Protocol: https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListMultipartUploa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 from urllib.parse import unquote_plus
 from xml.etree import ElementTree
 
-from larder.errors import NotFoundError, StoreError
+from larder.errors import StoreError
 from larder.store.base import ObjectInfo
 from larder.store.buckets import check_order, storage_class, time_of
-from larder.store.calls import Call
 from larder.store.retry import RetryPolicy, repeated
 from larder.store.s3.bucket import S3Bucket
 
@@ -150,18 +148,6 @@ def list_uploads(bucket: S3Bucket, *, prefix: str) -> list[PendingUpload]:
     assert not prefix or prefix.endswith("/"), prefix
     # Some servers ignore the prefix.
     return [upload for upload in _all(bucket, prefix) if upload.key.startswith(prefix)]
-
-
-def abort_uploads(bucket: S3Bucket, uploads: Iterable[PendingUpload]) -> int:
-    """Abort uploads, and return how many; one that is gone already does not count."""
-    aborted = 0
-    for upload in uploads:
-        url = f"s3://{bucket.name}/"
-        call = Call(url, upload.key, writing=True, full_key=upload.key)
-        with suppress(NotFoundError):
-            repeated(partial(bucket.abort_upload, call, upload.upload_id), _POLICY)
-            aborted += 1
-    return aborted
 
 
 def _all(bucket: S3Bucket, prefix: str) -> Iterator[PendingUpload]:

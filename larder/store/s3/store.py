@@ -13,8 +13,10 @@ from larder.errors import NotFoundError, ObjectError, PreconditionError
 from larder.store.base import BegunUpload, Buffer, ObjectInfo, Readable
 from larder.store.buckets import BucketStore
 from larder.store.calls import AnswerReader, ByteRange, Call, conflict
+from larder.store.retry import repeated
+from larder.store.s3.answers import copy_source, document, element, object_info
 from larder.store.s3.bucket import S3Bucket
-from larder.store.s3.listing import PendingUpload, abort_uploads, list_pages, list_uploads
+from larder.store.s3.listing import list_pages, list_uploads
 from larder.store.s3.multipart import S3Upload, S3Writer
 
 
@@ -61,11 +63,19 @@ class S3Store(BucketStore):
         """Start reading; S3 itself cannot read an empty span."""
         if span.length != 0:
             try:
-                return self._bucket.open(call, span, if_match)
+                return self._content(call, span, if_match)
             except ObjectError as error:
                 if error.code != "object.truncated":
                     raise
         return AnswerReader(self._bucket.head(call), None, span, call)
+
+    def _content(self, call: Call, span: ByteRange, if_match: str | None) -> AnswerReader:
+        headers = {} if if_match is None else {"if-match": f'"{if_match}"'}
+        if span.range:
+            headers["range"] = span.range
+        answer = self._bucket.send("GET", call, headers=headers)
+        span.check(answer, call)
+        return AnswerReader(object_info(call.key, answer.headers), answer, span, call)
 
     def put(
         self,
@@ -119,15 +129,16 @@ class S3Store(BucketStore):
     def abort_uploads(self, prefix: str, orphaned: Callable[[BegunUpload], bool]) -> int:
         pending = list_uploads(self._bucket, prefix=self._prefix + prefix)
         now_us = self._bucket.clock_us() if pending else 0
-        if not now_us:  # the server does not say how old they are
-            return 0
-
-        def is_orphan(upload: PendingUpload) -> bool:
-            age_seconds = (now_us - upload.begun_us) / 1e6
-            key = upload.key[len(self._prefix) :]
-            return orphaned(BegunUpload(key, upload.upload_id, age_seconds))
-
-        return abort_uploads(self._bucket, list(filter(is_orphan, pending)))
+        aborted = 0
+        for upload in pending if now_us else ():  # or the server does not say how old they are
+            key, age_seconds = upload.key[len(self._prefix) :], (now_us - upload.begun_us) / 1e6
+            if orphaned(BegunUpload(key, upload.upload_id, age_seconds)):
+                call = Call(self._url, key, writing=True, full_key=upload.key)
+                abort = partial(self._bucket.abort_upload, call, upload.upload_id)
+                with suppress(NotFoundError):  # it is gone already
+                    repeated(abort, self._policy)
+                    aborted += 1
+        return aborted
 
     def copy_from(self, source: Readable, info: ObjectInfo, key: str) -> ObjectInfo | None:
         """See `larder.store.base.Store.copy_from`: from any bucket of the same server.
@@ -139,12 +150,16 @@ class S3Store(BucketStore):
         if origin is None:
             return None
         path = f"{origin.bucket}/{origin.prefix}{info.key}"
-        etag = self._bucket.copy(self._call(key, writing=True), path, info.etag)
+        call = self._call(key, writing=True)
+        headers = {**self._bucket.encryption(), **copy_source(path, info.etag)}
+        with self._bucket.send("PUT", call, headers=headers) as answer:
+            etag = element(document(answer, call), "ETag").strip('"')
         return ObjectInfo(key, info.size_bytes, etag, time.time_ns() // 1000)
 
     def delete(self, key: str, *, if_match: str | None = None) -> None:
+        headers = {} if if_match is None else {"if-match": f'"{if_match}"'}
         with suppress(NotFoundError):
-            self._bucket.delete(self._call(key, writing=True), if_match)
+            self._bucket.send("DELETE", self._call(key, writing=True), headers=headers).close()
 
     def _writer(self, key: str, like: ObjectInfo | None, parts: int) -> S3Writer:
         return S3Writer(self._bucket, self._call(key, writing=True), like, parts, self._policy)

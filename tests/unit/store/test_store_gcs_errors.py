@@ -88,7 +88,7 @@ def test_the_missing_permission_is_named_and_no_token() -> None:
     assert "Access denied." in str(gcs_error(403, xml, "", ALL))
 
 
-@pytest.mark.parametrize(("wait", "seconds"), [("7", 7), ("9999", 60), ("", 0), ("soon", 0)])
+@pytest.mark.parametrize(("wait", "seconds"), [("7", 7), ("9999", 9999), ("", 0), ("soon", 0)])
 def test_it_waits_as_long_as_it_is_told(wait: str, seconds: float) -> None:
     for status, reason in ((429, ""), (503, ""), (403, "rateLimitExceeded")):
         error = gcs_error(status, body("slow", reason), wait, READ)

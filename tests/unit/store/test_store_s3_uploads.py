@@ -15,7 +15,7 @@ from larder.store.base import BegunUpload
 from larder.store.interrupt import Interrupt
 from larder.store.s3 import S3Store
 from larder.store.s3.bucket import S3Bucket
-from larder.store.s3.listing import PendingUpload, abort_uploads, list_uploads
+from larder.store.s3.listing import PendingUpload, list_uploads
 from tests.support.servers import S3Server
 
 ODD = ["p/a b+c%2B.bin", "p/grüße/ü", "p/&<x>", "p/plain"]
@@ -55,10 +55,18 @@ def test_uploads_are_listed_by_prefix_and_aborted(bucket: Bucket) -> None:
     found = list_uploads(bucket.access, prefix="p/")
     expected = {*begun.items(), ("p/plain", again)}
     assert {(each.key, each.upload_id) for each in found} == expected
-    assert abort_uploads(bucket.access, found) == len(expected)
+    store = S3Store(bucket.name, "p", bucket.access.access)
+    assert store.abort_uploads("", lambda _: True) == len(expected)
     assert list_uploads(bucket.access, prefix="p/") == []
     assert {each.key for each in list_uploads(bucket.access, prefix="")} == {"pp/x", "q/x", "p"}
-    assert abort_uploads(bucket.access, found[:1]) == 0  # gone already
+    bucket.begin("p/x")
+
+    def gone(upload: BegunUpload) -> bool:
+        where = {"Bucket": bucket.name, "Key": f"p/{upload.key}", "UploadId": upload.id}
+        bucket.client.abort_multipart_upload(**where)
+        return True
+
+    assert store.abort_uploads("", gone) == 0
 
 
 def test_a_store_says_how_old_they_are_and_aborts_what_is_chosen(bucket: Bucket) -> None:
