@@ -39,12 +39,12 @@ class Places(Model):
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """A flag's or an argument's value for a field.
+class Argument:
+    """The value of an argument or a flag for a field.
 
     Attributes:
         path: The path of the field, such as ``("source", "include")``.
-        value: None if it was not given.
+        value: None if it was not arguments.
         name: As errors name it: ``SOURCE`` or ``--include``.
     """
 
@@ -57,7 +57,7 @@ _SCHEMA = Schema(Places, "command")
 
 
 def read_places(
-    given: Sequence[Given], settings: Sequence[str] = (), cluster: Cluster | None = None
+    arguments: Sequence[Argument], settings: Sequence[str] = (), cluster: Cluster | None = None
 ) -> Places:
     """Read the arguments of a command; several mistakes are a `ProblemsError` with all of them.
 
@@ -66,7 +66,7 @@ def read_places(
     """
     of_command, of_cluster = parse_settings(settings)
     problems = [_not_of_cluster(setting) for setting in of_cluster]
-    document = _document([each for each in given if each.value is not None], cluster)
+    document = _document([each for each in arguments if each.value is not None], cluster)
     for setting in of_command:
         try:
             document = apply(document, setting)
@@ -81,10 +81,10 @@ def read_places(
     return places
 
 
-def _document(given: Sequence[Given], cluster: Cluster | None) -> Document:
+def _document(arguments: Sequence[Argument], cluster: Cluster | None) -> Document:
     value: dict[str, Any] = {}
     places: dict[KeyPath, Place] = {(): Place("the command", 0)}
-    for each in given:
+    for each in arguments:
         within = value
         for part in each.path[:-1]:
             within = within.setdefault(part, {})
@@ -109,8 +109,8 @@ def _limits_and_access(cluster: Cluster, url: Any) -> dict[str, Any]:
 
 
 def _is_inside(url: str, other: str) -> bool:
-    ours, theirs = (_segments(each) for each in (url, other))
-    return ours[: len(theirs)] == theirs
+    inner, outer = _segments(url), _segments(other)
+    return inner[: len(outer)] == outer
 
 
 def _segments(url: str) -> tuple[str, ...]:

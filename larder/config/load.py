@@ -48,8 +48,8 @@ def load_dataset(
     """
     unread = () if reads_source else _SOURCE_URLS
     context = {"formats": formats}
-    given = parse_settings(settings).dataset
-    dataset: Dataset = _load(_DATASET, config_dir, name, given, environ, unread, context)
+    of_file = parse_settings(settings).dataset
+    dataset: Dataset = _load(_DATASET, config_dir, name, of_file, environ, unread, context)
     return dataset
 
 
@@ -60,8 +60,8 @@ def load_cluster(
     environ: Mapping[str, str] | None = None,
 ) -> Cluster:
     """Load ``config_dir/clusters/NAME.yaml``; uses the ``settings`` with ``cluster.``."""
-    given = parse_settings(settings).cluster
-    cluster: Cluster = _load(_CLUSTER, config_dir, name, given, environ)
+    of_file = parse_settings(settings).cluster
+    cluster: Cluster = _load(_CLUSTER, config_dir, name, of_file, environ)
     return cluster
 
 

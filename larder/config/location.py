@@ -104,14 +104,14 @@ def check_overlap(
     ``s3://b/data`` and ``s3://b/database`` do not overlap. Buckets at different
     endpoints never do; the caller has to fill in an endpoint that comes from the environment.
     """
-    theirs = _segments(source.url, source.access.endpoint)
-    ours = _segments(storage_url, storage_endpoint)
-    shorter = min(len(theirs), len(ours))
-    if theirs[:shorter] != ours[:shorter]:
+    source_segments = _segments(source.url, source.access.endpoint)
+    storage_segments = _segments(storage_url, storage_endpoint)
+    shorter = min(len(source_segments), len(storage_segments))
+    if source_segments[:shorter] != storage_segments[:shorter]:
         return
-    if theirs == ours:
+    if source_segments == storage_segments:
         relation = "the source and the storage are the same place"
-    elif len(theirs) < len(ours):
+    elif len(source_segments) < len(storage_segments):
         relation = f"the storage {storage_url} is inside the source {source.url}"
     else:
         relation = f"the source {source.url} is inside the storage {storage_url}"

@@ -182,9 +182,7 @@ def part_pattern(text: str) -> PartPattern:
         pieces.append(piece)
     ext = glob_regex("".join(words[dots[0] + 1 :]))
     regex = f"^{''.join(pieces)}\\.(?P<ext>{ext})$"
-    found = _PLACEHOLDER.fullmatch(words[place])
-    assert found is not None, "it is one"
-    return PartPattern(found[1], regex, wildcards)
+    return PartPattern(words[place].strip("{}"), regex, wildcards)
 
 
 def _piece(words: list[str], at: int, *, in_stem: bool) -> str:

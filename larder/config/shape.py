@@ -144,18 +144,20 @@ def parse_decoder(ext: str, text: str) -> DecoderUse:
     use, *words = text.split() or [""]
     if not use or "=" in use:
         raise ValueError("expected the name of a decoder, such as wav, or module:function")
-    given: dict[str, str] = {}
+    arguments: dict[str, str] = {}
     for word in words:
         name, equals, value = word.partition("=")
-        if not equals or not _NAME.fullmatch(name) or name in given:
+        if not equals or not _NAME.fullmatch(name) or name in arguments:
             raise ValueError(f"expected words such as name=value, once each, not {word!r}")
-        given[name] = value
-    shape = given.pop("shape", None)
+        arguments[name] = value
+    shape = arguments.pop("shape", None)
     if shape is not None and (not _SHAPE.fullmatch(shape) or use == "image"):
         raise ValueError("shape is like 80,* and not for images")
-    if given and ":" not in use:
+    if arguments and ":" not in use:
         raise ValueError("only functions of your own have parameters")
-    parameters = _json({name: _value(value) for name, value in given.items()}) if given else ""
+    parameters = (
+        _json({name: _value(value) for name, value in arguments.items()}) if arguments else ""
+    )
     return DecoderUse(ext, use, parameters, None if shape is None else _sizes(shape))
 
 
@@ -166,13 +168,8 @@ def decoder_uses(lines: Mapping[str, str]) -> tuple[DecoderUse, ...]:
 
 def use_of(uses: Iterable[DecoderUse], ext: str) -> DecoderUse | None:
     """The line that is about a part: that of its extension, or of the last component of it."""
-    last, found = ext.rpartition(".")[2], None
-    for use in uses:
-        if use.ext == ext:
-            return use
-        if use.ext == last:
-            found = use
-    return found
+    by_ext = {use.ext: use for use in uses}
+    return by_ext.get(ext) or by_ext.get(ext.rpartition(".")[2])
 
 
 def _sizes(shape: str) -> tuple[int | None, ...]:

@@ -51,17 +51,17 @@ def bind(storage_url: str, mounts: Sequence[Mount], *, where: str = "") -> Bindi
             directory is inside none or several of them.
     """
     directory = _directory(storage_url)
-    given = mounts or (Mount(host_path=directory, container_path=directory),)
-    problems = list(mount_problems([mount.model_dump() for mount in given]))
+    usable = mounts or (Mount(host_path=directory, container_path=directory),)
+    problems = list(mount_problems([mount.model_dump() for mount in usable]))
     problems += [
         (f"{number}.container_path", "must be absolute, so that the config can name the data")
-        for number, mount in enumerate(given)
+        for number, mount in enumerate(usable)
         if mount.container_path.strip("./") and not mount.container_path.startswith("/")
     ]
     if problems:
         text = "; ".join(f"{path} {message}" for path, message in problems)
         raise _refused(f"unusable bind mount: {text}", where, "fix nodes.mounts")
-    return _chosen(directory, given, where)
+    return _chosen(directory, usable, where)
 
 
 def _chosen(directory: str, mounts: Sequence[Mount], where: str) -> Binding:
@@ -290,12 +290,12 @@ def _number(release: str) -> Release:
 
 
 def _unknown_keys(config: Mapping[str, Any], release: str) -> Iterator[Problem]:
-    known = known_keys(release)
-    for key in sorted(config.keys() - known, key=str):
+    keys = known_keys(release)
+    for key in sorted(config.keys() - keys, key=str):
         if key == "data_layer":  # from 0.19.10 on, the master accepts and ignores it
             yield key, "removed in Determined 0.19.10, and ignored since"
             continue
-        near = nearest(str(key), sorted(known))
+        near = nearest(str(key), sorted(keys))
         yield str(key), "unknown key" + (f", did you mean {near[0]}?" if near else "")
 
 

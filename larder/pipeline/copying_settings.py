@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from larder.config.command import Given, read_places
+from larder.config.command import Argument, read_places
 from larder.config.load import load_cluster
 from larder.config.location import check_overlap, directory
 from larder.config.models import Copy, Location, Runner, Source
@@ -83,11 +83,11 @@ def load_copy_settings(
     folder = directory(Path(config_dir), "--config-dir")
     places = read_places(
         (
-            Given(("source", "url"), source, "SOURCE"),
-            Given(("storage", "url"), storage, "STORAGE"),
-            Given(("source", "include"), list(include) or None, "--include"),
-            Given(("source", "exclude"), list(exclude) or None, "--exclude"),
-            Given(("copy", "verify"), verify, "--verify"),
+            Argument(("source", "url"), source, "SOURCE"),
+            Argument(("storage", "url"), storage, "STORAGE"),
+            Argument(("source", "include"), list(include) or None, "--include"),
+            Argument(("source", "exclude"), list(exclude) or None, "--exclude"),
+            Argument(("copy", "verify"), verify, "--verify"),
         ),
         settings,
         load_cluster(folder, cluster, (), os.environ) if cluster else None,

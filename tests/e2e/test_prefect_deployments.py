@@ -52,7 +52,7 @@ def deployed(
         assert "bytes: 150 MB" in text
         (configs / f"datasets/{name}.yaml").write_text(text.replace("150 MB", "100 kB"))
         cluster = configs / "clusters/local.yaml"
-        limits = f"runner: {{kind: local, workers: {WORKERS}, batch_bytes: 200 kB}}"
+        limits = f"runner: {{workers: {WORKERS}, batch_bytes: 200 kB}}"
         cluster.write_text(f"{cluster.read_text()}\n{limits}\n")
         flow = prefect_server.post("/flows/", {"name": "prepare"})
         where = {"directory": str(reporting.folder)}

@@ -120,7 +120,6 @@ class Consumer(Model):
 class Runner(Model):
     """What runs the batches."""
 
-    kind: Literal["local"] = Field("local", description="what runs the batches: this machine")
     workers: Annotated[Annotated[Whole, Field(ge=1, le=1024)] | None, OrNull] = Field(
         None, description="maximum number of concurrent batches, 1 to 1024; null: one per core"
     )

@@ -181,8 +181,7 @@ class Labels(Model):
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
-        given = {"pattern": self.pattern, "column": self.column}
-        for name, value in given.items():
+        for name, value in (("pattern", self.pattern), ("column", self.column)):
             if self.source == name and value is None:
                 raise RefusedError(f"{name} needs labels.{name}", key="from")
             if self.source != name and value is not None:
@@ -271,10 +270,8 @@ class Shards(Model):
     @classmethod
     def _known(cls, value: Any, info: ValidationInfo) -> Any:
         formats = (info.context or {}).get("formats")
-        known = sorted(formats) if formats else [value]
-        if value not in known:
-            *first, last = map(repr, known)
-            expected = f"{', '.join(first)} or {last}" if first else last
+        if formats and value not in formats:
+            expected = ", ".join(map(repr, sorted(formats)))
             raise PydanticKnownError("literal_error", {"expected": expected})
         return value
 

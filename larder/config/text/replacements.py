@@ -235,9 +235,9 @@ def _value(text: str, key: str) -> Any:
 def apply(document: Document, setting: Setting) -> Document:
     """The document with a setting applied; mappings that are missing or null are created."""
     path: KeyPath = setting.path
-    given = Place(setting.where, 0)
-    made = {path[:end]: given for end in range(len(path)) if path[:end] not in document.places}
-    places = _without(document.places, path) | made | {path: given}
+    place = Place(setting.where, 0)
+    made = {path[:end]: place for end in range(len(path)) if path[:end] not in document.places}
+    places = _without(document.places, path) | made | {path: place}
     value = _replaced(document.value, setting, 0)
     return Document(value, places, _without(document.variables, path))
 

@@ -141,9 +141,9 @@ class _Build:
     def sequence(self, path: KeyPath) -> list[Any]:
         values: list[Any] = []
         while not isinstance(event := next(self.stream), events.SequenceEndEvent):
-            here = (*path, len(values))
-            self.places[here] = self.place(event)
-            values.append(self.value(event, here))
+            inner = (*path, len(values))
+            self.places[inner] = self.place(event)
+            values.append(self.value(event, inner))
         return values
 
     def mapping(self, path: KeyPath) -> dict[str, Any]:
@@ -152,13 +152,15 @@ class _Build:
             if not isinstance(event, events.ScalarEvent):
                 raise self.refuse(event, "a key must be a string")
             key = self.text(event)
-            here = (*path, key)
+            inner = (*path, key)
             if key in values:
-                message = f"duplicate key {dotted(here)!r} (first on line {self.places[here].line})"
+                message = (
+                    f"duplicate key {dotted(inner)!r} (first on line {self.places[inner].line})"
+                )
                 where, hint = self.place(event).where, "keep one of the two"
                 raise ConfigError("config.duplicate_key", message, where=where, hint=hint)
-            self.places[here] = self.place(event)
-            values[key] = self.value(next(self.stream), here)
+            self.places[inner] = self.place(event)
+            values[key] = self.value(next(self.stream), inner)
         return values
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from larder.config.command import Given, Places, read_places
+from larder.config.command import Argument, Places, read_places
 from larder.config.models import Cluster
 from larder.errors import ConfigError, ProblemsError
 
@@ -19,9 +19,9 @@ def places(
     include: Any = None,
 ) -> Places:
     given = (
-        Given(("source", "url"), source, "SOURCE"),
-        Given(("storage", "url"), storage, "STORAGE"),
-        Given(("source", "include"), include, "--include"),
+        Argument(("source", "url"), source, "SOURCE"),
+        Argument(("storage", "url"), storage, "STORAGE"),
+        Argument(("source", "include"), include, "--include"),
     )
     return read_places(given, settings, cluster)
 
