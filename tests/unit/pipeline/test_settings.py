@@ -172,13 +172,11 @@ def test_a_format_of_shards_is_one_of_the_registry(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError) as caught:
         load_settings("files", config_dir=Path("configs"), environ={})
-    *first, last = sorted(FORMATS)
-    assert str(caught.value) == (
-        f"configs/datasets/files.yaml:3: shards.format: expected {', '.join(first)} or {last}, "
-        "not 'webdatset'; did you mean webdataset?"
-    )
+    assert caught.value.code == "config.invalid_value"
+    assert caught.value.where == "configs/datasets/files.yaml:3"
+    assert all(name in caught.value.message for name in FORMATS)
     monkeypatch.setitem(FORMATS, "other", FORMATS["webdataset"])
-    with pytest.raises(ConfigError, match=r"expected .*, other, .* or webdataset"):
+    with pytest.raises(ConfigError, match="other"):
         load_settings("files", config_dir=Path("configs"), environ={})
     chosen = load_settings("files", config_dir=Path("configs"), settings=["shards.format=other"])
     assert chosen.dataset.shards.format == "other"
