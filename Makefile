@@ -31,9 +31,10 @@ $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Larder needs Python 3.11 or newer; choose one: make PYTHON=python3.12 ..." >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
+	@$(PIP) uninstall --quiet --yes setuptools 2>/dev/null || true # Python 3.11 brings one; nothing needs it
 
 $(VENV)/app: $(VENV)/bin/python requirements/app.lock pyproject.toml
-	@echo "setting up $(VENV): about 160 MB to download, 575 MB installed"
+	@echo "setting up $(VENV): about 160 MB to download, 566 MB installed"
 	@$(LOCKED) requirements/app.lock
 	@$(INSTALL) --editable . --config-settings editable_mode=compat
 	@$(PIP) check >$@.txt || { cat $@.txt >&2; exit 1; }
