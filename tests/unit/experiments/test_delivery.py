@@ -26,17 +26,17 @@ def test_the_table(requested: str, storage_url: str, delivery: str, rule: str) -
 
 
 @pytest.mark.parametrize(
-    ("requested", "storage_url", "words"),
+    ("requested", "storage_url"),
     [
-        ("bind_mount", "s3://bucket/", "needs a directory"),
-        ("bucket", "file:///mnt/data/", "needs an object store"),
-        ("bucket", "/mnt/data", "needs an object store"),
-        ("auto", "memory://test/", "cannot reach"),
-        ("bind_mount", "memory://test/", "cannot reach"),
+        ("bind_mount", "s3://bucket/"),
+        ("bucket", "file:///mnt/data/"),
+        ("bucket", "/mnt/data"),
+        ("auto", "memory://test/"),
+        ("bind_mount", "memory://test/"),
     ],
 )
-def test_impossible_choices_are_refused(requested: str, storage_url: str, words: str) -> None:
-    with pytest.raises(ConfigError, match=words) as caught:
+def test_impossible_choices_are_refused(requested: str, storage_url: str) -> None:
+    with pytest.raises(ConfigError) as caught:
         choose(requested, storage_url)
     assert caught.value.code == "config.invalid_value"
     assert caught.value.where == storage_url
@@ -86,7 +86,7 @@ def test_what_a_consumer_takes(
         assert advise(situation).shards is (omitted == 0)
         return
     (rule,) = (rule for rule in RULES if rule.id == refused)
-    with pytest.raises(ConfigError, match="larder compact") as caught:
+    with pytest.raises(ConfigError) as caught:
         advise(situation, where="s3://bucket/")
     assert (caught.value.code, caught.value.message) == (rule.code, rule.sentence)
     assert (rule.code == "version.omitted") == (omitted > 0)
@@ -96,11 +96,6 @@ def test_it_is_known_what_every_consumer_takes() -> None:
     kinds = get_args(Consumer.model_fields["kind"].annotation)
     assert set(TAKES) == set(kinds)
     assert set(TAKES.values()) <= {"code", "shards", "prefix"}
-
-
-def test_an_unreachable_storage_is_the_first_obstacle() -> None:
-    with pytest.raises(ConfigError, match="cannot reach"):
-        advise(Situation("auto", "memory", "prefix", 2, 1, 1))
 
 
 def test_every_rule_has_a_reason_and_a_source() -> None:

@@ -102,24 +102,19 @@ def test_a_template_that_mounts_the_same_path_is_refused(
     version_info: Make, cluster: Make, container_path: str
 ) -> None:
     template = {"bind_mounts": [{"host_path": "/x", "container_path": container_path}]}
-    with pytest.raises(ConfigError, match="where the data is mounted") as caught:
+    with pytest.raises(ConfigError) as caught:
         render(template, version_info("/srv"), cluster("/srv"), where="t.yaml")
     assert caught.value.code == "config.template"
     assert caught.value.where == "t.yaml"
 
 
 @pytest.mark.parametrize(
-    ("template", "words"),
-    [
-        ({"data": {"version": 1, "path": "/x"}}, "sets data.path, data.version"),
-        ({"data": []}, "data must be a mapping"),
-        ({"bind_mounts": {}}, "bind_mounts must be a list"),
-    ],
+    "template", [{"data": {"version": 1, "path": "/x"}}, {"data": []}, {"bind_mounts": {}}]
 )
 def test_a_template_in_the_way_is_refused(
-    version_info: Make, cluster: Make, template: dict[str, Any], words: str
+    version_info: Make, cluster: Make, template: dict[str, Any]
 ) -> None:
-    with pytest.raises(ConfigError, match=words) as caught:
+    with pytest.raises(ConfigError) as caught:
         render(template, version_info("/srv"), cluster("/srv"))
     assert caught.value.code == "config.template"
 

@@ -66,14 +66,9 @@ def test_every_golden_file_is_tested(version_info: Make, cluster: Make) -> None:
 
 
 def test_a_result_that_breaks_a_rule_is_not_emitted(version_info: Make, cluster: Make) -> None:
-    with pytest.raises(ConfigError, match=r"^t\.yaml: .*entrypoint: field required") as caught:
+    with pytest.raises(ConfigError) as caught:
         emit(version_info("/srv"), cluster("/srv"), {"name": "x"}, template_name="t.yaml")
     assert caught.value.code == "config.invalid_experiment"
-
-
-def test_an_impossible_delivery_is_refused(version_info: Make) -> None:
-    with pytest.raises(ConfigError, match="needs an object store"):
-        version_info("/srv", delivery="bucket")
 
 
 def test_only_what_changed_is_written(tmp_path: Path) -> None:
