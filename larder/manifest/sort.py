@@ -9,7 +9,6 @@ does not. A few rows are sorted by Arrow, in less time than it takes to load Duc
 from __future__ import annotations
 
 import tempfile
-from bisect import bisect_right
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from itertools import accumulate, chain
@@ -22,6 +21,7 @@ import pyarrow.compute as pc
 from larder.disk import disk_errors
 from larder.manifest.files import BATCH_ROWS
 from larder.manifest.query import Stream, query
+from larder.manifest.spool import row_range
 
 _FEW_BYTES = 8 << 20
 """Up to this size, rows are sorted in memory."""
@@ -91,13 +91,7 @@ class SortedFile:
     def read(self, first_row: int = 0, stop_row: int | None = None) -> Iterator[pa.RecordBatch]:
         """The rows from ``first_row`` up to ``stop_row``, or to the end."""
         stop = self.rows if stop_row is None else stop_row
-        place = max(0, bisect_right(self._starts, first_row) - 1)
-        while place + 1 < len(self._starts) and max(self._starts[place], first_row) < stop:
-            start = self._starts[place]
-            first = max(0, first_row - start)
-            batch = self._batch(place)
-            yield batch.slice(first, min(stop - start, batch.num_rows) - first)
-            place += 1
+        return row_range(self._starts, self._batch, first_row, stop)
 
     def _batch(self, place: int) -> pa.RecordBatch:
         """A batch, mapped, so that only the columns that are used are read.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import tempfile
 import weakref
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,6 +17,18 @@ import pyarrow as pa
 from larder.disk import disk_errors
 
 _HELD_BYTES = 1 << 20
+
+
+def row_range(
+    starts: Sequence[int], batch_at: Callable[[int], pa.RecordBatch], first_row: int, stop_row: int
+) -> Iterator[pa.RecordBatch]:
+    """Some rows of batches, given the first row of each and the number of all."""
+    place = max(0, bisect_right(starts, first_row) - 1)
+    while place + 1 < len(starts) and max(first_row, starts[place]) < stop_row:
+        first = max(0, first_row - starts[place])
+        batch = batch_at(place)
+        yield batch.slice(first, min(stop_row - starts[place], batch.num_rows) - first)
+        place += 1
 
 
 class Spool:
@@ -57,13 +69,7 @@ class Spool:
     def read(self, first_row: int = 0, rows: int | None = None) -> Iterator[pa.RecordBatch]:
         """Rows in the batches in which they were added, of which one is in memory at a time."""
         stop = self.num_rows if rows is None else first_row + rows
-        place = bisect_right(self._rows, first_row) - 1
-        while place + 1 < len(self._rows) and max(first_row, self._rows[place]) < stop:
-            start = self._rows[place]
-            first = max(0, first_row - start)
-            batch = self._batch(place)
-            yield batch.slice(first, min(stop - start, batch.num_rows) - first)
-            place += 1
+        return row_range(self._rows, self._batch, first_row, stop)
 
     def __eq__(self, other: object) -> bool:
         """Whether the rows are the same, however they are divided into batches."""

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from larder.config.location import Access
-from larder.config.urls import StoreUrl, check_endpoint, check_region, check_url, parse_url
+from larder.config.urls import check_endpoint, check_region, check_url, parse_url
 from larder.store.base import Buffer, Features, ObjectInfo, Reader, Store, Writer
 from larder.store.keys import check_path_key, object_url
 from larder.store.local.walk import OnUnlisted
@@ -81,15 +81,22 @@ def open_store(
     parts = parse_url(url)
     store: Store
     if parts.scheme == "memory":
-        store = _open_memory(parts)
+        from larder.store.memory import MemoryStore
+
+        store = MemoryStore(parts.bucket, parts.prefix)
     elif parts.scheme == "s3":
-        store = _open_s3(parts, access)
+        from larder.store.s3 import S3Store
+
+        store = S3Store(parts.bucket, parts.prefix, access)
     elif parts.scheme == "gs":
-        store = _open_gcs(parts, access)
+        from larder.store.gcs import GcsStore
+
+        store = GcsStore(parts.bucket, parts.prefix, access)
     else:
-        store = _open_local(
-            parts.rest if parts.scheme else os.path.expanduser(parts.rest), unlisted
-        )
+        from larder.store.local.store import LocalStore
+
+        path = parts.rest if parts.scheme else os.path.expanduser(parts.rest)
+        store = LocalStore(path, unlisted=unlisted)
     if retry is _DEFAULT_POLICY:
         retry = replace(_DEFAULT_POLICY, deadline_seconds=access.give_up_seconds)
     return RetryStore(store, retry) if retry else store
@@ -100,27 +107,3 @@ def local_path(store: Store, key: str) -> Path:
     assert store.features.local_path, f"{store.url} has no paths"
     check_path_key(key, store.url)
     return Path(parse_url(store.url).rest + key)
-
-
-def _open_local(path: str, unlisted: OnUnlisted | None) -> Store:
-    from larder.store.local.store import LocalStore
-
-    return LocalStore(path, unlisted=unlisted)
-
-
-def _open_memory(url: StoreUrl) -> Store:
-    from larder.store.memory import MemoryStore
-
-    return MemoryStore(url.bucket, url.prefix)
-
-
-def _open_s3(url: StoreUrl, access: Access) -> Store:
-    from larder.store.s3 import S3Store
-
-    return S3Store(url.bucket, url.prefix, access)
-
-
-def _open_gcs(url: StoreUrl, access: Access) -> Store:
-    from larder.store.gcs import GcsStore
-
-    return GcsStore(url.bucket, url.prefix, access)

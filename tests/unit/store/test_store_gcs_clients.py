@@ -1,11 +1,10 @@
-"""The process's GCS clients: shared, closed, made anew after a fork, and none without gcsfs."""
+"""The process's GCS clients: shared, and none without gcsfs; their credentials."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from fake_gcs import Ask, FakeGcs, Say, fake_gcs
+from fake_gcs import FakeGcs, Say, fake_gcs
 from google.auth.credentials import AnonymousCredentials
 
 from larder.errors import ConfigError, FatalError, LarderError, RetryableError, StoreError
@@ -73,49 +72,6 @@ print([thread.name for thread in threading.enumerate()])
     assert (done.stdout, done.stderr) == ("['MainThread']\n", "")
 
 
-ENDING = """
-import sys, threading
-from larder.store import open_store
-store = open_store("gs://bucket/p", endpoint=sys.argv[1], retry=None)
-store.put("k", b"1")
-assert store.get("k") == b"1"
-reader = store.open("k")
-writer = store.writer("w")
-writer.write(bytes(20 << 20))
-threading.Thread(target=store.get, args=("k",)).start()
-{end}
-"""
-
-
-@pytest.mark.parametrize(
-    ("end", "status"),
-    [("", 0), ("sys.exit(3)", 3), ("raise KeyboardInterrupt", -2), ("1/0", 1)],
-)
-def test_a_process_ends_as_it_means_to(gcs: FakeGcs, end: str, status: int) -> None:
-    done = python(ENDING.format(end=end), gcs.endpoint)
-    assert done.returncode == status, done.stderr
-    assert "ResourceWarning" not in done.stderr
-    assert (done.stderr == "") == (status in (0, 3))
-
-
-def test_a_forked_child_has_clients_of_its_own(gcs: FakeGcs) -> None:
-    code = """
-import os, sys
-from larder.store import open_store
-store = open_store("gs://bucket/p", endpoint=sys.argv[1], retry=None)
-store.put("k", b"parent")
-child = os.fork()
-if not child:
-    store.put("c", store.get("k") + b" and child")
-    sys.exit(7)
-assert store.get("k") == b"parent"
-sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-"""
-    done = python(code, gcs.endpoint)
-    assert (done.returncode, done.stderr) == (7, "")
-    assert gcs.contents["bucket", "p/c"] == b"parent and child"
-
-
 def test_without_gcsfs_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gcsfs.core", None)
     with pytest.raises(ConfigError) as caught:
@@ -149,80 +105,6 @@ def test_a_client_certificate_is_refused(gcs: FakeGcs, monkeypatch: pytest.Monke
     with pytest.raises(ConfigError, match="client certificate") as caught:
         store.get("k")
     assert caught.value.code == "config.invalid_value"
-
-
-def test_a_server_that_does_not_answer_is_given_up(gcs: FakeGcs) -> None:
-    silence = threading.Event()
-    gcs.fault = lambda _: silence.wait(30) and None
-    store = opened(gcs, give_up_seconds=0.2)
-    try:
-        for call in (lambda: store.head("k"), lambda: store.put("k", b"1"), lambda: store.get("k")):
-            with pytest.raises(RetryableError, match="no answer in time"):
-                call()
-    finally:
-        silence.set()
-
-
-def test_a_connection_that_the_server_closed_is_made_again(gcs: FakeGcs) -> None:
-    first: list[Ask] = []
-
-    def close(ask: Ask) -> Say | None:
-        if first or not ask.body or ask.method != "PUT":
-            return None
-        first.append(ask)
-        (upload,) = gcs.uploads.values()
-        upload["data"] += ask.body
-        return Say(308, headers={"Range": f"bytes=0-{len(ask.body) - 1}"}, cut=0)
-
-    gcs.fault = close
-    with opened(gcs).writer("k") as writer:
-        writer.write(bytes(33 << 20))
-        writer.write(b"end")
-        assert writer.commit().size_bytes == (33 << 20) + 3
-
-
-def test_requests_go_through_the_proxy_of_the_environment(
-    gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("http_proxy", gcs.endpoint.removeprefix("http://"))
-    monkeypatch.setenv("no_proxy", "")
-    store = open_store("gs://bucket/p", endpoint="http://storage.example", retry=None)
-    gcs.fault = lambda ask: Say.json(gcs.add("p/k", b"1"))
-    assert store.head("k").size_bytes == 1
-
-
-def test_nobody_listens() -> None:
-    store = open_store("gs://bucket", endpoint="http://127.0.0.1:9", retry=None)
-    with pytest.raises(RetryableError, match=r"connection refused|cannot connect"):
-        store.get("k")
-
-
-def test_a_request_in_progress_ends_with_the_run(gcs: FakeGcs) -> None:
-    asked, silence = threading.Event(), threading.Event()
-
-    def fault(_: Ask) -> Say | None:
-        asked.set()
-        silence.wait(60)
-        return None
-
-    gcs.fault = fault
-    interrupt = Interrupt()
-    found: list[LarderError] = []
-
-    def work() -> None:
-        with interrupt.active():
-            try:
-                opened(gcs).get("k")
-            except LarderError as error:
-                found.append(error)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    assert asked.wait(60)
-    interrupt.stop()
-    thread.join()
-    silence.set()
-    assert [(type(each), each.code) for each in found] == [(FatalError, "run.interrupted")]
 
 
 def test_a_stream_that_is_stopped_leaves_no_upload(gcs: FakeGcs) -> None:
