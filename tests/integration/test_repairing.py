@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,12 +42,6 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
     return grown_lab(tmp_path_factory.mktemp("grown"), mirror=True)
 
 
-@pytest.fixture(scope="module")
-def root(lab: Lab) -> Any:
-    with lab.opened_root() as store:
-        yield store
-
-
 def has_changed(key: str, root: Store) -> bool:
     """Whether a shard has the one sample that was changed since: its bytes are nowhere else."""
     data = bytes(root.get(key))
@@ -55,25 +50,26 @@ def has_changed(key: str, root: Store) -> bool:
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.exhaustive(after=2)
-def test_every_file_is_made_again_to_the_same_bytes(lab: Lab, root: Store, damage: str) -> None:
-    files = published(root)
-    version = verified(lab)["version"]
-    for key in listed_files(root, version):
-        lost = key.startswith("tags/") or has_changed(key, root)
-        wrong = DAMAGES[damage](files[key], files[sibling_of(key, files)])
-        with damaged(root, key, wrong):
-            document = verified(lab, repair=True)
-            repair = findings(document)[key]["repair"]
-            if lost:
-                assert not repair["done"]
-                assert "restore" in repair["message"]
-                assert published(root).get(key) == wrong
-                continue
-            assert repair["done"], f"{damage} of {key}: {repair['message']}"
-            assert document["status"] == "repaired"
-            assert published(root) == files, f"{damage} of {key}"
-            assert not aside(root)
-    assert verified(lab)["status"] == "intact"
+def test_every_file_is_made_again_to_the_same_bytes(lab: Lab, damage: str) -> None:
+    with lab.opened_root() as root:
+        files = published(root)
+        version = verified(lab)["version"]
+        for key in listed_files(root, version):
+            lost = key.startswith("tags/") or has_changed(key, root)
+            wrong = DAMAGES[damage](files[key], files[sibling_of(key, files)])
+            with damaged(root, key, wrong):
+                document = verified(lab, repair=True)
+                repair = findings(document)[key]["repair"]
+                if lost:
+                    assert not repair["done"]
+                    assert "restore" in repair["message"]
+                    assert published(root).get(key) == wrong
+                    continue
+                assert repair["done"], f"{damage} of {key}: {repair['message']}"
+                assert document["status"] == "repaired"
+                assert published(root) == files, f"{damage} of {key}"
+                assert not aside(root)
+        assert verified(lab)["status"] == "intact"
 
 
 def aside(root: Store) -> list[str]:
@@ -90,6 +86,17 @@ def text_lab(folder: Path, **fields: Any) -> Lab:
     return lab
 
 
+@pytest.fixture
+def text(tmp_path: Path) -> Lab:
+    return text_lab(tmp_path)
+
+
+@pytest.fixture
+def root(text: Lab) -> Iterator[Store]:
+    with text.opened_root() as store:
+        yield store
+
+
 def shards(root: Store) -> list[str]:
     return [key for key in published(root) if key.endswith(".tar")]
 
@@ -99,33 +106,31 @@ def flipped(data: bytes) -> bytes:
     return data[:1600] + bytes([data[1600] ^ 1]) + data[1601:]
 
 
-def test_a_changed_source_is_refused_with_what_helps(tmp_path: Path) -> None:
-    lab = text_lab(tmp_path)
-    with lab.opened_root() as root:
-        key = shards(root)[0]
-        before = bytes(root.get(key))
-        root.put(key, flipped(before))
-        (finding,) = verified(lab)["findings"]
-        assert finding["samples"] == {"count": 1, "keys": ["a/00"]}
-        changed = Path(str(lab.source), "a/00.txt")
-        right = changed.read_bytes()
-        for wrong in (b"x" * len(right), right + b"x", None):
-            changed.unlink()
-            if wrong is not None:
-                changed.write_bytes(wrong)
-            document = verified(lab, repair=True)
-            assert document["status"] == "damaged"
-            repair = findings(document)[key]["repair"]
-            assert not repair["done"]
-            assert "prepare the dataset again" in repair["message"]
-            assert bytes(root.get(key)) == flipped(before)
-            changed.parent.mkdir(exist_ok=True)
-            changed.write_bytes(right)
-        # Written again since, so that its etag is another one: the bytes decide.
-        document = verified(lab, repair=True)
-        assert document["status"] == "repaired", document["findings"]
-        assert bytes(root.get(key)) == before
-        assert not aside(root)
+def test_a_changed_source_is_refused_with_what_helps(text: Lab, root: Store) -> None:
+    key = shards(root)[0]
+    before = bytes(root.get(key))
+    root.put(key, flipped(before))
+    (finding,) = verified(text)["findings"]
+    assert finding["samples"] == {"count": 1, "keys": ["a/00"]}
+    changed = Path(str(text.source), "a/00.txt")
+    right = changed.read_bytes()
+    for wrong in (b"x" * len(right), right + b"x", None):
+        changed.unlink()
+        if wrong is not None:
+            changed.write_bytes(wrong)
+        document = verified(text, repair=True)
+        assert document["status"] == "damaged"
+        repair = findings(document)[key]["repair"]
+        assert not repair["done"]
+        assert "prepare the dataset again" in repair["message"]
+        assert bytes(root.get(key)) == flipped(before)
+        changed.parent.mkdir(exist_ok=True)
+        changed.write_bytes(right)
+    # Written again since, so that its etag is another one: the bytes decide.
+    document = verified(text, repair=True)
+    assert document["status"] == "repaired", document["findings"]
+    assert bytes(root.get(key)) == before
+    assert not aside(root)
 
 
 def test_preparing_again_leaves_a_lost_sample_behind(tmp_path: Path) -> None:
@@ -154,25 +159,23 @@ def test_the_mirror_is_read_when_the_source_is_gone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("old", ["whole", "lost"])
 def test_samples_that_were_packed_again_are_read_from_old_shards_or_the_source(
-    tmp_path: Path, old: str
+    text: Lab, root: Store, tmp_path: Path, old: str
 ) -> None:
-    lab = text_lab(tmp_path)
-    with lab.opened_root() as root:
-        before = set(shards(root))
-        Path(str(lab.source), "a/00.txt").write_bytes(b"changed")
-        lab.prepare()
-        new = next(key for key in shards(root) if key not in before)
-        data = bytes(root.get(new))
-        root.delete(new)
-        if old == "lost":
-            for key in before:
-                root.put(key, b"gone")
-        else:
-            (tmp_path / "source").rename(tmp_path / "gone")
-            write(str(lab.source), {"a/00.txt": b"changed"})
-        repair = findings(verified(lab, repair=True))[new]["repair"]
-        assert repair["done"], repair["message"]
-        assert bytes(root.get(new)) == data
+    before = set(shards(root))
+    Path(str(text.source), "a/00.txt").write_bytes(b"changed")
+    text.prepare()
+    new = next(key for key in shards(root) if key not in before)
+    data = bytes(root.get(new))
+    root.delete(new)
+    if old == "lost":
+        for key in before:
+            root.put(key, b"gone")
+    else:
+        (tmp_path / "source").rename(tmp_path / "gone")
+        write(str(text.source), {"a/00.txt": b"changed"})
+    repair = findings(verified(text, repair=True))[new]["repair"]
+    assert repair["done"], repair["message"]
+    assert bytes(root.get(new)) == data
 
 
 def without_work(root: Store) -> None:
@@ -217,47 +220,41 @@ def test_nothing_reads_work_once_the_segment_is_there(tmp_path: Path) -> None:
         assert published(root) == files
 
 
-def test_a_shard_missing_from_a_complete_segment_is_named(tmp_path: Path) -> None:
-    lab = text_lab(tmp_path)
-    with lab.opened_root() as root:
-        for key in ("version.json", "latest.json"):
-            root.delete(next(each for each in published(root) if each.endswith(key)))
-        root.delete(shards(root)[0])
-        with pytest.raises(Exception, match=r"the file is missing.*delete .*segment\.json"):
-            lab.prepare()
+def test_a_shard_missing_from_a_complete_segment_is_named(text: Lab, root: Store) -> None:
+    for key in ("version.json", "latest.json"):
+        root.delete(next(each for each in published(root) if each.endswith(key)))
+    root.delete(shards(root)[0])
+    with pytest.raises(Exception, match=r"the file is missing.*delete .*segment\.json"):
+        text.prepare()
 
 
-def test_the_order_and_the_plan_are_verified(tmp_path: Path) -> None:
-    lab = text_lab(tmp_path)
-    with lab.opened_root() as root:
-        files = published(root)
-        for role in ("order", "plan"):
-            key = next(key for key in files if f"/index/{role}-" in key)
-            root.put(key, files[key][:-1])
-            assert findings(verified(lab))[key]["code"] == "damage.size"
-            assert verified(lab, repair=True)["status"] == "repaired"
-            assert published(root) == files
-        without_work(root)
-        shard = shards(root)[0]
-        for role in ("order", "plan"):
-            key = next(key for key in files if f"/index/{role}-" in key)
-            with damaged(root, key, b"x"), damaged(root, shard, b"x"):
-                rows = findings(verified(lab, repair=True))
-                assert "nothing else has what was in it" in rows[key]["repair"]["message"]
-                assert "has to be repaired first" in rows[shard]["repair"]["message"]
-                assert bytes(root.get(shard)) == bytes(root.get(key)) == b"x"
+def test_the_order_and_the_plan_are_verified(text: Lab, root: Store) -> None:
+    files = published(root)
+    for role in ("order", "plan"):
+        key = next(key for key in files if f"/index/{role}-" in key)
+        root.put(key, files[key][:-1])
+        assert findings(verified(text))[key]["code"] == "damage.size"
+        assert verified(text, repair=True)["status"] == "repaired"
+        assert published(root) == files
+    without_work(root)
+    shard = shards(root)[0]
+    for role in ("order", "plan"):
+        key = next(key for key in files if f"/index/{role}-" in key)
+        with damaged(root, key, b"x"), damaged(root, shard, b"x"):
+            rows = findings(verified(text, repair=True))
+            assert "nothing else has what was in it" in rows[key]["repair"]["message"]
+            assert "has to be repaired first" in rows[shard]["repair"]["message"]
+            assert bytes(root.get(shard)) == bytes(root.get(key)) == b"x"
 
 
-def test_manifests_without_receipts_are_refused(tmp_path: Path) -> None:
-    lab = text_lab(tmp_path)
-    with lab.opened_root() as root:
-        files = published(root)
-        without_work(root)
-        key = next(key for key in files if "/index/samples-" in key)
-        root.put(key, b"x")
-        (finding,) = verified(lab, repair=True)["findings"]
-        assert "without a receipt" in finding["repair"]["message"]
-        assert bytes(root.get(key)) == b"x"
+def test_manifests_without_receipts_are_refused(text: Lab, root: Store) -> None:
+    files = published(root)
+    without_work(root)
+    key = next(key for key in files if "/index/samples-" in key)
+    root.put(key, b"x")
+    (finding,) = verified(text, repair=True)["findings"]
+    assert "without a receipt" in finding["repair"]["message"]
+    assert bytes(root.get(key)) == b"x"
 
 
 def test_both_copies_of_a_document(tmp_path: Path) -> None:
@@ -324,107 +321,99 @@ def test_a_lost_tag_is_never_guessed(tmp_path: Path) -> None:
         assert verified(lab)["version"] == older
 
 
-def test_a_tag_is_not_set_to_a_damaged_version(tmp_path: Path) -> None:
-    lab = text_lab(tmp_path)
-    with lab.opened_root() as root:
-        version = verified(lab)["version"]
-        root.delete("tags/latest.json")
-        root.put(shards(root)[0], b"gone")
-        (tmp_path / "source").rename(tmp_path / "gone")
-        assert verified(lab, version=version, repair=True)["status"] == "damaged"
-        assert "tags/latest.json" not in published(root)
-        (tmp_path / "gone").rename(tmp_path / "source")
-        assert verified(lab, version=version, repair=True)["status"] == "repaired"
-        assert verified(lab)["status"] == "intact"
+def test_a_tag_is_not_set_to_a_damaged_version(text: Lab, root: Store, tmp_path: Path) -> None:
+    version = verified(text)["version"]
+    root.delete("tags/latest.json")
+    root.put(shards(root)[0], b"gone")
+    (tmp_path / "source").rename(tmp_path / "gone")
+    assert verified(text, version=version, repair=True)["status"] == "damaged"
+    assert "tags/latest.json" not in published(root)
+    (tmp_path / "gone").rename(tmp_path / "source")
+    assert verified(text, version=version, repair=True)["status"] == "repaired"
+    assert verified(text)["status"] == "intact"
 
 
-def test_a_folder_in_the_place_of_a_shard_does_not_end_the_repair(tmp_path: Path) -> None:
-    lab = text_lab(tmp_path)
-    with lab.opened_root() as root:
-        files = published(root)
-        one, other, *_ = shards(root)
-        place = Path(lab.root.removeprefix("file://"), one)
-        place.unlink()
-        place.mkdir()
-        root.put(other, b"gone")
-        rows = findings(verified(lab, repair=True))
-        assert "move what is in its place elsewhere" in rows[one]["repair"]["message"]
-        assert rows[other]["repair"]["done"]
-        assert bytes(root.get(other)) == files[other]
-        place.rmdir()
-        assert verified(lab, repair=True)["status"] == "repaired"
-        assert published(root) == files
+def test_a_folder_in_the_place_of_a_shard_does_not_end_the_repair(text: Lab, root: Store) -> None:
+    files = published(root)
+    one, other, *_ = shards(root)
+    place = Path(text.root.removeprefix("file://"), one)
+    place.unlink()
+    place.mkdir()
+    root.put(other, b"gone")
+    rows = findings(verified(text, repair=True))
+    assert "move what is in its place elsewhere" in rows[one]["repair"]["message"]
+    assert rows[other]["repair"]["done"]
+    assert bytes(root.get(other)) == files[other]
+    place.rmdir()
+    assert verified(text, repair=True)["status"] == "repaired"
+    assert published(root) == files
 
 
-def test_a_missing_index_beside_a_damaged_small_file_is_a_finding(tmp_path: Path) -> None:
-    lab = text_lab(tmp_path)
-    with lab.opened_root() as root:
-        index = next(key for key in published(root) if "/index/shards-" in key)
-        classes = next(key for key in published(root) if key.endswith("classes.json"))
-        root.delete(index)
-        root.put(classes, b"{}")
-        assert {index, classes} <= findings(verified(lab)).keys()
-        assert verified(lab, repair=True)["status"] == "repaired"
+def test_a_missing_index_beside_a_damaged_small_file_is_a_finding(text: Lab, root: Store) -> None:
+    index = next(key for key in published(root) if "/index/shards-" in key)
+    classes = next(key for key in published(root) if key.endswith("classes.json"))
+    root.delete(index)
+    root.put(classes, b"{}")
+    assert {index, classes} <= findings(verified(text)).keys()
+    assert verified(text, repair=True)["status"] == "repaired"
 
 
 @pytest.mark.parametrize("kind", ["/index/samples-", "/index/shards-", ".idx", "classes.json"])
-def test_exchanged_files_are_put_where_they_belong(tmp_path: Path, kind: str) -> None:
+def test_exchanged_files_are_put_where_they_belong(
+    text: Lab, root: Store, tmp_path: Path, kind: str
+) -> None:
     """Also where nothing could make them again."""
-    lab = text_lab(tmp_path)
-    with lab.opened_root() as root:
-        without_work(root)
-        files = published(root)
-        one, other = shards(root)[0], next(key for key in files if kind in key)
-        root.put(one, files[other])
-        root.put(other, files[one])
-        (tmp_path / "source").rename(tmp_path / "gone")
-        document = verified(lab, repair=True)
-        assert document["status"] == "repaired", document["findings"]
-        assert published(root) == files
-        assert not aside(root)
+    without_work(root)
+    files = published(root)
+    one, other = shards(root)[0], next(key for key in files if kind in key)
+    root.put(one, files[other])
+    root.put(other, files[one])
+    (tmp_path / "source").rename(tmp_path / "gone")
+    document = verified(text, repair=True)
+    assert document["status"] == "repaired", document["findings"]
+    assert published(root) == files
+    assert not aside(root)
 
 
-def test_what_another_version_needs_is_kept_until_that_is_repaired(tmp_path: Path) -> None:
-    lab = text_lab(tmp_path)
-    with lab.opened_root() as root:
-        old = verified(lab)["version"]
-        inventory = next(key for key in published(root) if "/manifests/objects-" in key)
-        write(str(lab.source), {"b/new.txt": b"new"})
-        lab.prepare()
-        files = published(root)
-        shard = shards(root)[0]
-        root.put(shard, files[inventory])
-        root.put(inventory, files[shard])
-        document = verified(lab, repair=True)
-        assert document["status"] == "damaged"
-        (kept,) = aside(root)
-        assert "a version may need it" in findings(document)[kept]["message"]
-        assert verified(lab)["status"] == "damaged", "it is not forgotten"
-        verified(lab, version=old, repair=True)
-        assert published(root) == files
-        assert verified(lab, repair=True)["status"] == "intact"
-        assert not aside(root)
+def test_what_another_version_needs_is_kept_until_that_is_repaired(text: Lab, root: Store) -> None:
+    old = verified(text)["version"]
+    inventory = next(key for key in published(root) if "/manifests/objects-" in key)
+    write(str(text.source), {"b/new.txt": b"new"})
+    text.prepare()
+    files = published(root)
+    shard = shards(root)[0]
+    root.put(shard, files[inventory])
+    root.put(inventory, files[shard])
+    document = verified(text, repair=True)
+    assert document["status"] == "damaged"
+    (kept,) = aside(root)
+    assert "a version may need it" in findings(document)[kept]["message"]
+    assert verified(text)["status"] == "damaged", "it is not forgotten"
+    verified(text, version=old, repair=True)
+    assert published(root) == files
+    assert verified(text, repair=True)["status"] == "intact"
+    assert not aside(root)
 
 
-def test_what_a_killed_repair_has_left_is_named_and_put_back(tmp_path: Path) -> None:
-    lab = text_lab(tmp_path)
-    with lab.opened_root() as root:
-        files = published(root)
-        shard = shards(root)[0]
-        folder = Path(lab.root.removeprefix("file://"))
-        left = f"work/repair/1234abcd/{shard}"
-        (folder / left).parent.mkdir(parents=True)
-        (folder / shard).rename(folder / left)
-        (tmp_path / "source").rename(tmp_path / "gone")
-        rows = findings(verified(lab))
-        assert "a repair has moved it aside" in rows[left]["message"]
-        assert rows[shard]["message"] == "the file is missing"
-        assert verified(lab, repair=True)["status"] == "intact"
-        assert published(root) == files
-        root.put(left, b"of no use")
-        assert verified(lab)["status"] == "damaged"
-        assert verified(lab, repair=True)["status"] == "repaired"
-        assert not aside(root)
+def test_what_a_killed_repair_has_left_is_named_and_put_back(
+    text: Lab, root: Store, tmp_path: Path
+) -> None:
+    files = published(root)
+    shard = shards(root)[0]
+    folder = Path(text.root.removeprefix("file://"))
+    left = f"work/repair/1234abcd/{shard}"
+    (folder / left).parent.mkdir(parents=True)
+    (folder / shard).rename(folder / left)
+    (tmp_path / "source").rename(tmp_path / "gone")
+    rows = findings(verified(text))
+    assert "a repair has moved it aside" in rows[left]["message"]
+    assert rows[shard]["message"] == "the file is missing"
+    assert verified(text, repair=True)["status"] == "intact"
+    assert published(root) == files
+    root.put(left, b"of no use")
+    assert verified(text)["status"] == "damaged"
+    assert verified(text, repair=True)["status"] == "repaired"
+    assert not aside(root)
 
 
 def test_a_repair_reads_everything(tmp_path: Path) -> None:
@@ -479,22 +468,20 @@ def read_cache_digest(root: Store, key: str) -> str:
 
 
 def test_what_is_made_with_other_bytes_does_not_stay(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    text: Lab, root: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lab = text_lab(tmp_path)
-    with lab.opened_root() as root:
-        key = shards(root)[0]
-        wrong = flipped(bytes(root.get(key)))
-        monkeypatch.setattr(tar, "_TIME", b"\0" + b"00000000001\0")
-        with damaged(root, key, wrong):
-            (finding,) = verified(lab, repair=True)["findings"]
-            assert "it has other bytes" in finding["repair"]["message"]
-            assert bytes(root.get(key)) == wrong
-        monkeypatch.undo()
-        monkeypatch.setattr(WebDataset, "version", 2)
-        with damaged(root, key, wrong):
-            (finding,) = verified(lab, repair=True)["findings"]
-            assert "written by version 1 of the format" in finding["repair"]["message"]
+    key = shards(root)[0]
+    wrong = flipped(bytes(root.get(key)))
+    monkeypatch.setattr(tar, "_TIME", b"\0" + b"00000000001\0")
+    with damaged(root, key, wrong):
+        (finding,) = verified(text, repair=True)["findings"]
+        assert "it has other bytes" in finding["repair"]["message"]
+        assert bytes(root.get(key)) == wrong
+    monkeypatch.undo()
+    monkeypatch.setattr(WebDataset, "version", 2)
+    with damaged(root, key, wrong):
+        (finding,) = verified(text, repair=True)["findings"]
+        assert "written by version 1 of the format" in finding["repair"]["message"]
 
 
 SHAPES: dict[str, dict[str, Any]] = {
@@ -528,18 +515,16 @@ def test_segments_of_every_shape_are_made_again(tmp_path: Path, shape: str) -> N
         assert published(root) == files
 
 
-def test_an_object_that_cannot_be_moved_stays(tmp_path: Path) -> None:
+def test_an_object_that_cannot_be_moved_stays(text: Lab, root: Store) -> None:
     """Something is where the folder of what is aside would be."""
-    lab = text_lab(tmp_path)
-    with lab.opened_root() as root:
-        key = shards(root)[0]
-        root.put(key, b"gone")
-        root.put("work/repair", b"of somebody else")
-        with pytest.raises(ConfigError, match="cannot be written"):
-            verified(lab, repair=True)
-        assert bytes(root.get(key)) == b"gone"
-        root.delete("work/repair")
-        assert verified(lab, repair=True)["status"] == "repaired"
+    key = shards(root)[0]
+    root.put(key, b"gone")
+    root.put("work/repair", b"of somebody else")
+    with pytest.raises(ConfigError, match="cannot be written"):
+        verified(text, repair=True)
+    assert bytes(root.get(key)) == b"gone"
+    root.delete("work/repair")
+    assert verified(text, repair=True)["status"] == "repaired"
 
 
 def test_one_function_says_what_a_version_names(tmp_path: Path) -> None:

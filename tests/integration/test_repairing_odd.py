@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_lab import write
+from pipeline_lab import Lab, write
 from test_repairing import aside, flipped, shards, text_lab
 from test_repairing_stops import everything
 from verify_lab import damaged, findings, published, verified
@@ -22,6 +23,17 @@ from tests.support.stores import FaultyStore, unreadable
 pytestmark = pytest.mark.exhaustive
 
 
+@pytest.fixture
+def text(tmp_path: Path) -> Lab:
+    return text_lab(tmp_path)
+
+
+@pytest.fixture
+def root(text: Lab) -> Iterator[Store]:
+    with text.opened_root() as store:
+        yield store
+
+
 def exchange(root: Store, one: str, other: str) -> None:
     """Put each of two files in the place of the other."""
     data = bytes(root.get(one))
@@ -29,22 +41,20 @@ def exchange(root: Store, one: str, other: str) -> None:
     root.put(other, data)
 
 
-def test_what_is_aside_and_cannot_be_read_is_kept(tmp_path: Path) -> None:
-    lab = text_lab(tmp_path)
-    with lab.opened_root() as root:
-        left = f"work/repair/1234abcd/{shards(root)[0]}"
-        root.put(left, b"perhaps the only one")
+def test_what_is_aside_and_cannot_be_read_is_kept(text: Lab, root: Store) -> None:
+    left = f"work/repair/1234abcd/{shards(root)[0]}"
+    root.put(left, b"perhaps the only one")
 
-        def broken(store: Store) -> Store:
-            faulty = FaultyStore(store)
-            for method in ("open", "get"):
-                faulty.add(method, unreadable(), key=left, times=None)
-            return faulty
+    def broken(store: Store) -> Store:
+        faulty = FaultyStore(store)
+        for method in ("open", "get"):
+            faulty.add(method, unreadable(), key=left, times=None)
+        return faulty
 
-        with between(broken):
-            document = verified(lab, repair=True)
-        assert document["status"] == "damaged"
-        assert aside(root) == [left]
+    with between(broken):
+        document = verified(text, repair=True)
+    assert document["status"] == "damaged"
+    assert aside(root) == [left]
 
 
 def test_a_tag_that_was_in_the_place_of_another_file_is_kept(tmp_path: Path) -> None:
@@ -76,44 +86,40 @@ def test_an_object_of_the_mirror_in_the_place_of_a_shard_is_kept(tmp_path: Path)
         assert not aside(root)
 
 
-def test_a_shard_of_a_segment_without_a_version_is_kept(tmp_path: Path) -> None:
-    lab = text_lab(tmp_path)
-    with lab.opened_root() as root:
-        files = published(root)
-        write(str(lab.source), {"b/new.txt": b"new"})
-        lab.prepare()
-        for key in published(root).keys() - files.keys():
-            if key.startswith("versions/") or key.endswith("segment.json"):
-                root.delete(key)
-        root.put("tags/latest.json", files["tags/latest.json"])
-        (new,) = set(shards(root)) - files.keys()
-        data = bytes(root.get(new))
-        exchange(root, new, next(key for key in files if key.endswith(".tar")))
-        assert verified(lab, repair=True)["status"] == "damaged"
-        assert [bytes(root.get(kept)) for kept in aside(root)] == [data]
+def test_a_shard_of_a_segment_without_a_version_is_kept(text: Lab, root: Store) -> None:
+    files = published(root)
+    write(str(text.source), {"b/new.txt": b"new"})
+    text.prepare()
+    for key in published(root).keys() - files.keys():
+        if key.startswith("versions/") or key.endswith("segment.json"):
+            root.delete(key)
+    root.put("tags/latest.json", files["tags/latest.json"])
+    (new,) = set(shards(root)) - files.keys()
+    data = bytes(root.get(new))
+    exchange(root, new, next(key for key in files if key.endswith(".tar")))
+    assert verified(text, repair=True)["status"] == "damaged"
+    assert [bytes(root.get(kept)) for kept in aside(root)] == [data]
 
 
 def test_what_was_put_in_a_free_place_is_not_written_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    text: Lab, root: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As by another repair, which puts back what this one has moved aside."""
-    lab = text_lab(tmp_path)
-    with lab.opened_root() as root:
-        one, other, *_ = shards(root)
-        size_bytes, sha256 = len(bytes(root.get(one))), "0" * 64
-        assert Spares(root, {size_bytes}).fill(other, size_bytes, sha256) == ""
-        wrong, made = flipped(bytes(root.get(one))), run.repair_large
-        root.put(one, wrong)
+    one, other, *_ = shards(root)
+    size_bytes, sha256 = len(bytes(root.get(one))), "0" * 64
+    assert Spares(root, {size_bytes}).fill(other, size_bytes, sha256) == ""
+    wrong, made = flipped(bytes(root.get(one))), run.repair_large
+    root.put(one, wrong)
 
-        def late(*arguments: Any, **named: Any) -> Any:
-            root.put(one, b"of another run")
-            return made(*arguments, **named)
+    def late(*arguments: Any, **named: Any) -> Any:
+        root.put(one, b"of another run")
+        return made(*arguments, **named)
 
-        monkeypatch.setattr(run, "repair_large", late)
-        repair = findings(verified(lab, repair=True))[one]["repair"]
-        assert "something was put in its place meanwhile" in repair["message"]
-        assert bytes(root.get(one)) == b"of another run"
-        assert [bytes(root.get(kept)) for kept in aside(root)] == [wrong]
+    monkeypatch.setattr(run, "repair_large", late)
+    repair = findings(verified(text, repair=True))[one]["repair"]
+    assert "something was put in its place meanwhile" in repair["message"]
+    assert bytes(root.get(one)) == b"of another run"
+    assert [bytes(root.get(kept)) for kept in aside(root)] == [wrong]
 
 
 def test_what_a_version_needs_is_kept_while_its_document_is_in_another_place(
@@ -136,129 +142,115 @@ def test_what_a_version_needs_is_kept_while_its_document_is_in_another_place(
 
 
 def test_of_two_repairs_at_once_the_second_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    text: Lab, root: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lab = text_lab(tmp_path)
-    with lab.opened_root() as root:
-        root.put(shards(root)[0], b"gone")
-        made, refused = run.repair_large, []
+    root.put(shards(root)[0], b"gone")
+    made, refused = run.repair_large, []
 
-        def during(*arguments: Any, **named: Any) -> Any:
-            with pytest.raises(FatalError, match="has begun, and not ended") as caught:
-                verified(lab, repair=True)
-            refused.append(caught.value)
-            return made(*arguments, **named)
+    def during(*arguments: Any, **named: Any) -> Any:
+        with pytest.raises(FatalError, match="has begun, and not ended") as caught:
+            verified(text, repair=True)
+        refused.append(caught.value)
+        return made(*arguments, **named)
 
-        monkeypatch.setattr(run, "repair_large", during)
-        assert verified(lab, repair=True)["status"] == "repaired"
-        (error,) = refused
-        assert (error.code, error.where) == ("run.repairing", f"{lab.root}work/repair.json")
-        assert "if it was killed, delete" in error.hint
-        assert "work/repair.json" not in everything(root)
+    monkeypatch.setattr(run, "repair_large", during)
+    assert verified(text, repair=True)["status"] == "repaired"
+    (error,) = refused
+    assert (error.code, error.where) == ("run.repairing", f"{text.root}work/repair.json")
+    assert "if it was killed, delete" in error.hint
+    assert "work/repair.json" not in everything(root)
 
 
 @pytest.mark.parametrize("claim", [b"?", b"", seal({"run": "1", "host": "other", "process": 1})])
-def test_a_claim_of_another_machine_is_removed_by_hand(tmp_path: Path, claim: bytes) -> None:
-    lab = text_lab(tmp_path)
-    with lab.opened_root() as root:
-        root.put("work/repair.json", claim)
-        with pytest.raises(FatalError, match="has begun, and not ended"):
-            verified(lab, repair=True)
-        assert verified(lab)["status"] == "intact", "only repairs exclude each other"
-        root.delete("work/repair.json")
-        assert verified(lab, repair=True)["status"] == "intact"
+def test_a_claim_of_another_machine_is_removed_by_hand(
+    text: Lab, root: Store, claim: bytes
+) -> None:
+    root.put("work/repair.json", claim)
+    with pytest.raises(FatalError, match="has begun, and not ended"):
+        verified(text, repair=True)
+    assert verified(text)["status"] == "intact", "only repairs exclude each other"
+    root.delete("work/repair.json")
+    assert verified(text, repair=True)["status"] == "intact"
 
 
-def test_the_second_copy_of_a_damaged_document_is_not_called_unused(tmp_path: Path) -> None:
-    lab = text_lab(tmp_path)
-    with lab.opened_root() as root:
-        key = next(key for key in published(root) if key.endswith("segment.json"))
-        with damaged(root, key, b"x"):
-            assert verified(lab)["unused"]["files"] == 0
+def test_the_second_copy_of_a_damaged_document_is_not_called_unused(text: Lab, root: Store) -> None:
+    key = next(key for key in published(root) if key.endswith("segment.json"))
+    with damaged(root, key, b"x"):
+        assert verified(text)["unused"]["files"] == 0
 
 
-def test_what_a_killed_run_has_left_keeps_nothing_aside(tmp_path: Path) -> None:
-    lab = text_lab(tmp_path)
-    with lab.opened_root() as root:
-        root.put(f"versions/{'0' * 32}/manifests/objects-0123456789abcdef.parquet", b"?")
-        root.put("versions/.DS_Store", b"?")
-        shard = shards(root)[0]
-        root.put(shard, b"gone")
-        assert verified(lab, repair=True)["status"] == "repaired"
-        assert not aside(root)
-        assert verified(lab)["status"] == "intact"
+def test_what_a_killed_run_has_left_keeps_nothing_aside(text: Lab, root: Store) -> None:
+    root.put(f"versions/{'0' * 32}/manifests/objects-0123456789abcdef.parquet", b"?")
+    root.put("versions/.DS_Store", b"?")
+    shard = shards(root)[0]
+    root.put(shard, b"gone")
+    assert verified(text, repair=True)["status"] == "repaired"
+    assert not aside(root)
+    assert verified(text)["status"] == "intact"
 
 
-def test_what_cannot_be_put_back_does_not_end_a_repair(tmp_path: Path) -> None:
-    lab = text_lab(tmp_path)
-    with lab.opened_root() as root:
-        one, other, *_ = shards(root)
-        place, left = Path(lab.root.removeprefix("file://"), one), f"work/repair/1234abcd/{one}"
-        root.put(left, b"gone")
-        place.unlink()
-        place.mkdir()
-        root.put(other, b"gone")
-        rows = findings(verified(lab, repair=True))
-        assert rows[other]["repair"]["done"]
-        assert "a repair has moved it aside" in rows[left]["message"]
-        assert aside(root) == [left]
+def test_what_cannot_be_put_back_does_not_end_a_repair(text: Lab, root: Store) -> None:
+    one, other, *_ = shards(root)
+    place, left = Path(text.root.removeprefix("file://"), one), f"work/repair/1234abcd/{one}"
+    root.put(left, b"gone")
+    place.unlink()
+    place.mkdir()
+    root.put(other, b"gone")
+    rows = findings(verified(text, repair=True))
+    assert rows[other]["repair"]["done"]
+    assert "a repair has moved it aside" in rows[left]["message"]
+    assert aside(root) == [left]
 
 
-def test_stray_files_end_no_repair(tmp_path: Path) -> None:
-    lab = text_lab(tmp_path)
-    with lab.opened_root() as root:
-        segment = shards(root)[0].split("/")[1]
-        stray = ("work/repair/.DS_Store", f"segments/{segment}/caches")
-        for key in stray:
-            root.put(key, b"?")
-        root.put(shards(root)[0], b"gone")
-        document = verified(lab, repair=True)
-        left = {path for path, row in findings(document).items() if not row["repair"]}
-        assert left == set(stray)
+def test_stray_files_end_no_repair(text: Lab, root: Store) -> None:
+    segment = shards(root)[0].split("/")[1]
+    stray = ("work/repair/.DS_Store", f"segments/{segment}/caches")
+    for key in stray:
+        root.put(key, b"?")
+    root.put(shards(root)[0], b"gone")
+    document = verified(text, repair=True)
+    left = {path for path, row in findings(document).items() if not row["repair"]}
+    assert left == set(stray)
+    assert document["status"] == "damaged"
+
+
+def test_a_lost_latest_is_found_whatever_tag_is_asked_for(text: Lab, root: Store) -> None:
+    root.put("tags/stable.json", bytes(root.get("tags/latest.json")))
+    root.delete("tags/latest.json")
+    for repair in (False, True):
+        document = verified(text, version="stable", repair=repair)
         assert document["status"] == "damaged"
-
-
-def test_a_lost_latest_is_found_whatever_tag_is_asked_for(tmp_path: Path) -> None:
-    lab = text_lab(tmp_path)
-    with lab.opened_root() as root:
-        root.put("tags/stable.json", bytes(root.get("tags/latest.json")))
-        root.delete("tags/latest.json")
-        for repair in (False, True):
-            document = verified(lab, version="stable", repair=repair)
-            assert document["status"] == "damaged"
-            assert "tags/latest.json" in findings(document)
+        assert "tags/latest.json" in findings(document)
 
 
 def test_an_intact_shard_stays_where_only_its_index_is_damaged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    text: Lab, root: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lab = text_lab(tmp_path)
-    with lab.opened_root() as root:
-        index = next(key for key in published(root) if key.endswith(".idx"))
-        root.put(index, b"x")
-        moved: list[str] = []
-        move = run.set_aside
+    index = next(key for key in published(root) if key.endswith(".idx"))
+    root.put(index, b"x")
+    moved: list[str] = []
+    move = run.set_aside
 
-        def noted(job: Any, name: str, paths: Any, **named: Any) -> Any:
-            moved.extend(paths)
-            return move(job, name, paths, **named)
+    def noted(job: Any, name: str, paths: Any, **named: Any) -> Any:
+        moved.extend(paths)
+        return move(job, name, paths, **named)
 
-        monkeypatch.setattr(run, "set_aside", noted)
-        assert verified(lab, repair=True)["status"] == "repaired"
-        assert moved == [index]
+    monkeypatch.setattr(run, "set_aside", noted)
+    assert verified(text, repair=True)["status"] == "repaired"
+    assert moved == [index]
 
 
-def test_preparing_again_writes_a_segment_document_that_is_lost_twice(tmp_path: Path) -> None:
+def test_preparing_again_writes_a_segment_document_that_is_lost_twice(
+    text: Lab, root: Store
+) -> None:
     """What the refusal says."""
-    lab = text_lab(tmp_path)
-    with lab.opened_root() as root:
-        files = published(root)
-        segment = next(key for key in files if key.endswith("segment.json"))
-        for key in [key for key in files if "/segment" in key and key.endswith(".json")]:
-            root.delete(key)
-        message = findings(verified(lab, repair=True))[segment]["repair"]["message"]
-        assert "delete versions/ID/version.json" in message
-        root.delete(next(key for key in files if key.endswith("version.json")))
-        lab.prepare()
-        assert verified(lab)["status"] == "intact"
-        assert published(root) == files
+    files = published(root)
+    segment = next(key for key in files if key.endswith("segment.json"))
+    for key in [key for key in files if "/segment" in key and key.endswith(".json")]:
+        root.delete(key)
+    message = findings(verified(text, repair=True))[segment]["repair"]["message"]
+    assert "delete versions/ID/version.json" in message
+    root.delete(next(key for key in files if key.endswith("version.json")))
+    text.prepare()
+    assert verified(text)["status"] == "intact"
+    assert published(root) == files
