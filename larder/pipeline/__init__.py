@@ -1,10 +1,12 @@
-"""The steps of a run, in order: what flows run as tasks, and what `prepare` runs inline.
+"""The main job, from settings to a published version and its configs, in the order of its modules.
 
 ::
 
+    settings -> source -> previous, compare, decide, selected, growth -> pack, new_segment
+        -> plan -> plan_checks, plan_report -> prepare (begins a job) -> build:
+        mirror -> shard, receipts, finished -> index -> cache -> publish -> configs -> run_report
 
-    load_settings -> inspect_source -> make_plan -> begin -> mirror_batch ...
-        -> shard_batch ... -> index_shards -> cache_split ... -> publish -> emit_configs
-
-Each step takes and returns small values; manifests are passed by reference.
+Each step takes and returns small values (`job`); manifests are passed by reference (`manifests`).
+What a version consists of is said by `contents`, and whether all of it is there by `completeness`.
+The modules copy*, pruning and route are the job of ``larder copy`` and of the mirror.
 """

@@ -61,7 +61,7 @@ def prepare(
     """Prepare a dataset: reuse the version that these inputs led to before, or build one.
 
     Without a ``runner``, in this process. With ``plan_only``, only private temporary files and
-    `larder.pipeline.kept_indexes` are written; ``execute_with`` replaces `execute` with ``runner``.
+    `larder.pipeline.expanding` are written; ``execute_with`` replaces `execute` with ``runner``.
     Returns the JSON document of the run, or of its plan. SupersededError: other runs have moved the
     tag during each of the attempts. After any other error, nothing is published in part.
     """
