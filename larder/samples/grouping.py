@@ -38,7 +38,6 @@ class Grouped:
         return self.rows.column(column).take(pa.array(self._starts))
 
     def parts(self, fields: Sequence[pa.Field] = tuple(_PARTS.value_type)) -> pa.Array:
-        """The parts of each sample, by default as in SAMPLE_ORDER."""
         columns = [self.rows.column(field.name) for field in fields]
         structs = pa.StructArray.from_arrays(columns, fields=list(fields))
         offsets = pa.array(np.append(self._starts, self.rows.num_rows), pa.int32())

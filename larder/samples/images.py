@@ -135,7 +135,6 @@ def open_image(file: IO[bytes], max_pixels: int = MAX_PIXELS) -> Image.Image:
 
 
 def form_of(image: Image.Image) -> Form:
-    """What an image whose header was read decodes to."""
     mode, dtype = _kept(image.mode)
     if not mode:
         raise BadImageError(f"Pillow's mode {image.mode} has no array")
@@ -162,7 +161,6 @@ def loading_bytes(image: Image.Image) -> int:
 
 
 def load(image: Image.Image) -> None:
-    """Decode an image, in Pillow's own form."""
     image.load()
     if _tiff_tag(image, _BITS, 1) == 32 and _tiff_tag(image, _SAMPLE_FORMAT, 1) == 1:
         lowest, _ = cast("tuple[float, float]", image.getextrema())

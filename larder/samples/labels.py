@@ -92,7 +92,6 @@ class Labeller:
         return codes
 
     def number(self) -> Numbering:
-        """The classes, and the class number of each code."""
         self._unlabelled.refuse()
         return self._table.number()
 
@@ -218,7 +217,6 @@ def _text(data: bytes, where: str) -> str:
 
 
 def _lines(text: str, where: str) -> Iterator[tuple[int, Sequence[str]]]:
-    """The number and columns of each line that is not blank."""
     lines = text.replace("\r\n", "\n").rstrip("\n").split("\n")
     filled = [line for line in lines if line.strip()]
     for separator in "\t,":

@@ -76,7 +76,6 @@ class Matching:
         self._work_dir = work_dir
 
     def rows(self) -> Iterator[pa.RecordBatch]:
-        """Rows of `MATCHED`, in the order of the names."""
         with work_folder(self._work_dir) as folder:
             # One after the other, so that there is the memory of one sort at a time.
             entries = sort_to_file(

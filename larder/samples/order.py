@@ -36,8 +36,6 @@ FROM_PREVIOUS = ("packed", "bad")
 
 @dataclass(frozen=True, slots=True)
 class SplitCount:
-    """Number of samples of a split, and the bytes of their objects."""
-
     samples: int = 0
     bytes: int = 0
 
@@ -229,7 +227,6 @@ class _Tally:
         self._names = pa.array([*planner.split_names, ""])
 
     def rows(self, in_order: Iterable[Grouped]) -> Iterator[pa.RecordBatch]:
-        """Rows of schema SAMPLE_ORDER for sorted rows of `larder.samples.parts.PARTS`."""
         numbers: pa.Array | None = None
         for grouped in in_order:
             # Only now: the sort returns no row before every sample has been labelled.

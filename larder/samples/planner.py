@@ -83,7 +83,6 @@ class Planner:
         return seeded_hashes(self._seed, b"larder shuffle", column_texts(sample_keys))
 
     def plan(self, grouped: Grouped) -> pa.RecordBatch:
-        """The rows of samples, with what the dataset file says of each sample."""
         keys = grouped.first("sample")
         splits = self.split_rule.of_samples(keys, grouped.first("split").to_numpy())
         columns = {"split": pa.array(splits), "order": pa.array(self.orders(keys))}

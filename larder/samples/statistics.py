@@ -30,8 +30,6 @@ _Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class PartCount:
-    """The parts with one extension, and the sizes of their objects."""
-
     ext: str
     objects: int
     bytes: int
@@ -85,7 +83,6 @@ class SampleTally:
         self._merged = self._clashing = self._empty = Found()
 
     def add(self, keys: pa.Array, parts: pa.Array) -> None:
-        """Count samples; the parts are as in `larder.manifest.schemas.SAMPLE_ORDER`."""
         batch = _Batch(keys, parts)
         self._most_parts = max(self._most_parts, int(batch.lengths.max(initial=0)))
         self._count(batch)
@@ -197,7 +194,6 @@ class _Batch:
     def and_more(
         self, before: Found, samples: _Numbers, most: int, shared: Sequence[Sequence[object]]
     ) -> Found:
-        """The previous findings and these samples, the first ``most`` of them by name."""
         room = samples[: most - len(before.examples)].tolist()
         examples = [(self._keys[row].as_py(), self._sharing_exts(row, shared)) for row in room]
         return Found(before.samples + len(samples), (*before.examples, *examples))

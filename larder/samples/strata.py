@@ -17,9 +17,10 @@ of it is known.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -186,12 +187,20 @@ def _decide(
     kept = np.zeros((len(classes), len(rule.fractions)), np.int64)
     ordered = sort(Stream(_UNITS, samples), ("unit", "label"), ties=("split",), work_dir=folder)
     names = [folder / f"strata-{name}" for name in ("units", "classes", "weights", "splits")]
-    with _Files(names) as files:
+    with ExitStack() as stack:
+        files = [stack.enter_context(name.open("wb")) for name in names]
         for piece in map(_piece, whole_keys(ordered, "unit")):
             np.add.at(totals, piece.classes, piece.weights)
             old = piece.splits != _NEW
             np.add.at(kept, (piece.classes[old], piece.splits[old]), piece.weights[old])
-            files.write(piece)
+            columns: tuple[npt.NDArray[Any], ...] = (
+                piece.units,
+                piece.classes,
+                piece.weights,
+                piece.splits,
+            )
+            for file, column in zip(files, columns, strict=True):
+                column.tofile(file)
     hashes = seeded_hashes(rule.seed, b"larder stratum", classes)
     offsets = (hashes >> np.uint64(11)).astype(np.float64) / 2.0**53
     wanted = targets(totals, list(rule.fractions.values()), offsets)
@@ -210,32 +219,7 @@ def _decide(
 _STEP = 100_000
 
 
-class _Files:
-    """Writes the columns of `_Piece`, each to a file of its own; a context manager."""
-
-    def __init__(self, paths: Iterable[Path]) -> None:
-        self._files: list[IO[bytes]] = [path.open("wb") for path in paths]
-
-    def write(self, piece: _Piece) -> None:
-        columns: tuple[npt.NDArray[Any], ...] = (
-            piece.units,
-            piece.classes,
-            piece.weights,
-            piece.splits,
-        )
-        for file, column in zip(self._files, columns, strict=True):
-            column.tofile(file)
-
-    def __enter__(self) -> _Files:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for file in self._files:
-            file.close()
-
-
 def _piece(rows: pa.RecordBatch) -> _Piece:
-    """Whole units, of rows ordered by unit and class."""
     units, labels = rows.column("unit").to_numpy(), rows.column("label").to_numpy()
     first = np.ones(len(units), np.bool_)
     first[1:] = units[1:] != units[:-1]

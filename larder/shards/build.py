@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from larder.errors import Failure, Failures
+from larder.manifest.spool import Spool
 from larder.progress import NullProgress, Progress
 from larder.shards.formats.base import ShardFormat
 from larder.shards.images.check import PLAIN, FormTally, ImageRules
@@ -80,8 +81,22 @@ def build_shard(
         stack.callback(building.shard.close)
         building.add(islice(samples, plan.rows))
         omitted, failures = building.omitted, building.failures
+
+        def result(files: tuple[ShardFile, ...], rows: Spool) -> ShardResult:
+            return ShardResult(
+                plan.split,
+                plan.name,
+                files,
+                rows,
+                tuple(omitted.shown),
+                omitted.count,
+                tuple(failures.shown),
+                failures.count,
+                building.forms.notes() if files else (),
+            )
+
         if failures.count or not building.samples:
-            return ShardResult.of(plan, (), NO_ROWS, omitted, failures)
+            return result((), NO_ROWS)
         rows = building.shard.finish()
         sums = [output.finish() for output in outputs]
         sizes = [output.bytes for output in outputs]
@@ -89,9 +104,7 @@ def build_shard(
         assert as_planned or not building.sizes_known, "a shard is as long as planned"
         # The first file last, so that the others are there if it is.
         etags = [writer.commit().etag for writer in reversed(writers)][::-1]
-    files = tuple(map(ShardFile, names, sizes, sums, etags))
-    forms = building.forms.notes()
-    return ShardResult.of(plan, files, rows, omitted, failures, forms)
+    return result(tuple(map(ShardFile, names, sizes, sums, etags)), rows)
 
 
 class _Building:

@@ -27,8 +27,6 @@ _BATCH_ROWS = 2048
 
 
 class IndexRows:
-    """Rows of `larder.shards.model.ROWS` being collected, in columns."""
-
     def __init__(self) -> None:
         self._packed = Spool(ROWS)
         self._begin()
@@ -73,7 +71,6 @@ class IndexRows:
         parts: Sequence[Iterable[object]],
         counts: Iterable[int],
     ) -> None:
-        """Add several samples and their parts, as columns of `SampleRow` and `PartRow`."""
         for column, values in zip(self._samples, samples, strict=True):
             column += values
         for column, values in zip(self._parts, parts, strict=True):

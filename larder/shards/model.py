@@ -15,7 +15,7 @@ from larder.samples.columns import column_structs, column_values, named_tuples, 
 from larder.samples.indexed import IndexedPart, IndexedSample
 
 if TYPE_CHECKING:
-    from larder.errors import Failure, Failures
+    from larder.errors import Failure
     from larder.shards.images.check import FormNote
 
 ROWS = pa.schema([SAMPLES.field(name) for name in ("key", "offset", "length", "label", "parts")])
@@ -99,7 +99,6 @@ class ShardBatch:
 
     @property
     def first_row(self) -> int:
-        """In the sample order."""
         return self.shards[0].first_row
 
     @property
@@ -141,28 +140,6 @@ class ShardResult:
     failures: tuple[Failure, ...] = ()
     failed: int = 0
     forms: tuple[FormNote, ...] = ()
-
-    @classmethod
-    def of(
-        cls,
-        plan: ShardPlan,
-        files: tuple[ShardFile, ...],
-        samples: Spool,
-        omitted: Failures,
-        failures: Failures,
-        forms: tuple[FormNote, ...] = (),
-    ) -> ShardResult:
-        return cls(
-            plan.split,
-            plan.name,
-            files,
-            samples,
-            tuple(omitted.shown),
-            omitted.count,
-            tuple(failures.shown),
-            failures.count,
-            forms,
-        )
 
     @property
     def bytes(self) -> int:

@@ -96,7 +96,6 @@ class OldShards(Closing):
         return rules if sample.packed.segment in self._weaker else replace(rules, validate="none")
 
     def close(self) -> None:
-        """Close all shards; no thread may be reading."""
         self._open.close()
 
     def _read(
@@ -223,7 +222,6 @@ class PackedParts(Readable):
             yield page
 
     def head(self, key: str) -> ObjectInfo:
-        """The object, with its etag in the source."""
         etag, part = self._parts[key]
         return ObjectInfo(key, part.length, etag, 0)
 
@@ -242,7 +240,6 @@ class PackedParts(Readable):
         return _PartReader(inner, self.head(key), part, wanted, url, place)
 
     def verify(self) -> None:
-        """Read all objects, with the errors of `open`."""
         for key in self._parts:
             with self.open(key) as reader:
                 for _ in reader:
@@ -296,7 +293,6 @@ class OpenShards(Closing):
             return [shard.read(sample, open_shard) for sample in samples]
 
     def close(self) -> None:
-        """Close all shards; no thread may be reading."""
         for shard in self._shards.values():
             shard.close()
         self._shards.clear()
@@ -344,6 +340,5 @@ class _Shard:
             raise
 
     def close(self) -> None:
-        """Close it; it can be opened again."""
         self._reader = None
         self._stack.close()

@@ -118,7 +118,6 @@ def brace_patterns(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _fill(sizes: Iterable[int], target_bytes: int, empty_bytes: int) -> Iterator[tuple[int, int]]:
-    """Number of samples and bytes of each shard."""
     rows = 0
     total_bytes = empty_bytes
     for size in sizes:
@@ -142,7 +141,6 @@ def stretches(total_bytes: int, size_bytes: int, target_bytes: int) -> bool:
 
 
 def _count_off(sizes: Iterable[int], rows: int, empty_bytes: int) -> Iterator[tuple[int, int]]:
-    """Number of samples and bytes of shards with ``rows`` samples; the last may have fewer."""
     left = iter(sizes)
     while own := list(islice(left, rows)):
         yield len(own), empty_bytes + sum(own)

@@ -7,7 +7,7 @@ have the same borders wherever and whenever they are planned, and after a compac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -48,9 +48,12 @@ def content_sizes(batch: pa.RecordBatch) -> Sizes:
 
 
 def sum_members(
-    batch: pa.RecordBatch, member_sizes: Callable[[pa.Array, pa.Array, Sizes], Sizes]
+    batch: pa.RecordBatch,
+    member_sizes: Callable[[pa.Array, pa.Array, Sizes], Sizes],
+    *,
+    labels: bool = True,
 ) -> Sizes:
-    """Bytes that each sample takes: the sum over its parts, including its label as part ``cls``.
+    """Bytes that each sample takes: the sum over its parts, and its label as part ``cls``.
 
     ``member_sizes`` gets the samples' keys, the extensions and the lengths of the contents.
     """
@@ -62,18 +65,13 @@ def sum_members(
     ends = np.concatenate(([0], np.cumsum(member_sizes(keys, exts, sizes.to_numpy()))))
     last = np.cumsum(counts)
     total: Sizes = ends[last] - ends[last - counts]
-    labels = batch.column("label")
-    rows = np.flatnonzero(labels.is_valid().to_numpy(zero_copy_only=False))
-    if len(rows):
+    column = batch.column("label")
+    rows = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
+    if labels and len(rows):
         keys, exts = batch.column("key").take(pa.array(rows)), pa.repeat(LABEL_EXT, len(rows))
-        total[rows] += member_sizes(keys, exts, _label_sizes(labels.drop_null()))
+        texts = pc.binary_length(pc.cast(column.drop_null(), pa.string()))
+        total[rows] += member_sizes(keys, exts, texts.to_numpy().astype(np.int64))
     return total
-
-
-def _label_sizes(labels: pa.Array) -> Sizes:
-    texts = pc.cast(labels, pa.string())
-    sizes: Sizes = pc.binary_length(texts).to_numpy().astype(np.int64)
-    return sizes
 
 
 _JPEG_MILLIBITS: Final = ((1, 250), (30, 800), (50, 1_100), (75, 1_700), (85, 2_200), (90, 2_800))
@@ -85,7 +83,6 @@ _MASK_MILLIBITS: Final = 500
 
 
 def with_estimates(batch: pa.RecordBatch, transform: Transform | None) -> pa.RecordBatch:
-    """Rows of `larder.manifest.schemas.SAMPLE_ORDER`, with estimates as the sizes of images."""
     if transform is None:
         return batch
     lists = batch.column("parts")
@@ -177,28 +174,20 @@ def _compare(batch: pa.RecordBatch, layout: Layout) -> None:
         same &= parts.field("size_bytes").to_numpy() == sizes
         rows = np.flatnonzero(~same) // max(1, len(layout.parts))
     if len(rows):
-        raise _differs(lists[int(rows[0])].as_py(), layout.parts)
+        parts = lists[int(rows[0])].as_py()
+        own = {part["ext"]: part["size_bytes"] for part in parts}
+        message = f"the sample has {_listed(own)}, others have {_listed(layout.parts)}"
+        raise _refusal(parts[0]["key"], message)
     unlike = batch.column("label").is_valid().to_numpy(zero_copy_only=False) != layout.labelled
     if unlike.any():
         part = lists[int(np.flatnonzero(unlike)[0])].as_py()[0]
-        has = (
-            "no label, although others have one" if layout.labelled else "a label, others have none"
-        )
+        has = "no label, others have one" if layout.labelled else "a label, others have none"
         raise _refusal(part["key"], f"the sample has {has}")
 
 
-def _differs(parts: list[dict[str, object]], wanted: Mapping[str, int | None]) -> ConfigError:
-    found = {str(part["ext"]): part for part in parts}
-    where = str(parts[0]["key"])
-    for ext, size_bytes in wanted.items():
-        if ext not in found:
-            return _refusal(where, f"the sample has no part {ext}, although others have one")
-        if found[ext]["size_bytes"] != size_bytes:
-            has = format_count(int(str(found[ext]["size_bytes"])), "byte")
-            message = f"the part has {has}, not {size_bytes:,} as in other samples"
-            return _refusal(str(found[ext]["key"]), message)
-    ext = min(found.keys() - wanted.keys())
-    return _refusal(str(found[ext]["key"]), f"other samples have no part {ext}")
+def _listed(sizes: Mapping[str, int | None]) -> str:
+    parts = (f"{ext} of {format_count(size or 0, 'byte')}" for ext, size in sizes.items())
+    return ", ".join(parts) or "no parts"
 
 
 def _refusal(where: str, message: str) -> ConfigError:
@@ -208,3 +197,11 @@ def _refusal(where: str, message: str) -> ConfigError:
         where=where,
         hint="all samples have equal parts in this shards.format: exclude it, or choose another",
     )
+
+
+def refuse_names(layout: Layout, names: Collection[str], what: str) -> None:
+    """``config.invalid_value`` if a part has one of these names, which ``what`` has already."""
+    if clash := min(layout.parts.keys() & set(names), default=None):
+        message = f"{what} already has {clash!r}, so no part can be called so"
+        hint = f"rename the objects with the extension {clash}, or choose another format"
+        raise ConfigError("config.invalid_value", message, where="shards.format", hint=hint)

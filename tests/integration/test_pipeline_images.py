@@ -165,7 +165,7 @@ def test_undecodable_images_of_several_batches_are_all_named(tmp_path: Path) -> 
 
 def test_the_same_size_of_what_is_not_decoded() -> None:
     fields = {"name": "d", "source": {"url": "/s"}, "cache": {"same_size": True}}
-    with pytest.raises(ValidationError, match="same_size is about decoded images"):
+    with pytest.raises(ValidationError, match="only for decoded images"):
         Dataset.model_validate(fields)
 
 

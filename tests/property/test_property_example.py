@@ -21,7 +21,7 @@ from larder.shards.formats.tfrecord.example import (
     bytes_head,
     bytes_sizes,
     example_head,
-    example_sizes,
+    field_sizes,
     float_entry,
     int64_entry,
     varint,
@@ -80,7 +80,7 @@ def test_sizes_are_those_of_the_entries(pairs: list[tuple[int, int]]) -> None:
     assert found.tolist() == [head + size for head, (_, size) in zip(heads, pairs, strict=True)]
     totals = np.array([size for _, size in pairs], np.int64)
     expected = [len(example_head(size)) + size for _, size in pairs]
-    assert example_sizes(totals).tolist() == expected
+    assert field_sizes(totals).tolist() == expected
 
 
 @given(st.integers(0, 2**63 - 1))

@@ -49,7 +49,6 @@ class Decoders:
     uses: tuple[DecoderUse, ...] = ()
 
     def is_image(self, ext: str) -> bool:
-        """Whether parts with this extension are decoded as images."""
         use = use_of(self.uses, ext) if self.uses else None
         return use.use == IMAGE if use else is_image(ext)
 
@@ -59,7 +58,6 @@ class Decoders:
         return None if use is None or use.use == IMAGE else Bound(_decoder(use), use)
 
     def decodes(self, ext: str) -> bool:
-        """Whether parts with this extension are decoded at all."""
         return self.is_image(ext) or use_of(self.uses, ext) is not None
 
 
@@ -82,7 +80,6 @@ def _decoder(use: DecoderUse) -> Decoder:
 
 @cache
 def _own(ext: str, name: str, parameters: str) -> Decoder:
-    """The function of the user's with that name."""
     where = f"decoding.{ext}"
     module, colon, attribute = name.partition(":")
     if not (module and colon and attribute):

@@ -32,7 +32,6 @@ FORMATS: dict[str, Callable[[FormatOptions], ShardFormat]] = {
 
 
 def shard_format(name: str, options: FormatOptions = DEFAULTS) -> ShardFormat:
-    """A format by its name in ``shards.format``, made from its options."""
     if name not in FORMATS:
         raise ConfigError(
             "config.invalid_value",

@@ -19,6 +19,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -37,7 +38,7 @@ from larder.shards.indexes import Split
 from larder.shards.model import Sample, ShardPlan, label_bytes
 from larder.shards.output import HashedOutput
 from larder.shards.reading.fetch import Body
-from larder.shards.sizes import Sizes, sum_members, survey_parts
+from larder.shards.sizes import Sizes, refuse_names, sum_members, survey_parts
 from larder.store import object_url
 from larder.store.base import Closing, Readable
 
@@ -61,21 +62,15 @@ class Batches(ShardFormat):
         self.empty_bytes = sum(map(array_bytes, names)) + offsets + END_BYTES
 
     def survey(self, batches: Iterable[pa.RecordBatch], before: Layout | None) -> Layout:
-        """The extensions of all parts."""
         found = survey_parts(batches, before)
-        names = _names(found)
-        if len(set(names)) < len(names):
-            clash = next(name for name in names if names.count(name) > 1)
-            message = f"a batch has an array {clash!r} already, so no part can be called so"
-            hint = "rename the objects with this extension, or choose another format"
-            raise ConfigError("config.invalid_value", message, where="shards.format", hint=hint)
+        refuse_names(found, set(_names(replace(found, parts={}))), "a batch")
+        ends = {f"{column}{_OFFSETS}" for column in found.parts}
+        refuse_names(found, ends, "a batch")
         return found
 
     def sample_sizes(self, batch: pa.RecordBatch) -> Sizes:
         """Bytes of the contents and the key, of their offsets, and of the label."""
-        place = batch.schema.get_field_index("label")
-        bare = batch.set_column(place, "label", pa.nulls(len(batch), pa.int32()))
-        sizes = sum_members(bare, lambda keys, exts, own: own)
+        sizes = sum_members(batch, lambda keys, exts, sizes: sizes, labels=False)
         sizes += pc.binary_length(batch.column("key")).to_numpy()
         columns = len(self._layout.parts) + 1 + self._layout.labelled
         return sizes + _NUMBER_BYTES * columns
@@ -92,7 +87,6 @@ class BatchesIndex:
     kind = "batches"
 
     def content(self, split: Split) -> bytes:
-        """The JSON document ``larder-batches-1``."""
         document = {
             "format": "larder-batches-1",
             "dataset": split.dataset,
@@ -263,7 +257,6 @@ class Array(NamedTuple):
 
     @property
     def stored_bytes(self) -> int:
-        """Length of its file."""
         return HEADER_BYTES + self.size_bytes
 
     def crc32(self, pieces: Sequence[bytes]) -> int:

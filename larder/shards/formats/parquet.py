@@ -40,7 +40,7 @@ from larder.shards.model import Sample, ShardPlan, label_bytes
 from larder.shards.output import HashedOutput
 from larder.shards.reading.fetch import Body
 from larder.shards.reading.large import giving_back, kept, stream
-from larder.shards.sizes import Sizes, sum_members, survey_parts
+from larder.shards.sizes import Sizes, refuse_names, sum_members, survey_parts
 from larder.store import object_url
 from larder.store.base import Closing, Readable
 
@@ -91,19 +91,15 @@ class ParquetFormat(ShardFormat):
         self.empty_bytes = _empty_bytes(tuple(self._layout.parts), self._layout.labelled)
 
     def survey(self, batches: Iterable[pa.RecordBatch], before: Layout | None) -> Layout:
-        """The extensions of all parts."""
         found = survey_parts(batches, before)
-        taken = {_KEY, _LABEL} if found.labelled else {_KEY}
-        if clash := min(taken & found.parts.keys(), default=None):
-            message = f"a Parquet file has a column {clash!r} already, so no part can be called so"
-            hint = f"rename the objects with the extension {clash}, or choose another format"
-            raise ConfigError("config.invalid_value", message, where="shards.format", hint=hint)
+        names = {_KEY, _LABEL} if found.labelled else {_KEY}
+        refuse_names(found, names, "a Parquet file")
         return found
 
     def sample_sizes(self, batch: pa.RecordBatch) -> Sizes:
         """Bytes of the values, and of the lengths in front of those of variable length."""
         _refuse_long(batch.column("parts").flatten())
-        sizes = sum_members(_without_labels(batch), lambda keys, exts, own: own + _LENGTH_BYTES)
+        sizes = sum_members(batch, lambda keys, exts, sizes: sizes + _LENGTH_BYTES, labels=False)
         sizes += pc.binary_length(batch.column("key")).to_numpy() + _LENGTH_BYTES
         sizes += 8 * batch.column("label").is_valid().to_numpy(zero_copy_only=False)
         return sizes
@@ -116,7 +112,6 @@ class ParquetFormat(ShardFormat):
         return ParquetReader(store, key)
 
     def locate(self, store: Readable, key: str, sample: IndexedSample) -> IndexedSample | None:
-        """A row group of one sample."""
         with ParquetReader(store, key) as reader:
             return reader.locate(sample)
 
@@ -390,11 +385,6 @@ def _empty_bytes(exts: tuple[str, ...], labelled: bool) -> int:
     with _parquet(sink, schema) as parquet:
         parquet.write_table(pa.Table.from_arrays(arrays, schema=schema))
     return int(sink.tell()) - 8 * labelled - _LENGTH_BYTES * (1 + len(exts))
-
-
-def _without_labels(batch: pa.RecordBatch) -> pa.RecordBatch:
-    place = batch.schema.get_field_index("label")
-    return batch.set_column(place, "label", pa.nulls(len(batch), pa.int32()))
 
 
 def _refuse_long(parts: pa.StructArray) -> None:

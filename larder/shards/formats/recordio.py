@@ -44,8 +44,6 @@ _MAX_LABEL = 1 << 24
 
 
 class RecordIO(ShardFormat):
-    """``shards.format: recordio``."""
-
     suffix = ".rec"
     sizes_known = False  # data that contains the magic number takes more
 

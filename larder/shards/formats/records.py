@@ -27,7 +27,7 @@ from larder.shards.output import HashedOutput
 from larder.shards.reading.fetch import Body
 from larder.shards.reading.large import stream
 from larder.shards.reading.ranges import RangeReader
-from larder.shards.sizes import Sizes, survey_sizes
+from larder.shards.sizes import Sizes, refuse_names, survey_sizes
 from larder.store.base import Readable
 
 _LABEL = struct.Struct("<q")
@@ -45,16 +45,12 @@ class Records(ShardFormat):
         self.split_indexes = (RecordsIndex(layout),)
 
     def survey(self, batches: Iterable[pa.RecordBatch], before: Layout | None) -> Layout:
-        """The parts of all samples, with their lengths."""
         found = survey_sizes(batches, before)
         if not _RecordLayout(found).bytes:
             message = "a record would have no bytes"
             hint = "choose another format"
             raise ConfigError("config.invalid_value", message, where="shards.format", hint=hint)
-        if found.labelled and "label" in found.parts:
-            message = "a record has a field 'label' already, so no part can be called so"
-            hint = "rename the objects with the extension label, or choose another format"
-            raise ConfigError("config.invalid_value", message, where="shards.format", hint=hint)
+        refuse_names(found, {"label"} if found.labelled else (), "a record")
         return found
 
     def sample_sizes(self, batch: pa.RecordBatch) -> Sizes:
@@ -75,7 +71,6 @@ class RecordsIndex:
         self._layout = _RecordLayout(layout)
 
     def content(self, split: Split) -> bytes:
-        """The JSON document ``larder-records-1``."""
         document = {
             "format": "larder-records-1",
             "dataset": split.dataset,

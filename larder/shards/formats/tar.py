@@ -91,14 +91,8 @@ def member_headers(names: Sequence[str], sizes: npt.NDArray[np.int64]) -> list[b
     return list(struct.unpack(f"{BLOCK_BYTES}s" * len(names), blocks.data))
 
 
-def header_size(name: str, size_bytes: int) -> int:
-    """``len(member_header(name, size_bytes))``."""
-    return len(member_header(name, size_bytes))
-
-
 def member_size(name: str, size_bytes: int) -> int:
-    """Bytes that a member takes in an archive: header, data and padding."""
-    return header_size(name, size_bytes) + size_bytes + -size_bytes % BLOCK_BYTES
+    return len(member_header(name, size_bytes)) + size_bytes + -size_bytes % BLOCK_BYTES
 
 
 def _bad_name(name: str) -> ObjectError:

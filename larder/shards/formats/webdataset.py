@@ -175,7 +175,6 @@ class TarWriter(ShardWriter):
     def _append_stream(
         self, name: str, size_bytes: int, buffers: Iterable[bytes]
     ) -> tuple[int, int]:
-        """Offset and crc32c of the data."""
         header = tar.member_header(name, size_bytes)
         self._put(header)
         offset = self._output.bytes

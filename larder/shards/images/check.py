@@ -213,7 +213,6 @@ class FormTally:
         self._add(note)
 
     def notes(self) -> tuple[FormNote, ...]:
-        """The notes, in the order in which their first images came."""
         return tuple(self._notes.values())
 
     def _add(self, note: FormNote) -> None:

@@ -121,8 +121,6 @@ def transformed_sample(
 
 
 class _Transformed(Readable):
-    """A store some of whose objects have been replaced."""
-
     def __init__(
         self, inner: Readable, contents: Mapping[str, bytes], etags: Mapping[str, str]
     ) -> None:

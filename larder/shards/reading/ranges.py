@@ -78,8 +78,6 @@ class RangeReader(Closing):
 
 
 class PartReader(RangeReader):
-    """Reads samples from a shard that stores parts as they are."""
-
     def read(
         self, sample: IndexedSample, parts: Sequence[IndexedPart] | None = None
     ) -> dict[str, bytes]:

@@ -103,7 +103,7 @@ def test_a_batch_that_no_archive_can_hold_is_refused() -> None:
     "parts", [{"key": b""}, {"label": b""}, {"a": b"", "a.offsets": b""}, {"key.offsets": b""}]
 )
 def test_a_part_cannot_be_called_as_another_array(store: Store, parts: dict[str, bytes]) -> None:
-    with pytest.raises(ConfigError, match="already, so no part can be called so"):
+    with pytest.raises(ConfigError, match="so no part can be called so"):
         write(store, [Content("x", parts, 1)], 1)
 
 

@@ -99,7 +99,7 @@ def test_the_columns_of_the_segments_before_are_kept(store: Store) -> None:
 def test_a_part_cannot_be_called_as_another_column(
     store: Store, ext: str, label: int | None
 ) -> None:
-    with pytest.raises(ConfigError, match=f"column '{ext}' already"):
+    with pytest.raises(ConfigError, match=f"already has '{ext}'"):
         write(store, [Content("a", {ext: b"1"}, label)])
 
 

@@ -98,28 +98,22 @@ def _entry_head(name: str, kind: bytes, values: bytes, size_bytes: int) -> bytes
     return _FIRST + varint(len(fields) + size_bytes) + fields
 
 
-def example_sizes(entries_bytes: Sizes) -> Sizes:
-    """Length of examples with entries of these total lengths."""
-    return _with_length(entries_bytes)
-
-
 def bytes_sizes(name_bytes: Sizes | int, sizes: Sizes) -> Sizes:
     """Length of entries with one value, given the lengths of their names and values."""
-    return _entry_sizes(name_bytes, _with_length(sizes))
+    return _entry_sizes(name_bytes, field_sizes(sizes))
 
 
 def _entry_sizes(name_bytes: Sizes | int, list_bytes: Sizes) -> Sizes:
-    return _with_length(_with_length(name_bytes) + _with_length(_with_length(list_bytes)))
+    return field_sizes(field_sizes(name_bytes) + field_sizes(field_sizes(list_bytes)))
 
 
-def _with_length(sizes: Sizes | int) -> Sizes:
+def field_sizes(sizes: Sizes | int) -> Sizes:
     """Length of fields with these contents: a tag, the length of the content, and the content."""
     found: Sizes = 1 + _varint_sizes(sizes) + sizes
     return found
 
 
 def _varint_sizes(values: Sizes | int) -> Sizes:
-    """Length of `varint` of many numbers."""
     more: Sizes = np.searchsorted(_VARINT_LIMITS, values, side="right")
     return np.where(values < 0, 10, 1 + more)
 
@@ -217,7 +211,6 @@ class Skeletons:
         return columns, parts
 
     def number_parts(self, sample: Sample) -> frozenset[int]:
-        """Which parts of a sample become numbers."""
         if self.sizes_known:
             return frozenset()
         places = self._places(extensions(sample))
@@ -244,7 +237,7 @@ class Skeletons:
             values, which = np.unique(labels.drop_null().to_numpy(), return_inverse=True)
             lengths = [len(self._label_entry(*place[:3], value)) for value in values.tolist()]
             entries[rows] += np.array(lengths, np.int64)[which]
-        return example_sizes(entries)
+        return field_sizes(entries)
 
     def _part_sizes(self, batch: pa.RecordBatch) -> Sizes:
         """Total length of the features of all parts of each sample."""

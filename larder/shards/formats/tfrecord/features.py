@@ -76,7 +76,6 @@ class FeatureMap:
         return ext not in self._of_part and not self.is_image(ext) and ext not in self._names
 
     def of_part(self, ext: str) -> list[tuple[str, str]]:
-        """Name and kind of all features of a part."""
         found = [*self._of_part.get(ext, ()), *(self._of_image if self.is_image(ext) else ())]
         if all(kind != "bytes" for _, kind in found):
             name = ext + _TEXT_SUFFIX if found else ext

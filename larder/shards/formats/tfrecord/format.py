@@ -48,7 +48,6 @@ _CHECKSUM = struct.Struct("<I")
 
 @lru_cache(4096)
 def record_header(size_bytes: int) -> bytes:
-    """What precedes data of this length."""
     length = _LENGTH.pack(size_bytes)
     return length + masked(google_crc32c.value(length))
 
@@ -96,7 +95,6 @@ class TFRecord(ShardFormat):
         self.sizes_known = self._skeletons.sizes_known
 
     def sample_sizes(self, batch: pa.RecordBatch) -> Sizes:
-        """Bytes of the samples' records."""
         return self._skeletons.sizes(batch) + FRAME_BYTES
 
     def writer(self, outputs: Sequence[HashedOutput], plan: ShardPlan) -> RecordWriter:
