@@ -13,12 +13,12 @@ from typing import Any, Self
 
 from pydantic import Field, ValidationError, model_validator
 
+from larder.config.location import is_inside
 from larder.config.models import Cluster, Copy, Location, Model, Runner, Source
 from larder.config.models.fields import RefusedError
 from larder.config.text.messages import Schema, refusals
 from larder.config.text.replacements import Setting, apply, parse_settings
 from larder.config.text.yaml import Document, KeyPath, Place
-from larder.config.urls import parse_url
 from larder.errors import ConfigError, ProblemsError
 
 
@@ -102,20 +102,10 @@ def _limits_and_access(cluster: Cluster, url: Any) -> dict[str, Any]:
         "copy": cluster.copy_.model_dump(by_alias=True, exclude_defaults=True),
         "runner": cluster.runner.model_dump(by_alias=True, exclude_defaults=True),
     }
-    if isinstance(url, str) and _is_inside(url, cluster.storage.url):
+    if isinstance(url, str) and is_inside(url, cluster.storage.url):
         access = cluster.storage.model_dump(by_alias=True, exclude_defaults=True)
         values["storage"] = {key: each for key, each in access.items() if key != "url"}
     return values
-
-
-def _is_inside(url: str, other: str) -> bool:
-    inner, outer = _segments(url), _segments(other)
-    return inner[: len(outer)] == outer
-
-
-def _segments(url: str) -> tuple[str, ...]:
-    scheme, rest = parse_url(url)
-    return (scheme or "file", *(part for part in rest.split("/") if part))
 
 
 def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

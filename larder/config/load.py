@@ -150,7 +150,7 @@ def _load(
             problems.append(error)
     if document.value["name"] != name:
         where, hint = document.place(("name",)).where, "rename one of the two, or omit name"
-        message = f"{schema.prefix}name: expected {name}, the name of the file"
+        message = f"name: expected {name}, the name of the file"
         problems.append(ConfigError("config.invalid_value", message, where=where, hint=hint))
     try:
         model = schema.model.model_validate(

@@ -123,7 +123,13 @@ def check_overlap(
     )
 
 
-def _segments(url: str, endpoint: str | None) -> tuple[str, ...]:
+def is_inside(url: str, outer: str) -> bool:
+    """Whether a URL or path is another one, or inside of it."""
+    segments = _segments(outer)
+    return _segments(url)[: len(segments)] == segments
+
+
+def _segments(url: str, endpoint: str | None = None) -> tuple[str, ...]:
     """The place as segments; a place that contains it has the first of these.
 
     URLs are taken literally, without percent-decoding, as in `larder.store.open_store`.
