@@ -118,7 +118,7 @@ skyplane-test: $(SKYPLANE)/gateway ## set up Skyplane and its gateways, for the 
 readers-test: $(READERS)/app ## set up TensorFlow and other readers of shards, for the tests
 
 schema: $(VENV)/app ## write configs/schema from the models
-	$(BIN)/python -m larder.config.schema
+	$(BIN)/python -m larder.config.json_schema
 
 lock: ## update the lock files (needs uv); ARGS=--upgrade upgrades every version
 	$(COMPILE) pyproject.toml --extra flows --output-file requirements/app.lock

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from larder.config.models.cluster import Copy as CopyConfig
+from larder.config.models.cluster import CopyConfig
 from larder.copy.uploads import UploadRecords
 from larder.errors import Failure
 from larder.limits import ByteBudget

@@ -20,7 +20,7 @@ from larder.config.text.yaml import round_trip
 from larder.config.urls import parse_url
 from larder.errors import ConfigError
 from larder.experiments.delivery import SplitInfo, VersionInfo
-from larder.experiments.model import bind, container_target, under
+from larder.experiments.validate import bind, container_target, under
 
 _DEVICES = ("cpu", "cuda", "rocm")
 _AMBIGUOUS = re.compile(

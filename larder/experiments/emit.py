@@ -11,7 +11,7 @@ from larder.config.models import Cluster
 from larder.errors import NotFoundError
 from larder.experiments import determined
 from larder.experiments.delivery import ConfigFile, VersionInfo
-from larder.experiments.model import validate
+from larder.experiments.validate import validate
 from larder.store import open_store
 from larder.store.base import Store
 

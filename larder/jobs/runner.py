@@ -7,15 +7,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
-from larder.config.models import Copy
-from larder.config.models import Runner as RunnerConfig
+from larder.config.models import CopyConfig, RunnerConfig
 from larder.jobs.results import stops_others
 from larder.limits import batches_at_once, map_done
 from larder.machine import usable_cores
 from larder.progress import CancellableProgress, Progress, TimedProgress
 
 
-def workers(runner: RunnerConfig, limits: Copy) -> int:
+def workers(runner: RunnerConfig, limits: CopyConfig) -> int:
     """Number of concurrent batches: ``runner.workers``, or one per core, as far as memory allows.
 
     See `larder.limits.batches_at_once`.

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from larder.config.command import Argument, read_places
 from larder.config.load import load_cluster
 from larder.config.location import check_overlap, directory
-from larder.config.models import Copy, Location, Runner, Source
+from larder.config.models import CopyConfig, Location, RunnerConfig, Source
+from larder.config.places import Argument, read_places
 from larder.copy.site import in_region
 from larder.errors import ConfigError
 from larder.jobs.runner import workers
@@ -29,8 +29,8 @@ class CopySettings:
 
     source: Source
     storage: Location
-    limits: Copy
-    runner: Runner
+    limits: CopyConfig
+    runner: RunnerConfig
     retry_failed: bool = False
 
     @property

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from time import monotonic
 
-from larder.config.models import Copy, Location
+from larder.config.models import CopyConfig, Location
 from larder.copy.skyplane.adapter import check_skyplane, skyplane_available, transfer
 from larder.copy.skyplane.choice import Choice, Side, choose_engine
 from larder.copy.uploads import UploadRecords
@@ -42,7 +42,7 @@ class Route:
     storage: Location
     root_url: str
     prefix: str
-    limits: Copy
+    limits: CopyConfig
     copies: Totals
 
     @property

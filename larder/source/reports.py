@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from larder.config.models.source import Columns, Report
+from larder.config.models.locations import Columns, Report
 from larder.config.urls import StoreUrl, parse_url
 from larder.disk import disk_errors
 from larder.errors import ConfigError, NotFoundError

@@ -25,7 +25,7 @@ from larder.config.models import Cluster
 from larder.errors import ConfigError
 from larder.experiments.delivery import SplitInfo, VersionInfo, choose
 from larder.experiments.emit import emit
-from larder.experiments.model import known_keys, validate
+from larder.experiments.validate import known_keys, validate
 
 RELEASE = "0.21.0"
 ROOT = Path(__file__).parents[2]

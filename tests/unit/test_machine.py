@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from larder.config.models import Copy
+from larder.config.models import CopyConfig
 from larder.jobs.processes import _start
 from larder.machine import (
     copy_memory_bytes,
@@ -100,9 +100,9 @@ def test_cores_are_those_that_the_process_may_use(files: dict[str, str], quota: 
 
 
 def test_a_cluster_without_a_limit_takes_the_machines() -> None:
-    assert Copy().memory_bytes is None
-    assert Copy().memory == copy_memory_bytes()
-    assert Copy.model_validate({"memory_bytes": "64 MiB"}).memory == 64 * 1024**2
+    assert CopyConfig().memory_bytes is None
+    assert CopyConfig().memory == copy_memory_bytes()
+    assert CopyConfig.model_validate({"memory_bytes": "64 MiB"}).memory == 64 * 1024**2
 
 
 _ARROW = """

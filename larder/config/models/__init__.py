@@ -1,9 +1,17 @@
-"""What may stand in dataset files (`dataset`, `source`, `joins`) and cluster files (`cluster`).
+"""What may stand in dataset files (`dataset`, `locations`, `joins`) and cluster files (`cluster`).
 
-Frozen pydantic models that refuse unknown keys, made of the strict types in `fields`.
+Frozen pydantic models that refuse unknown keys, made of the strict types in `field_types`.
 """
 
-from larder.config.models.cluster import Cluster, Consumer, Copy, Mount, Nodes, Runner, Skyplane
+from larder.config.models.cluster import (
+    Cluster,
+    Consumer,
+    CopyConfig,
+    Mount,
+    Nodes,
+    RunnerConfig,
+    Skyplane,
+)
 from larder.config.models.dataset import (
     Cache,
     Dataset,
@@ -16,9 +24,9 @@ from larder.config.models.dataset import (
     Labels,
     Shards,
 )
-from larder.config.models.fields import Model
+from larder.config.models.field_types import Model
 from larder.config.models.joins import Annotations, Missing, Samples
-from larder.config.models.source import (
+from larder.config.models.locations import (
     Columns,
     Location,
     Report,
@@ -31,7 +39,7 @@ __all__ = [
     "Cluster",
     "Columns",
     "Consumer",
-    "Copy",
+    "CopyConfig",
     "Dataset",
     "Experiment",
     "GlobSplits",
@@ -46,7 +54,7 @@ __all__ = [
     "Mount",
     "Nodes",
     "Report",
-    "Runner",
+    "RunnerConfig",
     "Samples",
     "Shards",
     "Skyplane",

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from larder.config.location import GIVE_UP_SECONDS
-from larder.config.models.fields import Bytes, Flag, Model, Name, Number, OrNull, Text, Whole
-from larder.config.models.source import Location
+from larder.config.models.field_types import Bytes, Flag, Model, Name, Number, OrNull, Text, Whole
+from larder.config.models.locations import Location
 from larder.machine import copy_memory_bytes
 
 MIB = 1024**2
@@ -40,7 +40,7 @@ class Skyplane(Model):
     )
 
 
-class Copy(Model):
+class CopyConfig(Model):
     """How objects are copied, and the limits of that."""
 
     engine: Literal["auto", "native", "skyplane"] = Field(
@@ -117,7 +117,7 @@ class Consumer(Model):
     )
 
 
-class Runner(Model):
+class RunnerConfig(Model):
     """What runs the batches."""
 
     workers: Annotated[Annotated[Whole, Field(ge=1, le=1024)] | None, OrNull] = Field(
@@ -138,5 +138,5 @@ class Cluster(Model):
     storage: Location = Field(description="where Larder writes and training reads")
     nodes: Nodes = Field(Nodes(), description="the machines that train")
     consumer: Consumer = Field(Consumer(), description="the system that the config is for")
-    copy_: Copy = Field(Copy(), alias="copy", description="how objects are copied")
-    runner: Runner = Field(Runner(), description="what runs the batches")
+    copy_: CopyConfig = Field(CopyConfig(), alias="copy", description="how objects are copied")
+    runner: RunnerConfig = Field(RunnerConfig(), description="what runs the batches")

@@ -17,7 +17,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticKnownError
 
-from larder.config.models.fields import (
+from larder.config.models.field_types import (
     AutoFlag,
     Bytes,
     Ext,
@@ -37,7 +37,7 @@ from larder.config.models.fields import (
     grouping_pattern,
 )
 from larder.config.models.joins import Samples
-from larder.config.models.source import Source
+from larder.config.models.locations import Source
 from larder.config.shape import (
     DEFAULTS,
     MAX_PIXELS,

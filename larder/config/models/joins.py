@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 
-from larder.config.models.fields import (
+from larder.config.models.field_types import (
     Ext,
     Flag,
     Model,

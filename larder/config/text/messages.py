@@ -11,7 +11,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from larder.config.models.fields import RefusedError
+from larder.config.models.field_types import RefusedError
 from larder.config.text.yaml import Document, KeyPath, dotted
 from larder.config.urls import shown
 from larder.errors import ConfigError

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from larder.config.text.yaml import Document, KeyPath, Place, dotted, parse, scalar
+from larder.config.text.yaml import Document, KeyPath, Position, dotted, parse, scalar
 from larder.config.urls import shown
 from larder.errors import ConfigError, ProblemsError
 
@@ -38,7 +38,7 @@ UNREAD = FilledText("file:///unread")
 
 
 @dataclass(frozen=True, slots=True)
-class Expansion:
+class Interpolation:
     """A string with its variables replaced.
 
     Attributes:
@@ -52,7 +52,7 @@ class Expansion:
     missing: tuple[str, ...]
 
 
-def interpolate(text: str, environ: Mapping[str, str]) -> Expansion:
+def interpolate(text: str, environ: Mapping[str, str]) -> Interpolation:
     """Replace the variables in ``text``; ValueError if a ``${`` is not followed by one."""
     used: dict[str, None] = {}
     missing: dict[str, None] = {}
@@ -71,7 +71,7 @@ def interpolate(text: str, environ: Mapping[str, str]) -> Expansion:
 
     result = _TOKEN.sub(fill, text)
     filled = _TOKEN.search(text.replace("$$", "")) is not None
-    return Expansion(FilledText(result) if filled else result, tuple(used), tuple(missing))
+    return Interpolation(FilledText(result) if filled else result, tuple(used), tuple(missing))
 
 
 @dataclass(slots=True)
@@ -180,16 +180,16 @@ class Setting:
         return f"--set {self.key}"
 
 
-class Settings(NamedTuple):
+class SettingsByFile(NamedTuple):
     """All --set arguments, in the order given: of the dataset or command, and of the cluster."""
 
     dataset: list[Setting]
     cluster: list[Setting]
 
 
-def parse_settings(arguments: Iterable[str]) -> Settings:
+def parse_settings(arguments: Iterable[str]) -> SettingsByFile:
     """Several mistakes are a `ProblemsError` with all of them."""
-    settings = Settings([], [])
+    settings = SettingsByFile([], [])
     problems: list[ConfigError] = []
     for argument in arguments:
         try:
@@ -235,7 +235,7 @@ def _value(text: str, key: str) -> Any:
 def apply(document: Document, setting: Setting) -> Document:
     """The document with a setting applied; mappings that are missing or null are created."""
     path: KeyPath = setting.path
-    place = Place(setting.where, 0)
+    place = Position(setting.where, 0)
     made = {path[:end]: place for end in range(len(path)) if path[:end] not in document.places}
     places = _without(document.places, path) | made | {path: place}
     value = _replaced(document.value, setting, 0)

@@ -26,7 +26,7 @@ KeyPath = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Position:
     """The position of a value.
 
     Attributes:
@@ -48,10 +48,10 @@ class Document:
     """
 
     value: Any
-    places: Mapping[KeyPath, Place]
+    places: Mapping[KeyPath, Position]
     variables: Mapping[KeyPath, tuple[str, ...]]
 
-    def place(self, path: KeyPath) -> Place:
+    def place(self, path: KeyPath) -> Position:
         """The position of ``path``, or of the nearest value around it that has one."""
         while path not in self.places:
             path = path[:-1]
@@ -95,11 +95,11 @@ class _Build:
     def __init__(self, name: str, stream: Iterator[events.Event]) -> None:
         self.name = name
         self.stream = stream
-        self.places: dict[KeyPath, Place] = {(): Place(f"{name}:1", 1)}
+        self.places: dict[KeyPath, Position] = {(): Position(f"{name}:1", 1)}
 
-    def place(self, event: events.Event) -> Place:
+    def place(self, event: events.Event) -> Position:
         line = event.start_mark.line + 1
-        return Place(f"{self.name}:{line}", line)
+        return Position(f"{self.name}:{line}", line)
 
     def refuse(self, event: events.Event, message: str, hint: str = "") -> ConfigError:
         where = self.place(event).where

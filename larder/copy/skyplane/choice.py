@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from larder.config.location import Access
-from larder.config.models.cluster import Copy
+from larder.config.models.cluster import CopyConfig
 from larder.store.base import BucketPrefix, Readable
 from larder.units import format_bytes
 
@@ -32,7 +32,7 @@ class Choice:
 
 
 def choose_engine(
-    source: Side, target: Side, *, limits: Copy, total_bytes: int, available: bool
+    source: Side, target: Side, *, limits: CopyConfig, total_bytes: int, available: bool
 ) -> Choice:
     """Choose the engine of a copy.
 

@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from larder.config.models.source import FORMATS, RowFormat, Rows
+from larder.config.models.locations import FORMATS, RowFormat, Rows
 from larder.manifest.digest import canonical_json
 from larder.manifest.extents import in_object, in_own
 from larder.seekable import ObjectFile

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from larder.config.command import Argument, Places, read_places
 from larder.config.models import Cluster
+from larder.config.places import Argument, Places, read_places
 from larder.errors import ConfigError, ProblemsError
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import jsonschema
 import pytest
 
+from larder.config.json_schema import SCHEMAS, main, schema, text
 from larder.config.load import load_cluster, load_dataset
-from larder.config.schema import SCHEMAS, main, schema, text
 from larder.config.text.yaml import read
 from larder.errors import ConfigError
 
@@ -38,7 +38,7 @@ def test_every_field_has_a_description(name: str) -> None:
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_schemas_are_current(name: str) -> None:
     written = (CONFIGS / "schema" / name).read_text(encoding="utf-8")
-    assert written == text(SCHEMAS[name]), "run python -m larder.config.schema"
+    assert written == text(SCHEMAS[name]), "run python -m larder.config.json_schema"
     jsonschema.Draft202012Validator.check_schema(json.loads(written))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from larder.config.location import Access
-from larder.config.models.cluster import Copy
+from larder.config.models.cluster import CopyConfig
 from larder.copy.skyplane.choice import Choice, Side, choose_engine
 from larder.store.base import BucketPrefix
 
@@ -34,7 +34,7 @@ def choose(
     available: bool = True,
     accesses: tuple[Access, Access] = (Access(), Access()),
 ) -> Choice:
-    limits = Copy.model_validate({"engine": engine, "skyplane": {"min_bytes": LIMIT}})
+    limits = CopyConfig.model_validate({"engine": engine, "skyplane": {"min_bytes": LIMIT}})
     sides = (side(source, accesses[0]), side(target, accesses[1]))
     return choose_engine(*sides, limits=limits, total_bytes=total_bytes, available=available)
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from larder.errors import ConfigError
-from larder.experiments.model import known_keys, validate
+from larder.experiments.validate import known_keys, validate
 
 
 def experiment(**more: Any) -> dict[str, Any]:

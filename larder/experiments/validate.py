@@ -245,7 +245,7 @@ class Searcher(_Fields):
     max_trials: Annotated[StrictInt, Field(ge=1)] | None = None
 
 
-class Experiment(_Fields):
+class DeterminedExperiment(_Fields):
     """An experiment that can be submitted once the cluster's own defaults are added."""
 
     name: Annotated[StrictStr, Field(min_length=1)]
@@ -301,7 +301,7 @@ def _unknown_keys(config: Mapping[str, Any], release: str) -> Iterator[Problem]:
 
 def _type_problems(config: Mapping[str, Any]) -> list[Problem]:
     try:
-        Experiment.model_validate(dict(config))
+        DeterminedExperiment.model_validate(dict(config))
     except Invalid as invalid:
         return [
             (".".join(map(str, error["loc"])), _sentence(error["msg"]))

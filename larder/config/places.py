@@ -14,11 +14,11 @@ from typing import Any, Self
 from pydantic import Field, ValidationError, model_validator
 
 from larder.config.location import is_inside
-from larder.config.models import Cluster, Copy, Location, Model, Runner, Source
-from larder.config.models.fields import RefusedError
+from larder.config.models import Cluster, CopyConfig, Location, Model, RunnerConfig, Source
+from larder.config.models.field_types import RefusedError
 from larder.config.text.messages import Schema, refusals
 from larder.config.text.replacements import Setting, apply, parse_settings
-from larder.config.text.yaml import Document, KeyPath, Place
+from larder.config.text.yaml import Document, KeyPath, Position
 from larder.errors import ConfigError, ProblemsError
 
 
@@ -27,8 +27,8 @@ class Places(Model):
 
     source: Source = Field(description="where the data lives")
     storage: Location = Field(description="where it is copied to")
-    copy_: Copy = Field(Copy(), alias="copy", description="how objects are copied")
-    runner: Runner = Field(Runner(), description="what runs the batches")
+    copy_: CopyConfig = Field(CopyConfig(), alias="copy", description="how objects are copied")
+    runner: RunnerConfig = Field(RunnerConfig(), description="what runs the batches")
 
     @model_validator(mode="after")
     def _whole_objects(self) -> Self:
@@ -83,13 +83,13 @@ def read_places(
 
 def _document(arguments: Sequence[Argument], cluster: Cluster | None) -> Document:
     value: dict[str, Any] = {}
-    places: dict[KeyPath, Place] = {(): Place("the command", 0)}
+    places: dict[KeyPath, Position] = {(): Position("the command", 0)}
     for each in arguments:
         within = value
         for part in each.path[:-1]:
             within = within.setdefault(part, {})
         within[each.path[-1]] = each.value
-        places[each.path] = Place(each.name, 0)
+        places[each.path] = Position(each.name, 0)
     if cluster:
         url = value.get("storage", {}).get("url")
         value = _merged(_limits_and_access(cluster, url), value)

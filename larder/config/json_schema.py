@@ -1,6 +1,6 @@
 """JSON Schemas of the dataset and cluster files, for editors.
 
-``python -m larder.config.schema`` writes them to configs/schema; a test checks that they are
+``python -m larder.config.json_schema`` writes them to configs/schema; a test checks that they are
 current. They are those of the models, except that ``name`` may be left out, and that a value which
 is not free text may be a string with a ``${VARIABLE}``.
 """
@@ -60,7 +60,9 @@ def _typed(node: dict[str, Any]) -> bool:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m larder.config.schema", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m larder.config.json_schema", description=__doc__
+    )
     parser.add_argument("directory", nargs="?", type=Path, default=Path("configs/schema"))
     directory = parser.parse_args(arguments).directory
     directory.mkdir(parents=True, exist_ok=True)
