@@ -144,6 +144,8 @@ def test_the_flow_as_a_deployment_calls_it(
     done = reporting.run(python=("-c", script))
     document = succeeded(done)
     assert document["status"] == "built"
+    order = ["inventory", "plan", "mirror", "shard", "index", "cache", "publish", "emit"]
+    assert [stage for stage in document["stages"] if stage in order] == list(document["stages"])
     assert (reporting.folder / f"out/local/{name}/experiment.yaml").is_file()
     (run,) = prefect_server.flow_runs(f"prepare {name} for local")
     assert run["parameters"]["settings"] is None
