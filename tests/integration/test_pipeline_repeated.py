@@ -24,7 +24,7 @@ from larder.progress import NullProgress
 from larder.store.base import Store
 from larder.versions import layout
 from tests.support.runs import between
-from tests.support.stores import FaultyStore, RecordingStore, unavailable
+from tests.support.stores import FaultyStore, Recorder, unavailable
 
 pytestmark = pytest.mark.exhaustive
 
@@ -43,11 +43,11 @@ def lab(tmp_path: Path) -> Lab:
     return directory_lab(tmp_path, OBJECTS, **FIELDS)
 
 
-class Tries:
+class Tries(Recorder):
     """Stores that record calls, and of which one call fails in the first attempt."""
 
     def __init__(self, method: str, key: str) -> None:
-        self.stores: list[RecordingStore] = []
+        super().__init__()
         self.fault: tuple[str, str] | None = (method, key)
 
     def __call__(self, store: Store) -> Store:
@@ -55,20 +55,14 @@ class Tries:
         if self.fault:
             method, key = self.fault
             faulty.add(method, unavailable(), key=key)
-        self.stores.append(RecordingStore(faulty))
-        return self.stores[-1]
+        return super().__call__(faulty)
 
     def again(self) -> None:
         self.fault = None
         self.stores.clear()
 
-    def keys(self, method: str, part: str) -> list[str]:
-        return sorted(
-            call.key
-            for store in self.stores
-            for call in store.calls
-            if (call.method, part in call.key) == (method, True)
-        )
+    def with_part(self, method: str, part: str) -> list[str]:
+        return sorted(key for key in self.keys(method) if part in key)
 
 
 def begun(lab: Lab) -> Job:
@@ -105,7 +99,7 @@ def test_a_batch_of_copies_copies_only_the_rest(lab: Lab) -> None:
         with between(tries):
             report = mirror_batch(job, batch, progress=QUIET)
         left = OBJECTS.keys() - there | {"a/02.png", "a/03.png"}
-        assert tries.keys("put", "mirror/") == sorted(f"mirror/{key}" for key in left)
+        assert tries.with_part("put", "mirror/") == sorted(f"mirror/{key}" for key in left)
         assert report.done.count == len(OBJECTS)
         ((_, receipt),) = batch_receipts(root, job.sample_order)
         rows = [
@@ -134,10 +128,10 @@ def test_a_retried_batch_of_shards_makes_only_the_rest(
     tries.again()
     with between(tries):
         report = shard_batch(job, batch, progress=QUIET)
-    assert tries.keys("commit", ".tar") == [keys[1], *keys[5:]]
+    assert tries.with_part("commit", ".tar") == [keys[1], *keys[5:]]
     assert report.done.count == len(keys)
     # Once each: rows that were read for one shard would keep those of others in memory.
-    rows = [key for key in tries.keys("head", "/partial/") if key.endswith(".parquet")]
+    rows = [key for key in tries.with_part("head", "/partial/") if key.endswith(".parquet")]
     assert len(rows) == len(set(rows)) > 0
     with lab.opened_root() as root:  # the receipt of the whole batch has them all
         for page in root.list(layout.partial_shards_prefix(job.segment)):
@@ -156,5 +150,5 @@ def test_the_index_reads_the_rows_of_many_shards_at_once(tmp_path: Path) -> None
     tries.again()
     with between(tries):
         assert lab.prepare()["shards"]["count"] == 60
-    assert len(tries.keys("head", "/work/shards/")) == 2  # of one receipt, once for each split
+    assert len(tries.with_part("head", "/work/shards/")) == 2  # of one receipt, once for each split
     lab.check()

@@ -18,7 +18,7 @@ from larder.store import Reader, Store
 from larder.store.base import ObjectInfo
 from larder.store.delegate import DelegatingStore
 from tests.support.runs import between
-from tests.support.stores import RecordingStore
+from tests.support.stores import Recorder
 
 IMAGES = images()
 BYTES = sum(map(len, IMAGES.values()))
@@ -139,12 +139,6 @@ def test_a_plan_says_a_time_only_where_an_earlier_run_measured_one(
 
 def test_a_bad_image_has_everything_read_again_unless_there_is_a_mirror(tmp_path: Path) -> None:
     """Why `mirror: auto` has one for a source that is elsewhere."""
-    recorders: list[RecordingStore] = []
-
-    def recorded(store: Store) -> Store:
-        recorders.append(RecordingStore(store))
-        return recorders[-1]
-
     read = {}
     for name, setting in (("with", "auto"), ("without", False)):
         lab = lab_of(tmp_path, f"again-{name}", EAST, WEST, mirror=setting, validate="decode")
@@ -153,10 +147,9 @@ def test_a_bad_image_has_everything_read_again_unless_there_is_a_mirror(tmp_path
         with between(), pytest.raises(RunError):
             lab.prepare()
         write(source, {"a/03.png": png(3)})
-        recorders.clear()
-        with between(recorded):
+        with between(recorder := Recorder()):
             assert lab.prepare()["shards"]["samples"] == 12
-        calls = (call for store in recorders for call in store.calls if "source" in store.url)
+        calls = (call for store in recorder.stores for call in store.calls if "source" in store.url)
         read[name] = len(
             {call.key for call in calls if call.method in ("open", "get", "copy_from")}
         )
