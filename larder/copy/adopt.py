@@ -9,7 +9,7 @@ import hashlib
 
 import google_crc32c
 
-from larder.copy.object import Copy
+from larder.copy.object import CopiedObject
 from larder.errors import NotFoundError, PreconditionError
 from larder.manifest.digest import format_crc32c
 from larder.store.base import ObjectInfo, Readable
@@ -21,7 +21,7 @@ _UNKNOWN_TYPES = ("", "binary/octet-stream", "application/octet-stream")
 
 def adopt(
     source: Readable, target: Readable, info: ObjectInfo, key: str, verify: str
-) -> Copy | None:
+) -> CopiedObject | None:
     """The copy, if the target has the source's object with its type and user metadata; else None.
 
     The content is compared by the first of these that both sides have: etags that are the MD5 of
@@ -69,7 +69,7 @@ def _type(info: ObjectInfo) -> str:
 
 def _compared(
     source: Readable, target: Readable, info: ObjectInfo, found: ObjectInfo
-) -> Copy | None:
+) -> CopiedObject | None:
     if source.features.etag_is_md5 and target.features.etag_is_md5 and info.etag == found.etag:
         if is_md5(info.etag):
             return _copy(info, found, _crc32c(found) or _crc32c(info), "md5")
@@ -79,7 +79,9 @@ def _compared(
     return _read(source, target, info, found)
 
 
-def _read(source: Readable, target: Readable, info: ObjectInfo, found: ObjectInfo) -> Copy | None:
+def _read(
+    source: Readable, target: Readable, info: ObjectInfo, found: ObjectInfo
+) -> CopiedObject | None:
     """Compare by reading the target, and the source too if it has nothing to compare with."""
     crc32c, md5 = _digests(target, found)
     checksum = format_crc32c(crc32c)
@@ -111,8 +113,8 @@ def _crc32c(info: ObjectInfo) -> str | None:
     return info.checksum if _kind(info) == "crc32c" else None
 
 
-def _copy(info: ObjectInfo, found: ObjectInfo, checksum: str | None, check: str) -> Copy:
-    return Copy(
+def _copy(info: ObjectInfo, found: ObjectInfo, checksum: str | None, check: str) -> CopiedObject:
+    return CopiedObject(
         info.key,
         info.size_bytes,
         info.etag,

@@ -16,7 +16,7 @@ from functools import partial
 
 from larder.copy.adopt import adopt
 from larder.copy.copy_limits import CopyLimits
-from larder.copy.object import Copy, copy_object
+from larder.copy.object import CopiedObject, copy_object
 from larder.copy.parts import LargeObject
 from larder.copy.server_side import ServerSide
 from larder.copy.threads import work_off
@@ -39,7 +39,7 @@ def copy_batch(
     prefix: str,
     limits: CopyLimits,
     progress: Progress,
-    copied: Callable[[Copy], None],
+    copied: Callable[[CopiedObject], None],
     awake: Callable[[], None] = lambda: None,
 ) -> tuple[Failure, ...]:
     """Copy objects, several at a time; returns those that could not be copied, ordered by key.
@@ -116,7 +116,7 @@ class _Batch:
         prefix: str,
         limits: CopyLimits,
         progress: Progress,
-        copied: Callable[[Copy], None],
+        copied: Callable[[CopiedObject], None],
     ) -> None:
         self._source = source
         self._target = target
@@ -168,7 +168,7 @@ class _Batch:
         for _ in large.numbers:
             yield partial(self._attempt, info, partial(self._large_step, large, large.copy_part))
 
-    def _large_step(self, large: LargeObject, step: Callable[[], Copy | None]) -> None:
+    def _large_step(self, large: LargeObject, step: Callable[[], CopiedObject | None]) -> None:
         try:
             copy = step()
         except LarderError as error:
@@ -232,7 +232,7 @@ class _Batch:
         copy = copy_object(self._source, info, self._target, key, self._limits, self._ready)
         self._done(info, copy)
 
-    def _done(self, info: ObjectInfo, copy: Copy, moved_bytes: int | None = None) -> None:
+    def _done(self, info: ObjectInfo, copy: CopiedObject, moved_bytes: int | None = None) -> None:
         if interrupt := interrupted_by():  # what ends after a stop is copied again
             interrupt.check()
         self._copied_count += 1

@@ -36,7 +36,7 @@ _PIECES_BYTES = 4 * 1024**2
 """Memory of an object that is read in pieces of a mebibyte and written to a file."""
 
 
-class Copy(NamedTuple):
+class CopiedObject(NamedTuple):
     """An object that was copied: a row of `larder.manifest.schemas.OBJECTS`.
 
     Attributes:
@@ -56,8 +56,8 @@ class Copy(NamedTuple):
     check: str
 
     @staticmethod
-    def of(source: ObjectInfo, copy: ObjectInfo, checksum: str | None, check: str) -> Copy:
-        return Copy(
+    def of(source: ObjectInfo, copy: ObjectInfo, checksum: str | None, check: str) -> CopiedObject:
+        return CopiedObject(
             source.key,
             source.size_bytes,
             source.etag,
@@ -82,7 +82,7 @@ def copy_object(
     key: str,
     limits: CopyLimits,
     ready: Callable[[], None] = lambda: None,
-) -> Copy:
+) -> CopiedObject:
     """Copy one object and verify the copy; see the table above.
 
     The object is read on the condition that its etag has not changed since the listing. Content
@@ -98,7 +98,7 @@ def copy_object(
 
 def _copy_whole(
     source: Readable, info: ObjectInfo, target: Store, key: str, limits: CopyLimits
-) -> Copy:
+) -> CopiedObject:
     with source.open(info.key, if_match=info.etag or None) as reader:
         pieces = [piece if isinstance(piece, bytes) else bytes(piece) for piece in reader]
     data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
@@ -138,22 +138,22 @@ def _verified(
     crc32c: int,
     md5: str | None,
     limits: CopyLimits,
-) -> Copy:
+) -> CopiedObject:
     checksum = format_crc32c(crc32c)
     if target.features.etag_is_md5 and written.etag == md5:
-        return Copy.of(info, written, checksum, "md5")
+        return CopiedObject.of(info, written, checksum, "md5")
     if md5 == info.etag and target.features.etag_is_md5 and is_md5(written.etag):
         # One of the two etags is no MD5, or the bytes were damaged on their way here.
         _proved(source, info, data)
         if written.etag == _md5(data):
-            return Copy.of(info, written, checksum, "md5")
+            return CopiedObject.of(info, written, checksum, "md5")
     if written.checksum == checksum:
-        return Copy.of(info, written, checksum, "crc32c")
+        return CopiedObject.of(info, written, checksum, "crc32c")
     if target.features.local_path:
-        return Copy.of(info, written, checksum, "md5" if md5 == info.etag else "crc32c")
+        return CopiedObject.of(info, written, checksum, "md5" if md5 == info.etag else "crc32c")
     if limits.verify == "size":
-        return Copy.of(info, written, checksum, "size")
-    return Copy.of(info, read_back(target, written, crc32c), checksum, "crc32c")
+        return CopiedObject.of(info, written, checksum, "size")
+    return CopiedObject.of(info, read_back(target, written, crc32c), checksum, "crc32c")
 
 
 def _check_read(source: Readable, info: ObjectInfo, crc32c: int) -> None:
@@ -186,7 +186,7 @@ def _copy_stream(
     key: str,
     limits: CopyLimits,
     ready: Callable[[], None],
-) -> Copy:
+) -> CopiedObject:
     content = ContentCheck(source, info.key, info.etag, info.size_bytes)
     with (
         source.open(info.key, if_match=info.etag or None) as reader,
@@ -200,14 +200,14 @@ def _copy_stream(
         written = writer.commit()
     checksum = format_crc32c(content.crc32c)
     if written.checksum == checksum:
-        return Copy.of(info, written, checksum, "crc32c")
+        return CopiedObject.of(info, written, checksum, "crc32c")
     if target.features.local_path:
-        return Copy.of(info, written, checksum, "md5" if proved else "crc32c")
+        return CopiedObject.of(info, written, checksum, "md5" if proved else "crc32c")
     if target.features.etag_is_md5 and proved and written.etag == info.etag:
-        return Copy.of(info, written, checksum, "md5")
+        return CopiedObject.of(info, written, checksum, "md5")
     if limits.verify == "size":
-        return Copy.of(info, written, checksum, "size")
-    return Copy.of(info, read_back(target, written, content.crc32c), checksum, "crc32c")
+        return CopiedObject.of(info, written, checksum, "size")
+    return CopiedObject.of(info, read_back(target, written, content.crc32c), checksum, "crc32c")
 
 
 def _admitted(reader: Reader, limits: CopyLimits, ready: Callable[[], None]) -> Iterator[bytes]:

@@ -22,7 +22,7 @@ from contextlib import suppress
 import google_crc32c
 
 from larder.copy.copy_limits import CopyLimits
-from larder.copy.object import Copy, copy_object, known_md5
+from larder.copy.object import CopiedObject, copy_object, known_md5
 from larder.copy.uploads import RESUME_BYTES
 from larder.errors import LarderError, NotFoundError, ObjectError, RetryableError
 from larder.manifest.digest import combined_crc32c, format_crc32c
@@ -83,7 +83,7 @@ class LargeObject:
         self._md5: str | None = None
         self._order: _OrderedMd5 | None = None
 
-    def begin(self) -> Copy | None:
+    def begin(self) -> CopiedObject | None:
         """Start the upload; returns the copy if it was streamed: the target has no uploads."""
         try:
             self._ready()
@@ -125,7 +125,7 @@ class LargeObject:
         self._moved(sum(part.size_bytes for part in self._parts.values()))
         return upload
 
-    def copy_part(self) -> Copy | None:
+    def copy_part(self) -> CopiedObject | None:
         """Copy the next part, if there is one left; returns the copy once it is complete and
         verified. After an error, other parts are not copied.
         """
@@ -207,7 +207,7 @@ class LargeObject:
         finally:
             memory.release()
 
-    def _commit(self, upload: Upload) -> Copy:
+    def _commit(self, upload: Upload) -> CopiedObject:
         parts = [self._parts[number] for number in self.numbers]
         written = upload.commit(parts)
         copy = self._verified(parts, written)
@@ -215,7 +215,7 @@ class LargeObject:
             self._records.remove(self._key)
         return copy
 
-    def _verified(self, parts: list[UploadedPart], written: ObjectInfo) -> Copy:
+    def _verified(self, parts: list[UploadedPart], written: ObjectInfo) -> CopiedObject:
         checksum = None
         known = [(part.crc32c, part.size_bytes) for part in parts if part.crc32c is not None]
         if len(known) == len(parts):
@@ -226,20 +226,20 @@ class LargeObject:
         if checksum and kept.startswith("crc32c:") and kept != checksum:
             raise self._mismatch(f"{checksum} was read, but the source keeps {kept}")
         if self._md5 and written.etag == self._md5:
-            return Copy.of(self.info, written, checksum, "md5")
+            return CopiedObject.of(self.info, written, checksum, "md5")
         if kept and kept == written.checksum:
-            return Copy.of(self.info, written, kept, "crc32c")
+            return CopiedObject.of(self.info, written, kept, "crc32c")
         if all(part.proved for part in parts):
             md5 = self._order.hexdigest() if self._order else None
             if md5 and md5 == self._md5:
-                return Copy.of(self.info, written, checksum, "md5")
+                return CopiedObject.of(self.info, written, checksum, "md5")
             if self._md5 is None or kept == checksum:
-                return Copy.of(self.info, written, checksum, "crc32c")
+                return CopiedObject.of(self.info, written, checksum, "crc32c")
         if self._limits.verify == "size":
-            return Copy.of(self.info, written, checksum, "size")
+            return CopiedObject.of(self.info, written, checksum, "size")
         return self._read_back(written, checksum)
 
-    def _read_back(self, written: ObjectInfo, checksum: str | None) -> Copy:
+    def _read_back(self, written: ObjectInfo, checksum: str | None) -> CopiedObject:
         """Read the copy, and compare it with the digests of the source, or of what was read."""
         crc32c, md5 = 0, hashlib.md5(usedforsecurity=False)
         with self._target.open(self._key) as reader:
@@ -250,11 +250,11 @@ class LargeObject:
                 md5.update(piece)
         seen = format_crc32c(crc32c)
         if self._md5 and md5.hexdigest() == self._md5:
-            return Copy.of(self.info, reader.info, seen, "md5")
+            return CopiedObject.of(self.info, reader.info, seen, "md5")
         if seen == (checksum or self._listed.checksum):
-            return Copy.of(self.info, reader.info, seen, "crc32c")
+            return CopiedObject.of(self.info, reader.info, seen, "crc32c")
         if checksum is None and self._md5 is None and seen == self._source_crc32c():
-            return Copy.of(self.info, reader.info, seen, "crc32c")
+            return CopiedObject.of(self.info, reader.info, seen, "crc32c")
         raise self._mismatch(f"the copy has {seen}")
 
     def _source_crc32c(self) -> str:

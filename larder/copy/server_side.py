@@ -26,7 +26,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from larder.copy.copy_limits import CopyLimits
-from larder.copy.object import WHOLE_BYTES, Copy, known_md5
+from larder.copy.object import WHOLE_BYTES, CopiedObject, known_md5
 from larder.errors import LarderError, NotFoundError, PreconditionError, RetryableError
 from larder.store.base import ObjectInfo, Store
 
@@ -58,7 +58,7 @@ class ServerSide:
         target: Store,
         prefix: str,
         limits: CopyLimits,
-        done: Callable[[ObjectInfo, Copy], None],
+        done: Callable[[ObjectInfo, CopiedObject], None],
         stream: Callable[[ObjectInfo], None],
         attempt: Callable[[ObjectInfo, Callable[[], None]], None],
     ) -> None:
@@ -119,14 +119,14 @@ class ServerSide:
         self._proved = True
         return self._done(info, checked)
 
-    def _by_checksum(self, info: ObjectInfo, copy: ObjectInfo) -> Copy | None:
+    def _by_checksum(self, info: ObjectInfo, copy: ObjectInfo) -> CopiedObject | None:
         """The copy, if both stores keep the same checksum of the whole content."""
         ours, theirs = self._target.head(copy.key), self._source.head(info.key)
         same = ours.checksum == theirs.checksum and ours.size_bytes == info.size_bytes
         changed = bool(info.etag) and theirs.etag != info.etag
         if ours.checksum is None or not same or changed:
             return None
-        return Copy.of(info, ours, ours.checksum, "crc32c")
+        return CopiedObject.of(info, ours, ours.checksum, "crc32c")
 
     def due_checks(self) -> Iterator[Callable[[], None]]:
         """Steps that check copies, if there are enough of them, or some of them long enough."""
@@ -180,7 +180,7 @@ class ServerSide:
             check = "size"
             if copy.etag == info.etag:
                 check = "md5" if known_md5(self._source, info.etag) else "etag"
-            self._done(info, Copy.of(info, there, None, check))
+            self._done(info, CopiedObject.of(info, there, None, check))
             return
         self.fault()
         self._attempt(info, partial(self._stream, info))

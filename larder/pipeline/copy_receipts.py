@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.copy.object import Copy
+from larder.copy.object import CopiedObject
 from larder.errors import ObjectError
 from larder.jobs.batch_receipts import BatchReceipts, Items
 from larder.jobs.results import Totals
@@ -204,7 +204,7 @@ BATCH_OBJECTS = 50_000
 """Maximum number of objects in a batch, so that its receipt stays small even for small objects."""
 
 
-class CopyReceipts(BatchReceipts[Copy]):
+class CopyReceipts(BatchReceipts[CopiedObject]):
     """Records what one batch copies; see `larder.jobs.batch_receipts.BatchReceipts`.
 
     ``name`` is unique within the place; ``count`` is the number of objects in the batch.
@@ -232,7 +232,7 @@ class CopyReceipts(BatchReceipts[Copy]):
         with self._lock:
             return Totals(len(self._items), sum(row.size_bytes for row in self._items.since(0)))
 
-    def add(self, row: Copy) -> None:
+    def add(self, row: CopiedObject) -> None:
         """Record an object; may be called from any thread."""
         with self._lock:
             if len(self._items) == self._noted:
@@ -240,7 +240,7 @@ class CopyReceipts(BatchReceipts[Copy]):
             self._items.append(row)
             self._due.add(row.size_bytes)
 
-    def _leave(self, items: Iterable[Copy], count: int, first: int | None) -> None:
+    def _leave(self, items: Iterable[CopiedObject], count: int, first: int | None) -> None:
         self._root.sync()  # a receipt says that its copies are durable
         prefix = self._prefix if first is None else self._partial_prefix
         with ManifestWriter(self._folder / "receipt.parquet", OBJECTS) as writer:
@@ -248,14 +248,14 @@ class CopyReceipts(BatchReceipts[Copy]):
         put_named(self._root, f"{prefix}{writer.file.sha256}.parquet", writer.file)
 
 
-class _Copies(Items[Copy]):
+class _Copies(Items[CopiedObject]):
     """Copies in the order in which they were recorded."""
 
     def __init__(self) -> None:
         self._packed: list[pa.RecordBatch] = []
-        self._last: list[Copy] = []
+        self._last: list[CopiedObject] = []
 
-    def append(self, item: Copy) -> None:
+    def append(self, item: CopiedObject) -> None:
         self._last.append(item)
         if len(self._last) == _PACKED_COPIES:
             columns = map(pa.array, zip(*self._last, strict=True), _PACKED.types)
@@ -265,11 +265,11 @@ class _Copies(Items[Copy]):
     def __len__(self) -> int:
         return _PACKED_COPIES * len(self._packed) + len(self._last)
 
-    def since(self, first: int) -> Iterator[Copy]:
+    def since(self, first: int) -> Iterator[CopiedObject]:
         start = first - first % _PACKED_COPIES
         for batch in self._packed[first // _PACKED_COPIES :]:
             own = batch.slice(max(0, first - start))
-            yield from map(Copy, *(column.to_pylist() for column in own.columns))
+            yield from map(CopiedObject, *(column.to_pylist() for column in own.columns))
             start += _PACKED_COPIES
         yield from self._last[max(0, first - start) :]
 
@@ -336,23 +336,23 @@ def copied_before(
     concurrency: int,
     progress: Progress,
     place: CopyPlace = MIRROR,
-) -> list[Copy]:
+) -> list[CopiedObject]:
     """The copies in receipts of this batch that still match them.
 
     ``progress`` may stop this; nothing is reported, because the earlier attempt did that.
     """
-    known: dict[_Pair, Copy] = {}
+    known: dict[_Pair, CopiedObject] = {}
     for ref in partial_receipts(root, batch, place):
         for rows in read_ref(root, ref, OBJECTS):
             modified = rows.column("modified").cast(pa.int64())
             rows = rows.set_column(OBJECTS.get_field_index("modified"), "modified", modified)
-            for copy in map(Copy, *(column.to_pylist() for column in rows.columns)):
+            for copy in map(CopiedObject, *(column.to_pylist() for column in rows.columns)):
                 known[copy.key, copy.etag, copy.mirror_etag] = copy
     keys = {key for key, _, _ in known}
     if not keys:
         return []
 
-    def find(info: ObjectInfo) -> Copy | None:
+    def find(info: ObjectInfo) -> CopiedObject | None:
         try:
             there = root.head(place.objects + info.key)
         except ObjectError:
@@ -360,7 +360,7 @@ def copied_before(
         copy = known.get((info.key, info.etag, there.etag))
         return copy if copy and there.size_bytes == info.size_bytes else None
 
-    found: list[Copy] = []
+    found: list[CopiedObject] = []
     with ThreadPoolExecutor(concurrency, thread_name_prefix="check") as pool:
         asked = (info for info in objects() if info.key in keys)
         for row in map_ahead(pool, find, asked, window=4 * concurrency):

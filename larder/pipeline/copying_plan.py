@@ -23,7 +23,7 @@ from larder.manifest.query import Stream
 from larder.manifest.schemas import FAILURES, OBJECTS
 from larder.manifest.sort import SortedFile, aligned, sort, sort_to_file
 from larder.pipeline.copy_batch import read_failures
-from larder.pipeline.copying_compare import Known, compared, known_copies, record_rows
+from larder.pipeline.copying_compare import Comparison, Known, compared, known_copies, record_rows
 from larder.pipeline.copying_record import CopyDocument
 from larder.pipeline.copying_settings import CopySettings
 from larder.pipeline.job import ManifestRef
@@ -42,13 +42,14 @@ _SHOWN_KEYS = 5
 class CopySums:
     """What the pieces of a comparison add up to.
 
-    ``copies`` are to be made, of which ``replaced`` replace another object; the objects in ``same``
-    are the same as their copies. ``others`` are objects at the storage that no copy wrote,
-    ``markers`` folder markers, which a directory cannot have; ``unrecorded`` are copies that stay
-    and are not in the record.
+    ``copies`` are to be made, of which ``replaced`` replace another object; ``standing`` are all
+    copies that stay as they are, of which ``unrecorded`` are not in the record, and ``same`` those
+    of objects that are the same. ``others`` are objects at the storage that no copy wrote, and
+    ``markers`` folder markers, which a directory cannot have.
     """
 
     copies: Totals = field(default_factory=Totals)
+    standing: Totals = field(default_factory=Totals)
     same: Totals = field(default_factory=Totals)
     gone: Totals = field(default_factory=Totals)
     gone_keys: tuple[str, ...] = ()
@@ -59,6 +60,7 @@ class CopySums:
 
     def add(self, piece: Outstanding) -> None:
         self.copies += row_totals(piece.due)
+        self.standing += row_totals(piece.standing)
         self.same += row_totals(piece.same)
         self.gone += row_totals(piece.gone)
         room = _SHOWN_KEYS - len(self.gone_keys)
@@ -169,30 +171,38 @@ def _regions(settings: CopySettings, known: Known) -> tuple[str | None, str | No
 def _plan_everything(
     settings: CopySettings, known: Known, folder: Path, progress: Progress
 ) -> CopyPlan:
-    sums = CopySums()
     with compared(settings, known, folder, progress) as found:
-
-        def standing(due: ManifestWriter) -> Iterator[pa.RecordBatch]:
-            for piece in found.pieces:
-                sums.add(piece)
-                due.append_batch(piece.due)
-                yield piece.standing
-
-        with ManifestWriter(folder / "due.parquet", OBJECTS) as due:
-            rows = Stream(OBJECTS, standing(due))
-            kept = sort_to_file(rows, ("key",), folder / "standing.arrow")
+        sums, due, kept = summed(found, folder, lambda piece: piece.due)
     listed = found.objects
     return CopyPlan(
         settings=settings,
         known=known,
         listed=listed,
         objects=Totals(listed.objects, listed.bytes),
-        due=due.file,
+        due=due,
         sums=sums,
         standing=kept,
         receipts=found.receipts,
-        unfit=_unfit(known, due.file, listed.rows),
+        unfit=_unfit(known, due, listed.rows),
     )
+
+
+def summed(
+    found: Comparison, folder: Path, pick: Callable[[Outstanding], pa.RecordBatch]
+) -> tuple[CopySums, ManifestFile, SortedFile]:
+    """The sums of a comparison, a manifest of some of its rows, and the copies that stay."""
+    sums = CopySums()
+
+    def standing(picked: ManifestWriter) -> Iterator[pa.RecordBatch]:
+        for piece in found.pieces:
+            sums.add(piece)
+            picked.append_batch(pick(piece))
+            yield piece.standing
+
+    with ManifestWriter(folder / "picked.parquet", OBJECTS) as picked:
+        rows = Stream(OBJECTS, standing(picked))
+        kept = sort_to_file(rows, ("key",), folder / "standing.arrow")
+    return sums, picked.file, kept
 
 
 def _plan_failed(

@@ -27,12 +27,12 @@ from larder.errors import (
 from larder.jobs.results import BatchReport, RunError, Totals
 from larder.jobs.runner import Runner
 from larder.limits import map_ahead
-from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest
+from larder.manifest.files import ManifestFile, read_manifest
 from larder.manifest.query import Stream
 from larder.manifest.schemas import OBJECTS
-from larder.manifest.sort import SortedFile, aligned, sort_to_file
+from larder.manifest.sort import SortedFile, aligned
 from larder.pipeline.copying_compare import Known, compared, known_copies, not_listed
-from larder.pipeline.copying_plan import row_totals
+from larder.pipeline.copying_plan import CopySums, summed
 from larder.pipeline.copying_record import pruned_key, read_record
 from larder.pipeline.copying_settings import CopySettings
 from larder.pipeline.copying_steps import record_files, remove_files, write_copies
@@ -61,18 +61,14 @@ class PruneSettings:
 class PrunePlan:
     """What a prune would delete.
 
-    ``copies`` are the verified copies at the storage, which are in ``standing``; ``gone`` are those
-    to delete (schema OBJECTS, ordered by key), ``total`` in all. ``others`` is the number of
-    objects at the storage that no copy from the source wrote; ``receipts`` are what runs of copies
-    left that did not end.
+    ``standing`` are the verified copies at the storage, ``gone`` those of them to delete (schema
+    OBJECTS, ordered by key); ``receipts`` are what runs of copies left that did not end.
     """
 
     settings: PruneSettings
     known: Known
-    copies: Totals
     gone: ManifestFile
-    total: Totals
-    others: int
+    sums: CopySums
     standing: SortedFile
     receipts: tuple[ManifestRef, ...]
 
@@ -91,24 +87,11 @@ def plan_prune(settings: PruneSettings, folder: Path, *, progress: Progress) -> 
         raise ConfigError("config.prune", message, where="source.inventory", hint=hint)
     known = known_copies(settings.places)
     _check_record(known)
-    copies, total, others = Totals(), Totals(), 0
     with compared(settings.places, known, folder, progress) as found:
         if known.unlisted.failures.count:
             raise not_listed(known)
-
-        def standing(gone: ManifestWriter) -> Iterator[pa.RecordBatch]:
-            nonlocal copies, total, others
-            for piece in found.pieces:
-                copies += row_totals(piece.standing)
-                total += row_totals(piece.gone)
-                others += piece.others
-                gone.append_batch(piece.gone)
-                yield piece.standing
-
-        with ManifestWriter(folder / "gone.parquet", OBJECTS) as gone:
-            rows = Stream(OBJECTS, standing(gone))
-            kept = sort_to_file(rows, ("key",), folder / "standing.arrow")
-    plan = PrunePlan(settings, known, copies, gone.file, total, others, kept, found.receipts)
+        sums, gone, kept = summed(found, folder, lambda piece: piece.gone)
+    plan = PrunePlan(settings, known, gone, sums, kept, found.receipts)
     _check_limit(plan)
     return plan
 
@@ -126,8 +109,8 @@ def _check_record(known: Known) -> None:
 
 
 def _check_limit(plan: PrunePlan) -> None:
-    asked, count = plan.settings.max_delete, plan.total.count
-    percent = plan.copies.count * MAX_PERCENT // 100
+    asked, count = plan.settings.max_delete, plan.sums.gone.count
+    percent = plan.sums.standing.count * MAX_PERCENT // 100
     limit = min(MAX_DELETE, percent) if asked is None else asked
     if count <= limit:
         return
@@ -135,7 +118,7 @@ def _check_limit(plan: PrunePlan) -> None:
     if asked is None:
         why = f"more than {MAX_DELETE:,}, the default of --max-delete"
         if percent < MAX_DELETE:
-            why = f"more than {MAX_PERCENT} percent of the {plan.copies.count:,} copies"
+            why = f"more than {MAX_PERCENT} percent of the {plan.sums.standing.count:,} copies"
     message = f"{format_count(count, 'object')} would be deleted: {why}"
     hint = f"check the source; if it is right, pass --max-delete {count}"
     where = object_url(plan.known.root.url, "")
@@ -179,7 +162,7 @@ def prune(
     """
     with scratch() as folder:
         plan = runner.run(plan_prune, settings, folder)
-        if not plan.total.count:
+        if not plan.sums.gone.count:
             return _ended(plan, None, runner.times)
         if plan_only:
             return _document(plan, "planned")
@@ -201,7 +184,7 @@ def execute_prune(plan: PrunePlan, runner: Runner) -> dict[str, Any]:
 def prune_objects(plan: PrunePlan, *, progress: Progress) -> Pruned:
     """Delete what is planned, each object only if it is still as it was listed."""
     root = plan.known.root
-    progress.start("prune", objects=plan.total.count, bytes=plan.total.bytes)
+    progress.start("prune", objects=plan.sums.gone.count, bytes=plan.sums.gone.bytes)
     written = put_named(root, pruned_key(plan.gone.sha256), plan.gone)
     done, kept, failures = Totals(), 0, Failures()
 
@@ -290,9 +273,9 @@ def _document(plan: PrunePlan, status: str) -> dict[str, Any]:
         "source": plan.known.origin.url,
         "storage": plan.known.root.url,
         "status": status,
-        "copies": asdict(plan.copies),
-        "others": plan.others,
-        "gone": {**asdict(plan.total), "keys": keys},
+        "copies": asdict(plan.sums.standing),
+        "others": plan.sums.others,
+        "gone": {**asdict(plan.sums.gone), "keys": keys},
     }
 
 

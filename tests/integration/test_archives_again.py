@@ -265,20 +265,6 @@ def test_a_run_takes_the_index_that_its_plan_has_kept(
     assert len(indexes) == 1
 
 
-def test_a_plan_that_can_keep_nothing_is_a_plan(
-    bucket: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / "file"
-    file.write_bytes(b"")
-    monkeypatch.setenv("LARDER_CACHE_DIR", str(file))
-    options = {name: bucket[name] for name in ("endpoint", "region")}
-    write(bucket["url"], {"train.tar": imagenet()}, **options)
-    target = {**bucket, "url": bucket["url"].replace("source", "local")}
-    lab = Lab({**bucket, "archives": "expand"}, target, tmp_path / "out", FIELDS)
-    assert lab.plan()["inside"]["read"] == 1
-    assert lab.prepare()["status"] == "built"
-
-
 def test_a_bucket_run_carries_on(bucket: dict[str, str], tmp_path: Path) -> None:
     options = {name: bucket[name] for name in ("endpoint", "region")}
     write(bucket["url"], {"train.tar": imagenet()}, **options)

@@ -16,7 +16,7 @@ import pytest
 from larder.copy import parts, uploads
 from larder.copy.copy_limits import CopyLimits
 from larder.copy.engine import copy_batch
-from larder.copy.object import Copy
+from larder.copy.object import CopiedObject
 from larder.copy.uploads import UploadRecords
 from larder.errors import FatalError, StoreError
 from larder.limits import ByteBudget
@@ -67,8 +67,8 @@ def fill(store: Store) -> list[ObjectInfo]:
 
 def run(
     source: Store, target: Store, infos: list[ObjectInfo], limits: CopyLimits = LIMITS
-) -> dict[str, Copy]:
-    copied: list[Copy] = []
+) -> dict[str, CopiedObject]:
+    copied: list[CopiedObject] = []
     failures = copy_batch(
         source,
         target,
@@ -84,7 +84,7 @@ def run(
     return {row.key: row for row in copied}
 
 
-def check(target: Store, copied: dict[str, Copy], *, kept: bool) -> None:
+def check(target: Store, copied: dict[str, CopiedObject], *, kept: bool) -> None:
     for key, data in CONTENTS.items():
         with target.open(f"to/{key}") as reader:
             assert b"".join(reader) == data, key
@@ -155,8 +155,8 @@ def test_an_upload_is_continued(
             if moved[0] >= 10 * MIB:
                 stop.set()
 
-    def attempt(progress: NullProgress, source: Store) -> list[Copy]:
-        copied: list[Copy] = []
+    def attempt(progress: NullProgress, source: Store) -> list[CopiedObject]:
+        copied: list[CopiedObject] = []
         copy_batch(
             source,
             target,
@@ -205,7 +205,7 @@ def test_what_ends_after_a_stop_is_not_recorded() -> None:
     name = uuid.uuid4().hex
     source, target = open_store(f"memory://{name}-source"), open_store(f"memory://{name}")
     infos = [source.put(f"k{number}", b"data") for number in range(3)]
-    copied: list[Copy] = []
+    copied: list[CopiedObject] = []
     with pytest.raises(StoreError, match="no"):
         copy_batch(
             Refusing(source),

@@ -19,7 +19,7 @@ from copy_lab import buckets
 
 from larder.copy.copy_limits import Bandwidth, Buffers, CopyLimits
 from larder.copy.engine import copy_batch
-from larder.copy.object import Copy
+from larder.copy.object import CopiedObject
 from larder.copy.skyplane.adapter import Transfer
 from larder.copy.skyplane.choice import Choice, Side
 from larder.errors import Failure, FatalError, ObjectError
@@ -137,7 +137,7 @@ def test_the_bandwidth_is_limited(rclone_server: S3Server, tmp_path: Path, size_
     target = open_store(f"s3://limits/{uuid.uuid4().hex}", endpoint=rclone_server.endpoint)
     clock = Clock()
     limit = Bandwidth(size_bytes / 2, clock=clock.now, sleep=clock.sleep)
-    copied: list[Copy] = []
+    copied: list[CopiedObject] = []
     copy_batch(
         source,
         target,
@@ -204,7 +204,7 @@ def test_parts_that_wait_for_an_earlier_one_count_as_memory(
         part_bytes=part_bytes,
         buffers=Buffers(part_bytes),
     )
-    copied: list[Copy] = []
+    copied: list[CopiedObject] = []
 
     def copy(source: Store, info: ObjectInfo) -> tuple[Failure, ...]:
         return copy_batch(

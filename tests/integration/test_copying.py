@@ -17,7 +17,6 @@ from required import disk_of
 
 from larder.copy.copy_limits import MIN_FAILURES, UNAVAILABLE
 from larder.errors import ConfigError, DamageError, LarderError, StoreError
-from larder.jobs import batch_receipts as due
 from larder.jobs.results import RefusedError, RunError
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import FAILURES
@@ -343,16 +342,6 @@ def test_batches_hold_what_they_may(lab: CopyLab) -> None:
     assert lab.copy()["status"] == "current"
 
 
-def test_partial_receipts_of_a_finished_copy_do_not_stay(
-    lab: CopyLab, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(due, "RECEIPT_BYTES", 50)
-    _, _, storage = calls(lab, lambda: lab.copy(settings=["copy.concurrency=1"]))
-    receipts = [call for call in storage if call.method == "upload" and "/partial/" in call.key]
-    assert len(receipts) > 3
-    assert len(lab.own()) == 2
-
-
 def test_an_empty_source_is_refused(tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
     with directories(tmp_path, {}) as lab:
@@ -390,17 +379,7 @@ def test_a_listing_that_fails_is_never_used(lab: CopyLab) -> None:
     lab.copy()
     before = lab.own()
     for side in (lab.source, lab.storage):
-        with opened(side) as store:
-            url = store.url
-
-        def wrap(store: Store, url: str = url) -> Store:
-            if store.url != url:
-                return store
-            faulty = FaultyStore(store)
-            faulty.add("list", unavailable())
-            return faulty
-
-        with between(wrap), pytest.raises(LarderError) as caught:
+        with broken(side, "list", effect=unavailable()), pytest.raises(LarderError) as caught:
             lab.copy()
         assert caught.value.code == "store.unavailable"
         assert lab.own() == before

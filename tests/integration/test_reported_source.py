@@ -17,7 +17,7 @@ from pipeline_lab import Lab, images, opened, png
 
 from larder.copy.copy_limits import CopyLimits
 from larder.copy.engine import copy_batch
-from larder.copy.object import Copy
+from larder.copy.object import CopiedObject
 from larder.errors import LarderError
 from larder.limits import ByteBudget
 from larder.progress import NullProgress
@@ -134,7 +134,7 @@ def test_objects_without_etags_are_copied_as_they_are_now(
             limits = CopyLimits(
                 4, ByteBudget(64 << 20), part_bytes=5 << 20, server_copy_bytes=8 << 20
             )
-            copied: list[Copy] = []
+            copied: list[CopiedObject] = []
             for objects, failed in ((infos, []), ([wrong], [f"{own}/large"])):
                 failures = copy_batch(
                     source,

@@ -17,7 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pipeline_lab import DOCUMENT, Lab, contents, directory_lab, png, write
+from pydantic import ValidationError
 
+from larder.config.models.source import Rows
+from larder.errors import Failure
 from larder.jobs.results import RunError
 from larder.pipeline.prepare import prepare
 from larder.source.expand import line_rows, table_rows
@@ -49,10 +52,10 @@ def made(lab: Lab) -> dict[str, dict[str, bytes]]:
     return samples(lab)
 
 
-def failures(lab: Lab) -> list[str]:
+def failures(lab: Lab) -> tuple[Failure, ...]:
     with pytest.raises(RunError, match="failed in expand") as caught:
         lab.plan()
-    return [f"{each.key}: {each.message}" for each in caught.value.report.failures]
+    return caught.value.report.failures
 
 
 def source_reads(run: Callable[[], DOCUMENT], piece: str) -> tuple[DOCUMENT, list[RecordedCall]]:
@@ -192,27 +195,6 @@ def test_columns_of_parquet_as_other_programs_write_them(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("table", "message"),
-    [
-        ({"t": pa.array([2**60], pa.timestamp("us"))}, "column 't' has a time that is not in the"),
-        ({"t": pa.array([0], pa.timestamp("us", "Nowhere/X"))}, "column 't' has a value that"),
-        ({"t": pa.array([b"x"]).dictionary_encode()}, "column 't' has binary values"),
-    ],
-)
-def test_columns_that_cannot_be_rows_are_named(
-    tmp_path: Path, table: dict[str, pa.Array], message: str
-) -> None:
-    (found,) = failures(row_lab(tmp_path, {"x.parquet": parquet(pa.table(table))}))
-    assert message in found
-
-
-def test_parts_without_other_columns(tmp_path: Path) -> None:
-    table = pa.table({"image": [png(1), png(2)]})
-    lab = row_lab(tmp_path, {"x.parquet": parquet(table)}, columns={"image": "png"})
-    assert [sorted(parts) for parts in made(lab).values()] == [["png"], ["png"]]
-
-
-@pytest.mark.parametrize(
     ("name", "data"),
     [
         ("x.jsonl", b'{"id":"b/2","v":1}\n{"id":7,"v":2}\n'),
@@ -225,90 +207,67 @@ def test_a_column_can_name_the_samples(tmp_path: Path, name: str, data: bytes) -
 
 
 BAD_ROWS = {
-    "not JSON": ({}, "x.jsonl", b'1\n{"a":\n2\n', "x.jsonl/000000001.json: the line is not JSON: "),
-    "NaN": ({}, "x.jsonl", b"1\nNaN\n", "x.jsonl/000000001.json: the line is not JSON: NaN is not"),
-    "too deep": (
-        {},
-        "x.jsonl",
-        b"1\n" + b"[" * 100_000 + b"\n",
-        "000001.json: the line is not JSON",
-    ),
-    "not UTF-8": ({}, "x.txt", b"a\n\xff\n", "x.txt/000000001.txt: the line is not UTF-8"),
-    "not UTF-8 in JSON": ({}, "x.jsonl", b'1\n"\xff"\n', "000000001.json: the line is not UTF-8"),
-    "no key": ({"key": "id"}, "x.jsonl", b'{"id":"a"}\n{}\n', "its id is neither a string nor"),
-    "no object": ({"key": "id"}, "x.jsonl", b'{"id":"a"}\n[]\n', "its id is neither a string nor"),
-    "a dot": ({"key": "id"}, "x.jsonl", b'{"id":"a"}\n{"id":"b.c"}\n', "its id contains a dot"),
-    "a slash": ({"key": "id"}, "x.csv", b"id,v\na,1\n/b,2\n", "its id is empty, or has an empty"),
-    "dots": ({"key": "id"}, "x.csv", b"id,v\na,1\n../b,2\n", "its id has a segment . or .."),
-    "control": ({"key": "id"}, "x.jsonl", b'{"id":"a"}\n{"id":"\\u0007"}\n', "a control character"),
-    "twice": (
-        {"key": "id"},
-        "x.csv",
-        b"id,v\na,1\na,2\nb,3\n",
-        "a.json: another object has the same",
-    ),
-    "fields": ({}, "x.csv", b"a,b\n1,2\n3\n", "000000001.json: the row has 1 field, the header 2"),
-    "more fields": ({}, "x.csv", b"a,b\n1,2\n3,4,5\n", "the row has 3 fields, the header 2"),
+    "not JSON": ({}, "x.jsonl", b'1\n{"a":\n2\n'),
+    "NaN": ({}, "x.jsonl", b"1\nNaN\n"),
+    "too deep": ({}, "x.jsonl", b"1\n" + b"[" * 100_000 + b"\n"),
+    "not UTF-8": ({}, "x.txt", b"a\n\xff\n"),
+    "not UTF-8 in JSON": ({}, "x.jsonl", b'1\n"\xff"\n'),
+    "no key": ({"key": "id"}, "x.jsonl", b'{"id":"a"}\n{}\n'),
+    "no object": ({"key": "id"}, "x.jsonl", b'{"id":"a"}\n[]\n'),
+    "a dot": ({"key": "id"}, "x.jsonl", b'{"id":"a"}\n{"id":"b.c"}\n'),
+    "a slash": ({"key": "id"}, "x.csv", b"id,v\na,1\n/b,2\n"),
+    "dots": ({"key": "id"}, "x.csv", b"id,v\na,1\n../b,2\n"),
+    "control": ({"key": "id"}, "x.jsonl", b'{"id":"a"}\n{"id":"\\u0007"}\n'),
+    "twice": ({"key": "id"}, "x.csv", b"id,v\na,1\na,2\nb,3\n"),
+    "fields": ({}, "x.csv", b"a,b\n1,2\n3\n"),
+    "more fields": ({}, "x.csv", b"a,b\n1,2\n3,4,5\n"),
 }
 
 
-@pytest.mark.parametrize(("rows", "name", "data", "message"), BAD_ROWS.values(), ids=BAD_ROWS)
-def test_bad_rows_are_named(
-    tmp_path: Path, rows: dict[str, Any], name: str, data: bytes, message: str
-) -> None:
+@pytest.mark.parametrize(("rows", "name", "data"), BAD_ROWS.values(), ids=BAD_ROWS)
+def test_bad_rows_are_named(tmp_path: Path, rows: dict[str, Any], name: str, data: bytes) -> None:
     lab = row_lab(tmp_path, {name: data}, **rows)
     (failure,) = failures(lab)
-    assert message in failure
-    skipping = lab.prepare(on_bad_key="skip")
-    assert skipping["skipped"] == 1
+    assert (failure.code, failure.key.startswith(f"{name}/")) == ("config.bad_key", True)
+    assert lab.prepare(on_bad_key="skip")["skipped"] == 1
     assert len(samples(lab)) >= 1
 
 
 DAMAGED = {
-    "no header": ({}, "x.csv", b"", "its first line does not name every column"),
-    "an empty name": ({}, "x.csv", b"a,,b\n1,2,3\n", "its first line does not name every column"),
-    "two columns": ({}, "x.csv", b"a,a\n1,2\n", "two columns are named 'a'"),
-    "no key": ({"key": "id"}, "x.csv", b"a\n1\n", "it has no column 'id'"),
-    "quotes": ({}, "x.csv", b'a,b\n1,"2"3\n', "not CSV in line 2"),
-    "an open quote": ({}, "x.csv", b'a,b\n1,"2\n3,4\n', "not CSV in line"),
-    "latin 1": ({}, "x.csv", b"a\n\xe9\n", "it is not UTF-8 in line"),
-    "not Parquet": ({}, "x.parquet", b"hello" * 100, "not a Parquet file that can be read"),
+    "no header": ({}, "x.csv", b""),
+    "an empty name": ({}, "x.csv", b"a,,b\n1,2,3\n"),
+    "two columns": ({}, "x.csv", b"a,a\n1,2\n"),
+    "no key": ({"key": "id"}, "x.csv", b"a\n1\n"),
+    "quotes": ({}, "x.csv", b'a,b\n1,"2"3\n'),
+    "an open quote": ({}, "x.csv", b'a,b\n1,"2\n3,4\n'),
+    "latin 1": ({}, "x.csv", b"a\n\xe9\n"),
+    "not Parquet": ({}, "x.parquet", b"hello" * 100),
+    "an empty Parquet": ({}, "x.parquet", b""),
     "columns of one name": (
         {},
         "x.parquet",
         parquet(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])),
-        "two columns are named 'a'",
     ),
-    "an empty Parquet": ({}, "x.parquet", b"", "not a Parquet file that can be read"),
-    "binary values": (
-        {},
-        "x.parquet",
-        parquet(pa.table({"image": [{"bytes": b"1"}]})),
-        "column 'image.bytes' has binary values: give it an extension",
-    ),
+    "binary values": ({}, "x.parquet", parquet(pa.table({"image": [{"bytes": b"1"}]}))),
+    "a year": ({}, "x.parquet", parquet(pa.table({"t": pa.array([2**60], pa.timestamp("us"))}))),
     "no such column": (
         {"columns": {"picture": "jpg"}},
         "x.parquet",
         parquet(pa.table({"n": [1]})),
-        "it has no column 'picture', which source.rows.columns.picture names",
     ),
-    "numbers as a part": (
-        {"columns": {"n": "bin"}},
-        "x.parquet",
-        parquet(pa.table({"n": [1]})),
-        "column 'n' is of type int64: only strings and binary values",
-    ),
+    "numbers as a part": ({"columns": {"n": "bin"}}, "x.parquet", parquet(pa.table({"n": [1]}))),
 }
 
 
-@pytest.mark.parametrize(("rows", "name", "data", "message"), DAMAGED.values(), ids=DAMAGED)
+@pytest.mark.parametrize(("rows", "name", "data"), DAMAGED.values(), ids=DAMAGED)
 def test_damaged_tables_are_named(
-    tmp_path: Path, rows: dict[str, Any], name: str, data: bytes, message: str
+    tmp_path: Path, rows: dict[str, Any], name: str, data: bytes
 ) -> None:
     lab = row_lab(tmp_path, {name: data, f"y/{name}": data}, **rows)
     found = failures(Lab(lab.source, lab.storage, lab.output, {**PLAIN, "on_bad_key": "skip"}))
-    assert len(found) == 2
-    assert all(name in each and message in each for each in found)
+    assert {each.key: each.code for each in found} == dict.fromkeys(
+        (name, f"y/{name}"), "object.format"
+    )
 
 
 def test_a_damaged_page_of_parquet_is_noticed(tmp_path: Path) -> None:
@@ -316,24 +275,24 @@ def test_a_damaged_page_of_parquet_is_noticed(tmp_path: Path) -> None:
     data = bytearray(parquet(table, write_page_checksum=True))
     data[100] ^= 0xFF
     (failure,) = failures(row_lab(tmp_path, {"x.parquet": bytes(data)}))
-    assert "not a Parquet file that can be read" in failure
+    assert failure.code == "object.format"
 
 
 def test_a_huge_line_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line_rows, "MAX_ROW_BYTES", 3_000_000)
     data = b"short\n" * 10 + b"x" * 9_000_000 + b"\n"
     (failure,) = failures(row_lab(tmp_path, {"x.txt": data}))
-    assert "a line of more than 3,000,000 bytes at byte 60" in failure
+    assert failure.code == "object.format"
 
 
 def test_a_huge_line_of_csv_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_rows, "MAX_ROW_BYTES", 3_000_000)
     (failure,) = failures(row_lab(tmp_path, {"x.csv": b"a,b\n" + b"1," * 5_000_000 + b"\n"}))
-    assert "a line of more than 3,000,000 characters: line 2" in failure
+    assert failure.code == "object.format"
     csv.field_size_limit(1 << 26)
     open_quote = b'a,b\n1,"' + b"2\n" * 5_000_000
     (failure,) = failures(row_lab(tmp_path / "2", {"x.csv": open_quote}))
-    assert "not CSV in line" in failure
+    assert failure.code == "object.format"
 
 
 def test_label_files_are_not_tables(tmp_path: Path) -> None:
@@ -371,13 +330,6 @@ def test_a_part_that_images_are_checked_like(tmp_path: Path) -> None:
         lab.prepare(validate="decode")
     document = lab.prepare(validate="decode", on_bad_sample="skip")
     assert list(samples(lab, document)) == ["x.parquet/000000000"]
-
-
-def test_lines_across_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_rows, "_PIECE_BYTES", 1)
-    lines = [b"%d" % number * (number % 300 * 1_000 + 1) for number in range(30)]
-    found = made(row_lab(tmp_path, {"x.txt": b"\n".join(lines)}))
-    assert found == {f"x.txt/{at:09}": {"txt": line} for at, line in enumerate(lines)}
 
 
 def test_a_row_more_packs_one_sample(tmp_path: Path) -> None:
@@ -468,22 +420,20 @@ def test_many_rows_are_read_with_few_requests(tmp_path: Path) -> None:
     assert len(samples(lab)) == 5_000
 
 
-def test_options_that_do_not_fit_are_refused(tmp_path: Path) -> None:
-    for rows, message in (
-        ({"format": "text", "key": "id"}, "rows.key: does not apply"),
-        ({"format": "jsonl", "delimiter": ";"}, "rows.delimiter: does not apply"),
-        ({"format": "csv", "columns": {"a": "jpg"}}, "rows.columns: does not apply"),
-        ({"files": "*.dat"}, "rows.files needs rows.format"),
-        ({"columns": {"a": ".jpg"}}, "not an extension"),
-        ({"columns": {"a": "json"}}, "not an extension"),
-        ({"columns": {"a": "jpg", "b": "jpg"}}, "two columns with one extension"),
-        ({"delimiter": "::"}, "not one character"),
-        ({"delimiter": '"'}, "not one character"),
-        ({"format": "json"}, "'auto', 'jsonl'"),
-        ({"key": True}, "valid string"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            row_lab(tmp_path, {"x": b""}, **rows).settings()
-    lab = row_lab(tmp_path, {"x.jsonl": b"1\n"})
-    with pytest.raises(ValueError, match="are not mirrored"):
-        lab.settings(mirror=True)
+@pytest.mark.parametrize(
+    "rows",
+    [
+        {"format": "text", "key": "id"},
+        {"format": "jsonl", "delimiter": ";"},
+        {"format": "csv", "columns": {"a": "jpg"}},
+        {"files": "*.dat"},
+        {"columns": {"a": ".jpg"}},
+        {"columns": {"a": "json"}},
+        {"columns": {"a": "jpg", "b": "jpg"}},
+        {"delimiter": "::"},
+        {"delimiter": '"'},
+    ],
+)
+def test_options_that_do_not_fit_are_refused(rows: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        Rows.model_validate(rows)

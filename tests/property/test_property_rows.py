@@ -35,6 +35,7 @@ def store() -> Iterator[MemoryStore]:
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line_rows, "_PIECE_BYTES", 7)
+    monkeypatch.setattr(line_rows, "_MOST_LINES", 2)
 
 
 def rows_of(

@@ -16,12 +16,11 @@ container of Larder's own; its index (`larder.source.expand.containers`) names t
 from __future__ import annotations
 
 import csv
-import datetime
-import decimal
 import io
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -41,7 +40,7 @@ from larder.manifest.sort import sort
 from larder.samples.matching import ENTRIES
 from larder.source.expand.coco import MOST_CHARACTERS, coco_entries, parse_json
 from larder.source.expand.containers import INDEX, Indexes, container_name
-from larder.source.expand.row_values import table_rows
+from larder.source.expand.row_values import json_value, table_rows
 from larder.store.base import Buffer, ObjectInfo, Readable
 
 _NAMED = pa.schema(
@@ -327,7 +326,7 @@ def _parquet_rows(path: Path, key: str) -> Generator[_Row]:
             for batch in file.iter_batches(batch_size=1_000):
                 for row in _table_rows(batch, key):
                     where = f"{key}, row {number}"
-                    fields = {name: _json_value(value, where) for name, value in row.items()}
+                    fields = json_value(row, partial(_json_scalar, where))
                     yield fields, fields, where
                     number += 1
     except (pa.ArrowException, OSError) as error:
@@ -343,18 +342,7 @@ def _table_rows(batch: pa.RecordBatch, key: str) -> list[dict[str, Any]]:
         raise ConfigError("config.annotations", str(error), where=key, hint=hint) from None
 
 
-def _json_value(value: Any, where: str) -> Any:
-    """A value of Arrow as JSON: times in ISO 8601, durations in seconds, decimals as texts."""
-    if isinstance(value, dict):
-        return {str(name): _json_value(each, where) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_json_value(each, where) for each in value]
-    if isinstance(value, datetime.date | datetime.time):
-        return value.isoformat()
-    if isinstance(value, datetime.timedelta):
-        return value.total_seconds()
-    if isinstance(value, decimal.Decimal):
-        return str(value)
+def _json_scalar(where: str, value: Any) -> Any:
     if value is None or isinstance(value, str | int | float):
         return value
     message = f"a value of type {type(value).__name__}, which JSON has not"

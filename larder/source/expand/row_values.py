@@ -6,14 +6,31 @@ of them, and fails without a word about the column where a date has more than fo
 
 from __future__ import annotations
 
+import datetime
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 _NANOSECONDS = 1_000
 """In a microsecond, the finest unit that Python has."""
+
+
+def json_value(value: Any, scalar: Callable[[Any], Any]) -> Any:
+    """A value as JSON: dates and times in ISO 8601, durations in seconds, decimals as strings;
+    others as ``scalar`` converts them.
+    """
+    if isinstance(value, dict):
+        return {str(name): json_value(each, scalar) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_value(each, scalar) for each in value]
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    if isinstance(value, datetime.timedelta):
+        return value.total_seconds()
+    return str(value) if isinstance(value, Decimal) else scalar(value)
 
 
 def table_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:

@@ -11,8 +11,6 @@ import io
 from base64 import b64encode
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
 from functools import partial
 from itertools import islice
 from math import isfinite
@@ -42,6 +40,7 @@ from larder.source.expand.row_values import (
     Named,
     RowName,
     class_name,
+    json_value,
     key_names,
     row_names,
     table_rows,
@@ -296,7 +295,13 @@ def _add_batch(
         for row in rows:
             _leave_out(row, columns)
         if any(rows):
-            _add(writer, names, "json", [canonical_json(_plain(row)) for row in rows], labels)
+            _add(
+                writer,
+                names,
+                "json",
+                [canonical_json(json_value(row, _json_scalar)) for row in rows],
+                labels,
+            )
 
 
 def _raw(value: str | bytes) -> bytes:
@@ -316,23 +321,11 @@ def _leave_out(row: dict[str, Any], columns: Mapping[str, str | None]) -> None:
                 _leave_out(row, {".".join(folders): None})
 
 
-def _plain(value: Any) -> Any:
-    """A value as JSON: dates as ISO 8601, decimals as strings, NaN and infinities as null."""
-    if isinstance(value, dict):
-        return {str(name): _plain(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    convert = next((change for kind, change in _SCALARS if isinstance(value, kind)), None)
-    return convert(value) if convert else value
-
-
-_SCALARS: tuple[tuple[type | tuple[type, ...], Callable[[Any], Any]], ...] = (
-    (float, lambda value: value if isfinite(value) else None),
-    ((datetime, date, time), lambda value: value.isoformat()),
-    (timedelta, timedelta.total_seconds),
-    (Decimal, str),
-    (bytes, lambda value: b64encode(value).decode()),  # in a list: others are parts or left out
-)
+def _json_scalar(value: Any) -> Any:
+    """NaN and infinities are null; bytes are in a list: others are parts, or left out."""
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    return b64encode(value).decode() if isinstance(value, bytes) else value
 
 
 _Flags = npt.NDArray[np.bool_]

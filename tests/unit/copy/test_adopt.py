@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from larder.copy.adopt import adopt
-from larder.copy.object import Copy
+from larder.copy.object import CopiedObject
 from larder.errors import NotFoundError, PreconditionError
 from larder.store import open_store
 from larder.store.base import Features, ObjectInfo, Reader
@@ -55,7 +55,7 @@ class Described(DelegatingStore):
 
 def check(
     source: Described, target: Described, verify: str = "digest", there: bytes = DATA
-) -> Copy | None:
+) -> CopiedObject | None:
     source.put("key", DATA)
     target.put("to/key", there)
     return adopt(source, target, source.head("key"), "to/key", verify)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import threading
 
 import pytest
 from hypothesis import given
@@ -67,14 +66,6 @@ def test_nobody_waits_longer_than_the_bytes_take(rate: float, parts: list[int]) 
     assert clock.seconds - 100.0 == pytest.approx(expected, rel=1e-6, abs=1e-5)
 
 
-def test_no_limit_waits_for_nothing() -> None:
-    clock = FakeClock()
-    limit = clock.bandwidth(None)
-    limit.take(10**15)
-    assert limit.share(7).max_bytes_per_second is None
-    assert clock.slept == []
-
-
 def test_a_stop_is_noticed_within_a_slice_and_leaves_the_bytes_to_others() -> None:
     clock = FakeClock()
     limit = clock.bandwidth(1000)
@@ -93,40 +84,3 @@ def test_a_stop_is_noticed_within_a_slice_and_leaves_the_bytes_to_others() -> No
     before = clock.seconds
     limit.take(1000)  # not after the 1,000 s that were given back
     assert clock.seconds - before <= 1.0
-
-
-def test_shares_of_a_limit_together_keep_it() -> None:
-    limit = Bandwidth(1_000_000)
-    assert limit.share(4).max_bytes_per_second == 250_000
-
-
-@pytest.mark.parametrize("threads", [1, 8])
-def test_threads_share_one_limit(threads: int) -> None:
-    """With a clock that stands still, only a burst is ever granted."""
-    waiting = threading.Semaphore(0)
-    done = threading.Event()
-    granted: list[int] = []
-
-    def sleep(seconds: float) -> None:
-        waiting.release()
-        done.wait()
-        raise FatalError("run.interrupted", "stopped")
-
-    limit = Bandwidth(1000, clock=lambda: 0.0, sleep=sleep)
-    limit.take(100)  # the burst
-    granted.append(100)
-
-    def take() -> None:
-        with pytest.raises(FatalError):
-            limit.take(1)
-        granted.append(0)
-
-    workers: list[threading.Thread] = [threading.Thread(target=take) for _ in range(threads)]
-    for worker in workers:
-        worker.start()
-    for _ in workers:
-        waiting.acquire()
-    done.set()
-    for worker in workers:
-        worker.join()
-    assert granted == [100, *[0] * threads]

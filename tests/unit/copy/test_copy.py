@@ -12,7 +12,7 @@ import pytest
 
 from larder.copy.copy_limits import CopyLimits
 from larder.copy.engine import copy_batch
-from larder.copy.object import WHOLE_BYTES, Copy, copy_object
+from larder.copy.object import WHOLE_BYTES, CopiedObject, copy_object
 from larder.errors import FatalError, ObjectError
 from larder.limits import ByteBudget
 from larder.manifest.digest import format_crc32c
@@ -61,7 +61,7 @@ def test_an_object_that_changed_since_it_was_listed_is_not_copied(
 def test_a_deleted_object_is_reported_and_the_others_continue(source: Store, target: Store) -> None:
     infos = [source.put(key, key.encode()) for key in ("a", "b", "c")]
     source.delete("b")
-    copied: list[Copy] = []
+    copied: list[CopiedObject] = []
     failures = copy_batch(
         source,
         target,
@@ -85,7 +85,7 @@ class Interrupted(NullProgress):
 
 def test_copies_of_a_stopped_batch_are_still_reported(source: Store, target: Store) -> None:
     infos = [source.put(f"{number:02}", b"x") for number in range(40)]
-    copied: list[Copy] = []
+    copied: list[CopiedObject] = []
     with pytest.raises(FatalError):
         copy_batch(
             source,
@@ -189,9 +189,9 @@ def test_an_etag_that_is_not_an_md5_proves_nothing(source: Store, target: Store)
 
 def test_nothing_that_waits_for_memory_is_copied_after_a_stop(source: Store, target: Store) -> None:
     infos = [source.put(f"{number:02}", bytes(WHOLE_BYTES + 1)) for number in range(12)]
-    stop, copied = threading.Event(), list[Copy]()
+    stop, copied = threading.Event(), list[CopiedObject]()
 
-    def note(row: Copy) -> None:
+    def note(row: CopiedObject) -> None:
         copied.append(row)
         stop.set()
 

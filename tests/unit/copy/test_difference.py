@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from larder.copy.difference import with_copies
@@ -100,39 +99,9 @@ def test_a_checksum_comes_from_the_receipt_that_fits(tmp_path: Path) -> None:
     assert copies(tmp_path, [info()], [info(etag="n")], known) == {"k": (None, None)}
 
 
-def test_the_rows_are_those_of_the_inventory(tmp_path: Path) -> None:
-    source = [ObjectInfo("a", 3, "e", 1_700_000_000_000_001), ObjectInfo("é", 2**40, "", 0)]
-    (listed,) = object_batches(source)
-    found = with_copies([listed], [], [], md5=True, work_dir=tmp_path)
-    assert pa.Table.from_batches(found).combine_chunks().to_batches() == [listed]
-
-
 keys = st.text(alphabet="ab/é日\U0001f600", min_size=1, max_size=3)
 objects = st.dictionaries(keys, st.tuples(st.integers(0, 2), st.sampled_from([MD5, "x", "y"])))
 pairs = st.lists(st.tuples(keys, st.sampled_from([MD5, "x"]), st.sampled_from([MD5, "x", "y"])))
-
-
-@settings(deadline=None, max_examples=50)
-@given(objects, objects, pairs)
-def test_the_join_finds_what_look_ups_find(
-    tmp_path_factory: pytest.TempPathFactory,
-    source: dict[str, tuple[int, str]],
-    mirrored: dict[str, tuple[int, str]],
-    known: list[tuple[str, str, str]],
-) -> None:
-    found = copies(
-        tmp_path_factory.mktemp("difference"),
-        [ObjectInfo(key, *source[key], 0) for key in source],
-        [ObjectInfo(key, *mirrored[key], 0) for key in mirrored],
-        [(*pair, None) for pair in known],
-    )
-    assert list(found) == sorted(source, key=str.encode)
-    for key, (size_bytes, etag) in source.items():
-        there = mirrored.get(key)
-        vouched = there is not None and (key, etag, there[1]) in known
-        by_md5 = there is not None and etag == there[1] == MD5
-        same = there is not None and there[0] == size_bytes and (vouched or by_md5)
-        assert found[key] == (there[1] if there and same else None, None)
 
 
 def test_any_number_of_objects_fits_into_the_memory_of_a_sort(tmp_path: Path) -> None:

@@ -61,8 +61,3 @@ def test_other_failures_do_not_interrupt_the_row() -> None:
     assert not found.reason
     found.failed(DOWN)
     assert found.reason
-
-
-def test_the_reason_says_what_the_limit_is() -> None:
-    reason = rate(100, 150, GONE, 0.25).reason
-    assert reason == "100 of 200 objects failed, more than copy.max_failure_rate (0.25)"

@@ -11,7 +11,7 @@ import pytest
 
 from larder.copy.copy_limits import CopyLimits
 from larder.copy.mirror_reader import Copies, Mirror
-from larder.copy.object import Copy, copy_object
+from larder.copy.object import CopiedObject, copy_object
 from larder.errors import LarderError
 from larder.limits import ByteBudget
 from larder.manifest.schemas import OBJECTS
@@ -26,7 +26,7 @@ def store() -> Store:
     return open_store(f"memory://{uuid.uuid4().hex}/")
 
 
-def rows_of(copies: list[Copy]) -> pa.RecordBatch:
+def rows_of(copies: list[CopiedObject]) -> pa.RecordBatch:
     columns = zip(*copies, strict=True)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, OBJECTS, strict=True)]
     return pa.record_batch(arrays, schema=OBJECTS)

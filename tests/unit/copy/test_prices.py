@@ -7,8 +7,6 @@ import re
 import pytest
 
 from larder.copy.prices import (
-    cost_document,
-    cost_lines,
     egress_usd_per_gb,
     estimate_cost,
     price_list,
@@ -85,19 +83,3 @@ def test_requests_of_a_region_that_is_not_listed_cost_what_they_cost_at_most() -
         entries = [each for each in price_list()["requests"] if each["provider"] == "aws"]
         most = (max(each[field] for each in entries) for field in TABLES["requests"])
         assert cost.total_usd == pytest.approx(sum(most))
-
-
-def test_lines_for_people() -> None:
-    def lines(source: Site, target: Site, size_bytes: int = 10**12) -> list[str]:
-        cost = estimate_cost(source, target, size_bytes=size_bytes, objects=1, written=1)
-        return cost_lines(cost_document(cost))
-
-    assert lines(EAST, WEST) == [
-        "20.00 USD, estimated from list prices",
-        "egress from AWS us-east-1 to AWS us-west-2: 20.00 USD for 1.0 TB, at 0.02 USD per GB",
-    ]
-    assert lines(EAST, WEST, 0) == lines(WEST, WEST) == ["0.00 USD, estimated from list prices"]
-    unknown = lines(EAST, Site("aws", None, bucket="b"))
-    assert unknown[0].startswith("unknown: there is no list price for egress from AWS us-east-1 to")
-    mine = Site("server", server="localhost:9000", bucket="a")
-    assert lines(mine, Site("file"))[1:] == ["localhost:9000 is not priced"]

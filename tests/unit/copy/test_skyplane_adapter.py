@@ -187,14 +187,6 @@ def test_the_runner_gets_a_private_home_and_no_other_python(
     assert (asked["project"], asked["requester_pays"]) == ("p", True)
 
 
-def test_every_run_has_its_own_client_id(lab: Lab) -> None:
-    lab.run(DONE)
-    first = lab.asked()["client"]
-    (lab.folder / "transfer").unlink()
-    lab.run(DONE)
-    assert first != lab.asked()["client"]
-
-
 def test_a_runner_that_hangs_is_killed_and_its_machines_ended(lab: Lab) -> None:
     ended = lab.run(BEGUN + "hang()", timeout_seconds=0.1)
     assert (ended.done, ended.sent) == (False, True)

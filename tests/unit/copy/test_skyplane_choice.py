@@ -84,11 +84,3 @@ def test_skyplane_by_name_needs_neither_two_providers_nor_many_bytes() -> None:
 def test_what_skyplane_would_ignore_is_native(source: Access, target: Access, reason: str) -> None:
     assert reason in choose(S3, GCS, accesses=(source, target)).reason
     assert reason in choose(S3, GCS, engine="skyplane", accesses=(source, target)).reason
-
-
-def test_settings_that_do_not_matter_do_not_matter() -> None:
-    accesses = Access(kms_key="k", requester_pays=True, profile="a"), Access(profile="b")
-    assert choose(S3, GCS, accesses=accesses).engine == "skyplane"
-    assert "requester_pays" in choose(GCS, S3, accesses=accesses).reason
-    chosen = choose(S3, S3, engine="skyplane", accesses=accesses)
-    assert "different profiles" in chosen.reason

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from larder.copy.object import Copy
+from larder.copy.object import CopiedObject
 from larder.errors import DamageError
 from larder.pipeline.copy_receipts import (
     MAX_RUNS,
@@ -38,9 +38,9 @@ def leave(
             receipts.add(row(key, run))
 
 
-def row(key: str, run: int) -> Copy:
+def row(key: str, run: int) -> CopiedObject:
     there = ObjectInfo(key, 1, f"source {run}", 1_000 + run)
-    return Copy.of(
+    return CopiedObject.of(
         there, ObjectInfo(key, 1, f"copy {run}", 1_000 + run), f"crc32c:{run:08x}", "crc32c"
     )
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from larder.copy.object import Copy
+from larder.copy.object import CopiedObject
 from larder.jobs import batch_receipts as due
 from larder.jobs.results import Totals
 from larder.pipeline import copy_receipts
@@ -54,7 +54,7 @@ def copies(root: Store, folder: Path, batch: str, names: str, count: int = 3) ->
     with CopyReceipts(root, batch, folder, count=count) as receipts:
         for name in names:
             info = root.put(f"source/{name}", name.encode())
-            receipts.add(Copy.of(info, info, "crc32c:00000000", "md5"))
+            receipts.add(CopiedObject.of(info, info, "crc32c:00000000", "md5"))
             receipts.leave_if_due()
 
 
@@ -66,7 +66,10 @@ def test_copies_that_became_columns_are_left_as_they_were(
     root: RecordingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(due, "RECEIPT_BYTES", 4)
-    rows = [Copy(f"{n}", 1, "e", 10**15 + n, None if n % 2 else "c", "m", "md5") for n in range(10)]
+    rows = [
+        CopiedObject(f"{n}", 1, "e", 10**15 + n, None if n % 2 else "c", "m", "md5")
+        for n in range(10)
+    ]
     found = []
     for packed in (10**6, 3, 2, 1):
         monkeypatch.setattr(copy_receipts, "_PACKED_COPIES", packed)

@@ -180,18 +180,6 @@ def test_a_plan_keeps_no_index(source: RecordingStore, tmp_path: Path) -> None:
     assert not index(source, info, own, tmp_path / "index", plan=True)[0]
 
 
-def test_another_archive_has_another_index(source: RecordingStore, tmp_path: Path) -> None:
-    own = own_of(tmp_path)
-    data = tar({"a.txt": b"1"})
-    first, other = source.put("x.tar", data), source.put("y.tar", data)
-    assert index(source, first, own, tmp_path / "index")[0]
-    assert index(source, other, own, tmp_path / "index")[0]
-    changed = source.put("x.tar", tar({"a.txt": b"2"}))
-    assert index(source, changed, own, tmp_path / "index")[0]
-    without = [ObjectInfo("x.tar", len(data), "", time) for time in (1, 2)]
-    assert [index(source, info, own, tmp_path / "index")[0] for info in without] == [True, True]
-
-
 def test_archives_within_each_other_without_end_are_refused(
     source: RecordingStore, tmp_path: Path
 ) -> None:

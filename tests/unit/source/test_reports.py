@@ -220,21 +220,6 @@ def test_named_columns(time: str, expected: int, tmp_path: Path) -> None:
     assert info.modified_us == expected * 1_000_000
 
 
-def test_parquet_files_below_a_prefix(tmp_path: Path) -> None:
-    folder = tmp_path / "tables"
-    folder.mkdir()
-    for number in range(3):
-        keys = [f"data/{row:03d}-{number}" for row in range(100, 0, -1)]
-        sizes = pa.array(range(100), pa.int32())
-        rows = pa.table({"key": pa.array(keys, pa.large_string()), "size_bytes": sizes})
-        parquet.write_table(rows, folder / f"{number}.parquet")
-    (folder / "_SUCCESS").touch()
-    found = objects(opened(str(folder)), tmp_path)
-    assert [info.key for info in found] == sorted(info.key for info in found)
-    assert len(found) == 300
-    assert sum(info.size_bytes for info in found) == 3 * sum(range(100))
-
-
 @pytest.mark.parametrize(
     ("name", "data"),
     [

@@ -53,14 +53,6 @@ def test_a_repeated_listing_reports_nothing_twice() -> None:
     assert shown([*paths[:3], *paths[1:]], ["**"], []) == ["a", "b/", "b\\xff", "c"]
 
 
-def test_only_the_first_are_kept() -> None:
-    unlisted = Unlisted(["**"], [])
-    for number in range(SHOWN_FAILURES + 5):
-        unlisted(b"%09d" % number, ObjectError("object.unreadable", "no", where="x"))
-    assert unlisted.failures.count == SHOWN_FAILURES + 5
-    assert len(unlisted.failures.shown) == SHOWN_FAILURES
-
-
 def test_all_are_noted_and_may_have_keys() -> None:
     noted: list[Failure] = []
     unlisted = Unlisted(["**"], [], noted.append)
