@@ -19,7 +19,7 @@ import pytest
 from pipeline_lab import DOCUMENT, Lab, contents, directory_lab, png, write
 from pydantic import ValidationError
 
-from larder.config.models.source import Rows
+from larder.config.models.locations import Rows
 from larder.errors import Failure
 from larder.jobs.results import RunError
 from larder.pipeline.prepare import prepare
