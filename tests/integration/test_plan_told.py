@@ -143,16 +143,6 @@ def test_a_plan_refuses_what_the_run_refuses_of_an_existing_version(tmp_path: Pa
         assert codes[0] == codes[1]
 
 
-def test_an_output_that_is_a_file_is_found_before_anything_is_done(tmp_path: Path) -> None:
-    lab = directory_lab(tmp_path)
-    lab.output.write_text("in the way")
-    for command in (lab.plan, lab.prepare):
-        with pytest.raises(ConfigError, match="not a directory") as caught:
-            command()
-        assert caught.value.code == "config.path"
-    assert not Path(str(lab.storage)).exists()
-
-
 def test_annotation_entries_that_fit_no_sample_are_warned_of_if_samples_are_kept(
     tmp_path: Path,
 ) -> None:
