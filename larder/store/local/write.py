@@ -12,7 +12,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import IO
@@ -193,7 +193,7 @@ class Unsynced:
             with self._lock:
                 paths, self._paths = self._paths, set()
             try:
-                _sync_files(paths)
+                _sync_all(paths)
             except BaseException as error:
                 with self._lock:
                     self._paths |= paths
@@ -202,20 +202,22 @@ class Unsynced:
                 raise
 
 
-def _sync_files(paths: set[bytes]) -> None:
+def _sync_all(paths: set[bytes]) -> None:
     if paths:
-        with ThreadPoolExecutor(min(len(paths), _SYNC_THREADS)) as threads:
-            list(threads.map(_sync_file, paths))
+        every, count = list(paths), min(len(paths), _SYNC_THREADS)
+        with ThreadPoolExecutor(count) as threads:
+            list(threads.map(_sync_files, [every[n::count] for n in range(count)]))
             list(threads.map(sync_folder, {os.path.dirname(path) for path in paths}))
 
 
-def _sync_file(path: bytes) -> None:
-    with suppress(FileNotFoundError):  # it was deleted meanwhile
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+def _sync_files(paths: Sequence[bytes]) -> None:
+    for path in paths:
+        with suppress(FileNotFoundError):  # it was deleted meanwhile
+            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
 
 
 _unsynced: dict[bytes, Unsynced] = {}
