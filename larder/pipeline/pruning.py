@@ -42,6 +42,11 @@ from larder.samples.columns import column_texts
 from larder.store import object_url
 from larder.units import format_bytes, format_count, format_seconds
 
+SHOWN_KEYS = 1_000
+"""Maximum number of keys in a document."""
+
+SHOWN_LINES = 10
+
 MAX_DELETE = 1_000
 """Maximum number of objects that are deleted, unless the user gives a number."""
 
@@ -124,11 +129,6 @@ def _check_limit(plan: PrunePlan) -> None:
     where = object_url(plan.known.root.url, "")
     raise ConfigError("config.prune", message, where=where, hint=hint)
 
-
-SHOWN_KEYS = 1_000
-"""Maximum number of keys in a document."""
-
-SHOWN_LINES = 10
 
 ExecutePrune = Callable[[PrunePlan], dict[str, Any]]
 """Executes a plan, and returns the JSON document of the prune."""

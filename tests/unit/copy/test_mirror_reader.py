@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import tracemalloc
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import chain
 
 import pyarrow as pa
 import pytest
 
 from larder.copy.copy_limits import CopyLimits
-from larder.copy.mirror_reader import Copies, Mirror
+from larder.copy.mirror_reader import Copies, FirstOf, KnownCopy, Mirror, Unconditional
 from larder.copy.object import CopiedObject, copy_object
-from larder.errors import LarderError
+from larder.errors import LarderError, NotFoundError, ObjectError, StoreError
 from larder.limits import ByteBudget
 from larder.manifest.schemas import OBJECTS
 from larder.store import open_store
 from larder.store.base import Store
+from larder.store.memory import MemoryStore, forget
+from tests.support.stores import Fail, FaultyStore
 
 DATA = bytes(range(256)) * 5
 
@@ -114,3 +118,74 @@ def test_different_bytes_are_detected(mirror: Mirror, store: Store) -> None:
 def test_it_has_the_features_of_its_store_except_the_etags(mirror: Mirror, store: Store) -> None:
     assert mirror.url == store.url
     assert mirror.features == replace(store.features, etag_is_md5=False)
+
+
+ROWS = pa.schema([(name, pa.string()) for name in ("key", "etag", "mirror_etag", "checksum")])
+
+
+def rows(*copies: tuple[str, str, str | None, str | None]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(
+        [dict(zip(ROWS.names, copy, strict=True)) for copy in copies], schema=ROWS
+    )
+
+
+def test_the_last_copy_of_an_object_counts() -> None:
+    some = rows(("a", "1", "m1", None), ("é\0\n", "2", "m2", "c2"), ("unknown", "3", None, None))
+    more = rows(("a", "9", "m9", "c9"), ("b", "4", "m4", "c4"))
+    copies = Copies([some, more, rows()])
+    assert copies.get("a") == KnownCopy("9", "m9", "c9")
+    assert copies.get("é\0\n") == KnownCopy("2", "m2", "c2")
+    assert copies.get("b") == KnownCopy("4", "m4", "c4")
+    assert copies.get("unknown") is copies.get("") is None
+
+
+def test_copies_in_memory_take_little_of_it() -> None:
+    """Their texts, their places, and an index of 16 bytes."""
+    texts = [(f"folder/{n:030}", f"{n:030}", f"{n:030}", f"crc32c:{n:08x}") for n in range(20_000)]
+    batches = [rows(*texts[first : first + 2_000]) for first in range(0, 20_000, 2_000)]
+    text_bytes = sum(map(len, chain.from_iterable(texts)))
+    before = pa.total_allocated_bytes()
+    tracemalloc.start()
+    copies = Copies(batches)
+    taken = tracemalloc.get_traced_memory()[0] + pa.total_allocated_bytes() - before
+    tracemalloc.stop()
+    assert taken < text_bytes + 50 * len(texts)
+    assert copies.get(texts[-1][0]) == texts[-1][1:]
+
+
+NAMES = ("anywhere-source", "anywhere-mirror")
+
+
+@pytest.fixture
+def stores() -> Iterator[tuple[MemoryStore, MemoryStore]]:
+    yield MemoryStore(NAMES[0]), MemoryStore(NAMES[1])
+    for name in NAMES:
+        forget(name)
+
+
+def test_the_planned_state_comes_first(stores: tuple[MemoryStore, MemoryStore]) -> None:
+    source, mirror = stores
+    etag = source.put("a", b"planned").etag
+    mirror.put("a", b"copy")
+    places = FirstOf([source, Unconditional(mirror), Unconditional(source)])
+    assert places.get("a", if_match=etag) == b"planned"
+    source.put("a", b"changed")
+    assert places.get("a", if_match=etag) == b"copy"
+    assert places.get_each([("a", 4, etag)]) == [b"copy"]
+    mirror.delete("a")
+    with places.open("a", if_match=etag) as reader:
+        assert b"".join(map(bytes, reader)) == b"changed"
+    assert places.head("a").size_bytes == 7
+    assert not places.features.etag_is_md5
+
+
+def test_what_is_nowhere_is_the_error_of_the_first_place(
+    stores: tuple[MemoryStore, MemoryStore],
+) -> None:
+    with pytest.raises(NotFoundError, match=NAMES[0]):
+        FirstOf(stores).get("b")
+    refusing = FaultyStore(stores[0])
+    refusing.add("get", Fail(StoreError("store.denied", "no")), times=None)
+    with pytest.raises(ObjectError, match="no") as caught:
+        FirstOf([refusing, stores[1]]).get("b")
+    assert caught.value.code == "object.unreadable", "it is of one object, and ends no repair"
