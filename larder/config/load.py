@@ -142,7 +142,7 @@ def _load(
         prefix=schema.prefix,
         unread=unread,
     )
-    problems, document = list(expanded.problems), expanded.document
+    problems, document = expanded.problems, expanded.document
     for setting in settings:
         try:
             document = apply(document, setting)

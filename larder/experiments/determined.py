@@ -214,7 +214,8 @@ _Representer.add_representer(str, _Representer.represent_text)
 def to_yaml(config: Mapping[str, Any], header: Iterable[str] = ()) -> str:
     """The file's text, the same for the same template and values, after ``header`` as a comment."""
     text = io.StringIO()
-    text.writelines(f"# {' '.join(line.split())}\n" for line in header)
+    comment = [f"# {' '.join(line.split())}\n" for line in header]
+    text.writelines([*comment, "\n"] if comment else [])
     yaml = round_trip()
     yaml.Representer = _Representer
     yaml.dump(config, text)

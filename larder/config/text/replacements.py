@@ -12,7 +12,7 @@ value means null. Variables are left to the shell.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -75,47 +75,6 @@ def interpolate(text: str, environ: Mapping[str, str]) -> Interpolation:
 
 
 @dataclass(slots=True)
-class _Walk:
-    document: Document
-    environ: Mapping[str, str]
-    overridden: frozenset[KeyPath]
-    unread: frozenset[KeyPath]
-    variables: dict[KeyPath, tuple[str, ...]] = field(default_factory=dict)
-    missing: dict[str, KeyPath] = field(default_factory=dict)
-    unfilled: set[KeyPath] = field(default_factory=set)
-    problems: list[ConfigError] = field(default_factory=list)
-
-    def value(self, value: Any, path: KeyPath) -> Any:
-        if path in self.overridden:
-            return value
-        if isinstance(value, dict):
-            return {key: self.value(each, (*path, key)) for key, each in value.items()}
-        if isinstance(value, list):
-            return [self.value(each, (*path, index)) for index, each in enumerate(value)]
-        return self.text(value, path) if isinstance(value, str) else value
-
-    def text(self, text: str, path: KeyPath) -> str:
-        """Records the problems."""
-        try:
-            expansion = interpolate(text, self.environ)
-        except ValueError as error:
-            message, where = f"{dotted(path)}: {error}", self.document.place(path).where
-            hint = "write $$ for a dollar sign"
-            problem = ConfigError("config.invalid_value", message, where=where, hint=hint)
-            self.problems.append(problem)
-            self.unfilled.add(path)
-            return text
-        if path in self.unread and (expansion.missing or not expansion.text):
-            return UNREAD
-        if expansion.variables:
-            self.variables[path] = expansion.variables
-        for name in expansion.missing:
-            self.missing.setdefault(name, path)
-            self.unfilled.add(path)
-        return expansion.text
-
-
-@dataclass(frozen=True, slots=True)
 class Expanded:
     """A document with its variables replaced, as far as possible.
 
@@ -126,17 +85,17 @@ class Expanded:
     """
 
     document: Document
-    problems: tuple[ConfigError, ...]
-    unfilled: frozenset[KeyPath]
+    problems: list[ConfigError] = field(default_factory=list)
+    unfilled: set[KeyPath] = field(default_factory=set)
 
 
 def expand(
     document: Document,
     environ: Mapping[str, str],
-    overridden: Iterable[KeyPath] = (),
+    overridden: Collection[KeyPath] = (),
     *,
     prefix: str = "",
-    unread: Iterable[KeyPath] = (),
+    unread: Collection[KeyPath] = (),
 ) -> Expanded:
     """Replace the variables in every string of a document.
 
@@ -144,14 +103,43 @@ def expand(
     is read from (``unread``). ``prefix`` is what --set puts before the keys of this file:
     ``cluster.``.
     """
-    walk = _Walk(document, environ, frozenset(overridden), frozenset(unread))
-    value = walk.value(document.value, ())
-    missing = [_missing(document, walk.missing, prefix)] if walk.missing else []
-    return Expanded(
-        replace(document, value=value, variables=walk.variables),
-        (*missing, *walk.problems),
-        frozenset(walk.unfilled),
-    )
+    expanded = Expanded(document)
+    variables: dict[KeyPath, tuple[str, ...]] = {}
+    missing: dict[str, KeyPath] = {}
+
+    def walk(value: Any, path: KeyPath) -> Any:
+        if path in overridden:
+            return value
+        if isinstance(value, dict):
+            return {key: walk(each, (*path, key)) for key, each in value.items()}
+        if isinstance(value, list):
+            return [walk(each, (*path, index)) for index, each in enumerate(value)]
+        return fill(value, path) if isinstance(value, str) else value
+
+    def fill(text: str, path: KeyPath) -> str:
+        try:
+            string = interpolate(text, environ)
+        except ValueError as error:
+            message, where = f"{dotted(path)}: {error}", document.place(path).where
+            hint = "write $$ for a dollar sign"
+            problem = ConfigError("config.invalid_value", message, where=where, hint=hint)
+            expanded.problems.append(problem)
+            expanded.unfilled.add(path)
+            return text
+        if path in unread and (string.missing or not string.text):
+            return UNREAD
+        if string.variables:
+            variables[path] = string.variables
+        for name in string.missing:
+            missing.setdefault(name, path)
+            expanded.unfilled.add(path)
+        return string.text
+
+    value = walk(document.value, ())
+    expanded.document = replace(document, value=value, variables=variables)
+    if missing:
+        expanded.problems.insert(0, _missing(document, missing, prefix))
+    return expanded
 
 
 def _missing(document: Document, missing: Mapping[str, KeyPath], prefix: str) -> ConfigError:

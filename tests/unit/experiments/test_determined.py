@@ -240,11 +240,11 @@ def test_comments_order_and_aliases_of_the_template_are_kept(
     path = tmp_path / "t.yaml"
     path.write_text("\n".join(lines) + "\n")
     text = to_yaml(render(read_commented(path), version_info("/srv"), cluster("/srv")), ["made"])
-    assert text.splitlines()[: len(lines) + 1] == ["# made", *lines]
+    assert text.splitlines()[: len(lines) + 2] == ["# made", "", *lines]
 
 
 def test_the_header_is_always_a_comment() -> None:
-    assert to_yaml({"a": 1}, ["two\nlines", "x"]) == "# two lines\n# x\na: 1\n"
+    assert to_yaml({"a": 1}, ["two\nlines", "x"]) == "# two lines\n# x\n\na: 1\n"
 
 
 def test_ids_are_quoted_because_yaml_1_2_takes_some_for_numbers() -> None:
