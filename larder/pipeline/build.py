@@ -13,7 +13,7 @@ from larder.jobs.results import BatchReport, RunError, Totals, merge_reports
 from larder.jobs.runner import Runner
 from larder.machine import give_back_memory
 from larder.pipeline.cache import cache_split, cache_splits, check_fields
-from larder.pipeline.index import Index, index_shards
+from larder.pipeline.index import index_shards
 from larder.pipeline.job import Job, UsedSegment
 from larder.pipeline.mirror import (
     listed_failures,
@@ -72,7 +72,8 @@ def build(job: Job, runner: Runner) -> Built:
             reused = sum((Totals(split.shards, split.bytes) for split in splits), Totals())
     segments = [*job.kept, *([index.segment] if index else [])]
     if not any(split.samples for segment in segments for split in segment.listed.values()):
-        raise _nothing_left(index)
+        omitted, count = (index.omitted, index.omitted_count) if index else ((), 0)
+        raise RunError("shard", BatchReport(failures=omitted, failed=count))
     cache = _cache(job, segments, runner)
     return Built(
         version=runner.run(publish, job, index, cache),
@@ -83,11 +84,6 @@ def build(job: Job, runner: Runner) -> Built:
         omitted=index.omitted if index else (),
         ahead=ahead.message,
     )
-
-
-def _nothing_left(index: Index | None) -> RunError:
-    failures, count = (index.omitted, index.omitted_count) if index else ((), 0)
-    return RunError("shard", BatchReport(failures=failures, failed=count))
 
 
 def _mirror(job: Job, runner: Runner) -> tuple[BatchReport, SentAhead]:

@@ -149,7 +149,7 @@ def cache_split(
             _samples(job, root, batch),
             path,
             limit_bytes=None,  # the samples are finite
-            reserve_bytes=_reserve_bytes(folder),
+            reserve_bytes=max(1, int(shutil.disk_usage(folder).free * DISK_RESERVE)),
             budget=decoding_budget(job.cluster.copy_.memory),
             progress=progress,
         )
@@ -221,10 +221,6 @@ def _workshop_place(root: Store) -> Path:
     if root.features.local_path:
         return local_path(root, "x").parent
     return Path(tempfile.gettempdir())
-
-
-def _reserve_bytes(folder: Path) -> int:
-    return max(1, int(shutil.disk_usage(folder).free * DISK_RESERVE))
 
 
 def _samples(job: SegmentJob, root: Store, batch: CacheBatch) -> SplitSamples:

@@ -22,7 +22,7 @@ from larder.shards.indexes import Split, SplitShard
 from larder.shards.packing import brace_patterns
 from larder.store.base import Store
 from larder.versions import layout
-from larder.versions.documents import CacheFile, FileFacts, SplitFacts, VersionDocument
+from larder.versions.documents import FileFacts, SplitFacts, VersionDocument
 from larder.versions.identity import ShardIdentity
 from larder.versions.omitted import Omitted, read_omitted
 from larder.versions.publish import own_file_errors
@@ -169,9 +169,12 @@ def named_by_document(version: VersionDocument) -> Iterator[NamedFile]:
         yield NamedFile(layout.segment_key(use.id), None, "", "document", use.id)
         if use.cache:
             yield NamedFile(layout.cache_key(use.id, use.cache), None, "", "document", use.id)
-    yield from map(_of_facts, version.files)
+    for file in version.files:
+        segment = file.path.split("/")[1] if file.path.startswith(layout.SEGMENTS_PREFIX) else ""
+        yield NamedFile(file.path, file.bytes, file.sha256, file.role, segment)
     caches = version.cache.splits.values() if version.cache else ()
-    yield from map(_of_cache, chain.from_iterable(caches))
+    for part in chain.from_iterable(caches):
+        yield NamedFile(part.path, part.bytes, part.sha256, "cache", part.segment)
 
 
 def segment_files(
@@ -192,18 +195,6 @@ def segment_files(
             ):
                 path = layout.reader_index_key(*place)
                 yield NamedFile(path, size_bytes, sha256, "index", place[0])
-
-
-def _of_facts(file: FileFacts) -> NamedFile:
-    return NamedFile(file.path, file.bytes, file.sha256, file.role, _segment_of(file.path))
-
-
-def _of_cache(file: CacheFile) -> NamedFile:
-    return NamedFile(file.path, file.bytes, file.sha256, "cache", file.segment)
-
-
-def _segment_of(path: str) -> str:
-    return path.split("/")[1] if path.startswith(layout.SEGMENTS_PREFIX) else ""
 
 
 MAX_PATTERNS = 100

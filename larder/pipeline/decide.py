@@ -33,6 +33,8 @@ MAX_SEGMENTS = 16
 SMALL = 10
 """A segment is small if it has less than this part of the bytes of its version: a tenth."""
 
+_OTHER = {"repack": "omit", "omit": "repack"}
+
 _Numbers = npt.NDArray[np.int64]
 _Flags = npt.NDArray[np.bool_]
 
@@ -97,10 +99,11 @@ def decide(
     if fresh is not None or not segments:
         return Decision("fresh", fresh or "this is the first version", {})
     if not changes.any:
-        return Decision("keep", "no sample has changed", _nothing(segments))
+        nothing = {state.id: np.zeros(len(state.rows), np.bool_) for state in segments}
+        return Decision("keep", "no sample has changed", nothing)
     if growth.mode == "rebuild":
         return Decision("fresh", "growth.mode is rebuild", {})
-    policy, other = (_policy(segments, name) for name in _both(growth.removals))
+    policy, other = (_policy(segments, name) for name in (growth.removals, _OTHER[growth.removals]))
     listed = sum(int(state.bytes[state.before > 0].sum()) for state in segments)
     if 2 * policy.packed.bytes > listed:
         reason = "more than half of the bytes would be packed again"
@@ -116,14 +119,6 @@ def decide(
         reason = "all segments are small" if folded else "nothing is left of the previous version"
         return Decision("fresh", reason, {}, policy=policy, other=other)
     return Decision("grow", _reason(changes, folded), kept, folded, policy, other)
-
-
-def _nothing(segments: Sequence[SegmentState]) -> dict[str, _Flags]:
-    return {state.id: np.zeros(len(state.rows), np.bool_) for state in segments}
-
-
-def _both(removals: str) -> tuple[str, str]:
-    return ("repack", "omit") if removals == "repack" else ("omit", "repack")
 
 
 def _again(state: SegmentState, removals: str) -> _Flags:

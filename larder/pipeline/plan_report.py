@@ -157,7 +157,7 @@ def plan_lines(document: Mapping[str, Any]) -> list[str]:
         lines = _wrapped(f"{name}: version {version} is current, the config would be written")
         return [*lines, *row_lines("config", configs)]
     growth, shards, delivery = document["growth"], document["shards"], document["delivery"]
-    splits = shards["splits"].items()
+    splits, seconds = shards["splits"].items(), document["copy_seconds"]
     about = "" if shards["exact"] else "about "
     first = growth["previous"] is None
     rows: dict[str, Sequence[str]] = {
@@ -181,7 +181,9 @@ def plan_lines(document: Mapping[str, Any]) -> list[str]:
         "cache": [document["cache"] or "none"],
         "delivery": [f"{delivery['kind']}: {delivery['reason']}"],
         "cost": cost_lines(document["cost"]),
-        "time": _time_lines(document["copy_seconds"]),
+        "time": [f"about {format_seconds(seconds)} to copy, as an earlier run took"]
+        if seconds is not None
+        else [],
         "skipped": _skipped_lines(document),
     }
     lines = _wrapped(f"plan for {document['dataset']}, version {document['version']}")
@@ -350,12 +352,6 @@ def _image_lines(transform: Mapping[str, Any] | None) -> list[str]:
     if transform["masks"]:
         lines.append(f"masks, of which no pixels are mixed: {', '.join(transform['masks'])}")
     return lines
-
-
-def _time_lines(seconds: float | None) -> list[str]:
-    if seconds is None:
-        return []
-    return [f"about {format_seconds(seconds)} to copy, as an earlier run took"]
 
 
 def _skipped_lines(document: Mapping[str, Any]) -> list[str]:

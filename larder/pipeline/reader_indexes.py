@@ -82,7 +82,10 @@ def index_rows(
     for indexed in shards:
         shard = indexed.shard
         files = shard.indexes
-        objects = [infos.get(_key(segment, shard.split, file)) for file in files]
+        objects = [
+            infos.get(layout.reader_index_key(segment, file.kind, shard.split, file.name))
+            for file in files
+        ]
         complete = all(
             info is not None and (info.size_bytes, info.etag) == (file.bytes, file.etag)
             for info, file in zip(objects, files, strict=True)
@@ -92,10 +95,6 @@ def index_rows(
             files = put(root, segment, shard.split, shard.name, shard_format, rows)
         if files:
             yield _batch(segment, shard, files)
-
-
-def _key(segment: str, split: str, file: IndexFile) -> str:
-    return layout.reader_index_key(segment, file.kind, split, file.name)
 
 
 def _rows(root: Store, indexed: Indexed) -> Spool:

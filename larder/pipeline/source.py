@@ -150,7 +150,8 @@ def inspect_source(
     with permission(source, "source", "list" if listing else "get"):
         inventory = take_source(dataset, cluster, source, unlisted, folder, progress)
     with permission(source, "source", "get"):
-        label_files = _read_label_files(dataset, source)
+        keys = dataset.labels.files if dataset.labels else {}
+        label_files = {split: _read_label_file(source, split, key) for split, key in keys.items()}
         annotations = find_annotations(dataset, source)
     inputs = inputs_digest(
         dataset,
@@ -278,11 +279,6 @@ def _compaction(
         return None
     fewer, more = sorted((document.classes, classes), key=len)
     return (document, more) if more[: len(fewer)] == fewer else None
-
-
-def _read_label_files(dataset: Dataset, source: Readable) -> dict[str, LabelFile]:
-    files = dataset.labels.files if dataset.labels else {}
-    return {split: _read_label_file(source, split, key) for split, key in files.items()}
 
 
 def _read_label_file(source: Readable, split: str, key: str) -> LabelFile:
