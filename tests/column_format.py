@@ -26,7 +26,7 @@ from larder.samples.indexed import IndexedPart, IndexedSample, check_part, part_
 from larder.samples.naming import LABEL_EXT
 from larder.shards.formats import FORMATS
 from larder.shards.formats.base import ShardFormat, ShardWriter
-from larder.shards.model import Sample, ShardPlan, label_bytes
+from larder.shards.model import PlannedSample, ShardPlan, label_bytes
 from larder.shards.output import HashedOutput
 from larder.shards.reading.fetch import Body
 from larder.shards.sizes import Sizes, content_sizes
@@ -66,7 +66,7 @@ class ColumnsWriter(ShardWriter):
         self._columns: dict[str, list[bytes | None]] = defaultdict(list)
         self._labels: list[int | None] = []
 
-    def append(self, sample: Sample, bodies: Sequence[Body]) -> None:
+    def append(self, sample: PlannedSample, bodies: Sequence[Body]) -> None:
         row = len(self._labels)
         data, checksums = zip(*bodies, strict=True)
         offsets = [None] * len(data)

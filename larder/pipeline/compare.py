@@ -40,7 +40,7 @@ from larder.samples.images import is_image
 from larder.samples.planner import Planner
 from larder.shards.images.check import ImageRules, stored_image
 from larder.shards.images.transform import codec_versions
-from larder.shards.model import Part, Sample
+from larder.shards.model import Part, PlannedSample
 from larder.shards.reading.fetch import UNDECODABLE, fetch, sample_bytes
 from larder.shards.reading.large import check_streamed
 from larder.store.base import Readable
@@ -115,7 +115,7 @@ class ContentComparer:
         """
         names = Part._fields
         samples = (
-            Sample("", key, None, parts)
+            PlannedSample("", key, None, parts)
             for key, parts in zip(
                 now.column("key").to_pylist(),
                 column_structs(now.column("parts"), names, Part),
@@ -124,7 +124,7 @@ class ContentComparer:
         )
         return np.fromiter(map(self._is_bad, samples), np.bool_, now.num_rows)
 
-    def _is_bad(self, sample: Sample) -> bool:
+    def _is_bad(self, sample: PlannedSample) -> bool:
         read = check_streamed if sample_bytes(sample) > MAX_CHECKED_BYTES else fetch
         failures = read(self._source, sample, self._rules).failures
         return bool(failures) and all(failure.code == UNDECODABLE for failure in failures)

@@ -43,7 +43,7 @@ from larder.samples.order import FROM_PREVIOUS, from_objects
 from larder.shards.build import ShardBuild, build_shard
 from larder.shards.formats import shard_format
 from larder.shards.images.pool import shared_pool
-from larder.shards.model import Sample, ShardBatch, ShardPlan, read_samples
+from larder.shards.model import PlannedSample, ShardBatch, ShardPlan, read_samples
 from larder.shards.old_shards import OldShards
 from larder.shards.packing import batch_shards
 from larder.shards.reading.readahead import open_reads, suited_concurrency
@@ -206,7 +206,7 @@ def shard_batch_here(
     return BatchReport.of(failures, receipts.done)
 
 
-def _pass_over(samples: Iterator[Sample]) -> None:
+def _pass_over(samples: Iterator[PlannedSample]) -> None:
     """Take what a failed or finished shard has left unread: each shard begins with its own."""
     deque(samples, maxlen=0)
 
@@ -294,5 +294,5 @@ def _unpacked(rows: pa.RecordBatch) -> pa.RecordBatch:
     return rows.set_column(place, field, pa.nulls(len(rows), field.type))
 
 
-def _samples(job: SegmentJob, root: Store, batch: PackBatch) -> Generator[Sample]:
+def _samples(job: SegmentJob, root: Store, batch: PackBatch) -> Generator[PlannedSample]:
     yield from read_samples(_order(job, root, batch))

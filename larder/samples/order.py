@@ -154,7 +154,7 @@ def order_samples(
                 yield of_no_sample(incomplete)
         yield from intake.label_files
 
-    tally = _Tally(planner)
+    tally = _OrderTally(planner)
     with ExitStack() as stack:
         folder = stack.enter_context(work_folder(work_dir))
         placed = planner.split_rule.divided(planned(), planner.labeller, published, folder)
@@ -213,7 +213,7 @@ def identity_parts(lists: pa.Array) -> pa.Array:
     return pa.ListArray.from_arrays(starts, structs, type=kind)
 
 
-class _Tally:
+class _OrderTally:
     """Turns sorted parts into rows of the sample order, and counts them."""
 
     def __init__(self, planner: Planner) -> None:

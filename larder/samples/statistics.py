@@ -83,7 +83,7 @@ class SampleTally:
         self._merged = self._clashing = self._empty = Found()
 
     def add(self, keys: pa.Array, parts: pa.Array) -> None:
-        batch = _Batch(keys, parts)
+        batch = _SampleColumns(keys, parts)
         self._most_parts = max(self._most_parts, int(batch.lengths.max(initial=0)))
         self._count(batch)
         self._count_roles(batch)
@@ -108,7 +108,7 @@ class SampleTally:
     def _sorted_roles(self) -> tuple[RoleCount, ...]:
         return tuple(sorted(self._roles.values(), key=lambda found: (-found.samples, found.exts)))
 
-    def _count(self, batch: _Batch) -> None:
+    def _count(self, batch: _SampleColumns) -> None:
         counts = np.bincount(batch.codes, minlength=len(batch.exts)).tolist()
         # Exact, because the sizes of one batch add up to less than 2**53.
         sizes = np.bincount(batch.codes, batch.sizes, minlength=len(batch.exts)).tolist()
@@ -121,7 +121,7 @@ class SampleTally:
             else:
                 self._other = after
 
-    def _count_roles(self, batch: _Batch) -> None:
+    def _count_roles(self, batch: _SampleColumns) -> None:
         if self._other.objects:
             return
         for ext, found in zip(batch.exts, batch.roles, strict=True):
@@ -133,7 +133,7 @@ class SampleTally:
             self._roles[found] = replace(before, samples=before.samples + samples)
 
 
-class _Batch:
+class _SampleColumns:
     """A few thousand samples, by column.
 
     Attributes:

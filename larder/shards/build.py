@@ -12,7 +12,7 @@ from larder.manifest.spool import Spool
 from larder.progress import NullProgress, Progress
 from larder.shards.formats.base import ShardFormat
 from larder.shards.images.check import PLAIN, FormTally, ImageRules
-from larder.shards.model import NO_ROWS, Sample, ShardFile, ShardPlan, ShardResult
+from larder.shards.model import NO_ROWS, PlannedSample, ShardFile, ShardPlan, ShardResult
 from larder.shards.old_shards import OldShards
 from larder.shards.output import HashedOutput
 from larder.shards.reading.fetch import (
@@ -21,7 +21,7 @@ from larder.shards.reading.fetch import (
     Fetched,
     fetch,
     fetch_together,
-    found_bad,
+    known_failure,
 )
 from larder.shards.reading.large import check_streamed, transformed_sample
 from larder.shards.reading.readahead import Lot, Reads, lots, read_ahead
@@ -30,8 +30,8 @@ from larder.store.base import Readable, Writer
 STAGE = "shard"
 """The stage whose progress is reported: counts samples, and the bytes of shards."""
 
-_TELL_SAMPLES = 256
-_TELL_BYTES = 4 << 20
+_REPORT_SAMPLES = 256
+_REPORT_BYTES = 4 << 20
 
 _LEAST_TOGETHER = 24
 """From so many on, samples are appended faster together than one by one."""
@@ -55,7 +55,7 @@ class ShardBuild:
 
 def build_shard(
     plan: ShardPlan,
-    samples: Iterable[Sample],
+    samples: Iterable[PlannedSample],
     shard_format: ShardFormat,
     open_writer: Callable[[str], Writer],
     build: ShardBuild,
@@ -127,9 +127,9 @@ class _Building:
         self._outputs = outputs
         self._build = build
         self._source, self._rules = build.source, build.rules
-        self._written = self._told_samples = self._told_bytes = 0
+        self._written = self._reported_samples = self._reported_bytes = 0
 
-    def add(self, samples: Iterable[Sample]) -> None:
+    def add(self, samples: Iterable[PlannedSample]) -> None:
         tried, reads = 0, self._build.reads
         waiting = lots(samples, reads.whole_bytes, together=reads.executor is None)
         with closing(read_ahead(waiting, self._read, _held_bytes, reads)) as readings:
@@ -137,11 +137,11 @@ class _Building:
                 self._add_all(lot.samples, found)
                 tried += len(lot.samples)
                 written = self._outputs[0].bytes
-                many = tried - self._told_samples >= _TELL_SAMPLES
-                if many or written - self._written > _TELL_BYTES:
+                many = tried - self._reported_samples >= _REPORT_SAMPLES
+                if many or written - self._written > _REPORT_BYTES:
                     self._written = written
-                    self._tell(tried)
-        self._tell(tried)
+                    self._report(tried)
+        self._report(tried)
 
     def _read(self, lot: Lot) -> Contents | Sequence[Fetched | None]:
         first, *others = lot.samples
@@ -159,7 +159,7 @@ class _Building:
         return self._build.old_shards
 
     def _add_all(
-        self, samples: Sequence[Sample], found: Contents | Sequence[Fetched | None]
+        self, samples: Sequence[PlannedSample], found: Contents | Sequence[Fetched | None]
     ) -> None:
         if isinstance(found, Contents):
             many = len(samples) >= _LEAST_TOGETHER
@@ -171,11 +171,11 @@ class _Building:
         for sample, fetched in zip(samples, found, strict=True):
             self._add(sample, fetched)
 
-    def _add(self, sample: Sample, fetched: Fetched | None) -> None:
+    def _add(self, sample: PlannedSample, fetched: Fetched | None) -> None:
         if fetched is not None:
             self._add_fetched(sample, fetched)
         elif sample.bad is not None:
-            self._note([found_bad(sample)])
+            self._note([known_failure(sample)])
         elif sample.packed is None and self._rules.transform is not None:
             self._add_transformed(sample)
         elif sample.packed is None:
@@ -189,7 +189,7 @@ class _Building:
             (fetched,) = self._old.fetch([sample], self._rules)
             self._add_fetched(sample, fetched)
 
-    def _add_fetched(self, sample: Sample, fetched: Fetched) -> None:
+    def _add_fetched(self, sample: PlannedSample, fetched: Fetched) -> None:
         if fetched.failures:
             self._note(fetched.failures)
         elif not self.failures.count:
@@ -197,7 +197,7 @@ class _Building:
         else:
             self._checked(self.shard.check(sample, fetched.bodies))
 
-    def _add_transformed(self, sample: Sample) -> None:
+    def _add_transformed(self, sample: PlannedSample) -> None:
         rules = self._rules
         sample, source, failures = transformed_sample(self._source, sample, rules)
         if failures:
@@ -207,7 +207,7 @@ class _Building:
             done = rules if rules.decoders.uses else replace(rules, validate="none")
             self._add_streamed(sample, source, done)
 
-    def _add_streamed(self, sample: Sample, source: Readable, rules: ImageRules) -> None:
+    def _add_streamed(self, sample: PlannedSample, source: Readable, rules: ImageRules) -> None:
         checked = check_streamed(source, sample, rules)
         if checked.failures:
             self._note(checked.failures)
@@ -216,7 +216,7 @@ class _Building:
         else:
             self._checked(self.shard.check_streamed(sample, source))
 
-    def _appended(self, failure: Failure | None, sample: Sample, fetched: Fetched) -> None:
+    def _appended(self, failure: Failure | None, sample: PlannedSample, fetched: Fetched) -> None:
         self._checked(failure)
         if failure is None:
             self.samples += 1
@@ -234,15 +234,15 @@ class _Building:
         else:
             self.failures.add(*failures)
 
-    def _tell(self, tried: int) -> None:
+    def _report(self, tried: int) -> None:
         # Where sizes are estimates, progress adds up to what was planned.
         size_bytes = self._plan.bytes * tried // self._plan.rows
         if self.sizes_known:
             size_bytes = sum(output.bytes for output in self._outputs)
         self._build.progress.advance(
-            STAGE, objects=tried - self._told_samples, bytes=size_bytes - self._told_bytes
+            STAGE, objects=tried - self._reported_samples, bytes=size_bytes - self._reported_bytes
         )
-        self._told_samples, self._told_bytes = tried, size_bytes
+        self._reported_samples, self._reported_bytes = tried, size_bytes
 
 
 def _held_bytes(lot: Lot) -> int:

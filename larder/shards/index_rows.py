@@ -12,7 +12,7 @@ from larder.manifest.schemas import SAMPLES
 from larder.manifest.spool import Spool
 from larder.samples.naming import LABEL_EXT
 from larder.shards.members import label_body, label_place
-from larder.shards.model import ROWS, Sample, ShardResult
+from larder.shards.model import ROWS, PlannedSample, ShardResult
 
 PartRow = tuple[str, str | None, str | None, int | None, int, int]
 """Extension, source, etag, offset, length, crc32c of a part, as in `larder.shards.model.ROWS`."""
@@ -47,7 +47,7 @@ class IndexRows:
 
     def add_parts(
         self,
-        sample: Sample,
+        sample: PlannedSample,
         place: tuple[int, int],
         offsets: Iterable[int | None],
         sizes: Iterable[int],

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from larder.samples.naming import LABEL_EXT
-from larder.shards.model import Sample, label_bytes
+from larder.shards.model import PlannedSample, label_bytes
 from larder.shards.reading.fetch import Body, Contents
 from larder.shards.reading.large import stream
 from larder.store.base import Readable
@@ -43,7 +43,7 @@ class MemberColumns(NamedTuple):
 _ext_of = attrgetter("ext")
 
 
-def members(sample: Sample, bodies: Sequence[Body]) -> list[Member]:
+def members(sample: PlannedSample, bodies: Sequence[Body]) -> list[Member]:
     """The members of a sample; ``bodies`` are the contents of its parts, in the same order."""
     found: list[Member] = [
         (part.ext, part.key, part.etag, body)
@@ -54,7 +54,7 @@ def members(sample: Sample, bodies: Sequence[Body]) -> list[Member]:
     return found
 
 
-def all_members(samples: Sequence[Sample], contents: Contents) -> MemberColumns:
+def all_members(samples: Sequence[PlannedSample], contents: Contents) -> MemberColumns:
     labels = [sample.label for sample in samples]
     labelled = np.array([label is not None for label in labels], np.bool_)
     counts = np.array([len(sample.parts) for sample in samples], np.int64)
@@ -85,7 +85,7 @@ def all_members(samples: Sequence[Sample], contents: Contents) -> MemberColumns:
     )
 
 
-def streamed_members(sample: Sample, source: Readable) -> list[StreamedMember]:
+def streamed_members(sample: PlannedSample, source: Readable) -> list[StreamedMember]:
     """The members of a sample; nothing is read before their contents are iterated over."""
     found: list[StreamedMember] = [
         (part.ext, part.key, part.etag, part.size_bytes, stream(source, part))
@@ -97,7 +97,7 @@ def streamed_members(sample: Sample, source: Readable) -> list[StreamedMember]:
     return found
 
 
-def label_place(sample: Sample) -> int:
+def label_place(sample: PlannedSample) -> int:
     """Before which of its parts a sample's label comes."""
     parts = sample.parts
     if len(parts) == 1:  # most samples

@@ -53,7 +53,7 @@ class Packed(NamedTuple):
     sample: IndexedSample
 
 
-class Sample(NamedTuple):
+class PlannedSample(NamedTuple):
     """One planned sample: a row of `larder.manifest.schemas.SAMPLE_ORDER`.
 
     Attributes:
@@ -156,7 +156,7 @@ def label_bytes(label: int) -> bytes:
     return b"%d" % label
 
 
-def read_samples(batches: Iterable[pa.RecordBatch]) -> Iterator[Sample]:
+def read_samples(batches: Iterable[pa.RecordBatch]) -> Iterator[PlannedSample]:
     """The samples of record batches of `larder.manifest.schemas.SAMPLE_ORDER`, in their order."""
     for batch in batches:
         # Few at a time: the garbage collector looks at all that exist again and again.
@@ -164,18 +164,20 @@ def read_samples(batches: Iterable[pa.RecordBatch]) -> Iterator[Sample]:
             yield from _samples_of(batch.slice(start, _AT_A_TIME))
 
 
-def _samples_of(batch: pa.RecordBatch) -> Iterator[Sample]:
+def _samples_of(batch: pa.RecordBatch) -> Iterator[PlannedSample]:
     splits, keys, labels = (column_values(batch.column(name)) for name in ("split", "key", "label"))
     parts = column_structs(batch.column("parts"), Part._fields, Part)
     packed, bad = batch.column("packed"), batch.column("bad")
     if packed.null_count == bad.null_count == len(batch):  # as in a first build
-        yield from named_tuples(Sample, splits, keys, labels, parts, repeat(None), repeat(None))
+        yield from named_tuples(
+            PlannedSample, splits, keys, labels, parts, repeat(None), repeat(None)
+        )
         return
     there = column_values(packed.is_valid())
     places = _packed(packed.drop_null(), compress(keys, there))
     found = (next(places) if is_there else None for is_there in there)
     messages = repeat(None) if bad.null_count == len(batch) else bad.to_pylist()
-    yield from named_tuples(Sample, splits, keys, labels, parts, found, messages)
+    yield from named_tuples(PlannedSample, splits, keys, labels, parts, found, messages)
 
 
 def _packed(places: pa.StructArray, keys: Iterable[str]) -> Iterator[Packed]:

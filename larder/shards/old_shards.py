@@ -26,7 +26,7 @@ from larder.samples.images import Form
 from larder.samples.indexed import IndexedPart, IndexedSample, SampleReader, check_part, part_place
 from larder.shards.formats import shard_format
 from larder.shards.images.check import PLAIN, ImageRules, check_decodable
-from larder.shards.model import Sample
+from larder.shards.model import PlannedSample
 from larder.shards.reading.fetch import Body, Fetched, failure_of
 from larder.shards.reading.ranges import SPAN_BYTES, PartReader, spans
 from larder.store import object_url
@@ -59,7 +59,7 @@ class OldShards(Closing):
 
     def fetch(
         self,
-        samples: Sequence[Sample],
+        samples: Sequence[PlannedSample],
         rules: ImageRules = PLAIN,
     ) -> list[Fetched]:
         """Read packed samples into memory. Only images that are bad are returned as failures.
@@ -77,7 +77,7 @@ class OldShards(Closing):
             for number, sample in enumerate(samples)
         ]
 
-    def parts(self, sample: Sample) -> PackedParts | None:
+    def parts(self, sample: PlannedSample) -> PackedParts | None:
         """The objects of a large sample, to be read in buffers; None if that cannot be done."""
         segment, split, shard, _ = _place(sample)
         key, old = self._shard_key(segment, split, shard), _old(sample)
@@ -90,7 +90,7 @@ class OldShards(Closing):
             old = located
         return PackedParts(self._store, key, sample, old)
 
-    def rules_for(self, sample: Sample, rules: ImageRules) -> ImageRules:
+    def rules_for(self, sample: PlannedSample, rules: ImageRules) -> ImageRules:
         """The rules for a sample, considering how its images were checked."""
         assert sample.packed is not None, "it is read from a shard"
         return rules if sample.packed.segment in self._weaker else replace(rules, validate="none")
@@ -122,12 +122,12 @@ class OldShards(Closing):
         return [_parts_in(data, start, sample, url) for sample in samples]
 
 
-def _old(sample: Sample) -> IndexedSample:
+def _old(sample: PlannedSample) -> IndexedSample:
     assert sample.packed is not None, "it is read from a shard"
     return sample.packed.sample
 
 
-def _place(sample: Sample) -> tuple[str, str, str, int]:
+def _place(sample: PlannedSample) -> tuple[str, str, str, int]:
     assert sample.packed is not None, "it is read from a shard"
     segment, split, old = sample.packed
     return segment, split, old.shard, old.offset
@@ -156,7 +156,7 @@ def _parts_in(data: bytes, start: int, sample: IndexedSample, url: str) -> dict[
     return found
 
 
-def _fetched(sample: Sample, contents: Mapping[str, bytes], rules: ImageRules) -> Fetched:
+def _fetched(sample: PlannedSample, contents: Mapping[str, bytes], rules: ImageRules) -> Fetched:
     checksums = {part.ext: part.crc32c for part in _old(sample).parts}
     bodies = [Body(contents[part.ext], checksums[part.ext]) for part in sample.parts]
     failures: list[Failure] = []
@@ -199,7 +199,9 @@ class PackedParts(Readable):
     etags have been met: the run was planned with them. ``old`` has the offsets of all parts.
     """
 
-    def __init__(self, store: Readable, key: str, sample: Sample, old: IndexedSample) -> None:
+    def __init__(
+        self, store: Readable, key: str, sample: PlannedSample, old: IndexedSample
+    ) -> None:
         self._store = store
         self._key = key
         self._old = old

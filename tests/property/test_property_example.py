@@ -28,7 +28,7 @@ from larder.shards.formats.tfrecord.example import (
 )
 from larder.shards.formats.tfrecord.format import masked, record_header
 from larder.shards.index_rows import sample_rows
-from larder.shards.model import Part, Sample
+from larder.shards.model import Part, PlannedSample
 from larder.store import Store
 from larder.store.memory import MemoryStore, forget
 from tests.support.packing import pack, planned
@@ -106,9 +106,9 @@ def test_the_header_of_a_record() -> None:
 PARTS = {"jpg": b"\xff\xd8", "n": b" 1\n-7\t+3 ", "f": b"0.5 1e3\n", "txt": b"text"}
 
 
-def sample(parts: dict[str, bytes], label: int | None = 3) -> Sample:
+def sample(parts: dict[str, bytes], label: int | None = 3) -> PlannedSample:
     made = (Part(ext, f"a/b.{ext}", len(data), "") for ext, data in sorted(parts.items()))
-    return Sample("train", "a/b", label, tuple(made))
+    return PlannedSample("train", "a/b", label, tuple(made))
 
 
 def features_of(

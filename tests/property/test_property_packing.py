@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from larder.manifest.schemas import SAMPLE_ORDER
 from larder.shards.formats import shard_format, tar
-from larder.shards.model import Sample, ShardPlan, label_bytes, read_samples
+from larder.shards.model import PlannedSample, ShardPlan, label_bytes, read_samples
 from larder.shards.packing import (
     RunningTotals,
     batch_shards,
@@ -289,7 +289,7 @@ def test_samples_are_read_unchanged(content: list[dict], start: int, length: int
     assert found == content[start : start + length]
 
 
-def _place(sample: Sample) -> dict[str, Any] | None:
+def _place(sample: PlannedSample) -> dict[str, Any] | None:
     if sample.packed is None:
         return None
     segment, split, old = sample.packed
@@ -299,7 +299,7 @@ def _place(sample: Sample) -> dict[str, Any] | None:
     return {"segment": segment, "split": split, **own, "parts": parts}
 
 
-def _size(sample: Sample) -> int:
+def _size(sample: PlannedSample) -> int:
     sizes = [tar.member_size(f"{sample.key}.{part.ext}", part.size_bytes) for part in sample.parts]
     if sample.label is not None:
         sizes.append(tar.member_size(f"{sample.key}.cls", len(label_bytes(sample.label))))

@@ -16,7 +16,7 @@ from larder.manifest.spool import Spool
 from larder.samples.indexed import IndexedSample, SampleReader
 from larder.shards.index_rows import IndexRows
 from larder.shards.indexes import ReaderIndex, SplitIndex
-from larder.shards.model import Sample, ShardPlan
+from larder.shards.model import PlannedSample, ShardPlan
 from larder.shards.output import HashedOutput
 from larder.shards.reading.fetch import Body, Contents
 from larder.shards.reading.large import read_streamed
@@ -38,7 +38,7 @@ class ShardWriter:
         self._output = output
         self._rows = IndexRows()
 
-    def append(self, sample: Sample, bodies: Sequence[Body]) -> Failure | None:
+    def append(self, sample: PlannedSample, bodies: Sequence[Body]) -> Failure | None:
         """Append a sample whose parts are in memory.
 
         Args:
@@ -51,11 +51,11 @@ class ShardWriter:
         """
         raise NotImplementedError
 
-    def append_all(self, samples: Sequence[Sample], contents: Contents) -> None:
+    def append_all(self, samples: Sequence[PlannedSample], contents: Contents) -> None:
         """The same for several samples, none of which can fail, if it appends ``lots``."""
         raise NotImplementedError
 
-    def append_streamed(self, sample: Sample, source: Readable) -> Failure | None:
+    def append_streamed(self, sample: PlannedSample, source: Readable) -> Failure | None:
         """Read and append a sample that is too large to be kept in memory.
 
         `larder.shards.reading.large.stream` reads a part in buffers. A format that cannot write a
@@ -69,7 +69,7 @@ class ShardWriter:
         bodies = read_streamed(source, sample)
         return bodies if isinstance(bodies, Failure) else self.append(sample, bodies)
 
-    def check(self, sample: Sample, bodies: Sequence[Body]) -> Failure | None:
+    def check(self, sample: PlannedSample, bodies: Sequence[Body]) -> Failure | None:
         """What `append` would return; nothing is written.
 
         It is asked about samples that are not written because the shard has failed already, so
@@ -77,7 +77,7 @@ class ShardWriter:
         """
         return None
 
-    def check_streamed(self, sample: Sample, source: Readable) -> Failure | None:
+    def check_streamed(self, sample: PlannedSample, source: Readable) -> Failure | None:
         """What `append_streamed` would return before it has written anything."""
         return None
 

@@ -35,7 +35,7 @@ from larder.manifest.spool import Spool
 from larder.samples.indexed import IndexedPart, IndexedSample, check_part
 from larder.shards.formats.base import ShardFormat, ShardWriter
 from larder.shards.indexes import Split
-from larder.shards.model import Sample, ShardPlan, label_bytes
+from larder.shards.model import PlannedSample, ShardPlan, label_bytes
 from larder.shards.output import HashedOutput
 from larder.shards.reading.fetch import Body
 from larder.shards.sizes import Sizes, refuse_names, sum_members, survey_parts
@@ -107,9 +107,9 @@ class BatchWriter(ShardWriter):
             raise ConfigError("config.invalid_value", message, where=plan.name, hint=hint)
         super().__init__(output)
         self._layout = layout
-        self._samples: list[tuple[Sample, Sequence[Body]]] = []
+        self._samples: list[tuple[PlannedSample, Sequence[Body]]] = []
 
-    def append(self, sample: Sample, bodies: Sequence[Body]) -> None:
+    def append(self, sample: PlannedSample, bodies: Sequence[Body]) -> None:
         self._samples.append((sample, bodies))
 
     def finish(self) -> Spool:

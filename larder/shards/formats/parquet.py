@@ -36,10 +36,10 @@ from larder.samples.indexed import IndexedPart, IndexedSample, check_part, part_
 from larder.samples.naming import LABEL_EXT
 from larder.seekable import ObjectFile
 from larder.shards.formats.base import ShardFormat, ShardWriter
-from larder.shards.model import Sample, ShardPlan, label_bytes
+from larder.shards.model import PlannedSample, ShardPlan, label_bytes
 from larder.shards.output import HashedOutput
 from larder.shards.reading.fetch import Body
-from larder.shards.reading.large import giving_back, kept, stream
+from larder.shards.reading.large import giving_back, mapped_content, stream
 from larder.shards.sizes import Sizes, refuse_names, sum_members, survey_parts
 from larder.store import object_url
 from larder.store.base import Closing, Readable
@@ -127,26 +127,26 @@ class ParquetRows(ShardWriter):
     def __init__(self, output: HashedOutput, layout: Layout) -> None:
         super().__init__(output)
         self._schema = _schema(tuple(layout.parts), layout.labelled)
-        self._file = _File(output)
+        self._file = _SinkFile(output)
         self._parquet = _parquet(self._file.sink, self._schema)
         self._labelled = layout.labelled
         self._exts = tuple(layout.parts)
-        self._held: list[tuple[Sample, Mapping[str, _Content]]] = []
+        self._held: list[tuple[PlannedSample, Mapping[str, _Content]]] = []
         self._packed: list[pa.RecordBatch] = []
         self._group_bytes = 0
         self._large = False
         self._count = 0
 
-    def append(self, sample: Sample, bodies: Sequence[Body]) -> None:
+    def append(self, sample: PlannedSample, bodies: Sequence[Body]) -> None:
         self._append(sample, bodies)
 
-    def append_streamed(self, sample: Sample, source: Readable) -> Failure | None:
+    def append_streamed(self, sample: PlannedSample, source: Readable) -> Failure | None:
         """Through a temporary file if the sample is large."""
         bodies = []
         large = sum(part.size_bytes for part in sample.parts) > ROW_GROUP_BYTES
         for part in sample.parts:
             try:
-                bodies.append(kept(stream(source, part), part.size_bytes if large else 0))
+                bodies.append(mapped_content(stream(source, part), part.size_bytes if large else 0))
             except ObjectError as error:
                 return Failure.of(part.key, error)
         self._append(sample, bodies)
@@ -167,7 +167,7 @@ class ParquetRows(ShardWriter):
             self._large = False
             _one_large.release()
 
-    def _append(self, sample: Sample, bodies: Sequence[tuple[_Content, int]]) -> None:
+    def _append(self, sample: PlannedSample, bodies: Sequence[tuple[_Content, int]]) -> None:
         data, checksums = zip(*bodies, strict=True)
         size_bytes = sum(map(len, data))
         pending = self._held or self._packed
@@ -328,7 +328,7 @@ def _binary(values: list[_Content | None]) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), 1, [None, ends, pa.py_buffer(values[0])])
 
 
-class _File:
+class _SinkFile:
     """A file without a name to which pyarrow writes, and which is emptied into an output.
 
     A file object of Python would get a copy of everything that is written, in one piece.

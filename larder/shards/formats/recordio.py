@@ -28,10 +28,10 @@ from larder.errors import ConfigError, DamageError, Failure, ObjectError
 from larder.samples.indexed import IndexedPart, IndexedSample, check_part, part_place
 from larder.samples.naming import LABEL_EXT
 from larder.shards.formats.base import ShardFormat, ShardWriter
-from larder.shards.model import Sample, ShardPlan, label_bytes
+from larder.shards.model import PlannedSample, ShardPlan, label_bytes
 from larder.shards.output import HashedOutput
 from larder.shards.reading.fetch import Body
-from larder.shards.reading.large import giving_back, kept, stream
+from larder.shards.reading.large import giving_back, mapped_content, stream
 from larder.shards.reading.ranges import PartReader
 from larder.shards.sizes import Sizes
 from larder.store.base import Buffer, Readable
@@ -105,22 +105,22 @@ class ImageRecordWriter(ShardWriter):
         self._names = names
         self._number = first_record
 
-    def append(self, sample: Sample, bodies: Sequence[Body]) -> None:
+    def append(self, sample: PlannedSample, bodies: Sequence[Body]) -> None:
         (body,) = bodies
         self._append(sample, body.data, body.crc32c)
 
-    def append_streamed(self, sample: Sample, source: Readable) -> Failure | None:
+    def append_streamed(self, sample: PlannedSample, source: Readable) -> Failure | None:
         """Through a file: how the record begins depends on all of it."""
         (part,) = sample.parts
         try:
-            data, crc32c = kept(stream(source, part), part.size_bytes)
+            data, crc32c = mapped_content(stream(source, part), part.size_bytes)
         except ObjectError as error:
             return Failure.of(part.key, error)
         with giving_back([data]):
             self._append(sample, data, crc32c)
         return None
 
-    def _append(self, sample: Sample, data: bytes | mmap.mmap, crc32c: int) -> None:
+    def _append(self, sample: PlannedSample, data: bytes | mmap.mmap, crc32c: int) -> None:
         header = _header(sample.label, self._number)
         start = self._output.bytes
         count = self._append_record(header, data)

@@ -22,7 +22,7 @@ from larder.manifest.digest import canonical_json
 from larder.samples.indexed import IndexedPart, IndexedSample, check_part
 from larder.shards.formats.base import ShardFormat, ShardWriter
 from larder.shards.indexes import Split
-from larder.shards.model import Sample, ShardPlan, label_bytes
+from larder.shards.model import PlannedSample, ShardPlan, label_bytes
 from larder.shards.output import HashedOutput
 from larder.shards.reading.fetch import Body
 from larder.shards.reading.large import stream
@@ -109,7 +109,7 @@ class RecordWriter(ShardWriter):
         super().__init__(output)
         self._layout = layout
 
-    def append(self, sample: Sample, bodies: Sequence[Body]) -> None:
+    def append(self, sample: PlannedSample, bodies: Sequence[Body]) -> None:
         start = self._output.bytes
         pieces = [body.data for body in bodies]
         if sample.label is not None:
@@ -117,7 +117,7 @@ class RecordWriter(ShardWriter):
         self._output.append(pieces, self._layout.bytes)
         self._add_rows(sample, start, [body.crc32c for body in bodies])
 
-    def append_streamed(self, sample: Sample, source: Readable) -> Failure | None:
+    def append_streamed(self, sample: PlannedSample, source: Readable) -> Failure | None:
         start, checksums = self._output.bytes, []
         for part in sample.parts:
             crc32c = 0
@@ -133,7 +133,7 @@ class RecordWriter(ShardWriter):
         self._add_rows(sample, start, checksums)
         return None
 
-    def _add_rows(self, sample: Sample, start: int, checksums: Sequence[int]) -> None:
+    def _add_rows(self, sample: PlannedSample, start: int, checksums: Sequence[int]) -> None:
         layout = self._layout
         offsets = (start + layout.offsets[part.ext] for part in sample.parts)
         sizes = (layout.sizes[part.ext] for part in sample.parts)

@@ -23,7 +23,7 @@ from larder.shards.formats.base import ShardFormat, ShardWriter
 from larder.shards.index_rows import PartRow
 from larder.shards.indexes import Split
 from larder.shards.members import all_members, members, streamed_members
-from larder.shards.model import Sample, ShardPlan
+from larder.shards.model import PlannedSample, ShardPlan
 from larder.shards.output import HashedOutput
 from larder.shards.reading.fetch import Body, Contents
 from larder.shards.sizes import Sizes, sum_members
@@ -116,7 +116,7 @@ class WebDataset(ShardFormat):
 class TarWriter(ShardWriter):
     lots = True
 
-    def append(self, sample: Sample, bodies: Sequence[Body]) -> None:
+    def append(self, sample: PlannedSample, bodies: Sequence[Body]) -> None:
         start = offset = self._output.bytes
         key, label = sample.key, sample.label
         pieces: list[bytes] = []
@@ -132,7 +132,7 @@ class TarWriter(ShardWriter):
         self._output.append(pieces, offset - start)
         self._rows.add((key, start, offset - start, label), rows)
 
-    def append_all(self, samples: Sequence[Sample], contents: Contents) -> None:
+    def append_all(self, samples: Sequence[PlannedSample], contents: Contents) -> None:
         exts, sources, etags, data, checksums, _, counts = all_members(samples, contents)
         keys, labels = [each.key for each in samples], [each.label for each in samples]
         repeated = chain.from_iterable(map(repeat, keys, counts.tolist()))
@@ -156,7 +156,7 @@ class TarWriter(ShardWriter):
             counts.tolist(),
         )
 
-    def append_streamed(self, sample: Sample, source: Readable) -> Failure | None:
+    def append_streamed(self, sample: PlannedSample, source: Readable) -> Failure | None:
         start = self._output.bytes
         rows: list[PartRow] = []
         for ext, key, etag, size_bytes, buffers in streamed_members(sample, source):

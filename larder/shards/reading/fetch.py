@@ -15,7 +15,7 @@ from larder.errors import Failure, ObjectError, printable
 from larder.manifest.extents import in_object, in_own, parse_extent
 from larder.samples.images import Form
 from larder.shards.images.check import PLAIN, ImageRules, check_decodable, stored_image
-from larder.shards.model import Part, Sample
+from larder.shards.model import Part, PlannedSample
 from larder.shards.reading.ranges import spans
 from larder.store.base import Readable
 from larder.store.delegate import DelegatingReadable
@@ -44,20 +44,20 @@ class Contents(NamedTuple):
     data: Sequence[bytes]
     checksums: Sequence[int]
 
-    def of_each(self, samples: Sequence[Sample]) -> list[Fetched]:
+    def of_each(self, samples: Sequence[PlannedSample]) -> list[Fetched]:
         """The same as `fetch` returns for each of these samples."""
         bodies = map(Body, self.data, self.checksums)
         return [Fetched(list(islice(bodies, len(each.parts))), [], {}) for each in samples]
 
 
-def sample_bytes(sample: Sample) -> int:
+def sample_bytes(sample: PlannedSample) -> int:
     parts = sample.parts  # mostly one; a list is faster than a generator
     return parts[0].size_bytes if len(parts) == 1 else sum([part.size_bytes for part in parts])
 
 
 def fetch(
     source: Readable,
-    sample: Sample,
+    sample: PlannedSample,
     rules: ImageRules = PLAIN,
 ) -> Fetched:
     """Read a complete sample into memory; failures of its objects are returned, not raised."""
@@ -85,7 +85,7 @@ def fetch(
 
 def fetch_all(
     source: Readable,
-    samples: Sequence[Sample],
+    samples: Sequence[PlannedSample],
     rules: ImageRules = PLAIN,
 ) -> Contents | list[Fetched]:
     """Read samples into memory, which is faster than to `fetch` one after the other.
@@ -121,14 +121,14 @@ def failure_of(part: Part, error: ObjectError, rules: ImageRules) -> Failure:
     return Failure.of(part.key, error)
 
 
-def found_bad(sample: Sample) -> Failure:
+def known_failure(sample: PlannedSample) -> Failure:
     """The failure of a sample that an earlier run found bad, as that run reported it."""
     assert sample.bad is not None, "it was found bad"
     named = (part.key for part in sample.parts if sample.bad.startswith(f"{printable(part.key)}: "))
     return Failure(key=next(named, sample.key), code=UNDECODABLE, message=sample.bad)
 
 
-class _Range(NamedTuple):
+class _DerivedRange(NamedTuple):
     """A derived object; ranges of one container are equal in ``end`` and ``container``."""
 
     container: str
@@ -143,7 +143,7 @@ class _Range(NamedTuple):
         return self.offset + self.length
 
 
-def has_derived(sample: Sample) -> bool:
+def has_derived(sample: PlannedSample) -> bool:
     """Whether some object of a sample is a derived object."""
     # A loop, because it is faster than a generator, and this is called for every sample.
     for part in sample.parts:  # noqa: SIM110
@@ -154,26 +154,30 @@ def has_derived(sample: Sample) -> bool:
 
 def fetch_together(
     source: Readable,
-    samples: Sequence[Sample],
+    samples: Sequence[PlannedSample],
     rules: ImageRules = PLAIN,
 ) -> Contents | list[Fetched]:
     """The same as `fetch_all`, for samples with derived objects."""
     if any(map(has_derived, samples)):
-        source = _Held(source, _read(source, _ranges(samples)))
+        source = _PrefetchedStore(source, _read_derived(source, _derived_ranges(samples)))
     return fetch_all(source, samples, rules)
 
 
-def _ranges(samples: Iterable[Sample]) -> Iterator[_Range]:
+def _derived_ranges(samples: Iterable[PlannedSample]) -> Iterator[_DerivedRange]:
     for sample in samples:
         for part in sample.parts:
             extent = parse_extent(part.etag)
             if extent is not None:
                 container = extent.container(part.key)
                 end = in_own(container) if extent.own else in_object(container, extent.etag)
-                yield _Range(container, end, extent.offset, extent.length, part.key, part.etag)
+                yield _DerivedRange(
+                    container, end, extent.offset, extent.length, part.key, part.etag
+                )
 
 
-def _read(source: Readable, ranges: Iterable[_Range]) -> dict[tuple[str, str], bytes]:
+def _read_derived(
+    source: Readable, ranges: Iterable[_DerivedRange]
+) -> dict[tuple[str, str], bytes]:
     """The contents by key and etag, without those that cannot be read."""
     found = {}
     for _, group in groupby(sorted(ranges), key=lambda each: each[:2]):
@@ -190,7 +194,7 @@ def _read(source: Readable, ranges: Iterable[_Range]) -> dict[tuple[str, str], b
     return found
 
 
-class _Held(DelegatingReadable):
+class _PrefetchedStore(DelegatingReadable):
     """A store of which some objects were read already."""
 
     def __init__(self, inner: Readable, contents: Mapping[tuple[str, str], bytes]) -> None:

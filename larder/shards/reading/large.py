@@ -22,7 +22,7 @@ from larder.manifest.extents import parse_extent
 from larder.samples.images import Form, is_image
 from larder.seekable import ObjectFile
 from larder.shards.images.check import PLAIN, ImageRules, check_decodable, stored_image
-from larder.shards.model import Part, Sample
+from larder.shards.model import Part, PlannedSample
 from larder.shards.reading.fetch import Body, Fetched, failure_of
 from larder.store.base import Features, ObjectInfo, Readable, Reader
 from larder.store.etags import ContentCheck, changed
@@ -34,7 +34,7 @@ RANGE_BYTES = 1 << 20
 
 def check_streamed(
     source: Readable,
-    sample: Sample,
+    sample: PlannedSample,
     rules: ImageRules = PLAIN,
 ) -> Fetched:
     """Check a sample that is too large for memory, by reading the ranges that are needed."""
@@ -70,7 +70,7 @@ def stream(source: Readable, part: Part) -> Iterator[bytes]:
     content.check()
 
 
-def read_streamed(source: Readable, sample: Sample) -> list[Body] | Failure:
+def read_streamed(source: Readable, sample: PlannedSample) -> list[Body] | Failure:
     """Read a complete sample that is to be streamed, for formats that need it in memory."""
     bodies = []
     for part in sample.parts:
@@ -92,8 +92,8 @@ def _check(source: Readable, part: Part) -> ContentCheck:
 
 
 def transformed_sample(
-    source: Readable, sample: Sample, rules: ImageRules
-) -> tuple[Sample, Readable, list[Failure]]:
+    source: Readable, sample: PlannedSample, rules: ImageRules
+) -> tuple[PlannedSample, Readable, list[Failure]]:
     """Transform the images of a sample that is too large for memory.
 
     Each object is read twice: from front to back, to compare it with the plan, and in ranges.
@@ -164,7 +164,7 @@ _GIVE_BACK_SECONDS = 0.002
 """In this time a core copies a few MB."""
 
 
-def kept(pieces: Iterable[bytes], size_bytes: int) -> tuple[bytes | mmap.mmap, int]:
+def mapped_content(pieces: Iterable[bytes], size_bytes: int) -> tuple[bytes | mmap.mmap, int]:
     """The content of a part, in a mapped file without a name if it is large, and its CRC-32C."""
     crc32c = 0
     if size_bytes < _LEAST_BYTES:

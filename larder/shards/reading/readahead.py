@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 from larder.limits import ByteBudget
 from larder.machine import usable_cores
 from larder.shards.images.check import Validation
-from larder.shards.model import Sample
+from larder.shards.model import PlannedSample
 from larder.shards.reading.fetch import has_derived, sample_bytes
 from larder.store.base import Readable
 
@@ -141,11 +141,13 @@ class Lot(NamedTuple):
     ``held_bytes`` is None if the only sample is not read ahead, because it is bad or too large.
     """
 
-    samples: tuple[Sample, ...]
+    samples: tuple[PlannedSample, ...]
     held_bytes: int | None
 
 
-def lots(samples: Iterable[Sample], whole_bytes: int, *, together: bool = False) -> Iterator[Lot]:
+def lots(
+    samples: Iterable[PlannedSample], whole_bytes: int, *, together: bool = False
+) -> Iterator[Lot]:
     """Divide samples into lots, without changing their order.
 
     Samples larger than ``whole_bytes`` are not read ahead. ``together`` says that all objects are
@@ -163,9 +165,9 @@ def lots(samples: Iterable[Sample], whole_bytes: int, *, together: bool = False)
 
 
 def _divided(
-    samples: Iterable[tuple[Sample, int]], whole_bytes: int, *, together: bool
+    samples: Iterable[tuple[PlannedSample, int]], whole_bytes: int, *, together: bool
 ) -> Iterator[Lot]:
-    held: list[Sample] = []
+    held: list[PlannedSample] = []
     held_bytes = 0
     most_bytes = min(whole_bytes, _LOT_BYTES)
     for sample, size_bytes in samples:

@@ -26,7 +26,7 @@ from larder.shards.formats import shard_format
 from larder.shards.formats.base import ShardFormat, ShardWriter
 from larder.shards.formats.webdataset import WebDataset
 from larder.shards.images.check import ImageRules
-from larder.shards.model import Part, Sample, ShardPlan, ShardResult, read_samples
+from larder.shards.model import Part, PlannedSample, ShardPlan, ShardResult, read_samples
 from larder.shards.packing import plan_shards
 from larder.shards.reading.readahead import Reads, open_reads
 from larder.shards.sizes import split_sizes
@@ -67,19 +67,19 @@ def source(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
         forget("shards-build")
 
 
-def plan(store: Store, contents: list[Content]) -> tuple[ShardPlan, list[Sample]]:
+def plan(store: Store, contents: list[Content]) -> tuple[ShardPlan, list[PlannedSample]]:
     """One shard of all the contents."""
     return plan_of(order_samples(store, contents))
 
 
-def plan_of(batch: pa.RecordBatch) -> tuple[ShardPlan, list[Sample]]:
+def plan_of(batch: pa.RecordBatch) -> tuple[ShardPlan, list[PlannedSample]]:
     """One shard of the samples of an order."""
     (one,) = plan_shards(split_sizes([batch], WEBDATASET.sample_sizes), 10**9, "pets", WEBDATASET)
     return one, list(read_samples([batch]))
 
 
 def build(
-    planned: tuple[ShardPlan, list[Sample]],
+    planned: tuple[ShardPlan, list[PlannedSample]],
     source: Readable,
     target: Store,
     *,
@@ -182,7 +182,7 @@ def test_another_size_than_planned_is_a_change(
     (part,) = samples[0].parts
     for size in (4, 6):
         parts = (Part("bin", "a.bin", size, part.etag),)
-        wrong = (shard, [Sample("train", "a", None, parts)])
+        wrong = (shard, [PlannedSample("train", "a", None, parts)])
         result = build(wrong, source, target, memory_bytes=memory_bytes)
         assert [failure.code for failure in result.failures] == ["object.changed"]
         assert "5" in result.failures[0].message
@@ -260,16 +260,16 @@ class Picky(WebDataset):
         archive = super().writer(outputs, plan)
 
         class Writer(ShardWriter):
-            def append(self, sample: Sample, bodies: Any) -> Failure | None:
+            def append(self, sample: PlannedSample, bodies: Any) -> Failure | None:
                 return failure(sample) or archive.append(sample, bodies)
 
-            def append_streamed(self, sample: Sample, source: Store) -> Failure | None:
+            def append_streamed(self, sample: PlannedSample, source: Store) -> Failure | None:
                 return failure(sample) or archive.append_streamed(sample, source)
 
             def finish(self) -> Any:
                 return archive.finish()
 
-        def failure(sample: Sample) -> Failure | None:
+        def failure(sample: PlannedSample) -> Failure | None:
             if sample.key != "b":
                 return None
             return Failure.of("b.bin", ObjectError("sample.undecodable", "no number", where="b"))

@@ -21,7 +21,7 @@ from larder.samples.indexed import read_index
 from larder.shards.formats import parquet
 from larder.shards.formats.parquet import ParquetFormat
 from larder.shards.index_rows import sample_rows
-from larder.shards.model import Part, Sample, ShardResult
+from larder.shards.model import Part, PlannedSample, ShardResult
 from larder.shards.output import HashedOutput
 from larder.shards.reading.fetch import Body
 from larder.store import Store
@@ -161,7 +161,7 @@ def test_a_large_sample_is_written_before_the_next_one_is_read(
     writer = parquet.ParquetRows(output, Layout({"bin": None}, labelled=False))
     for number, size_bytes in enumerate((100, 20_000, 100, 30_000)):
         before = output.bytes
-        sample = Sample("train", f"{number}", None, (Part("bin", "k", size_bytes, ""),))
+        sample = PlannedSample("train", f"{number}", None, (Part("bin", "k", size_bytes, ""),))
         writer.append(sample, [Body(bytes(size_bytes), 0)])
         assert (output.bytes > before + size_bytes) == (size_bytes > 10_000)
     assert writer.finish().num_rows == 4

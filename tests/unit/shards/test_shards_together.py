@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from larder.manifest.extents import in_object, in_own
-from larder.shards.model import Part, Sample
+from larder.shards.model import Part, PlannedSample
 from larder.shards.reading.fetch import Contents, fetch_together, has_derived
 from larder.shards.reading.readahead import lots
 from larder.store.derived import DerivedObjects
@@ -29,11 +29,11 @@ def part(key: str, offset: int, length: int, end: str) -> Part:
     return Part(key.rpartition(".")[2], key, length, f"@{offset}+{length}{end}")
 
 
-def sample(*parts: Part) -> Sample:
-    return Sample("train", parts[0].key.partition(".")[0], None, parts)
+def sample(*parts: Part) -> PlannedSample:
+    return PlannedSample("train", parts[0].key.partition(".")[0], None, parts)
 
 
-def read(memory: MemoryStore, samples: list[Sample]) -> tuple[list[list[bytes]], int]:
+def read(memory: MemoryStore, samples: list[PlannedSample]) -> tuple[list[list[bytes]], int]:
     """The contents, and the number of requests; nothing may fail."""
     recording = RecordingStore(memory)
     source = DerivedObjects(recording, lambda: recording)

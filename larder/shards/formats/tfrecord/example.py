@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from larder.config.shape import FormatOptions
 from larder.shards.formats.tfrecord.features import FeatureMap, numbers, two_images
-from larder.shards.model import Sample, label_bytes
+from larder.shards.model import PlannedSample, label_bytes
 from larder.shards.sizes import Sizes
 
 _BYTES_LIST, _FLOAT_LIST, _INT64_LIST = b"\x0a", b"\x12", b"\x1a"
@@ -150,7 +150,7 @@ class Skeletons:
         """Whether no part becomes numbers, of which the size depends on its content."""
         return not self._features.has_numbers
 
-    def of(self, sample: Sample, sizes: Sequence[int], texts: Sequence[bytes]) -> Skeleton:
+    def of(self, sample: PlannedSample, sizes: Sequence[int], texts: Sequence[bytes]) -> Skeleton:
         """The skeleton of a sample, given the lengths and contents of its parts.
 
         Of the contents only `number_parts` are used, which are refused with ``sample.undecodable``
@@ -182,7 +182,10 @@ class Skeletons:
         return Skeleton(pieces, [len(head) + offset for offset in offsets], len(head) + at)
 
     def pieces(
-        self, exts: tuple[str, ...], samples: Sequence[Sample], contents: Sequence[Sequence[bytes]]
+        self,
+        exts: tuple[str, ...],
+        samples: Sequence[PlannedSample],
+        contents: Sequence[Sequence[bytes]],
     ) -> tuple[list[Sequence[bytes]], list[int]]:
         """The examples of several samples with the same extensions, without parts that are numbers.
 
@@ -210,7 +213,7 @@ class Skeletons:
         columns[0] = [*map(add, map(example_head, sizes), columns[0])]
         return columns, parts
 
-    def number_parts(self, sample: Sample) -> frozenset[int]:
+    def number_parts(self, sample: PlannedSample) -> frozenset[int]:
         if self.sizes_known:
             return frozenset()
         places = self._places(extensions(sample))
@@ -273,7 +276,7 @@ class Skeletons:
             raise two_images(batch.column("key")[int(rows[again[0]])].as_py())
 
     def _label_entries(
-        self, samples: Sequence[Sample], name: str, source: str, kind: str
+        self, samples: Sequence[PlannedSample], name: str, source: str, kind: str
     ) -> list[bytes]:
         """What the label of each sample adds to its example."""
         entry = self._label_entry
@@ -289,7 +292,7 @@ class Skeletons:
         return _numbers_entry(name, kind, [label])
 
 
-def extensions(sample: Sample) -> tuple[str, ...]:
+def extensions(sample: PlannedSample) -> tuple[str, ...]:
     # A list, because it is faster than a generator, and this is called for every sample.
     return tuple([part.ext for part in sample.parts])
 

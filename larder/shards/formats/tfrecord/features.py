@@ -35,7 +35,7 @@ _INT64 = re.compile(rb"[+-]?[0-9]{1,19}")
 _FLOAT = re.compile(rb"[+-]?(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|nan|inf)")
 
 
-class Place(NamedTuple):
+class RecordFeature(NamedTuple):
     """One feature of a record.
 
     ``source`` is ``content`` of a part as it is, ``part`` for the numbers in one, ``label``,
@@ -56,14 +56,14 @@ class FeatureMap:
         self._names = frozenset(given)
         self._of_part: dict[str, list[tuple[str, str]]] = {}
         self._of_image: list[tuple[str, str]] = []
-        self.of_sample: list[Place] = []
+        self.of_sample: list[RecordFeature] = []
         for name, feature in given.items():
             if feature.source == "part":
                 self._of_part.setdefault(feature.part, []).append((name, feature.kind))
             elif feature.source == "image":
                 self._of_image.append((name, feature.kind))
             else:
-                self.of_sample.append(Place(name, feature.source, feature.kind))
+                self.of_sample.append(RecordFeature(name, feature.source, feature.kind))
         of_parts = [*self._of_image, *(pair for pairs in self._of_part.values() for pair in pairs)]
         self.has_numbers = any(kind != "bytes" for _, kind in of_parts)
 
@@ -86,7 +86,7 @@ class FeatureMap:
             found.append((name, "bytes"))
         return found
 
-    def places(self, exts: Sequence[str]) -> tuple[Place, ...]:
+    def places(self, exts: Sequence[str]) -> tuple[RecordFeature, ...]:
         """The features of a sample with these parts, in the order of their names.
 
         Those of the label and the class are among them, whether or not the sample has one.
@@ -95,7 +95,7 @@ class FeatureMap:
         found = list(self.of_sample)
         for number, ext in enumerate(exts):
             found += [
-                Place(name, "content" if kind == "bytes" else "part", kind, number)
+                RecordFeature(name, "content" if kind == "bytes" else "part", kind, number)
                 for name, kind in self.of_part(ext)
             ]
         return tuple(sorted(found, key=lambda place: place.name.encode()))

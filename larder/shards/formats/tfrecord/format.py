@@ -26,7 +26,7 @@ from larder.shards.formats.base import ShardFormat, ShardWriter
 from larder.shards.formats.tfrecord.example import Skeletons, extensions
 from larder.shards.formats.tfrecord.features import MOST_TEXT_BYTES
 from larder.shards.members import all_members
-from larder.shards.model import Part, Sample, ShardPlan, label_bytes
+from larder.shards.model import Part, PlannedSample, ShardPlan, label_bytes
 from larder.shards.output import HashedOutput
 from larder.shards.reading.fetch import Body, Contents
 from larder.shards.reading.large import stream
@@ -97,20 +97,20 @@ class TFRecord(ShardFormat):
     def sample_sizes(self, batch: pa.RecordBatch) -> Sizes:
         return self._skeletons.sizes(batch) + FRAME_BYTES
 
-    def writer(self, outputs: Sequence[HashedOutput], plan: ShardPlan) -> RecordWriter:
+    def writer(self, outputs: Sequence[HashedOutput], plan: ShardPlan) -> ExampleWriter:
         (output,) = outputs
         return (PlainWriter if self.sizes_known else NumbersWriter)(output, self._skeletons)
 
-    def open(self, store: Readable, key: str) -> RecordReader:
-        return RecordReader(store, key, self._skeletons)
+    def open(self, store: Readable, key: str) -> ExampleReader:
+        return ExampleReader(store, key, self._skeletons)
 
 
-class RecordWriter(ShardWriter):
+class ExampleWriter(ShardWriter):
     def __init__(self, output: HashedOutput, skeletons: Skeletons) -> None:
         super().__init__(output)
         self._skeletons = skeletons
 
-    def append(self, sample: Sample, bodies: Sequence[Body]) -> Failure | None:
+    def append(self, sample: PlannedSample, bodies: Sequence[Body]) -> Failure | None:
         contents, checksums = zip(*bodies, strict=True)
         sizes = [*map(len, contents)]
         try:
@@ -126,7 +126,7 @@ class RecordWriter(ShardWriter):
         self._rows.add_parts(sample, (start, length), places, sizes, checksums)
         return None
 
-    def append_streamed(self, sample: Sample, source: Readable) -> Failure | None:
+    def append_streamed(self, sample: PlannedSample, source: Readable) -> Failure | None:
         """One buffer at a time; only what becomes numbers is kept."""
         parts = sample.parts
         sizes = [part.size_bytes for part in parts]
@@ -158,7 +158,7 @@ class RecordWriter(ShardWriter):
         self._rows.add_parts(sample, (start, length), places, sizes, checksums)
         return None
 
-    def _texts(self, sample: Sample, source: Readable) -> list[bytes]:
+    def _texts(self, sample: PlannedSample, source: Readable) -> list[bytes]:
         wanted = self._skeletons.number_parts(sample)
         return [
             _text(source, part) if number in wanted else b""
@@ -166,12 +166,12 @@ class RecordWriter(ShardWriter):
         ]
 
 
-class PlainWriter(RecordWriter):
+class PlainWriter(ExampleWriter):
     """A writer of records in which no part becomes numbers."""
 
     lots = True
 
-    def append_all(self, samples: Sequence[Sample], contents: Contents) -> None:
+    def append_all(self, samples: Sequence[PlannedSample], contents: Contents) -> None:
         first = 0
         for exts, group in groupby(samples, extensions):
             some = list(group)
@@ -181,7 +181,7 @@ class PlainWriter(RecordWriter):
             first = last
 
     def _append_alike(
-        self, exts: tuple[str, ...], samples: Sequence[Sample], contents: Contents
+        self, exts: tuple[str, ...], samples: Sequence[PlannedSample], contents: Contents
     ) -> None:
         count = len(exts)
         of_parts = [contents.data[part::count] for part in range(count)]
@@ -201,7 +201,7 @@ class PlainWriter(RecordWriter):
 
     def _add_all_rows(
         self,
-        samples: Sequence[Sample],
+        samples: Sequence[PlannedSample],
         contents: Contents,
         starts: Sizes,
         lengths: Sizes,
@@ -219,19 +219,19 @@ class PlainWriter(RecordWriter):
         )
 
 
-class NumbersWriter(RecordWriter):
+class NumbersWriter(ExampleWriter):
     """A writer of records in which parts become numbers, which not all contents are."""
 
-    def check(self, sample: Sample, bodies: Sequence[Body]) -> Failure | None:
+    def check(self, sample: PlannedSample, bodies: Sequence[Body]) -> Failure | None:
         return self._check(sample, [body.data for body in bodies])
 
-    def check_streamed(self, sample: Sample, source: Readable) -> Failure | None:
+    def check_streamed(self, sample: PlannedSample, source: Readable) -> Failure | None:
         try:
             return self._check(sample, self._texts(sample, source))
         except ObjectError as error:
             return Failure.of(error.where, error)
 
-    def _check(self, sample: Sample, texts: Sequence[bytes]) -> Failure | None:
+    def _check(self, sample: PlannedSample, texts: Sequence[bytes]) -> Failure | None:
         try:
             self._skeletons.of(sample, [part.size_bytes for part in sample.parts], texts)
         except ObjectError as error:
@@ -252,7 +252,7 @@ def _text(source: Readable, part: Part) -> bytes:
     return data
 
 
-class RecordReader(PartReader):
+class ExampleReader(PartReader):
     """Reads samples from a file of records.
 
     A sample that is read with all its parts, or with its label, is compared with both checksums of
