@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from mmap import PAGESIZE
 from pathlib import Path
@@ -23,7 +23,6 @@ from larder.cache.record import (
     Codec,
     ContentDigest,
     Value,
-    checksum,
     record_key,
 )
 from larder.cache.schema import RecordSchema
@@ -46,7 +45,6 @@ def build_file(
     reserve_bytes: int = 0,
     transaction_bytes: int = TRANSACTION_BYTES,
     map_bytes: int = MAP_BYTES,
-    on_record: Callable[[int, int, int], None] | None = None,
 ) -> CacheFileFacts:
     """Write records to an LMDB file that appears at ``path`` when it is complete and durable.
 
@@ -54,7 +52,7 @@ def build_file(
     disk. ``reserve_bytes`` of the disk remain free; that is checked after every transaction, so
     that files that are built at the same time share the free space. ``map_bytes`` is the initial
     size of the memory map, which doubles when it is full. It affects the bytes of the file, so do
-    not change it. ``on_record`` gets the id, length in bytes and CRC-32C of each.
+    not change it.
 
     Memory is about twice ``transaction_bytes``. If the process is killed, ``path`` is unchanged.
     """
@@ -68,8 +66,6 @@ def build_file(
                 record = codec.encode(values)
                 writer.add(record_key(count), record)
                 digest.add(record)
-                if on_record is not None:
-                    on_record(count, len(record), checksum(record))
                 count += 1
                 del values, record  # they may be large, and the next one is made now
             writer.add(SCHEMA_KEY, schema.document())

@@ -63,11 +63,6 @@ _RESIDUE: Final = 0x48674BC7
 _COPIED_BYTES: Final = 1 << 20
 
 
-def checksum(record: Buffer) -> int:
-    """The CRC-32C that is stored at the end of a record."""
-    return int(_CHECKSUM.unpack_from(record, len(record) - _CHECKSUM.size)[0])
-
-
 @dataclass(frozen=True, slots=True)
 class _Slot:
     """A field, prepared for encoding and decoding.

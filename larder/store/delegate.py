@@ -28,21 +28,6 @@ from larder.store.base import (
 
 T = TypeVar("T")
 
-WRITES = frozenset(
-    {
-        "put",
-        "writer",
-        "write",
-        "commit",
-        "upload",
-        "begin_upload",
-        "abort_uploads",
-        "copy_from",
-        "delete",
-    }
-)
-"""The methods of stores and writers that may change what is stored."""
-
 
 class DelegatingReadable(Readable):
     """Forwards every call that reads."""

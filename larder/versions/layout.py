@@ -145,14 +145,6 @@ def failures_key(sha256: str) -> str:
     return f"work/failures-{sha256[:16]}.parquet"
 
 
-def partial_copies_prefix(batch: str | None = None) -> str:
-    """Prefix of those that were left before their batch was finished; of one batch, or of all.
-
-    It comes after those of batches in every listing: the names of batches begin with hex digits.
-    """
-    return f"{copies_prefix()}partial/" + (f"{batch}/" if batch else "")
-
-
 def shards_work_prefix(segment: str) -> str:
     return f"{work_prefix(segment)}shards/"
 

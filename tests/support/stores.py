@@ -13,9 +13,24 @@ from typing import Any, TypeVar, cast
 
 from larder.errors import LarderError, ObjectError, RetryableError, StoreError
 from larder.store.base import Buffer, Features, ObjectInfo, Reader, Store
-from larder.store.delegate import WRITES, DelegatingReader, DelegatingStore
+from larder.store.delegate import DelegatingReader, DelegatingStore
 
 T = TypeVar("T")
+
+WRITES = frozenset(
+    {
+        "put",
+        "writer",
+        "write",
+        "commit",
+        "upload",
+        "begin_upload",
+        "abort_uploads",
+        "copy_from",
+        "delete",
+    }
+)
+"""The methods of stores and writers that may change what is stored."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -191,17 +191,6 @@ def test_a_builder_that_fails_leaves_the_old_part(tmp_path: Path) -> None:
     open_file(path, facts, verify=True).close()
 
 
-def test_records_are_reported_as_they_are_written(tmp_path: Path) -> None:
-    told: list[tuple[int, int, int]] = []
-    build(tmp_path / "a.mdb", 3, on_record=lambda *facts: told.append(facts))
-    codec = Codec(SCHEMA)
-    records = [codec.encode(values(number)) for number in range(3)]
-    assert told == [
-        (number, len(record), int.from_bytes(record[-4:], "little"))
-        for number, record in enumerate(records)
-    ]
-
-
 BUILD = """
 import sys
 from pathlib import Path

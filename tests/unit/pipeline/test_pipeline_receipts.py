@@ -101,7 +101,7 @@ def test_the_last_of_a_batch_leaves_no_partial_receipt(
     assert len(left) == 2
     assert f"{layout.shards_work_prefix('s')}{FIRST}.json" in keys(root, "segments/")
     copies(root, tmp_path, FIRST, "abc")
-    assert len(keys(root, layout.partial_copies_prefix())) == 2
+    assert len(keys(root, "work/mirror/partial/")) == 2
     assert len(keys(root, layout.copies_prefix(FIRST))) == 1
 
 
@@ -116,7 +116,7 @@ def test_a_batch_that_is_not_finished_leaves_partial_receipts_of_all_it_did(
     assert not [key for key in keys(root, "segments/") if key.endswith(f"/{FIRST}.json")]
     copies(root, tmp_path, FIRST, "ab")
     assert not keys(root, layout.copies_prefix(FIRST))
-    assert len(keys(root, layout.partial_copies_prefix(FIRST))) == 2
+    assert len(keys(root, f"work/mirror/partial/{FIRST}/")) == 2
 
 
 def test_partial_receipts_of_a_finished_batch_of_shards_are_not_read(root: RecordingStore) -> None:

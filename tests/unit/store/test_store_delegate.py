@@ -13,7 +13,6 @@ import pytest
 
 from larder.store.base import ObjectInfo, Readable, Reader, Store, Writer
 from larder.store.delegate import (
-    WRITES,
     DelegatingReadable,
     DelegatingReader,
     DelegatingStore,
@@ -21,7 +20,7 @@ from larder.store.delegate import (
 )
 from larder.store.derived import DerivedObjects
 from larder.store.memory import MemoryStore
-from tests.support.stores import Stop, Stopped, StoppingStore
+from tests.support.stores import WRITES, Stop, Stopped, StoppingStore
 
 T = TypeVar("T")
 
