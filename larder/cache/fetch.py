@@ -37,14 +37,14 @@ def fetch_file(store: Store, key: str, facts: CacheFileFacts, directory: Path) -
     path = directory / f"{facts.sha256}.mdb"
     with disk_errors(path):
         directory.mkdir(parents=True, exist_ok=True)
-    if not _is_there(path, facts):
+    if not _is_downloaded(path, facts):
         with _turn(path):
-            if not _is_there(path, facts):
+            if not _is_downloaded(path, facts):
                 _download(store, key, facts, path)
     return path
 
 
-def _is_there(path: Path, facts: CacheFileFacts) -> bool:
+def _is_downloaded(path: Path, facts: CacheFileFacts) -> bool:
     with disk_errors(path, reading=True):
         try:
             return path.stat().st_size == facts.bytes

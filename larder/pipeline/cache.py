@@ -42,7 +42,7 @@ from larder.store.base import Store
 from larder.units import format_count
 from larder.versions import layout
 from larder.versions.documents import CacheFile, seal, unseal
-from larder.versions.identity import cache_decoders, own_cache_id
+from larder.versions.identity import cache_decoders, dataset_cache_id
 from larder.versions.publish import read_cache, read_version
 
 DISK_RESERVE = 0.05
@@ -104,7 +104,7 @@ def _complete_files(
     root: Store, segment: str, job: Job, progress: Progress
 ) -> dict[str, CacheFile]:
     """By split, the files of a complete cache that are whole; empty if it is not complete."""
-    cache = own_cache_id(job.dataset, segment)
+    cache = dataset_cache_id(job.dataset, segment)
     document = read_cache(root, segment, cache) if cache else None
     if document is None or cache is None:
         return {}
@@ -136,7 +136,7 @@ def cache_split(
     differs when it is read back is a DamageError.
     """
     root = open_root(job)
-    cache = own_cache_id(job.dataset, batch.segment)
+    cache = dataset_cache_id(job.dataset, batch.segment)
     assert cache is not None, "there is no cache to build"
     note = f"{layout.cache_work_prefix(batch.segment, cache)}{batch.split}.json"
     file = _stored(root, note)

@@ -15,7 +15,7 @@ from larder.progress import Progress
 from larder.store import object_url
 from larder.versions import layout
 from larder.versions.documents import VersionDocument
-from larder.versions.publish import own_file_errors
+from larder.versions.publish import published_file_errors
 
 
 def location(settings: Settings, version: str) -> str:
@@ -88,7 +88,7 @@ def emit_configs(
     _check_output(settings.output)
     progress.start("emit")
     configs = _rendered(settings, version)
-    with own_file_errors():
+    with published_file_errors():
         written = write_configs(configs, settings.output)
     progress.finish("emit")
     return written
@@ -98,7 +98,7 @@ def pending_configs(settings: Settings, version: VersionDocument) -> tuple[Writt
     """The configs of a version that `emit_configs` would write. Writes nothing."""
     _check_output(settings.output)
     configs = _rendered(settings, version)
-    with own_file_errors():
+    with published_file_errors():
         return differing(configs, settings.output)
 
 

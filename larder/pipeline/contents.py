@@ -25,7 +25,7 @@ from larder.versions import layout
 from larder.versions.documents import FileFacts, SplitFacts, VersionDocument
 from larder.versions.identity import ShardIdentity
 from larder.versions.omitted import Omitted, read_omitted
-from larder.versions.publish import own_file_errors
+from larder.versions.publish import published_file_errors
 
 _NONE = Omitted.none()
 _Omitted = Mapping[tuple[str, str], Omitted]
@@ -218,7 +218,7 @@ def put_derived(
     """
     facts = []
     for path, role, data in derived_files(root, version, last, omitted):
-        with own_file_errors():
+        with published_file_errors():
             root.put(path, data)
         facts.append(FileFacts(path, len(data), sha256_hex(data), role))
     return tuple(facts)

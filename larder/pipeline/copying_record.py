@@ -28,7 +28,7 @@ from larder.source.selection import OWN_PREFIX
 from larder.store import object_url
 from larder.store.base import Store
 from larder.versions.documents import from_plain, seal, unseal
-from larder.versions.publish import own_file_errors, read_optional
+from larder.versions.publish import published_file_errors, read_optional
 
 _PREFIX = f"{OWN_PREFIX}copy/"
 COPY_KEY = f"{_PREFIX}copy.json"
@@ -126,5 +126,5 @@ def read_record(root: Store) -> CopyDocument | None:
 
 
 def put_record(root: Store, document: CopyDocument) -> None:
-    with own_file_errors():
+    with published_file_errors():
         root.put(COPY_KEY, seal(document))

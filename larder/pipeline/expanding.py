@@ -43,7 +43,7 @@ from larder.store import object_url, open_store
 from larder.store.base import ObjectInfo, Readable, Store
 from larder.store.permissions import is_remote
 from larder.versions import layout
-from larder.versions.publish import own_file_errors
+from larder.versions.publish import published_file_errors
 
 _LOCAL_THREADS = 4
 """More would only take turns reading headers from the page cache."""
@@ -152,7 +152,7 @@ def find_annotations(dataset: Dataset, source: Readable) -> tuple[ObjectInfo, ..
 
 def _found(source: Readable, key: str) -> ObjectInfo:
     try:
-        with own_file_errors():
+        with published_file_errors():
             return source.head(key)
     except NotFoundError:
         message = "no such annotation file"

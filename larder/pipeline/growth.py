@@ -42,8 +42,8 @@ from larder.units import format_bytes
 from larder.versions.documents import OmittedRows, SegmentDocument, SegmentUse
 from larder.versions.identity import (
     changed_option,
+    dataset_cache_id,
     image_check,
-    own_cache_id,
     shaped_images,
     split_rule,
 )
@@ -294,7 +294,7 @@ def _used(
     rows = read_ref(root, ManifestRef.of(document.file("shards")), SHARDS)
     ranges = {split: facts for (use, split), facts in encoded.items() if use == segment.id}
     return UsedSegment(
-        use=SegmentUse(segment.id, ranges, own_cache_id(dataset, segment.id)),
+        use=SegmentUse(segment.id, ranges, dataset_cache_id(dataset, segment.id)),
         format=document.shape.use,
         splits=document.splits,
         listed=listed_splits(listed_shards(rows, omitted)),

@@ -25,7 +25,7 @@ from larder.store.base import ObjectInfo, Readable, Store
 from larder.store.derived import DerivedObjects
 from larder.versions import layout
 from larder.versions.documents import FileFacts, SegmentSplit, SegmentUse, Shape, SplitFacts
-from larder.versions.publish import Conditions, own_file_errors
+from larder.versions.publish import Conditions, published_file_errors
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +267,6 @@ def put_work(store: Store, segment: str, role: str, file: ManifestFile) -> Manif
 
 
 def put_named(store: Store, key: str, file: ManifestFile) -> ManifestRef:
-    with own_file_errors():
+    with published_file_errors():
         store.upload(key, file.path)
     return ManifestRef(key=key, sha256=file.sha256, bytes=file.bytes, rows=file.rows)

@@ -26,7 +26,7 @@ from larder.pipeline.job import ManifestRef, scratch
 from larder.store import local_path, object_url
 from larder.store.base import Store
 from larder.versions.documents import MAKE_AGAIN
-from larder.versions.publish import own_file_errors
+from larder.versions.publish import published_file_errors
 
 KEPT = 40
 """Maximum number of manifests kept on the disk while nothing reads them: those of a version with as
@@ -102,7 +102,7 @@ class Manifests:
         if not store.features.local_path:
             entry.own = entry.own or self._download(store, ref)
             return entry.own
-        with own_file_errors():
+        with published_file_errors():
             etag = store.head(ref.key).etag
         if etag != entry.verified_etag:
             # Without a condition on the etag: another run may write the same bytes there.
@@ -136,7 +136,7 @@ def _verify(store: Store, ref: ManifestRef, copy: BinaryIO | None = None) -> str
     Returns the etag of the object that was read.
     """
     hasher = hashlib.sha256()
-    with own_file_errors(), store.open(ref.key) as reader:
+    with published_file_errors(), store.open(ref.key) as reader:
         for buffer in reader:
             hasher.update(buffer)
             if copy:

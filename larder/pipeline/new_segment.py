@@ -19,7 +19,7 @@ from larder.pipeline.source import SourceState
 from larder.shards.formats import shard_format
 from larder.store.base import Store
 from larder.versions.documents import SegmentDocument, Shape
-from larder.versions.identity import SegmentIdentity, own_cache_id, segment_id
+from larder.versions.identity import SegmentIdentity, dataset_cache_id, segment_id
 from larder.versions.publish import read_cache, read_segment
 
 
@@ -159,5 +159,5 @@ def caches_to_build(
 
 
 def _has_cache(dataset: Dataset, root: Store, segment: str) -> bool:
-    cache = own_cache_id(dataset, segment)
+    cache = dataset_cache_id(dataset, segment)
     return cache is not None and read_cache(root, segment, cache) is not None

@@ -48,7 +48,7 @@ from larder.source.inventory import Inventory
 from larder.source.storable import Storage, Unfit, unfit_keys
 from larder.store.base import Store
 from larder.versions import layout
-from larder.versions.identity import own_cache_id, split_rule, version_id
+from larder.versions.identity import dataset_cache_id, split_rule, version_id
 from larder.versions.publish import read_version
 
 
@@ -162,7 +162,7 @@ def _version_id(
     segments = [*(segment.id for segment in growth.kept), *([new.id] if new else [])]
     return version_id(
         dataset.name,
-        [(segment, own_cache_id(dataset, segment)) for segment in segments],
+        [(segment, dataset_cache_id(dataset, segment)) for segment in segments],
         growth.omitted,
         classes=classes,
         split_names=dataset.split_names,

@@ -42,7 +42,7 @@ from larder.progress import StageTimes
 from larder.store.base import Store
 from larder.versions import layout
 from larder.versions.documents import FileFacts
-from larder.versions.publish import own_file_errors, probe_conditions
+from larder.versions.publish import probe_conditions, published_file_errors
 
 RESTARTS = 3
 """How often a run that is superseded starts again; so runs that keep moving the tag end."""
@@ -168,7 +168,7 @@ def _put_files(root: Store, plan: Plan) -> tuple[FileFacts, ...]:
     if omitted is not None and not plan.published:
         sha256 = sha256_hex(omitted)
         key = layout.omitted_key(plan.version, sha256)
-        with own_file_errors():
+        with published_file_errors():
             root.put(layout.omitted_copy_key(plan.version, sha256), omitted)
             root.put(key, omitted)
         files.append(FileFacts(key, len(omitted), sha256, "omitted"))

@@ -29,7 +29,7 @@ from larder.versions.documents import (
 from larder.versions.identity import (
     cache_decoders,
     content_digest,
-    own_cache_id,
+    dataset_cache_id,
     split_rule,
 )
 from larder.versions.omitted import read_omitted
@@ -98,7 +98,7 @@ def _with_cache(
     job: Job, root: Store, segment: UsedSegment, files: Iterable[CacheFile]
 ) -> tuple[UsedSegment, tuple[CacheFile, ...]]:
     """The segment, and the files of the cache that the dataset asks for, complete from now on."""
-    cache = own_cache_id(job.dataset, segment.id)
+    cache = dataset_cache_id(job.dataset, segment.id)
     if job.dataset.cache is None or cache is None:
         return replace(segment, use=replace(segment.use, cache=None)), ()
     document = CacheDocument(

@@ -41,7 +41,7 @@ from larder.versions.documents import VersionDocument
 from larder.versions.identity import inputs_digest
 from larder.versions.publish import (
     Conditions,
-    own_file_errors,
+    published_file_errors,
     read_conditions,
     read_segment,
     read_version,
@@ -284,7 +284,7 @@ def _compaction(
 def _read_label_file(source: Readable, split: str, key: str) -> LabelFile:
     where = object_url(source.url, key)
     try:
-        with own_file_errors():
+        with published_file_errors():
             size_bytes = source.head(key).size_bytes
             data = bytes(source.get(key)) if size_bytes <= MAX_LABEL_FILE_BYTES else b""
     except NotFoundError:

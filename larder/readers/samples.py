@@ -19,7 +19,7 @@ from larder.store.base import Store
 from larder.versions import layout
 from larder.versions.documents import MAKE_AGAIN, FileFacts, SegmentDocument, VersionDocument
 from larder.versions.omitted import Omitted, read_omitted
-from larder.versions.publish import own_file_errors, read_segment
+from larder.versions.publish import published_file_errors, read_segment
 
 _COLUMNS = [
     *IndexedSample._fields[:-1],
@@ -113,7 +113,7 @@ def _index(store: Store, file: FileFacts) -> RangedManifest:
 
     def ranged(offset: int, length: int) -> bytes:
         try:
-            with own_file_errors():
+            with published_file_errors():
                 data = store.get(file.path, offset=offset, length=length)
         except ObjectError as error:
             if error.code not in ("object.truncated", "object.missing"):

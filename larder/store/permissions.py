@@ -102,11 +102,11 @@ def permission(store: Readable, side: str, *methods: str) -> Iterator[None]:
             raise
         place = store.features.place
         assert place is not None, "it has permissions"
-        told = tuple(dict.fromkeys(_ACTION.findall(error.message)))
+        named = tuple(dict.fromkeys(_ACTION.findall(error.message)))
         policy = f"{_CLOUDS[place.provider]}-{_ROLES[side]}.json"
-        if any("kms" in action for action in told):
+        if any("kms" in action for action in named):
             policy = "README.md"
-        hint = f"grant {' and '.join(told or needed)}, as in {POLICIES}/{policy}"
+        hint = f"grant {' and '.join(named or needed)}, as in {POLICIES}/{policy}"
         message = f"the {side} refuses access: {error.message}"
         raise StoreError("store.denied", message, where=error.where, hint=hint) from error
 

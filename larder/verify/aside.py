@@ -45,7 +45,7 @@ from larder.verify.findings import has_content, is_broken, read_digest, readable
 from larder.verify.job import VerifyJob, open_verified
 from larder.versions import layout
 from larder.versions.documents import VersionDocument, seal, unseal
-from larder.versions.publish import own_file_errors, read_version
+from larder.versions.publish import published_file_errors, read_version
 
 STAGE = "repair"
 _DOCUMENT_BYTES = 64 << 20
@@ -69,7 +69,7 @@ def only_repair(root: Store, run: str) -> Iterator[None]:
     key = layout.REPAIR_KEY
     claim = seal({"run": run, "host": platform.node(), "process": process_id()})
     try:
-        with own_file_errors():
+        with published_file_errors():
             etag = root.put(key, claim, if_absent=True).etag
     except PreconditionError:
         _end_claim(root, key)
@@ -246,7 +246,7 @@ def _move(root: Store, source: str, target: str) -> None:
 def _copy(root: Store, source: str, target: str) -> str:
     """Copy a file, and compare the copy; returns the etag of what was read."""
     hasher, size_bytes = hashlib.sha256(), 0
-    with own_file_errors(), root.open(source) as reader, root.writer(target) as writer:
+    with published_file_errors(), root.open(source) as reader, root.writer(target) as writer:
         for buffer in reader:
             hasher.update(buffer)
             size_bytes += len(buffer)

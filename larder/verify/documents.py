@@ -16,7 +16,7 @@ from larder.verify.findings import MISSING, Finding, Role, is_broken, readable
 from larder.verify.job import VerifyJob
 from larder.versions import layout
 from larder.versions.documents import FORMATS, VersionDocument, parse_document, seal, unseal
-from larder.versions.publish import own_file_errors
+from larder.versions.publish import published_file_errors
 from larder.versions.tags import TAG
 
 _SHOWN_VERSIONS = 5
@@ -50,7 +50,7 @@ class DocumentReader:
             self.note(key, role, "damage.size", self.explained(key, MISSING))
         except ObjectError as error:
             if not is_broken(self.root, error):
-                with own_file_errors():
+                with published_file_errors():
                     raise
             message = f"the file cannot be read completely: {error.message}"
             self.note(key, role, "damage.size", message)

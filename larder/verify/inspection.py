@@ -186,7 +186,7 @@ class _Inspection(DocumentReader):
 
 
 def _is_of_file(error: LarderError) -> bool:
-    """Whether a refusal of the whole store was that of one file, as `own_file_errors` makes it."""
+    """Whether a refusal of the whole store was that of one file: see `published_file_errors`."""
     return isinstance(error.__cause__, ObjectError)
 
 

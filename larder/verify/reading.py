@@ -30,7 +30,7 @@ from larder.verify.job import ShardToVerify, VerifyBatch, VerifyJob, open_verifi
 from larder.verify.shard import ShardIndex, inspect_shard
 from larder.versions import layout
 from larder.versions.documents import CacheFile
-from larder.versions.publish import own_file_errors
+from larder.versions.publish import published_file_errors
 
 STAGE = "verify"
 
@@ -65,7 +65,7 @@ def verify_batch(
         threads = max(1, min(share, len(batch.shards)))
 
     def one(indexed: Indexed) -> list[Finding]:
-        with own_file_errors():
+        with published_file_errors():
             findings = list(_verify_shard(root, batch, *indexed, count))
         progress.advance(STAGE, objects=indexed[0].count)
         return findings
@@ -175,7 +175,7 @@ def _verify_shard(
 
 def _verify_cache(root: Store, file: CacheFile, count: Callable[[int], None]) -> Iterator[Finding]:
     with ExitStack() as stack:
-        stack.enter_context(own_file_errors())
+        stack.enter_context(published_file_errors())
         folder = stack.enter_context(workshop(Path(tempfile.gettempdir())))
         local = root.features.local_path
         path = local_path(root, file.path) if local else folder / "data.mdb"

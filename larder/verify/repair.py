@@ -46,9 +46,14 @@ from larder.versions.documents import (
     VersionDocument,
     parse_document,
 )
-from larder.versions.identity import own_cache_id
+from larder.versions.identity import dataset_cache_id
 from larder.versions.omitted import read_omitted
-from larder.versions.publish import own_file_errors, probe_conditions, read_segment, read_version
+from larder.versions.publish import (
+    probe_conditions,
+    published_file_errors,
+    read_segment,
+    read_version,
+)
 from larder.versions.tags import TAG, move_tag
 
 _KINDS: dict[str, Any] = {
@@ -134,7 +139,7 @@ def _document(root: Store, version: VersionDocument | None, path: str) -> str:
         if copy == (path if match else other) and _is_of_path(data, key, version):
             if exists(root, path) and readable(root, path) != data:
                 raise _Refused(_TAKEN)
-            with own_file_errors():
+            with published_file_errors():
                 root.put(path, data)
             return f"copied from {other}"
     raise _Refused(f"its second copy is lost, too; {_PREPARE if kind == 'version' else _PUBLISH}")
@@ -175,7 +180,7 @@ def _manifest(
         content = file.path, file.bytes, file.sha256
         if exists(root, file.path) and not has_content(root, *content):
             raise _Refused(_TAKEN)
-        with own_file_errors():
+        with published_file_errors():
             root.upload(file.path, path)
     return f"made again from {source}"
 
@@ -395,7 +400,7 @@ def _make_cache(
     dataset = job.dataset.model_copy(
         update={"cache": Cache.model_validate({"records": version.cache.kind})}
     )
-    if layout.cache_of(file.path) != (document.id, own_cache_id(dataset, document.id)):
+    if layout.cache_of(file.path) != (document.id, dataset_cache_id(dataset, document.id)):
         raise _Refused("the dataset file, or a decoder here, makes another cache now; restore it")
     if batch.samples is None:
         raise _Refused("the manifest of samples of its segment has to be repaired first")

@@ -226,7 +226,7 @@ def cache_decoders(dataset: Dataset) -> tuple[DecoderUse, ...]:
     return shaped_images(dataset).decoders if decodes else ()
 
 
-def own_cache_id(dataset: Dataset, segment: str) -> str | None:
+def dataset_cache_id(dataset: Dataset, segment: str) -> str | None:
     """The ID of the cache of a segment that the dataset asks for; None if it asks for none."""
     if dataset.cache is None:
         return None

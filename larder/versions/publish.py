@@ -44,7 +44,7 @@ from larder.versions.documents import (
 
 
 @contextmanager
-def own_file_errors() -> Iterator[None]:
+def published_file_errors() -> Iterator[None]:
     """Treat a refusal of one of Larder's own files as a refusal of the whole store."""
     try:
         yield
@@ -92,7 +92,7 @@ def publish_version(
 
 def _create(store: Store, key: str, data: bytes, if_absent: bool) -> None:
     try:
-        with own_file_errors():
+        with published_file_errors():
             store.put(layout.copy_key(key, sha256_hex(data)), data)
             store.put(key, data, if_absent=if_absent)
     except PreconditionError:
@@ -102,7 +102,7 @@ def _create(store: Store, key: str, data: bytes, if_absent: bool) -> None:
 def read_optional(store: Store, key: str) -> bytes | None:
     """The bytes of one of Larder's own files, or None if it does not exist."""
     try:
-        with own_file_errors():
+        with published_file_errors():
             return bytes(store.get(key))
     except NotFoundError:
         return None
@@ -176,7 +176,7 @@ def probe_conditions(root: Store) -> Conditions:
     if known is not None:
         return known
     key = layout.CONDITIONS_KEY
-    with own_file_errors():
+    with published_file_errors():
         root.put(key, seal({"asking": "nothing"}))
         found = Conditions(
             if_absent=_refused(lambda: root.put(key, seal({"asking": "absent"}), if_absent=True)),

@@ -22,7 +22,7 @@ from larder.store import object_url
 from larder.store.base import Store
 from larder.versions import layout
 from larder.versions.documents import MAKE_AGAIN, seal, unseal
-from larder.versions.publish import KEPT, Conditions, own_file_errors, read_optional
+from larder.versions.publish import KEPT, Conditions, published_file_errors, read_optional
 
 TAG = "latest"
 """The tag that every run moves."""
@@ -99,7 +99,7 @@ def move_tag(
     """
     for _ in range(_TRIES):
         try:
-            with own_file_errors():
+            with published_file_errors():
                 return _try_to_move(
                     store, layout.tag_key(tag), TagEntry(version, inputs), expected, conditions
                 )

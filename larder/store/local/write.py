@@ -94,7 +94,7 @@ class LocalWriter(Writer):
 
         def replace() -> None:
             with locked(self._folder):
-                if self._etag_there() != etag:
+                if self._current_etag() != etag:
                     where = object_url(self._url, self._key)
                     raise PreconditionError(
                         "object.changed", "it changed since it was listed", where=where
@@ -141,7 +141,7 @@ class LocalWriter(Writer):
         else:
             os.unlink(self._draft)
 
-    def _etag_there(self) -> str | None:
+    def _current_etag(self) -> str | None:
         try:
             return describe(self._key, os.stat(self._path)).etag
         except FileNotFoundError:
