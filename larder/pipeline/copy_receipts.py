@@ -82,7 +82,7 @@ class CopyPlace:
 
 MIRROR = CopyPlace(
     layout.MIRROR_PREFIX,
-    layout.copies_prefix(),
+    layout.COPIES_PREFIX,
     layout.FAILURES_PREFIX,
     layout.UPLOADS_PREFIX,
 )
@@ -177,7 +177,7 @@ def _merged(
 def batch_receipts(root: Store, sample_order: ManifestRef) -> list[tuple[range, ManifestRef]]:
     """The receipts of the finished batches of a sample order, with their rows of the order."""
     found: list[tuple[range, ManifestRef]] = []
-    for info in listed(root, f"{layout.copies_prefix()}{sample_order.sha256[:16]}-"):
+    for info in listed(root, f"{MIRROR.receipts}{sample_order.sha256[:16]}-"):
         first_row, rows = map(int, info.key.split("/")[-2].split("-")[1:])
         found.append((range(first_row, first_row + rows), _receipt(info)))
     return found
@@ -294,11 +294,11 @@ def merge_receipts(root: Store) -> bool:
     small = list(chain.from_iterable(group for group in groups if SMALL * _bytes(group) < total))
     with scratch() as folder:
         file = _merged_file(root, small, folder)
-        key = f"{layout.MERGED_COPIES_PREFIX}{file.sha256}.parquet"
+        key = f"{MIRROR.merged}{file.sha256}.parquet"
         new = put_named(root, key, file)
     files = [*(file for file in found.merged if file not in small), new]
     covered = found.covered | {ref.sha256 for ref in small if ref not in found.merged}
-    root.put(layout.MERGED_COPIES_KEY, seal({"files": files, "receipts": sorted(covered)}))
+    root.put(MIRROR.merged_key, seal({"files": files, "receipts": sorted(covered)}))
     return True
 
 

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from larder.copy.copy_limits import CopyLimits
 from larder.copy.difference import in_order, places
 from larder.copy.uploads import UploadRecords
-from larder.jobs.results import BatchReport, Totals
+from larder.jobs.results import BatchReport
 from larder.manifest.files import write_manifest
 from larder.manifest.query import Stream
 from larder.manifest.rows import RowDigest
@@ -58,34 +58,22 @@ from larder.store.base import ObjectInfo, Store
 class CopyJob:
     """What the steps of one copy share.
 
-    ``due`` is a manifest of schema OBJECTS: the objects to copy, whose number and size ``copies``
-    has. ``adopt``: another engine may have copied some of them already.
+    ``due`` is a manifest of schema OBJECTS: the objects to copy. ``adopt``: another engine may have
+    copied some of them already.
     """
 
     settings: CopySettings
     place: CopyPlace
     due: ManifestRef
-    copies: Totals
+    route: Route
     adopt: bool = False
-
-    @property
-    def route(self) -> Route:
-        settings = self.settings
-        return Route(
-            settings.source,
-            settings.storage,
-            settings.open_root().url,
-            self.place.objects,
-            settings.limits,
-            self.copies,
-        )
 
 
 def begin_copy(plan: CopyPlan) -> CopyJob:
     """Put the list of what is due into the storage, where every task finds it."""
     root, file = plan.known.root, plan.due
     due = put_named(root, work_key("due", file.sha256), file)
-    return CopyJob(plan.located, copy_place(plan.known.origin), due, plan.copies)
+    return CopyJob(plan.located, copy_place(plan.known.origin), due, plan.route)
 
 
 def copy_batches(job: CopyJob) -> list[CopyBatch]:

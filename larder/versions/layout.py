@@ -39,12 +39,9 @@ TAGS_PREFIX = "tags/"
 DERIVED_PREFIX = "work/derived/"
 FAILURES_PREFIX = "work/failures/"
 """Prefix of lists of objects of one batch that could not be copied."""
-
+COPIES_PREFIX = "work/mirror/"
+"""Prefix of the receipts of copies in the mirror."""
 UPLOADS_PREFIX = "work/uploads/"
-MERGED_COPIES_PREFIX = "work/mirror/merged/"
-"""Merged receipts of copies: between those of batches and the partial ones in every listing."""
-MERGED_COPIES_KEY = f"{MERGED_COPIES_PREFIX}receipts.json"
-"""The document that says which receipts are merged."""
 CONDITIONS_KEY = "work/conditions.json"
 MEASURED_KEY = "work/measured.json"
 REPAIR_KEY = "work/repair.json"
@@ -133,11 +130,6 @@ def aside_prefix(run: str = "") -> str:
 def copy_key(document: str, sha256: str) -> str:
     """Key of the second copy of a document, which has the digest of its bytes in its name."""
     return f"{document.removesuffix('.json')}-{sha256[:16]}.json"
-
-
-def copies_prefix(batch: str | None = None) -> str:
-    """Prefix of the receipts of what was copied to the mirror; of one finished batch, or of all."""
-    return "work/mirror/" + (f"{batch}/" if batch else "")
 
 
 def failures_key(sha256: str) -> str:

@@ -11,6 +11,7 @@ from larder.copy.object import CopiedObject
 from larder.errors import DamageError
 from larder.pipeline.copy_receipts import (
     MAX_RUNS,
+    MIRROR,
     CopyReceipts,
     find_receipts,
     merge_receipts,
@@ -18,7 +19,6 @@ from larder.pipeline.copy_receipts import (
 )
 from larder.store import open_store
 from larder.store.base import ObjectInfo
-from larder.versions import layout
 from tests.support.runs import forget_manifests
 from tests.support.stores import RecordingStore, Stop, Stopped, StoppingStore
 
@@ -140,7 +140,7 @@ def test_if_a_merged_file_is_lost_all_receipts_are_read(
     assert merge_receipts(root)
     assert known(root) == before
     assert read_files(root) == 1
-    root.delete(layout.MERGED_COPIES_KEY)
+    root.delete(MIRROR.merged_key)
     assert known(root) == before
 
 
@@ -148,7 +148,7 @@ def test_a_damaged_document_is_an_error(root: RecordingStore, tmp_path: Path) ->
     for run in range(MAX_RUNS + 1):
         leave(root, tmp_path, run, [f"{run}.bin"])
     merge_receipts(root)
-    root.put(layout.MERGED_COPIES_KEY, b"{}")
+    root.put(MIRROR.merged_key, b"{}")
     with pytest.raises(DamageError) as caught:
         known(root)
     assert caught.value.where is not None
@@ -178,10 +178,10 @@ def test_of_two_that_merge_at_once_either_result_is_whole(
     for run in range(MAX_RUNS + 1):
         leave(root, tmp_path, run, [f"{run}.bin"])
     merge_receipts(root)
-    document = bytes(root.get(layout.MERGED_COPIES_KEY))
+    document = bytes(root.get(MIRROR.merged_key))
     for run in range(20, 20 + MAX_RUNS):
         leave(root, tmp_path, run, [f"{run}.bin"])
     before = known(root)
     assert merge_receipts(root)
-    root.put(layout.MERGED_COPIES_KEY, document)
+    root.put(MIRROR.merged_key, document)
     assert known(root) == before

@@ -101,8 +101,8 @@ def test_the_last_of_a_batch_leaves_no_partial_receipt(
     assert len(left) == 2
     assert f"{layout.shards_work_prefix('s')}{FIRST}.json" in keys(root, "segments/")
     copies(root, tmp_path, FIRST, "abc")
-    assert len(keys(root, "work/mirror/partial/")) == 2
-    assert len(keys(root, layout.copies_prefix(FIRST))) == 1
+    assert len(keys(root, MIRROR.partial())) == 2
+    assert len(keys(root, MIRROR.finished(FIRST))) == 1
 
 
 def test_a_batch_that_is_not_finished_leaves_partial_receipts_of_all_it_did(
@@ -115,8 +115,8 @@ def test_a_batch_that_is_not_finished_leaves_partial_receipts_of_all_it_did(
     }
     assert not [key for key in keys(root, "segments/") if key.endswith(f"/{FIRST}.json")]
     copies(root, tmp_path, FIRST, "ab")
-    assert not keys(root, layout.copies_prefix(FIRST))
-    assert len(keys(root, f"work/mirror/partial/{FIRST}/")) == 2
+    assert not keys(root, MIRROR.finished(FIRST))
+    assert len(keys(root, MIRROR.partial(FIRST))) == 2
 
 
 def test_partial_receipts_of_a_finished_batch_of_shards_are_not_read(root: RecordingStore) -> None:
@@ -152,7 +152,7 @@ def test_partial_receipts_of_a_finished_batch_of_copies_are_not_read(
     copies(root, tmp_path, SECOND, "de")
     root.forget()
     assert sorted(copied(root)) == [f"source/{name}" for name in "abcde"]
-    prefix = layout.copies_prefix()
+    prefix = MIRROR.receipts
     read = [key.removeprefix(prefix) for key in read_keys(root) if key.startswith(prefix)]
     assert sorted(key.rpartition("/")[0] for key in read) == [FIRST, *[f"partial/{SECOND}"] * 2]
 
