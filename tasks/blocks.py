@@ -34,7 +34,7 @@ def _load(kind: str, name: str) -> Mapping[str, Any]:
         raise ConfigError("config.block", message, where=where, hint=hint)
     try:
         with get_client(sync_client=True) as client:
-            found = client.read_block_document_by_name(name, kind, include_secrets=True)
+            document = client.read_block_document_by_name(name, kind, include_secrets=True)
     except ObjectNotFound:
         hint = "create it in Prefect, and set PREFECT_API_URL to the server that has it"
         message = "Prefect has no such block"
@@ -43,7 +43,7 @@ def _load(kind: str, name: str) -> Mapping[str, Any]:
         message = f"Prefect's server does not give it: {type(error).__name__}"
         hint = "see PREFECT_API_URL"
         raise StoreError("store.denied", message, where=where, hint=hint) from None
-    content = found.data.get("value") if kind == "secret" else found.data
+    content = document.data.get("value") if kind == "secret" else document.data
     if isinstance(content, str):
         content = _parsed(content)
     if not isinstance(content, Mapping):

@@ -40,8 +40,9 @@ def main(name: str, arguments: Sequence[str] | None = None) -> int:
                 flow = getattr(import_module(f"flows.{name}"), name)
                 from flows.runs.flow_run import call_flow
 
-                given = operation.settings, planned
-                return call_flow(flow, parameters, given, display, named=ready())
+                return call_flow(
+                    flow, parameters, (operation.settings, planned), display, named=ready()
+                )
 
         if has_server():
             return execute()

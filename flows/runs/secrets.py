@@ -55,11 +55,11 @@ class Hidden:
     """
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        found = set(filter(None, secrets))
-        found |= {secret.partition(":")[2] for secret in found}
-        found |= {quote(secret, safe="") for secret in found}
-        found |= {base64.b64encode(secret.encode()).decode() for secret in found}
-        self._secrets = sorted(filter(lambda one: len(one) >= _SHORTEST, found), key=len)[::-1]
+        values = set(filter(None, secrets))
+        values |= {secret.partition(":")[2] for secret in values}
+        values |= {quote(secret, safe="") for secret in values}
+        values |= {base64.b64encode(secret.encode()).decode() for secret in values}
+        self._secrets = sorted(filter(lambda value: len(value) >= _SHORTEST, values), key=len)[::-1]
 
     def __call__(self, text: str) -> str:
         """``text`` without secrets, and without what is in URLs before the host or after ``?``."""

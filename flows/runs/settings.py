@@ -99,8 +99,8 @@ def _invalid_values(error: ValidationError) -> Iterator[ConfigError]:
             continue
         model, names = models.get(error.title), [str(part) for part in mistake["loc"]]
         where = _variable(model, names[0] if names else "*") if model else _WHOLE
-        told = mistake["msg"].replace("Input", "it", 1).partition(", unable to")[0]
-        yield _problem(where, told if mistake["type"] in _TELLING else _HINT)
+        message = mistake["msg"].replace("Input", "it", 1).partition(", unable to")[0]
+        yield _problem(where, message if mistake["type"] in _TELLING else _HINT)
 
 
 def _unparsable(message: str) -> Iterator[str]:

@@ -61,9 +61,9 @@ class Parser(argparse.ArgumentParser):
                 if flag == "--version":
                     hint = "larder --version shows the version of Larder"
                 raise ConfigError("config.invalid_flag", f"there is no flag {flag}", hint=hint)
-        found = _VALUE.search(message)
-        if found and not shown(found[2]):
-            message = message[: found.end(1)]
+        match = _VALUE.search(message)
+        if match and not shown(match[2]):
+            message = message[: match.end(1)]
         raise ConfigError("config.invalid_flag", message, hint=f"see {self.prog} --help")
 
 

@@ -84,7 +84,7 @@ def _report(error: LarderError, status: int, as_json: bool) -> int:
     for problem in problems[:SHOWN_PROBLEMS] or (error,):
         tell(f"error[{problem.code}]: {problem}")
     _tell_more(len(problems) - SHOWN_PROBLEMS)
-    process.told = True
+    process.reported = True
     if as_json and error.code != "run.output":
         document: dict[str, Any] = {"error": error_fields(error)}
         if problems:

@@ -42,8 +42,8 @@ its example, nothing is written.\
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "larder init") -> int:
-    asked = parser(prog, _DESCRIPTION)
-    add = asked.add_argument
+    flags = parser(prog, _DESCRIPTION)
+    add = flags.add_argument
     add(
         "dir",
         metavar="DIR",
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "larder init") -> i
     )
     add("--force", action="store_true", help="replace files that differ")
     add("--json", action="store_true", help="print a single JSON document on stdout")
-    namespace = asked.parse_args(arguments)
+    namespace = flags.parse_args(arguments)
     base = directory(namespace.dir, "DIR")
     folder = base / FOLDER
     written, kept = write_examples(folder, force=namespace.force)
@@ -79,11 +79,11 @@ def write_examples(folder: Path, *, force: bool = False) -> tuple[list[str], lis
     Refused with ``config.path``, before anything is written, if a file differs.
     """
     shipped = examples()
-    there = {name: _read(folder / name) for name in shipped}
-    differing = [name for name in shipped if there[name] not in (None, shipped[name])]
+    current = {name: _read(folder / name) for name in shipped}
+    differing = [name for name in shipped if current[name] not in (None, shipped[name])]
     if differing and not force:
         raise _in_the_way(folder, differing)
-    wanted = {name: data for name, data in shipped.items() if there[name] != data}
+    wanted = {name: data for name, data in shipped.items() if current[name] != data}
     for name, data in wanted.items():
         write_file(folder / name, data)
     return list(wanted), [name for name in shipped if name not in wanted]

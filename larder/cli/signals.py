@@ -58,7 +58,7 @@ class _Process:
     """What a handler has to know about the process.
 
     Attributes:
-        told: The error was written to stderr.
+        reported: The error was written to stderr.
         printed: The document was, or is being, written to stdout.
         working: The command is working: `interrupting`.
         leaving: A handler is ending the process.
@@ -68,7 +68,7 @@ class _Process:
     def __init__(self) -> None:
         self.armed = False
         self.json = False
-        self.told = False
+        self.reported = False
         self.printed = False
         self.working = False
         self.interrupted = False
@@ -127,7 +127,7 @@ def interrupting(*, json: bool) -> Iterator[None]:
         raise KeyboardInterrupt
 
     process.json, process.working = json, True
-    process.interrupted = process.told = process.printed = False
+    process.interrupted = process.reported = process.printed = False
     try:
         with _answering(interrupt):
             yield
@@ -256,7 +256,7 @@ def _leave() -> NoReturn:
         process.leaving = True
         if process.restore:
             process.restore()
-        if not process.told:
+        if not process.reported:
             _write(2, _LINE)
         if process.json and not process.printed:
             _write(1, _DOCUMENT)

@@ -202,14 +202,6 @@ class TestInterrupted:
         done = place.run(*FEW, "--json", python=LARDER)
         assert (done.status, done.document["status"]) == (0, "built"), done.err
 
-    def test_a_flow_hears_sighup_too(self, reporting: Workplace) -> None:
-        running = reporting.start(*FEW, "--json")
-        running.read_until("mirror: started")
-        os.kill(running.process.pid, signal.SIGHUP)
-        done = running.wait()
-        assert (done.status, done.document["error"]["code"]) == (130, "run.interrupted")
-        assert done.err.splitlines()[-1] == LINE
-
     @pytest.mark.parametrize("way", [LARDER, FLOW], ids=["larder", "flow"])
     def test_three_signals_are_130_too(self, reporting: Workplace, way: tuple[str, ...]) -> None:
         running = reporting.start(*FEW, "--json", python=way)

@@ -99,25 +99,6 @@ def test_a_run_and_the_same_again(
 
 
 @pytest.mark.exhaustive
-def test_a_run_that_fails_says_why_in_one_line(
-    reporting: Workplace,
-    prefect_server: PrefectServer,
-    named: Callable[[], str],
-    own_source: Callable[[Workplace], Path],
-) -> None:
-    name = named()
-    bad = min(own_source(reporting).glob("train/*/*.JPEG"))
-    bad.write_bytes(b"no image")
-    assert reporting.run("--dataset", name, "--json", *SMALL).status == 1
-    (run,) = prefect_server.flow_runs(f"prepare {name} for local")
-    assert run["state_type"] == "FAILED"
-    message = run["state"]["message"]
-    assert "\n" not in message
-    assert bad.name in message
-    assert "cannot be decoded" in message
-
-
-@pytest.mark.exhaustive
 def test_a_store_that_refuses_is_tried_once(
     reporting: Workplace, prefect_server: PrefectServer, named: Callable[[], str]
 ) -> None:
@@ -415,6 +396,9 @@ def test_batches_whose_objects_failed_are_failed_and_reported_as_without_prefect
     assert (report.failed, inline.value.message) == (2, document["error"]["message"])
 
     (run,) = prefect_server.flow_runs(f"prepare {name} for local")
+    assert run["state_type"] == "FAILED"
+    assert "\n" not in run["state"]["message"]
+    assert "cannot be decoded" in run["state"]["message"]
     logged = prefect_server.logs(run, "Finished in state")
     for failure in document["failures"]:
         assert [line for line in logged if failure["key"] in line and line.startswith("failed[")]

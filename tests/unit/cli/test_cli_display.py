@@ -311,15 +311,6 @@ def test_a_row_says_what_it_counts(clock: Clock, name: str, noun: str) -> None:
     ]
 
 
-def test_stages_are_recorded_even_if_nothing_is_shown(clock: Clock) -> None:
-    with Display(quiet=True, clock=clock) as display:
-        display.start("shard", objects=2)
-        clock.now += 2
-        display.advance("shard", objects=2, bytes=3)
-        display.finish("shard")
-    assert display.stages() == {"shard": {"seconds": 2.0, "objects": 2, "bytes": 3}}
-
-
 def test_a_closed_terminal_does_not_stop_the_work(clock: Clock) -> None:
     class Gone(Terminal):
         def write(self, text: str) -> int:
