@@ -23,10 +23,51 @@ settings.register_profile("quick", deadline=None, derandomize=True, max_examples
 settings.load_profile("larder" if os.environ.get("LARDER_REQUIRE") == "all" else "quick")
 
 EXHAUSTIVE = "exhaustive; set LARDER_REQUIRE=all to run it, as in CI"
+PASSED = "larder/passed"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    text = "leave out what passed in the last run and is the same with LARDER_REQUIRE=all"
+    parser.addoption("--rest", action="store_true", help=text)
+
+
+class _Passed:
+    """Keeps which tests passed, for a run of the rest."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._tests: list[str] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call" and report.passed:
+            self._tests.append(report.nodeid)
+
+    def pytest_sessionfinish(self) -> None:
+        if self._config.cache is not None:
+            self._config.cache.set(PASSED, self._tests)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput") and not config.getoption("rest"):
+        config.pluginmanager.register(_Passed(config))
+
+
+def _leave_out_passed(config: pytest.Config, items: list[pytest.Item]) -> None:
+    passed = set(config.cache.get(PASSED, [])) if config.cache is not None else set()
+    rest: list[pytest.Item] = []
+    same: list[pytest.Item] = []
+    for item in items:
+        # With everything installed, hypothesis tries more examples, and the S3 server is Ceph's.
+        differs = item.get_closest_marker("hypothesis") or "s3_server" in item.fixturenames
+        (same if item.nodeid in passed and not differs else rest).append(item)
+    items[:] = rest
+    config.hook.pytest_deselected(items=same)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what takes minutes and is like tests that run, unless everything is required."""
+    if config.getoption("rest"):
+        _leave_out_passed(config, items)
     if os.environ.get("LARDER_REQUIRE") == "all":
         return
     cases: Counter[str] = Counter()
