@@ -50,10 +50,3 @@ def test_a_dataset_that_has_grown_becomes_one_segment(
     config = (place.folder / "out/local/imagenet/experiment.yaml").read_text()
     assert done.document["version"] in config
     assert len(check_all(open_store(str(place.folder / "data/local/larder/imagenet")))) == 3
-
-
-def test_help_says_what_it_does(place: Workplace) -> None:
-    done = place.run("--help", python=WAYS["larder"][1])
-    assert done.status == 0
-    assert "larder compact" in done.out
-    assert "one segment" in " ".join(done.out.split())

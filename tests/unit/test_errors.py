@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from larder.errors import Failure, LarderError, ObjectError, printable
+from larder.errors import SHOWN_FAILURES, Failure, Failures, LarderError, ObjectError, printable
 
 
 @pytest.mark.parametrize(
@@ -35,3 +35,27 @@ def test_the_lines_of_another_program_become_one() -> None:
     error = LarderError("store.refused", "it says:\n\n  no \x1b[1mway\t", hint="see\nthere")
     assert str(error) == r"it says: no \x1b[1mway; see there"
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+def failures(first: int, last: int) -> list[Failure]:
+    return [Failure(f"{number}", "object.missing", "") for number in range(first, last)]
+
+
+def test_the_first_are_kept_and_all_are_counted() -> None:
+    counted = Failures()
+    counted.add(*failures(0, 2))
+    assert (counted.count, counted.room) == (2, SHOWN_FAILURES - 2)
+    counted.add_counted(iter(failures(2, 5)), 10)
+    assert (counted.count, counted.shown) == (12, failures(0, 5))
+    counted.add(*failures(5, SHOWN_FAILURES + 5))
+    assert (counted.count, counted.room) == (SHOWN_FAILURES + 12, 0)
+    assert counted.shown == failures(0, SHOWN_FAILURES)
+
+
+def test_no_more_are_asked_for_than_there_is_room_for() -> None:
+    counted = Failures()
+    counted.add(*failures(0, SHOWN_FAILURES - 1))
+    others = iter(failures(SHOWN_FAILURES - 1, SHOWN_FAILURES + 2))
+    counted.add_counted(others, 3)
+    assert len(list(others)) == 2
+    assert counted.count == SHOWN_FAILURES + 2

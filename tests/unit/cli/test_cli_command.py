@@ -138,27 +138,6 @@ def start(
     )
 
 
-def test_help_lists_the_exit_statuses_and_imports_nothing_slow() -> None:
-    script = f"{SCRIPT.replace('sys.exit(run(', 'run((').strip()}\nprint(*sys.modules)"
-    done = start("--help", script=script)
-    for status in ("0 ", "1 ", "2 ", "3 ", "4 ", "130 "):
-        assert f"\n  {status}" in done.stdout
-    modules = set(done.stdout.splitlines()[-1].split())
-    assert "larder.cli.arguments" in modules
-    assert modules.isdisjoint(
-        {"prefect", "pyarrow", "botocore", "pydantic", "yaml", "numpy", "rich"}
-    )
-
-
-def test_a_wrong_flag_with_json_as_a_process() -> None:
-    done = start("--json", "--datset", "x")
-    assert done.returncode == 2
-    assert json.loads(done.stdout)["error"]["code"] == "config.invalid_flag"
-    assert done.stderr.splitlines() == [
-        "error[config.invalid_flag]: there is no flag --datset; did you mean --dataset?"
-    ]
-
-
 @pytest.mark.parametrize(("argument", "status"), [("--help", 0), ("--dataset=d", 1)])
 def test_a_closed_pipe_leaves_no_traceback(argument: str, status: int) -> None:
     reading, writing = os.pipe()

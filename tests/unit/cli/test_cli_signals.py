@@ -135,23 +135,33 @@ def assert_interrupted(done: subprocess.CompletedProcess[str]) -> None:
     assert json.loads(done.stdout)["error"]["code"] == "run.interrupted"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize(
-    "script",
+    ("script", "number"),
     [
-        "kill({})",
-        "sys.exit(run(lambda: kill({})))",
-        "def main():\n  with loading(): kill({})\nsys.exit(run(main))",
+        ("kill({})", signal.SIGINT),
+        ("sys.exit(run(lambda: kill({})))", signal.SIGINT),
+        ("sys.exit(run(lambda: kill({})))", signal.SIGTERM),
+        ("sys.exit(run(lambda: kill({})))", signal.SIGHUP),
+        ("def main():\n  with loading(): kill({})\nsys.exit(run(main))", signal.SIGTERM),
         # What is imported or closed may catch the interrupt, or make another error of it.
-        "def main():\n  try: kill({})\n  finally: raise ValueError\nsys.exit(run(main))",
+        (
+            "def main():\n  try: kill({})\n  finally: raise ValueError\nsys.exit(run(main))",
+            signal.SIGHUP,
+        ),
     ],
 )
 def test_one_line_one_document_and_130_wherever_it_comes(script: str, number: int) -> None:
     assert_interrupted(finished(script.format(int(number)), "--json"))
 
 
-@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (signal.SIGINT, signal.SIGINT),
+        (signal.SIGINT, signal.SIGTERM),
+        (signal.SIGHUP, signal.SIGHUP),
+    ],
+)
 def test_a_second_signal_ends_the_process_at_once_as_interrupted(first: int, second: int) -> None:
     script = f"""
 def main():
