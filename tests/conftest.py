@@ -58,12 +58,15 @@ def _leave_out_passed(config: pytest.Config, items: list[pytest.Item]) -> None:
     same: list[pytest.Item] = []
     for item in items:
         # With everything installed, hypothesis tries more examples, and the S3 server is Ceph's.
-        differs = item.get_closest_marker("hypothesis") or "s3_server" in item.fixturenames
+        differs = item.get_closest_marker("hypothesis") or "s3_server" in getattr(
+            item, "fixturenames", ()
+        )
         (same if item.nodeid in passed and not differs else rest).append(item)
     items[:] = rest
     config.hook.pytest_deselected(items=same)
 
 
+@pytest.hookimpl(trylast=True)  # after hypothesis has marked its tests
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what takes minutes and is like tests that run, unless everything is required."""
     if config.getoption("rest"):
