@@ -163,7 +163,7 @@ def test_records_of_another_size_are_refused_before_anything_is_written(tmp_path
     with pytest.raises(ConfigError) as caught:
         lab.plan()
     assert caught.value.where == "a/99.bin"
-    assert "299 bytes, not 300" in caught.value.message
+    assert "bin of 299 bytes" in caught.value.message
 
 
 @pytest.mark.parametrize("name", ["webdataset", "records", "batches"])

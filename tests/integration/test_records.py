@@ -129,22 +129,6 @@ def test_a_dataset_grows(lab: Lab) -> None:
     assert after.keys() - before.keys() == {("train", "a/07"), ("train", "d/00")}
 
 
-def test_formats_follow_one_another(lab: Lab) -> None:
-    """All samples are packed again, without their objects."""
-    lab.prepare()
-    expected = contents(lab.only())
-    for name in ("webdataset", "tfrecord"):
-        document = lab.prepare(shards={"format": name, "bytes": 2_000})
-        assert document["shards"]["format"] == name
-        plan = lab.plan(shards={"format": "tfrecord" if name == "webdataset" else "webdataset"})
-        assert plan["growth"]["reason"] == f"shards.format was {name}"
-        assert plan["growth"]["packed"]["count"] == len(expected)
-        assert plan["growth"]["read"]["count"] == 0
-    assert examples(lab)[b"a/01"] == example("a/01", 0)
-    for published in lab.check().values():
-        assert contents(published) == expected
-
-
 FEATURES = {
     "picture": "image",
     "text": "class",
