@@ -24,7 +24,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-RUNNER = Path(__file__).parents[2] / "larder" / "transfer" / "skyplane" / "runner.py"
+RUNNER = Path(__file__).parents[2] / "larder" / "copy" / "skyplane" / "runner.py"
 GATEWAY = Path(__file__).with_name("skyplane_gateway.py")
 START_SECONDS = 120.0
 IMAGE = "ami-12c6146b"
