@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -86,18 +87,14 @@ def test_a_lost_answer_does_not_change_what_is_found(
 
 
 def test_runs_that_ask_at_the_same_time_find_the_same(root: Store) -> None:
-    barrier, found = threading.Barrier(6), []
+    barrier = threading.Barrier(6)
 
-    def ask() -> None:
+    def ask(_: int) -> Conditions:
         barrier.wait()
-        found.append(probe_conditions(root))
+        return probe_conditions(root)
 
-    threads = [threading.Thread(target=ask) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == [KEPT] * 6
+    with ThreadPoolExecutor(6) as pool:
+        assert list(pool.map(ask, range(6))) == [KEPT] * 6
     assert read_conditions(root) == KEPT
 
 

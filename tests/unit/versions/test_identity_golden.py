@@ -88,58 +88,36 @@ DECODERS = (
     DecoderUse("wav", "m:f", '{"rate":16000}', version="2"),
 )
 
+
+def segment(
+    validate: str = "header",
+    on_bad_sample: str = "fail",
+    first_shards: dict[str, int] | None = None,
+    format_: str = "webdataset",
+    **shape: Any,
+) -> SegmentIdentity:
+    options = {"bytes": 150_000_000, "split_bytes": {}, "shuffle_seed": None, **shape}
+    made = Shape(format_, options.pop("format_version", 1), **options)
+    return SegmentIdentity("d", SAMPLES, made, validate, on_bad_sample, first_shards or {})
+
+
 SEGMENTS = {
-    "least": SegmentIdentity(
-        "d", SAMPLES, Shape("webdataset", 1, 150_000_000, {}, None), "header", "fail", {}
-    ),
-    "grown": SegmentIdentity(
-        "d",
-        SAMPLES,
-        Shape("webdataset", 1, 150_000_000, {}, None),
-        "header",
-        "fail",
-        {"train": 12, "validation": 0},
-    ),
-    "all": SegmentIdentity(
-        "d",
-        SAMPLES,
-        Shape("columns", 2, 1_000_000, {"train": 400_000, "test": 7}, 0),
+    "least": segment(),
+    "grown": segment(first_shards={"train": 12, "validation": 0}),
+    "all": segment(
         "decode",
         "skip",
         {"train": 12, "test": 1},
+        "columns",
+        format_version=2,
+        bytes=1_000_000,
+        split_bytes={"train": 400_000, "test": 7},
+        shuffle_seed=0,
     ),
-    "images": SegmentIdentity(
-        "d",
-        SAMPLES,
-        Shape("webdataset", 1, 150_000_000, {}, None, images=ImageOptions(1_000)),
-        "header",
-        "fail",
-        {},
-    ),
-    "transform": SegmentIdentity(
-        "d",
-        SAMPLES,
-        Shape("webdataset", 1, 150_000_000, {}, None, images=TRANSFORM),
-        "header",
-        "fail",
-        {},
-    ),
-    "decoding": SegmentIdentity(
-        "d",
-        SAMPLES,
-        Shape("webdataset", 1, 150_000_000, {}, None, images=ImageOptions(decoders=DECODERS)),
-        "decode",
-        "fail",
-        {},
-    ),
-    "options": SegmentIdentity(
-        "d",
-        SAMPLES,
-        Shape("tfrecord", 1, 150_000_000, {}, None, OPTIONS),
-        "header",
-        "fail",
-        {},
-    ),
+    "images": segment(images=ImageOptions(1_000)),
+    "transform": segment(images=TRANSFORM),
+    "decoding": segment("decode", images=ImageOptions(decoders=DECODERS)),
+    "options": segment(format_="tfrecord", options=OPTIONS),
 }
 
 

@@ -1,4 +1,7 @@
-"""Omitted rows: ranges in version.json or in a file, and what damage makes of them."""
+"""Omitted rows in version.json or in a file: the largest, and what damage makes of them.
+
+tests/property/test_property_omitted.py has what is written, read and asked.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +28,9 @@ from larder.versions.documents import (
     parse_document,
     seal,
 )
-from larder.versions.omitted import MAX_INLINE_RANGES, Omitted, encode_omitted, read_omitted
+from larder.versions.omitted import Omitted, encode_omitted, read_omitted
 
 MAX = 2**63 - 1
-MANY = MAX_INLINE_RANGES + 1
 
 
 @pytest.fixture
@@ -40,10 +42,6 @@ def root() -> Iterator[Store]:
 
 def ranges(*pairs: tuple[int, int]) -> Omitted:
     return Omitted(np.array(pairs, np.int64).reshape(-1, 2))
-
-
-def every_other(count: int) -> Omitted:
-    return ranges(*((2 * n, 2 * n + 1) for n in range(count)))
 
 
 def document(rows: dict[str, Any], files: tuple[FileFacts, ...] = ()) -> VersionDocument:
@@ -64,25 +62,6 @@ def npy(array: Any, **options: Any) -> bytes:
     return file.getvalue()
 
 
-def test_masks_and_ranges_say_the_same() -> None:
-    found = Omitted.of_mask(np.array([1, 1, 0, 0, 1, 0, 1], np.bool_))
-    assert found == ranges((0, 2), (4, 5), (6, 7))
-    assert found.count == 4
-    assert found.mask(0, 7).tolist() == [1, 1, 0, 0, 1, 0, 1]
-    assert found.mask(1, 4).tolist() == [1, 0, 0, 1]
-    assert found.mask(7, 2).tolist() == [0, 0]
-    assert found.mask(3, 0).tolist() == []
-    assert Omitted.of_mask(np.zeros(0, np.bool_)) == Omitted.none()
-
-
-def test_a_sample_is_found_by_its_number_among_those_that_are_left() -> None:
-    found = ranges((0, 2), (4, 5))
-    assert found.rows_of([0, 1, 2, 3]).tolist() == [2, 3, 5, 6]
-    assert found.rows_of([3, 0, 0]).tolist() == [6, 2, 2]
-    assert Omitted.none().rows_of([5]).tolist() == [5]
-    assert found.rows_of([]).tolist() == []
-
-
 def test_rows_may_be_as_large_as_numbers_are() -> None:
     found = ranges((0, 1), (MAX - 3, MAX))
     assert found.count == 4
@@ -92,27 +71,6 @@ def test_rows_may_be_as_large_as_numbers_are() -> None:
     assert file is None
     version = parse_document(VersionDocument, seal(document({"train": encoded["s", "train"]})), "x")
     assert read_omitted(open_store("memory://none/"), version) == {("s", "train"): found}
-
-
-def test_a_few_ranges_are_in_the_document(root: Store) -> None:
-    given = {("s", "train"): every_other(MAX_INLINE_RANGES), ("s", "test"): Omitted.none()}
-    encoded, file = encode_omitted(given)
-    assert file is None
-    assert encoded.keys() == {("s", "train")}
-    assert encoded["s", "train"].count == MAX_INLINE_RANGES
-    assert read_omitted(root, document({"train": encoded["s", "train"]})) == {
-        ("s", "train"): every_other(MAX_INLINE_RANGES)
-    }
-
-
-def test_many_ranges_are_in_one_file(root: Store) -> None:
-    given = {("s", "test"): ranges((7, 9)), ("s", "train"): every_other(MAX_INLINE_RANGES)}
-    encoded, data = encode_omitted(given)
-    assert data is not None
-    assert np.load(io.BytesIO(data), allow_pickle=False).shape == (MANY, 2)
-    assert not any(rows.ranges for rows in encoded.values())
-    version = document({split: rows for (_, split), rows in encoded.items()}, (named(root, data),))
-    assert read_omitted(root, parse_document(VersionDocument, seal(version), "x")) == given
 
 
 def refused(root: Store, rows: OmittedRows, *files: FileFacts) -> DamageError:

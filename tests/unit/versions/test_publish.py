@@ -45,18 +45,14 @@ def root() -> Store:
     return open_store(f"memory://{uuid.uuid4().hex}/")
 
 
-def test_a_version_is_read_back_unchanged(root: Store) -> None:
+def test_the_first_to_publish_a_version_wins(root: Store) -> None:
+    assert read_version(root, VERSION.id) is None
     assert publish_version(root, VERSION) == VERSION
-    assert read_version(root, VERSION.id) == VERSION
-    assert read_version(root, "0" * 32) is None
-
-
-def test_the_first_to_publish_wins(root: Store) -> None:
-    publish_version(root, VERSION)
     assert publish_version(root, replace(VERSION, inputs="9" * 64)) == VERSION
+    assert read_version(root, VERSION.id) == VERSION
 
 
-def test_a_cache_is_read_back_unchanged_and_the_first_to_publish_wins(root: Store) -> None:
+def test_the_first_to_publish_a_cache_wins(root: Store) -> None:
     cache = CacheDocument("d", FILE.segment, "7" * 32, "encoded", {"train": FILE})
     assert read_cache(root, cache.segment, cache.id) is None
     assert publish_cache(root, cache) == cache

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import pytest
@@ -123,20 +124,16 @@ def test_another_run_of_the_same_inputs_moves_it_in_between(
 def test_of_concurrent_moves_one_wins_and_the_others_know(root: Store) -> None:
     move_tag(root, "latest", "old", "0", None)
     barrier = threading.Barrier(8)
-    outcomes: list[bool | str] = [""] * 8
 
-    def move(number: int) -> None:
+    def move(number: int) -> bool | str:
         barrier.wait()
         try:
-            outcomes[number] = move_tag(root, "latest", f"v{number}", str(number), "old")
+            return move_tag(root, "latest", f"v{number}", str(number), "old")
         except LarderError as error:
-            outcomes[number] = error.code
+            return error.code
 
-    threads = [threading.Thread(target=move, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(8) as pool:
+        outcomes = list(pool.map(move, range(8)))
     winner = outcomes.index(True)
     assert outcomes.count("version.superseded") == 7
     assert read_tag(root, "latest") == Tag(f"v{winner}", str(winner), (TagEntry("old", "0"),))
