@@ -30,7 +30,7 @@ FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 TEMPORARY_PREFIX = ".larder-tmp-"
 """Prefix of Larder's own names: files being written, and locks. Listings do not show them."""
 
-ABANDONED_SECONDS = 86400.0
+DRAFT_ABANDONED_SECONDS = 86400.0
 """How long a temporary file that nobody has locked must have been unmodified to be removed."""
 
 _DRAFT = f"{TEMPORARY_PREFIX}draft-"
@@ -68,7 +68,7 @@ def remove_abandoned(folder: bytes, now_seconds: float) -> None:
             paths = [Path(entry.path) for entry in entries if _TEMPORARY.fullmatch(entry.name)]
         for path in paths:
             with suppress(OSError):
-                _remove_if_abandoned(path, now_seconds - ABANDONED_SECONDS)
+                _remove_if_abandoned(path, now_seconds - DRAFT_ABANDONED_SECONDS)
 
 
 def _remove_if_abandoned(path: Path, before_seconds: float) -> None:

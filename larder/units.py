@@ -67,20 +67,19 @@ def format_names(names: Sequence[str], most: int, *, total: int | None = None) -
     return f"{', '.join(names[:most])} and {count - most:,} more"
 
 
-def nearest(name: str, known: Iterable[str], count: int = 1) -> list[str]:
-    """Up to ``count`` names of ``known`` that may have been meant, the closest first."""
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The name of ``known`` that may have been meant."""
     folded: dict[str, str] = {}
     for candidate in known:
         folded.setdefault(candidate.lower(), candidate)
-    found = difflib.get_close_matches(name.lower(), folded, n=count, cutoff=0.6)
-    return [folded[match] for match in found]
+    matches = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.6)
+    return folded[matches[0]] if matches else None
 
 
 def suggest(name: str, known: Iterable[str], nouns: str) -> str:
     known = list(known)
-    near = nearest(name, known, count=3)
-    if near:
-        return f"did you mean {' or '.join(near)}?"
+    if near := nearest(name, known):
+        return f"did you mean {near}?"
     if not known:
         return f"there are no {nouns}"
     return f"the {nouns} are {format_names(known, _SUGGESTED)}"

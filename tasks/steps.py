@@ -32,7 +32,8 @@ from larder.pipeline import (
     shard,
     source,
 )
-from larder.verify import aside, inspection, reading, repair
+from larder.verify import aside, reading, repair
+from larder.verify import survey as inspection
 from tasks.progress import current_progress
 
 STOPPED = "run.interrupted"

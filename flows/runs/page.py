@@ -21,13 +21,13 @@ from larder.jobs.results import RefusedError, RunError
 from larder.verify.report import finding_rows
 from tasks.progress import current_listener, listening
 
-INTERVAL_SECONDS = 30.0
+LOG_INTERVAL_SECONDS = 30.0
 SHOWN_FAILURES = 10
 
 
 class _View(PlainView):
     def __init__(self, log: RunLog) -> None:
-        super().__init__(sys.stderr, INTERVAL_SECONDS)
+        super().__init__(sys.stderr, LOG_INTERVAL_SECONDS)
         self._log = log
 
     def say(self, line: str) -> None:

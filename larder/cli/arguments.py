@@ -57,7 +57,7 @@ class Parser(argparse.ArgumentParser):
             if flag.startswith("--") and flag not in ("--", *self._option_string_actions):
                 names = (each.removeprefix("--") for each in self._option_string_actions)
                 near = nearest(flag.removeprefix("--"), names)
-                hint = f"did you mean --{near[0]}?" if near else f"see {self.prog} --help"
+                hint = f"did you mean --{near}?" if near else f"see {self.prog} --help"
                 if flag == "--version":
                     hint = "larder --version shows the version of Larder"
                 raise ConfigError("config.invalid_flag", f"there is no flag {flag}", hint=hint)

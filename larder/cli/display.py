@@ -38,7 +38,7 @@ STAGES: dict[str, str] = {
 }
 """Every stage that may be shown, and what it counts; empty if it counts nothing."""
 
-INTERVAL_SECONDS = 5.0
+LINE_INTERVAL_SECONDS = 5.0
 _REFRESHES_PER_SECOND = 4
 _CURSOR = b"\r\n\x1b[?25h"
 _WIDE = 110
@@ -130,7 +130,7 @@ def _view_for(stream: TextIO, clock: Callable[[], float]) -> PlainView | LiveVie
 class PlainView:
     """A line when a stage starts and ends, and at most one per ``interval_seconds`` in between."""
 
-    def __init__(self, stream: TextIO, interval_seconds: float = INTERVAL_SECONDS) -> None:
+    def __init__(self, stream: TextIO, interval_seconds: float = LINE_INTERVAL_SECONDS) -> None:
         self._stream = stream
         self._interval_seconds = interval_seconds
         self._shown: dict[str, float] = {}

@@ -2,7 +2,7 @@
 
 The steps are: YAML with line numbers, ``${VARIABLE}``, --set, the model. Every mistake is a
 `ConfigError` that names the file, the line and the dotted key. Local paths in the files
-are relative to the current directory (`larder.config.location.resolve_url`).
+are relative to the current directory (`larder.config.access.resolve_url`).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from larder.config.location import is_inside
+from larder.config.access import is_inside
 from larder.config.models import Cluster, CopyConfig, Location, Model, RunnerConfig, Source
 from larder.config.models.field_types import RefusedError
 from larder.config.text.messages import Schema, refusals

@@ -17,7 +17,7 @@ from larder.store.base import BegunUpload, ObjectInfo, Store, UploadedPart
 RESUME_BYTES = 1_000_000_000
 """Uploads of larger objects are continued; of smaller ones, little is lost."""
 
-ORPHAN_SECONDS = 24 * 3600.0
+UPLOAD_ABANDONED_SECONDS = 24 * 3600.0
 """An upload without a record is left alone for so long: another run may be busy with it."""
 
 _CLOCK_SECONDS = 1.0
@@ -103,7 +103,8 @@ class UploadRecords:
         with suppress(LarderError):
             live = self.live()
             return self._store.abort_uploads(
-                prefix, lambda each: each.age_seconds > ORPHAN_SECONDS and each.id not in live
+                prefix,
+                lambda each: each.age_seconds > UPLOAD_ABANDONED_SECONDS and each.id not in live,
             )
         return 0
 
@@ -115,7 +116,7 @@ class UploadRecords:
         """
         aborted = 0
         for info, record in self._records():
-            if now_us - info.modified_us <= ORPHAN_SECONDS * 1e6:
+            if now_us - info.modified_us <= UPLOAD_ABANDONED_SECONDS * 1e6:
                 continue
             with suppress(LarderError, LookupError, TypeError, ValueError):
                 upload = self._store.begin_upload(record["object"][0], resume=record["upload"])

@@ -262,7 +262,7 @@ class DeterminedExperiment(_Fields):
     environment: Environment | None = None
 
 
-def known_keys(release: str) -> frozenset[str]:
+def determined_keys(release: str) -> frozenset[str]:
     """The top-level keys of an experiment of that Determined release."""
     number = _number(release)
     keys = _KEYS | _SINCE_0_22 if number >= (0, 22) else _KEYS
@@ -290,13 +290,13 @@ def _number(release: str) -> Release:
 
 
 def _unknown_keys(config: Mapping[str, Any], release: str) -> Iterator[Problem]:
-    keys = known_keys(release)
+    keys = determined_keys(release)
     for key in sorted(config.keys() - keys, key=str):
         if key == "data_layer":  # from 0.19.10 on, the master accepts and ignores it
             yield key, "removed in Determined 0.19.10, and ignored since"
             continue
         near = nearest(str(key), sorted(keys))
-        yield str(key), "unknown key" + (f", did you mean {near[0]}?" if near else "")
+        yield str(key), "unknown key" + (f", did you mean {near}?" if near else "")
 
 
 def _type_problems(config: Mapping[str, Any]) -> list[Problem]:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from larder.config.access import check_overlap, directory
 from larder.config.load import load_cluster
-from larder.config.location import check_overlap, directory
 from larder.config.models import CopyConfig, Location, RunnerConfig, Source
 from larder.config.places import Argument, read_places
 from larder.copy.site import in_region

@@ -152,7 +152,7 @@ def _objects(job: CopyJob, root: Store, batch: CopyBatch) -> Iterator[ObjectInfo
         yield from map(ObjectInfo, *columns, repeat(0))
 
 
-_ABANDONED_US = 7 * 86_400 * 1_000_000
+_WORK_ABANDONED_US = 7 * 86_400 * 1_000_000
 
 
 def end_copy(
@@ -230,7 +230,7 @@ def remove_files(root: Store, refs: Iterable[ManifestRef], document: CopyDocumen
     if work:
         now_us = root.head(COPY_KEY).modified_us  # by the store's clock, as the others
         for info in work:
-            if now_us - info.modified_us > _ABANDONED_US:
+            if now_us - info.modified_us > _WORK_ABANDONED_US:
                 root.delete(info.key)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 
-from larder.config.location import GIVE_UP_SECONDS
+from larder.config.access import GIVE_UP_SECONDS
 from larder.config.models import Cluster, Dataset, Location
 from larder.config.shape import FormatUse
 from larder.config.urls import parse_url

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from larder.config.access import directory, resolve_url
 from larder.config.load import load_cluster, load_dataset, load_template
-from larder.config.location import directory, resolve_url
 from larder.config.models import Cluster, Dataset, Location, Model
 from larder.config.urls import environment_endpoint
 from larder.errors import ConfigError, ProblemsError

@@ -50,7 +50,7 @@ from larder.shards.reading.readahead import open_reads, suited_concurrency
 from larder.store.base import Readable, Store, Writer
 from larder.versions import layout
 
-BATCH_ROWS = 100_000
+BATCH_SAMPLES = 100_000
 """Maximum number of samples in a batch, of which `_PIECE_ROWS` are objects at a time."""
 
 
@@ -102,7 +102,7 @@ def _batch_size(job: SegmentJob, plans: Sequence[ShardPlan]) -> tuple[int, int]:
     rows = -(-sum(plan.rows for plan in plans) // workers)
     return (
         min(runner.batch_bytes, max(_LEAST_BYTES, size_bytes)),
-        min(BATCH_ROWS, max(WORTH_ROWS, rows)),
+        min(BATCH_SAMPLES, max(WORTH_ROWS, rows)),
     )
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import repeat
 from pathlib import Path
 
-from larder.config.location import check_overlap
+from larder.config.access import check_overlap
 from larder.config.models import Cluster, Dataset
 from larder.copy.site import in_region, missing_region
 from larder.errors import ConfigError, NotFoundError, ObjectError

@@ -14,7 +14,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from larder.config.location import Access
+from larder.config.access import Access
 from larder.config.urls import check_endpoint, check_region, check_url, parse_url
 from larder.store.base import Buffer, Features, ObjectInfo, Reader, Store, Writer
 from larder.store.keys import check_path_key, object_url

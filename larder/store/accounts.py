@@ -16,7 +16,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
-from larder.config.location import Access
+from larder.config.access import Access
 from larder.config.urls import environment_endpoint
 from larder.errors import ConfigError
 from larder.store.http import Http

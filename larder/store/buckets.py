@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
 
-from larder.config.location import Access
+from larder.config.access import Access
 from larder.disk import disk_errors
 from larder.errors import StoreError
 from larder.store.accounts import server_endpoint

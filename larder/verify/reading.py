@@ -27,7 +27,7 @@ from larder.store import local_path, open_store
 from larder.store.base import Store
 from larder.verify.findings import MISSING, SHOWN_SAMPLES, Finding, Role, Verified, compared
 from larder.verify.job import ShardToVerify, VerifyBatch, VerifyJob, open_verified
-from larder.verify.shard import ShardIndex, inspect_shard
+from larder.verify.shard_check import ShardIndex, inspect_shard
 from larder.versions import layout
 from larder.versions.documents import CacheFile
 from larder.versions.publish import published_file_errors

@@ -22,11 +22,11 @@ from larder.verify.aside import Repair, end_repair, only_repair, put_back, set_a
 from larder.verify.documents import is_id
 from larder.verify.findings import DamagedError, Finding, Verified
 from larder.verify.foreign import KEPT_ASIDE
-from larder.verify.inspection import inspect_version
 from larder.verify.job import Inspected, VerifyBatch, VerifyJob, open_verified
 from larder.verify.reading import STAGE, verify_batch
 from larder.verify.repair import name_version, repair_large, repair_small
 from larder.verify.report import verify_document
+from larder.verify.survey import inspect_version
 from larder.versions import layout
 from larder.versions.tags import TAG
 

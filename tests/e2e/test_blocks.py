@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from prefect_server import PrefectServer
 
-from larder.config.location import Access
+from larder.config.access import Access
 from larder.store import open_store
 from tests.support.commands import Workplace
 from tests.support.servers import S3Server, rclone_s3

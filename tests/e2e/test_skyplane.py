@@ -15,7 +15,7 @@ from typing import Any
 import boto3
 import pytest
 
-from larder.config.location import Access
+from larder.config.access import Access
 from larder.config.models.cluster import Skyplane
 from larder.copy.adopt import adopt
 from larder.copy.copy_limits import CopyLimits
@@ -311,7 +311,7 @@ def test_an_interruption_in_mid_transfer_ends_everything_and_then_its_machines(
 
 SUPERVISOR = """
 import sys
-from larder.config.location import Access
+from larder.config.access import Access
 from larder.config.models.cluster import Skyplane
 from larder.progress import NullProgress
 from larder.store import open_store

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from larder.config.location import Access
+from larder.config.access import Access
 from larder.errors import LarderError, StoreError
 from larder.store import open_store
 from tests.support.servers import S3Server

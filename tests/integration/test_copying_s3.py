@@ -14,7 +14,7 @@ from copy_lab import CopyLab, calls
 from costs_lab import blob
 from pipeline_lab import DOCUMENT, opened, write
 
-from larder.config.location import Access
+from larder.config.access import Access
 from larder.copy import copy_limits, uploads
 from larder.copy.uploads import UploadRecords
 from larder.errors import FatalError, StoreError
@@ -199,7 +199,7 @@ def test_a_bucket_that_does_not_exist_ends_it(server: S3Server, tmp_path: Path) 
 def test_only_uploads_of_our_own_records_are_aborted_after_a_day(
     server: S3Server, monkeypatch: pytest.MonkeyPatch, days: int
 ) -> None:
-    monkeypatch.setattr(uploads, "ORPHAN_SECONDS", 86_400.0 * (1 - days) - 60)
+    monkeypatch.setattr(uploads, "UPLOAD_ABANDONED_SECONDS", 86_400.0 * (1 - days) - 60)
     source, storage = Bucket.make(server), Bucket.make(server)
     source.fill(OBJECTS)
     lab = between_buckets(source, storage)

@@ -25,7 +25,7 @@ from larder.config.models import Cluster
 from larder.errors import ConfigError
 from larder.experiments.delivery import SplitInfo, VersionInfo, choose
 from larder.experiments.emit import emit
-from larder.experiments.validate import known_keys, validate
+from larder.experiments.validate import determined_keys, validate
 
 RELEASE = "0.21.0"
 ROOT = Path(__file__).parents[2]
@@ -165,7 +165,7 @@ def test_our_table_of_keys_is_determineds(
     wheel: tuple[types.ModuleType, dict[str, dict[str, Any]]],
 ) -> None:
     keys = wheel[1][f"{SCHEMA}experiment.json"]["properties"].keys()
-    assert known_keys(RELEASE) == keys - {"data_layer"}
+    assert determined_keys(RELEASE) == keys - {"data_layer"}
 
 
 SHARDS = "segments/a/shards/train"

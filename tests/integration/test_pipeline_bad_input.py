@@ -16,7 +16,7 @@ from pipeline_lab import Lab, directory_lab, images, listing, png, write
 from required import disk_of
 
 import larder
-from larder.config.location import resolve_url
+from larder.config.access import resolve_url
 from larder.errors import CODES, FatalError, LarderError
 from larder.jobs.results import RefusedError, RunError
 from larder.pipeline.prepare import prepare

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from larder import disk
-from larder.disk import ABANDONED_SECONDS, draft, open_draft, remove_abandoned, workshop
+from larder.disk import DRAFT_ABANDONED_SECONDS, draft, open_draft, remove_abandoned, workshop
 
 OWNER = """
 import sys
@@ -50,7 +50,7 @@ def age(*paths: Path) -> None:
     """Make files and folders, with all that is in them, as old as what is abandoned."""
     for path in paths:
         for each in (*path.rglob("*"), path):
-            seconds = each.stat().st_mtime - ABANDONED_SECONDS - 60
+            seconds = each.stat().st_mtime - DRAFT_ABANDONED_SECONDS - 60
             os.utime(each, (seconds, seconds))
 
 
@@ -82,8 +82,8 @@ def test_files_of_killed_owners_go_after_a_day_and_those_of_living_ones_never(
     with killed, living:
         killed.kill()
         killed.wait()
-        assert sweep(tmp_path, ABANDONED_SECONDS / 2) == left | used
-        assert sweep(tmp_path, ABANDONED_SECONDS + 60) == used
+        assert sweep(tmp_path, DRAFT_ABANDONED_SECONDS / 2) == left | used
+        assert sweep(tmp_path, DRAFT_ABANDONED_SECONDS + 60) == used
         living.communicate("")
     assert names(tmp_path) == set()
 

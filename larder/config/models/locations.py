@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
-from larder.config.location import Access
+from larder.config.access import Access
 from larder.config.models.field_types import (
     AnyGlobs,
     Endpoint,

@@ -159,7 +159,7 @@ class _Messages:
             hint = "put it in quotes"
         if kind == "literal_error" and isinstance(value, str):
             near = nearest(value, re.findall(r"'([^']*)'", str(context["expected"])))
-            hint = f"did you mean {near[0]}?" if near else ""
+            hint = f"did you mean {near}?" if near else ""
         text = f"expected {expected}" if expected else detail["msg"].lower()
         return f"{text}{self._instead(value, path)}", hint
 

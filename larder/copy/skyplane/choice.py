@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from larder.config.location import Access
+from larder.config.access import Access
 from larder.config.models.cluster import CopyConfig
 from larder.store.base import BucketPrefix, Readable
 from larder.units import format_bytes

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
-from larder.config.location import Access
+from larder.config.access import Access
 from larder.errors import ConfigError, LarderError, RetryableError, StoreError
 from larder.store.accounts import Bucket, SharedAccounts, connections
 from larder.store.base import Buffer

@@ -14,7 +14,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from larder.config.location import Access
+from larder.config.access import Access
 from larder.errors import ConfigError, StoreError
 from larder.packages import install_hint
 from larder.store.accounts import load, server_endpoint

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from larder.config.location import DEFAULT_ACCESS, Access
+from larder.config.access import DEFAULT_ACCESS, Access
 from larder.errors import NotFoundError, ObjectError, PreconditionError, StoreError
 from larder.store.base import Buffer, ObjectInfo, Readable, Reader
 from larder.store.buckets import BucketStore, check_order

@@ -66,7 +66,7 @@ def document(answer: Answer, call: Call) -> str:
     """The XML of an answer, or the error that it is: S3 answers 200 before it knows the result."""
     body = content(answer, call).decode("utf-8", "replace")
     if "<Error>" in body:
-        raise _error(500, {}, body, call)
+        raise _error(500, answer.headers, body, call)
     return body
 
 

@@ -127,7 +127,6 @@ def text_of(item: ElementTree.Element, tag: str) -> str:
     return text
 
 
-_POLICY = RetryPolicy()
 _MARKERS = {"key-marker": "NextKeyMarker", "upload-id-marker": "NextUploadIdMarker"}
 
 
@@ -140,21 +139,24 @@ class PendingUpload:
     begun_us: int
 
 
-def list_uploads(bucket: S3Bucket, *, prefix: str) -> list[PendingUpload]:
+def list_uploads(
+    bucket: S3Bucket, *, prefix: str, policy: RetryPolicy | None = None
+) -> list[PendingUpload]:
     """The uploads of a bucket that were begun but neither completed nor aborted.
 
     The prefix is empty or ends in a slash: a sibling whose name only begins like ours is not ours.
     """
     assert not prefix or prefix.endswith("/"), prefix
     # Some servers ignore the prefix.
-    return [upload for upload in _all(bucket, prefix) if upload.key.startswith(prefix)]
+    uploads = _all(bucket, prefix, policy or RetryPolicy())
+    return [upload for upload in uploads if upload.key.startswith(prefix)]
 
 
-def _all(bucket: S3Bucket, prefix: str) -> Iterator[PendingUpload]:
+def _all(bucket: S3Bucket, prefix: str, policy: RetryPolicy) -> Iterator[PendingUpload]:
     query = {"prefix": prefix, "uploads": ""}
     while True:
         try:
-            page = _page(bucket, query)
+            page = _page(bucket, query, policy)
             yield from [_upload(each, page) for each in page.root.iter(f"{page.space}Upload")]
         except (ElementTree.ParseError, ValueError, LookupError) as error:
             message = "the answer to a listing of uploads cannot be parsed"
@@ -171,7 +173,7 @@ def _all(bucket: S3Bucket, prefix: str) -> Iterator[PendingUpload]:
         query |= markers
 
 
-def _page(bucket: S3Bucket, query: Mapping[str, str]) -> Page:
+def _page(bucket: S3Bucket, query: Mapping[str, str], policy: RetryPolicy) -> Page:
     """One page. XML cannot hold the control characters of some keys: these are asked for in a code.
 
     Ceph 16 then encodes keys without saying so. A page that could not be parsed before can be only
@@ -179,10 +181,10 @@ def _page(bucket: S3Bucket, query: Mapping[str, str]) -> Page:
     """
     kind = "ListMultipartUploadsResult"
     try:
-        return parsed_page(repeated(partial(bucket.list_page, query), _POLICY), kind)
+        return parsed_page(repeated(partial(bucket.list_page, query), policy), kind)
     except ElementTree.ParseError:
         encoded = {**query, "encoding-type": "url"}
-        page = parsed_page(repeated(partial(bucket.list_page, encoded), _POLICY), kind)
+        page = parsed_page(repeated(partial(bucket.list_page, encoded), policy), kind)
         return page._replace(unquote=decoded)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 
-from larder.config.location import DEFAULT_ACCESS, Access
+from larder.config.access import DEFAULT_ACCESS, Access
 from larder.config.urls import cloud_of
 from larder.errors import NotFoundError, ObjectError, PreconditionError
 from larder.store.base import BegunUpload, Buffer, ObjectInfo, Readable
@@ -127,7 +127,7 @@ class S3Store(BucketStore):
         return S3Upload(self._bucket, call, like=like, md5=md5, resume=resume)
 
     def abort_uploads(self, prefix: str, orphaned: Callable[[BegunUpload], bool]) -> int:
-        pending = list_uploads(self._bucket, prefix=self._prefix + prefix)
+        pending = list_uploads(self._bucket, prefix=self._prefix + prefix, policy=self._policy)
         now_us = self._bucket.clock_us() if pending else 0
         aborted = 0
         for upload in pending if now_us else ():  # or the server does not say how old they are

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from larder.config.access import GIVE_UP_SECONDS, Access
 from larder.config.load import load_dataset
-from larder.config.location import GIVE_UP_SECONDS, Access
 from larder.config.models import Location
 from larder.errors import ProblemsError
 

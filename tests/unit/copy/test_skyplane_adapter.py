@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from larder.config.location import Access
+from larder.config.access import Access
 from larder.config.models.cluster import Skyplane
 from larder.copy.skyplane import adapter
 from larder.copy.skyplane.adapter import Transfer, skyplane_available, transfer

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from larder.config.location import Access
+from larder.config.access import Access
 from larder.config.models.cluster import CopyConfig
 from larder.copy.skyplane.choice import Choice, Side, choose_engine
 from larder.store.base import BucketPrefix

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from scripted_s3 import Say, scripted_s3
 
-from larder.config.location import Access
+from larder.config.access import Access
 from larder.errors import ConfigError, LarderError, RetryableError, StoreError
 from larder.store import RetryPolicy, open_store
 from larder.store.accounts import load, register

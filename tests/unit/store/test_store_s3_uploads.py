@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 from scripted_s3 import Say, scripted_s3
 
-from larder.config.location import Access
+from larder.config.access import Access
 from larder.errors import FatalError, StoreError
 from larder.store.base import BegunUpload
 from larder.store.interrupt import Interrupt

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from larder.config.location import check_overlap, resolve_url
+from larder.config.access import check_overlap, resolve_url
 from larder.config.models import Cluster, Location
 from larder.errors import ConfigError
 

@@ -19,7 +19,7 @@ from larder.pipeline import manifests
 from larder.pipeline.contents import ListedShard, listed_shards
 from larder.pipeline.job import ManifestRef
 from larder.pipeline.manifests import fetched
-from larder.pipeline.shard import BATCH_ROWS
+from larder.pipeline.shard import BATCH_SAMPLES
 from larder.progress import Progress
 from larder.shards.formats import shard_format
 from larder.shards.indexes import IndexFile
@@ -287,7 +287,7 @@ def _shard_batches(
     size_bytes = rows = 0
     for shard in shards:
         size_bytes, rows = size_bytes + shard.bytes, rows + shard.rows
-        if batch and (size_bytes > batch_bytes or rows > BATCH_ROWS):
+        if batch and (size_bytes > batch_bytes or rows > BATCH_SAMPLES):
             yield replace(empty, shards=tuple(batch))
             batch, size_bytes, rows = [], shard.bytes, shard.rows
         batch.append(shard)
