@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import io
 import random
+import re
+import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
+from larder.errors import DamageError
 from larder.pipeline.job import root_url
 from larder.pipeline.prepare import prepare
 from larder.store import Store, open_store
+from larder.versions.tags import TAG, read_tag
 from tests.support.checker import Published, check_all
-from tests.support.runs import forget_manifests, run_settings
+from tests.support.runs import between, forget_manifests, run_settings
+from tests.support.stores import Recorder, Stop, Stopped, StoppingStore
 
 DOCUMENT = dict[str, Any]
 
@@ -53,6 +58,29 @@ def contents(published: Published) -> dict[tuple[str, str], dict[str, bytes]]:
                 parts["cls"] = published.version.classes[sample.label].encode()
             found[split, sample.key] = parts
     return found
+
+
+def objects_of(published: Published) -> dict[str, bytes]:
+    """By key, the objects that the shards of a version were made from."""
+    return {
+        f"{sample.key}.{ext}": data
+        for samples in published.samples.values()
+        for sample in samples
+        for ext, data in sample.parts.items()
+        if ext != "cls"
+    }
+
+
+def shard_names(published: Published) -> dict[str, str]:
+    """sha256 of the shards by name, whatever their segments are called."""
+    return {path.rpartition("/")[2]: sha256 for path, sha256 in published.shards.items()}
+
+
+def flip(path: Path) -> None:
+    """Change a bit in the middle of a file."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
 
 
 def write(url: str | Path, objects: Mapping[str, bytes], **options: Any) -> None:
@@ -100,6 +128,26 @@ class Lab:
     def plan(self, **more: Any) -> DOCUMENT:
         return prepare(self.settings(**more), plan_only=True)
 
+    def compact(self, **more: Any) -> DOCUMENT:
+        forget_manifests()
+        return prepare(replace(self.settings(**more), compact=True))
+
+    def recorded(self, **more: Any) -> tuple[DOCUMENT, Recorder]:
+        """A run, and all its calls."""
+        with between(recorder := Recorder()):
+            return self.prepare(**more), recorder
+
+    def stopped(self, stop: Stop, **more: Any) -> DOCUMENT | None:
+        """The document of a run that may be killed at a write."""
+        with between(lambda store: StoppingStore(store, stop)), suppress(Stopped):
+            return self.prepare(**more)
+        return None
+
+    def do_as_it_says(self, error: DamageError) -> None:
+        """Delete the documents that the hint names."""
+        for key in re.findall(r"(?:segments|versions)/[\w/]+\.json", error.hint):
+            (self.folder / key).unlink(missing_ok=True)
+
     @property
     def root(self) -> str:
         settings = self.settings()
@@ -108,10 +156,27 @@ class Lab:
     @contextmanager
     def opened_root(self) -> Iterator[Store]:
         storage = self.settings().cluster.storage
+        reachable = self.root.replace("s3://memory-", "memory://")
         with opened(
-            self.root, endpoint=storage.access.endpoint, region=storage.access.region
+            reachable, endpoint=storage.access.endpoint, region=storage.access.region
         ) as store:
             yield store
+
+    @property
+    def folder(self) -> Path:
+        """The root, if that is a directory."""
+        return Path(self.root.removeprefix("file://"))
+
+    def files(self, pattern: str) -> list[Path]:
+        """The published files below the root that match, work left out, in order."""
+        found = sorted(self.folder.rglob(pattern))
+        published = (path for path in found if "work" not in path.relative_to(self.folder).parts)
+        return [path for path in published if path.is_file()]
+
+    def file(self, pattern: str) -> Path:
+        """The one of them."""
+        (path,) = self.files(pattern)
+        return path
 
     def check(self) -> dict[str, Published]:
         """Everything that is published, checked."""
@@ -122,6 +187,13 @@ class Lab:
         """The one version."""
         (published,) = self.check().values()
         return published
+
+    def newest(self) -> Published:
+        """The version that the tag names; everything is checked."""
+        with self.opened_root() as root:
+            tag = read_tag(root, TAG)
+        assert tag is not None
+        return self.check()[tag.version]
 
 
 def directory_lab(folder: Path, objects: Mapping[str, bytes] | None = None, **fields: Any) -> Lab:
@@ -135,3 +207,16 @@ def directory_lab(folder: Path, objects: Mapping[str, bytes] | None = None, **fi
         "validate": "decode",
     }
     return Lab(str(source), str(folder / "local"), folder / "out", {**defaults, **fields})
+
+
+def memory_lab(
+    folder: Path, objects: Mapping[str, bytes] | None = None, *, name: str = "", **fields: Any
+) -> Lab:
+    """Between two buckets in memory: quick, and etags follow from the bytes. Runs need `between`.
+
+    The source is ``memory://NAME-source``, the storage ``memory://NAME``.
+    """
+    name = name or uuid.uuid4().hex
+    source = f"memory://{name}-source"
+    write(source, images() if objects is None else objects)
+    return Lab(source, f"s3://memory-{name}", folder / name, fields)

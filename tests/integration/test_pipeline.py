@@ -6,7 +6,6 @@ import gc
 import io
 import itertools
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,6 @@ from pipeline_lab import Lab, directory_lab, images, write
 from ruamel.yaml import YAML
 
 import larder
-from larder.pipeline.prepare import prepare
-from larder.pipeline.settings import load_settings
 from larder.samples.naming import split_key
 
 GLOBS = {"train": ["a/**", "b/**"], "validation": "c/**"}
@@ -145,38 +142,3 @@ def test_webdataset_reads_what_the_config_names(tmp_path: Path) -> None:
     gc.collect()  # while the warning is ignored
     assert found == expected(objects)
     assert config["data"]["digest"] == document["digest"]
-
-
-def test_a_plan_says_what_the_run_does_and_writes_nothing(tmp_path: Path) -> None:
-    lab, _ = lab_of(tmp_path, "splits by globs")
-    planned = lab.plan()
-    assert planned["status"] == "planned"
-    assert not Path(str(lab.storage)).exists()
-    assert not lab.output.exists()
-    done = lab.prepare()
-    for same in ("dataset", "version", "location", "objects", "copied", "inputs", "segments"):
-        assert planned[same] == done[same]
-    for same in ("count", "bytes", "samples", "format"):
-        assert planned["shards"][same] == done["shards"][same]
-    assert lab.plan()["status"] == "reused"
-
-
-def test_a_run_asked_for_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the command does it: the files, `--set`, the environment."""
-    repository = Path(__file__).parents[2]
-    shutil.copytree(repository / "configs", tmp_path / "configs")
-    write(tmp_path / "mine", images())
-    monkeypatch.chdir(tmp_path)
-    settings = load_settings(
-        "files",
-        config_dir=Path("configs"),
-        settings=["cluster.storage.url=./local"],
-        environ={"LARDER_SOURCE": "mine"},
-    )
-    document = prepare(settings)
-    assert document["shards"]["samples"] == 12
-    assert document["configs"] == [str(tmp_path / "out" / "local" / "files" / "experiment.yaml")]
-    assert document["location"].startswith(f"file://{tmp_path}/local/larder/files/versions/")
-    data = larder.open("local/larder/files")
-    assert data.version == document["version"]
-    assert len(data.shards("train")) == document["shards"]["count"]

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_lab import Lab, directory_lab, images, listing, png, write
+from pipeline_lab import Lab, directory_lab, images, png, write
 from required import disk_of
 
 import larder
-from larder.config.access import resolve_url
 from larder.errors import CODES, FatalError, LarderError
 from larder.jobs.results import RefusedError, RunError
 from larder.pipeline.prepare import prepare
@@ -82,26 +81,6 @@ def directory_lab_of(source: str, folder: Path, **fields: Any) -> Lab:
     """From any store to a directory."""
     lab = directory_lab(folder, {}, **fields)
     return Lab(source, lab.storage, lab.output, lab.fields)
-
-
-@pytest.mark.parametrize("way", ["relative", "linked"])
-def test_source_and_local_side_that_overlap(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    write("data/source", images())
-    (tmp_path / "link").symlink_to(tmp_path / "data" / "source" / "a")
-    places = {
-        "relative": ("data/source", "data/../data/./source/x"),
-        "linked": ("data/source", "link"),
-    }
-    source, storage = (resolve_url(url, tmp_path) for url in places[way])
-    before = listing(tmp_path)
-    with pytest.raises(LarderError) as caught:
-        Lab(source, storage, tmp_path / "out", {}).prepare()
-    assert status(caught.value) == ("config.overlap", 2)
-    assert caught.value.hint
-    assert listing(tmp_path) == before
 
 
 # Objects that cannot be had
@@ -188,17 +167,6 @@ def test_a_local_side_that_may_not_be_written(nobody: Path, name: str) -> None:
     if name != "local/larder/d/mirror/a":
         assert status(error) == ("store.denied", 3)
     assert lab.prepare()["shards"]["samples"] == 12
-
-
-def test_configs_where_nobody_may_write(nobody: Path) -> None:
-    lab = directory_lab(nobody)
-    lab.output.mkdir()
-    lab.output.chmod(0o555)
-    error = run_error(lab)
-    lab.output.chmod(0o755)
-    assert error is not None
-    assert error.exit_status == 3
-    assert str(lab.output) in str(error)
 
 
 class Tampering:
@@ -323,13 +291,6 @@ def test_nothing_is_left_when_every_image_is_broken(tmp_path: Path) -> None:
     error = refused(lab)
     assert status(error) == ("run.failed", 1)
     assert "a/1.png" in str(error)
-
-
-def test_empty_objects_are_accepted_if_they_are_not_images(tmp_path: Path) -> None:
-    objects = {"a/1.txt": b"", "a/1.json": b"{}", "a/2.txt": b"words"}
-    lab = directory_lab(tmp_path, objects, labels=None, cache={"records": "encoded"})
-    assert lab.prepare()["shards"]["samples"] == 2
-    assert lab.only().samples["train"][0].parts == {"txt": b"", "json": b"{}"}
 
 
 # Disks and buckets
@@ -562,24 +523,6 @@ def test_a_key_that_a_file_cannot_have(tmp_path: Path) -> None:
     assert lab.only().samples["train"][0].key == "k" * 996
 
 
-def test_a_key_that_the_bucket_cannot_have(tmp_path: Path) -> None:
-    """The mirror's prefix makes it longer than at the source."""
-    longest = 1_024 - len("deep/larder/d/mirror/")
-    fits, long = (f"{'k' * (longest - 4 + more)}.txt" for more in (0, 1))
-    source, storage = "memory://prefixed", "s3://memory-prefixed-local/deep"
-    fields = {"labels": None, "cache": None, "mirror": True}
-    with between():
-        write(source, {fits: b"1", long: b"2"})
-        with pytest.raises(RefusedError) as caught:
-            Lab(source, storage, tmp_path / "out", fields).prepare()
-        assert status(caught.value) == ("config.bad_key", 2)
-        assert caught.value.where == long
-        without = Lab(source, storage, tmp_path / "out", {**fields, "mirror": False})
-        assert without.plan()["shards"]["samples"] == 2
-        lab = Lab({"url": source, "exclude": [long]}, storage, tmp_path / "out", fields)
-        assert lab.prepare()["copied"]["count"] == 1
-
-
 def test_two_images_of_a_sample_that_would_be_one_field_of_the_cache(tmp_path: Path) -> None:
     objects = images() | {"a/00.jpg": png(7), "b/01.jpg": png(8), "b/01.seg.png": png(9)}
     lab = directory_lab(tmp_path, objects)
@@ -612,22 +555,6 @@ def test_a_label_file_that_may_not_be_read(tmp_path: Path, method: str) -> None:
         error = run_error(lab, labels={"from": "folder", "files": {"train": "labels.txt"}})
     assert error is not None
     assert status(error) == ("store.denied", 3)
-
-
-def test_a_plan_that_costs_too_much(tmp_path: Path) -> None:
-    lab = directory_lab(tmp_path)
-    version = lab.prepare()["version"]
-    write(lab.source, {"a/09.png": png(9)})
-    assert lab.prepare(cluster={"copy": {"max_cost_usd": 0}})["version"] != version
-    write("memory://paid", images())
-    with between():
-        # What is not AWS's own costs nothing; a price needs a bucket there.
-        settings = {"url": "s3://memory-paid", "region": "eu-west-1"}
-        paid = Lab(settings, str(tmp_path / "local2"), tmp_path / "out2", lab.fields)
-        error = refused(paid, cluster={"copy": {"max_cost_usd": 0}})
-    assert status(error) == ("config.cost_limit", 2)
-    assert "max_cost_usd" in error.hint
-    assert not (tmp_path / "local2").exists()
 
 
 def test_configs_that_cannot_be_written(tmp_path: Path) -> None:

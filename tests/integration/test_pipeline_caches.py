@@ -60,32 +60,6 @@ def test_a_growth_builds_the_cache_of_its_new_segment_alone(tmp_path: Path) -> N
     lab.check()
 
 
-def test_a_cache_that_is_turned_on_later_is_that_of_every_segment(tmp_path: Path) -> None:
-    lab = directory_lab(tmp_path, **FIELDS)
-    lab.prepare(cache=None)
-    write(lab.source, MORE)
-    plain = lab.prepare(cache=None)
-    assert cache_documents(lab) == []
-    turned_on, calls = recorded(lab)
-    assert turned_on["segments"] == {"total": 2, "new": 0, "omitted": 0}
-    assert turned_on["version"] != plain["version"]
-    assert len(written(calls, ".mdb")) == 4
-    assert len(cache_documents(lab)) == 2
-    assert written(calls, ".tar", "segment.json") == [], "the shards are as they were"
-    assert len(keys(lab, "train")) == 9
-
-    turned_off, calls = recorded(lab, cache=None)
-    assert turned_off["version"] == plain["version"]
-    assert written(calls, ".mdb", ".tar", ".parquet", "cache.json", "version.json") == []
-    again, calls = recorded(lab)
-    assert again["version"] == turned_on["version"]
-    assert written(calls, ".mdb", ".tar", ".parquet", "cache.json", "version.json") == []
-    other = lab.prepare(cache={"records": "encoded"})
-    assert other["digest"] != turned_on["digest"]
-    assert len(cache_documents(lab)) == 4, "of both kinds"
-    lab.check()
-
-
 def stopped(lab: Lab, end: str, **fields: Any) -> None:
     with between(partial(StoppingStore, stop=KeyStop(end))), pytest.raises(Stopped):
         lab.prepare(**fields)

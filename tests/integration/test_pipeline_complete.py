@@ -90,18 +90,6 @@ def test_missing_or_truncated_files_are_named_and_the_hint_works(
     assert published == {key for key in before if "/work/" not in key}
 
 
-def test_the_document_of_the_segment_is_looked_for_too(tmp_path: Path) -> None:
-    lab = directory_lab(tmp_path, **FIELDS)
-    first = lab.prepare()
-    (path,) = Path(str(lab.storage)).rglob("segment.json")
-    path.unlink()
-    error = damage(lab)
-    assert error.where == f"file://{path}"
-    do_as_it_says(lab, error)
-    assert lab.prepare()["digest"] == first["digest"]
-    lab.check()
-
-
 def test_the_first_is_named_and_the_others_are_counted(tmp_path: Path) -> None:
     lab = directory_lab(tmp_path, **FIELDS)
     lab.prepare()

@@ -115,8 +115,3 @@ def test_a_run_in_a_bucket_is_repeated_grown_and_read(places: Places, tmp_path: 
     assert data.version == third["version"]
     with data.cache("validation", verify=True) as cache:
         assert [record["key"] for record in cache] == ["c/00", "c/01", "c/02", "c/03"]
-
-
-def test_the_emulator_says_where_a_bucket_is(gcs_server: GcsEmulator) -> None:
-    gcs_server.create_bucket("somewhere")
-    assert open_store("gs://somewhere/p", endpoint=gcs_server.endpoint).region()

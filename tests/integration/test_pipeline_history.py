@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 from pipeline_lab import DOCUMENT, Lab, directory_lab, images, png, write
 
-from larder.errors import DamageError
 from larder.versions import layout
 from larder.versions.tags import Tag, TagEntry, read_tag
 from tests.support.checker import Published, check_version
@@ -83,26 +81,3 @@ def test_without_any_document_the_dataset_is_built_like_the_first_time(
         tag = read_tag(root, "latest")
     assert tag is not None
     assert (tag.version, tag.history[-1].version) == (again["version"], documents[-1]["version"])
-
-
-@pytest.mark.parametrize("place", [0, 1, 2])
-@pytest.mark.parametrize("what", ["shards/*/*.tar", "index/samples-*", "index/shards-*"])
-def test_the_hint_for_damage_to_any_segment_of_a_grown_version_works(
-    lab: Lab, place: int, what: str
-) -> None:
-    grow(lab)
-    _, published = latest(lab)
-    root = Path(lab.root.removeprefix("file://"))
-    segment = published.version.segments[place].id
-    victim = max((root / "segments" / segment).glob(what))
-    victim.unlink()
-    with pytest.raises(DamageError) as caught:
-        lab.prepare()
-    assert caught.value.where == f"file://{victim}"
-    documents = re.findall(r"(?:segments|versions)/[\w/]+\.json", caught.value.hint)
-    delete(lab, *documents)
-    again = lab.prepare()
-    tag, _ = latest(lab)
-    assert tag.version == again["version"]
-    assert again["copied"]["count"] == 0
-    assert lab.prepare()["status"] == "reused"

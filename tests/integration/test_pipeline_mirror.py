@@ -173,19 +173,3 @@ def test_a_receipt_that_could_not_be_left_is_left_at_the_end(
         )
     (page,) = inner.list("work/mirror/partial/")
     assert len(page) == 1
-
-
-@pytest.mark.parametrize("interrupted", [False, True])
-def test_copies_are_known_from_the_plan_and_from_receipts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupted: bool
-) -> None:
-    """The copies of an interrupted mirror are known from the plan, the others from receipts."""
-    lab = directory_lab(tmp_path, OBJECTS, **ONE_BATCH)
-    if interrupted:
-        with monkeypatch.context() as patched:
-            stop_once(patched, 20)
-            with pytest.raises(FatalError):
-                lab.prepare()
-    assert lab.prepare()["shards"]["count"] == 30
-    lab.check()
-    assert len(lab.only().samples["train"]) == len(OBJECTS)

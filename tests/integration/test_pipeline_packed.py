@@ -76,33 +76,6 @@ def remove(lab: Lab, *keys: str) -> None:
         (Path(str(lab.source)) / key).unlink()
 
 
-@pytest.mark.parametrize("mirror", [True, False])
-def test_a_removal_reads_only_old_shards(tmp_path: Path, mirror: bool) -> None:
-    lab = directory_lab(tmp_path, OBJECTS, mirror=mirror, **FIELDS)
-    lab.prepare()
-    remove(lab, "b/05.png", "c/10.png")
-    grown, recorded = prepared(lab)
-    assert (grown["segments"]["total"], grown["segments"]["new"]) == (2, 1)
-    assert grown["copied"]["count"] == 0
-    assert recorded.reads(lab) == set()
-    left = {key: data for key, data in OBJECTS.items() if key not in ("b/05.png", "c/10.png")}
-    assert contents(latest(lab, grown["version"])) == left
-
-
-@pytest.mark.parametrize("mirror", [True, False])
-def test_what_is_new_is_read_and_what_is_packed_again_is_not(tmp_path: Path, mirror: bool) -> None:
-    lab = directory_lab(tmp_path, OBJECTS, mirror=False, **FIELDS)
-    lab.prepare()
-    remove(lab, "b/05.png")
-    new = {f"b/{number:02}x.png": png(9_000 + number) for number in range(12)}
-    write(str(lab.source), new)
-    grown, recorded = prepared(lab, mirror=mirror)
-    assert grown["copied"]["count"] == (len(new) if mirror else 0)
-    assert recorded.reads(lab) == new.keys()
-    left = {key: data for key, data in OBJECTS.items() if key != "b/05.png"}
-    assert contents(latest(lab, grown["version"])) == left | new
-
-
 @pytest.mark.parametrize("way_out", ["restore", "start over"])
 def test_a_damaged_old_shard_ends_the_run(tmp_path: Path, way_out: str) -> None:
     lab = directory_lab(tmp_path, OBJECTS, **FIELDS)

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -198,71 +194,6 @@ def test_credentials_that_are_wrong(
     assert (error.code, error.exit_status) == ("store.denied", 3)
     assert error.hint
     assert not (tmp_path / "local").exists()
-
-
-@contextmanager
-def answering(status: int, body: str) -> Iterator[str]:
-    """A server that gives one answer to everything."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def answer(self) -> None:
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(body.encode())
-
-        do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = answer  # noqa: N815 - the base class's
-
-        def log_message(self, *_: object) -> None:
-            """Be silent."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}"
-        finally:
-            server.shutdown()
-            thread.join()
-
-
-@pytest.mark.parametrize(
-    ("status", "code", "expected"),
-    [(403, "AccessDenied", ("store.denied", 3)), (503, "SlowDown", ("store.unavailable", 3))],
-)
-@pytest.mark.parametrize("side", ["source", "local"])
-def test_a_bucket_that_answers_nothing_else(
-    status: int, code: str, expected: tuple[str, int], side: str, tmp_path: Path
-) -> None:
-    body = f"<Error><Code>{code}</Code><Message>no</Message></Error>"
-    with answering(status, body) as endpoint:
-        bad = {"url": "s3://closed/x", "endpoint": endpoint, "region": "us-east-1"}
-        good = directory_lab(tmp_path)
-        source, storage = (bad, good.storage) if side == "source" else (good.source, bad)
-        error = refused(Lab(source, storage, tmp_path / "out", FIELDS))
-    assert (error.code, error.exit_status) == expected
-    assert str(status) in str(error)
-    assert "closed" in str(error)
-
-
-def test_a_missing_server(tmp_path: Path) -> None:
-    with answering(200, "") as endpoint:
-        pass
-    bad = {"url": "s3://gone/x", "endpoint": endpoint, "region": "us-east-1"}
-    error = refused(Lab(bad, str(tmp_path / "local"), tmp_path / "out", FIELDS))
-    assert (error.code, error.exit_status) == ("store.unavailable", 3)
-
-
-def test_keys_that_only_a_bucket_can_have(moto_server: S3Server, tmp_path: Path) -> None:
-    source = place(moto_server, "source")
-    odd = {"a/../up.png": png(1), "a//b.png": png(2), "/lead.png": png(3), "a/x": b"4"}
-    fill(source, images() | odd)
-    lab = Lab(source, str(tmp_path / "local"), tmp_path / "out", {**FIELDS, "on_bad_key": "skip"})
-    document = lab.prepare()
-    assert {failure["key"] for failure in document["failures"]} == set(odd)
-    assert document["shards"]["samples"] == 12
-    lab.check()
 
 
 OBJECTS = images(each=8)

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 from pipeline_lab import Lab, directory_lab, png, write
 
-from larder.errors import DamageError
 from larder.pipeline.prepare import prepare
-from tests.support.runs import between, forget_manifests
+from tests.support.runs import between
 from tests.support.stores import Stop, Stopped, StoppingStore
 
 pytestmark = pytest.mark.exhaustive
@@ -103,13 +102,3 @@ def _forget_indexes(lab: Lab) -> None:
         for shard in plain["shards"]:
             del shard["indexes"]
         path.write_bytes(seal(plain))
-
-
-def test_a_published_version_without_one_is_not_reused(lab: Lab) -> None:
-    lab.prepare()
-    path = sorted(files(lab, "index/dali/*/*.idx").values())[0]
-    path.unlink()
-    forget_manifests()
-    with pytest.raises(DamageError) as caught:
-        prepare(lab.settings())
-    assert (caught.value.code, caught.value.where) == ("damage.size", f"file://{path}")

@@ -98,37 +98,6 @@ def test_a_whole_run(lab: Lab) -> None:
     assert f"d-train-{{00000..{len(names) - 1:05d}}}-of-{len(names):05d}.tfrecord" in config
 
 
-def test_every_shard_has_an_index_for_dali(lab: Lab) -> None:
-    lab.prepare()
-    (folder,) = Path(str(lab.storage)).glob("larder/d/segments/*/index/dali")
-    indexes = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*.idx")}
-    for path in shards(lab):
-        text = indexes.pop(f"train/{path.stem}.idx").read_text()
-        at = [(offset, len(data) + FRAME_BYTES) for offset, data in records(path)]
-        assert text == "".join(f"{offset} {size}\n" for offset, size in at)
-    assert all(name.startswith("validation/") for name in indexes)
-
-
-def test_a_dataset_grows(lab: Lab) -> None:
-    lab.prepare()
-    before = contents(lab.only())
-    write(lab.source, {"a/07.png": png(907), "d/00.png": png(950)})
-    Path(str(lab.source), "b/03.png").unlink()
-    document = lab.prepare()
-    assert document["segments"]["total"] == 2
-    names = [path.name for path in shards(lab)]
-    first = [name for name in names if name.endswith(names[0][-len("-of-00000.tfrecord") :])]
-    later = sorted(set(names) - set(first))
-    ends = {int(name.split("-of-")[1].removesuffix(".tfrecord")) for name in later}
-    assert ends == {int(later[-1].split("-")[2]) + 1}
-    found = examples(lab)
-    assert found[b"d/00"]["image/class/label"] == ("int64", [3])
-    assert b"b/03" not in found
-    version = max(lab.check().values(), key=lambda each: len(each.version.segments))
-    after = contents(version)
-    assert after.keys() - before.keys() == {("train", "a/07"), ("train", "d/00")}
-
-
 FEATURES = {
     "picture": "image",
     "text": "class",

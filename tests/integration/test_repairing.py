@@ -22,14 +22,12 @@ from verify_lab import (
 )
 
 from larder.errors import ConfigError
-from larder.manifest.digest import sha256_hex
 from larder.pipeline import cache
-from larder.pipeline.contents import named_files
 from larder.shards.formats import tar
 from larder.shards.formats.webdataset import WebDataset
 from larder.store.base import Store
-from larder.versions import layout, omitted
-from larder.versions.publish import read_cache, read_version
+from larder.versions import omitted
+from larder.versions.publish import read_cache
 
 pytestmark = pytest.mark.exhaustive
 
@@ -145,18 +143,6 @@ def test_preparing_again_leaves_a_lost_sample_behind(tmp_path: Path) -> None:
     assert verified(lab)["status"] == "intact"
 
 
-def test_the_mirror_is_read_when_the_source_is_gone(tmp_path: Path) -> None:
-    lab = text_lab(tmp_path, mirror=True)
-    with lab.opened_root() as root:
-        files = published(root)
-        (tmp_path / "source").rename(tmp_path / "gone")
-        for key in shards(root):
-            root.delete(key)
-        document = verified(lab, repair=True)
-        assert document["status"] == "repaired", document["findings"]
-        assert published(root) == files
-
-
 @pytest.mark.parametrize("old", ["whole", "lost"])
 def test_samples_that_were_packed_again_are_read_from_old_shards_or_the_source(
     text: Lab, root: Store, tmp_path: Path, old: str
@@ -218,14 +204,6 @@ def test_nothing_reads_work_once_the_segment_is_there(tmp_path: Path) -> None:
         document = lab.prepare()
         assert document["shards"]["reused"] == len(shards(root))
         assert published(root) == files
-
-
-def test_a_shard_missing_from_a_complete_segment_is_named(text: Lab, root: Store) -> None:
-    for key in ("version.json", "latest.json"):
-        root.delete(next(each for each in published(root) if each.endswith(key)))
-    root.delete(shards(root)[0])
-    with pytest.raises(Exception, match=r"the file is missing.*delete .*segment\.json"):
-        text.prepare()
 
 
 def test_the_order_and_the_plan_are_verified(text: Lab, root: Store) -> None:
@@ -416,12 +394,6 @@ def test_what_a_killed_repair_has_left_is_named_and_put_back(
     assert not aside(root)
 
 
-def test_a_repair_reads_everything(tmp_path: Path) -> None:
-    lab = text_lab(tmp_path)
-    with pytest.raises(ConfigError, match="a repair reads everything"):
-        verified(lab, sample_percent=5, repair=True)
-
-
 def test_a_kind_of_cache_that_would_differ_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -525,23 +497,3 @@ def test_an_object_that_cannot_be_moved_stays(text: Lab, root: Store) -> None:
     assert bytes(root.get(key)) == b"gone"
     root.delete("work/repair")
     assert verified(text, repair=True)["status"] == "repaired"
-
-
-def test_one_function_says_what_a_version_names(tmp_path: Path) -> None:
-    lab = directory_lab(tmp_path, images("ab", each=4), splits={"train": "**"})
-    lab.prepare()
-    with lab.opened_root() as root:
-        files = published(root)
-        version = read_version(root, verified(lab)["version"])
-        assert version is not None
-        named = {file.path: file for file in named_files(root, version)}
-        copies = {
-            layout.copy_key(path, sha256_hex(files[path]))
-            for path, file in named.items()
-            if file.role == "document"
-        }
-        assert named.keys() | copies | {"tags/latest.json"} == files.keys()
-        for path, file in named.items():
-            assert file.bytes in (None, len(files[path]))
-            assert file.sha256 in ("", sha256_hex(files[path]))
-            assert file.segment == (path.split("/")[1] if path.startswith("segments/") else "")

@@ -139,12 +139,6 @@ def test_training_gets_the_first_file_of_every_shard(lab: Lab) -> None:
         assert len(cache) == data.splits["train"].samples == 9
 
 
-def test_a_second_run_makes_nothing(lab: Lab) -> None:
-    first = lab.prepare()
-    again, written = carried_on(lab)
-    assert (again["status"], again["digest"], written) == ("reused", first["digest"], [])
-
-
 def test_other_limits_give_the_same_bytes(tmp_path: Path) -> None:
     """Workers, batches, and whether samples are streamed."""
     one = directory_lab(tmp_path / "1", OBJECTS, **FIELDS)

@@ -236,25 +236,6 @@ def test_a_file_among_the_tags_is_foreign(lab: Lab, root: Store, name: str) -> N
         root.delete(key)
 
 
-def test_a_lost_tag_names_the_version_that_the_user_chooses(lab: Lab, root: Store) -> None:
-    tag = "tags/latest.json"
-    ids = {key.split("/")[1] for key in published(root) if key.startswith("versions/")}
-    assert len(ids) == 2
-    for wrong in (None, b"gone", b""):
-        with damaged(root, tag, wrong):
-            message = findings(verified(lab, repair=True))[tag]["message"]
-            assert all(version in message for version in ids)
-            assert "--version ID --repair" in message
-            for chosen in ids:
-                document = verified(lab, version=chosen, repair=True)
-                assert document["status"] == "repaired", document["findings"]
-                assert verified(lab)["version"] == chosen
-                if wrong is None:
-                    root.delete(tag)
-                else:
-                    root.put(tag, wrong)
-
-
 def test_another_tag_that_is_lost_is_not_made_to_name_a_version(lab: Lab, root: Store) -> None:
     (version, *_) = {key.split("/")[1] for key in published(root) if key.startswith("versions/")}
     root.put("tags/v1.json", b"gone")
@@ -366,11 +347,3 @@ def test_a_dataset_whose_first_run_was_stopped_has_no_version(tmp_path: Path) ->
     assert stops > 5
     version = next(root.glob("versions/*")).name
     assert version in findings(verified(lab))["tags/latest.json"]["message"]
-
-
-def test_what_is_no_percentage_and_no_seed_is_refused(lab: Lab) -> None:
-    for wrong in (float("nan"), float("inf"), 0, -1, 100.5):
-        with pytest.raises(ConfigError, match="percentage"):
-            verified(lab, sample_percent=wrong)
-    with pytest.raises(ConfigError, match="whole number"):
-        verified(lab, sample_percent=5, seed=-1)
