@@ -82,10 +82,7 @@ class PrefectServer:
 
         They too may come a little later.
         """
-        question = {
-            "logs": {"flow_run_id": {"any_": [flow_run["id"]]}},
-            "sort": "TIMESTAMP_ASC",
-        }
+        question = {"logs": {"flow_run_id": {"any_": [flow_run["id"]]}}, "sort": "TIMESTAMP_ASC"}
         lines: list[str] = []
         for _ in range(600):
             lines = [log["message"] for log in self.post("/logs/filter", question)]

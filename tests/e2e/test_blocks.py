@@ -61,10 +61,7 @@ def create_block(
 @pytest.mark.slow
 @pytest.mark.exhaustive
 def test_source_and_storage_have_blocks_of_their_own(
-    tmp_path: Path,
-    prefect_server: PrefectServer,
-    source_server: S3Server,
-    rclone_server: S3Server,
+    tmp_path: Path, prefect_server: PrefectServer, source_server: S3Server, rclone_server: S3Server
 ) -> None:
     keys = {"aws_access_key_id": KEY, "aws_secret_access_key": SECRET}
     create_block(prefect_server, "aws-credentials", CREDENTIALS_SCHEMA, "reader", keys)

@@ -141,19 +141,6 @@ def test_odd_input_is_refused_in_one_line(
     assert not (place.folder / "to").exists()
 
 
-@pytest.mark.exhaustive
-def test_a_cluster_gives_its_limits(place: Workplace) -> None:
-    fill(place.folder / "from")
-    clusters = place.folder / "configs/clusters"
-    text = "storage: {url: ./data/store}\ncopy: {max_cost_usd: 5, concurrency: 2}\n"
-    (clusters / "small.yaml").write_text(text)
-    ok(place.run("from", "data/store/below", "--cluster", "small", python=COPY))
-    assert len(files(place.folder / "data/store/below")) == 12
-    (clusters / "small.yaml").write_text("storage: {url: ./d}\ncopy: {concurrency: 0}\n")
-    done = place.run("from", "to", "--cluster", "small", "--json", python=COPY)
-    assert (done.status, done.document["error"]["code"]) == (2, "config.invalid_value")
-
-
 def artifacts(server: PrefectServer, run: dict[str, Any]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = server.post(
         "/artifacts/filter",

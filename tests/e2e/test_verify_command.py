@@ -91,23 +91,6 @@ def test_the_flow_does_the_same(
     assert {found["key"] for found in artifacts(prefect_server, run)} == {"findings", "verify"}
 
 
-def test_what_the_source_has_no_more_is_refused_with_a_hint(prepared: Workplace) -> None:
-    damaged = shards(prepared)[0]
-    damaged.unlink()
-    for cache in prepared.storage.rglob("*.mdb"):
-        cache.unlink()
-    done = prepared.run(
-        *SMALL, "--repair", "--json", python=VERIFY, IMAGENET_SOURCE=str(prepared.temporary)
-    )
-    assert done.status == 4, done.err
-    finding, *caches = done.document["findings"]
-    assert not finding["repair"]["done"]
-    assert "prepare the dataset again" in finding["repair"]["message"]
-    assert len(caches) == 2
-    assert [row["repair"]["done"] for row in caches].count(True) == 1
-    assert not damaged.exists()
-
-
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [

@@ -30,12 +30,7 @@ NAMES = st.sampled_from(["x-amz-meta-a", "x-amz-acl", "range", "content-md5", "i
     sha256=st.sampled_from(["UNSIGNED-PAYLOAD", "ab" * 32]),
 )
 def test_a_signature_is_that_of_botocore(
-    method: str,
-    key: str,
-    query: dict[str, str],
-    headers: dict[str, str],
-    token: str,
-    sha256: str,
+    method: str, key: str, query: dict[str, str], headers: dict[str, str], token: str, sha256: str
 ) -> None:
     path, text = encoded_path(f"/bucket/{key}"), encoded_query(query)
     keys = Keys("AKEXAMPLE", "secret+/key", token)

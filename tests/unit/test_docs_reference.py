@@ -80,13 +80,7 @@ MODELS = [
     (
         "## Dataset",
         Dataset,
-        {
-            "name": "x",
-            "source": {"url": "x"},
-            "labels": {},
-            "cache": {},
-            "shards": {"images": {}},
-        },
+        {"name": "x", "source": {"url": "x"}, "labels": {}, "cache": {}, "shards": {"images": {}}},
     ),
     ("## Cluster", Cluster, {"name": "x", "storage": {"url": "x"}}),
 ]

@@ -10,23 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from larder.limits import (
-    STREAM_BYTES,
-    WRITER_BYTES,
-    ByteBudget,
-    batches_at_once,
-    map_ahead,
-    map_done,
-    read_ahead_bytes,
-)
-from larder.store.buckets import PART_BYTES
+from larder.limits import ByteBudget, batches_at_once, map_ahead, map_done, read_ahead_bytes
 
 MIB = 1024**2
-
-
-def test_a_writer_holds_three_parts() -> None:
-    assert WRITER_BYTES == 3 * PART_BYTES
-    assert WRITER_BYTES < STREAM_BYTES
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,7 @@ import pytest
 
 from larder.config.models import CopyConfig
 from larder.jobs.processes import _start
-from larder.machine import (
-    copy_memory_bytes,
-    memory_bytes,
-    small_memory_environment,
-    usable_cores,
-)
+from larder.machine import copy_memory_bytes, memory_bytes, small_memory_environment, usable_cores
 
 GIB = 1024**3
 POOL = "ARROW_DEFAULT_MEMORY_POOL"

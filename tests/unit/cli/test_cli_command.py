@@ -49,14 +49,6 @@ def refused(*arguments: str) -> ConfigError:
     return caught.value
 
 
-def test_defaults_and_values() -> None:
-    least = {"dataset": "d", "cluster": "local", "settings": [], "config_dir": "configs"}
-    assert vars(parser().parse_args(["--dataset", "d"])) == least | {"json": False, "quiet": False}
-    arguments = "--dataset d --cluster c --config-dir x --set a=1 --set b=2 --json --quiet"
-    most = {"dataset": "d", "cluster": "c", "settings": ["a=1", "b=2"], "config_dir": "x"}
-    assert vars(parser().parse_args(arguments.split())) == most | {"json": True, "quiet": True}
-
-
 def test_an_unknown_flag_is_named_before_its_consequences() -> None:
     error = refused("--datset", "digits")
     assert str(error) == "there is no flag --datset; did you mean --dataset?"
@@ -183,9 +175,7 @@ def test_every_problem_of_the_configuration_is_a_line_and_in_the_document(
     ]
 
 
-def test_a_thousand_problems_are_not_a_thousand_lines(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_thousand_problems_are_not_a_thousand_lines(capsys: pytest.CaptureFixture[str]) -> None:
     problems = [ConfigError("config.invalid_value", f"{number}") for number in range(1000)]
     assert run(raising(ProblemsError(problems)), json=True) == 2
     told = capsys.readouterr()

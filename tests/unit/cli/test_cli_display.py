@@ -9,9 +9,8 @@ from contextlib import suppress
 import pytest
 from rich.console import Console
 
-from larder.cli.display import Display, LiveView, PlainView, fraction, left
+from larder.cli.display import Display, LiveView, PlainView
 from larder.cli.signals import process
-from larder.progress import Stage
 
 
 class Clock:
@@ -165,25 +164,6 @@ def rows(view: LiveView) -> list[str]:
     return [" ".join(line.split()) for line in capture.get().splitlines()]
 
 
-def test_a_row_for_each_stage(clock: Clock) -> None:
-    display, view, _, _ = live(clock)
-    with display:
-        display.start("inventory")
-        display.advance("inventory", objects=3000)
-        clock.now += 2
-        display.finish("inventory")
-        display.start("mirror", objects=3000, bytes=300_000_000)
-        clock.now += 10
-        display.advance("mirror", objects=1000, bytes=100_000_000)
-        display.start("shard")
-        first, second, third = rows(view)
-    assert first.startswith("inventory ")
-    assert first.endswith("3,000 objects 1,500 objects/s done in 2.0 s")
-    assert second.startswith("mirror ")
-    assert second.endswith("1,000 of 3,000 objects 100 MB of 300 MB 10.0 MB/s 20 s left")
-    assert third.startswith("shard ")
-
-
 def test_the_rows_of_a_run_that_starts_again_begin_again(clock: Clock) -> None:
     display, view, stream, _ = live(clock)
     with display:
@@ -212,16 +192,6 @@ def test_the_rows_of_imagenet_fit_into_80_columns(clock: Clock) -> None:
             "inventory 1,331,168 148 GB 1.5 GB/s done in 1 min 40 s",
             "mirror 1,040,123 of 1,331,168 123 GB of 148 GB 137 MB/s 2 min 59 s left",
         ]
-
-
-def test_a_finished_stage_without_counts_shows_none(clock: Clock) -> None:
-    display, view, _, _ = live(clock)
-    with display:
-        display.start("plan", objects=1500)
-        assert "0 of 1,500 objects" in rows(view)[0]
-        clock.now += 2
-        display.finish("plan")
-        assert rows(view)[0].endswith("━ done in 2.0 s")
 
 
 def test_a_stage_without_counts_shows_its_note_and_duration(clock: Clock) -> None:
@@ -281,34 +251,6 @@ def test_a_terminal_gets_rows_and_a_dumb_one_lines(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("TERM", "dumb")
     assert isinstance(Display(stream=Terminal())._view, PlainView)
     assert isinstance(Display(stream=io.StringIO())._view, PlainView)
-
-
-def test_time_left_waits_for_a_second_and_goes_by_bytes() -> None:
-    stage = Stage("x", began=0.0, total_objects=2, total_bytes=100)
-    stage.objects, stage.bytes = 1, 90
-    assert left(stage, 0.5) == ""
-    assert left(stage, 9.0) == "1.0 s left"
-    stage.bytes = 130
-    assert fraction(stage) == 1.0
-
-
-@pytest.mark.parametrize(("name", "noun"), [("shard", "samples"), ("cache", "records")])
-def test_a_row_says_what_it_counts(clock: Clock, name: str, noun: str) -> None:
-    stream = io.StringIO()
-    display, view, _, _ = live(clock)
-    with display, Display(stream=stream, clock=clock) as plain:
-        for each in (display, plain):
-            each.start(name, objects=40)
-            clock.now += 5
-            each.advance(name, objects=10)
-        assert f"10 of 40 {noun} 1 {noun}/s" in rows(view)[0]
-        display.finish(name)
-        plain.finish(name)
-    assert stream.getvalue().splitlines() == [
-        f"{name}: started, 40 {noun}",
-        f"{name}: 10 of 40 {noun}, 2 {noun}/s, 15 s left",
-        f"{name}: done, 10 of 40 {noun} in 5.0 s",
-    ]
 
 
 def test_a_closed_terminal_does_not_stop_the_work(clock: Clock) -> None:

@@ -75,8 +75,7 @@ def test_a_users_file_next_to_the_examples_is_not_an_example(
 
 
 @pytest.mark.parametrize(
-    ("given", "code"),
-    [("s3://bucket/x", "config.path"), ("https://u:pw@host/x", "config.secret")],
+    ("given", "code"), [("s3://bucket/x", "config.path"), ("https://u:pw@host/x", "config.secret")]
 )
 def test_configs_cannot_be_written_to_a_url(
     given: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -48,10 +48,7 @@ def test_the_first_argument_chooses_the_module_and_the_others_go_there(
             "the command is missing; the commands are compact, copy, init, prepare, prune, verify;",
         ),
         (["--"], "unrecognized arguments: --; see larder --help"),
-        (
-            ["prepar", "--json"],
-            "there is no command prepar; did you mean prepare?; see larder",
-        ),
+        (["prepar", "--json"], "there is no command prepar; did you mean prepare?; see larder"),
         (["--json"], "there is no flag --json"),
     ],
 )

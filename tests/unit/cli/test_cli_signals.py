@@ -17,7 +17,7 @@ from larder.cli import signals
 from larder.cli.exit import _refusal
 from larder.cli.output import print_json
 from larder.cli.signals import hear_signals, interruptible, interrupting
-from larder.errors import FatalError, StoreError
+from larder.errors import FatalError
 
 ROOT = Path(__file__).parents[3]
 
@@ -33,10 +33,7 @@ def test_a_signal_asks_the_steps_to_stop(number: int) -> None:
         assert said.wait(60)
         raise FatalError("run.interrupted", "stopped")
 
-    with (
-        pytest.raises(KeyboardInterrupt),
-        interruptible(stop, lambda line: said.set()),
-    ):
+    with pytest.raises(KeyboardInterrupt), interruptible(stop, lambda line: said.set()):
         steps()
     assert signal.getsignal(number) is before
 
@@ -55,14 +52,6 @@ def test_what_is_said_comes_before_the_error() -> None:
     with pytest.raises(KeyboardInterrupt), interruptible(threading.Event(), say):
         steps()
     assert said == [signals.STOPPING]
-
-
-def test_other_errors_are_unchanged() -> None:
-    with (
-        pytest.raises(StoreError),
-        interruptible(threading.Event(), print),
-    ):
-        raise StoreError("store.denied", "no")
 
 
 def test_prefects_handler_is_replaced_within_and_nothing_without() -> None:

@@ -42,8 +42,7 @@ def test_a_feature_in_words(text: str, feature: Feature) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["jpg", "", ".", ". int64", "Image", "label double", ".JPG", ".seg.jpeg", "key float"],
+    "text", ["jpg", "", ".", ". int64", "Image", "label double", ".JPG", ".seg.jpeg", "key float"]
 )
 def test_what_is_no_feature(text: str) -> None:
     with pytest.raises(ValidationError):

@@ -42,11 +42,7 @@ def test_wildcards_tell_objects_of_one_pattern_apart() -> None:
     ]
     assert split(
         "cam[12]/{id}_*.{jpg,png}", "cam2/x_left.png", "cam3/x_left.png", "cam1/y_.jpg"
-    ) == [
-        ("x", "2.left.png"),
-        None,
-        ("y", "1.jpg"),
-    ]
+    ) == [("x", "2.left.png"), None, ("y", "1.jpg")]
 
 
 def test_two_stars_do_not() -> None:

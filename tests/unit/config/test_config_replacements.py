@@ -103,11 +103,7 @@ def test_apply_replaces_values_creates_mappings_and_records_positions() -> None:
     document = parse("a: {b: 1, c: 2}\nn: null\n", "x.yaml")
     settings = parse_settings(["a.b=5", "n.m=6", "new.deep.key=7", "a.b=8"]).dataset
     applied = reduce(apply, settings, document)
-    assert applied.value == {
-        "a": {"b": 8, "c": 2},
-        "n": {"m": 6},
-        "new": {"deep": {"key": 7}},
-    }
+    assert applied.value == {"a": {"b": 8, "c": 2}, "n": {"m": 6}, "new": {"deep": {"key": 7}}}
     assert document.value == {"a": {"b": 1, "c": 2}, "n": None}
     assert applied.place(("a", "b")).where == "--set a.b"
     assert applied.place(("a", "c")).where == "x.yaml:1"

@@ -22,11 +22,7 @@ def dataset(labels: Any, **splits: Any) -> Dataset:
 
 @pytest.mark.parametrize(
     "labels",
-    [
-        None,
-        {"files": {"train": "a.txt"}},
-        {"files": {"train": "a.txt", "validation": "b.txt"}},
-    ],
+    [None, {"files": {"train": "a.txt"}}, {"files": {"train": "a.txt", "validation": "b.txt"}}],
 )
 def test_labels_that_depend_on_splits_are_refused(labels: Any) -> None:
     with pytest.raises(ValidationError):

@@ -72,10 +72,7 @@ BYTES = {
     "copy.skyplane.min_bytes",
     "runner.batch_bytes",
 }
-LEAST = {
-    "copy.memory_bytes": "SEVEN",
-    "copy.give_up_seconds": "HALF",
-}
+LEAST = {"copy.memory_bytes": "SEVEN", "copy.give_up_seconds": "HALF"}
 """Fields that do not go as low as these variables."""
 MAPPINGS = {"source.rows.columns", "samples.annotations.columns"}
 LISTS = {"source.include", "source.exclude", "labels.classes", "samples.annotations.files"}

@@ -2,12 +2,7 @@
 
 import pytest
 
-from larder.config.urls import (
-    check_endpoint,
-    check_url,
-    parse_url,
-    shown,
-)
+from larder.config.urls import check_endpoint, check_url, parse_url, shown
 from larder.errors import CODES, ConfigError
 
 SECRET = "wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY"

@@ -5,14 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from larder.config.text.yaml import (
-    MAX_FILE_BYTES,
-    parse,
-    read,
-    read_commented,
-    round_trip,
-    scalar,
-)
+from larder.config.text.yaml import MAX_FILE_BYTES, parse, read, read_commented, round_trip, scalar
 from larder.errors import ConfigError
 
 

@@ -96,11 +96,3 @@ def test_it_is_known_what_every_consumer_takes() -> None:
     kinds = get_args(Consumer.model_fields["kind"].annotation)
     assert set(TAKES) == set(kinds)
     assert set(TAKES.values()) <= {"code", "shards", "prefix"}
-
-
-def test_every_rule_has_a_reason_and_a_source() -> None:
-    assert len({rule.id for rule in RULES}) == len(RULES)
-    for rule in RULES:
-        assert rule.sentence
-        assert rule.source
-        assert rule.hint or rule.delivery

@@ -20,49 +20,6 @@ VERSION = "0123456789abcdef0123456789abcdef"
 Make = Callable[..., Any]
 
 
-def test_a_directory_becomes_a_bind_mount(
-    version_info: Make, cluster: Make, template: dict[str, Any]
-) -> None:
-    found = render(
-        template, version_info("file:///srv/team"), cluster("/srv/team", ("/srv", "/mnt/data"))
-    )
-    assert found["bind_mounts"] == [
-        {"host_path": "/srv", "container_path": "/mnt/data", "read_only": True}
-    ]
-    root = "/mnt/data/team/larder/digits"
-    assert found["data"]["path"] == root
-    assert found["data"]["location"] == f"{root}/versions/{VERSION}"
-    assert found["data"]["splits"]["train"] == {
-        "pattern": f"{root}/segments/5eed/shards/train/digits-train-{{000000..000003}}.tar",
-        "samples": 1437,
-        "shards": 4,
-        "bytes": 4000,
-    }
-    assert found["data"]["cache"]["train"] == [
-        f"{root}/segments/5eed/caches/c0de/train-0123456789abcdef.mdb"
-    ]
-    assert "bucket" not in found["data"]
-    assert "environment" not in found
-
-
-def test_a_bucket_becomes_its_name_and_the_prefix(
-    version_info: Make, cluster: Make, template: dict[str, Any]
-) -> None:
-    found = render(
-        template, version_info("s3://bucket/team#1/x/"), cluster("s3://bucket/team#1/x/")
-    )
-    assert found["data"]["bucket"] == "bucket"
-    assert found["data"]["prefix"] == "team#1/x/larder/digits/"
-    assert found["data"]["location"] == f"s3://bucket/team#1/x/larder/digits/versions/{VERSION}"
-    assert found["data"]["splits"]["train"]["pattern"] == (
-        "s3://bucket/team#1/x/larder/digits/segments/5eed/shards/train/"
-        "digits-train-{000000..000003}.tar"
-    )
-    assert "bind_mounts" not in found
-    assert "path" not in found["data"]
-    assert "environment" not in found
-
-
 def test_a_version_without_labels_and_cache(
     version_info: Make, cluster: Make, template: dict[str, Any]
 ) -> None:
@@ -88,13 +45,6 @@ def test_the_template_is_kept(version_info: Make, cluster: Make) -> None:
     assert found["data"]["crop"] == 224
     assert [mount["container_path"] for mount in found["bind_mounts"]] == ["/scratch", "/srv"]
     assert list(found) == list(template)
-
-
-def test_a_name_is_given_where_the_template_has_none(
-    version_info: Make, cluster: Make, template: dict[str, Any]
-) -> None:
-    found = render(template, version_info("/srv"), cluster("/srv"))
-    assert found["name"] == "digits-01234567"
 
 
 @pytest.mark.parametrize("container_path", ["/srv", "/srv/", "//srv/."])
@@ -181,12 +131,7 @@ def test_a_split_without_samples_has_no_pattern(
     given = version_info(url)
     given = replace(given, splits={**given.splits, "test": SplitInfo(0, 0, 0, ())})
     found = render(template, given, cluster(url, ("/srv", "/data")))
-    assert found["data"]["splits"]["test"] == {
-        "pattern": "",
-        "samples": 0,
-        "shards": 0,
-        "bytes": 0,
-    }
+    assert found["data"]["splits"]["test"] == {"pattern": "", "samples": 0, "shards": 0, "bytes": 0}
     assert found["data"]["splits"]["train"]["pattern"]
 
 

@@ -8,13 +8,7 @@ from unittest import mock
 
 import pytest
 
-from flows.runs.configure import (
-    DEFAULTS,
-    SHOWN,
-    configure_prefect,
-    has_server,
-    show_logs,
-)
+from flows.runs.configure import DEFAULTS, SHOWN, configure_prefect, has_server, show_logs
 from flows.runs.secrets import Hidden
 
 PROFILES = """
@@ -115,8 +109,7 @@ def test_a_log_line_shows_no_secret_and_the_runs_own_handlers_stay() -> None:
 
 
 @pytest.mark.parametrize(
-    ("level", "of_runs"),
-    [(None, "INFO"), ("ERROR", "INFO"), ("info", "INFO"), ("debug", None)],
+    ("level", "of_runs"), [(None, "INFO"), ("ERROR", "INFO"), ("info", "INFO"), ("debug", None)]
 )
 def test_runs_log_what_they_do_whatever_the_terminal_shows(
     level: str | None, of_runs: str | None

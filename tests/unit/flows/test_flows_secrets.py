@@ -42,10 +42,7 @@ def test_a_password_is_removed_from_a_url(url: str, plain: str, auth: str) -> No
     ],
 )
 def test_an_invalid_server_url_is_refused_and_not_shown(url: str) -> None:
-    with (
-        mock.patch.dict(os.environ, PREFECT_API_URL=url),
-        pytest.raises(ConfigError) as raised,
-    ):
+    with mock.patch.dict(os.environ, PREFECT_API_URL=url), pytest.raises(ConfigError) as raised:
         configure_prefect()
     assert raised.value.code == "config.invalid_value"
     assert str(raised.value).startswith("PREFECT_API_URL: not a server's URL")

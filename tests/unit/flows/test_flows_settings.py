@@ -66,9 +66,7 @@ def test_every_wrong_setting_of_a_kind_is_named(tmp_path: Path) -> None:
     assert CANARY not in "".join(lines) + err
 
 
-def test_incompatible_settings_are_named_by_their_common_prefix(
-    tmp_path: Path,
-) -> None:
+def test_incompatible_settings_are_named_by_their_common_prefix(tmp_path: Path) -> None:
     (line,), _ = load(tmp_path, PREFECT_LOGGING_TO_API_BATCH_SIZE="1")
     name = "PREFECT_LOGGING_TO_API_*"
     assert line.startswith(f"config.invalid_value {name}: Prefect cannot read it; set or unset")
@@ -98,7 +96,3 @@ def test_profiles_of_another_shape_are_wrong_input_too(tmp_path: Path) -> None:
     (line,), err = load(tmp_path)
     assert line.startswith("config.invalid_value Prefect's settings: Prefect cannot read it")
     assert CANARY not in line + err
-
-
-def test_settings_that_are_right_say_nothing(tmp_path: Path) -> None:
-    assert load(tmp_path, PREFECT_LOGGING_LEVEL="warning") == (["[]"], "")

@@ -78,12 +78,6 @@ def test_samples_are_added_to_a_new_segment() -> None:
     assert found.policy.packed == found.other.packed == Totals()  # type: ignore[union-attr]
 
 
-def test_samples_that_were_only_removed_are_told() -> None:
-    segments = [whole("a", 100, 100), segment("b", (10, 10, 0, 9))]
-    found = decide(segments, Changes(unchanged=20, removed=10, bad=6), APPEND)
-    assert (found.kind, found.reason) == ("grow", "samples were only removed")
-
-
 TOUCHED = [
     segment("a", (10, 10, 9, 100), (10, 10, 10, 100), (10, 10, 0, 100), (10, 10, 10, 100)),
     whole("b", 50),
@@ -153,13 +147,6 @@ def test_a_segment_without_a_live_sample_is_dropped() -> None:
         found = decide(segments, Changes(unchanged=20, removed=10), growth)
         assert shape(found) == {"a": [], "d": []}
         assert found.folded == ()
-
-
-def test_a_segment_is_dropped_if_all_that_is_left_of_it_is_packed_again() -> None:
-    segments = [whole("a", 100), segment("b", (10, 10, 9, 9))]
-    changes = Changes(unchanged=19, removed=1)
-    assert shape(decide(segments, changes, APPEND)) == {"a": []}
-    assert shape(decide(segments, changes, OMIT)) == {"a": [], "b": []}
 
 
 @pytest.mark.parametrize("growth", [APPEND, OMIT])

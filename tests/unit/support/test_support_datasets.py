@@ -2,8 +2,6 @@
 
 import gzip
 import hashlib
-import io
-import re
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +10,6 @@ from PIL import Image
 
 from larder.demo import digits
 from larder.demo.digits import DIGITS, main, write_digits
-from larder.store import open_store
-from tests.support.imagenet import imagenet_like, write_imagenet
 
 # In the order of the classes, as UCI states them.
 COUNTS = [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
@@ -74,40 +70,3 @@ def test_a_directory_that_cannot_be_written_ends_with_status_2(
     (tmp_path / "file").write_text("in the way")
     assert main([str(tmp_path / "file")]) == 2
     assert capsys.readouterr().err.startswith("error[config.path]: ")
-
-
-def test_imagenet_like_has_the_official_layout() -> None:
-    objects = dict(imagenet_like(60, classes=5, seed=3))
-    train = [key for key in objects if key.startswith("train/")]
-    val = [key for key in objects if key.startswith("val/")]
-    assert (len(train), len(val), len(objects)) == (54, 6, 61)
-    assert all(re.fullmatch(r"train/(n\d{8})/\1_\d+\.JPEG", key) for key in train)
-    assert val == [f"val/ILSVRC2012_val_{index:08d}.JPEG" for index in range(1, 7)]
-    classes = {key.split("/")[1] for key in train}
-    assert len(classes) == 5
-    lines = [line.split() for line in objects["val.txt"].decode().splitlines()]
-    assert [f"val/{name}" for name, _ in lines] == val
-    assert {label for _, label in lines} <= classes
-    assert len(set(objects.values())) == 61
-    for key in (*train[:3], val[-1]):
-        with Image.open(io.BytesIO(objects[key])) as image:
-            image.load()
-            assert (image.format, image.mode) == ("JPEG", "RGB")
-
-
-def test_imagenet_like_is_the_same_every_time_and_of_sensible_sizes() -> None:
-    first = list(imagenet_like(200, classes=4, seed=1))
-    assert first == list(imagenet_like(200, classes=4, seed=1))
-    assert first[0] != next(imagenet_like(200, classes=4, seed=2))
-    sizes = np.array([len(content) for _, content in first[:-1]])
-    assert 30_000 < sizes.mean() < 80_000
-    assert np.percentile(sizes, 5) > 10_000
-    assert np.percentile(sizes, 95) < 160_000
-
-
-def test_imagenet_goes_to_a_store() -> None:
-    store = open_store("memory://imagenet-like")
-    objects, size_bytes = write_imagenet(store, 100, classes=3)
-    listed = [info for page in store.list() for info in page]
-    assert objects == len(listed) == 101
-    assert size_bytes == sum(info.size_bytes for info in listed)
