@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import io
-import re
 import struct
 import wave
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from larder.config.shape import decoder_uses
 from larder.errors import LarderError
 from larder.limits import ByteBudget
 from larder.samples.decoders import Decoders
-from larder.store.memory import forget
 
 BYTES = Field("key", "uint8", (None,))
 
@@ -40,13 +38,6 @@ def wav(frames: int, channels: int = 1, rate: int = 16_000) -> bytes:
         writer.setframerate(rate)
         writer.writeframes(struct.pack("<h", frames) * frames * channels)
     return file.getvalue()
-
-
-@pytest.fixture
-def shelf(request: pytest.FixtureRequest) -> Iterator[Shelf]:
-    name = re.sub(r"[^a-z0-9]+", "-", request.node.name)
-    yield Shelf(name)
-    forget(name)
 
 
 def filled(shelf: Shelf, *samples: Mapping[str, bytes]) -> Shelf:
@@ -145,16 +136,11 @@ def test_a_cache_of_encoded_records_has_no_decoder(shelf: Shelf, tmp_path: Path)
         assert bytes(reader[1]["npy"]) == b"none"
 
 
-@pytest.mark.parametrize(
-    ("other", "kind"), [(npy([1], "<f8"), "float64[1]"), (npy([[1]]), "float32[2]")]
-)
-def test_arrays_of_another_kind_are_refused(
-    shelf: Shelf, tmp_path: Path, other: bytes, kind: str
-) -> None:
+@pytest.mark.parametrize("other", [npy([1], "<f8"), npy([[1]])], ids=["float64", "rank 2"])
+def test_arrays_of_another_kind_are_refused(shelf: Shelf, tmp_path: Path, other: bytes) -> None:
     filled(shelf, {"npy": npy([1])}, {"npy": npy([2, 3])}, {"npy": other})
     error = refused(shelf, tmp_path, npy="npy")
     assert error.code == "cache.schema"
-    assert error.message == f"a part that decodes to {kind} follows others of float32[1]"
     assert error.where.endswith("2.tar: k2.npy")
 
 
@@ -162,20 +148,15 @@ def test_a_part_that_cannot_be_decoded_is_named(shelf: Shelf, tmp_path: Path) ->
     filled(shelf, {"wav": wav(3)}, {"wav": wav(3)[:-1]})
     error = refused(shelf, tmp_path, wav="wav")
     assert error.code == "sample.undecodable"
-    assert error.message == "wav cannot decode it: it has 5 bytes of audio instead of 6"
     assert error.where.endswith("1.tar: k1.wav")
-    assert error.hint == "fix or exclude it, or use a cache of encoded records"
 
 
-def test_two_parts_that_become_one_field_are_refused(shelf: Shelf, tmp_path: Path) -> None:
-    filled(shelf, {"wav": wav(3), "wav.rate": b"16000"})
-    error = refused(shelf, tmp_path, wav="wav")
-    assert error.code == "cache.schema"
-    assert error.message == "another part of the sample also becomes the field 'wav.rate'"
-
-
-def test_a_field_of_bytes_in_some_samples_and_of_numbers_in_others(
-    shelf: Shelf, tmp_path: Path
+@pytest.mark.parametrize(
+    "samples",
+    [[{"wav": wav(3), "wav.rate": b"16000"}], [{"wav": wav(3)}, {"wav.rate": b"16000"}]],
+    ids=["two parts of one sample", "bytes in some samples and numbers in others"],
+)
+def test_parts_that_cannot_share_a_field_are_refused(
+    shelf: Shelf, tmp_path: Path, samples: list[Mapping[str, bytes]]
 ) -> None:
-    filled(shelf, {"wav": wav(3)}, {"wav.rate": b"16000"})
-    assert refused(shelf, tmp_path, wav="wav").code == "cache.schema"
+    assert refused(filled(shelf, *samples), tmp_path, wav="wav").code == "cache.schema"

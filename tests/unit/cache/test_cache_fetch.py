@@ -18,7 +18,7 @@ from larder.cache.fetch import VARIABLE, cache_directory, fetch_file
 from larder.cache.file import open_file
 from larder.cache.record import CacheFileFacts
 from larder.cache.schema import Field, RecordSchema
-from larder.errors import ConfigError, DamageError, NotFoundError, StoreError
+from larder.errors import ConfigError, DamageError, StoreError
 from larder.store.local.store import LocalStore
 from larder.store.memory import MemoryStore, forget
 
@@ -41,17 +41,22 @@ class Remote(MemoryStore):
 
 
 @pytest.fixture
-def remote(tmp_path: Path) -> Iterator[tuple[Remote, CacheFileFacts]]:
-    path = tmp_path / "built.mdb"
-    facts = build_file(({"x": n} for n in range(100)), SCHEMA, path, limit_bytes=1 << 20)
+def facts(tmp_path: Path) -> CacheFileFacts:
+    """A file that was built here."""
+    rows = ({"x": n} for n in range(100))
+    return build_file(rows, SCHEMA, tmp_path / "built.mdb", limit_bytes=1 << 20)
+
+
+@pytest.fixture
+def store(tmp_path: Path, facts: CacheFileFacts) -> Iterator[Remote]:
+    """And a store that has it."""
     store = Remote("fetch")
-    store.put("cache/a.mdb", path.read_bytes())
-    yield store, facts
+    store.put("cache/a.mdb", (tmp_path / "built.mdb").read_bytes())
+    yield store
     forget("fetch")
 
 
-def test_a_part_is_downloaded_once(remote: tuple[Remote, CacheFileFacts], tmp_path: Path) -> None:
-    store, facts = remote
+def test_a_part_is_downloaded_once(store: Remote, facts: CacheFileFacts, tmp_path: Path) -> None:
     for _ in range(2):
         path = fetch_file(store, "cache/a.mdb", facts, tmp_path / "c" / "d")
         with open_file(path, facts, verify=True) as file:
@@ -61,11 +66,8 @@ def test_a_part_is_downloaded_once(remote: tuple[Remote, CacheFileFacts], tmp_pa
     assert sorted(os.listdir(path.parent)) == [f".{path.name}.lock", path.name]
 
 
-def test_a_directory_is_read_in_place(
-    remote: tuple[Remote, CacheFileFacts], tmp_path: Path
-) -> None:
-    store = LocalStore(tmp_path)
-    path = fetch_file(store, "built.mdb", remote[1], tmp_path / "c")
+def test_a_directory_is_read_in_place(facts: CacheFileFacts, tmp_path: Path) -> None:
+    path = fetch_file(LocalStore(tmp_path), "built.mdb", facts, tmp_path / "c")
     assert path == tmp_path / "built.mdb"
     assert not (tmp_path / "c").exists()
 
@@ -79,9 +81,8 @@ def test_a_directory_is_read_in_place(
     ],
 )
 def test_other_bytes_are_refused(
-    remote: tuple[Remote, CacheFileFacts], tmp_path: Path, change: Any, code: str
+    store: Remote, facts: CacheFileFacts, tmp_path: Path, change: Any, code: str
 ) -> None:
-    store, facts = remote
     store.put("cache/a.mdb", change(store.get("cache/a.mdb")))
     with pytest.raises(DamageError) as caught:
         fetch_file(store, "cache/a.mdb", facts, tmp_path / "c")
@@ -91,18 +92,16 @@ def test_other_bytes_are_refused(
 
 
 def test_a_file_of_another_length_is_downloaded_again(
-    remote: tuple[Remote, CacheFileFacts], tmp_path: Path
+    store: Remote, facts: CacheFileFacts, tmp_path: Path
 ) -> None:
-    store, facts = remote
     (tmp_path / f"{facts.sha256}.mdb").write_bytes(b"cut short")
     path = fetch_file(store, "cache/a.mdb", facts, tmp_path)
     open_file(path, facts, verify=True).close()
 
 
 def test_ranks_that_want_the_same_part_download_it_once(
-    remote: tuple[Remote, CacheFileFacts], tmp_path: Path
+    store: Remote, facts: CacheFileFacts, tmp_path: Path
 ) -> None:
-    store, facts = remote
     store.gate.clear()
     with ThreadPoolExecutor(4) as pool:
         wanted = [
@@ -113,25 +112,18 @@ def test_ranks_that_want_the_same_part_download_it_once(
     assert store.opened == 1
 
 
-def test_missing_packages_are_named(remote: tuple[Remote, CacheFileFacts], tmp_path: Path) -> None:
-    with pytest.raises(NotFoundError):
-        fetch_file(remote[0], "cache/b.mdb", remote[1], tmp_path / "c")
-
-
-def test_a_part_larger_than_the_disk_is_refused(
-    remote: tuple[Remote, CacheFileFacts], tmp_path: Path
-) -> None:
+def test_a_part_larger_than_the_disk_is_refused(store: Remote, tmp_path: Path) -> None:
     facts = CacheFileFacts(bytes=1 << 62, sha256="f" * 64, digest="d" * 64, records=1)
-    with pytest.raises(StoreError, match="set LARDER_CACHE_DIR to a directory with more") as caught:
-        fetch_file(remote[0], "cache/a.mdb", facts, tmp_path / "c")
+    with pytest.raises(StoreError) as caught:
+        fetch_file(store, "cache/a.mdb", facts, tmp_path / "c")
     assert caught.value.code == "store.full"
-    assert remote[0].opened == 0
+    assert store.opened == 0
 
 
-def test_a_file_in_the_way_is_said(remote: tuple[Remote, CacheFileFacts], tmp_path: Path) -> None:
+def test_a_file_in_the_way_is_said(store: Remote, facts: CacheFileFacts, tmp_path: Path) -> None:
     (tmp_path / "c").write_bytes(b"")
     with pytest.raises(ConfigError) as caught:
-        fetch_file(remote[0], "cache/a.mdb", remote[1], tmp_path / "c")
+        fetch_file(store, "cache/a.mdb", facts, tmp_path / "c")
     assert caught.value.code == "config.path"
 
 
@@ -146,12 +138,12 @@ def test_where_downloads_go(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EINVAL, errno.EIO])
 def test_a_file_system_that_refuses_locks_can_be_written(
-    remote: tuple[Remote, CacheFileFacts],
+    store: Remote,
+    facts: CacheFileFacts,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     number: int,
 ) -> None:
-    store, facts = remote
 
     def refuse(*_: object) -> None:
         raise OSError(number, os.strerror(number))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,10 +18,9 @@ from larder.cache.fields import field_name, sample_schema
 from larder.cache.file import CacheFileReader, open_file
 from larder.cache.from_samples import SplitSamples, build_samples, sample_records
 from larder.cache.schema import Field
-from larder.errors import FatalError, LarderError, ObjectError
+from larder.errors import FatalError, LarderError
 from larder.limits import ByteBudget
 from larder.samples.indexed import read_index
-from larder.store.memory import forget
 
 AMPLE_BYTES = 1 << 30
 
@@ -47,13 +45,6 @@ def refused(shelf: Shelf, kind: Any, tmp_path: Path) -> LarderError:
         build_samples(shelf.samples(kind), tmp_path / "x.mdb", limit_bytes=AMPLE_BYTES)
     assert list(tmp_path.iterdir()) == []
     return caught.value
-
-
-@pytest.fixture
-def shelf(request: pytest.FixtureRequest) -> Iterator[Shelf]:
-    name = re.sub(r"[^a-z0-9]+", "-", request.node.name)
-    yield Shelf(name)
-    forget(name)
 
 
 @pytest.fixture
@@ -204,38 +195,25 @@ def test_names_of_fields(ext: str, encoded: str, decoded: str) -> None:
     assert field_name(ext, "decoded") == decoded
 
 
-def test_parts_called_like_our_fields_do_not_collide(shelf: Shelf, tmp_path: Path) -> None:
-    contents = {ext: ext.encode() for ext in ("image", "key", "label", "part.key")}
-    shelf.add_shard("a", [("k", 3, contents)])
-    with built(shelf, "encoded", tmp_path) as part:
-        record = part[0]
-        assert record["label"] == 3
-        assert bytes(record["key"]) == b"k"
-        assert bytes(record["part.label"]) == b"label"
-        assert bytes(record["part.part.key"]) == b"part.key"
-
-
 def test_two_images_for_one_field_are_refused(shelf: Shelf, tmp_path: Path) -> None:
     shelf.add_shard("a", [("x", None, {"jpg": png(2, 2), "png": png(2, 2)})])
     error = refused(shelf, "decoded", tmp_path)
     assert error.code == "cache.schema"
-    assert "shards/a: x.png: another part of the sample also becomes the field 'image'" in str(
-        error
-    )
+    assert error.where.endswith("shards/a: x.png")
 
 
 def test_images_of_two_dtypes_are_refused(shelf: Shelf, tmp_path: Path) -> None:
     deep = encoded_image(np.zeros((2, 2), np.uint16))
     shelf.add_shard("a", [("x", None, {"png": png(2, 2)}), ("y", None, {"png": deep})])
     error = refused(shelf, "decoded", tmp_path)
-    assert "y.png: an image of uint16 follows images of uint8" in str(error)
+    assert error.code == "cache.schema"
+    assert error.where.endswith("shards/a: y.png")
 
 
 @pytest.mark.parametrize("data", [b"", b"text", png(40, 40, 3)[:60]])
 def test_an_undecodable_image_is_named(shelf: Shelf, tmp_path: Path, data: bytes) -> None:
     shelf.add_shard("a", [("x", None, {"png": png(40, 40)}), ("y", None, {"png": data})])
     error = refused(shelf, "decoded", tmp_path)
-    assert isinstance(error, ObjectError)
     assert error.code == "sample.undecodable"
     assert "shards/a: y.png" in error.where
 
@@ -250,11 +228,8 @@ def test_a_changed_byte_of_a_shard_is_damage(labelled: Shelf, tmp_path: Path) ->
 
 
 def test_a_shard_cut_short_is_damage(labelled: Shelf, tmp_path: Path) -> None:
-    data = labelled.store.get("shards/2.tar")
-    labelled.store.put("shards/2.tar", data[:-1])
-    error = refused(labelled, "encoded", tmp_path)
-    assert error.code == "damage.size"
-    assert f"the shard ends at byte {len(data) - 1}" in str(error)
+    labelled.store.put("shards/2.tar", labelled.store.get("shards/2.tar")[:-1])
+    assert refused(labelled, "encoded", tmp_path).code == "damage.size"
 
 
 def test_an_index_that_goes_back_is_damage(labelled: Shelf, tmp_path: Path) -> None:
@@ -344,12 +319,6 @@ def test_rows_are_read_whatever_the_batches(labelled: Shelf) -> None:
     ]
     sliced = [batch.slice(1) for batch in labelled.batches()]
     assert next(read_index(sliced)).parts == samples[1].parts
-
-
-def test_records_can_be_had_without_a_file(labelled: Shelf) -> None:
-    schema = sample_schema(labelled.batches(), "encoded")
-    records = list(sample_records(labelled.samples("encoded"), schema))
-    assert records[1] == {"label": 1, "png": png(8, 8, 1, 1), "key": b"a/01"}
 
 
 def test_a_reader_that_stops_early_ends_the_threads(labelled: Shelf) -> None:

@@ -1,0 +1,18 @@
+"""Shards in memory, for every test of caches."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from cache_shelf import Shelf
+
+from larder.store.memory import forget
+
+
+@pytest.fixture
+def shelf() -> Iterator[Shelf]:
+    name = uuid.uuid4().hex
+    yield Shelf(name)
+    forget(name)
