@@ -9,13 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import strategies as st
 
 from larder.copy.difference import with_copies
 from larder.manifest.schemas import OBJECTS
 from larder.source.inventory import object_batches
 from larder.store.base import ObjectInfo
-from larder.store.etags import is_md5
 
 MD5 = "0" * 31 + "a"
 OTHER_MD5 = "0" * 31 + "b"
@@ -82,12 +80,6 @@ def test_the_table(
     assert found == {"k": (mirrored.etag if mirrored and same else None, None)}
 
 
-def test_a_multipart_etag_is_not_an_md5() -> None:
-    assert is_md5(MD5)
-    assert not is_md5(MD5 + "-3")
-    assert not is_md5(MD5.upper())
-
-
 def test_a_checksum_comes_from_the_receipt_that_fits(tmp_path: Path) -> None:
     known: list[Pair] = [
         ("k", "old", "m", "crc32c:00000001"),
@@ -97,11 +89,6 @@ def test_a_checksum_comes_from_the_receipt_that_fits(tmp_path: Path) -> None:
     ]
     assert copies(tmp_path, [info()], [info(etag="m")], known) == {"k": ("m", "crc32c:00000002")}
     assert copies(tmp_path, [info()], [info(etag="n")], known) == {"k": (None, None)}
-
-
-keys = st.text(alphabet="ab/é日\U0001f600", min_size=1, max_size=3)
-objects = st.dictionaries(keys, st.tuples(st.integers(0, 2), st.sampled_from([MD5, "x", "y"])))
-pairs = st.lists(st.tuples(keys, st.sampled_from([MD5, "x"]), st.sampled_from([MD5, "x", "y"])))
 
 
 def test_any_number_of_objects_fits_into_the_memory_of_a_sort(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from larder.copy.mirror_choice import choose_mirror, is_read_again
+from larder.copy.mirror_choice import choose_mirror
 from larder.copy.site import Site
 
 EAST, WEST = Site("aws", "us-east-1", bucket="a"), Site("aws", "us-west-2", bucket="b")
@@ -39,14 +39,3 @@ def test_auto(source: Site, storage: Site, again: bool, wanted: bool, reason: st
     choice = choose_mirror("auto", source, storage, read_again=again)
     assert choice.wanted is wanted
     assert reason in choice.reason
-
-
-@pytest.mark.parametrize("validate", ["none", "header", "decode"])
-@pytest.mark.parametrize("on_bad_sample", ["fail", "skip"])
-@pytest.mark.parametrize("images", [0, 1])
-def test_objects_are_read_again_if_a_bad_image_ends_the_run(
-    validate: str, on_bad_sample: str, images: int
-) -> None:
-    expected = validate != "none" and on_bad_sample == "fail" and images == 1
-    found = is_read_again(validate=validate, on_bad_sample=on_bad_sample, images=images)
-    assert found is expected

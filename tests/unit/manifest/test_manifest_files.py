@@ -143,13 +143,6 @@ def test_reads_columns_in_the_order_wanted(manifest: ManifestFile) -> None:
     assert found.to_pylist() == [{"label": None, "key": "a/0"}]
 
 
-def test_rows_as_mappings(tmp_path: Path) -> None:
-    names = SAMPLE_ORDER.names
-    with ManifestWriter(tmp_path / "m", SAMPLE_ORDER) as writer:
-        writer.append(dict(zip(names, row(at), strict=True)) for at in range(3))
-    assert read(tmp_path / "m") == [row(at) for at in range(3)]
-
-
 def test_an_error_leaves_nothing_behind(tmp_path: Path) -> None:
     (tmp_path / "m").write_text("before")
 
@@ -161,17 +154,6 @@ def test_an_error_leaves_nothing_behind(tmp_path: Path) -> None:
         write_manifest(tmp_path / "m", SAMPLE_ORDER, broken())
     assert [path.name for path in tmp_path.iterdir()] == ["m"]
     assert (tmp_path / "m").read_text() == "before"
-
-
-def test_an_unfinished_writer_describes_nothing(tmp_path: Path) -> None:
-    writer = ManifestWriter(tmp_path / "m", SAMPLE_ORDER)
-    with pytest.raises(RuntimeError):
-        _ = writer.file
-
-
-def test_refuses_a_batch_of_another_schema(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="columns"):
-        write_manifest(tmp_path / "m", SHARDS, batches([row(0)], 1))
 
 
 @pytest.mark.exhaustive

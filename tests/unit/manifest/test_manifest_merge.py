@@ -7,7 +7,6 @@ from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -74,24 +73,6 @@ def pieces(
 
 
 @given(SIDES, SIDES, CUTS)
-def test_pieces_are_joined_as_the_whole_is(
-    left: list[Key], right: list[Key], cuts: list[int]
-) -> None:
-    left, right = list(dict.fromkeys(left)), list(dict.fromkeys(right))
-    found = pieces(left, right, cuts)
-    values = [value for one, _ in found for value in one.column("value").to_pylist()]
-    assert values == list(range(len(left)))
-    joined = [
-        key
-        for one, other in found
-        for key in keys_of(one)
-        for there in keys_of(other)
-        if key == there
-    ]
-    assert joined == [key for key in left if key in right]
-
-
-@given(SIDES, SIDES, CUTS)
 def test_of_a_repeated_key_the_first_row_is_in_the_pair(
     left: list[Key], right: list[Key], cuts: list[int]
 ) -> None:
@@ -105,15 +86,6 @@ def test_of_a_repeated_key_the_first_row_is_in_the_pair(
         )
         joined |= {key: there[key] for key in keys_of(one) if key in there}
     assert joined == {key: str(right.index(key)) for key in left if key in right}
-
-
-@pytest.mark.parametrize("empty", ["left", "right", "both"])
-def test_a_stream_without_rows(empty: str) -> None:
-    keys: list[Key] = [(0, 0, "a"), (0, 0, "b"), (1, 0, "a")]
-    left, right = ([] if empty in (side, "both") else keys for side in ("left", "right"))
-    found = pieces(left, right, (2,))
-    assert sum(one.num_rows for one, _ in found) == len(left)
-    assert sum(other.num_rows for _, other in found) == len(right)
 
 
 def test_a_stream_is_not_read_ahead() -> None:

@@ -155,29 +155,6 @@ def test_the_columns_are_those_asked_for(tmp_path: Path) -> None:
     found.validate(full=True)
 
 
-def test_joins_and_leaves_out(tmp_path: Path) -> None:
-    inputs = {"left_rows": cut("abcc"), "right_rows": cut("bcd")}
-    statement = """
-        SELECT left_rows.key, right_rows.row
-        FROM left_rows LEFT JOIN right_rows USING (key)
-        ORDER BY left_rows.key, left_rows.row"""
-    (found,) = query(statement, inputs, KEYS, work_dir=tmp_path)
-    assert [tuple(row.values()) for row in found.to_pylist()] == [
-        ("a", None),
-        ("b", 0),
-        ("c", 1),
-        ("c", 1),
-    ]
-    inputs = {"left_rows": cut("abcc"), "right_rows": cut("bcd")}
-    statement = "SELECT * FROM left_rows ANTI JOIN right_rows USING (key) ORDER BY key"
-    (found,) = query(statement, inputs, KEYS, work_dir=tmp_path)
-    assert found.column("key").to_pylist() == ["a"]
-
-
-def test_nothing_in_nothing_out(tmp_path: Path) -> None:
-    assert list(query(SORTED, {"input": Stream(KEYS, [])}, KEYS, work_dir=tmp_path)) == []
-
-
 def test_one_statement_reads_what_another_yields(tmp_path: Path) -> None:
     rows = many(50_000)
     for _ in range(3):

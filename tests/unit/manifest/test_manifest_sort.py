@@ -168,13 +168,6 @@ def test_any_range_of_a_sorted_file_can_be_read(
     assert all(batch.num_rows for batch in found.read(first, stop)), "a batch without rows"
 
 
-def test_a_sorted_file_is_read_again_and_again(tmp_path: Path) -> None:
-    found = to_file([("b", 0), ("a", 1), ("a", 0)], tmp_path / "sorted.arrow", 2)
-    first, second = found.read(0, 2), found.read(1)
-    assert rows_of(first) == [("a", 0, 2), ("a", 1, 1)]
-    assert rows_of(second) == [("a", 1, 1), ("b", 0, 0)]
-
-
 def test_a_range_reads_the_batches_that_it_is_in(tmp_path: Path) -> None:
     rows = [(f"{n:06d}", 0) for n in range(40)]
     found = to_file(rows, tmp_path / "sorted.arrow", 10)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import struct
-import sys
 import wave
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import pytest
 
 from larder.config.shape import DecoderUse, decoder_uses, parse_decoder
 from larder.errors import ConfigError, FatalError, ObjectError
-from larder.samples.decoders import DECODERS, Decoders, kind_of, resolved
+from larder.samples.decoders import Decoders, kind_of, resolved
 
 SAMPLES = np.arange(-6, 6, dtype="<i2").reshape(6, 2)
 
@@ -319,9 +318,3 @@ def test_lines_of_decoding() -> None:
 def test_what_is_no_line_of_decoding(ext: str, text: str) -> None:
     with pytest.raises(ValueError, match=r"expected|only functions|shape is|jpg"):
         parse_decoder(ext, text)
-
-
-def test_no_decoder_needs_more_than_numpy() -> None:
-    assert {"bytes", "npy", "text", "wav"} == DECODERS.keys()
-    modules = [sys.modules[decoder.decode.__module__] for decoder in DECODERS.values()]
-    assert all("larder/samples/decoders/" in str(module.__file__) for module in modules)

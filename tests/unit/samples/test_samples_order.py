@@ -207,14 +207,6 @@ def test_what_is_mirrored_shows_in_the_rows_and_not_in_the_digest(tmp_path: Path
     ]
 
 
-def test_parts_of_a_sample_need_not_be_neighbours(tmp_path: Path) -> None:
-    _, rows = run(tmp_path, ["a.cls", "a.d/x.jpg", "a.jpg"], cut=1)
-    assert [(row[1], [part["ext"] for part in row[3]]) for row in rows] == [
-        ("a", ["cls", "jpg"]),
-        ("a.d/x", ["jpg"]),
-    ]
-
-
 def test_bad_keys_are_left_out_and_named(tmp_path: Path) -> None:
     bad = ["", "/x.jpg", "__m__/x.jpg", "a/../b.jpg", "b/.hid.jpg", "noext", "x\t.jpg", "y.__z__"]
     found, rows = run(tmp_path, [*bad, "a.JPEG", "a.jpeg", "a.jpg", "a.png", "__a/ok.jpg", "a/.."])
@@ -238,19 +230,6 @@ def test_only_the_first_thousand_bad_keys_are_kept(tmp_path: Path) -> None:
     assert rows == []
     assert found.bad_key_count == 1_500
     assert [failure.key for failure in found.bad_keys] == [f"{at:04}" for at in range(1_000)]
-
-
-def test_nothing_in_nothing_out(tmp_path: Path) -> None:
-    found, rows = run(tmp_path, [], labels={})
-    assert rows == []
-    assert found.splits == {"train": SplitCount(0, 0)}
-    assert found.classes == ()
-
-
-def test_without_labels_there_are_none(tmp_path: Path) -> None:
-    found, rows = run(tmp_path, ["a/x.jpg", "y.cls"])
-    assert [row[2] for row in rows] == [None, None]
-    assert found.classes == ()
 
 
 def test_a_shuffle_is_pinned_and_a_permutation(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from PIL import Image
 from larder.cache.decoding import open_picture
 from larder.errors import ObjectError
 from larder.samples import images
-from larder.samples.images import Form, form_of, loading_bytes, open_image
+from larder.samples.images import form_of, loading_bytes, open_image
 
 PAGE = (Path(__file__).parents[3] / "docs/reference/images.md").read_text()
 
@@ -328,8 +328,3 @@ def test_the_memory_is_known_from_the_header(
     data = saved(Image.new(image, (30, 20)), format_, **options)
     with open_image(io.BytesIO(data)) as opened:
         assert loading_bytes(opened) == 600 * bytes_per_pixel
-
-
-def test_the_bytes_of_a_form() -> None:
-    assert Form(2, 3, 3, "uint8").bytes == 18
-    assert Form(2, 3, 1, "float32").bytes == 24

@@ -88,14 +88,6 @@ def test_memory_is_bounded_where_every_name_has_another_extension() -> None:
     )
 
 
-def test_empty_images_are_named_by_their_keys() -> None:
-    found = count(
-        [("a", {"jpg": 0, "json": 0}), ("b", {"txt": 0}), ("c", {"jpg": 1, "seg.png": 0})], step=2
-    )
-    assert found.empty_images.samples == 2
-    assert [key for key, _ in found.empty_images.examples] == ["a.jpg", "c.seg.png"]
-
-
 @given(samples, st.integers(1, 7))
 def test_counts_are_those_of_a_slow_count(found: Samples, step: int) -> None:
     counted = count(found, step)

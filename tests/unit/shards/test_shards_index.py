@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from larder.manifest.spool import Spool
 from larder.shards.index_rows import IndexRows, numbered, sample_rows
-from larder.shards.model import NO_ROWS, ROWS, ShardResult
+from larder.shards.model import ROWS, ShardResult
 
 
 def result(name: str = "d-train-000000.tar") -> ShardResult:
@@ -46,8 +46,3 @@ def test_rows_of_a_slice_are_those_of_its_samples() -> None:
     part = ShardResult("train", whole.name, (), Spool.of(whole.samples.read(1), ROWS))
     (rest,), (everything,) = (sample_rows(shard, "seg") for shard in (part, whole))
     assert numbered(rest, 41) == numbered(everything, 40).slice(1)
-
-
-def test_a_shard_that_was_not_written_has_no_rows() -> None:
-    empty = ShardResult("train", "d-train-000001.tar", (), NO_ROWS)
-    assert not list(sample_rows(empty, "seg"))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import re
-import tarfile
 
 import pyarrow as pa
 import pytest
@@ -28,22 +26,14 @@ def text(found: Spool) -> bytes:
 
 
 def batch(*samples: tuple[str, dict[str, tuple[int, int]]]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist(
-        [
-            {
-                "key": key,
-                "offset": 0,
-                "length": 0,
-                "label": None,
-                "parts": [
-                    {"ext": ext, "offset": offset, "length": length, "crc32c": 0}
-                    for ext, (offset, length) in parts.items()
-                ],
-            }
-            for key, parts in samples
-        ],
-        schema=ROWS,
-    )
+    found = []
+    for key, parts in samples:
+        places = [
+            {"ext": ext, "offset": offset, "length": length, "crc32c": 0}
+            for ext, (offset, length) in parts.items()
+        ]
+        found.append({"key": key, "offset": 0, "length": 0, "parts": places})
+    return pa.RecordBatch.from_pylist(found, schema=ROWS)
 
 
 def as_dali_reads(text: bytes) -> list[list[tuple[str, ...]]]:
@@ -64,35 +54,31 @@ def as_dali_reads(text: bytes) -> list[list[tuple[str, ...]]]:
 
 
 def test_dali_gets_a_line_for_each_sample() -> None:
-    found = text(
-        rows(("a/1", {"cls": (512, 1), "jpg": (1536, 700)}), ("a/é", {"seg.png": (4096, 0)}))
-    )
-    assert (
-        found
-        == "v1.2 2\ncls 512 1 a/1.cls jpg 1536 700 a/1.jpg\nseg.png 4096 0 a/é.seg.png\n".encode()
-    )
+    first = ("a/1", {"cls": (512, 1), "jpg": (1536, 700)})
+    found = text(rows(first, ("a/é", {"seg.png": (4096, 0)})))
+    lines = ["v1.2 2", "cls 512 1 a/1.cls jpg 1536 700 a/1.jpg", "seg.png 4096 0 a/é.seg.png", ""]
+    assert found == "\n".join(lines).encode()
     assert as_dali_reads(found)[1] == [("seg.png", "4096", "0", "a/é.seg.png")]
 
 
-def test_a_name_with_a_space_is_left_out_of_the_index_of_its_shard() -> None:
-    found = text(rows(("my cat", {"jpg": (512, 9)}), ("dog", {"jpg": (1536, 2)})))
+@pytest.mark.parametrize("together", [True, False])
+def test_names_with_a_space_are_left_out_and_extensions_with_one_have_no_index(
+    together: bool,
+) -> None:
+    """Also if only the last rows have one."""
+
+    def divided(*samples: tuple[str, dict[str, tuple[int, int]]]) -> Spool:
+        return rows(*samples) if together else Spool.of(map(batch, samples), ROWS)
+
+    found = text(divided(("dog", {"jpg": (512, 9)}), ("my cat", {"jpg": (1536, 2)})))
     assert found == b"v1.1 2\njpg 512 9\njpg 1536 2\n"
     assert as_dali_reads(found) == [[("jpg", "512", "9")], [("jpg", "1536", "2")]]
-
-
-def test_a_shard_with_a_space_in_an_extension_has_no_index() -> None:
-    assert DaliTarIndex().content(rows(("a", {"b c.jpg": (512, 9)}))) is None
-    assert not list(index_files([DaliTarIndex()], "d.tar", rows(("a", {"b c.jpg": (512, 9)}))))
+    spaced = divided(("a", {"jpg": (512, 9)}), ("b", {"b c.jpg": (1536, 2)}))
+    assert not list(index_files([DaliTarIndex()], "d.tar", spaced))
 
 
 def test_a_shard_that_was_not_written_has_no_index() -> None:
     assert not list(index_files([DaliTarIndex()], "d-000000.tar", NO_ROWS))
-
-
-def test_an_index_file_is_described_by_what_is_in_it() -> None:
-    ((file, data),) = index_files([DaliTarIndex()], "d-000000.tar", rows(("a", {"x": (512, 1)})))
-    assert (file.kind, file.name, file.bytes) == ("dali", "d-000000.idx", len(data))
-    assert data == b"v1.2 1\nx 512 1 a.x\n"
 
 
 @pytest.mark.parametrize("index", [DaliTarIndex(), DaliTFRecordIndex()])
@@ -114,24 +100,3 @@ def test_an_index_is_made_in_pieces_that_do_not_grow_with_it(index: ReaderIndex)
         assert pieces is not None
         longest.append(max(map(len, pieces)))
     assert longest[0] == longest[1]
-
-
-def test_a_space_in_the_last_batch_counts_for_all() -> None:
-    parts = [batch(("dog", {"jpg": (512, 9)})), batch(("my cat", {"jpg": (1536, 2)}))]
-    assert text(Spool.of(parts, ROWS)) == b"v1.1 2\njpg 512 9\njpg 1536 2\n"
-    parts = [batch(("a", {"jpg": (512, 9)})), batch(("b", {"b c.jpg": (1536, 2)}))]
-    assert DaliTarIndex().content(Spool.of(parts, ROWS)) is None
-
-
-def test_members_are_where_the_index_says() -> None:
-    """The notation of offsets: of the data, not of the header."""
-    file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w") as archive:
-        member = tarfile.TarInfo("a.txt")
-        member.size = 5
-        archive.addfile(member, io.BytesIO(b"hello"))
-    with tarfile.open(fileobj=io.BytesIO(file.getvalue())) as archive:
-        (offset,) = [member.offset_data for member in archive]
-    found = text(rows(("a", {"txt": (offset, 5)})))
-    (((_, at, size, _),),) = as_dali_reads(found)
-    assert file.getvalue()[int(at) :][: int(size)] == b"hello"

@@ -208,33 +208,6 @@ def test_damage_to_a_large_value_of_a_column_is_found(
     assert caught.value.where.startswith(f"{store.url}{key}")
 
 
-def test_a_moved_sample_is_read_from_its_old_split(
-    store: Store, source: Store, target: Store
-) -> None:
-    order = order_samples(source, CONTENTS)
-    again = packed(order, source, store, "webdataset")
-    moved = pa.array(["test"] * order.num_rows)
-    field = order.schema.field(0)
-    order, again = (batch.set_column(0, field, moved) for batch in (order, again))
-    (found,) = pack(again, NoObjects(), target, "webdataset", old_shards=old(store, "webdataset"))
-    assert [found] == pack(order, source, target, "webdataset")
-    assert found.split == "test"
-
-
-def test_labels_are_those_of_now(store: Store, source: Store, target: Store) -> None:
-    again = packed(order_samples(source, CONTENTS), source, store, "webdataset")
-    labels = pa.array([None if n % 4 else n for n in range(again.num_rows)], pa.int32())
-    at = again.schema.get_field_index("label")
-    again = again.set_column(at, again.schema.field(at), labels)
-    results = pack(again, NoObjects(), target, "webdataset", old_shards=old(store, "webdataset"))
-    found = pa.Table.from_batches(rows for result in results for rows in result.samples.read())
-    assert found.column("label").to_pylist() == labels.to_pylist()
-    own = [
-        [part["ext"] for part in row["parts"] if not part["source"]] for row in found.to_pylist()
-    ]
-    assert own == [[] if label is None else ["cls"] for label in labels.to_pylist()]
-
-
 def damage(store: Store, key: str, kind: str, place: int) -> None:
     data = bytearray(store.get(key))
     if kind == "missing":
@@ -281,27 +254,6 @@ def test_a_damaged_shard_ends_the_build(
         assert caught.value.where == f"{store.url}{key}: {row['key']}.{part['ext']}"
     assert "tags/latest.json" in caught.value.hint
     assert not [info for page in target.list() for info in page]
-
-
-@pytest.mark.parametrize("memory_bytes", [WHOLE, 800])
-def test_damage_of_other_formats_is_found_too(
-    store: Store, source: Store, target: Store, memory_bytes: int
-) -> None:
-    name = column_format.NAME
-    again = packed(order_samples(source, CONTENTS), source, store, name)
-    key = shard_key("old", "train", again.slice(17, 1).to_pylist()[0]["packed"]["shard"])
-    for kind in ("flipped", "missing"):
-        damage(store, key, kind, 40)
-        with pytest.raises(DamageError) as caught:
-            pack(
-                again,
-                NoObjects(),
-                target,
-                "webdataset",
-                memory_bytes=memory_bytes,
-                old_shards=old(store, name),
-            )
-        assert caught.value.where.startswith(f"{store.url}{key}")
 
 
 def test_a_shard_that_the_store_refuses_is_no_failure_of_an_object(

@@ -9,7 +9,7 @@ from column_format import Columns
 
 from larder.shards.formats import shard_format
 from larder.shards.model import ShardPlan
-from larder.shards.packing import batch_shards, brace_patterns, plan_shards
+from larder.shards.packing import brace_patterns, plan_shards
 
 WEBDATASET = shard_format("webdataset")
 
@@ -57,11 +57,6 @@ def test_a_total_in_names_is_the_end_of_the_segment() -> None:
         ("d-train-00951-of-00952.cols", 951),
         ("d-test-00000-of-00001.cols", 0),
     ]
-
-
-def test_no_shards_make_no_batches() -> None:
-    assert list(plan_shards([("train", [])], 1000, "x", WEBDATASET)) == []
-    assert batch_shards([], 1000) == []
 
 
 @pytest.mark.parametrize(

@@ -79,12 +79,6 @@ def test_every_part_is_a_range_of_its_record(
         assert reader.read(samples[1], parts) == {"jpg": b"2" * 300, "ignored": b""}
 
 
-def test_a_record_without_any_feature(store: Store) -> None:
-    batch = order_samples(store, [Content("a", {"n": b"7"})])
-    format_ = shard_format("tfrecord", FormatOptions({"n": Feature("part", "bytes", "n")}))
-    assert format_.sample_sizes(batch).tolist() == [12 + 2 + 2 + 3 + 2 + 2 + 2 + 1 + 4]
-
-
 def test_another_label_than_that_of_the_index_is_damage(store: Store) -> None:
     samples = indexed(build(store, CONTENTS))
     with pytest.raises(DamageError, match="another label"):
@@ -227,11 +221,3 @@ def test_samples_that_do_not_fit_are_refused_before_anything_is_read(
 @pytest.mark.parametrize("parts", [("jpg", "seg.png"), ("jpg", "a.png", "b.png"), ("json",)])
 def test_images_with_a_name_of_their_own_are_other_features(parts: tuple[str, ...]) -> None:
     assert shard_format("tfrecord").sample_sizes(row(*parts))[0] > 0
-
-
-def test_many_extensions_are_planned_at_once() -> None:
-    """As of files with dots in their names: each sample has its own."""
-    rows = pa.Table.from_batches([row(f"{n}.jpg", key=f"a{n}") for n in range(3_000)])
-    (batch,) = rows.combine_chunks().to_batches()
-    sizes = shard_format("tfrecord").sample_sizes(batch)
-    assert len(sizes) == 3_000

@@ -101,15 +101,3 @@ def test_a_plan_writes_only_the_local_index(tmp_path: Path) -> None:
         writer.add(pa.array(["a", "b"]), pa.array([b"12", b"345"]))
     (batch,) = objects_in(read_manifest(tmp_path / "index", INDEX), in_own(NAME), 0)
     assert batch.column("etag").to_pylist() == [f"@0+2={NAME}", f"@3+3={NAME}"]
-
-
-def test_names_follow_from_what_containers_are_made_from() -> None:
-    names = [
-        container_name("jsonl", "a", 1),
-        container_name("jsonl", "a", "1"),
-        container_name("jsonl", "a1"),
-        container_name("tar", "a", 1),
-    ]
-    assert len(set(names)) == 4
-    assert container_name("jsonl", "a", 1) == names[0]
-    assert INDEX.names[0] == "name"
