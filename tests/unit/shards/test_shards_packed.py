@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import random
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import column_format
 import pyarrow as pa
 import pytest
 from format_options import RAGGED, use
+from image_files import saved
 from PIL import Image
 
-from larder.errors import DamageError, FatalError, ObjectError
+from larder.errors import DamageError, FatalError
 from larder.manifest.schemas import SAMPLES
 from larder.shards.formats import shard_format
 from larder.shards.images.check import ImageRules
@@ -22,11 +22,14 @@ from larder.shards.model import ShardResult, read_samples
 from larder.shards.old_shards import OldShards
 from larder.shards.reading.readahead import lots
 from larder.store import Store
+from larder.store.delegate import DelegatingReadable
 from larder.store.memory import MemoryStore, forget
 from tests.support.packing import pack as packed_into
 from tests.support.packing import planned
 from tests.support.sample_orders import Content, order_samples, with_packed
-from tests.support.stores import RecordingStore
+from tests.support.stores import FaultyStore, RecordingStore, unreadable
+
+T = TypeVar("T")
 
 NAMES = [*RAGGED, column_format.NAME]
 WHOLE = 1 << 24
@@ -36,12 +39,6 @@ WHOLE = 1 << 24
 def formats() -> Iterator[None]:
     with column_format.registered():
         yield
-
-
-@pytest.fixture
-def store() -> Iterator[Store]:
-    yield MemoryStore("packed-old")
-    forget("packed-old")
 
 
 @pytest.fixture
@@ -65,9 +62,7 @@ class NoObjects:
 
 def jpeg(seed: int) -> bytes:
     pixels = random.Random(seed).randbytes(12 * 12 * 3)
-    target = io.BytesIO()
-    Image.frombytes("RGB", (12, 12), pixels).save(target, "JPEG")
-    return target.getvalue()
+    return saved(Image.frombytes("RGB", (12, 12), pixels), "JPEG")
 
 
 CONTENTS = [
@@ -116,8 +111,15 @@ def packed(
     return with_packed(order, index(results, segment))
 
 
-def old(store: Any, name: str, **options: Any) -> OldShards:
+def old(store: Any, name: str = "webdataset", **options: Any) -> OldShards:
     return OldShards(store, {"old": use(name)}, shard_key, **options)
+
+
+def pack_again(
+    order: pa.RecordBatch, old_shards: OldShards, target: Store, **options: Any
+) -> list[ShardResult]:
+    """The samples of an order, from old shards alone, in one archive for each split."""
+    return pack(order, NoObjects(), target, "webdataset", old_shards=old_shards, **options)
 
 
 def test_neighbours_are_read_with_one_request(store: Store, source: Store, target: Store) -> None:
@@ -125,14 +127,14 @@ def test_neighbours_are_read_with_one_request(store: Store, source: Store, targe
     again = packed(order, source, store, "webdataset")
     shards = {row["packed"]["shard"] for row in again.to_pylist()}
     recorded = RecordingStore(store)
-    pack(again, NoObjects(), target, "webdataset", old_shards=old(recorded, "webdataset"))
+    pack_again(again, old(recorded), target)
     assert [call.method for call in recorded.calls] == ["get"] * len(shards)
     size_bytes = sum(row["packed"]["length"] for row in again.to_pylist())
     assert 0.9 * size_bytes < sum(call.size_bytes for call in recorded.calls) <= size_bytes
     # If some samples are gone, what lies between the others is read if there is little.
     some = again.take(pa.array([0, 2]))
     recorded = RecordingStore(store)
-    pack(some, NoObjects(), target, "webdataset", old_shards=old(recorded, "webdataset"))
+    pack_again(some, old(recorded), target)
     assert len(recorded.calls) == 1
 
 
@@ -142,7 +144,7 @@ def test_a_long_gap_is_not_read(store: Store, source: Store, target: Store) -> N
     results = pack(order, source, store, "webdataset", segment="old")
     again = with_packed(order, index(results, "old")).take(pa.array([0, 1, 3, 8]))
     recorded = RecordingStore(store)
-    pack(again, NoObjects(), target, "webdataset", old_shards=old(recorded, "webdataset"))
+    pack_again(again, old(recorded), target)
     assert [call.size_bytes // 40_000 for call in recorded.calls] == [4, 1]
 
 
@@ -152,14 +154,7 @@ def test_other_formats_stay_open(store: Store, source: Store, target: Store) -> 
     shards = {row["packed"]["shard"] for row in again.to_pylist()}
     recorded = RecordingStore(store)
     with old(recorded, column_format.NAME) as old_shards:
-        pack(
-            again,
-            NoObjects(),
-            target,
-            "webdataset",
-            memory_bytes=8_000,  # several lots for each shard
-            old_shards=old_shards,
-        )
+        pack_again(again, old_shards, target, memory_bytes=8_000)  # several lots for each shard
     assert recorded.count("get") == 2 * len(shards)
 
 
@@ -168,26 +163,19 @@ def test_other_formats_stay_open(store: Store, source: Store, target: Store) -> 
 def test_a_large_sample_is_streamed(
     store: Store, source: Store, target: Store, weaker: tuple[str, ...], name: str
 ) -> None:
-    class NoGets:
+    class NoGets(DelegatingReadable):
         """The store of the shards, of which nothing large may be held in memory completely."""
 
-        def __getattr__(self, name: str) -> Any:
-            return getattr(store, name)
+        def around(self, method: str, key: str, call: Callable[..., T], **options: Any) -> T:
+            assert method != "get" or options["length"] <= 1 << 20
+            return call(**options)
 
-        def get(self, key: str, *, length: int | None = None, **options: Any) -> bytes:
-            assert length is not None
-            assert length <= 1 << 20
-            return store.get(key, length=length, **options)
-
-    noise = io.BytesIO()
-    Image.effect_noise((1500, 1500), 90).save(noise, "PNG")
-    order = order_samples(
-        source, [Content("big", {"bin": bytes(9 << 20), "png": noise.getvalue()}, 3)]
-    )
+    noise = saved(Image.effect_noise((1500, 1500), 90))
+    order = order_samples(source, [Content("big", {"bin": bytes(9 << 20), "png": noise}, 3)])
     results = pack(order, source, store, name, segment="old")
     again = with_packed(order, index(results, "old"))
     options = {"rules": ImageRules("decode"), "memory_bytes": 1 << 20, "concurrency": 2}
-    old_shards = old(NoGets(), name, weaker=weaker)
+    old_shards = old(NoGets(store), name, weaker=weaker)
     found = pack(again, NoObjects(), target, name, old_shards=old_shards, **options)
     assert found == results
 
@@ -201,9 +189,8 @@ def test_damage_to_a_large_value_of_a_column_is_found(
     again = with_packed(order, index(results, "old"))
     key = shard_key("old", "train", shard.name)
     damage(store, key, kind, 10 << 20)
-    options = {"memory_bytes": 1 << 20, "old_shards": old(store, "parquet")}
     with pytest.raises(DamageError) as caught:
-        pack(again, NoObjects(), target, "webdataset", **options)
+        pack_again(again, old(store, "parquet"), target, memory_bytes=1 << 20)
     assert caught.value.code == "damage.record"
     assert caught.value.where.startswith(f"{store.url}{key}")
 
@@ -238,37 +225,29 @@ def test_a_damaged_shard_ends_the_build(
     key = shard_key("old", place["split"], place["shard"])
     damage(store, key, kind, part["offset"])
     with pytest.raises(DamageError) as caught:
-        pack(
+        pack_again(
             again,
-            NoObjects(),
+            old(store, weaker=weaker),
             target,
-            "webdataset",
             concurrency=concurrency,
             memory_bytes=memory_bytes,
-            old_shards=old(store, "webdataset", weaker=weaker),
             rules=ImageRules("decode", skip=True),
         )
     assert caught.value.code == ("damage.record" if kind == "flipped" else "damage.size")
     assert caught.value.where.startswith(f"{store.url}{key}")
     if kind == "flipped":
         assert caught.value.where == f"{store.url}{key}: {row['key']}.{part['ext']}"
-    assert "tags/latest.json" in caught.value.hint
     assert not [info for page in target.list() for info in page]
 
 
 def test_a_shard_that_the_store_refuses_is_no_failure_of_an_object(
     store: Store, source: Store, target: Store
 ) -> None:
-    class Refuses:
-        def __getattr__(self, name: str) -> Any:
-            return getattr(store, name)
-
-        def get(self, key: str, **options: Any) -> Any:
-            raise ObjectError("object.unreadable", "no access", where=key, hint="ask")
-
     again = packed(order_samples(source, CONTENTS), source, store, "webdataset")
-    with pytest.raises(FatalError, match="no access; ask") as caught:
-        pack(again, NoObjects(), target, "webdataset", old_shards=old(Refuses(), "webdataset"))
+    refusing = FaultyStore(store)
+    refusing.add("get", unreadable(), times=None)
+    with pytest.raises(FatalError) as caught:
+        pack_again(again, old(refusing), target)
     assert not isinstance(caught.value, DamageError)
 
 
@@ -288,12 +267,9 @@ def test_images_are_checked_again_if_they_were_checked_more_weakly(
     options: dict[str, Any] = {"rules": rules, "memory_bytes": memory_bytes}
     (expected,) = pack(order, source, target, "webdataset", **options)
     assert len(expected.omitted) == 2
-    weaker = old(store, "webdataset", weaker=("old",))
-    assert pack(again, NoObjects(), target, "webdataset", old_shards=weaker, **options) == [
-        expected
-    ]
-    as_strict = old(store, "webdataset")
-    (found,) = pack(again, NoObjects(), target, "webdataset", old_shards=as_strict, **options)
+    weaker = old(store, weaker=("old",))
+    assert pack_again(again, weaker, target, **options) == [expected]
+    (found,) = pack_again(again, old(store), target, **options)
     assert not found.omitted
     assert found.samples.num_rows == again.num_rows
 
@@ -316,16 +292,8 @@ def test_a_sample_that_was_bad_is_left_out_without_being_read(
     messages = {failure.key[:3]: failure.message for failure in expected.omitted}
     for part in ("b/1.jpg", "b/1.seg.png", "b/2.jpg"):
         source.delete(part)
-    (found,) = pack(
-        with_bad(order, messages),
-        source,
-        target,
-        name,
-        concurrency=concurrency,
-        memory_bytes=memory_bytes,
-        **options,
-    )
-    assert found == expected
+    options |= {"concurrency": concurrency, "memory_bytes": memory_bytes}
+    assert pack(with_bad(order, messages), source, target, name, **options) == [expected]
 
 
 def test_a_sample_that_was_bad_fails_where_bad_samples_do(source: Store, target: Store) -> None:
@@ -377,11 +345,5 @@ def test_parts_outside_of_their_sample_are_read_by_the_format(
     expected = pack(order, source, target, "webdataset")
     for memory_bytes in (WHOLE, 800):
         with old(store, column_format.NAME) as old_shards:
-            assert expected == pack(
-                again,
-                NoObjects(),
-                target,
-                "webdataset",
-                memory_bytes=memory_bytes,
-                old_shards=old_shards,
-            )
+            found = pack_again(again, old_shards, target, memory_bytes=memory_bytes)
+        assert found == expected

