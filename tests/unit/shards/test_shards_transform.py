@@ -88,7 +88,7 @@ KEPT = [
     ("cmyk jpeg", saved(Image.fromarray(COLOURS).convert("CMYK"), "JPEG"), "JPEG", "RGB"),
     (
         "mpo",
-        saved(Image.fromarray(COLOURS), "MPO", save_all=True, append_images=[SECOND]),
+        saved(Image.fromarray(COLOURS), "MPO", **SECOND),
         "JPEG",
         "RGB",
     ),
