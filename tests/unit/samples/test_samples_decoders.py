@@ -24,14 +24,13 @@ def decode(text: str, data: bytes, ext: str = "x") -> dict[str, Any]:
     return bound.decode(data, "a/b.x", "fix it")
 
 
-def reason(text: str, data: bytes) -> str:
+def refused(text: str, data: bytes) -> str:
+    """What is said of it."""
     with pytest.raises(ObjectError) as caught:
         decode(text, data)
     error = caught.value
     assert (error.code, error.where, error.hint) == ("sample.undecodable", "a/b.x", "fix it")
-    use = text.split()[0]
-    assert error.message.startswith(f"{use} cannot decode it: ")
-    return error.message.removeprefix(f"{use} cannot decode it: ")
+    return error.message
 
 
 def riff(fmt: bytes, body: bytes, *, before: bytes = b"", claimed: int | None = None) -> bytes:
@@ -91,23 +90,23 @@ def test_every_encoding_of_wav(tag: int, bits: int, body: bytes, wanted: Any) ->
 PLAIN = fmt(1, 1, 16)
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (b"", "it is no WAV file"),
-        (b"ID3\x04 an MP3", "it is no WAV file"),
-        (b"RIFF\0\0\0\0WAVE", "it has no audio"),
-        (riff(PLAIN, b"1234")[:-1], "it has 3 bytes of audio instead of 4"),
-        (riff(PLAIN, b"1234", claimed=2**32 - 1), "it has 4 bytes of audio instead of 4294967295"),
-        (riff(PLAIN, b"123"), "3 bytes are no whole frames of 1 channels"),
-        (riff(fmt(1, 0, 16), b""), "0 bytes are no whole frames of 0 channels"),
-        (riff(PLAIN[:8], b"1234"), "its chunk fmt is too short"),
-        (riff(fmt(2, 1, 4), b"1234"), "its encoding, format 2 of 4 bits, is not supported"),
-        (riff(fmt(0xFFFE, 1, 16), b"12"), "its encoding, format 65534 of 16 bits, is not sup"),
-    ],
-)
-def test_what_is_no_wav_file(data: bytes, message: str) -> None:
-    assert reason("wav", data).startswith(message)
+NO_WAV = {
+    "empty": b"",
+    "an MP3": b"ID3\x04 an MP3",
+    "no audio": b"RIFF\0\0\0\0WAVE",
+    "cut": riff(PLAIN, b"1234")[:-1],
+    "less than claimed": riff(PLAIN, b"1234", claimed=2**32 - 1),
+    "half a frame": riff(PLAIN, b"123"),
+    "no channels": riff(fmt(1, 0, 16), b""),
+    "a short head": riff(PLAIN[:8], b"1234"),
+    "4 bits": riff(fmt(2, 1, 4), b"1234"),
+    "extensible without more": riff(fmt(0xFFFE, 1, 16), b"12"),
+}
+
+
+@pytest.mark.parametrize("data", NO_WAV.values(), ids=NO_WAV)
+def test_what_is_no_wav_file(data: bytes) -> None:
+    refused("wav", data)
 
 
 def test_audio_of_no_frames() -> None:
@@ -137,38 +136,38 @@ def claiming(shape: str) -> bytes:
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        (b"", "EOF: reading magic string, expected 8 bytes got 0"),
-        (b"PK\x03\x04 an npz", "the magic string is not correct"),
-        (saved(np.arange(4, dtype="<i4"))[:-1], "it has 15 bytes of elements instead of 16"),
-        (saved(np.arange(4, dtype="<i4")) + b"?", "it has 17 bytes of elements instead of 16"),
-        (claiming("(1000000000000,)"), "it has 0 bytes of elements instead of 4000000000000"),
-        (saved(np.array([{}], object)), "it has Python objects"),
-        (saved(np.array(["a"])), "its elements are <U1, which no cache can hold"),
-        (saved(np.array([1j])), "its elements are complex128, which no cache can hold"),
-    ],
-)
-def test_what_is_no_array(data: bytes, message: str) -> None:
-    assert message in reason("npy", data)
+NO_ARRAY = {
+    "empty": b"",
+    "an npz": b"PK\x03\x04 an npz",
+    "cut": saved(np.arange(4, dtype="<i4"))[:-1],
+    "a byte more": saved(np.arange(4, dtype="<i4")) + b"?",
+    "less than claimed": claiming("(1000000000000,)"),
+    "Python objects": saved(np.array([{}], object)),
+    "texts": saved(np.array(["a"])),
+    "complex numbers": saved(np.array([1j])),
+}
+
+
+@pytest.mark.parametrize("data", NO_ARRAY.values(), ids=NO_ARRAY)
+def test_what_is_no_array(data: bytes) -> None:
+    refused("npy", data)
 
 
 def test_text_and_bytes_stay_as_they_are() -> None:
     for use, data in (("text", "grüß\r\n".encode()), ("text", b""), ("bytes", b"\xff\0")):
         found = decode(use, data)[""]
         assert (found.dtype, found.tobytes(), found.shape) == (np.uint8, data, (len(data),))
-    assert "invalid start byte" in reason("text", b"a\xff")
+    refused("text", b"a\xff")
 
 
 def test_a_shape_that_must_be() -> None:
     data = saved(np.zeros((80, 3), np.float32))
     for shape in ("80,3", "80,*", "*,*"):
         assert decode(f"npy shape={shape}", data)[""].shape == (80, 3)
-    assert reason("npy shape=80,4", data) == "its shape is (80, 3), not (80, 4)"
-    assert reason("npy shape=80", data) == "its shape is (80, 3), not (80)"
+    for shape in ("80,4", "80"):
+        refused(f"npy shape={shape}", data)
     assert decode("npy shape=", saved(np.array(7)))[""] == 7
-    assert "its shape is (6, 2)" in reason("wav shape=*,1", riff(fmt(1, 2, 16), SAMPLES.tobytes()))
+    refused("wav shape=*,1", riff(fmt(1, 2, 16), SAMPLES.tobytes()))
 
 
 @pytest.fixture
@@ -204,11 +203,9 @@ class Kept:
 def test_a_function_of_the_users(own: Any) -> None:
     name = own(GAIN)
     found = decode(f"{name}:gain times=3 name=x=1", b"\x01\x02")
-    assert {key: array.tolist() for key, array in found.items()} == {
-        "": [3, 6],
-        "name": list(b"x=1"),
-    }
-    assert reason(f"{name}:gain", b"bad") == "RuntimeError: two lines"
+    lists = {key: array.tolist() for key, array in found.items()}
+    assert lists == {"": [3, 6], "name": list(b"x=1")}
+    assert refused(f"{name}:gain", b"bad").endswith(": RuntimeError: two lines")
     assert decode(f"{name}:Kept.inner", b"1234")[""] == 4
     uses = decoder_uses({"b": f"{name}:gain times=3", "a": "wav", "c": f"{name}:Kept.inner"})
     assert [use.version for use in resolved(uses)] == ["1", "2", "v1"]
@@ -218,21 +215,16 @@ def test_a_function_of_the_users(own: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    "text",
     [
-        ("wave", "there is no decoder 'wave'"),
-        ("no_such_module_here:f", "cannot be imported: ModuleNotFoundError: No module named"),
-        ("MODULE:nothing", "cannot be imported: AttributeError: module"),
-        ("MODULE:number", "is no function"),
-        ("MODULE:unversioned", "has no version"),
-        ("MODULE:two", "cannot be called: missing a required argument"),
-        ("MODULE:fine rate=1", "cannot be called: got an unexpected keyword argument 'rate'"),
-        ("MODULE:fields", "has invalid attributes"),
-        ("MODULE:expands", "has invalid attributes"),
-        ("BROKEN:f", "cannot be imported: ZeroDivisionError: division by zero"),
+        "wave",
+        "no_such_module_here:f",
+        *(f"MODULE:{name}" for name in ("nothing", "number", "unversioned", "two", "fine rate=1")),
+        *(f"MODULE:{name}" for name in ("fields", "expands")),
+        "BROKEN:f",
     ],
 )
-def test_what_is_no_decoder(own: Any, text: str, message: str) -> None:
+def test_what_is_no_decoder(own: Any, text: str) -> None:
     module = own(
         "number = 7\n"
         "def fine(data): ...\nfine.version = 1\n"
@@ -243,24 +235,15 @@ def test_what_is_no_decoder(own: Any, text: str, message: str) -> None:
     )
     broken = own("1 / 0")
     use = parse_decoder("mel", text.replace("MODULE", module).replace("BROKEN", broken))
-    with pytest.raises(ConfigError, match=message) as caught:
+    with pytest.raises(ConfigError) as caught:
         resolved((use,))
     assert (caught.value.code, caught.value.where) == ("config.invalid_value", "decoding.mel")
-    assert caught.value.hint or "is no function" in message
 
 
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        ("return [1, 2]", "returned a list, not an array"),
-        ("return None", "returned a NoneType, not an array"),
-        ("return {'': np.zeros(1), 'rate': 3}", "returned '', 'rate' instead of ''"),
-        ("return {}", "returned nothing instead of ''"),
-    ],
-)
-def test_a_function_that_returns_no_array_ends_the_run(own: Any, body: str, message: str) -> None:
-    name = own(f"def f(data):\n    {body}\nf.version = 1\n")
-    with pytest.raises(FatalError, match=message) as caught:
+@pytest.mark.parametrize("value", ["[1, 2]", "None", "{'': np.zeros(1), 'rate': 3}", "{}"])
+def test_a_function_that_returns_no_array_ends_the_run(own: Any, value: str) -> None:
+    name = own(f"def f(data):\n    return {value}\nf.version = 1\n")
+    with pytest.raises(FatalError) as caught:
         decode(f"{name}:f", b"")
     assert (caught.value.code, caught.value.where) == ("cache.schema", "a/b.x")
 
@@ -274,22 +257,12 @@ def test_an_error_of_memory_is_not_a_bad_sample(own: Any) -> None:
 def test_which_decoder_a_part_has() -> None:
     uses = decoder_uses({"npy": "npy", "raw.npy": "bytes", "img": "image", "png": "bytes"})
     decoders = Decoders(uses)
-    names = {
-        ext: "image" if decoders.is_image(ext) else bound.decoder.name if bound else None
-        for ext in ("npy", "a.npy", "raw.npy", "npy.gz", "jpg", "seg.png", "a.img", "txt")
-        for bound in (decoders.of(ext),)
-    }
-    assert names == {
-        "npy": "npy",
-        "a.npy": "npy",
-        "raw.npy": "bytes",
-        "npy.gz": None,
-        "jpg": "image",
-        "seg.png": "bytes",
-        "a.img": "image",
-        "txt": None,
-    }
-    assert all(decoders.decodes(ext) == (name is not None) for ext, name in names.items())
+    expected = {"npy": "npy", "a.npy": "npy", "raw.npy": "bytes", "seg.png": "bytes"}
+    expected |= {"jpg": "image", "a.img": "image", "npy.gz": None, "txt": None}
+    for ext, name in expected.items():
+        bound = decoders.of(ext)
+        found = "image" if decoders.is_image(ext) else bound.decoder.name if bound else None
+        assert (found, decoders.decodes(ext)) == (name, name is not None)
 
 
 def test_lines_of_decoding() -> None:
@@ -302,16 +275,8 @@ def test_lines_of_decoding() -> None:
 @pytest.mark.parametrize(
     ("ext", "text"),
     [
-        ("x", ""),
-        ("x", " "),
-        ("x", "rate=3"),
-        ("x", "npy 80"),
-        ("x", "npy rate=3"),
-        ("x", "m:f a=1 a=2"),
-        ("x", "m:f 1=2"),
-        ("x", "npy shape=3;4"),
-        ("x", "npy shape=-1"),
-        ("x", "image shape=3"),
+        *(("x", text) for text in ("", " ", "rate=3", "npy 80", "npy rate=3", "image shape=3")),
+        *(("x", text) for text in ("m:f a=1 a=2", "m:f 1=2", "npy shape=3;4", "npy shape=-1")),
         ("seg.jpeg", "bytes"),
     ],
 )

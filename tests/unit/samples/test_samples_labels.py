@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -43,21 +41,20 @@ def test_label_files(text: str, labels: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "message"),
+    ("data", "where"),
     [
-        (b"a cat\n\xff dog", "val.txt: the label file is not UTF-8 at byte 6"),
-        (b"a cat\nb\n", "val.txt, line 2: expected a name and a class"),
-        (b"a,cat\nb,\n", "val.txt, line 2: expected a name and a class"),
-        (b"a,cat,3\n", "val.txt, line 1: 3 columns"),
-        (b"a cat\n\na dog\n", "val.txt, line 3: 'a' has class 'dog' here and 'cat' above"),
-        (b'a,"cat\n', "val.txt, line 1: not a line of CSV"),
+        (b"a cat\n\xff dog", "val.txt"),
+        (b"a cat\nb\n", "val.txt, line 2"),
+        (b"a,cat\nb,\n", "val.txt, line 2"),
+        (b"a,cat,3\n", "val.txt, line 1"),
+        (b"a cat\n\na dog\n", "val.txt, line 3"),
+        (b'a,"cat\n', "val.txt, line 1"),
     ],
 )
-def test_invalid_label_files(data: bytes, message: str) -> None:
+def test_invalid_label_files(data: bytes, where: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_label_file(data, "val.txt")
-    assert caught.value.code == "config.label"
-    assert str(caught.value).startswith(message)
+    assert (caught.value.code, caught.value.where) == ("config.label", where)
 
 
 names = st.text("ab ,.é'", min_size=1, max_size=6).filter(lambda name: name == name.strip())
@@ -86,13 +83,7 @@ def numbered(
     ("pinned", "folders", "tokens", "classes", "labels"),
     [
         (None, ["dog", "cat", "dog"], [], ("cat", "dog"), [1, 0, 1]),
-        (
-            None,
-            ["\U0001f600", "\uffff", "Z", "a"],
-            [],
-            ("Z", "a", "\uffff", "\U0001f600"),
-            [3, 2, 0, 1],
-        ),
+        (None, ["\U0001f600", "\uffff", "Z"], [], ("Z", "\uffff", "\U0001f600"), [2, 1, 0]),
         (("dog", "cat", "owl"), ["cat"], [], ("dog", "cat", "owl"), [1]),
         (None, ["dog", "cat"], ["dog", "owl"], ("cat", "dog", "owl"), [1, 0, 1, 2]),
         (None, ["n2", "n1"], ["0", "1"], ("n1", "n2"), [1, 0, 0, 1]),
@@ -159,36 +150,20 @@ def test_classes_grow_at_the_end(before: list[str], now: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pinned", "folders", "tokens", "message"),
+    ("pinned", "folders", "tokens", "where"),
     [
-        (
-            ("dog",),
-            ["cat"],
-            [],
-            "cat/x: its folder gives it class 'cat', but the only class is 'dog'",
-        ),
-        (
-            None,
-            ["cat"],
-            ["1"],
-            "v: its file val.txt gives it class '1', but the only class is 'cat'",
-        ),
-        (
-            None,
-            ["5", "6"],
-            ["0"],
-            "v: its file val.txt gives it class '0', which is not one of the 2 classes",
-        ),
-        (("dog",), [], ["9" * 10], "v: its file val.txt"),
+        (("dog",), ["cat"], [], "cat/x"),
+        (None, ["cat"], ["1"], "v"),
+        (None, ["5", "6"], ["0"], "v"),
+        (("dog",), [], ["9" * 10], "v"),
     ],
 )
-def test_unknown_classes_are_named(
-    pinned: tuple[str, ...] | None, folders: list[str], tokens: list[str], message: str
+def test_samples_of_unknown_classes_are_named(
+    pinned: tuple[str, ...] | None, folders: list[str], tokens: list[str], where: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
         numbered(pinned, folders, tokens)
-    assert caught.value.code == "config.label"
-    assert str(caught.value).startswith(message)
+    assert (caught.value.code, caught.value.where) == ("config.label", where)
 
 
 def test_all_classes_that_are_not_pinned_are_named_in_one_message() -> None:
@@ -200,8 +175,9 @@ def test_all_classes_that_are_not_pinned_are_named_in_one_message() -> None:
 
 
 def test_a_class_pinned_twice_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"labels\.classes: duplicate class 'a'"):
+    with pytest.raises(ConfigError) as caught:
         ClassTable(("a", "b", "a"))
+    assert caught.value.where == "labels.classes"
 
 
 def label(labels: Labels, samples: dict[str, list[str]], file: bytes | None = None) -> list[str]:
@@ -280,9 +256,9 @@ def test_a_sample_that_a_pattern_gives_no_class_is_named(pattern: str) -> None:
 
 def test_a_class_of_a_pattern_that_is_not_pinned_is_named() -> None:
     labels = Labels.model_validate({"pattern": "^(.)", "classes": ["a", "b"]})
-    message = "cx: its key gives it class 'c', which is not one of the 2 classes"
-    with pytest.raises(ConfigError, match=re.escape(message)):
+    with pytest.raises(ConfigError) as caught:
         label(labels, {"ax": [], "cx": []})
+    assert caught.value.where == "cx"
 
 
 @pytest.mark.parametrize(
@@ -290,9 +266,7 @@ def test_a_class_of_a_pattern_that_is_not_pinned_is_named() -> None:
     [
         {"from": "pattern"},
         {"from": "folder", "pattern": "(.)"},
-        {"pattern": "abc"},
-        {"pattern": "("},
-        {"pattern": 3},
+        *({"pattern": pattern} for pattern in ("abc", "(", 3)),
         {"from": True},
     ],
 )
