@@ -1,18 +1,38 @@
-"""Archives for tests: tars, and tars of tars as ImageNet ships."""
+"""Sources with archives for tests: tars, and tars of tars as ImageNet ships."""
 
 from __future__ import annotations
 
 import io
 import tarfile
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
-from pipeline_lab import images
+from pipeline_lab import DOCUMENT, Lab, contents, directory_lab, images
 
 
-def tar(members: Mapping[str, bytes], format_: int = tarfile.GNU_FORMAT) -> bytes:
+def archive_lab(folder: Path, objects: dict[str, bytes], **fields: Any) -> Lab:
+    """From a directory with archives to another directory."""
+    lab = directory_lab(folder, objects, **fields)
+    return replace(lab, source={"url": lab.source, "archives": "expand"})
+
+
+def with_source(lab: Lab, **fields: Any) -> Lab:
+    """The same with further fields of the source."""
+    return replace(lab, source={**dict(lab.source), **fields})
+
+
+def samples(lab: Lab, document: DOCUMENT | None = None) -> dict[str, dict[str, bytes]]:
+    """The samples of a version, by key; of the only one by default."""
+    published = lab.check()[document["version"]] if document else lab.only()
+    return {key: parts for (_, key), parts in contents(published).items()}
+
+
+def tar(members: Mapping[str, bytes]) -> bytes:
     """An archive of files."""
     target = io.BytesIO()
-    with tarfile.open(fileobj=target, mode="w", format=format_) as file:
+    with tarfile.open(fileobj=target, mode="w") as file:
         for name, data in members.items():
             info = tarfile.TarInfo(name)
             info.size = len(data)
@@ -20,15 +40,15 @@ def tar(members: Mapping[str, bytes], format_: int = tarfile.GNU_FORMAT) -> byte
     return target.getvalue()
 
 
-def by_class(classes: str = "abc", each: int = 4) -> dict[str, dict[str, bytes]]:
+def by_class(classes: str = "abc") -> dict[str, dict[str, bytes]]:
     """The images of each class, by their base names."""
     found: dict[str, dict[str, bytes]] = {}
-    for key, data in images(classes, each).items():
+    for key, data in images(classes).items():
         folder, _, name = key.partition("/")
         found.setdefault(folder, {})[name] = data
     return found
 
 
-def imagenet(classes: str = "abc", each: int = 4) -> bytes:
+def imagenet(classes: str = "abc") -> bytes:
     """A tar with one tar for each class."""
-    return tar({f"{name}.tar": tar(members) for name, members in by_class(classes, each).items()})
+    return tar({f"{name}.tar": tar(members) for name, members in by_class(classes).items()})

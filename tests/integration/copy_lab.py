@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pipeline_lab import DOCUMENT, opened, write
 
+from larder.config.access import Access
+from larder.copy.uploads import UploadRecords
 from larder.jobs.runner import InlineRunner
 from larder.pipeline.copying import copy
+from larder.pipeline.copying_record import UPLOADS_PREFIX
 from larder.pipeline.copying_settings import load_copy_settings
 from larder.progress import StageTimes
-from larder.store.base import Store
+from larder.store.base import ObjectInfo, Store, UploadedPart
 from larder.store.memory import forget
+from larder.store.s3.bucket import S3Bucket
+from larder.store.s3.listing import list_uploads
 from tests.support.runs import between, forget_manifests
-from tests.support.stores import RecordedCall, RecordingStore
+from tests.support.servers import S3Server
+from tests.support.stores import Effect, FaultyStore, RecordedCall, RecordingStore
 
 OWN = "_larder/"
 
@@ -111,3 +117,41 @@ def calls(lab: CopyLab, run: Callable[[], Any]) -> tuple[Any, Calls, Calls]:
     here = [call for store in stores if store.url == url for call in store.calls]
     there = [call for store in stores if store.url != url for call in store.calls]
     return result, here, there
+
+
+def broken(
+    url: str, *methods: str, effect: Effect, keys: Iterable[str | None] = (None,), nth: int = 1
+) -> AbstractContextManager[None]:
+    """Makes calls of one of the places fail, from the ``nth`` on; of all keys, or of some."""
+    with opened(url) as store:
+        wanted = store.url
+
+    def wrap(store: Store) -> Store:
+        faulty = FaultyStore(store)
+        if store.url == wanted:
+            for key in keys:
+                for method in methods:
+                    faulty.add(method, effect, key=key, nth=nth, times=None)
+        return faulty
+
+    return between(wrap)
+
+
+def uploads_left(url: str, server: S3Server) -> list[str]:
+    """The keys of multipart uploads that were begun below a URL, and are neither done nor gone."""
+    bucket, _, prefix = url.removeprefix("s3://").partition("/")
+    access = Access(endpoint=server.endpoint, region=server.region)
+    found = list_uploads(S3Bucket(bucket, url, access), prefix=f"{prefix}/")
+    return sorted(each.key.removeprefix(f"{prefix}/") for each in found)
+
+
+def leave_upload(store: Store, key: str, *, recorded: bool) -> None:
+    """Begin a multipart upload and leave it, with or without a record to continue it by."""
+    upload = store.begin_upload(key)
+    assert upload is not None
+    upload.leave()
+    if recorded:
+        parts = [UploadedPart(1, 5, "e", 0, True)]
+        UploadRecords(store, UPLOADS_PREFIX).save(
+            ObjectInfo(key, 9, "e", 0), key, 5, upload.id, parts
+        )

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from archives_lab import by_class, imagenet, tar
-from pipeline_lab import DOCUMENT, Lab, contents, directory_lab, opened, png, write
+from archives_lab import archive_lab, by_class, imagenet, samples, tar
+from pipeline_lab import DOCUMENT, Lab, opened, png, write
 
 from larder.errors import StoreError
 from larder.jobs.results import RunError
@@ -39,11 +39,6 @@ FIELDS: dict[str, Any] = {
 }
 
 
-def archive_lab(folder: Path, objects: dict[str, bytes], **fields: Any) -> Lab:
-    lab = directory_lab(folder, objects, **fields)
-    return Lab({"url": lab.source, "archives": "expand"}, lab.storage, lab.output, lab.fields)
-
-
 def classes(names: str) -> dict[str, bytes]:
     """An archive for each class."""
     found = by_class()
@@ -66,12 +61,6 @@ def indexes(lab: Lab) -> list[str]:
         return [info.key for page in root.list("work/derived/") for info in page]
 
 
-def of(lab: Lab, document: DOCUMENT) -> dict[str, dict[str, bytes]]:
-    """The samples of a version."""
-    published = lab.check()[document["version"]]
-    return {key: parts for (_, key), parts in contents(published).items()}
-
-
 def test_a_second_run_reads_no_header(tmp_path: Path) -> None:
     lab = archive_lab(tmp_path, classes("abc"))
     _, first = reads(lab.prepare)
@@ -88,7 +77,7 @@ def test_one_archive_more_costs_its_headers(tmp_path: Path) -> None:
     assert (growth["added"], growth["unchanged"]) == (4, 8)
     second, again = reads(lab.prepare)
     assert {call.key for call in again} == {"c.tar"}
-    assert len(of(lab, second)) == 12
+    assert len(samples(lab, second)) == 12
     assert first["version"] != second["version"]
     assert len(indexes(lab)) == 3
 
@@ -126,7 +115,7 @@ def test_a_member_that_changed_is_packed_again(tmp_path: Path) -> None:
     growth = lab.plan()["growth"]["samples"]
     assert (growth["changed"], growth["unchanged"]) == (1, 7)
     second = lab.prepare()
-    assert of(lab, second)["a.tar/01"]["png"] == png(77)
+    assert samples(lab, second)["a.tar/01"]["png"] == png(77)
 
 
 def test_a_damaged_index_is_made_again(tmp_path: Path) -> None:
@@ -137,7 +126,7 @@ def test_a_damaged_index_is_made_again(tmp_path: Path) -> None:
             root.put(key, root.get(key)[:-5])
     again = lab.prepare(shards={"bytes": 9_000})
     assert again["status"] == "built"
-    assert len(of(lab, again)) == 8
+    assert len(samples(lab, again)) == 8
 
 
 def test_an_archive_that_changes_while_shards_are_made_fails_the_run(tmp_path: Path) -> None:
@@ -156,7 +145,7 @@ def test_an_archive_that_changes_while_shards_are_made_fails_the_run(tmp_path: P
     assert {failure.code for failure in caught.value.report.failures} == {"object.changed"}
     assert all(failure.key.startswith("train.tar/") for failure in caught.value.report.failures)
     document = lab.prepare()
-    assert {parts["cls"] for parts in of(lab, document).values()} == {b"a", b"b", b"d"}
+    assert {parts["cls"] for parts in samples(lab, document).values()} == {b"a", b"b", b"d"}
 
 
 def writes(lab: Lab) -> int:
@@ -278,6 +267,6 @@ def test_a_bucket_run_carries_on(bucket: dict[str, str], tmp_path: Path) -> None
     document, calls = reads(lab.prepare)
     assert document["status"] == "built"
     assert len(indexes(lab)) == 1
-    assert len(of(lab, document)) == 12
+    assert len(samples(lab, document)) == 12
     again, calls = reads(lab.prepare)
     assert (again["status"], calls) == ("reused", [])

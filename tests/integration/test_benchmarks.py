@@ -1,8 +1,9 @@
-"""The benchmarks of copies, images and plans run, and print their documents."""
+"""The benchmarks run, print their documents, and check what was packed."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,53 +11,123 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.exhaustive, pytest.mark.slow]
+from benchmarks.packing.bodies import Body, Setting
+from benchmarks.packing.checks import CHECKS, check_all
+from benchmarks.packing.ours import turn, turn_of_two
+
+pytestmark = pytest.mark.exhaustive
 
 ROOT = Path(__file__).parents[2]
+KINDS = {"webdataset": "tar", "tfrecord": "tfrecord", "recordio": "recordio", "parquet": "parquet"}
+
+needs_tar = pytest.mark.skipif(shutil.which("tar") is None, reason="needs GNU tar")
 
 
 def run(name: str, folder: Path, *flags: str) -> tuple[dict[str, Any], str]:
     """The cases of a small run, and what it says beside them."""
-    command = [sys.executable, "-m", f"benchmarks.{name}", "--json", "--runs", "1"]
-    command += ["--directory", str(folder), *flags]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    command = [sys.executable, "-m", f"benchmarks.{name}", "--json", "--directory", str(folder)]
+    done = subprocess.run([*command, *flags], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2_000:]
     document = json.loads(done.stdout)
     assert document["benchmark"] == name
-    assert all(case["ours"] > 0 for case in document["cases"].values())
+    assert list(folder.iterdir()) == []
     cases: dict[str, Any] = document["cases"]
+    for title, case in cases.items():
+        assert set(case) == {"ours", "peers", "target", "met"}
+        first = next(iter(case["peers"].values()), None)
+        met = None if case["target"] is None else case["ours"] <= case["target"] * (first or 1)
+        assert case["met"] is met, title
     return cases, done.stderr
 
 
+@pytest.mark.slow
 def test_images(tmp_path: Path) -> None:
-    cases, _ = run("images", tmp_path, "--files-scale", "0.004")
-    kinds = [f"8 JPEGs of {size}" for size in ("500 x 375", "2,000 x 1,500")]
-    assert list(cases) == [
-        f"{step} {kind}" for kind in kinds for step in ("transform", "check", "prepare")
-    ]
-    assert all(case["peers"] for case in cases.values())
-    assert list(tmp_path.iterdir()) == []
+    cases, _ = run("images", tmp_path, "--runs", "1", "--files-scale", "0.004")
+    assert len(cases) == 6
+    assert all(case["ours"] > 0 and case["peers"] for case in cases.values())
 
 
+@pytest.mark.slow
 def test_planning(tmp_path: Path) -> None:
-    cases, said = run("planning", tmp_path, "--files-scale", "0.004")
-    assert {name: list(case["peers"]) for name, case in cases.items()} == {
-        "sort 20,000 rows": ["pyarrow in memory"],
-        "match 20,000 rows": ["pyarrow in memory"],
-        "plan 4,000 objects, in key order": [],
-        "plan 4,000 objects, shuffled": [],
-        "plan 4,000 objects, shuffled, mirrored": [],
-    }
-    assert said.count("peak MB") == 5
-    assert list(tmp_path.iterdir()) == []
+    cases, said = run("planning", tmp_path, "--runs", "1", "--files-scale", "0.004")
+    assert len(cases) == said.count("peak MB") == 5
+    assert all(case["ours"] > 0 for case in cases.values())
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_copy(tmp_path: Path) -> None:
-    peers = ["--peers", str(Path(sys.executable).parent)]
-    flags = [*peers, "--files-scale", "0.01", "--latency-seconds", "0.01"]
-    cases, _ = run("copy", tmp_path, *flags)
+    flags = ["--peers", str(Path(sys.executable).parent), "--latency-seconds", "0.01"]
+    cases, _ = run("copy", tmp_path, "--runs", "1", "--files-scale", "0.01", *flags)
     assert len(cases) > 26
-    assert all(set(case) == {"ours", "peers", "target", "met"} for case in cases.values())
     walls = [case["peers"] for name, case in cases.items() if name.endswith("wall seconds")]
     assert any(peers.get("rclone") for peers in walls), "rclone is installed with the tests"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_growth(tmp_path: Path) -> None:
+    """What was written is what the arithmetic says, or more; what was not costs nothing."""
+    cases, said = run("growth", tmp_path, "--quick", "--large")
+    assert said.count("### ") == 6
+    for prefix in ("100 real files, in key order", "2,000 invented samples, shuffled, cached"):
+        repack, omit = "0.1 percent removed, repack", "0.1 percent removed, omit"
+        written = {
+            step: cases[f"{prefix}: {step}: bytes written"]
+            for step in ("first build", "nothing changed", "1 percent added", repack, omit)
+        }
+        assert written["nothing changed"]["ours"] == 0
+        assert written[omit]["peers"]["arithmetic"] == 0
+        assert 0 < written[omit]["ours"] < written[repack]["ours"]
+        for step in ("1 percent added", repack):
+            assert 0 < written[step]["peers"]["arithmetic"] < written[step]["ours"]
+        assert written["1 percent added"]["ours"] < written["first build"]["ours"]
+
+
+@pytest.mark.slow
+@needs_tar
+def test_shards(tmp_path: Path) -> None:
+    asked = ("tar-small", "formats-small", "s3", "memory-many", "memory-mirrored", "memory-parquet")
+    flags = [flag for name in asked for flag in ("--only", name)]
+    cases, said = run("shards", tmp_path, "--runs", "1", "--files-scale", "0.0005", *flags)
+    assert list(cases["tar, 1 KB files, synced"]["peers"]) == ["GNU tar", "webdataset ShardWriter"]
+    for name in ("tfrecord", "recordio", "parquet"):
+        assert cases[f"{name} beside tar, 1 KB files, synced"]["peers"]["our tar"] > 0
+    assert cases["S3 to S3, until it ends"]["peers"]["larder copy"] > 0
+    memory = [case for name, case in cases.items() if "peak bytes of memory" in name]
+    assert len(memory) == 6
+    assert all(case["met"] and 20e6 < case["ours"] < 400e6 for case in memory)
+    assert "where ours goes" in said
+
+
+@needs_tar
+@pytest.mark.parametrize("name", KINDS)
+def test_packing_by_one_and_by_two_is_whole(name: str, tmp_path: Path) -> None:
+    setting = Setting(tmp_path)
+    setting.prepare(Body("files", 12, 2_000))
+    for pack in (turn, turn_of_two) if name in ("webdataset", "tfrecord") else (turn,):
+        setting.clear()
+        assert set(pack(setting, name)) == {"synced", "unsynced"}
+        check_all(KINDS[name], setting, 12)
+        with pytest.raises(AssertionError, match="12 samples of 13 were written"):
+            check_all(KINDS[name], setting, 13)
+
+
+@needs_tar
+@pytest.mark.parametrize("lost", [True, False], ids=["lost", "changed"])
+@pytest.mark.parametrize("name", ["webdataset", "tfrecord", "recordio"])
+def test_what_was_not_written_is_found(name: str, lost: bool, tmp_path: Path) -> None:
+    setting = Setting(tmp_path)
+    setting.prepare(Body("files", 6, 4_000))
+    setting.clear()
+    turn(setting, name)
+    shards = [path for path in setting.out.iterdir() if path.suffix not in (".idx", ".lst")]
+    (shard,) = (path for path in shards if "-train-" in path.name)
+    if lost:
+        shard.unlink()
+    else:
+        data = bytearray(shard.read_bytes())
+        data[700:1_500] = bytes(800)
+        shard.write_bytes(data)
+    with pytest.raises(AssertionError):
+        CHECKS[KINDS[name]](setting)

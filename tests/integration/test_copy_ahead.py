@@ -11,20 +11,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from copy_lab import CopyLab
+from copy_lab import CopyLab, leave_upload, uploads_left
 from pipeline_lab import opened, write
 
 from larder.copy.skyplane.adapter import Transfer
 from larder.copy.skyplane.choice import Choice, Side
-from larder.copy.uploads import UploadRecords
 from larder.errors import ConfigError
 from larder.pipeline import route
-from larder.pipeline.copying_record import UPLOADS_PREFIX
 from larder.pipeline.prepare import prepare
-from larder.store import Access
-from larder.store.base import UploadedPart
-from larder.store.s3.bucket import S3Bucket
-from larder.store.s3.listing import list_uploads
 from tests.support.runs import between, run_settings
 from tests.support.servers import S3Server
 
@@ -56,46 +50,26 @@ def test_uploads_that_it_began_and_left_are_aborted(
     server: S3Server = request.getfixturevalue(server_name)
     bucket = f"ahead-{uuid.uuid4().hex[:8]}"
     server.create_bucket(bucket)
-    where = {"endpoint": server.endpoint, "region": server.region}
     for name, value in server.environment.items():
         monkeypatch.setenv(name, value)
-    write(f"s3://{bucket}/source", {"a/1": b"1", "b": b"2", "live": b"3"})
-    url = f"s3://{bucket}/out"
-    lab = CopyLab(
-        f"s3://{bucket}/source",
-        url,
-        {
-            "settings": [
-                f"{side}.{name}={value}"
-                for side in ("source", "storage")
-                for name, value in where.items()
-            ]
-        },
-    )
+    lab = CopyLab(f"s3://{bucket}/source", f"s3://{bucket}/out", {})
+    lab.add({"a/1": b"1", "b": b"2", "live": b"3"})
     clock = [1000.0]
     monkeypatch.setattr(route, "monotonic", lambda: clock[0])
 
     def run(_source: Side, _target: Side, keys: Iterable[str], **_: Any) -> Transfer:
         assert list(keys) == ["a/1", "b", "live"]
-        with opened(url) as store:
+        with opened(lab.storage) as store:
             for key in ("a/1", "a/1", "b", "live", "not asked for"):
-                upload = store.begin_upload(key)
-                assert upload is not None
-                upload.leave()
-                if key == "live":
-                    records = UploadRecords(store, UPLOADS_PREFIX)
-                    info = store.put("probe", b"")
-                    records.save(info, key, 5, upload.id, [UploadedPart(1, 5, "e", 0, True)])
+                leave_upload(store, key, recorded=key == "live")
         clock[0] += seconds
         return FAILED
 
     instead(run)
     document = lab.copy()
     assert document["copied"]["count"] == 3
-    access = S3Bucket(bucket, url, Access(**where))
-    left = sorted(each.key.removeprefix("out/") for each in list_uploads(access, prefix="out/"))
     begun_later = seconds > 0  # otherwise they were begun before it was started
-    assert left == (
+    assert uploads_left(lab.storage, server) == (
         ["live", "not asked for"] if begun_later else ["a/1", "a/1", "b", "live", "not asked for"]
     )
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from copy_lab import Calls, CopyLab, buckets, calls, contents, directories
+from copy_lab import Calls, CopyLab, broken, buckets, calls, contents, directories
 from costs_lab import blob
 from pipeline_lab import opened, write
 from required import disk_of
@@ -23,9 +23,8 @@ from larder.manifest.schemas import FAILURES
 from larder.pipeline.copying_record import COPY_KEY, read_record
 from larder.pipeline.copying_report import copy_lines
 from larder.pipeline.prepare import prepare
-from larder.store.base import Store
-from tests.support.runs import between, run_settings
-from tests.support.stores import FaultyStore, denied, unavailable, unreadable
+from tests.support.runs import run_settings
+from tests.support.stores import denied, unavailable, unreadable
 
 OBJECTS = {
     f"{name}/{number:03}.bin": blob(f"{name}{number}", 10 + number)
@@ -33,7 +32,7 @@ OBJECTS = {
     for number in range(20)
 } | {"README": b"", "top/": b""}
 KEY = "b/007.bin"
-SIZE = sum(map(len, OBJECTS.values()))
+READS = ("get", "open", "copy_from")
 
 
 @pytest.fixture(params=["buckets", "directories"])
@@ -85,12 +84,8 @@ def test_without_changes_there_are_only_listings(lab: CopyLab) -> None:
     assert again["digest"] == first["digest"]
     assert again["manifest"] == first["manifest"]
     assert [(call.method, call.key) for call in source] == [("list", "")]
-    assert counts(storage) == {"list": 2, "get": 1, "open": 1} or counts(storage) == {
-        "list": 2,
-        "get": 1,
-        "head": 1,  # of the manifest, which is read in place
-        "open": 1,
-    }
+    heads = {"head": 1} if counts(storage)["head"] else {}  # a manifest that is read in place
+    assert counts(storage) == {"list": 2, "get": 1, "open": 1, **heads}
     assert own(storage, "get", "open") == ["copy.json", "manifest"]
     assert lab.own() == before
 
@@ -128,9 +123,7 @@ def test_what_is_gone_from_the_source_stays_and_is_counted(lab: CopyLab) -> None
     assert done["gone"] == {"count": 2, "bytes": sizes, "keys": ["a/001.bin", KEY]}
     assert done["others"] == 1
     assert {KEY, "mine.txt"} <= lab.there().keys()
-    assert "2 objects at the storage are no longer in the source; larder prune" in " ".join(
-        copy_lines(done)
-    )
+    assert "larder prune" in " ".join(copy_lines(done))
     lab.add({"later": b"1"})
     assert lab.copy()["gone"]["count"] == 2  # the record still has them
 
@@ -269,22 +262,13 @@ def test_paths_that_cannot_be_listed_are_failures_and_the_rest_is_copied(tmp_pat
 def test_failures_of_both_kinds_are_listed_and_only_objects_are_retried(tmp_path: Path) -> None:
     with directories(tmp_path, {"a/1": b"1", "b/2": b"2"}) as lab:
         unlistable(lab)
-        with broken(lab.source, "get", "open", effect=unreadable(), key="a/1"):
+        with broken(lab.source, "get", "open", effect=unreadable(), keys=["a/1"]):
             error, failed = failed_copy(lab)
         assert failed == {**UNLISTED, "a/1": "object.unreadable"}
         assert "3 failed in mirror" in error.message
         assert "exclude 2 paths that cannot be listed" in error.hint
         assert failed_copy(lab, retry_failed=True)[1] == UNLISTED
         assert lab.there() == {"a/1": b"1", "b/2": b"2"}
-
-
-def test_nothing_but_paths_that_cannot_be_listed(tmp_path: Path) -> None:
-    with directories(tmp_path, {"a/1": b"1", "b/2": b"2"}) as lab:
-        unlistable(lab)
-        with pytest.raises(RunError) as caught:
-            lab.copy(exclude=["?/[12]"])
-        assert {failure.key for failure in caught.value.report.failures} == UNLISTED.keys()
-        assert not (tmp_path / "storage").exists()
 
 
 @pytest.mark.parametrize("include", ["**", "[ab]*/**", "a/*"])
@@ -334,8 +318,8 @@ def test_another_source_replaces_the_record_and_says_so(tmp_path: Path) -> None:
 
 
 def test_batches_hold_what_they_may(lab: CopyLab) -> None:
-    many = {"runner.batch_bytes=100", "runner.workers=3"}
-    _, _, storage = calls(lab, lambda: lab.copy(settings=sorted(many)))
+    settings = ["runner.batch_bytes=100", "runner.workers=3"]
+    _, _, storage = calls(lab, lambda: lab.copy(settings=settings))
     receipts = [call for call in storage if call.method == "upload" and "/receipts/" in call.key]
     assert len(receipts) > 10
     assert lab.there() == contents(lab.source)
@@ -388,14 +372,10 @@ def test_a_listing_that_fails_is_never_used(lab: CopyLab) -> None:
 def test_objects_that_fail_are_listed_and_only_they_are_tried_again(lab: CopyLab) -> None:
     bad = {"a/003.bin", "b/011.bin"}
 
-    def failing(store: Store) -> Store:
-        faulty = FaultyStore(store)
-        for key in bad:
-            for method in ("get", "open", "copy_from"):
-                faulty.add(method, unavailable(), key=key, times=None)
-        return faulty
-
-    with between(failing), pytest.raises(RunError) as caught:
+    with (
+        broken(lab.source, *READS, effect=unavailable(), keys=bad),
+        pytest.raises(RunError) as caught,
+    ):
         lab.copy()
     error = caught.value
     assert {failure.key for failure in error.report.failures} == bad
@@ -417,21 +397,6 @@ def test_objects_that_fail_are_listed_and_only_they_are_tried_again(lab: CopyLab
     with pytest.raises(ConfigError, match="no failed objects"):
         lab.copy(retry_failed=True)
     assert lab.copy()["copied"]["count"] == 1
-
-
-def broken(url: str, *methods: str, effect: Any, key: str | None = None, nth: int = 1) -> Any:
-    """Makes calls of one of the places fail."""
-    with opened(url) as store:
-        wanted = store.url
-
-    def wrap(store: Store) -> Store:
-        faulty = FaultyStore(store)
-        if store.url == wanted:
-            for method in methods:
-                faulty.add(method, effect, key=key, nth=nth, times=None)
-        return faulty
-
-    return between(wrap)
 
 
 def test_too_many_failures_stop_it_early_and_are_recorded(tmp_path: Path) -> None:
@@ -477,11 +442,9 @@ def test_an_outage_stops_it_soon_whatever_the_rate(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("side", ["source", "storage"])
 def test_refused_access_ends_it_at_once(lab: CopyLab, side: str) -> None:
-    methods = ("get", "open", "copy_from", "put", "writer")
-    url = lab.source if side == "source" else lab.storage
-    if side == "storage":
-        methods = ("put", "writer", "upload", "copy_from")
-    with broken(url, *methods, effect=denied()), pytest.raises(StoreError) as caught:
+    url = getattr(lab, side)
+    methods = {"source": READS, "storage": ("put", "writer", "upload", "copy_from")}
+    with broken(url, *methods[side], effect=denied()), pytest.raises(StoreError) as caught:
         lab.copy()
     assert caught.value.code == "store.denied"
     lab.copy()
@@ -492,7 +455,7 @@ def test_refused_access_ends_it_at_once(lab: CopyLab, side: str) -> None:
 def test_failures_of_a_dataset_are_listed_in_a_file_too(tmp_path: Path) -> None:
     write(tmp_path / "source", {f"a/{number}.txt": b"x" for number in range(5)})
     asked = run_settings(tmp_path / "source", tmp_path / "storage", tmp_path / "out", mirror=True)
-    bad = broken(str(tmp_path / "source"), "get", "open", effect=unreadable(), key="a/3.txt")
+    bad = broken(str(tmp_path / "source"), "get", "open", effect=unreadable(), keys=["a/3.txt"])
     with bad, pytest.raises(RunError) as caught:
         prepare(asked)
     (listed,) = (tmp_path / "storage").glob("larder/d/work/failures-*.parquet")
@@ -505,13 +468,7 @@ def test_failures_of_a_dataset_are_listed_in_a_file_too(tmp_path: Path) -> None:
 
 
 def test_failed_objects_that_are_gone_by_now_fail_no_more(lab: CopyLab) -> None:
-    def failing(store: Store) -> Store:
-        faulty = FaultyStore(store)
-        for method in ("get", "open", "copy_from"):
-            faulty.add(method, unavailable(), key=KEY, times=None)
-        return faulty
-
-    with between(failing), pytest.raises(RunError):
+    with broken(lab.source, *READS, effect=unavailable(), keys=[KEY]), pytest.raises(RunError):
         lab.copy()
     lab.remove(KEY)
     done = lab.copy(retry_failed=True)
