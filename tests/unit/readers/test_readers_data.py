@@ -16,8 +16,7 @@ import pytest
 import larder
 from larder.cache.build import build_file
 from larder.cache.schema import Field, RecordSchema
-from larder.errors import ConfigError, DamageError, FatalError, LarderError
-from larder.readers.cache import CacheReader
+from larder.errors import ConfigError, FatalError, LarderError
 from larder.readers.data import expand
 from larder.store import open_store
 from larder.store.memory import forget
@@ -109,13 +108,10 @@ def test_a_version_opens_by_every_name(toy: str, name: str) -> None:
     data = larder.open(toy + name)
     assert (data.dataset, data.version, data.digest) == ("toy", ID, "d" * 64)
     assert data.classes == ("cat", "dog")
-    assert list(data.splits) == ["train", "validation"]
-    assert data.splits["train"].samples == 10
-    assert repr(data) == f"<larder.Data toy@{ID}: train, validation>"
-
-
-def test_shards_are_paths_or_urls(toy: str) -> None:
-    data = larder.open(toy)
+    assert {split: facts.samples for split, facts in data.splits.items()} == {
+        "train": 10,
+        "validation": 1,
+    }
     folder = f"{toy}/segments/s/shards"
     assert data.shards("train") == [f"{folder}/train/toy-train-00000{n}.tar" for n in range(3)]
     assert data.shards("validation") == [f"{folder}/validation/toy-validation-000000.tar"]
@@ -149,32 +145,18 @@ def test_the_directory_of_downloads_can_be_given(tmp_path: Path) -> None:
     forget("given")
 
 
-def refusal(call: Any, *arguments: Any) -> tuple[str, str]:
+def refusal(call: Any, *arguments: Any) -> str:
     with pytest.raises(LarderError) as caught:
         call(*arguments)
-    return caught.value.code, str(caught.value)
+    return caught.value.code
 
 
-def test_unknown_names_are_answered_with_the_known_ones(toy: str) -> None:
-    assert refusal(larder.open, f"{toy}@v9") == (
-        "version.missing",
-        f"{toy}: there is no tag 'v9'; the tags are: latest, v1",
-    )
-    code, text = refusal(larder.open, f"{toy}@{OTHER}")
-    assert (code, f"there is no version {OTHER}" in text) == ("version.missing", True)
-    code, text = refusal(larder.open, f"{toy}x")
-    assert code == "version.missing"
-    assert text.endswith("there is no tag 'latest'; nothing was published there")
+def test_unknown_names_are_refused(toy: str) -> None:
+    for address in (f"{toy}@v9", f"{toy}@{OTHER}", f"{toy}x"):
+        assert refusal(larder.open, address) == "version.missing"
     data = larder.open(toy)
-    for call in (data.shards, data.cache):
-        code, text = refusal(call, "test")
-        assert code == "version.split"
-        assert text.endswith("there is no split 'test'; the splits are: train, validation")
-    code, text = refusal(data.cache, "validation")
-    assert code == "cache.missing"
-    assert text.endswith(
-        "there is no cache of split 'validation'; the splits with a cache are: train"
-    )
+    assert refusal(data.shards, "test") == refusal(data.cache, "test") == "version.split"
+    assert refusal(data.cache, "validation") == "cache.missing"
 
 
 @pytest.mark.parametrize("wrong", [[1.5], [1.0], [True, False], ["1"], np.array([0.0])])
@@ -194,7 +176,7 @@ def test_a_record_number_must_be_an_integer(toy: str, wrong: Any) -> None:
 
 def test_a_version_without_a_cache(root: str, tmp_path: Path) -> None:
     publish(f"{root}/larder/toy", document(None), tmp_path)
-    assert refusal(larder.open(f"{root}/larder/toy").cache, "train")[0] == "cache.missing"
+    assert refusal(larder.open(f"{root}/larder/toy").cache, "train") == "cache.missing"
 
 
 OTHER_ADDRESSES = """
@@ -214,43 +196,37 @@ def test_a_changed_document_is_damage(toy: str) -> None:
     store = open_store(toy)
     data = bytes(store.get(layout.version_key(ID)))
     store.put(layout.version_key(ID), data.replace(b"cat", b"cow"))
-    assert refusal(larder.open, toy)[0] == "damage.digest"
+    assert refusal(larder.open, toy) == "damage.digest"
     store.put(layout.version_key(OTHER), data)
-    code, text = refusal(larder.open, f"{toy}@{OTHER}")
-    assert code == "damage.manifest"
-    assert f"is that of version {ID} of toy" in text
+    assert refusal(larder.open, f"{toy}@{OTHER}") == "damage.manifest"
     store.put(layout.tag_key("v1"), seal({"other": 1}))
-    assert refusal(larder.open, f"{toy}@v1")[0] == "damage.manifest"
+    assert refusal(larder.open, f"{toy}@v1") == "damage.manifest"
 
 
 def test_a_changed_cache_is_damage(toy: str) -> None:
     store = open_store(toy)
     store.put("train.mdb", bytes(store.get("train.mdb"))[:-1])
-    with pytest.raises(DamageError, match="bytes instead of"):
-        larder.open(toy).cache("train")
+    assert refusal(larder.open(toy).cache, "train") == "damage.size"
+
+
+def published(tmp_path: Path, *parts: CacheFile) -> larder.Data:
+    url = f"{tmp_path}/larder/toy"
+    publish(url, document(CacheFacts("decoded", {"train": parts})), tmp_path)
+    return larder.open(url)
 
 
 def test_parts_are_seen_as_one(tmp_path: Path) -> None:
-    parts = (
-        write_part(tmp_path, "a.mdb", 3),
-        write_part(tmp_path, "b.mdb", 0, start=3),
-        write_part(tmp_path, "c.mdb", 4, start=3),
-    )
-    publish(f"{tmp_path}/larder/toy", document(CacheFacts("decoded", {"train": parts})), tmp_path)
-    with larder.open(f"{tmp_path}/larder/toy").cache("train") as cache:
+    """Of any parts: tests/property/test_property_cache_reader.py."""
+    parts = (write_part(tmp_path, "a.mdb", 3), write_part(tmp_path, "c.mdb", 4, start=3))
+    with published(tmp_path, *parts).cache("train") as cache:
         assert len(cache) == 7
-        assert [int(cache[n]["label"]) for n in range(-7, 7)] == [*range(7), *range(7)]
-        order = [6, 0, 3, 2, 6, -7]
-        batch = cache.batch(order)
+        batch = cache.batch([6, 0, 3, 2, 6, -7])
         assert batch["label"].tolist() == [6, 0, 3, 2, 6, 0]  # type: ignore[union-attr]
         assert batch["x"].shape == (6, 4)  # type: ignore[union-attr]
-        assert [len(batch["label"]) for batch in cache.batches(3)] == [3, 3, 1]
         assert cache.batch([], fields=["x"])["x"].shape == (0, 4)  # type: ignore[union-attr]
         for wrong in (7, -8):
             with pytest.raises(IndexError, match=f"record {wrong} of 7"):
                 cache.batch([0, wrong])
-            with pytest.raises(IndexError, match=f"record {wrong} of 7"):
-                cache[wrong]
 
 
 def test_parts_of_other_shapes_make_ragged_fields(tmp_path: Path) -> None:
@@ -258,8 +234,7 @@ def test_parts_of_other_shapes_make_ragged_fields(tmp_path: Path) -> None:
         write_part(tmp_path, "a.mdb", 2),
         write_part(tmp_path, "b.mdb", 2, start=2, size=5, note=True),
     )
-    publish(f"{tmp_path}/larder/toy", document(CacheFacts("decoded", {"train": parts})), tmp_path)
-    with larder.open(f"{tmp_path}/larder/toy").cache("train") as cache:
+    with published(tmp_path, *parts).cache("train") as cache:
         assert cache.schema.fields[1] == Field("x", "int32", (None,))
         assert cache.schema.fields[2] == Field("note", "uint8", (None,), optional=True)
         batch = cache.batch([3, 0])
@@ -269,33 +244,17 @@ def test_parts_of_other_shapes_make_ragged_fields(tmp_path: Path) -> None:
 
 def test_parts_of_other_kinds_are_refused(tmp_path: Path) -> None:
     parts = (write_part(tmp_path, "a.mdb", 1), write_part(tmp_path, "b.mdb", 1, dtype="int32"))
-    publish(f"{tmp_path}/larder/toy", document(CacheFacts("decoded", {"train": parts})), tmp_path)
-    with pytest.raises(FatalError, match="incompatible fields 'label'"):
-        larder.open(f"{tmp_path}/larder/toy").cache("train")
+    with pytest.raises(FatalError, match="'label'"):
+        published(tmp_path, *parts).cache("train")
 
 
-def test_the_reader_is_a_cache_reader(toy: str) -> None:
-    with larder.open(toy).cache("train") as cache:
-        assert isinstance(cache, CacheReader)
-
-
-BLOCKED = (
-    "prefect",
-    "pyarrow",
-    "pydantic",
-    "yaml",
-    "boto3",
-    "botocore",
-    "PIL",
-    "tensorflow",
-    "rich",
-)
+BLOCKED = "prefect pyarrow pydantic yaml boto3 botocore PIL tensorflow rich"
 READ = f"""
 import sys
 
 class Blocker:
     def find_spec(self, name, path=None, target=None):
-        assert name.partition(".")[0] not in {BLOCKED!r}, name
+        assert name.partition(".")[0] not in {BLOCKED.split()!r}, name
 
 sys.meta_path.insert(0, Blocker())
 import larder
@@ -314,13 +273,7 @@ def test_reading_needs_the_base_packages_alone(tmp_path: Path) -> None:
         subprocess.run([sys.executable, "-c", READ, address], check=True)
 
 
-@pytest.mark.parametrize(
-    ("pattern", "names"),
-    [
-        ("a.tar", ["a.tar"]),
-        ("a-{08..11}.tar", ["a-08.tar", "a-09.tar", "a-10.tar", "a-11.tar"]),
-        ("a-{9..10}", ["a-9", "a-10"]),
-    ],
-)
-def test_patterns_expand_as_in_a_shell(pattern: str, names: list[str]) -> None:
-    assert expand(pattern) == names
+def test_patterns_expand_as_in_a_shell() -> None:
+    assert expand("a.tar") == ["a.tar"]
+    assert expand("a-{08..11}.tar") == ["a-08.tar", "a-09.tar", "a-10.tar", "a-11.tar"]
+    assert expand("a-{9..10}") == ["a-9", "a-10"]

@@ -16,13 +16,11 @@ import pytest
 from fake_gcs import MODIFIED, Ask, FakeGcs, Say, crc32c, fake_gcs
 
 from larder.errors import (
-    ConfigError,
     LarderError,
     NotFoundError,
     ObjectError,
     PreconditionError,
     RetryableError,
-    StoreError,
 )
 from larder.store import Access, ObjectInfo, RetryPolicy, Store, open_store
 from larder.store.gcs import GcsStore
@@ -66,6 +64,11 @@ def stream(store: Store, data: bytes, key: str = "k", **more: Any) -> ObjectInfo
         return writer.commit()
 
 
+def media(ask: Ask) -> bool:
+    """Whether it asks for an object's bytes."""
+    return ask.query.get("alt") == "media"
+
+
 def once(*says: Say, when: Callable[[Ask], bool]) -> Callable[[Ask], Say | None]:
     """Answer the first requests of a kind with these."""
     left = list(says)
@@ -105,7 +108,7 @@ def test_a_replacement_is_one_of_the_generation_whose_etag_was_compared(gcs: Fak
 
 
 def test_only_the_generation_whose_etag_was_compared_is_deleted(gcs: FakeGcs) -> None:
-    store = GcsStore("bucket", "p", Access(endpoint=gcs.endpoint))
+    store = opened(gcs)
     info = store.put("k", b"1")
     assert error_of(lambda: store.delete("k", if_match="0" * 32)).code == "object.changed"
     store.delete("k", if_match=info.etag)
@@ -119,7 +122,6 @@ def test_the_same_bytes_in_another_generation_are_the_same(gcs: FakeGcs) -> None
     first = store.put("k", b"1")
     gcs.add("p/k", b"1")
     assert store.head("k").generation != first.generation
-    assert store.get("k", if_match=first.etag) == b"1"
     assert store.put("k", b"2", if_match=first.etag).size_bytes == 1
 
 
@@ -158,15 +160,10 @@ def test_a_range_is_one_request_and_a_whole_object_two_at_once(gcs: FakeGcs) -> 
 @pytest.mark.parametrize("separator", [",", ", ", "\n"])
 def test_hashes_come_in_one_header_or_several(gcs: FakeGcs, separator: str) -> None:
     gcs.hash_separator = separator
-    resource = gcs.add("p/k", b"0123456789")
-    store = opened(gcs)
-    assert store.get("k", offset=3, if_match=store.head("k").etag) == b"3456789"
-    with store.open("k", length=2) as reader:
-        assert (reader.info.etag, reader.info.generation) == (
-            hashlib.md5(b"0123456789").hexdigest(),
-            resource["generation"],
-        )
-    assert len(gcs.asked) == 3
+    gcs.add("p/k", b"0123456789")
+    with opened(gcs).open("k", length=2) as reader:
+        assert reader.info.etag == hashlib.md5(b"0123456789").hexdigest()
+    assert len(gcs.asked) == 1
 
 
 def test_gzip_objects_are_read_as_they_are_stored(gcs: FakeGcs) -> None:
@@ -185,9 +182,10 @@ def test_what_was_written_while_it_was_opened(gcs: FakeGcs, hash_headers: bool) 
     listed = gcs.add("p/k", b"first")
     store = opened(gcs)
     etag = store.head("k").etag
+    assert store.get("k", offset=3, length=2, if_match=etag) == b"st"
 
     def meanwhile(ask: Ask) -> None:
-        if ask.query.get("alt") == "media" and gcs.objects["bucket", "p/k"] is listed:
+        if media(ask) and gcs.objects["bucket", "p/k"] is listed:
             gcs.add("p/k", b"other")
 
     gcs.fault = meanwhile
@@ -195,15 +193,6 @@ def test_what_was_written_while_it_was_opened(gcs: FakeGcs, hash_headers: bool) 
     with store.open("k") as reader:
         assert b"".join(reader) == b"other"
         assert reader.info.etag == hashlib.md5(b"other").hexdigest()
-
-
-def test_a_condition_is_checked_without_hashes_in_the_headers(gcs: FakeGcs) -> None:
-    gcs.hash_headers = False
-    gcs.add("p/k", b"0123456789")
-    store = opened(gcs)
-    etag = store.head("k").etag
-    assert store.get("k", offset=3, length=2, if_match=etag) == b"34"
-    assert error_of(lambda: store.get("k", if_match="0" * 32)).code == "object.changed"
 
 
 @pytest.mark.parametrize(
@@ -224,7 +213,7 @@ def test_headers_that_say_too_little_are_asked_about(gcs: FakeGcs, odd: dict[str
         "Content-Range": "bytes 3-4/10",
     }
     say = Say(206, b"34", headers | odd)
-    gcs.fault = lambda ask: say if ask.query.get("alt") == "media" else None
+    gcs.fault = lambda ask: say if media(ask) else None
     with store.open("k", offset=3, length=2) as reader:
         assert b"".join(reader) == b"34"
     assert reader.info == store.head("k")
@@ -232,18 +221,15 @@ def test_headers_that_say_too_little_are_asked_about(gcs: FakeGcs, odd: dict[str
 
 def test_a_connection_that_breaks_is_no_end_of_the_object(gcs: FakeGcs) -> None:
     gcs.add("p/k", DATA)
-    media = Say(200, DATA, {"x-goog-stored-content-length": str(len(DATA))}, cut=5_000_000)
-    gcs.fault = lambda ask: media if ask.query.get("alt") == "media" else None
+    broken = Say(200, DATA, {"x-goog-stored-content-length": str(len(DATA))}, cut=5_000_000)
+    gcs.fault = lambda ask: broken if media(ask) else None
     store = opened(gcs)
     assert isinstance(error_of(lambda: store.get("k")), RetryableError)
     with store.open("k") as reader:
         assert isinstance(error_of(lambda: b"".join(reader)), RetryableError)
-    gcs.fault = once(media, when=lambda ask: ask.query.get("alt") == "media")
-    again = open_store(
-        "gs://bucket/p",
-        endpoint=gcs.endpoint,
-        retry=RetryPolicy(first_delay_seconds=0),
-    )
+    gcs.fault = once(broken, when=media)
+    policy = RetryPolicy(first_delay_seconds=0)
+    again = open_store("gs://bucket/p", endpoint=gcs.endpoint, retry=policy)
     with again.open("k") as reader:
         assert b"".join(reader) == DATA
 
@@ -251,7 +237,7 @@ def test_a_connection_that_breaks_is_no_end_of_the_object(gcs: FakeGcs) -> None:
 def test_an_answer_of_the_wrong_length_is_refused(gcs: FakeGcs) -> None:
     gcs.add("p/k", b"0123456789")
     short = Say(200, b"01234", {"x-goog-generation": "1001", "x-goog-stored-content-length": "10"})
-    gcs.fault = lambda ask: short if ask.query.get("alt") == "media" else None
+    gcs.fault = lambda ask: short if media(ask) else None
     store = opened(gcs)
     assert error_of(lambda: store.get("k")).code == "object.truncated"
     with store.open("k") as reader:
@@ -326,14 +312,8 @@ def test_type_and_metadata_are_sent_as_they_are(
     gcs: FakeGcs, write: Callable[[Store, ObjectInfo], ObjectInfo]
 ) -> None:
     metadata = {"a b": "1", "höhe": "漢\n", "x": ""}
-    kinds: dict[str | None, str] = {
-        "image/png": "image/png",
-        " a/b ": "a/b",
-        "": "application/octet-stream",
-    }
-    for kind in ("é/x", "a\r\nX-Header: b", None):
-        kinds[kind] = "application/octet-stream"
-    for kind, sent in kinds.items():
+    unknown = dict.fromkeys(("", "é/x", "a\r\nX-Header: b", None), "application/octet-stream")
+    for kind, sent in {"image/png": "image/png", " a/b ": "a/b", **unknown}.items():
         like = ObjectInfo("o", 0, "", 0, content_type=kind, metadata=metadata)
         assert write(opened(gcs), like).content_type == sent
         assert gcs.objects["bucket", "p/k"]["metadata"] == metadata
@@ -414,17 +394,11 @@ def test_an_upload_waits_as_long_as_it_is_told(gcs: FakeGcs) -> None:
     assert time.monotonic() - began > 2
 
 
-def test_an_upload_that_keeps_failing_is_given_up(gcs: FakeGcs) -> None:
-    gcs.fault = lambda ask: Say.error(503) if ask.method == "PUT" else None
-    error = error_of(lambda: stream(patient(gcs, tries=3), DATA))
-    assert isinstance(error, RetryableError)
-    assert "3 tries" in error.message
+@pytest.mark.parametrize("say", [Say.error(503), Say(308)], ids=["fails", "takes nothing"])
+def test_a_server_that_keeps_refusing_an_upload_is_given_up(gcs: FakeGcs, say: Say) -> None:
+    gcs.fault = lambda ask: say if ask.method == "PUT" else None
+    assert isinstance(error_of(lambda: stream(patient(gcs, tries=3), DATA)), RetryableError)
     assert gcs.uploads == {}, "and cancelled"
-
-
-def test_a_server_that_takes_nothing_is_given_up(gcs: FakeGcs) -> None:
-    gcs.fault = lambda ask: Say(308) if ask.method == "PUT" else None
-    assert isinstance(error_of(lambda: stream(patient(gcs), DATA)), RetryableError)
 
 
 @pytest.mark.parametrize("status", [404, 410])
@@ -434,38 +408,24 @@ def test_an_upload_that_the_server_has_forgotten(gcs: FakeGcs, status: int) -> N
     assert (type(error), error.code) == (ObjectError, "object.unreadable")
 
 
-def test_bytes_that_changed_on_the_way_are_deleted(gcs: FakeGcs) -> None:
-    def damage(ask: Ask) -> None:
-        if is_chunk(ask):
-            ask.body = b"\0" + ask.body[1:]
-
-    gcs.fault = damage
-    error = error_of(lambda: stream(opened(gcs), DATA))
-    assert (error.code, error.hint) == ("object.mismatch", "the object was removed; run again")
-    assert gcs.objects == {}
-
-
-def test_bytes_that_changed_on_the_way_and_stay_are_not_said_to_be_deleted(gcs: FakeGcs) -> None:
+@pytest.mark.parametrize("deletion", ["done", "refused", "too late"])
+def test_bytes_that_changed_on_the_way_are_deleted(gcs: FakeGcs, deletion: str) -> None:
     def damage(ask: Ask) -> Say | None:
         if is_chunk(ask):
             ask.body = b"\0" + ask.body[1:]
-        return Say.error(403) if ask.method == "DELETE" else None
+        if ask.method == "DELETE" and deletion == "too late":
+            gcs.add("p/k", b"of another run")
+        refused = ask.method == "DELETE" and deletion == "refused"
+        return Say.error(403) if refused else None
 
     gcs.fault = damage
     error = error_of(lambda: stream(opened(gcs), DATA))
-    assert (error.code, error.hint) == ("object.mismatch", "remove the object, then run again")
-
-
-def test_only_the_damaged_generation_is_deleted(gcs: FakeGcs) -> None:
-    def damage(ask: Ask) -> None:
-        if is_chunk(ask):
-            ask.body = b"\0" + ask.body[1:]
-        if ask.method == "DELETE":
-            gcs.add("p/k", b"of another run")
-
-    gcs.fault = damage
-    assert error_of(lambda: stream(opened(gcs), DATA)).code == "object.mismatch"
-    assert gcs.contents["bucket", "p/k"] == b"of another run"
+    assert error.code == "object.mismatch"
+    assert (error.hint == "remove the object, then run again") == (deletion == "refused")
+    if deletion == "done":
+        assert gcs.objects == {}
+    if deletion == "too late":
+        assert gcs.contents["bucket", "p/k"] == b"of another run"
 
 
 # Copies
@@ -567,7 +527,7 @@ def test_the_project_pays_for_every_request(gcs: FakeGcs, tmp_path: Path) -> Non
 
 def test_somebody_has_to_pay(gcs: FakeGcs) -> None:
     error = error_of(lambda: opened(gcs, requester_pays=True).get("a"))
-    assert (type(error), error.code) == (ConfigError, "config.invalid_value")
+    assert error.code == "config.invalid_value"
 
 
 def test_no_token_is_sent_without_tls(
@@ -595,9 +555,7 @@ def test_the_server_may_be_named_in_the_environment(
 
 def test_without_credentials_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     error = error_of(lambda: open_store("gs://bucket", retry=None).get("k"))
-    assert isinstance(error, StoreError)
     assert error.code == "store.denied"
-    assert "gcloud auth application-default login" in error.hint
     assert "anonymous: true" in error.hint
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/none/secret.json")
     assert error_of(lambda: open_store("gs://bucket", retry=None).get("k")).code == "store.denied"

@@ -86,8 +86,39 @@ def saying(*answers: bytes, close: bool = False) -> Serve:
     return serve
 
 
-def client(port: int, scheme: str = "http", seconds: float = 30.0) -> Http:
-    return Http(f"{scheme}://127.0.0.1:{port}", connect_seconds=30.0, silence_seconds=seconds)
+def client(port: int, seconds: float = 30.0) -> Http:
+    return Http(f"http://127.0.0.1:{port}", connect_seconds=30.0, silence_seconds=seconds)
+
+
+def at_localhost(port: int, seconds: float = 30.0) -> Http:
+    return Http(f"https://localhost:{port}", connect_seconds=30.0, silence_seconds=seconds)
+
+
+@contextmanager
+def asking(
+    serve: Serve, context: ssl.SSLContext | None = None, seconds: float = 30.0
+) -> Iterator[Http]:
+    """A client of such a server."""
+    with served(serve, context) as port:
+        http = (at_localhost if context else client)(port, seconds)
+        try:
+            yield http
+        finally:
+            http.close()
+
+
+@pytest.fixture
+def trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ssl.SSLContext:
+    """A server's certificate for 127.0.0.1, which clients trust."""
+    certificate = local_certificate(tmp_path)
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(certificate.path))
+    return certificate.context()
+
+
+@pytest.fixture(params=["http", "https"])
+def context(request: pytest.FixtureRequest) -> ssl.SSLContext | None:
+    """Without TLS, and with it."""
+    return request.getfixturevalue("trusted") if request.param == "https" else None
 
 
 def get(http: Http) -> Answer:
@@ -105,51 +136,39 @@ BODIES = {
 
 @pytest.mark.parametrize("kind", BODIES)
 def test_a_connection_is_used_again_after_a_body_of(kind: str) -> None:
-    with served(saying(BODIES[kind], BODIES[kind], BODIES[kind])) as port:
-        http = client(port)
+    with asking(saying(BODIES[kind], BODIES[kind], BODIES[kind])) as http:
         for _ in range(3):
             with get(http) as answer:
                 assert (answer.status, answer.read()) == (200, b"hello")
-        http.close()
 
 
 def test_a_body_that_ends_with_the_connection() -> None:
     answering = saying(b"HTTP/1.0 200 OK\r\n\r\nhello", close=True)
-    with served(answering) as port, get(client(port)) as answer:
+    with asking(answering) as http, get(http) as answer:
         assert answer.read() == b"hello"
 
 
 def test_a_connection_that_was_closed_while_idle_is_replaced() -> None:
-    with served(saying(BODIES["a length"], close=True)) as port:
-        http = client(port)
+    with asking(saying(BODIES["a length"], close=True)) as http:
         for _ in range(3):
             with get(http) as answer:
                 assert answer.read() == b"hello"
 
 
-BROKEN = {
-    "connection closed": b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhello",
-    "the answer is not HTTP": b"SSH-2.0-OpenSSH\r\n\r\n",
-}
-
-
-@pytest.mark.parametrize("cause", BROKEN)
-def test_an_answer_that_is_not_whole(cause: str) -> None:
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhello", "connection closed"),
+        (b"SSH-2.0-OpenSSH\r\n\r\n", "the answer is not HTTP"),
+        (CHUNKED + b"xyz\r\nhello\r\n", "the answer is not HTTP"),
+    ],
+    ids=["too short", "another protocol", "chunks that are none"],
+)
+def test_an_answer_that_is_not_whole(said: bytes, cause: str) -> None:
     with (
-        served(saying(BROKEN[cause], close=True)) as port,
-        pytest.raises(BrokenError) as caught,
-        get(client(port)) as answer,
-    ):
-        answer.read()
-    assert str(caught.value) == cause
-
-
-def test_chunks_that_are_none() -> None:
-    answer_ = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\nhello\r\n"
-    with (
-        served(saying(answer_, close=True)) as port,
-        pytest.raises(BrokenError, match="not HTTP"),
-        get(client(port)) as answer,
+        asking(saying(said, close=True)) as http,
+        pytest.raises(BrokenError, match=cause),
+        get(http) as answer,
     ):
         answer.read()
 
@@ -162,48 +181,18 @@ def test_an_error_that_comes_before_the_body_was_sent() -> None:
         while one.recv(1 << 16):
             pass
 
-    with served(serve) as port:
-        http = client(port)
-        with http.request("PUT", "/k", {"host": http.host}, [bytes(8 << 20)]) as answer:
-            assert (answer.status, answer.read()) == (403, b"no")
-        http.close()
-
-
-@contextmanager
-def waiting(scheme: str, trusted: ssl.SSLContext | None) -> Iterator[int]:
-    """A server that never answers."""
-    over = threading.Event()
-
-    def serve(one: socket.socket) -> None:
-        request_of(one)
-        over.wait(60)
-
-    with served(serve, trusted if scheme == "https" else None) as port:
-        try:
-            yield port
-        finally:
-            over.set()
-
-
-@pytest.fixture
-def trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ssl.SSLContext:
-    """A server's certificate for 127.0.0.1, which clients trust."""
-    certificate = local_certificate(tmp_path)
-    monkeypatch.setenv("AWS_CA_BUNDLE", str(certificate.path))
-    return certificate.context()
-
-
-def at_localhost(port: int, seconds: float = 30.0) -> Http:
-    return Http(f"https://localhost:{port}", connect_seconds=30.0, silence_seconds=seconds)
+    with (
+        asking(serve) as http,
+        http.request("PUT", "/k", {"host": http.host}, [bytes(8 << 20)]) as answer,
+    ):
+        assert (answer.status, answer.read()) == (403, b"no")
 
 
 def test_tls(trusted: ssl.SSLContext) -> None:
-    with served(saying(*[BODIES["chunks"]] * 2), trusted) as port:
-        http = at_localhost(port)
+    with asking(saying(*[BODIES["chunks"]] * 2), trusted) as http:
         for _ in range(2):
             with http.request("PUT", "/k", {"host": http.host}, [b"1" * 100]) as answer:
                 assert answer.read() == b"hello"
-        http.close()
 
 
 def test_a_certificate_that_is_not_trusted(
@@ -211,30 +200,34 @@ def test_a_certificate_that_is_not_trusted(
 ) -> None:
     monkeypatch.delenv("AWS_CA_BUNDLE")
     with (
-        served(saying(BODIES["a length"]), trusted) as port,
+        asking(saying(BODIES["a length"]), trusted) as http,
         pytest.raises(BrokenError, match="the certificate is not trusted"),
     ):
-        get(at_localhost(port))
+        get(http)
 
 
-@pytest.mark.parametrize("scheme", ["http", "https"])
-def test_a_server_that_is_silent(trusted: ssl.SSLContext, scheme: str) -> None:
-    with waiting(scheme, trusted) as port:
-        http = at_localhost(port, 0.2) if scheme == "https" else client(port, seconds=0.2)
+def test_a_server_that_is_silent(context: ssl.SSLContext | None) -> None:
+    over = threading.Event()
+
+    def serve(one: socket.socket) -> None:
+        request_of(one)
+        over.wait(60)
+
+    with asking(serve, context, seconds=0.2) as http:
         with pytest.raises(BrokenError, match="no answer in time"):
             get(http)
+        over.set()
 
 
-@pytest.mark.parametrize("scheme", ["http", "https"])
 def test_a_proxy_with_a_user(
-    trusted: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch, scheme: str
+    context: ssl.SSLContext | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[bytes] = []
-    with served(saying(BODIES["a length"]), trusted if scheme == "https" else None) as there:
+    with served(saying(BODIES["a length"]), context) as there:
 
         def proxy(one: socket.socket) -> None:
             asked.append(request_of(one))
-            if scheme == "http":
+            if not context:
                 one.sendall(BODIES["a length"])
                 request_of(one)
                 return
@@ -246,15 +239,16 @@ def test_a_proxy_with_a_user(
                 back.join()
 
         with served(proxy) as port:
+            scheme = "https" if context else "http"
             monkeypatch.setenv(f"{scheme}_proxy", f"http://user:p%40ss@127.0.0.1:{port}")
             monkeypatch.setenv("no_proxy", "")
-            http = at_localhost(there) if scheme == "https" else client(there)
+            http = (at_localhost if context else client)(there)
             with get(http) as answer:
                 assert answer.read() == b"hello"
             http.close()
     (head,) = asked
     assert b"Proxy-Authorization: Basic dXNlcjpwQHNz\r\n" in head
-    first = b"CONNECT localhost:" if scheme == "https" else b"GET http://127.0.0.1:"
+    first = b"CONNECT localhost:" if context else b"GET http://127.0.0.1:"
     assert head.startswith(first)
 
 
@@ -268,13 +262,10 @@ def pump(one: socket.socket, other: socket.socket) -> None:
 
 
 def test_the_variable_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    with served(saying(BODIES["a length"])) as port:
-        monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-        monkeypatch.setenv("no_proxy", "127.0.0.1")
-        http = client(port)
-        with get(http) as answer:
-            assert answer.read() == b"hello"
-        http.close()
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with asking(saying(BODIES["a length"])) as http, get(http) as answer:
+        assert answer.read() == b"hello"
 
 
 LARGE = os.urandom(5 * PIECE_BYTES + 1)
@@ -285,10 +276,8 @@ def large(one: socket.socket) -> None:
         one.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(LARGE) + LARGE)
 
 
-@pytest.mark.parametrize("scheme", ["http", "https"])
-def test_a_large_body_arrives_in_pieces(trusted: ssl.SSLContext, scheme: str) -> None:
-    with served(large, trusted if scheme == "https" else None) as port:
-        http = at_localhost(port) if scheme == "https" else client(port)
+def test_a_large_body_arrives_in_pieces(context: ssl.SSLContext | None) -> None:
+    with asking(large, context) as http:
         for _ in range(2):
             with get(http) as answer:
                 pieces = list(answer)
@@ -298,7 +287,6 @@ def test_a_large_body_arrives_in_pieces(trusted: ssl.SSLContext, scheme: str) ->
             pass
         with get(http) as answer:
             assert answer.read() == LARGE
-        http.close()
 
 
 def test_a_body_in_pieces_is_sent(trusted: ssl.SSLContext) -> None:
@@ -309,12 +297,12 @@ def test_a_body_in_pieces_is_sent(trusted: ssl.SSLContext) -> None:
             received.extend(one.recv(1 << 16))
         one.sendall(BODIES["a length"])
 
-    with served(serve, trusted) as port:
-        http = at_localhost(port)
-        pieces = [bytearray(LARGE[:7]), b"", memoryview(LARGE)[7:]]
-        with http.request("PUT", "/k", {"host": http.host}, pieces) as answer:
-            assert answer.read() == b"hello"
-        http.close()
+    pieces = [bytearray(LARGE[:7]), b"", memoryview(LARGE)[7:]]
+    with (
+        asking(serve, trusted) as http,
+        http.request("PUT", "/k", {"host": http.host}, pieces) as answer,
+    ):
+        assert answer.read() == b"hello"
     assert received.partition(b"\r\n\r\n")[2] == LARGE
 
 
@@ -325,18 +313,15 @@ def test_a_path_is_sent_as_it_is() -> None:
         heads.append(request_of(one))
         one.sendall(BODIES["a length"])
 
-    with served(serve) as port:
-        http = client(port)
+    with asking(serve) as http:
         http.request("GET", "/b/../%2F/./k//?a=%2F", {"host": http.host, "x-empty": ""}).close()
-        http.close()
     assert heads[0].startswith(b"GET /b/../%2F/./k//?a=%2F HTTP/1.1\r\n")
     assert b"x-empty:\r\n" in heads[0]
 
 
 @pytest.mark.parametrize("begun", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9000000\r\n\r\n"])
-@pytest.mark.parametrize("scheme", ["http", "https"])
 def test_a_transfer_that_is_stopped_is_an_error(
-    trusted: ssl.SSLContext, scheme: str, begun: bytes
+    context: ssl.SSLContext | None, begun: bytes
 ) -> None:
     interrupt, over = Interrupt(), threading.Event()
 
@@ -347,18 +332,10 @@ def test_a_transfer_that_is_stopped_is_an_error(
         threading.Timer(0.1, interrupt.stop).start()
         over.wait(60)
 
-    with served(serve, trusted if scheme == "https" else None) as port:
-        http = at_localhost(port) if scheme == "https" else client(port)
-        try:
-            with (
-                interrupt.active(),
-                pytest.raises(FatalError, match="stopped"),
-                get(http) as answer,
-            ):
-                answer.read()
-        finally:
-            over.set()
-            http.close()
+    with asking(serve, context) as http:
+        with interrupt.active(), pytest.raises(FatalError, match="stopped"), get(http) as answer:
+            answer.read()
+        over.set()
 
 
 @pytest.mark.parametrize("method", ["PUT", "POST", "DELETE", "GET"])
@@ -376,8 +353,7 @@ def test_only_reading_is_sent_again(method: str, body: bytes) -> None:
                 return
             one.sendall(BODIES["a length"])
 
-    with served(serve) as port:
-        http = client(port)
+    with asking(serve) as http:
         get(http).close()
         sent = [body] if body and method != "GET" else []
         if method == "GET":
@@ -385,7 +361,6 @@ def test_only_reading_is_sent_again(method: str, body: bytes) -> None:
         else:
             with pytest.raises(BrokenError, match="connection"):
                 http.request(method, "/k", {"host": http.host}, sent)
-        http.close()
     assert requests == [method]
 
 
@@ -418,6 +393,17 @@ def test_a_server_that_refuses_connections() -> None:
     assert "port" in refused.value.hint
 
 
+def forked(child: Callable[[], int]) -> int:
+    """The status of a child process, which is 1 after any exception."""
+    process = os.fork()
+    if not process:
+        status = 1
+        with suppress(BaseException):
+            status = child()
+        os._exit(status)
+    return os.waitpid(process, 0)[1]
+
+
 def test_a_forked_child_leaves_the_connections_alone(trusted: ssl.SSLContext) -> None:
     connections: list[int] = []
 
@@ -428,15 +414,15 @@ def test_a_forked_child_leaves_the_connections_alone(trusted: ssl.SSLContext) ->
     with served(serve, trusted) as port:
         http = at_localhost(port)
         get(http).close()
-        child = os.fork()
-        if not child:
-            status = 1
-            with suppress(BaseException):
-                status = 0 if get(http).read() == b"hello" else 1
-                del http
-                gc.collect()
-            os._exit(status)
-        assert os.waitpid(child, 0)[1] == 0
+
+        def child() -> int:
+            nonlocal http
+            status = 0 if get(http).read() == b"hello" else 1
+            del http
+            gc.collect()
+            return status
+
+        assert forked(child) == 0
         get(http).close()
         http.close()
     assert len(connections) == 2
@@ -448,63 +434,52 @@ def long_answer(size_bytes: int) -> bytes:
 
 def test_an_open_answer_is_left_to_the_parent_by_a_forked_child() -> None:
     """The child had the parent's connection in its pool, and read from it."""
-    with served(saying(long_answer(5 * PIECE_BYTES), BODIES["a length"])) as port:
-        http = client(port)
+    with asking(saying(long_answer(5 * PIECE_BYTES), BODIES["a length"])) as http:
         with get(http) as answer:
-            child = os.fork()
-            if not child:
-                status = 1
-                with suppress(BaseException):
-                    try:
-                        answer.read()
-                    except BrokenError:
-                        status = len(http._idle)
-                os._exit(status)
-            assert os.waitpid(child, 0)[1] == 0
+
+            def child() -> int:
+                with pytest.raises(BrokenError):
+                    answer.read()
+                return len(http._idle)
+
+            assert forked(child) == 0
             assert len(answer.read()) == 5 * PIECE_BYTES
         assert get(http).read() == b"hello"
-        http.close()
 
 
 def test_an_interrupted_handle_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """After Ctrl-C between two lines of Python, every later request failed."""
-    with served(saying(BODIES["a length"])) as port:
-        http = client(port)
-        began = _Transfer.begin
+    began = _Transfer.begin
 
-        def interrupted(*arguments: Any) -> None:
-            began(*arguments)
-            arguments[0]._added = False
-            raise KeyboardInterrupt
+    def interrupted(*arguments: Any) -> None:
+        began(*arguments)
+        arguments[0]._added = False
+        raise KeyboardInterrupt
 
+    with asking(saying(BODIES["a length"])) as http:
         with monkeypatch.context() as patched:
             patched.setattr(_Transfer, "begin", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 get(http)
         assert not http._idle
         assert get(http).read() == b"hello"
-        http.close()
 
 
 def test_a_handle_is_returned_once() -> None:
     """A length that nothing can have put it into the pool twice, so that two threads shared it."""
     answer = b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999999\r\n\r\nhello"
-    with served(saying(answer, close=True)) as port:
-        http = client(port)
+    with asking(saying(answer, close=True)) as http:
         with pytest.raises(BrokenError):
             get(http).read()
         assert len(http._idle) == len(set(map(id, http._idle))) <= 1
-        http.close()
 
 
 def test_an_idle_handle_holds_no_body() -> None:
-    with served(saying(BODIES["a length"])) as port:
-        http = client(port)
+    with asking(saying(BODIES["a length"])) as http:
         body = os.urandom(1000)
         before = sys.getrefcount(body)
         http.request("PUT", "/k", {"host": http.host}, [body]).close()
         assert sys.getrefcount(body) == before
-        http.close()
 
 
 @pytest.mark.parametrize("text", ["a\r\nevil: 1", "nul\0", "snow \u2603"])
@@ -517,8 +492,8 @@ def test_headers_that_cannot_be_sent(text: str) -> None:
 def test_a_document_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("larder.store.http._DOCUMENT_BYTES", 2 * PIECE_BYTES)
     with (
-        served(saying(long_answer(5 * PIECE_BYTES))) as port,
-        get(client(port)) as answer,
+        asking(saying(long_answer(5 * PIECE_BYTES))) as http,
+        get(http) as answer,
         pytest.raises(BrokenError, match="too long"),
     ):
         answer.read()
