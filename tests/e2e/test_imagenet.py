@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ruamel.yaml import YAML
 from webdataset import tariterators
 
 import larder
@@ -113,27 +112,6 @@ def test_everything_published_is_complete(
 ) -> None:
     store = opened(f"{variables['LARDER_STORAGE']}/larder/imagenet", s3_server)
     assert list(check_all(store)) == [built[1].document["version"]]
-
-
-def test_the_config_leads_to_the_bucket(
-    built: tuple[Workplace, Finished], variables: dict[str, str]
-) -> None:
-    (path,) = built[1].document["configs"]
-    data = YAML(typ="safe").load(Path(path).read_text())["data"]
-    assert data["bucket"] == variables["LARDER_STORAGE"].split("/")[2]
-    assert data["version"] == built[1].document["version"]
-    assert built[1].document["digest"] in Path(path).read_text()
-
-
-def test_the_second_run_reuses_all_of_it(built: tuple[Workplace, Finished]) -> None:
-    place, first = built
-    done = place.run(*ASKED)
-    assert done.status == 0, done.err
-    assert "prefect" not in done.err
-    assert done.document["status"] == "reused"
-    assert done.document["copied"] == {"count": 0, "bytes": 0}
-    for field in ("version", "digest", "objects", "configs", "location"):
-        assert done.document[field] == first.document[field]
 
 
 def test_the_variable_of_aws_also_selects_the_server(

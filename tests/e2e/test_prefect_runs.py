@@ -327,10 +327,6 @@ def test_the_log_of_a_run_has_its_stages_and_the_terminal_has_them_once(
     assert "1 skipped, as the dataset file says" in logged
     assert [line for line in logged if bad.name in line]
 
-    quiet = reporting.run("--dataset", name, "--set", "on_bad_sample=skip", "--quiet")
-    assert (quiet.status, quiet.out) == (0, "")
-    assert quiet.err.splitlines() == ["skipped: 1, when this version was built"]
-
 
 @pytest.mark.exhaustive
 def test_batches_whose_objects_failed_are_failed_and_reported_as_without_prefect(

@@ -108,15 +108,6 @@ class TestPlan:
         assert after.keys() == before.keys()
         assert {name for name in after if after[name] != before[name]} <= {"tmp"}
 
-    def test_finished_work_is_reported(self, built: tuple[Workplace, Finished]) -> None:
-        place, run = built
-        before = place.files()
-        done = place.run("--dataset", "imagenet", "--plan", "--json", *SMALL)
-        assert done.document["status"] == "reused"
-        assert done.document["version"] == run.document["version"]
-        after = place.files()
-        assert {name for name in after if after[name] != before.get(name)} <= {"tmp"}
-
 
 class TestRun:
     def test_one_document_on_stdout_and_progress_on_stderr(

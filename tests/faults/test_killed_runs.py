@@ -21,20 +21,12 @@ from larder.versions.tags import read_tag
 from tests.support.checker import Published, check_all
 
 RUN = """
-import json, os, signal, sys
+import json, signal, sys
 from dataclasses import replace
 from pathlib import Path
 from larder.pipeline.prepare import prepare
 from tests.support.runs import between, run_settings
-from tests.support.stores import Stop, StoppingStore
-
-class Kill(Stop):
-    def write(self, method, key, call):
-        with self._lock:
-            self.writes.append((method, key))
-            if len(self.writes) == self.after:
-                os.kill(os.getpid(), signal.SIGKILL)
-        return call()
+from tests.support.stores import Signal, StoppingStore
 
 folder, after, compact = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "compact"
 settings = run_settings(
@@ -43,7 +35,7 @@ settings = run_settings(
     cache={"records": "decoded"},
     cluster={"runner": {"workers": 2, "batch_bytes": 12_000}},
 )
-stop = Kill(after)
+stop = Signal(after, signal.SIGKILL)
 with between(lambda store: StoppingStore(store, stop)):
     document = prepare(replace(settings, compact=compact))
 methods, keys = ([write[place] for write in stop.writes] for place in (0, 1))
@@ -242,26 +234,15 @@ def test_the_next_run_sweeps_what_a_killed_run_left(
     published(folder)
 
 
-@pytest.mark.exhaustive
-def test_files_of_a_living_run_are_not_swept(
-    tmp_path: Path, undisturbed: tuple[dict[str, Any], dict[str, str]]
+@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.exhaustive)])
+def test_processes_at_once_end_with_one_version_and_sweep_nothing_of_each_other(
+    tmp_path: Path, undisturbed: tuple[dict[str, Any], dict[str, str]], count: int
 ) -> None:
-    """Many concurrent processes, each of which looks for what others left."""
+    """Each of them looks for what others left."""
     document, expected = undisturbed
     fill(tmp_path)
-    for each in [start(tmp_path) for _ in range(4)]:
+    for each in [start(tmp_path) for _ in range(count)]:
         assert finished(each)["digest"] == document["digest"]
     assert left_behind(tmp_path) == []
-    (found,) = published(tmp_path).values()
-    assert shards(found) == expected
-
-
-def test_two_processes_at_once_end_with_one_version(
-    tmp_path: Path, undisturbed: tuple[dict[str, Any], dict[str, str]]
-) -> None:
-    document, expected = undisturbed
-    fill(tmp_path)
-    both = [start(tmp_path), start(tmp_path)]
-    assert {finished(process)["digest"] for process in both} == {document["digest"]}
     (found,) = published(tmp_path).values()
     assert shards(found) == expected

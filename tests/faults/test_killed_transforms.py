@@ -19,19 +19,11 @@ from larder.store import open_store
 from tests.support.checker import check_all
 
 RUN = """
-import json, os, sys
+import json, sys
 from pathlib import Path
 from larder.pipeline.prepare import prepare
 from tests.support.runs import between, run_settings
-from tests.support.stores import Stop, StoppingStore
-
-class Send(Stop):
-    def write(self, method, key, call):
-        with self._lock:
-            self.writes.append((method, key))
-            if len(self.writes) == self.after:
-                os.kill(os.getpid(), int(sys.argv[3]))
-        return call()
+from tests.support.stores import Signal, StoppingStore
 
 folder, after = Path(sys.argv[1]), int(sys.argv[2])
 settings = run_settings(
@@ -39,7 +31,7 @@ settings = run_settings(
     shards={"bytes": 8_000, "images": {"resize": 16}}, validate="header",
     cluster={"runner": {"workers": 2, "batch_bytes": 12_000}},
 )
-stop = Send(after)
+stop = Signal(after, int(sys.argv[3]))
 with between(lambda store: StoppingStore(store, stop)):
     prepare(settings)
 print(json.dumps([key for _, key in stop.writes]))

@@ -18,8 +18,6 @@ from larder.cache.file import open_file
 from larder.cache.record import Codec, empty_columns
 from larder.cache.schema import DTYPES, Field, RecordSchema
 from larder.errors import DamageError, FatalError
-from larder.readers.data import expand
-from larder.shards.packing import brace_patterns
 
 DIMENSIONS = st.one_of(st.none(), st.integers(0, 4))
 
@@ -138,10 +136,3 @@ def test_parts_come_back(
             file.verify()
             for found, values in zip(file, rows, strict=True):
                 assert_same(found, values, schema)
-
-
-@given(st.lists(st.integers(0, 300), min_size=1, max_size=30, unique=True))
-def test_brace_patterns_of_shards_expand_to_them(numbers: list[int]) -> None:
-    names = [f"a-b-{number:06d}.tar" for number in sorted(numbers)]
-    patterns = brace_patterns(names)
-    assert [name for pattern in patterns for name in expand(pattern)] == names

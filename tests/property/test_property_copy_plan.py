@@ -153,17 +153,7 @@ def stored_rows(objects: Mapping[str, Stored]) -> list[dict[str, Any]]:
 
 
 def copied_rows(rows: Sequence[Copied]) -> list[dict[str, Any]]:
-    return [
-        {
-            "key": row.key,
-            "size_bytes": row.size_bytes,
-            "etag": row.etag,
-            "modified": row.modified,
-            "mirror_etag": row.copy_etag,
-            "check": row.check,
-        }
-        for row in rows
-    ]
+    return [{**vars(row), "mirror_etag": row.copy_etag} for row in rows]
 
 
 def stream(rows: list[dict[str, Any]], cuts: Sequence[int]) -> Iterator[pa.RecordBatch]:

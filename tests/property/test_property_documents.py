@@ -145,11 +145,6 @@ def test_options_at_their_default_are_left_out() -> None:
         "classes": ["a", "ü"],
         "first_record": 7,
     }
-    shape = Shape("other", 1, 10, {}, None, FormatOptions({"a": Feature("key", "bytes")}))
-    document = SegmentDocument("d", "t", shape, "header", {}, ())
-    plain = json.loads(seal(document))["shape"]["options"]
-    assert plain == {"features": {"a": {"source": "key", "kind": "bytes"}}}
-    assert parse_document(SegmentDocument, seal(document), "x") == document
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)

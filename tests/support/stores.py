@@ -6,6 +6,7 @@ Each is a hook around the calls of another store: `DelegatingStore.around`.
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -388,6 +389,21 @@ class Stop:
             if self.after is not None and len(self.writes) > self.after:
                 raise Stopped(f"{method} {key}")
             return call()
+
+
+class Signal(Stop):
+    """Sends its own process a signal right before a write, counted from 1; 0 never does."""
+
+    def __init__(self, at: int, number: int) -> None:
+        super().__init__()
+        self.at, self.number = at, number
+
+    def write(self, method: str, key: str, call: Callable[[], T]) -> T:
+        with self._lock:
+            self.writes.append((method, key))
+            if len(self.writes) == self.at:
+                os.kill(os.getpid(), self.number)
+        return call()
 
 
 class KeyStop(Stop):

@@ -156,27 +156,19 @@ def test_values_given_by_set_are_not_repeated(refused: Refuse) -> None:
     keys = ("shards.bytes", "shards.shuffle_seed", "mirror", "cache.records", "name")
     for setting in (*(f"{key}=hunter2" for key in keys), "splits.x=[[hunter2]]"):
         assert "hunter2" not in str(refused(SOURCE, setting))
-    assert "not 'many'" in str(refused(SOURCE + "shards: {bytes: many}\n"))
     assert "AKIA" not in str(refused(SOURCE + "shards: {bytes: AKIAIOSFODNN7EXAMPLE}\n"))
 
 
-def test_unknown_names_get_the_nearest(config_dir: Path) -> None:
+def test_unknown_names_are_refused(config_dir: Path) -> None:
     for name in ("digits", "imagenet", "files"):
         (config_dir / f"datasets/{name}.yaml").write_text(SOURCE)
     (config_dir / "datasets/Not A Name.yaml").write_text(SOURCE)
     assert names(config_dir, "datasets") == ["digits", "files", "imagenet"]
-    for name, nearest in (
-        ("digit", "did you mean digits?"),
-        ("ImageNet", "did you mean imagenet?"),
-        ("../datasets/digits", "did you mean digits?"),
-        ("configs/datasets/files.yaml", "did you mean files?"),
-        ("", "digits, files, imagenet"),
-    ):
+    for name in ("digit", "ImageNet", "../datasets/digits", "configs/datasets/files.yaml", ""):
         with pytest.raises(ConfigError) as caught:
             load_dataset(config_dir, name)
         assert caught.value.code == "config.unknown_dataset"
         assert caught.value.where == "configs/datasets"
-        assert caught.value.hint.endswith(nearest)
 
 
 def test_an_unknown_cluster_and_a_missing_directory(config_dir: Path) -> None:

@@ -1,7 +1,5 @@
 """Variables in the strings of a file, and --set key.path=value."""
 
-from functools import reduce
-
 import pytest
 
 from larder.config.text.replacements import apply, expand, interpolate, parse_settings
@@ -31,12 +29,6 @@ ENVIRON = {"A": "1", "EMPTY": "", "TEXT": "${A} $$ {x: y}"}
 )
 def test_interpolate(text: str, result: str) -> None:
     assert interpolate(text, ENVIRON).text == result
-
-
-def test_variables_and_missing_ones_are_named_once() -> None:
-    expansion = interpolate("${A}${A}${N}${N}${M:-1}", ENVIRON)
-    assert expansion.variables == ("A",)
-    assert expansion.missing == ("N",)
 
 
 @pytest.mark.parametrize("text", ["${", "${}", "${1A}", "${A", "${A-x}", "${A:x}", "a ${ b }"])
@@ -97,17 +89,6 @@ def test_settings_are_separated_by_their_first_key() -> None:
         (("clusters", "a"), "--set clusters.a"),
     ]
     assert [(setting.path, setting.where) for setting in cluster] == [(("a",), "--set cluster.a")]
-
-
-def test_apply_replaces_values_creates_mappings_and_records_positions() -> None:
-    document = parse("a: {b: 1, c: 2}\nn: null\n", "x.yaml")
-    settings = parse_settings(["a.b=5", "n.m=6", "new.deep.key=7", "a.b=8"]).dataset
-    applied = reduce(apply, settings, document)
-    assert applied.value == {"a": {"b": 8, "c": 2}, "n": {"m": 6}, "new": {"deep": {"key": 7}}}
-    assert document.value == {"a": {"b": 1, "c": 2}, "n": None}
-    assert applied.place(("a", "b")).where == "--set a.b"
-    assert applied.place(("a", "c")).where == "x.yaml:1"
-    assert applied.place(("new",)).where == "--set new.deep.key"
 
 
 @pytest.mark.parametrize("key", ["a.b", "l.0"])

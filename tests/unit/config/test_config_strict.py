@@ -79,17 +79,6 @@ LISTS = {"source.include", "source.exclude", "labels.classes", "samples.annotati
 LISTS |= {"shards.images.masks"}
 
 
-def test_the_fields_are_those_of_the_models() -> None:
-    kinds = {key: kind for _, key, kind in FIELDS}
-    assert kinds["mirror"] is bool
-    assert kinds["shards.shuffle_seed"] is int
-    assert kinds["copy.max_cost_usd"] is float
-    assert kinds["runner.workers"] is int
-    assert kinds["source.profile"] is str
-    assert kinds.keys() >= BYTES
-    assert len(FIELDS) > 25
-
-
 def load(folder: Path, model: type[BaseModel], key: str, value: str) -> Any:
     """The model of a least file in which one field has a value, as YAML writes it."""
     tree: dict[str, Any] = {"source" if model is Dataset else "storage": {"url": _url(key)}}

@@ -80,33 +80,31 @@ def bucket_variables(version_info: Make, cluster: Make, environment: Any) -> Any
 REGION, ENDPOINT = "AWS_DEFAULT_REGION=us-west-2", "AWS_ENDPOINT_URL=http://127.0.0.1:9000"
 
 
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [
+        (None, [REGION, ENDPOINT]),
+        (["A=1"], ["A=1", REGION, ENDPOINT]),
+        (["AWS_DEFAULT_REGION=eu-west-1"], ["AWS_DEFAULT_REGION=eu-west-1", ENDPOINT]),
+        (
+            {"gpu": ["A=1"]},
+            {
+                "gpu": ["A=1", REGION, ENDPOINT],
+                "cpu": [REGION, ENDPOINT],
+                "rocm": [REGION, ENDPOINT],
+            },
+        ),
+    ],
+)
 def test_region_and_endpoint_of_the_bucket_reach_the_container(
-    version_info: Make, cluster: Make
+    version_info: Make, cluster: Make, own: Any, expected: Any
 ) -> None:
-    assert bucket_variables(version_info, cluster, None) == [REGION, ENDPOINT]
-    assert bucket_variables(version_info, cluster, {"environment_variables": ["A=1"]}) == [
-        "A=1",
-        REGION,
-        ENDPOINT,
-    ]
-
-
-def test_a_variable_of_the_template_wins(version_info: Make, cluster: Make) -> None:
-    own = {"environment_variables": ["AWS_DEFAULT_REGION=eu-west-1"]}
-    assert bucket_variables(version_info, cluster, own) == [*own["environment_variables"], ENDPOINT]
-
-
-def test_variables_by_device(version_info: Make, cluster: Make) -> None:
-    own = {"environment_variables": {"gpu": ["A=1"]}}
-    assert bucket_variables(version_info, cluster, own) == {
-        "gpu": ["A=1", REGION, ENDPOINT],
-        "cpu": [REGION, ENDPOINT],
-        "rocm": [REGION, ENDPOINT],
-    }
+    environment = own and {"environment_variables": own}
+    assert bucket_variables(version_info, cluster, environment) == expected
 
 
 def test_variables_of_another_shape_are_refused(version_info: Make, cluster: Make) -> None:
-    with pytest.raises(ConfigError, match="must be a list"):
+    with pytest.raises(ConfigError):
         bucket_variables(version_info, cluster, {"environment_variables": "A=1"})
 
 

@@ -7,6 +7,8 @@ import pytest
 from larder.errors import ConfigError
 from larder.experiments.validate import determined_keys, validate
 
+VARIABLES = "environment.environment_variables"
+
 
 def experiment(**more: Any) -> dict[str, Any]:
     config = {
@@ -54,74 +56,55 @@ def test_all_problems_are_named_at_once() -> None:
         entrypoint="",
         bindmounts=[],
         searcher={"name": "single"},
-        bind_mounts=[{"host_path": "/a", "container_path": "/b", "read_only": "yes", "mode": 1}],
+        bind_mounts=[{"host_path": "/a", "container_path": "/b", "mode": 1}],
     )
-    assert text.startswith("not an experiment of Determined 0.38: ")
-    assert "bindmounts: unknown key, did you mean bind_mounts?" in text
-    assert "entrypoint: must name a command" in text
-    assert "searcher.metric: field required" in text
-    assert "bind_mounts.0.read_only: " in text
-    assert "bind_mounts.0.mode: " in text
+    for field in ("bindmounts", "entrypoint", "searcher.metric", "bind_mounts.0.mode"):
+        assert f"{field}: " in text
 
 
 @pytest.mark.parametrize(
-    ("more", "words"),
+    ("field", "more"),
     [
-        ({"zzz": 1}, "zzz: unknown key"),
-        ({"entrypoint": 3}, "entrypoint: must be a string or a list of strings"),
-        ({"entrypoint": [1]}, "entrypoint: must be a string or a list of strings"),
-        ({"entrypoint": "model_def:Trial"}, "entrypoint: Determined 0.38 requires a command"),
-        ({"name": ""}, "name: "),
-        ({"hyperparameters": []}, "hyperparameters: "),
-        ({"data": []}, "data: "),
-        ({"searcher": {"name": "singel", "metric": "x"}}, "searcher.name: "),
-        ({"searcher": {"name": "custom", "metric": "x"}}, "searcher.name: custom searchers"),
-        (
-            {"searcher": {"name": "random", "metric": "x"}},
-            "searcher.max_trials: required by random",
-        ),
-        ({"workspace": "w"}, "workspace: give both workspace and project"),
-        ({"resources": {"slots_per_trial": -1}}, "resources.slots_per_trial: "),
-        ({"resources": {"shm_size": "4 gigs"}}, "resources.shm_size: must be a number of bytes"),
-        ({"resources": {"shm_size": True}}, "resources.shm_size: must be a number of bytes"),
-        ({"resources": {"priority": 100}}, "resources.priority: "),
-        (
-            {"environment": {"environment_variables": {"A": "b"}}},
-            "environment.environment_variables: must be a list of NAME=VALUE",
-        ),
-        (
-            {"environment": {"environment_variables": ["=b"]}},
-            "environment.environment_variables: must contain only strings NAME=VALUE",
-        ),
-        (
-            {"environment": {"environment_variables": "A=b"}},
-            "environment.environment_variables: must be a list of NAME=VALUE",
-        ),
+        ("zzz", {"zzz": 1}),
+        ("entrypoint", {"entrypoint": 3}),
+        ("entrypoint", {"entrypoint": [1]}),
+        ("entrypoint", {"entrypoint": "model_def:Trial"}),
+        ("name", {"name": ""}),
+        ("hyperparameters", {"hyperparameters": []}),
+        ("data", {"data": []}),
+        ("searcher.name", {"searcher": {"name": "singel", "metric": "x"}}),
+        ("searcher.name", {"searcher": {"name": "custom", "metric": "x"}}),
+        ("searcher.max_trials", {"searcher": {"name": "random", "metric": "x"}}),
+        ("workspace", {"workspace": "w"}),
+        ("resources.slots_per_trial", {"resources": {"slots_per_trial": -1}}),
+        ("resources.shm_size", {"resources": {"shm_size": "4 gigs"}}),
+        ("resources.shm_size", {"resources": {"shm_size": True}}),
+        ("resources.priority", {"resources": {"priority": 100}}),
+        (VARIABLES, {"environment": {"environment_variables": {"A": "b"}}}),
+        (VARIABLES, {"environment": {"environment_variables": ["=b"]}}),
+        (VARIABLES, {"environment": {"environment_variables": "A=b"}}),
     ],
 )
-def test_a_broken_rule_is_named_with_its_field(more: dict[str, Any], words: str) -> None:
-    assert words in problems(**more)
+def test_a_broken_rule_is_named_with_its_field(field: str, more: dict[str, Any]) -> None:
+    assert f"{field}: " in problems(**more)
 
 
 @pytest.mark.parametrize(
-    ("mounts", "words"),
+    ("field", "mounts"),
     [
-        ([("mnt", "/b")], "bind_mounts.0.host_path: must be an absolute path"),
-        ([("/a/../b", "/b")], "bind_mounts.0.host_path: must not contain .."),
-        ([("/a", ".")], "bind_mounts.0.container_path: must not be '.'"),
-        ([("/a", "./")], "bind_mounts.0.container_path: must not be './'"),
-        ([("/a", "")], "bind_mounts.0.container_path: must not be ''"),
-        ([("/a", "/run/determined/workdir/")], "bind_mounts.0.container_path: must not be"),
-        ([("/a", "b/../..")], "bind_mounts.0.container_path: must not contain .."),
-        (
-            [("/a", "/b"), ("/c", "/b/")],
-            "bind_mounts.1.container_path: is also the container_path of",
-        ),
+        ("0.host_path", [("mnt", "/b")]),
+        ("0.host_path", [("/a/../b", "/b")]),
+        ("0.container_path", [("/a", ".")]),
+        ("0.container_path", [("/a", "./")]),
+        ("0.container_path", [("/a", "")]),
+        ("0.container_path", [("/a", "/run/determined/workdir/")]),
+        ("0.container_path", [("/a", "b/../..")]),
+        ("1.container_path", [("/a", "/b"), ("/c", "/b/")]),
     ],
 )
-def test_mounts_that_the_schema_lets_through(mounts: list[tuple[str, str]], words: str) -> None:
+def test_mounts_that_the_schema_lets_through(field: str, mounts: list[tuple[str, str]]) -> None:
     found = [{"host_path": host, "container_path": container} for host, container in mounts]
-    assert words in problems(bind_mounts=found)
+    assert f"bind_mounts.{field}: " in problems(bind_mounts=found)
 
 
 def test_no_value_of_a_variable_is_repeated() -> None:
@@ -134,9 +117,8 @@ ASHA = {"name": "adaptive_asha", "metric": "x", "max_trials": 4}
 
 def test_asha_of_0_38_needs_a_time() -> None:
     text = problems(searcher={**ASHA, "max_length": {"epochs": 3}})
-    assert "searcher.max_time: required by adaptive_asha" in text
-    assert "searcher.time_metric: required by adaptive_asha" in text
-    assert "searcher.max_length: replaced by max_time" in text
+    for field in ("max_time", "time_metric", "max_length"):
+        assert f"searcher.{field}: " in text
     validate(experiment(searcher={**ASHA, "max_time": 9, "time_metric": "epochs"}), "0.38.1")
     validate(experiment(searcher={**ASHA, "max_length": {"epochs": 3}}), "0.37.0")
 

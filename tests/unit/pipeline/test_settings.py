@@ -15,14 +15,6 @@ from larder.shards.formats import FORMATS
 CONFIGS = Path(__file__).parents[3] / "configs"
 
 
-def test_variables_missing_in_either_file_are_named_at_once() -> None:
-    with pytest.raises(ConfigError) as caught:
-        load_settings("imagenet", "aws-us-west-2", config_dir=CONFIGS, environ={})
-    assert caught.value.code == "config.missing_variable"
-    assert "IMAGENET_SOURCE" in str(caught.value)
-    assert "LARDER_STORAGE" in str(caught.value)
-
-
 def test_a_source_that_is_not_read_needs_no_variable() -> None:
     """Whatever else is said of it: region, endpoint, a report."""
     settings = ["source.region=us-east-1", "source.inventory.url=s3://reports/x"]
@@ -132,17 +124,6 @@ def test_a_missing_home_directory() -> None:
         assert (caught.value.code, caught.value.where) == ("config.path", key)
 
 
-def test_a_directory_that_is_a_url_is_refused() -> None:
-    for paths in (
-        {"config_dir": Path("https://user:hunter2@host/configs")},
-        {"config_dir": CONFIGS, "output": Path("s3://user:hunter2@bucket/out")},
-    ):
-        with pytest.raises(ConfigError) as caught:
-            load_settings("digits", **paths)
-        assert caught.value.code == "config.secret"
-        assert "hunter2" not in str(caught.value)
-
-
 def test_schemes_are_compared_in_lower_case() -> None:
     settings = ["source.url=S3://bucket/A"]
     environ = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9000"}
@@ -151,16 +132,20 @@ def test_schemes_are_compared_in_lower_case() -> None:
     assert asked.dataset.source.access.endpoint == "http://127.0.0.1:9000"
 
 
-@pytest.mark.parametrize("url", ["s3://bucket/x", "gs://bucket/x", "file:///dir"])
+@pytest.mark.parametrize(
+    ("url", "code"),
+    [
+        *((url, "config.path") for url in ("s3://bucket/x", "gs://bucket/x", "file:///dir")),
+        ("https://user:hunter2@host/x", "config.secret"),
+    ],
+)
 @pytest.mark.parametrize("flag", ["config_dir", "output"])
-def test_a_bucket_is_not_a_directory(flag: str, url: str) -> None:
+def test_a_url_is_not_a_directory(flag: str, url: str, code: str) -> None:
     given = {"config_dir": CONFIGS, flag: Path(url)}
     with pytest.raises(ConfigError) as caught:
         load_settings("digits", **given)
-    assert caught.value.code == "config.path"
-    assert str(caught.value) == (
-        f"--{flag.replace('_', '-')}: a URL is not allowed here; name a directory of this machine"
-    )
+    assert caught.value.code == code
+    assert "hunter2" not in str(caught.value)
 
 
 def test_a_format_of_shards_is_one_of_the_registry(

@@ -1,8 +1,5 @@
 """The names of task runs."""
 
-import inspect
-from string import Formatter
-
 import pytest
 
 from larder.pipeline.job import CopyBatch
@@ -23,14 +20,3 @@ def test_a_batch_is_named_by_its_samples_counted_from_one(
 
     batch = CopyBatch(first_row, rows, objects=1, bytes=1)
     assert _rows("mirror sample")({"job": None, "batch": batch}) == name
-
-
-def test_names_are_made_of_parameters() -> None:
-    from tasks.steps import STEPS, TASKS
-
-    for step in STEPS:
-        names = inspect.signature(TASKS[step.function].fn).parameters.keys()
-        assert "progress" not in names
-        if isinstance(step.run_name, str):
-            fields = [field for _, field, _, _ in Formatter().parse(step.run_name) if field]
-            assert {field.partition(".")[0].partition("[")[0] for field in fields} <= names
