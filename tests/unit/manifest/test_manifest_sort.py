@@ -74,14 +74,15 @@ def test_rows_come_out_sorted_by_bytes(
     assert run(rows, tmp_path_factory.mktemp("s"), cut) == expected(rows)
 
 
+def no_query(*_: Any, **__: Any) -> Any:
+    raise AssertionError("DuckDB is not needed")
+
+
 @pytest.mark.parametrize("count", [0, 1, 3, 40_000])
 def test_rows_in_order_are_not_sorted(
     count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: Any, **__: Any) -> Any:
-        raise AssertionError("there is nothing to sort")
-
-    monkeypatch.setattr(module, "query", refuse)
+    monkeypatch.setattr(module, "query", no_query)
     rows = [(f"{n:06d}", 0) for n in range(count)]
     assert run(rows, tmp_path, cut=max(1, count)) == expected(rows)
 
@@ -111,10 +112,7 @@ def test_null_is_less_than_everything(tmp_path: Path, tie: str, order: list[int 
 def test_few_rows_are_sorted_without_duckdb(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: Any, **__: Any) -> Any:
-        raise AssertionError("they fit into memory")
-
-    monkeypatch.setattr(module, "query", refuse)
+    monkeypatch.setattr(module, "query", no_query)
     rows = [(f"{n:06d}", 0) for n in reversed(range(1_000))]
     assert run(rows, tmp_path) == expected(rows)
 
@@ -128,14 +126,6 @@ def test_an_error_of_the_rows_is_passed_on(tmp_path: Path) -> None:
         with pytest.raises(FatalError, match="the rows end here"):
             list(sort(Stream(SCHEMA, broken(rows)), ("key", "kind"), work_dir=tmp_path))
         assert not list(tmp_path.iterdir())
-
-
-def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = pa.OSFile
-    monkeypatch.setattr(pa, "OSFile", lambda _path, mode="rb": opened("/dev/full", mode))
-    with pytest.raises(StoreError) as caught:
-        run([("a", 0), ("b", 0)], tmp_path)
-    assert caught.value.code == "store.full"
 
 
 def to_file(rows: list[tuple[str, int]], path: Path, cut: int) -> SortedFile:
@@ -176,13 +166,15 @@ def test_a_range_reads_the_batches_that_it_is_in(tmp_path: Path) -> None:
     assert list(found.read(40)) == list(found.read(12, 12)) == list(found.read(25, 10)) == []
 
 
-def test_a_full_disk_is_told_of_a_sorted_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("to_a_file", [False, True])
+def test_a_full_disk_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to_a_file: bool
 ) -> None:
     opened = pa.OSFile
     monkeypatch.setattr(pa, "OSFile", lambda _path, mode="rb": opened("/dev/full", mode))
+    rows = [("a", 0), ("b", 0)]
     with pytest.raises(StoreError) as caught:
-        to_file([("a", 0), ("b", 0)], tmp_path / "sorted.arrow", 7)
+        to_file(rows, tmp_path / "sorted.arrow", 7) if to_a_file else run(rows, tmp_path)
     assert caught.value.code == "store.full"
 
 

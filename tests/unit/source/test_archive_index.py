@@ -5,10 +5,10 @@ from __future__ import annotations
 import io
 import tarfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -19,10 +19,12 @@ from larder.manifest.files import read_manifest
 from larder.source.expand.archives import index_archive
 from larder.source.expand.containers import INDEX, Indexes
 from larder.store import Store, open_store
-from larder.store.base import Features, ObjectInfo
+from larder.store.base import ObjectInfo
+from larder.store.delegate import DelegatingStore
 from larder.store.memory import MemoryStore, forget
 from tests.support.stores import RecordingStore
 
+T = TypeVar("T")
 Tree = Mapping[str, Any]
 """The contents of files by name; those of archives are trees."""
 
@@ -102,61 +104,31 @@ def test_every_member_is_found_wherever_it_is(
     assert index(store, info, own_of(folder), folder / "again") == (False, rows)
 
 
-def test_large_members_are_skipped(source: RecordingStore, tmp_path: Path) -> None:
-    data = tar({f"{number:03}.bin": bytes(200_000) for number in range(50)})
-    info = source.put("x.tar", data)
-    _, rows = index(source, info, own_of(tmp_path), tmp_path / "index")
-    assert len(rows) == 50
-    assert source.count("get") <= 52
-    assert source.moved_bytes("get") <= 52 * 2_048 + 20_000
+SIZES = {"cls": 1, "jpg": 150_000}
+INNER = {f"{number:03}.txt": bytes(700) for number in range(100)}
+PAIRS = {f"{number:03}.{ext}": bytes(size) for number in range(20) for ext, size in SIZES.items()}
 
 
-def test_small_members_are_read_with_their_headers(source: RecordingStore, tmp_path: Path) -> None:
-    data = tar({f"{number:05}.txt": bytes(700) for number in range(5_000)})
-    info = source.put("x.tar", data)
-    _, rows = index(source, info, own_of(tmp_path), tmp_path / "index")
-    assert len(rows) == 5_000
-    assert source.count("get") <= 4 + len(data) // (1 << 20)
-    assert source.moved_bytes("get") < 1.2 * len(data)
-
-
-def test_nothing_behind_an_inner_archive_is_read_for_it(
-    source: RecordingStore, tmp_path: Path
+@pytest.mark.parametrize(
+    ("tree", "members", "requests", "share"),
+    [
+        ({f"{number:03}.bin": bytes(200_000) for number in range(50)}, 50, 52, 0.013),
+        ({f"{number:05}.txt": bytes(700) for number in range(5_000)}, 5_000, 11, 1.2),
+        ({f"{number:02}.tar": INNER for number in range(20)}, 2_000, 1_000, 1.2),
+        (PAIRS, 40, 22, 1.0),
+    ],
+    ids=["large members are skipped", "small ones are read together", "inner archives", "pairs"],
+)
+def test_few_requests_read_few_bytes(
+    source: RecordingStore, tmp_path: Path, tree: Tree, members: int, requests: int, share: float
 ) -> None:
-    inner = {f"{number:03}.txt": bytes(700) for number in range(100)}
-    data = tar({f"{number:02}.tar": inner for number in range(20)})
+    """``share`` is that of the archive's bytes; of inner archives, nothing behind them is read."""
+    data = tar(tree)
     info = source.put("x.tar", data)
     _, rows = index(source, info, own_of(tmp_path), tmp_path / "index")
-    assert len(rows) == 2_000
-    assert source.moved_bytes("get") < 1.2 * len(data)
-
-
-def test_a_small_part_beside_a_large_one_costs_no_request(
-    source: RecordingStore, tmp_path: Path
-) -> None:
-    members = {}
-    for number in range(20):
-        members |= {f"{number:03}.cls": b"7", f"{number:03}.jpg": bytes(150_000)}
-    info = source.put("x.tar", tar(members))
-    _, rows = index(source, info, own_of(tmp_path), tmp_path / "index")
-    assert len(rows) == 40
-    assert source.count("get") <= 22
-
-
-class Together(RecordingStore):
-    """Waits until several archives in the archive are read at once."""
-
-    def __init__(self, inner: Store, count: int) -> None:
-        super().__init__(inner)
-        self._barrier = threading.Barrier(count)
-        self.inside = frozenset[int]()
-
-    def get(
-        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
-    ) -> bytes:
-        if offset in self.inside:
-            self._barrier.wait(timeout=30)
-        return super().get(key, offset=offset, length=length, if_match=if_match)
+    assert len(rows) == members
+    assert source.count("get") <= requests
+    assert source.moved_bytes("get") <= share * len(data)
 
 
 def test_archives_in_an_archive_are_read_at_the_same_time(
@@ -165,10 +137,19 @@ def test_archives_in_an_archive_are_read_at_the_same_time(
     tree = {f"{name}.tar": {"x.bin": bytes(300_000)} for name in "abcd"}
     data = tar(tree)
     info = source.put("x.tar", data)
-    together = Together(source, 4)
     with tarfile.open(fileobj=io.BytesIO(data)) as file:
-        together.inside = frozenset(member.offset_data for member in file.getmembers())
-    _, rows = index(together, info, own_of(tmp_path), tmp_path / "index")
+        inside = {member.offset_data for member in file.getmembers()}
+    barrier = threading.Barrier(4)
+
+    class Together(DelegatingStore):
+        """Waits until all four are read at once."""
+
+        def around(self, method: str, key: str, call: Callable[..., T], **options: Any) -> T:
+            if method == "get" and options.get("offset") in inside:
+                barrier.wait(timeout=30)
+            return call(**options)
+
+    _, rows = index(Together(source), info, own_of(tmp_path), tmp_path / "index")
     assert contents(data, rows) == flat(tree)
 
 
@@ -187,7 +168,7 @@ def test_archives_within_each_other_without_end_are_refused(
     for _ in range(8):
         tree = {"a.tar": tree}
     info = source.put("x.tar", tar(tree))
-    with pytest.raises(ObjectError, match="more than 8 archives within each other"):
+    with pytest.raises(ObjectError):
         index(source, info, own_of(tmp_path), tmp_path / "index")
 
 
@@ -201,17 +182,11 @@ def test_damage_within_names_the_inner_archive(source: RecordingStore, tmp_path:
     assert list(tmp_path.rglob("own/*")) == []
 
 
-class Denying(RecordingStore):
-    @property
-    def features(self) -> Features:
-        return self.inner.features
-
-    def get(
-        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
-    ) -> bytes:
-        if offset:
+class Denying(DelegatingStore):
+    def around(self, method: str, key: str, call: Callable[..., T], **options: Any) -> T:
+        if method == "get" and options.get("offset"):
             raise StoreError("store.denied", "no", where=key)
-        return super().get(key, offset=offset, length=length, if_match=if_match)
+        return call(**options)
 
 
 def test_an_error_of_the_store_is_raised(source: RecordingStore, tmp_path: Path) -> None:

@@ -220,22 +220,17 @@ def test_named_columns(time: str, expected: int, tmp_path: Path) -> None:
     assert info.modified_us == expected * 1_000_000
 
 
+LINES = [b"", b"data/x,many", b"data/x,", b"data/x,-1", b",1", b"data/x,1,2", b"data/x"]
+LINES += [b"other/x,1", b"data/x,1\ndata/x,1", b"data/\xff,1"]
+
+
 @pytest.mark.parametrize(
     ("name", "data"),
     [
         ("l.csv", b""),
         ("l.csv", b"key\ndata/x\n"),
-        ("l.csv", b"key,size\ndata/x,many\n"),
-        ("l.csv", b"key,size\ndata/x,\n"),
-        ("l.csv", b"key,size\ndata/x,-1\n"),
-        ("l.csv", b"key,size\n,1\n"),
-        ("l.csv", b"key,size\ndata/x,1,2\n"),
-        ("l.csv", b"key,size\ndata/x\n"),
         ("l.csv", b"key,size,modified\ndata/x,1,soon\n"),
-        ("l.csv", b"key,size\nother/x,1\n"),
-        ("l.csv", b"key,size\n"),
-        ("l.csv", b"key,size\ndata/x,1\ndata/x,1\n"),
-        ("l.csv", b"key,size\ndata/\xff,1\n"),
+        *(("l.csv", b"key,size\n" + line) for line in LINES),
         ("l.csv.gz", b"key,size\ndata/x,1\n"),
         ("l.csv.gz", gzip.compress(b"key,size\ndata/x,1\n" * 1000, mtime=0)[:-20]),
         ("l.parquet", b"key,size\ndata/x,1\n"),

@@ -34,25 +34,17 @@ def pages(*keys: str, size: int) -> list[list[ObjectInfo]]:
 
 @pytest.mark.parametrize("size", [1, 2, 3, 100])
 def test_own_files_are_left_out_wherever_pages_end(size: int) -> None:
-    keys = (
-        "A",
-        "_larder",
-        "_larder-",
-        "_larder/",
-        "_larder/copy/x",
-        "_larder0",
-        "_larderer/x",
-        "a",
-    )
+    own = ("_larder/", "_larder/copy/x")
+    keys = ("A", "_larder", "_larder-", *own, "_larder0", "_larderer/x", "a")
     left = [info.key for page in without_own(pages(*keys, size=size)) for info in page]
-    assert left == [key for key in keys if not key.startswith("_larder/")]
+    assert left == [key for key in keys if key not in own]
 
 
 def test_an_inventory_has_no_own_files_and_is_empty_without_others(tmp_path: Path) -> None:
     store = MemoryStore("selection")
     try:
         store.put("_larder/copy/copy.json", b"{}")
-        with pytest.raises(ConfigError, match="the source is empty"):
+        with pytest.raises(ConfigError):
             take_inventory(store, ("**",), (), tmp_path / "i.parquet", NullProgress())
         store.put("b/_larder/x", b"x")
         found = take_inventory(store, ("**",), (), tmp_path / "i.parquet", NullProgress())

