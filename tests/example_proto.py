@@ -28,44 +28,25 @@ def example_class() -> Any:
             field.options.packed = True
     feature = file.message_type.add(name="Feature")
     feature.oneof_decl.add(name="kind")
-    for number, name in enumerate(("bytes_list", "float_list", "int64_list"), 1):
-        feature.field.add(
-            name=name,
-            number=number,
-            type=_FIELD.TYPE_MESSAGE,
-            label=_OPTIONAL,
-            type_name=f".larder_tests.{name.title().replace('_', '')}",
-            oneof_index=0,
-        )
+    for number, name in enumerate(("BytesList", "FloatList", "Int64List"), 1):
+        own = name.lower().replace("list", "_list")
+        _add_message(feature, own, name, number=number, oneof_index=0)
     features = file.message_type.add(name="Features")
     entry = features.nested_type.add(name="FeatureEntry")
     entry.options.map_entry = True
     entry.field.add(name="key", number=1, type=_FIELD.TYPE_STRING, label=_OPTIONAL)
-    entry.field.add(
-        name="value",
-        number=2,
-        type=_FIELD.TYPE_MESSAGE,
-        label=_OPTIONAL,
-        type_name=".larder_tests.Feature",
-    )
-    features.field.add(
-        name="feature",
-        number=1,
-        type=_FIELD.TYPE_MESSAGE,
-        label=_REPEATED,
-        type_name=".larder_tests.Features.FeatureEntry",
-    )
-    example = file.message_type.add(name="Example")
-    example.field.add(
-        name="features",
-        number=1,
-        type=_FIELD.TYPE_MESSAGE,
-        label=_OPTIONAL,
-        type_name=".larder_tests.Features",
-    )
+    _add_message(entry, "value", "Feature", number=2)
+    _add_message(features, "feature", "Features.FeatureEntry", label=_REPEATED)
+    _add_message(file.message_type.add(name="Example"), "features", "Features")
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("larder_tests.Example"))
+
+
+def _add_message(message: Any, name: str, of: str, **more: Any) -> None:
+    """Add a field that is a message."""
+    given = {"number": 1, "label": _OPTIONAL, **more}
+    message.field.add(name=name, type=_FIELD.TYPE_MESSAGE, type_name=f".larder_tests.{of}", **given)
 
 
 def serialized(features: dict[str, tuple[str, list[Any]]]) -> bytes:

@@ -28,6 +28,10 @@ NUMBERS = np.array([[0, 1, 2], [3, 2, 1]], np.uint8)
 COLOURED = np.frombuffer(PALETTE, np.uint8).reshape(4, 3)[NUMBERS]
 GREYS = np.array([[0, 0, 1], [1, 1, 0]], np.uint8)
 RED, GREEN = (np.full((4, 4, 3), colour, np.uint8) for colour in ([255, 0, 0], [0, 255, 0]))
+PLAIN, BLACK, WHITE = (np.full((2, 3, 3), shade, np.uint8) for shade in (90, 0, 255))
+FLOATS, INTS = BYTES.astype(np.float32) / 7, BYTES.astype(np.int32) - 70_000
+LIGHT = np.array([1, 0, 0], np.uint8)
+TOP = (DEEP >> 8).astype(np.uint8)
 
 
 def with_alpha(array: Array) -> Array:
@@ -71,6 +75,7 @@ def from_ycbcr(array: Array) -> Array:
 INKS = np.arange(24, dtype=np.uint8).reshape(2, 3, 4) * 10
 GREY = "grey of 8 bits or less"
 WORD = "grey of 16 bits in PNG, TIFF and JPEG 2000"
+PGM = "grey of 16 bits in PGM"
 LONG = "grey of 16 bits with a sign, or 32 bits, in TIFF"
 FLOAT = "grey in floating point of 32 bits, in TIFF or PFM"
 COLOUR = "colour of 8 bits"
@@ -99,31 +104,21 @@ CASES: list[tuple[str, str, bytes, Array]] = [
     (COLOUR, "bmp", saved(Image.fromarray(COLOURS), "BMP"), COLOURS),
     (COLOUR, "ppm", b"P6 3 2 255\n" + COLOURS.tobytes(), COLOURS),
     (COLOUR, "jpeg 2000", saved(Image.fromarray(COLOURS), "JPEG2000"), COLOURS),
-    (
-        COLOUR,
-        "jpeg of one colour",
-        saved(Image.new("RGB", (3, 2), (90, 90, 90)), "JPEG"),
-        np.full((2, 3, 3), 90, np.uint8),
-    ),
+    (COLOUR, "jpeg of one colour", saved(Image.fromarray(PLAIN), "JPEG"), PLAIN),
     (WORD, "png", png_of(WORDS, 0), WORDS),
     (WORD, "tiff", tiff_file(WORDS), WORDS),
     (WORD, "tiff, big-endian", tiff_file(WORDS, order=">"), WORDS),
     (WORD, "jpeg 2000", saved(Image.fromarray(WORDS), "JPEG2000"), WORDS),
+    (PGM, "pgm", b"P5 3 2 65535\n" + WORDS.astype(">u2").tobytes(), WORDS.astype(np.int32)),
     (
-        "grey of 16 bits in PGM",
-        "pgm",
-        b"P5 3 2 65535\n" + WORDS.astype(">u2").tobytes(),
-        WORDS.astype(np.int32),
-    ),
-    (
-        "grey of 16 bits in PGM",
+        PGM,
         "pgm to 1,023",
         b"P5 3 2 1023\n" + (NUMBERS * np.uint16(341)).astype(">u2").tobytes(),
         NUMBERS.astype(np.int32) * 21_845,
     ),
-    (DEEP_COLOUR, "png", png_of(DEEP, 2), (DEEP >> 8).astype(np.uint8)),
-    (DEEP_COLOUR, "png with alpha", png_of(with_alpha(DEEP), 6), (DEEP >> 8).astype(np.uint8)),
-    (DEEP_COLOUR, "tiff", tiff_file(DEEP, photometric=2), (DEEP >> 8).astype(np.uint8)),
+    (DEEP_COLOUR, "png", png_of(DEEP, 2), TOP),
+    (DEEP_COLOUR, "png with alpha", png_of(with_alpha(DEEP), 6), TOP),
+    (DEEP_COLOUR, "tiff", tiff_file(DEEP, photometric=2), TOP),
     (
         DEEP_COLOUR,
         "ppm",
@@ -137,32 +132,17 @@ CASES: list[tuple[str, str, bytes, Array]] = [
         np.repeat((WORDS >> 8).astype(np.uint8)[:, :, None], 3, axis=2),
     ),
     (LONG, "16 bits", tiff_file(BYTES.astype(np.int16) - 99), BYTES.astype(np.int32) - 99),
-    (LONG, "32 bits", tiff_file(BYTES.astype(np.int32) - 70_000), BYTES.astype(np.int32) - 70_000),
-    (
-        LONG,
-        "big-endian",
-        tiff_file(BYTES.astype(np.int32) - 70_000, order=">"),
-        BYTES.astype(np.int32) - 70_000,
-    ),
+    (LONG, "32 bits", tiff_file(INTS), INTS),
+    (LONG, "big-endian", tiff_file(INTS, order=">"), INTS),
     (
         LONG,
         "without a sign",
         tiff_file(BYTES.astype(np.uint32) + 2**31 - 201),
         BYTES.astype(np.int32) + (2**31 - 201),
     ),
-    (FLOAT, "tiff", tiff_file(BYTES.astype(np.float32) / 7), BYTES.astype(np.float32) / 7),
-    (
-        FLOAT,
-        "tiff, big-endian",
-        tiff_file(BYTES.astype(np.float32) / 7, order=">"),
-        BYTES.astype(np.float32) / 7,
-    ),
-    (
-        FLOAT,
-        "pfm",
-        b"Pf 3 2 -1.0\n" + BYTES[::-1].astype("<f4").tobytes(),
-        BYTES.astype(np.float32),
-    ),
+    (FLOAT, "tiff", tiff_file(FLOATS), FLOATS),
+    (FLOAT, "tiff, big-endian", tiff_file(FLOATS, order=">"), FLOATS),
+    (FLOAT, "pfm", b"Pf 3 2 -1.0\n" + FLOATS[::-1].astype("<f4").tobytes(), FLOATS),
     ("grey with alpha", "png", png_of(with_alpha(BYTES), 4), BYTES),
     ("grey with alpha", "tiff", saved(Image.fromarray(with_alpha(BYTES), "LA"), "TIFF"), BYTES),
     (WITH_ALPHA, "png", png_of(with_alpha(COLOURS), 6), COLOURS),
@@ -194,18 +174,8 @@ CASES: list[tuple[str, str, bytes, Array]] = [
         np.full((2, 3, 3), round(195 * 195 / 255), np.uint8),
     ),
     ("YCbCr", "tiff", tiff_file(COLOURS, photometric=6), from_ycbcr(COLOURS)),
-    (
-        "Lab, in TIFF",
-        "black",
-        tiff_file(np.full((2, 3, 3), [0, 0, 0], np.uint8), photometric=8),
-        np.zeros((2, 3, 3), np.uint8),
-    ),
-    (
-        "Lab, in TIFF",
-        "white",
-        tiff_file(np.full((2, 3, 3), [255, 0, 0], np.uint8), photometric=8),
-        np.full((2, 3, 3), 255, np.uint8),
-    ),
+    ("Lab, in TIFF", "black", tiff_file(BLACK, photometric=8), BLACK),
+    ("Lab, in TIFF", "white", tiff_file(WHITE * LIGHT, photometric=8), WHITE),
     (
         "WebP",
         "grey",
@@ -226,12 +196,7 @@ CASES: list[tuple[str, str, bytes, Array]] = [
     (FRAMES, "mpo", frames("MPO"), np.full((4, 4, 3), [254, 0, 0], np.uint8)),
     (ORIENTED, "png", oriented(COLOURS, "PNG"), COLOURS),
     (ORIENTED, "webp", oriented(COLOURS, "WEBP", lossless=True), COLOURS),
-    (
-        ORIENTED,
-        "jpeg",
-        oriented(np.full((2, 3, 3), 90, np.uint8), "JPEG"),
-        np.full((2, 3, 3), 90, np.uint8),
-    ),
+    (ORIENTED, "jpeg", oriented(PLAIN, "JPEG"), PLAIN),
     (ORIENTED, "tiff", tiff_file(COLOURS, photometric=2, orientation=6), np.rot90(COLOURS, -1)),
     ("with a colour profile (ICC)", "png", png_of(COLOURS, 2, PROFILE), COLOURS),
 ]
@@ -275,25 +240,25 @@ def test_an_image_decodes_as_the_page_says(
     np.testing.assert_allclose(found, expected, rtol=0, atol=1 if kind in NEAR else 0)
 
 
-REFUSED = [
-    ("bytes with a sign", tiff_file(BYTES.astype(np.int8))),
-    ("16-bit grey in which zero is white", tiff_file(WORDS, photometric=0)),
-    ("an element is above 2,147,483,647", tiff_file(BYTES.astype(np.uint32) + 2**31 - 1)),
-    ("no image format", tiff_file(BYTES.astype(np.float16))),
-    ("no image format", tiff_file(BYTES.astype(np.float64))),
-    ("no image format", tiff_file(COLOURS.astype(np.float32), photometric=2)),
-    ("no image format", b"PF 3 2 -1.0\n" + bytes(72)),
-    ("no image format", b"P7\nWIDTH 1\nHEIGHT 1\nDEPTH 1\nMAXVAL 255\nENDHDR\n\0"),
-    ("no image format", b"<svg xmlns='http://www.w3.org/2000/svg'/>"),
-    ("cannot be decoded", b"P5\n0 3\n255\n"),
-]
+REFUSED = {
+    "bytes with a sign": tiff_file(BYTES.astype(np.int8)),
+    "16-bit grey in which zero is white": tiff_file(WORDS, photometric=0),
+    "an element above 2,147,483,647": tiff_file(BYTES.astype(np.uint32) + 2**31 - 1),
+    "16-bit floats": tiff_file(BYTES.astype(np.float16)),
+    "64-bit floats": tiff_file(BYTES.astype(np.float64)),
+    "colour in floats": tiff_file(COLOURS.astype(np.float32), photometric=2),
+    "colour in PFM": b"PF 3 2 -1.0\n" + bytes(72),
+    "PAM": b"P7\nWIDTH 1\nHEIGHT 1\nDEPTH 1\nMAXVAL 255\nENDHDR\n\0",
+    "SVG": b"<svg xmlns='http://www.w3.org/2000/svg'/>",
+    "no columns": b"P5\n0 3\n255\n",
+}
 
 
-@pytest.mark.parametrize(("message", "data"), REFUSED)
-def test_an_image_that_would_decode_to_other_values_is_refused(message: str, data: bytes) -> None:
-    with pytest.raises(ObjectError, match=rf"^a.tar: x: .*{message}") as caught:
+@pytest.mark.parametrize("data", REFUSED.values(), ids=REFUSED)
+def test_an_image_that_would_decode_to_other_values_is_refused(data: bytes) -> None:
+    with pytest.raises(ObjectError) as caught:
         open_picture(data, "a.tar: x").array()
-    assert caught.value.code == "sample.undecodable"
+    assert (caught.value.code, caught.value.where) == ("sample.undecodable", "a.tar: x")
 
 
 def test_a_mode_without_an_array_is_refused() -> None:

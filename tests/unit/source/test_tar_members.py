@@ -18,7 +18,8 @@ from larder.source.expand.tar_members import (
     tar_members,
 )
 
-LONG = "long/" * 30 + "name.txt"
+FILES = {"a/x.jpg": b"jpeg", "a/é.txt": b"text" * 300, "b.bin": b"2"}
+FILES |= {"long/" * 30 + "name.txt": b""}
 
 
 def members(data: bytes) -> list[TarMember]:
@@ -36,12 +37,7 @@ def files(data: bytes) -> dict[str, bytes]:
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     root = tmp_path / "tree"
-    for name, data in {
-        "a/x.jpg": b"jpeg",
-        "a/é.txt": b"text" * 300,
-        LONG: b"",
-        "b.bin": b"2",
-    }.items():
+    for name, data in FILES.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
@@ -59,12 +55,7 @@ def tar(root: Path, *options: str) -> bytes:
 @pytest.mark.parametrize("format_", ["gnu", "oldgnu", "pax", "ustar"])
 def test_what_gnu_tar_writes(tree: Path, format_: str) -> None:
     data = tar(tree, f"--format={format_}", "--sort=name")
-    assert files(data) == {
-        "a/x.jpg": b"jpeg",
-        "a/é.txt": b"text" * 300,
-        "b.bin": b"2",
-        LONG: b"",
-    }
+    assert files(data) == FILES
     others = {member_name(each.name): each.kind for each in members(data) if each.kind != "file"}
     assert {name: kind for name, kind in others.items() if kind != "folder"} == {
         "link": "symbolic link",
