@@ -43,13 +43,6 @@ class FlipBit:
 
 
 @dataclass(frozen=True, slots=True)
-class Truncate:
-    """A ``get`` or ``open`` ends early, without an error."""
-
-    keep_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class BreakStream:
     """An ``open`` returns some bytes; then the connection breaks."""
 
@@ -63,7 +56,7 @@ class ChangeObject:
     data: bytes
 
 
-Effect = Fail | LoseAnswer | FlipBit | Truncate | BreakStream | ChangeObject
+Effect = Fail | LoseAnswer | FlipBit | BreakStream | ChangeObject
 
 
 def unavailable() -> Fail:
@@ -174,8 +167,6 @@ class _FaultyReader(DelegatingReader):
 def _spoil(chunks: Iterator[Any], effect: Effect | None) -> Iterator[Buffer]:
     if isinstance(effect, FlipBit):
         return _flip(chunks, effect.bit)
-    if isinstance(effect, Truncate):
-        return _cut(chunks, effect.keep_bytes)
     if isinstance(effect, BreakStream):
         return _break(chunks, effect.after_bytes)
     return chunks

@@ -17,7 +17,7 @@ from larder.store.base import Features, ObjectInfo, Reader
 from larder.store.delegate import DelegatingStore
 
 DATA = b"content" * 1000
-CRC32C = "crc32c:4f4b9d5a"
+CRC32C, SHA256 = "crc32c:12345678", "sha256:12345678"
 MD5 = hashlib.md5(DATA, usedforsecurity=False).hexdigest()
 
 
@@ -66,64 +66,43 @@ def encrypted(etag: str = "0" * 32, **described: object) -> Described:
     return Described(etag=etag, **described)
 
 
-def test_etags_that_are_md5_prove_a_copy_without_reading() -> None:
-    source, target = Described(etag=MD5), Described(etag=MD5)
+@pytest.mark.parametrize(
+    ("source", "target", "how", "summed", "read"),
+    [
+        (Described(etag=MD5), Described(etag=MD5), "md5", False, []),
+        (encrypted(checksum=CRC32C), Described(etag="x-2", checksum=CRC32C), "crc32c", True, []),
+        (encrypted(checksum=SHA256), Described(etag="x-2", checksum=SHA256), "sha256", False, []),
+        (Described(etag=MD5), Described(etag=f"{MD5}-3"), "md5", True, ["to/key"]),
+        (encrypted(), Described(etag="a-3"), "crc32c", True, ["key", "to/key"]),
+        (Described(etag=MD5), encrypted(), "md5", True, ["to/key"]),
+    ],
+    ids=["md5", "crc32c", "sha256", "parts", "no digest", "encrypted target"],
+)
+def test_a_copy_is_proved_by_what_is_known_and_else_read(
+    source: Described, target: Described, how: str, summed: bool, read: list[str]
+) -> None:
     copy = check(source, target)
     assert copy is not None
-    assert (copy.key, copy.size_bytes, copy.etag, copy.mirror_etag) == ("key", 7000, MD5, MD5)
-    assert (copy.check, copy.checksum) == ("md5", None)
-    assert source.read == target.read == []
-
-
-@pytest.mark.parametrize("algorithm", ["crc32c", "sha256"])
-def test_checksums_of_one_kind_are_compared(algorithm: str) -> None:
-    source = encrypted(checksum=f"{algorithm}:12345678")
-    target = Described(etag="x-2", checksum=f"{algorithm}:12345678")
-    copy = check(source, target)
-    assert copy is not None
-    assert copy.check == algorithm
-    assert copy.checksum == ("crc32c:12345678" if algorithm == "crc32c" else None)
-    assert source.read == target.read == []
-    target.described["checksum"] = f"{algorithm}:87654321"
-    assert check(source, target) is None
-
-
-def test_a_copy_in_parts_is_read_and_compared_with_the_sources_md5() -> None:
-    source, target = Described(etag=MD5), Described(etag=f"{MD5}-3")
-    copy = check(source, target)
-    assert copy is not None
-    assert copy.check == "md5"
-    assert copy.checksum is not None
-    assert (source.read, target.read) == ([], ["to/key"])
-    source, target = Described(etag=MD5), Described(etag=f"{MD5}-3")
-    assert check(source, target, there=DATA[:-1] + b"X") is None
-
-
-def test_without_any_digest_both_are_read() -> None:
-    source, target = encrypted(), Described(etag="a-3")
-    copy = check(source, target)
-    assert copy is not None
-    assert copy.check == "crc32c"
-    assert (source.read, target.read) == (["key"], ["to/key"])
-    assert check(encrypted(), Described(etag="a-3"), there=bytes(7000)) is None
+    assert (copy.key, copy.size_bytes, copy.check) == ("key", 7000, how)
+    assert (copy.etag, copy.mirror_etag) == (source.described["etag"], target.described["etag"])
+    assert (copy.checksum is not None) == summed
+    assert [*source.read, *target.read] == read
 
 
 @pytest.mark.parametrize(
     ("source", "target"),
     [
+        (encrypted(checksum=CRC32C), Described(etag="x-2", checksum="crc32c:87654321")),
+        (encrypted(checksum=SHA256), Described(etag="x-2", checksum="sha256:87654321")),
+        (Described(etag=MD5), Described(etag=f"{MD5}-3")),
+        (encrypted(), Described(etag="a-3")),
         (Described(etag="a-3"), Described(etag="a-3")),
         (Described(etag=MD5, etag_is_md5=False), Described(etag=MD5)),
     ],
-    ids=["of parts", "no MD5 by the store's word"],
+    ids=["crc32c", "sha256", "parts", "no digest", "etags of parts", "no MD5 by the store's word"],
 )
-def test_equal_etags_may_prove_nothing(source: Described, target: Described) -> None:
-    assert check(source, target, there=bytes(7000)) is None
-
-
-def test_etags_that_differ_by_encryption_do_not_refute_a_copy() -> None:
-    copy = check(Described(etag=MD5), encrypted())
-    assert copy is not None
-    assert copy.check == "md5"
+def test_other_bytes_are_no_copy(source: Described, target: Described) -> None:
+    assert check(source, target, there=DATA[:-1] + b"X") is None
 
 
 def test_by_size_only_the_size_counts() -> None:

@@ -244,11 +244,3 @@ def test_a_full_disk_is_said(small_disk: Path, filled: bool) -> None:
     assert caught.value.code == "store.full"
     assert str(small_disk) in str(caught.value)
     assert not [path for path in small_disk.iterdir() if path.name != "ballast"]
-
-
-def test_duckdb_is_imported_when_it_is_used() -> None:
-    program = "import sys, larder.pipeline.prepare; print('duckdb' in sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "False\n"

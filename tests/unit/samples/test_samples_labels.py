@@ -13,6 +13,7 @@ from larder.manifest.schemas import SAMPLE_ORDER
 from larder.samples.classes import ClassTable
 from larder.samples.labels import Labeller, parse_label_file
 
+SMILE = "\U0001f600"
 PARTS = SAMPLE_ORDER.field("parts").type
 
 
@@ -80,60 +81,43 @@ def numbered(
 
 
 @pytest.mark.parametrize(
-    ("pinned", "folders", "tokens", "classes", "labels"),
+    ("pinned", "known", "folders", "tokens", "classes", "labels"),
     [
-        (None, ["dog", "cat", "dog"], [], ("cat", "dog"), [1, 0, 1]),
-        (None, ["\U0001f600", "\uffff", "Z"], [], ("Z", "\uffff", "\U0001f600"), [2, 1, 0]),
-        (("dog", "cat", "owl"), ["cat"], [], ("dog", "cat", "owl"), [1]),
-        (None, ["dog", "cat"], ["dog", "owl"], ("cat", "dog", "owl"), [1, 0, 1, 2]),
-        (None, ["n2", "n1"], ["0", "1"], ("n1", "n2"), [1, 0, 0, 1]),
-        (("b", "a"), [], ["1", "0", "a"], ("b", "a"), [1, 0, 1]),
-        (None, [], ["3", "10", "3"], ("10", "3"), [1, 0, 1]),
-        (None, ["5", "6"], ["6", "5"], ("5", "6"), [0, 1, 1, 0]),
-        (None, ["1", "cat"], ["1", "0"], ("1", "cat"), [0, 1, 0, 0]),
-        (("10", "20"), [], ["20"], ("10", "20"), [1]),
+        (None, (), ["dog", "cat", "dog"], [], ("cat", "dog"), [1, 0, 1]),
+        (None, (), [SMILE, "\uffff", "Z"], [], ("Z", "\uffff", SMILE), [2, 1, 0]),
+        (("dog", "cat", "owl"), (), ["cat"], [], ("dog", "cat", "owl"), [1]),
+        (None, (), ["dog", "cat"], ["dog", "owl"], ("cat", "dog", "owl"), [1, 0, 1, 2]),
+        (None, (), ["n2", "n1"], ["0", "1"], ("n1", "n2"), [1, 0, 0, 1]),
+        (("b", "a"), (), [], ["1", "0", "a"], ("b", "a"), [1, 0, 1]),
+        (None, (), [], ["3", "10", "3"], ("10", "3"), [1, 0, 1]),
+        (None, (), ["5", "6"], ["6", "5"], ("5", "6"), [0, 1, 1, 0]),
+        (None, (), ["1", "cat"], ["1", "0"], ("1", "cat"), [0, 1, 0, 0]),
+        (("10", "20"), (), [], ["20"], ("10", "20"), [1]),
+        # Known classes keep their numbers, also those that are gone; pinned ones replace them.
+        (None, ("dog", "cat"), ["cat", "dog"], [], ("dog", "cat"), [1, 0]),
+        (None, ("dog",), ["owl", "dog", "cat", "Z"], [], ("dog", "Z", "cat", "owl"), [3, 0, 2, 1]),
+        (None, ("owl", "cat"), ["dog"], [], ("owl", "cat", "dog"), [2]),
+        (None, ("cat",), [SMILE, "\uffff"], [], ("cat", "\uffff", SMILE), [2, 1]),
+        (("b", "a"), ("a", "c"), ["a"], ["0"], ("b", "a"), [1, 0]),
+        # In label files: names, and indices into the classes, old and new.
+        (None, ("n2", "n1"), ["n1"], ["0", "1"], ("n2", "n1"), [1, 0, 1]),
+        (None, ("n2",), ["n1", "n0"], ["2", "n3"], ("n2", "n0", "n1", "n3"), [2, 1, 2, 3]),
+        (None, ("n2",), ["n1", "n0"], ["2", "0", "n2"], ("n2", "n0", "n1"), [2, 1, 2, 0, 0]),
+        # Whole numbers that name classes: a new one is a new class, not an index.
+        (None, ("10", "3"), [], ["3", "2", "10"], ("10", "3", "2"), [1, 2, 0]),
+        (None, ("10", "3"), ["3"], ["10"], ("10", "3"), [1, 0]),
+        (None, ("0", "1"), ["cat"], ["1"], ("0", "1", "cat"), [2, 1]),
     ],
 )
 def test_classes_are_numbered(
     pinned: tuple[str, ...] | None,
-    folders: list[str],
-    tokens: list[str],
-    classes: tuple[str, ...],
-    labels: list[int],
-) -> None:
-    assert numbered(pinned, folders, tokens) == (classes, labels)
-
-
-@pytest.mark.parametrize(
-    ("known", "folders", "tokens", "classes", "labels"),
-    [
-        (("dog", "cat"), ["cat", "dog"], [], ("dog", "cat"), [1, 0]),
-        (("dog",), ["owl", "dog", "cat", "Z"], [], ("dog", "Z", "cat", "owl"), [3, 0, 2, 1]),
-        (("owl", "cat"), ["dog"], [], ("owl", "cat", "dog"), [2]),  # also those that are gone
-        (("cat",), ["\U0001f600", "\uffff"], [], ("cat", "\uffff", "\U0001f600"), [2, 1]),
-        # In label files: names, and indices into the classes, old and new.
-        (("n2", "n1"), ["n1"], ["0", "1"], ("n2", "n1"), [1, 0, 1]),
-        (("n2",), ["n1", "n0"], ["2", "n3"], ("n2", "n0", "n1", "n3"), [2, 1, 2, 3]),
-        (("n2",), ["n1", "n0"], ["2", "0", "n2"], ("n2", "n0", "n1"), [2, 1, 2, 0, 0]),
-        # Whole numbers that name classes: a new one is a new class, not an index.
-        (("10", "3"), [], ["3", "2", "10"], ("10", "3", "2"), [1, 2, 0]),
-        (("10", "3"), ["3"], ["10"], ("10", "3"), [1, 0]),
-        (("0", "1"), ["cat"], ["1"], ("0", "1", "cat"), [2, 1]),
-    ],
-)
-def test_known_classes_keep_their_numbers(
     known: tuple[str, ...],
     folders: list[str],
     tokens: list[str],
     classes: tuple[str, ...],
     labels: list[int],
 ) -> None:
-    assert numbered(None, folders, tokens, known) == (classes, labels)
-
-
-def test_pinned_classes_count_and_not_the_known_ones() -> None:
-    pinned = ("b", "a")
-    assert numbered(pinned, ["a"], ["0"], known=("a", "c")) == (pinned, [1, 0])
+    assert numbered(pinned, folders, tokens, known) == (classes, labels)
 
 
 class_names = st.lists(st.text("ab0é", min_size=1, max_size=2), max_size=6, unique=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,16 +11,15 @@ import google_crc32c
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from image_files import saved
 from PIL import Image
 
-from larder.config.shape import DEFAULTS
-from larder.errors import Failure, ObjectError, RetryableError
+from larder.errors import RetryableError
 from larder.limits import ByteBudget
 from larder.progress import Progress
 from larder.shards.build import STAGE, ShardBuild, build_shard
 from larder.shards.formats import shard_format
-from larder.shards.formats.base import ShardFormat, ShardWriter
-from larder.shards.formats.webdataset import WebDataset
+from larder.shards.formats.base import ShardFormat
 from larder.shards.images.check import ImageRules
 from larder.shards.model import Part, PlannedSample, ShardPlan, ShardResult, read_samples
 from larder.shards.packing import plan_shards
@@ -40,9 +38,7 @@ T = TypeVar("T")
 
 
 def jpeg(shade: int, side: int = 32) -> bytes:
-    buffer = io.BytesIO()
-    Image.new("L", (side, side), shade).save(buffer, "JPEG")
-    return buffer.getvalue()
+    return saved(Image.new("L", (side, side), shade), "JPEG")
 
 
 IMAGES = [
@@ -163,9 +159,7 @@ def test_another_size_than_planned_is_a_change(
 
 
 def noise(kind: str, side: int) -> bytes:
-    buffer = io.BytesIO()
-    Image.effect_noise((side, side), 90).save(buffer, kind)
-    return buffer.getvalue()
+    return saved(Image.effect_noise((side, side), 90), kind)
 
 
 BAD = [
@@ -199,48 +193,6 @@ def test_undecodable_images_fail_or_are_left_out(
     undisturbed = build(plan_of(batch.filter(good)), source, target, **limits)
     assert skipped.files == undisturbed.files
     assert skipped.samples == undisturbed.samples
-
-
-class Picky(WebDataset):
-    """A format that cannot store every content, and says so before it writes anything."""
-
-    sizes_known = False
-
-    def writer(self, outputs: Any, plan: ShardPlan) -> Any:
-        archive = super().writer(outputs, plan)
-
-        class Writer(ShardWriter):
-            def append(self, sample: PlannedSample, bodies: Any) -> Failure | None:
-                return failure(sample) or archive.append(sample, bodies)
-
-            def append_streamed(self, sample: PlannedSample, source: Store) -> Failure | None:
-                return failure(sample) or archive.append_streamed(sample, source)
-
-            def finish(self) -> Any:
-                return archive.finish()
-
-        def failure(sample: PlannedSample) -> Failure | None:
-            if sample.key != "b":
-                return None
-            return Failure.of("b.bin", ObjectError("sample.undecodable", "no number", where="b"))
-
-        return Writer(*outputs)
-
-
-@pytest.mark.parametrize("memory_bytes", [800, 1 << 20])
-def test_samples_that_a_format_cannot_store_fail_or_are_left_out(
-    source: Store, target: Store, memory_bytes: int
-) -> None:
-    planned = plan(source, [Content(key, {"bin": bytes(900)}, 1) for key in "abc"])
-    limits = {"format_": Picky(DEFAULTS), "memory_bytes": memory_bytes}
-    failed = build(planned, source, target, **limits)
-    assert [failure.key for failure in failed.failures] == ["b.bin"]
-    assert (failed.written, names(target)) == (False, [])
-    skipped = build(planned, source, target, skip=True, **limits)
-    assert [failure.key for failure in skipped.omitted] == ["b.bin"]
-    assert skipped.failures == ()
-    (rows,) = skipped.samples.read()
-    assert rows.column("key").to_pylist() == ["a", "c"]
 
 
 def test_a_sample_larger_than_memory_is_streamed(source: Store, target: Store) -> None:

@@ -27,6 +27,7 @@ from larder.shards.images.check import (
     check_decodable,
     check_image,
 )
+from tests.support.budgets import WatchedBudget
 
 
 def encoded(kind: str, side: int = 64) -> bytes:
@@ -119,26 +120,6 @@ def test_more_pixels_than_pillow_allows_are_allowed_on_request(monkeypatch: Any)
     check_image("png", encoded("PNG", 10), "decode", where="a", rules=rules)
 
 
-class WatchedBudget(ByteBudget):
-    """Remembers what was asked for, and how many held something at once."""
-
-    def __init__(self, total_bytes: int) -> None:
-        super().__init__(total_bytes)
-        self.asked: list[int] = []
-        self.holders = self.most = 0
-
-    def acquire(self, size_bytes: int) -> int:
-        taken = super().acquire(size_bytes)
-        self.asked.append(size_bytes)
-        self.holders += 1
-        self.most = max(self.most, self.holders)
-        return taken
-
-    def release(self, taken: int) -> None:
-        self.holders -= 1
-        super().release(taken)
-
-
 def test_images_larger_than_the_budget_are_decoded_one_at_a_time() -> None:
     budget = WatchedBudget(100)
     rules = ImageRules(budget=budget)
@@ -151,7 +132,7 @@ def test_images_larger_than_the_budget_are_decoded_one_at_a_time() -> None:
     with ThreadPoolExecutor(4) as executor:
         list(executor.map(check, range(40)))
     assert budget.asked == [64 * 64] * 40
-    assert budget.most == 1
+    assert budget.most_holders == 1
     assert budget.try_acquire(100) == 100
 
 

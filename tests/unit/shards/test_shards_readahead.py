@@ -13,34 +13,7 @@ from larder.limits import ByteBudget
 from larder.machine import usable_cores
 from larder.shards.reading.readahead import Reads, open_reads, read_ahead, suited_concurrency
 from larder.store import open_store
-
-
-class WatchedBudget(ByteBudget):
-    """A budget that remembers the most that was held."""
-
-    def __init__(self, total_bytes: int) -> None:
-        super().__init__(total_bytes)
-        self.held = 0
-        self.most = 0
-        self._lock = threading.Lock()
-
-    def acquire(self, size_bytes: int) -> int:
-        return self._note(super().acquire(size_bytes))
-
-    def try_acquire(self, size_bytes: int) -> int | None:
-        taken = super().try_acquire(size_bytes)
-        return None if taken is None else self._note(taken)
-
-    def release(self, taken: int) -> None:
-        with self._lock:
-            self.held -= taken
-        super().release(taken)
-
-    def _note(self, taken: int) -> int:
-        with self._lock:
-            self.held += taken
-            self.most = max(self.most, self.held)
-        return taken
+from tests.support.budgets import WatchedBudget
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from larder.shards.images import pool
 from larder.shards.images.check import ImageRules, stored_image
 from larder.shards.images.pool import TransformPool, shared_pool
 from larder.shards.images.transform import encode_again, target_size
+from tests.support.budgets import WatchedBudget
 
 HALF = Transform(resize=16)
 RAMP = np.add.outer(np.arange(32), np.arange(48)).astype(np.uint8) * 3
@@ -147,21 +148,9 @@ def test_a_large_jpeg_is_decoded_smaller() -> None:
     data = saved(wide, "JPEG", quality=95)
     found = np.asarray(made(data, Transform(resize=32, quality=100)), np.int32)
     assert np.abs(found - COLOURS).mean() < 3
-    budget = Watched(10**9)
+    budget = WatchedBudget(10**9)
     encode_again("jpg", io.BytesIO(data), HALF, where="a", max_pixels=10**7, budget=budget)
     assert budget.asked == [2 * 4 * 150 * 100]
-
-
-class Watched(ByteBudget):
-    """Remembers what was asked for."""
-
-    def __init__(self, total_bytes: int) -> None:
-        super().__init__(total_bytes)
-        self.asked: list[int] = []
-
-    def acquire(self, size_bytes: int) -> int:
-        self.asked.append(size_bytes)
-        return super().acquire(size_bytes)
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG"])
