@@ -37,7 +37,7 @@ class ClassTable:
     """Assigns a code to every class that occurs; `number` then gives their meaning.
 
     The classes are the pinned ones, or else all names that occur, sorted by their UTF-8 bytes,
-    after those that are known (in the previous version) and keep their numbers, whether they occur
+    after the published ones (of the previous version), which keep their numbers, whether they occur
     or not. A whole number in a label file or a column is the class with that name, if there is one.
     Otherwise it is an index into the classes, from 0, unless every class is itself a whole number.
     If there are only whole numbers and nothing else names a class, these are the names of the
@@ -48,10 +48,10 @@ class ClassTable:
     """
 
     def __init__(
-        self, pinned: Sequence[str] | None, known: Sequence[str] = (), origin: str = "folder"
+        self, pinned: Sequence[str] | None, published: Sequence[str] = (), origin: str = "folder"
     ) -> None:
         self._pinned = pinned
-        self._known = tuple(known)
+        self._published = tuple(published)
         self._origin = origin
         self._codes: dict[tuple[str, bool], int] = {}
         self._seen: list[_Seen] = []
@@ -95,9 +95,9 @@ class ClassTable:
         if self._pinned is not None:
             return tuple(self._pinned)
         names = {text for text, number in self._codes if not number}
-        if not names and all(map(_WHOLE_NUMBER.fullmatch, self._known)):
+        if not names and all(map(_WHOLE_NUMBER.fullmatch, self._published)):
             names = {text for text, _ in self._codes}
-        return (*self._known, *sorted(names.difference(self._known), key=str.encode))
+        return (*self._published, *sorted(names.difference(self._published), key=str.encode))
 
     def _unknown(self, unknown: Sequence[_Seen], classes: Sequence[str]) -> ConfigError:
         seen, *others = unknown

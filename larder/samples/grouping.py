@@ -52,18 +52,18 @@ def group_parts(
 
     Rows of `larder.samples.parts.PARTS`, ordered by the columns ``by`` first.
     """
-    held: list[pa.RecordBatch] = []
+    pieces: list[pa.RecordBatch] = []
     for batch in batches:
         if not batch.num_rows:
             continue
         starts = np.flatnonzero(~_same_as_before(batch, by))
         last = int(starts[-1])
-        if held and last == 0 and _same(held[-1], batch, by):
-            held.append(batch)  # a sample that spans several batches
+        if pieces and last == 0 and _same(pieces[-1], batch, by):
+            pieces.append(batch)  # a sample that spans several batches
             continue
-        yield from _joined([*held, batch.slice(0, last)], by)
-        held = [batch.slice(last)]
-    yield from _joined(held, by)
+        yield from _joined([*pieces, batch.slice(0, last)], by)
+        pieces = [batch.slice(last)]
+    yield from _joined(pieces, by)
 
 
 def without_duplicates(
@@ -78,9 +78,9 @@ def without_duplicates(
     duplicate = _same_as_before(rows, ("sample", "ext"))
     bad = rows.filter(pa.array(duplicate))
     columns = [bad.column("key"), bad.column("ext"), is_own(bad.column("etag"))]
-    for key, ext, own in zip(*(column.to_pylist() for column in columns), strict=True):
+    for key, ext, is_entry in zip(*(column.to_pylist() for column in columns), strict=True):
         message = f"the sample has another part {ext} after extensions are normalised"
-        if own:
+        if is_entry:
             message = f"the sample has another part {ext}, of an object or of another entry"
             message += "; with samples.annotations.many, several entries are a list"
         bad_keys.add(Failure(key, "config.bad_key", message))
@@ -133,10 +133,10 @@ class Complete:
     """
 
     def __init__(self, names: Sequence[str], annotated: bool, missing: Missing) -> None:
-        own = [*(names or ["object"]), *(["annotation"] if annotated else [])]
-        self.annotation = len(own) - 1
+        patterns = [*(names or ["object"]), *(["annotation"] if annotated else [])]
+        self.annotation = len(patterns) - 1
         self.incomplete = Failures()
-        self._names = own
+        self._names = patterns
         self._annotated = annotated
         self._keep = missing == "keep"
 
@@ -144,13 +144,13 @@ class Complete:
         """The samples that pass, and the objects of the others."""
         if len(self._names) == 1:
             return grouped, grouped.rows.slice(0, 0)
-        found = _found(grouped)
+        patterns = _found(grouped)
         all_ = 2 ** len(self._names) - 1
-        only_annotation = self._annotated & (found == 1 << self.annotation)
-        passes = ~only_annotation if self._keep else found == all_
+        only_annotation = self._annotated & (patterns == 1 << self.annotation)
+        passes = ~only_annotation if self._keep else patterns == all_
         if passes.all():
             return grouped, grouped.rows.slice(0, 0)
-        self._note(grouped, found, ~passes)
+        self._note(grouped, patterns, ~passes)
         kept = np.repeat(passes, grouped.lengths)
         lengths = grouped.lengths[passes]
         starts = np.cumsum(lengths) - lengths
@@ -161,12 +161,12 @@ class Complete:
         return Grouped(grouped.rows.filter(pa.array(kept)), starts), rest
 
     def _note(
-        self, grouped: Grouped, found: npt.NDArray[np.int64], without: npt.NDArray[np.bool_]
+        self, grouped: Grouped, patterns: npt.NDArray[np.int64], without: npt.NDArray[np.bool_]
     ) -> None:
         rows = np.flatnonzero(without)
         chosen = rows[: self.incomplete.room]
         keys = grouped.first("sample").take(pa.array(chosen)).to_pylist()
-        failures = map(self._failure, keys, found[chosen].tolist())
+        failures = map(self._failure, keys, patterns[chosen].tolist())
         self.incomplete.add_counted(failures, len(rows))
 
     def _failure(self, key: str, bits: int) -> Failure:
@@ -178,7 +178,7 @@ def _found(grouped: Grouped) -> npt.NDArray[np.int64]:
     """The patterns of the parts of each sample, one bit for each; shape (samples,)."""
     bits = np.left_shift(1, grouped.rows.column("pattern").to_numpy().astype(np.int64))
     starts = np.cumsum(grouped.lengths) - grouped.lengths
-    found: npt.NDArray[np.int64] = (
+    patterns: npt.NDArray[np.int64] = (
         np.bitwise_or.reduceat(bits, starts) if len(starts) else np.zeros(0, np.int64)
     )
-    return found
+    return patterns

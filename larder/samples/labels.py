@@ -105,12 +105,12 @@ class Labeller:
         file, labels = self._files[split]
         part_keys = iter(column_texts(parts.flatten().field("key")))
         counts = pc.list_value_length(parts).to_numpy().tolist()
-        found = []
+        texts = []
         for sample_key, count in zip(column_texts(sample_keys), counts, strict=True):
             names = _names(sample_key, [next(part_keys) for _ in range(count)])
-            found.append(next((labels[name] for name in names if name in labels), None))
+            texts.append(next((labels[name] for name in names if name in labels), None))
         without = partial(_not_in_file, file=file)
-        return self._coded(sample_keys, pa.array(found, pa.string()), without, file=file)
+        return self._coded(sample_keys, pa.array(texts, pa.string()), without, file=file)
 
     def _coded(
         self,

@@ -94,9 +94,9 @@ class Matching:
                 Stream(_OBJECTS, whole_keys(named, "name")),
                 ("name",),
             )
-            for own, found in pieces:
-                if own.num_rows:
-                    yield self._matched(own, found)
+            for entry_rows, object_rows in pieces:
+                if entry_rows.num_rows:
+                    yield self._matched(entry_rows, object_rows)
 
     def _note(self, rows: pa.RecordBatch) -> None:
         """Count the entries of some parts, all of which are there."""
@@ -109,14 +109,14 @@ class Matching:
         )
         self.unfit.add_counted(failures, len(first))
 
-    def _matched(self, own: pa.RecordBatch, found: pa.RecordBatch) -> pa.RecordBatch:
-        places = pc.index_in(own.column("name"), found.column("name"))
+    def _matched(self, entries: pa.RecordBatch, objects: pa.RecordBatch) -> pa.RecordBatch:
+        places = pc.index_in(entries.column("name"), objects.column("name"))
         missing = places.is_null()
-        self._note(own.filter(missing))
-        own, places = own.filter(pc.invert(missing)), places.drop_null()
-        _check_unique(found, pc.unique(places).to_numpy())
-        columns = [found.column(name).take(places) for name in ("sample", "object")]
-        columns += [own.column(name) for name in ENTRIES.names[1:]]
+        self._note(entries.filter(missing))
+        entries, places = entries.filter(pc.invert(missing)), places.drop_null()
+        _check_unique(objects, pc.unique(places).to_numpy())
+        columns = [objects.column(name).take(places) for name in ("sample", "object")]
+        columns += [entries.column(name) for name in ENTRIES.names[1:]]
         return pa.RecordBatch.from_arrays(columns, schema=MATCHED)
 
 
@@ -127,8 +127,8 @@ def _depths(entries: Iterable[pa.RecordBatch]) -> tuple[list[int], list[int]]:
         names = batch.column("name")
         segments = pc.add(pc.count_substring(names, "/"), 1)
         of_object = pc.match_substring_regex(names, r"\.[^/]*$")
-        for found, flags in zip(depths, (of_object, pc.invert(of_object)), strict=True):
-            found.update(pc.unique(segments.filter(flags)).to_pylist())
+        for numbers, flags in zip(depths, (of_object, pc.invert(of_object)), strict=True):
+            numbers.update(pc.unique(segments.filter(flags)).to_pylist())
     return sorted(depths[0]), sorted(depths[1])
 
 
@@ -139,26 +139,26 @@ def _named(batch: pa.RecordBatch, depths: tuple[Sequence[int], Sequence[int]]) -
     for texts, wanted in ((keys, depths[0]), (samples, depths[1])):
         for depth in wanted:
             pattern = rf"(?s)^(?P<before>.*/)?(?P<name>[^/]*(?:/[^/]*){{{depth - 1}}})$"
-            found = pc.extract_regex(texts, pattern)
-            partial = pc.not_equal(pc.struct_field(found, "before"), "")
-            columns = [pc.struct_field(found, "name"), samples, keys, partial]
+            groups = pc.extract_regex(texts, pattern)
+            partial = pc.not_equal(pc.struct_field(groups, "before"), "")
+            columns = [pc.struct_field(groups, "name"), samples, keys, partial]
             named = pa.RecordBatch.from_arrays(columns, names=_OBJECTS.names)
-            rows.append(named.filter(found.is_valid()).cast(_OBJECTS))
+            rows.append(named.filter(groups.is_valid()).cast(_OBJECTS))
     return pa.concat_batches([pa.RecordBatch.from_pylist([], schema=_OBJECTS), *rows])
 
 
-def _check_unique(found: pa.RecordBatch, places: npt.NDArray[np.int32]) -> None:
+def _check_unique(objects: pa.RecordBatch, places: npt.NDArray[np.int32]) -> None:
     """Check that names fit one sample each: those of which these are the first rows."""
-    if found.num_rows < 2:
+    if objects.num_rows < 2:
         return
-    one, other = found.slice(0, found.num_rows - 1), found.slice(1)
+    one, other = objects.slice(0, objects.num_rows - 1), objects.slice(1)
     alike = {
         name: pc.equal(one.column(name), other.column(name)).to_numpy(zero_copy_only=False)
         for name in ("name", "partial", "sample")
     }
     group = np.append(0, np.cumsum(~alike["name"]))
     starts = np.flatnonzero(np.diff(group, prepend=-1))
-    partial = found.column("partial").to_numpy(zero_copy_only=False)
+    partial = objects.column("partial").to_numpy(zero_copy_only=False)
     counts = partial == partial[starts][group]  # where a whole key fits, no other does
     used = np.zeros(len(starts), np.bool_)
     used[group[places]] = True

@@ -213,11 +213,11 @@ def _by_rule(keys: pa.Array) -> pa.RecordBatch:
 
 
 def _rows(batch: pa.RecordBatch, names: pa.RecordBatch, splits: Splits) -> pa.RecordBatch:
-    known = ("key", "size_bytes", "etag", "mirror_etag", "checksum")
+    fields = ("key", "size_bytes", "etag", "mirror_etag", "checksum")
     columns = [
         names.column("sample"),
         _normalised(names.column("ext")),
-        *(batch.column(name) for name in known),
+        *(batch.column(name) for name in fields),
         _unchanged(batch),
         pa.array(splits, pa.int16()),
         pa.array(np.zeros(len(batch), np.uint64)),
@@ -237,10 +237,10 @@ def with_labels(
     """
     schema = pa.schema([PARTS.field(name).with_nullable(False) for name in ("key", "text")])
     with closing(sort(Stream(schema, labels), ("key",), work_dir=work_dir)) as ordered:
-        for now, given in aligned(Stream(OBJECTS, objects), Stream(schema, ordered), ("key",)):
-            if now.num_rows:
-                places = pc.index_in(now.column("key"), given.column("key"))
-                yield now.append_column(PARTS.field("text"), given.column("text").take(places))
+        for batch, given in aligned(Stream(OBJECTS, objects), Stream(schema, ordered), ("key",)):
+            if batch.num_rows:
+                places = pc.index_in(batch.column("key"), given.column("key"))
+                yield batch.append_column(PARTS.field("text"), given.column("text").take(places))
 
 
 def _given(batch: pa.RecordBatch) -> pa.Array:
@@ -272,11 +272,11 @@ _EXTS = {"jpeg": "jpg", "png": "png"}
 
 def stored_ext(ext: str, transform: Transform) -> str:
     """The extension of a part in shards: that of the format if images get one."""
-    found = role(ext)
-    kind = "png" if found.name in transform.masks else transform.format
-    if not found.image or kind == "keep":
+    part_role = role(ext)
+    kind = "png" if part_role.name in transform.masks else transform.format
+    if not part_role.image or kind == "keep":
         return ext
-    return f"{found.name}.{_EXTS[kind]}" if found.name else _EXTS[kind]
+    return f"{part_role.name}.{_EXTS[kind]}" if part_role.name else _EXTS[kind]
 
 
 def with_stored_exts(
@@ -315,7 +315,7 @@ class Joins:
     def split(self, keys: pa.Array) -> pa.RecordBatch:
         """Rows of `NAMES`, one for each key; extensions are not normalised."""
         pattern = np.full(len(keys), _NONE, np.int16)
-        found: list[tuple[pa.Array, pa.Array]] = []
+        names: list[tuple[pa.Array, pa.Array]] = []
         rows: list[np.typing.NDArray[np.intp]] = []
         for number, (name, each) in enumerate(self._patterns):
             left = np.flatnonzero(pattern == _NONE)
@@ -327,8 +327,8 @@ class Joins:
             chosen = groups.filter(pa.array(matched))
             pattern[left[matched]] = number
             rows.append(left[matched])
-            found.append((chosen.field("id"), _exts(name, each, chosen)))
-        return _in_place(rows, found, pattern)
+            names.append((chosen.field("id"), _exts(name, each, chosen)))
+        return _in_place(rows, names, pattern)
 
 
 def _exts(name: str, pattern: PartPattern, groups: pa.StructArray) -> pa.Array:
@@ -343,7 +343,7 @@ def _exts(name: str, pattern: PartPattern, groups: pa.StructArray) -> pa.Array:
 
 def _in_place(
     rows: Sequence[np.typing.NDArray[np.intp]],
-    found: Sequence[tuple[pa.Array, pa.Array]],
+    names: Sequence[tuple[pa.Array, pa.Array]],
     pattern: np.typing.NDArray[np.int16],
 ) -> pa.RecordBatch:
     """The findings of all patterns in the order of the keys, with nulls for the others."""
@@ -353,7 +353,7 @@ def _in_place(
         places[np.concatenate(rows)] = np.arange(int(matched.sum()))
     taken = pa.array(places, mask=~matched)
     columns = [
-        pa.concat_arrays([pa.array([], pa.string()), *(each[at] for each in found)]).take(taken)
+        pa.concat_arrays([pa.array([], pa.string()), *(each[at] for each in names)]).take(taken)
         for at in range(2)
     ]
     return pa.RecordBatch.from_arrays([*columns, pa.array(pattern, mask=~matched)], schema=NAMES)

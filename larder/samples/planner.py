@@ -72,8 +72,8 @@ class Planner:
 
     def numbers(self, splits: pa.Array) -> Splits:
         """The index of each split, by name, or `NO_SPLIT`."""
-        found = pc.index_in(splits, pa.array(self.split_names))
-        numbers: Splits = pc.fill_null(found, NO_SPLIT).to_numpy(zero_copy_only=False)
+        places = pc.index_in(splits, pa.array(self.split_names))
+        numbers: Splits = pc.fill_null(places, NO_SPLIT).to_numpy(zero_copy_only=False)
         return numbers.astype(np.int16)
 
     def orders(self, sample_keys: pa.Array) -> _Orders:
@@ -115,9 +115,9 @@ def _texts(grouped: Grouped) -> pa.Array:
 
 
 def _check_no_label_part(keys: pa.Array, parts: pa.Array) -> None:
-    found = pc.index(parts.flatten().field("ext"), LABEL_EXT).as_py()
-    if found >= 0:
-        sample = int(pc.list_parent_indices(parts)[found].as_py())
+    place = pc.index(parts.flatten().field("ext"), LABEL_EXT).as_py()
+    if place >= 0:
+        sample = int(pc.list_parent_indices(parts)[place].as_py())
         raise ConfigError(
             "config.label",
             f"the sample already has a part {LABEL_EXT}, which its label would become",

@@ -102,8 +102,8 @@ class HashRule(SplitRule):
         groups = self.hashes.groups(keys)
         splits = np.full(len(keys), NO_SPLIT, np.int16)
         matched = np.array([group is not None for group in groups], np.bool_)
-        found = (group for group in groups if group is not None)
-        splits[matched] = self._splits(self.hashes.of_groups(found))
+        matches = (group for group in groups if group is not None)
+        splits[matched] = self._splits(self.hashes.of_groups(matches))
         return splits
 
     def _splits(self, hashes: npt.NDArray[np.uint64]) -> Splits:

@@ -106,17 +106,17 @@ class SampleTally:
         )
 
     def _sorted_roles(self) -> tuple[RoleCount, ...]:
-        return tuple(sorted(self._roles.values(), key=lambda found: (-found.samples, found.exts)))
+        return tuple(sorted(self._roles.values(), key=lambda count: (-count.samples, count.exts)))
 
     def _count(self, batch: _SampleColumns) -> None:
         counts = np.bincount(batch.codes, minlength=len(batch.exts)).tolist()
         # Exact, because the sizes of one batch add up to less than 2**53.
         sizes = np.bincount(batch.codes, batch.sizes, minlength=len(batch.exts)).tolist()
         for ext, count, size_bytes in zip(batch.exts, counts, sizes, strict=True):
-            known = ext in self._parts or len(self._parts) < MOST_EXTENSIONS
-            before = self._parts.get(ext, PartCount(ext, 0, 0)) if known else self._other
+            listed = ext in self._parts or len(self._parts) < MOST_EXTENSIONS
+            before = self._parts.get(ext, PartCount(ext, 0, 0)) if listed else self._other
             after = PartCount(before.ext, before.objects + count, before.bytes + int(size_bytes))
-            if known:
+            if listed:
                 self._parts[ext] = after
             else:
                 self._other = after
@@ -124,13 +124,13 @@ class SampleTally:
     def _count_roles(self, batch: _SampleColumns) -> None:
         if self._other.objects:
             return
-        for ext, found in zip(batch.exts, batch.roles, strict=True):
-            before = self._roles.get(found, RoleCount((), 0))
+        for ext, part_role in zip(batch.exts, batch.roles, strict=True):
+            before = self._roles.get(part_role, RoleCount((), 0))
             if ext not in before.exts:
-                self._roles[found] = replace(before, exts=tuple(sorted((*before.exts, ext))))
-        for found, samples in batch.holders().items():
-            before = self._roles[found]
-            self._roles[found] = replace(before, samples=before.samples + samples)
+                self._roles[part_role] = replace(before, exts=tuple(sorted((*before.exts, ext))))
+        for part_role, samples in batch.holders().items():
+            before = self._roles[part_role]
+            self._roles[part_role] = replace(before, samples=before.samples + samples)
 
 
 class _SampleColumns:
@@ -183,7 +183,7 @@ class _SampleColumns:
         empty = np.flatnonzero(self.sizes == 0)
         if not len(empty):
             return before
-        image = np.array([found.image for found in self.roles], np.bool_)
+        image = np.array([part_role.image for part_role in self.roles], np.bool_)
         parts = empty[image[self.codes[empty]]]
         room = parts[: _SHOWN_CLASHES - len(before.examples)].tolist()
         examples = [
@@ -201,8 +201,8 @@ class _SampleColumns:
     def _sharing_exts(self, row: int, shared: Sequence[Sequence[object]]) -> tuple[str, ...]:
         start = int(self.lengths[:row].sum())
         codes = self.codes[start : start + int(self.lengths[row])].tolist()
-        found: set[int] = set()
+        shared_codes: set[int] = set()
         for values in shared:
             counts = Counter(values[code] for code in codes)
-            found |= {code for code in codes if counts[values[code]] > 1}
-        return tuple(sorted(self.exts[code] for code in found)[:_SHOWN_EXTENSIONS])
+            shared_codes |= {code for code in codes if counts[values[code]] > 1}
+        return tuple(sorted(self.exts[code] for code in shared_codes)[:_SHOWN_EXTENSIONS])

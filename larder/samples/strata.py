@@ -154,9 +154,9 @@ def _units(
     for now, then in pieces:
         if now.num_rows:
             places = pc.index_in(now.column("sample"), then.column("sample"))
-            found = pc.fill_null(then.column("split").take(places), _NEW)
+            splits = pc.fill_null(then.column("split").take(places), _NEW)
             labels = pa.array(numbers[now.column("label").to_numpy()])
-            yield pa.RecordBatch.from_arrays([now.column("unit"), labels, found], schema=_UNITS)
+            yield pa.RecordBatch.from_arrays([now.column("unit"), labels, splits], schema=_UNITS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,8 +243,8 @@ def _piece(rows: pa.RecordBatch) -> _Piece:
 def _with_splits(rows: pa.RecordBatch, decided: _Decided) -> pa.RecordBatch:
     before = rows.column("split").to_numpy()
     places = np.searchsorted(decided.units, rows.column("unit").to_numpy())
-    found = decided.splits[np.minimum(places, len(decided.units) - 1)]
-    splits = np.where(before == NO_SAMPLE, before, found).astype(np.int16)
+    decisions = decided.splits[np.minimum(places, len(decided.units) - 1)]
+    splits = np.where(before == NO_SAMPLE, before, decisions).astype(np.int16)
     at = PARTS.get_field_index("split")
     return rows.select(PARTS.names).set_column(at, PARTS.field(at), pa.array(splits))
 
@@ -303,8 +303,8 @@ class Divider:
         before = np.append(0, ends)[starts]
         lengths = np.diff(np.append(starts, len(classes)))
         ends += self._given[sorted_classes] - np.repeat(before, lengths)
-        found = sorted_classes[starts]
-        self._given[found] = ends[starts + lengths - 1]
+        unique_classes = sorted_classes[starts]
+        self._given[unique_classes] = ends[starts + lengths - 1]
         middles = ends - sorted_weights / 2
         chosen = (middles[:, None] > self._bounds[sorted_classes]).sum(axis=1)
         splits = np.empty(len(classes), np.int16)

@@ -83,34 +83,34 @@ def _own(ext: str, name: str, parameters: str) -> Decoder:
     where = f"decoding.{ext}"
     module, colon, attribute = name.partition(":")
     if not (module and colon and attribute):
-        known = ", ".join(sorted([*DECODERS, IMAGE]))
-        hint = f"the decoders are {known}; name one of your own as module:function"
+        names = ", ".join(sorted([*DECODERS, IMAGE]))
+        hint = f"the decoders are {names}; name one of your own as module:function"
         raise _refused(where, f"there is no decoder {name!r}", hint)
     try:
-        found: Any = import_module(module)
+        function: Any = import_module(module)
         for part in attribute.split("."):
-            found = getattr(found, part)
+            function = getattr(function, part)
     except Exception as error:
         # Any exception: the module is anybody's.
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         hint = "install its package, or name its folder in PYTHONPATH"
         raise _refused(where, f"{name} cannot be imported: {reason}", hint) from error
-    if not callable(found):
+    if not callable(function):
         raise _refused(where, f"{name} is no function", "")
     try:
-        inspect.signature(found).bind(b"", **(json.loads(parameters) if parameters else {}))
+        inspect.signature(function).bind(b"", **(json.loads(parameters) if parameters else {}))
     except (TypeError, ValueError) as error:
         hint = "it is called with the bytes of a part, and with its parameters by name"
         raise _refused(where, f"{name} cannot be called: {error}", hint) from None
-    version = getattr(found, "version", None)
+    version = getattr(function, "version", None)
     if isinstance(version, bool) or not isinstance(version, int | str) or version == "":
         hint = f"set {attribute}.version = 1, and change it whenever its results change"
         raise _refused(where, f"{name} has no version", hint)
-    fields, expands = getattr(found, "fields", ("",)), getattr(found, "expands", _EXPANDS)
+    fields, expands = getattr(function, "fields", ("",)), getattr(function, "expands", _EXPANDS)
     if not _are_fields(fields) or not isinstance(expands, int | float) or not expands > 0:
         hint = 'fields is a tuple of different names, such as ("", "rate"); expands a number'
         raise _refused(where, f"{name} has invalid attributes", hint)
-    return Decoder(name, found, str(version), tuple(fields), float(expands))
+    return Decoder(name, function, str(version), tuple(fields), float(expands))
 
 
 def _are_fields(fields: Any) -> bool:

@@ -60,8 +60,8 @@ class Bound:
         """
         parameters = json.loads(self.use.parameters) if self.use.parameters else {}
         with self._errors(where, hint):
-            found = self.decoder.decode(data, **parameters)
-        arrays = self._arrays(found, where)
+            result = self.decoder.decode(data, **parameters)
+        arrays = self._arrays(result, where)
         with self._errors(where, hint):
             for array in arrays.values():
                 if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
@@ -69,9 +69,9 @@ class Bound:
             self._check_shape(arrays[self.decoder.fields[0]])
         return arrays
 
-    def _arrays(self, found: Any, where: str) -> dict[str, Array]:
+    def _arrays(self, result: Any, where: str) -> dict[str, Array]:
         names = self.decoder.fields
-        given = found if isinstance(found, Mapping) else {names[0]: found}
+        given = result if isinstance(result, Mapping) else {names[0]: result}
         if given.keys() != set(names):
             message = f"{self.decoder.name} returned {_listed(given)} instead of {_listed(names)}"
             raise FatalError("cache.schema", message, where=where)
@@ -86,7 +86,7 @@ class Bound:
         if wanted is None:
             return
         fits = len(wanted) == array.ndim and all(
-            size in (None, own) for size, own in zip(wanted, array.shape, strict=True)
+            size in (None, length) for size, length in zip(wanted, array.shape, strict=True)
         )
         if not fits:
             raise ValueError(f"its shape is {_shape(array.shape)}, not {_shape(wanted)}")

@@ -30,9 +30,9 @@ def _npy(data: bytes) -> Array:
     shape, by_columns, dtype = _HEADERS[version](file)
     if dtype.hasobject:
         raise ValueError("it has Python objects, which would have to be unpickled")
-    found, wanted = len(data) - file.tell(), math.prod(shape) * dtype.itemsize
-    if found != wanted:
-        raise ValueError(f"it has {found} bytes of elements instead of {wanted}")
+    size_bytes, wanted = len(data) - file.tell(), math.prod(shape) * dtype.itemsize
+    if size_bytes != wanted:
+        raise ValueError(f"it has {size_bytes} bytes of elements instead of {wanted}")
     flat = np.frombuffer(data, dtype, offset=file.tell()) if wanted else np.empty(0, dtype)
     return flat.reshape(shape, order="F" if by_columns else "C")
 
