@@ -29,14 +29,14 @@ def adopt(
     bytes of both.
     """
     try:
-        found = _described(target, key, None)
-        if found.size_bytes != info.size_bytes:
+        copy = _described(target, key, None)
+        if copy.size_bytes != info.size_bytes:
             return None
-        if not _same_description(_described(source, info.key, info.etag), found):
+        if not _same_description(_described(source, info.key, info.etag), copy):
             return None
         if verify == "size":
-            return _copy(info, found, _crc32c(found), "size")
-        return _compared(source, target, info, found)
+            return _copy(info, copy, _crc32c(copy), "size")
+        return _compared(source, target, info, copy)
     except (NotFoundError, PreconditionError) as error:
         if error.where.startswith(target.url) and not error.where.startswith(source.url):
             return None  # not there, or replaced while it was read
@@ -53,14 +53,14 @@ def _described(store: Readable, key: str, if_match: str | None) -> ObjectInfo:
         return reader.info
 
 
-def _same_description(source: ObjectInfo, found: ObjectInfo) -> bool:
+def _same_description(source: ObjectInfo, copy: ObjectInfo) -> bool:
     """Whether a copy has the type and user metadata of its source, as far as both can have any."""
-    theirs, ours = source.metadata, found.metadata
-    if theirs is not None and ours is not None and dict(theirs) != dict(ours):
+    expected, actual = source.metadata, copy.metadata
+    if expected is not None and actual is not None and dict(expected) != dict(actual):
         return False
-    if source.content_type is None or found.content_type is None:
+    if source.content_type is None or copy.content_type is None:
         return True
-    return _type(source) == _type(found)
+    return _type(source) == _type(copy)
 
 
 def _type(info: ObjectInfo) -> str:
@@ -68,30 +68,30 @@ def _type(info: ObjectInfo) -> str:
 
 
 def _compared(
-    source: Readable, target: Readable, info: ObjectInfo, found: ObjectInfo
+    source: Readable, target: Readable, info: ObjectInfo, copy: ObjectInfo
 ) -> CopiedObject | None:
-    if source.features.etag_is_md5 and target.features.etag_is_md5 and info.etag == found.etag:
+    if source.features.etag_is_md5 and target.features.etag_is_md5 and info.etag == copy.etag:
         if is_md5(info.etag):
-            return _copy(info, found, _crc32c(found) or _crc32c(info), "md5")
-    elif info.checksum and found.checksum and _kind(info) == _kind(found):
-        same = info.checksum == found.checksum
-        return _copy(info, found, _crc32c(info), _kind(info)) if same else None
-    return _read(source, target, info, found)
+            return _copy(info, copy, _crc32c(copy) or _crc32c(info), "md5")
+    elif info.checksum and copy.checksum and _kind(info) == _kind(copy):
+        same = info.checksum == copy.checksum
+        return _copy(info, copy, _crc32c(info), _kind(info)) if same else None
+    return _read(source, target, info, copy)
 
 
 def _read(
-    source: Readable, target: Readable, info: ObjectInfo, found: ObjectInfo
+    source: Readable, target: Readable, info: ObjectInfo, copy: ObjectInfo
 ) -> CopiedObject | None:
     """Compare by reading the target, and the source too if it has nothing to compare with."""
-    crc32c, md5 = _digests(target, found)
+    crc32c, md5 = _digests(target, copy)
     checksum = format_crc32c(crc32c)
-    if known := _crc32c(info):
-        return _copy(info, found, checksum, "crc32c") if known == checksum else None
+    if expected := _crc32c(info):
+        return _copy(info, copy, checksum, "crc32c") if expected == checksum else None
     if source.features.etag_is_md5 and info.etag == md5:
-        return _copy(info, found, checksum, "md5")
+        return _copy(info, copy, checksum, "md5")
     # An etag of another form, or of an encrypted object: it proves nothing.
-    theirs, _ = _digests(source, info)
-    return _copy(info, found, checksum, "crc32c") if theirs == crc32c else None
+    source_crc32c, _ = _digests(source, info)
+    return _copy(info, copy, checksum, "crc32c") if source_crc32c == crc32c else None
 
 
 def _digests(store: Readable, info: ObjectInfo) -> tuple[int, str]:
@@ -113,13 +113,13 @@ def _crc32c(info: ObjectInfo) -> str | None:
     return info.checksum if _kind(info) == "crc32c" else None
 
 
-def _copy(info: ObjectInfo, found: ObjectInfo, checksum: str | None, check: str) -> CopiedObject:
+def _copy(info: ObjectInfo, copy: ObjectInfo, checksum: str | None, check: str) -> CopiedObject:
     return CopiedObject(
         info.key,
         info.size_bytes,
         info.etag,
-        found.modified_us,
+        copy.modified_us,
         checksum,
-        found.etag,
+        copy.etag,
         check,
     )

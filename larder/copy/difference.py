@@ -48,21 +48,21 @@ _TIES = ("checksum", "etag", "mirror_etag")
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Some objects of an inventory, what is there under their keys, and what is known of that.
+    """Some objects of an inventory, what is listed under their keys, and receipts of that.
 
     All three are rows of schema OBJECTS; ``receipts`` may have further columns.
 
     Attributes:
         receipts: Copies verified before.
-        place: For each object, the row of ``there`` with its key, or -1.
-        known: For each object, the last row of ``receipts`` for it and its copy, or -1.
+        place: For each object, the row of ``listing`` with its key, or -1.
+        receipt: For each object, the last row of ``receipts`` for it and its copy, or -1.
     """
 
     objects: pa.RecordBatch
-    there: pa.RecordBatch
+    listing: pa.RecordBatch
     receipts: pa.RecordBatch
     place: _Places
-    known: _Places
+    receipt: _Places
     same: _Flags
 
 
@@ -92,19 +92,19 @@ def with_copies(
             rows = sort(Stream(OBJECTS, batches), ("key",), ties=ties, work_dir=work_dir)
             return Stream(OBJECTS, stack.enter_context(closing(rows)))
 
-        known = Stream(OBJECTS, whole_keys(ordered(receipts, _TIES).batches, "key"))
-        streams = ordered(objects), ordered(object_batches(mirrored)), known
-        for found in matches(*streams, md5=md5):
-            if found.objects.num_rows:
-                yield _filled(found)
+        verified = Stream(OBJECTS, whole_keys(ordered(receipts, _TIES).batches, "key"))
+        streams = ordered(objects), ordered(object_batches(mirrored)), verified
+        for piece in matches(*streams, md5=md5):
+            if piece.objects.num_rows:
+                yield _filled(piece)
 
 
-def _filled(found: Match) -> pa.RecordBatch:
+def _filled(piece: Match) -> pa.RecordBatch:
     columns = {
-        "checksum": taken(found.receipts, "checksum", np.where(found.same, found.known, -1)),
-        "mirror_etag": taken(found.there, "etag", np.where(found.same, found.place, -1)),
+        "checksum": taken(piece.receipts, "checksum", np.where(piece.same, piece.receipt, -1)),
+        "mirror_etag": taken(piece.listing, "etag", np.where(piece.same, piece.place, -1)),
     }
-    return replaced(found.objects, columns)
+    return replaced(piece.objects, columns)
 
 
 def replaced(rows: pa.RecordBatch, columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
@@ -113,38 +113,38 @@ def replaced(rows: pa.RecordBatch, columns: Mapping[str, pa.Array]) -> pa.Record
     return pa.record_batch(list(arrays), schema=OBJECTS)
 
 
-def matches(objects: Stream, there: Stream, *receipts: Stream, md5: bool) -> Iterator[Match]:
+def matches(objects: Stream, listing: Stream, *receipts: Stream, md5: bool) -> Iterator[Match]:
     """Match streams that are sorted by their keys, piece by piece.
 
     Those of ``receipts`` have the same columns, and none divides the rows of a key
     (`larder.manifest.sort.whole_keys`); of two that fit, one of a later stream, or a later one of
     the same stream, counts.
     """
-    for mine, theirs, *known in aligned_all((objects, there, *receipts), ("key",)):
-        yield match(mine, theirs, pa.concat_batches(known), md5=md5)
+    for batch, listed, *verified in aligned_all((objects, listing, *receipts), ("key",)):
+        yield match(batch, listed, pa.concat_batches(verified), md5=md5)
 
 
 def match(
-    objects: pa.RecordBatch, there: pa.RecordBatch, receipts: pa.RecordBatch, *, md5: bool
+    objects: pa.RecordBatch, listing: pa.RecordBatch, receipts: pa.RecordBatch, *, md5: bool
 ) -> Match:
     """Match rows in any order, among which are all with the same keys; see `matches`."""
-    place = places(objects.column("key"), there.column("key"))
+    place = places(objects.column("key"), listing.column("key"))
     of_object = places(receipts.column("key"), objects.column("key"))
     fitting = np.flatnonzero(
         equal_values(receipts, "etag", objects, "etag", of_object)
-        & equal_values(receipts, "mirror_etag", there, "etag", _through(place, of_object))
+        & equal_values(receipts, "mirror_etag", listing, "etag", _through(place, of_object))
     )
-    known = np.full(objects.num_rows, -1)
-    known[of_object[fitting]] = fitting
-    same = known >= 0
+    receipt = np.full(objects.num_rows, -1)
+    receipt[of_object[fitting]] = fitting
+    same = receipt >= 0
     if md5:
-        unknown = equal_values(objects, "etag", there, "etag", place) & ~same
+        unknown = equal_values(objects, "etag", listing, "etag", place) & ~same
         same |= unknown
-        asked = np.flatnonzero(unknown)
-        etags = objects.column("etag").take(pa.array(asked))
-        same[asked] = _flags(pc.match_substring_regex(etags, _MD5))
-    same &= equal_values(objects, "size_bytes", there, "size_bytes", place)
-    return Match(objects, there, receipts, place, known, same)
+        rows = np.flatnonzero(unknown)
+        etags = objects.column("etag").take(pa.array(rows))
+        same[rows] = _flags(pc.match_substring_regex(etags, _MD5))
+    same &= equal_values(objects, "size_bytes", listing, "size_bytes", place)
+    return Match(objects, listing, receipts, place, receipt, same)
 
 
 def places(keys: pa.Array, among: pa.Array) -> _Places:
@@ -153,8 +153,8 @@ def places(keys: pa.Array, among: pa.Array) -> _Places:
         return np.arange(len(keys))
     if not len(among):
         return np.full(len(keys), -1)
-    found = pc.fill_null(pc.index_in(keys, value_set=among), -1)
-    at: _Places = found.to_numpy().astype(np.int64)
+    positions = pc.fill_null(pc.index_in(keys, value_set=among), -1)
+    at: _Places = positions.to_numpy().astype(np.int64)
     return at
 
 
@@ -189,7 +189,7 @@ class Outstanding:
     Attributes:
         replaced: How many of the due objects have another one at the storage.
         gone: Copies of objects that are not in the source any more, and that the globs select.
-        standing: All verified copies that stay as they are: those that are the same, those that are
+        verified: All verified copies that stay as they are: those that are the same, those that are
             gone, and those that the globs do not select.
         unrecorded: How many of these are not in the record, or not like that.
         others: Number of other objects at the storage that the globs select.
@@ -200,7 +200,7 @@ class Outstanding:
     replaced: int
     same: pa.RecordBatch
     gone: pa.RecordBatch
-    standing: pa.RecordBatch
+    verified: pa.RecordBatch
     unrecorded: int
     others: int
     markers: int
@@ -208,7 +208,7 @@ class Outstanding:
 
 def outstanding(
     objects: Stream,
-    there: Stream,
+    listing: Stream,
     receipts: Stream,
     record: Stream,
     *,
@@ -219,7 +219,7 @@ def outstanding(
 ) -> Iterator[Outstanding]:
     """Compare, piece by piece; all rows are of schema OBJECTS, ordered by key.
 
-    ``there`` is the listing of the storage and ``record`` the manifest of the last copy that ended.
+    ``listing`` is that of the storage and ``record`` the manifest of the last copy that ended.
     ``receipts`` are copies of runs that did not end, any number per key, none divided between two
     batches (`larder.manifest.sort.whole_keys`).
 
@@ -227,53 +227,53 @@ def outstanding(
     of which only the size was checked; with ``markers``, the storage can have folder markers: empty
     objects whose keys end in ``/``.
     """
-    for mine, theirs, *known in aligned_all((objects, there, receipts, record), ("key",)):
-        unread = known[0].num_rows
-        rows = pa.concat_batches(known)
+    for batch, listed, *verified in aligned_all((objects, listing, receipts, record), ("key",)):
+        unread = verified[0].num_rows
+        rows = pa.concat_batches(verified)
         if not sizes:
             checked = pc.fill_null(pc.not_equal(rows.column("check"), "size"), True)
             if not pc.all(checked, min_count=0).as_py():
                 unread = int(pc.sum(checked.slice(0, unread)).as_py() or 0)
                 rows = rows.filter(checked)
-        yield _of_piece(match(mine, theirs, rows, md5=md5), unread, markers, selected)
+        yield _of_piece(match(batch, listed, rows, md5=md5), unread, markers, selected)
 
 
 def _of_piece(
-    found: Match, unread: int, markers: bool, selected: Callable[[pa.Array], _Flags]
+    piece: Match, unread: int, markers: bool, selected: Callable[[pa.Array], _Flags]
 ) -> Outstanding:
     """The result for a piece, of whose receipts the first ``unread`` are not in the record."""
-    same = found.same & ~_unsure(found)
+    same = piece.same & ~_unsure(piece)
     due = ~same
-    skipped = np.zeros_like(due) if markers else due & _are_markers(found.objects)
+    skipped = np.zeros_like(due) if markers else due & _are_markers(piece.objects)
     due &= ~skipped
-    kept, alone = _same_rows(found).filter(pa.array(same)), _alone(found)
-    mine, of_mine = _ours(found, alone)
-    theirs = np.delete(alone, of_mine)
-    gone = found.receipts.take(pa.array(mine))
-    asked = selected(gone.column("key"))
+    kept, alone = _same_rows(piece).filter(pa.array(same)), _alone(piece)
+    mine, of_mine = _ours(piece, alone)
+    others = np.delete(alone, of_mine)
+    gone = piece.receipts.take(pa.array(mine))
+    chosen = selected(gone.column("key"))
     return Outstanding(
-        due=found.objects.filter(pa.array(due)),
-        replaced=int(np.sum(found.place[due] >= 0)),
+        due=piece.objects.filter(pa.array(due)),
+        replaced=int(np.sum(piece.place[due] >= 0)),
         same=kept,
-        gone=gone.filter(pa.array(asked)),
-        standing=in_order(kept, gone),
-        unrecorded=int(np.sum(found.known[same] < unread) + np.sum(mine < unread)),
-        others=int(np.sum(selected(found.there.column("key").take(pa.array(theirs))))),
+        gone=gone.filter(pa.array(chosen)),
+        verified=in_order(kept, gone),
+        unrecorded=int(np.sum(piece.receipt[same] < unread) + np.sum(mine < unread)),
+        others=int(np.sum(selected(piece.listing.column("key").take(pa.array(others))))),
         markers=int(np.sum(skipped)),
     )
 
 
-def _unsure(found: Match) -> _Flags:
+def _unsure(piece: Match) -> _Flags:
     """Objects without an etag, of which it is not known that they are as they were copied.
 
     A report of objects need not have etags: then one counts as copied that is not newer than its
     copy.
     """
-    without = pc.equal(found.objects.column("etag"), "").to_numpy(zero_copy_only=False)
+    without = pc.equal(piece.objects.column("etag"), "").to_numpy(zero_copy_only=False)
     if not without.any():
         return np.zeros(len(without), np.bool_)
-    copied = taken(found.receipts, "modified", found.known)
-    older = pc.fill_null(pc.less_equal(found.objects.column("modified"), copied), False)
+    copied = taken(piece.receipts, "modified", piece.receipt)
+    older = pc.fill_null(pc.less_equal(piece.objects.column("modified"), copied), False)
     flags: _Flags = without & ~older.to_numpy(zero_copy_only=False)
     return flags
 
@@ -286,43 +286,43 @@ def _are_markers(objects: pa.RecordBatch) -> _Flags:
     return flags
 
 
-def _same_rows(found: Match) -> pa.RecordBatch:
+def _same_rows(piece: Match) -> pa.RecordBatch:
     """For each object the row of its copy, which means something where they are the same."""
-    rows, at, there = found.receipts, found.known, found.there
+    rows, at, listing = piece.receipts, piece.receipt, piece.listing
     columns = {
         "modified": pc.coalesce(
             taken(rows, "modified", at),
-            taken(there, "modified", found.place),
-            found.objects.column("modified"),
+            taken(listing, "modified", piece.place),
+            piece.objects.column("modified"),
         ),
         "checksum": taken(rows, "checksum", at),
-        "mirror_etag": taken(there, "etag", found.place),
+        "mirror_etag": taken(listing, "etag", piece.place),
         "check": pc.fill_null(taken(rows, "check", at), "md5"),
     }
-    return replaced(found.objects, columns)
+    return replaced(piece.objects, columns)
 
 
-def _alone(found: Match) -> _Places:
+def _alone(piece: Match) -> _Places:
     """The rows of what is there whose keys are not in the inventory."""
-    if found.place.size == found.there.num_rows and bool((found.place >= 0).all()):
+    if piece.place.size == piece.listing.num_rows and bool((piece.place >= 0).all()):
         return np.zeros(0, np.int64)
-    return np.flatnonzero(places(found.there.column("key"), found.objects.column("key")) < 0)
+    return np.flatnonzero(places(piece.listing.column("key"), piece.objects.column("key")) < 0)
 
 
-def _ours(found: Match, alone: _Places) -> tuple[_Places, _Places]:
+def _ours(piece: Match, alone: _Places) -> tuple[_Places, _Places]:
     """Of rows of what is there: the receipts of those that copies wrote, and their places."""
     if not len(alone):
         return alone, alone
-    there = found.there.take(pa.array(alone))
-    at = places(found.receipts.column("key"), there.column("key"))
+    rows = piece.listing.take(pa.array(alone))
+    at = places(piece.receipts.column("key"), rows.column("key"))
     fitting = np.flatnonzero(
-        equal_values(found.receipts, "mirror_etag", there, "etag", at)
-        & equal_values(found.receipts, "size_bytes", there, "size_bytes", at)
+        equal_values(piece.receipts, "mirror_etag", rows, "etag", at)
+        & equal_values(piece.receipts, "size_bytes", rows, "size_bytes", at)
     )
-    known = np.full(len(alone), -1)
-    known[at[fitting]] = fitting
-    of_mine = np.flatnonzero(known >= 0)
-    return known[of_mine], of_mine
+    receipt = np.full(len(alone), -1)
+    receipt[at[fitting]] = fitting
+    of_mine = np.flatnonzero(receipt >= 0)
+    return receipt[of_mine], of_mine
 
 
 def in_order(one: pa.RecordBatch, other: pa.RecordBatch) -> pa.RecordBatch:

@@ -70,12 +70,12 @@ class Mirror(Readable):
             for (key, size_bytes, _), copy in zip(objects, copies, strict=True)
         ]
         try:
-            found = self._store.get_each(wanted)
+            contents = self._store.get_each(wanted)
         except ObjectError:  # perhaps the same bytes were written again
             return super().get_each(objects)
-        for (key, _, _), copy, data in zip(objects, copies, found, strict=True):
+        for (key, _, _), copy, data in zip(objects, copies, contents, strict=True):
             self._compare(key, copy.checksum, google_crc32c.value(data))
-        return found
+        return contents
 
     def open(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
@@ -100,14 +100,14 @@ class Mirror(Readable):
             )
 
     def _copy(self, key: str, if_match: str | None) -> KnownCopy:
-        found = self._copies.get(key)
+        copy = self._copies.get(key)
         where = object_url(self._store.url, key)
-        if found is None:
+        if copy is None:
             raise NotFoundError("object.missing", "it was not copied", where=where)
-        if if_match is not None and if_match != found.etag:
+        if if_match is not None and if_match != copy.etag:
             message = "the copy is of another state of its source"
             raise PreconditionError("object.changed", message, where=where, hint="run again")
-        return found
+        return copy
 
 
 class _CheckedReader(DelegatingReader):
@@ -181,8 +181,8 @@ class _Texts:
 
 def _values(batch: pa.RecordBatch, name: str) -> list[Any]:
     # Through numpy: ten times as fast as to_pylist().
-    found: list[Any] = batch.column(name).to_numpy(zero_copy_only=False).tolist()
-    return found
+    values: list[Any] = batch.column(name).to_numpy(zero_copy_only=False).tolist()
+    return values
 
 
 T = TypeVar("T", bound=object)

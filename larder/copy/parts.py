@@ -117,11 +117,11 @@ class LargeObject:
         upload = self._target.begin_upload(
             self._key, like=self._listed, md5=self._md5, resume=record.upload
         )
-        there = upload.sent() if upload else None
-        if upload is None or there is None:
+        etags = upload.sent() if upload else None
+        if upload is None or etags is None:
             return None
-        known = [part for part in record.parts if there.get(part.number) == part.etag]
-        self._parts = {part.number: part for part in known if part.number in self.numbers}
+        parts = [part for part in record.parts if etags.get(part.number) == part.etag]
+        self._parts = {part.number: part for part in parts if part.number in self.numbers}
         self._moved(sum(part.size_bytes for part in self._parts.values()))
         return upload
 
@@ -217,9 +217,9 @@ class LargeObject:
 
     def _verified(self, parts: list[UploadedPart], written: ObjectInfo) -> CopiedObject:
         checksum = None
-        known = [(part.crc32c, part.size_bytes) for part in parts if part.crc32c is not None]
-        if len(known) == len(parts):
-            checksum = format_crc32c(combined_crc32c(known))
+        checksums = [(part.crc32c, part.size_bytes) for part in parts if part.crc32c is not None]
+        if len(checksums) == len(parts):
+            checksum = format_crc32c(combined_crc32c(checksums))
         if written.size_bytes != self.info.size_bytes:
             raise self._mismatch(f"the copy has {written.size_bytes:,} bytes")
         kept = self._listed.checksum or ""

@@ -75,9 +75,9 @@ class ServerSide:
         self._since = time.monotonic()
         self._faults = self._unproved = 0
         self._proved = False
-        here, there = source.features.place, target.features.place
+        one, other = source.features.place, target.features.place
         self._possible = bool(
-            here and there and (here.provider, here.server) == (there.provider, there.server)
+            one and other and (one.provider, one.server) == (other.provider, other.server)
         )
 
     @property
@@ -121,12 +121,12 @@ class ServerSide:
 
     def _by_checksum(self, info: ObjectInfo, copy: ObjectInfo) -> CopiedObject | None:
         """The copy, if both stores keep the same checksum of the whole content."""
-        ours, theirs = self._target.head(copy.key), self._source.head(info.key)
-        same = ours.checksum == theirs.checksum and ours.size_bytes == info.size_bytes
-        changed = bool(info.etag) and theirs.etag != info.etag
-        if ours.checksum is None or not same or changed:
+        written, original = self._target.head(copy.key), self._source.head(info.key)
+        same = written.checksum == original.checksum and written.size_bytes == info.size_bytes
+        changed = bool(info.etag) and original.etag != info.etag
+        if written.checksum is None or not same or changed:
             return None
-        return CopiedObject.of(info, ours, ours.checksum, "crc32c")
+        return CopiedObject.of(info, written, written.checksum, "crc32c")
 
     def due_checks(self) -> Iterator[Callable[[], None]]:
         """Steps that check copies, if there are enough of them, or some of them long enough."""
@@ -155,10 +155,10 @@ class ServerSide:
         common = _common_prefix(first, last)
         pages = self._target.list(common, start_after=first)
         for page in islice(pages, 2 + len(made) // _GROUP_OBJECTS):
-            for there in page:
-                one = waiting.pop(there.key, None)
+            for listed in page:
+                one = waiting.pop(listed.key, None)
                 if one is not None:
-                    self._verdict(one, there)
+                    self._verdict(one, listed)
             if page[-1].key.encode() >= last.encode():
                 break
         with self._lock:
@@ -167,20 +167,20 @@ class ServerSide:
     def _check_one(self, one: _Made) -> None:
         def check() -> None:
             try:
-                there = self._target.head(one.copy.key)
+                copy = self._target.head(one.copy.key)
             except NotFoundError:
-                there = None
-            self._verdict(one, there)
+                copy = None
+            self._verdict(one, copy)
 
         self._attempt(one.info, check)
 
-    def _verdict(self, one: _Made, there: ObjectInfo | None) -> None:
+    def _verdict(self, one: _Made, current: ObjectInfo | None) -> None:
         info, copy = one
-        if there and (there.size_bytes, there.etag) == (info.size_bytes, copy.etag):
+        if current and (current.size_bytes, current.etag) == (info.size_bytes, copy.etag):
             check = "size"
             if copy.etag == info.etag:
                 check = "md5" if known_md5(self._source, info.etag) else "etag"
-            self._done(info, CopiedObject.of(info, there, None, check))
+            self._done(info, CopiedObject.of(info, current, None, check))
             return
         self.fault()
         self._attempt(info, partial(self._stream, info))
@@ -194,8 +194,8 @@ class ServerSide:
 
 def _common_prefix(one: str, other: str) -> str:
     place = 0
-    for ours, theirs in zip(one, other, strict=False):
-        if ours != theirs:
+    for left, right in zip(one, other, strict=False):
+        if left != right:
             break
         place += 1
     return one[:place]

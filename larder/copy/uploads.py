@@ -52,11 +52,11 @@ class UploadRecords:
     def find(self, info: ObjectInfo, key: str, part_bytes: int) -> UploadRecord | None:
         """The record of an object in this state."""
         with suppress(LarderError, ValueError, KeyError, TypeError):
-            found = json.loads(self._store.get(self._key(key)))
+            record = json.loads(self._store.get(self._key(key)))
             same = [key, info.key, info.etag, info.size_bytes, part_bytes]
-            if found["object"] == same and isinstance(found["upload"], str):
-                parts = tuple(UploadedPart(*part) for part in found["parts"])
-                return UploadRecord(found["upload"], parts)
+            if record["object"] == same and isinstance(record["upload"], str):
+                parts = tuple(UploadedPart(*part) for part in record["parts"])
+                return UploadRecord(record["upload"], parts)
         return None
 
     def due(self, key: str, size_bytes: int) -> bool:
@@ -89,8 +89,8 @@ class UploadRecords:
 
     def remove(self, key: str) -> None:
         with self._lock:
-            known = self._since.pop(key, None) is not None
-        if known:
+            recorded = self._since.pop(key, None) is not None
+        if recorded:
             self._store.delete(self._key(key))
 
     def abort_orphans(self, prefix: str) -> int:

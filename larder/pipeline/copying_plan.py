@@ -42,14 +42,14 @@ _SHOWN_KEYS = 5
 class CopySums:
     """What the pieces of a comparison add up to.
 
-    ``copies`` are to be made, of which ``replaced`` replace another object; ``standing`` are all
+    ``copies`` are to be made, of which ``replaced`` replace another object; ``verified`` are all
     copies that stay as they are, of which ``unrecorded`` are not in the record, and ``same`` those
     of objects that are the same. ``others`` are objects at the storage that no copy wrote, and
     ``markers`` folder markers, which a directory cannot have.
     """
 
     copies: Totals = field(default_factory=Totals)
-    standing: Totals = field(default_factory=Totals)
+    verified: Totals = field(default_factory=Totals)
     same: Totals = field(default_factory=Totals)
     gone: Totals = field(default_factory=Totals)
     gone_keys: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ class CopySums:
 
     def add(self, piece: Outstanding) -> None:
         self.copies += row_totals(piece.due)
-        self.standing += row_totals(piece.standing)
+        self.verified += row_totals(piece.verified)
         self.same += row_totals(piece.same)
         self.gone += row_totals(piece.gone)
         room = _SHOWN_KEYS - len(self.gone_keys)
@@ -76,7 +76,7 @@ class CopyPlan:
     """Everything that a copy would do.
 
     ``objects`` are those at the source that are selected, which ``listed`` has unless only failed
-    ones are tried again. ``due`` is a manifest of schema OBJECTS: those to copy. ``standing`` are
+    ones are tried again. ``due`` is a manifest of schema OBJECTS: those to copy. ``verified`` are
     the verified copies that stay as they are. ``receipts`` are what runs left that did not end: in
     the record once this copy ends.
 
@@ -92,7 +92,7 @@ class CopyPlan:
     objects: Totals
     due: ManifestFile
     sums: CopySums
-    standing: SortedFile
+    verified: SortedFile
     receipts: tuple[ManifestRef, ...]
     unfit: Unfit
     unlisted: BatchReport = field(default_factory=BatchReport)
@@ -181,7 +181,7 @@ def _plan_everything(
         objects=Totals(listed.objects, listed.bytes),
         due=due,
         sums=sums,
-        standing=kept,
+        verified=kept,
         receipts=found.receipts,
         unfit=_unfit(known, due, listed.rows),
     )
@@ -197,7 +197,7 @@ def summed(
         for piece in found.pieces:
             sums.add(piece)
             picked.append_batch(pick(piece))
-            yield piece.standing
+            yield piece.verified
 
     with ManifestWriter(folder / "picked.parquet", OBJECTS) as picked:
         rows = Stream(OBJECTS, standing(picked))
@@ -242,7 +242,7 @@ def _plan_failed(
         objects=copies,
         due=due,
         sums=CopySums(copies),
-        standing=kept,
+        verified=kept,
         receipts=(),
         unfit=_unfit(known, due, None),
     )

@@ -257,7 +257,7 @@ def _copies(
     ties = ("modified", "etag", "mirror_etag")
     with closing(sort(Stream(OBJECTS, made), ("key",), ties=ties, work_dir=folder)) as new:
         latest = Stream(OBJECTS, map(_lasts, whole_keys(new, "key")))
-        standing = Stream(OBJECTS, plan.standing.read())
+        standing = Stream(OBJECTS, plan.verified.read())
         for old, copied in aligned(standing, latest, ("key",)):
             yield in_order(old, copied)
 

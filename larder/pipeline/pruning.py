@@ -66,7 +66,7 @@ class PruneSettings:
 class PrunePlan:
     """What a prune would delete.
 
-    ``standing`` are the verified copies at the storage, ``gone`` those of them to delete (schema
+    ``verified`` are the verified copies at the storage, ``gone`` those of them to delete (schema
     OBJECTS, ordered by key); ``receipts`` are what runs of copies left that did not end.
     """
 
@@ -74,7 +74,7 @@ class PrunePlan:
     known: Known
     gone: ManifestFile
     sums: CopySums
-    standing: SortedFile
+    verified: SortedFile
     receipts: tuple[ManifestRef, ...]
 
 
@@ -115,7 +115,7 @@ def _check_record(known: Known) -> None:
 
 def _check_limit(plan: PrunePlan) -> None:
     asked, count = plan.settings.max_delete, plan.sums.gone.count
-    percent = plan.sums.standing.count * MAX_PERCENT // 100
+    percent = plan.sums.verified.count * MAX_PERCENT // 100
     limit = min(MAX_DELETE, percent) if asked is None else asked
     if count <= limit:
         return
@@ -123,7 +123,7 @@ def _check_limit(plan: PrunePlan) -> None:
     if asked is None:
         why = f"more than {MAX_DELETE:,}, the default of --max-delete"
         if percent < MAX_DELETE:
-            why = f"more than {MAX_PERCENT} percent of the {plan.sums.standing.count:,} copies"
+            why = f"more than {MAX_PERCENT} percent of the {plan.sums.verified.count:,} copies"
     message = f"{format_count(count, 'object')} would be deleted: {why}"
     hint = f"check the source; if it is right, pass --max-delete {count}"
     where = object_url(plan.known.root.url, "")
@@ -245,7 +245,7 @@ def _write_record(plan: PrunePlan, failed: bool) -> None:
 
 
 def _left(plan: PrunePlan) -> Iterator[pa.RecordBatch]:
-    standing = Stream(OBJECTS, plan.standing.read())
+    standing = Stream(OBJECTS, plan.verified.read())
     gone = Stream(OBJECTS, read_manifest(plan.gone.path, OBJECTS))
     for rows, removed in aligned(standing, gone, ("key",)):
         left = places(rows.column("key"), removed.column("key")) < 0
@@ -273,7 +273,7 @@ def _document(plan: PrunePlan, status: str) -> dict[str, Any]:
         "source": plan.known.origin.url,
         "storage": plan.known.root.url,
         "status": status,
-        "copies": asdict(plan.sums.standing),
+        "copies": asdict(plan.sums.verified),
         "others": plan.sums.others,
         "gone": {**asdict(plan.sums.gone), "keys": keys},
     }

@@ -83,12 +83,12 @@ class ArchivedWriter:
     def add(self, objects: pa.RecordBatch) -> None:
         """Append those of the next objects, in order, that are archived."""
         objects = objects.select(ARCHIVED.names)
-        found = objects.filter(pc.is_in(objects.column("storage_class"), value_set=_REFUSED))
-        if not found.num_rows:
+        rows = objects.filter(pc.is_in(objects.column("storage_class"), value_set=_REFUSED))
+        if not rows.num_rows:
             return
         if self._writer is None:
             self._writer = ManifestWriter(self._path, ARCHIVED).__enter__()
-        self._writer.append_batch(pa.record_batch(found.columns, schema=ARCHIVED))
+        self._writer.append_batch(pa.record_batch(rows.columns, schema=ARCHIVED))
 
     def __exit__(
         self,
@@ -136,15 +136,15 @@ def archived_among(keys: Iterable[pa.RecordBatch], archived: ManifestFile, work_
 
     Memory: that of `larder.manifest.sort.sort`.
     """
-    found = Failures()
-    with closing(sort(Stream(KEYS, keys), ("key",), work_dir=work_dir)) as asked:
+    failures = Failures()
+    with closing(sort(Stream(KEYS, keys), ("key",), work_dir=work_dir)) as needed:
         pairs = aligned(
-            Stream(KEYS, asked), Stream(ARCHIVED, read_manifest(archived.path, ARCHIVED)), ("key",)
+            Stream(KEYS, needed), Stream(ARCHIVED, read_manifest(archived.path, ARCHIVED)), ("key",)
         )
-        for wanted, there in pairs:
-            rows = there.filter(pc.is_in(there.column("key"), value_set=wanted.column("key")))
-            found.add_counted(_failures(rows.slice(0, found.room)), rows.num_rows)
-    return Unfit.of(found)
+        for wanted, listed in pairs:
+            rows = listed.filter(pc.is_in(listed.column("key"), value_set=wanted.column("key")))
+            failures.add_counted(_failures(rows.slice(0, failures.room)), rows.num_rows)
+    return Unfit.of(failures)
 
 
 def _failures(rows: pa.RecordBatch) -> Iterator[Failure]:

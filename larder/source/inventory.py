@@ -158,18 +158,18 @@ def take_inventory(
     def write(batches: Iterator[pa.RecordBatch]) -> ManifestFile:
         return write_manifest(out, OBJECTS, map(tally.digested, batches))
 
-    file, found = _listed(store, tally, out, progress, report, write)
+    file, listed = _listed(store, tally, out, progress, report, write)
     return Inventory(
         file=file,
-        objects=found.objects,
-        bytes=found.bytes,
-        listed=found.listed,
+        objects=listed.objects,
+        bytes=listed.bytes,
+        listed=listed.listed,
         digest=tally.digest.hexdigest(),
-        not_included=found.not_included,
-        excluded=found.excluded,
+        not_included=listed.not_included,
+        excluded=listed.excluded,
         report=report,
-        classes=found.classes,
-        archived=found.archived,
+        classes=listed.classes,
+        archived=listed.archived,
     )
 
 
@@ -187,8 +187,8 @@ def list_source(
     def write(batches: Iterator[pa.RecordBatch]) -> SortedFile:
         return sort_to_file(Stream(OBJECTS, batches), ("key",), out)
 
-    rows, found = _listed(store, tally, out, progress, report, write)
-    return replace(found, rows=rows)
+    rows, listed = _listed(store, tally, out, progress, report, write)
+    return replace(listed, rows=rows)
 
 
 def _listed(
@@ -254,16 +254,16 @@ class _Tally:
         """Batches of the included objects of a listing."""
         for rows in _in_batches(chain.from_iterable(without_own(pages))):
             self.listed += len(rows)
-            found = self._taken(_with_classes(_batch(rows), rows))
-            if found.num_columns > len(OBJECTS):
-                self._count_classes(found)
-                archived.add(found)
-                found = pa.record_batch(found.columns[: len(OBJECTS)], schema=OBJECTS)
-            if found.num_rows:
-                yield self.count(found)
+            batch = self._taken(_with_classes(_batch(rows), rows))
+            if batch.num_columns > len(OBJECTS):
+                self._count_classes(batch)
+                archived.add(batch)
+                batch = pa.record_batch(batch.columns[: len(OBJECTS)], schema=OBJECTS)
+            if batch.num_rows:
+                yield self.count(batch)
 
-    def _count_classes(self, found: pa.RecordBatch) -> None:
-        classes, sizes = found.column(_CLASS), found.column("size_bytes")
+    def _count_classes(self, batch: pa.RecordBatch) -> None:
+        classes, sizes = batch.column(_CLASS), batch.column("size_bytes")
         for name in filter(None, classes.unique().to_pylist()):
             of_class = sizes.filter(pc.equal(classes, name))
             _add(self.classes, name, len(of_class), pc.sum(of_class).as_py())
@@ -318,9 +318,9 @@ class _Tally:
         return ConfigError("config.empty_source", message, where=store.url, hint=hint)
 
 
-def _add(found: dict[Group, tuple[int, int]], group: Group, count: int, size_bytes: int) -> None:
-    before = found.get(group, (0, 0))
-    found[group] = before[0] + count, before[1] + size_bytes
+def _add(totals: dict[Group, tuple[int, int]], group: Group, count: int, size_bytes: int) -> None:
+    before = totals.get(group, (0, 0))
+    totals[group] = before[0] + count, before[1] + size_bytes
 
 
 def _named(globs: Sequence[str]) -> str:

@@ -224,17 +224,17 @@ def _newest(store: Readable, folder: str) -> str:
 
 def _tables(store: Readable, folder: str, kind: str, url: str) -> tuple[str, list[_File]]:
     """All tables below a prefix; of one format, if that is not given."""
-    found: dict[str, list[_File]] = {}
+    files: dict[str, list[_File]] = {}
     for page in store.list(folder):
         for info in page:
             of = _kind(info.key)
             if of in ([kind] if kind in _ENDINGS else _ENDINGS):
-                found.setdefault(of, []).append(_File(store, info.key))
-    if len(found) == 1:
-        return next(iter(found.items()))
-    message = "CSV and Parquet files in one report" if found else "there is no such report"
+                files.setdefault(of, []).append(_File(store, info.key))
+    if len(files) == 1:
+        return next(iter(files.items()))
+    message = "CSV and Parquet files in one report" if files else "there is no such report"
     hint = "name a manifest.json, a .csv or .parquet file, or a prefix that has some"
-    raise _error(message, url, "set source.inventory.format" if found else hint)
+    raise _error(message, url, "set source.inventory.format" if files else hint)
 
 
 def _inventory(store: Readable, key: str, source: StoreUrl, prefix: str) -> Reported:
@@ -304,8 +304,8 @@ def _read_rows(path: Path, table: _Table, prefix: str, where: str) -> Iterator[p
             places = {name: name for name in names}
         chosen = {field: places[name] for field, name in _chosen(names, table, where).items()}
         select = _statement(chosen, file, encoded=table.format == "csv" and table.columns is None)
-        found = connection.sql(select, params={"path": str(path), "prefix": prefix})
-        for batch in found.to_arrow_reader(_PAGE_ROWS):
+        relation = connection.sql(select, params={"path": str(path), "prefix": prefix})
+        for batch in relation.to_arrow_reader(_PAGE_ROWS):
             yield batch.cast(_ROWS)
 
 
@@ -335,25 +335,25 @@ def _header(path: Path) -> Sequence[str]:
         return next(csv.reader(text), [])
 
 
-def _chosen(there: Sequence[str], table: _Table, where: str) -> dict[str, str]:
+def _chosen(names: Sequence[str], table: _Table, where: str) -> dict[str, str]:
     """By field, the column that has it; refused if one that is required or named is missing."""
-    by_name = {name.lower(): name for name in reversed(there)}
-    found: dict[str, str] = {}
+    by_name = {name.lower(): name for name in reversed(names)}
+    columns: dict[str, str] = {}
     for field, usual in (_S3_NAMES if table.columns is None else _NAMES).items():
         named = getattr(table.columns, field, None)
         if named is not None:
-            name = named if named in there else None
+            name = named if named in names else None
         else:
             name = next((by_name[each] for each in usual if each in by_name), None)
         if name is not None:
-            found[field] = name
+            columns[field] = name
         elif named is not None or field in ("key", "size"):
-            shown = ", ".join(there[:_SHOWN_COLUMNS])
+            shown = ", ".join(names[:_SHOWN_COLUMNS])
             hint = f"its columns are {shown}; name one in source.inventory.columns.{field}"
             if table.columns is None:
                 hint = "let the report have the size, ETag and last modified date of each object"
             raise _error(f"there is no column {named or usual[0]}", where, hint)
-    return found
+    return columns
 
 
 def _statement(chosen: Mapping[str, str], file: str, *, encoded: bool) -> str:

@@ -107,8 +107,8 @@ class Unlisted:
         flags = np.zeros(len(keys), np.bool_)
         for failure in shown if len(keys) else ():
             below = pc.starts_with(keys, f"{failure.key.removesuffix('/')}/")
-            found = pc.or_(below, pc.equal(keys, failure.key))
-            flags |= found.to_numpy(zero_copy_only=False)
+            matches = pc.or_(below, pc.equal(keys, failure.key))
+            flags |= matches.to_numpy(zero_copy_only=False)
         return flags
 
     def _wanted_file(self, key: str) -> bool:

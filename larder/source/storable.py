@@ -41,8 +41,8 @@ class Unfit:
     count: int = 0
 
     @staticmethod
-    def of(found: Failures) -> Unfit:
-        return Unfit(tuple(found.shown), found.count)
+    def of(failures: Failures) -> Unfit:
+        return Unfit(tuple(failures.shown), failures.count)
 
 
 @dataclass(frozen=True, slots=True)

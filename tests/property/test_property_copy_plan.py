@@ -186,7 +186,7 @@ def planned(case: Case) -> Result:
         found.same += piece.same.column("key").to_pylist()
         found.gone += piece.gone.column("key").to_pylist()
         names = ("key", "size_bytes", "etag", "mirror_etag", "check")
-        columns = (piece.standing.column(name).to_pylist() for name in names)
+        columns = (piece.verified.column(name).to_pylist() for name in names)
         found.standing += zip(*columns, strict=True)
         found.replaced += piece.replaced
         found.unrecorded += piece.unrecorded

@@ -98,7 +98,7 @@ def index_annotations(
     made_from = [info.key, info.size_bytes, info.etag, *shape, columns, label_column]
     name = container_name("jsonl", "annotations", *made_from)
     indexed = Indexed(info.key, name, folder / f"{name}.index")
-    if indexes.fetch(name, indexed.index, own=True):
+    if indexes.fetch(name, indexed.index, rewritten=True):
         return indexed
     with ExitStack() as stack:
         opened = stack.enter_context(closing(source.open(info.key, if_match=info.etag or None)))
@@ -107,8 +107,8 @@ def index_annotations(
             if shape[0] == "parquet"
             else text_file(map(bytes, opened))
         )
-        found = stack.enter_context(closing(entries(options, info.key, file, folder)))
-        groups = _several(found, folder, stack) if options.many else ([each] for each in found)
+        stream = stack.enter_context(closing(entries(options, info.key, file, folder)))
+        groups = _several(stream, folder, stack) if options.many else ([each] for each in stream)
         _write(indexed, groups, options, label_column, indexes)
     return indexed
 
@@ -131,7 +131,7 @@ def _write(
     label_column: str | None,
     indexes: Indexes,
 ) -> None:
-    with indexes.writer(indexed.name, indexed.index, own=True) as writer:
+    with indexes.writer(indexed.name, indexed.index, rewritten=True) as writer:
         while chunk := list(islice(groups, _BATCH)):
             rows = [row for group in chunk for row in _named(group, options, label_column)]
             names, contents, labels = list(zip(*rows, strict=True)) or [(), (), ()]
@@ -157,24 +157,24 @@ def _named(
         label = None
 
 
-def _several(found: Iterator[Entry], folder: Path, stack: ExitStack) -> Generator[list[Entry]]:
+def _several(stream: Iterator[Entry], folder: Path, stack: ExitStack) -> Generator[list[Entry]]:
     """The entries with the same name, each time in the order of the file."""
     ordered = stack.enter_context(
-        closing(sort(Stream(_NAMED, _rows(found)), ("name", "place"), work_dir=folder))
+        closing(sort(Stream(_NAMED, _rows(stream)), ("name", "place"), work_dir=folder))
     )
     rows = chain.from_iterable(
         zip(*(column.to_pylist() for column in batch.columns), strict=True) for batch in ordered
     )
-    for name, own in groupby(rows, key=lambda row: row[0]):
+    for name, group in groupby(rows, key=lambda row: row[0]):
         yield [
             Entry(name, parse_json(fields, where), parse_json(value, where), where)
-            for _, _, fields, value, where in own
+            for _, _, fields, value, where in group
         ]
 
 
-def _rows(found: Iterator[Entry]) -> Iterator[pa.RecordBatch]:
+def _rows(stream: Iterator[Entry]) -> Iterator[pa.RecordBatch]:
     place = 0
-    while chunk := list(islice(found, _BATCH)):
+    while chunk := list(islice(stream, _BATCH)):
         columns = [
             pa.array([entry.name for entry in chunk], pa.string()),
             pa.array(range(place, place + len(chunk)), pa.int64()),
@@ -241,13 +241,13 @@ def file_format(options: Annotations, key: str) -> str:
     """As configured, or by the file's name; ``config.annotations`` if that does not tell."""
     if options.format != "auto":
         return options.format
-    found = next((kind for end, kind in _FORMATS.items() if key.lower().endswith(end)), None)
-    if found is None:
+    detected = next((kind for end, kind in _FORMATS.items() if key.lower().endswith(end)), None)
+    if detected is None:
         hint = f"set samples.annotations.format: one of {', '.join(sorted(set(_FORMATS.values())))}"
         raise ConfigError(
             "config.annotations", "the name does not tell its format", where=key, hint=hint
         )
-    return found
+    return detected
 
 
 def entries(
@@ -359,20 +359,20 @@ def _name(fields: Mapping[str, Any], column: str, where: str) -> str:
     return text.removeprefix("./")
 
 
-def entry_parts(options: Annotations, found: list[Entry]) -> list[EntryPart]:
+def entry_parts(options: Annotations, group: list[Entry]) -> list[EntryPart]:
     """The parts that an entry becomes, or with ``many`` all entries of a sample.
 
     ``config.annotations``: a column that is missing, or a number that JSON has not.
     """
-    first = found[0]
-    values = [entry.value for entry in found]
+    first = group[0]
+    values = [entry.value for entry in group]
     parts = []
     if options.part is not None:
         parts.append(
             EntryPart(options.part, _json(values if options.many else values[0], first.where))
         )
     for ext, column in options.columns.items():
-        texts = [_column(entry, column) for entry in found]
+        texts = [_column(entry, column) for entry in group]
         if not options.many and texts[0] is not None:
             data = texts[0].encode() if isinstance(texts[0], str) else _json(texts[0], first.where)
             parts.append(EntryPart(ext, data))
@@ -381,15 +381,15 @@ def entry_parts(options: Annotations, found: list[Entry]) -> list[EntryPart]:
     return parts
 
 
-def label_of(column: str, found: list[Entry]) -> str | None:
+def label_of(column: str, group: list[Entry]) -> str | None:
     """The class that an entry names; None if the column is null.
 
     ``config.label``: not a text or a whole number, or several classes.
     """
-    labels = {_label(entry, column) for entry in found}
+    labels = {_label(entry, column) for entry in group}
     if len(labels) > 1:
-        message = f"column {column!r} gives {found[0].name!r} {len(labels)} classes"
-        raise ConfigError("config.label", message, where=found[0].where)
+        message = f"column {column!r} gives {group[0].name!r} {len(labels)} classes"
+        raise ConfigError("config.label", message, where=group[0].where)
     return labels.pop()
 
 

@@ -111,10 +111,10 @@ class _Indexing:
     def _run(self) -> None:
         levels = [_Level("", 0, self._archive.size_bytes)]
         for _ in range(_DEEPEST):
-            found: list[_Level] = []
+            deeper: list[_Level] = []
             for inner in map_ahead(self._executor, self._read, levels, window=_IN_PROGRESS):
-                found += inner
-            levels = found
+                deeper += inner
+            levels = deeper
             if not levels:
                 return
         message = f"more than {_DEEPEST} archives within each other"
@@ -131,16 +131,16 @@ class _Indexing:
             for member in tar_members(headers.read, level.start, level.stop, where):
                 if member.kind == "folder":
                     continue
-                name = prefix + (own := member_name(member.name))
-                problem = member_problem(member, own)
-                if problem is None and is_archive(own):
+                name = prefix + (member_key := member_name(member.name))
+                problem = member_problem(member, member_key)
+                if problem is None and is_archive(member_key):
                     stop = member.offset + member.size_bytes
                     inner[name] = _Level(name, member.offset, stop)
                 else:
                     yield name, member.offset, member.size_bytes, problem
 
-        found = iter(rows())
-        while batch := list(islice(found, _BATCH_ROWS)):
+        stream = iter(rows())
+        while batch := list(islice(stream, _BATCH_ROWS)):
             self._add(batch)
         return list(inner.values())
 

@@ -67,9 +67,9 @@ def coco_entries(file: TextIO, key: str, work_dir: Path) -> Generator[tuple[dict
             others = stack.enter_context(
                 closing(sort(_of_kind(items, False), _BY, work_dir=folder))
             )
-            rows = (Stream(_ITEMS, whole_keys(found, "image")) for found in (images.read(), others))
-            for own, annotations in aligned(next(rows), next(rows), ("image",)):
-                yield from _joined(own, annotations, reading.categories, key)
+            rows = (Stream(_ITEMS, whole_keys(each, "image")) for each in (images.read(), others))
+            for image_rows, annotations in aligned(next(rows), next(rows), ("image",)):
+                yield from _joined(image_rows, annotations, reading.categories, key)
 
 
 def _of_kind(items: SortedFile, is_image: bool) -> Stream:
@@ -111,10 +111,10 @@ class _Reading:
         self.categories[id_] = value.get("name")
 
     def _id(self, value: Any, name: str, array: str) -> str:
-        found = value.get(name) if isinstance(value, dict) else None
-        if isinstance(found, bool) or not isinstance(found, int | str):
+        id_ = value.get(name) if isinstance(value, dict) else None
+        if isinstance(id_, bool) or not isinstance(id_, int | str):
             raise _wrong(f"an element of {array!r} has no {name!r}", self._key)
-        return json.dumps(found)
+        return json.dumps(id_)
 
 
 def _batch(rows: list[tuple[str, int, bool, str]]) -> pa.RecordBatch:
@@ -130,16 +130,16 @@ def _joined(
         annotations.column("image").to_pylist(), annotations.column("text").to_pylist(), strict=True
     )
     of_image = {
-        image: [text for _, text in own] for image, own in groupby(rows, key=lambda row: row[0])
+        image: [text for _, text in group] for image, group in groupby(rows, key=lambda row: row[0])
     }
     before = None
-    own = zip(images.column("image").to_pylist(), images.column("text").to_pylist(), strict=True)
-    for image, text in own:
+    pairs = zip(images.column("image").to_pylist(), images.column("text").to_pylist(), strict=True)
+    for image, text in pairs:
         if image == before:
             raise _wrong(f"two images with the ID {image}", key)
         before = image
-        found = [_named(json.loads(each), categories, key) for each in of_image.pop(image, [])]
-        yield {"image": json.loads(text), "annotations": found}, f"{key}, image {image}"
+        named = [_named(json.loads(each), categories, key) for each in of_image.pop(image, [])]
+        yield {"image": json.loads(text), "annotations": named}, f"{key}, image {image}"
     if of_image:
         raise _wrong(f"annotations of an image {min(of_image)}, which it does not have", key)
 
@@ -225,7 +225,7 @@ class _Scanner:
                 raise self._wrong("expected a key")
             self._expect(":")
             if self._next() == "[":
-                yield from (Element(key, *found) for found in self._array())
+                yield from (Element(key, *element) for element in self._array())
             else:
                 self._value()
         self._expect("}")
@@ -245,9 +245,9 @@ class _Scanner:
     def _next(self) -> str:
         """The next character that is not white space; empty at the end."""
         while True:
-            found = _SPACE.match(self._text, self._at)
-            assert found is not None, "it matches anywhere"
-            self._at = found.end()
+            space = _SPACE.match(self._text, self._at)
+            assert space is not None, "it matches anywhere"
+            self._at = space.end()
             if self._at < len(self._text) or not self._fill():
                 return self._text[self._at : self._at + 1]
 

@@ -87,25 +87,27 @@ class Indexes:
     kept: Store | None = None
     progress: Progress = field(default_factory=NullProgress)
 
-    def fetch(self, name: str, path: Path, *, own: bool = False) -> bool:
-        """Copy an index into a local file, if it is whole; ``own`` requires its container too.
+    def fetch(self, name: str, path: Path, *, rewritten: bool = False) -> bool:
+        """Copy an index into a local file, if it is whole; ``rewritten`` needs its container too.
 
         One that a plan has kept goes to the storage, which is its place, as soon as that may be.
         """
-        if _fetched(self.store, name, path, own=own):
+        if _fetched(self.store, name, path, rewritten=rewritten):
             return True
-        found = False
-        if self.kept and not own:
+        fetched = False
+        if self.kept and not rewritten:
             with suppress(LarderError):
-                found = _fetched(self.kept, name, path)
-            if found and not self.plan_only:
+                fetched = _fetched(self.kept, name, path)
+            if fetched and not self.plan_only:
                 self.store.upload(_index_key(name), path)
                 with suppress(LarderError):
                     self.kept.delete(_index_key(name))
-        return found
+        return fetched
 
     @contextmanager
-    def writer(self, name: str, path: Path, *, own: bool = False) -> Iterator[ContainerWriter]:
+    def writer(
+        self, name: str, path: Path, *, rewritten: bool = False
+    ) -> Iterator[ContainerWriter]:
         """Write an index and its container; both are where they belong when the block ends without
         an error. A plan writes only the index.
         """
@@ -120,18 +122,18 @@ class Indexes:
                 writer.commit()
         if not self.plan_only:
             self.store.upload(_index_key(name), path)
-        elif self.kept and not own:
+        elif self.kept and not rewritten:
             with suppress(LarderError):  # as far as there is room
                 self.kept.upload(_index_key(name), path)
 
 
-def _fetched(store: Readable, name: str, path: Path, *, own: bool = False) -> bool:
+def _fetched(store: Readable, name: str, path: Path, *, rewritten: bool = False) -> bool:
     try:
         with store.open(_index_key(name)) as reader, disk_errors(path), path.open("wb") as file:
             for buffer in reader:
                 file.write(buffer)
         end = max((_end(batch) for batch in read_manifest(path, INDEX)), default=0)
-        return not (own and end and store.head(name).size_bytes < end)
+        return not (rewritten and end and store.head(name).size_bytes < end)
     except (NotFoundError, DamageError):
         return False
 
@@ -174,8 +176,8 @@ class ContainerWriter:
         offsets = self.bytes + np.cumsum(sizes + len(separator)) - sizes - len(separator)
         checksums = [format_crc32c(google_crc32c.value(value)) for value in values]
         self._write(separator.join([*values, b""]))
-        found = pa.array(checksums, pa.string())
-        self.add_ranges(names, pa.array(offsets), pa.array(sizes), found, problems, labels)
+        sums = pa.array(checksums, pa.string())
+        self.add_ranges(names, pa.array(offsets), pa.array(sizes), sums, problems, labels)
 
     def add_ranges(
         self,

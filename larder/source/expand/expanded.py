@@ -124,23 +124,23 @@ def expand(
             closing(sort(placed, ("key", "place"), ties=("etag",), work_dir=folder))
         )
         rows = expanding.unique(ordered)
-        found: Inventory | None = None
+        expanded: Inventory | None = None
         try:
-            found = with_contents(inventory, rows, folder / "expanded.parquet", source.url)
+            expanded = with_contents(inventory, rows, folder / "expanded.parquet", source.url)
         except ConfigError as error:
-            known = expanding.damaged.count or expanding.bad.count
-            if error.code != "config.empty_source" or not known:
+            problems = expanding.damaged.count or expanding.bad.count
+            if error.code != "config.empty_source" or not problems:
                 raise error if expanding.objects else _empty(source.url) from None
     progress.finish("expand")
-    if found is not None:
-        found = replace(
-            found,
+    if expanded is not None:
+        expanded = replace(
+            expanded,
             not_included=expanding.not_included,
             excluded=expanding.excluded,
             inside=InContainers(expanding.containers, expanding.read, expanding.objects),
             labels=labels.file if labels.file.rows else None,
         )
-    return Expanded(found, expanding.bad, expanding.damaged)
+    return Expanded(expanded, expanding.bad, expanding.damaged)
 
 
 def _empty(where: str) -> ConfigError:
@@ -186,8 +186,8 @@ class _Expanding:
             kinds = self._kinds(batch.column("key"))
             yield _placed(batch.filter(pa.array(kinds < 0)), -1)
             for kind in np.unique(kinds[kinds >= 0]).tolist():
-                own = batch.filter(pa.array(kinds == kind))
-                yield from self._contents(self._expansions[kind], own)
+                matched = batch.filter(pa.array(kinds == kind))
+                yield from self._contents(self._expansions[kind], matched)
 
     def _kinds(self, keys: pa.Array) -> npt.NDArray[np.int64]:
         kinds = np.full(len(keys), -1)
@@ -204,15 +204,15 @@ class _Expanding:
                 return info, path, error
 
         infos = self._expandable(expansion, batch)
-        for info, path, found in map_ahead(self._coordinators, index, infos, window=64):
+        for info, path, container in map_ahead(self._coordinators, index, infos, window=64):
             number = self.containers
             self.containers += 1
-            if isinstance(found, ObjectError):
-                self.damaged.add(Failure(info.key, found.code, str(found)))
+            if isinstance(container, ObjectError):
+                self.damaged.add(Failure(info.key, container.code, str(container)))
                 continue
-            self.read += found.read
-            for rows in self._wanted(found, path):
-                yield _placed(rows, number if found.last_counts else -2 - number)
+            self.read += container.read
+            for rows in self._wanted(container, path):
+                yield _placed(rows, number if container.last_counts else -2 - number)
             path.unlink()
 
     def _expandable(self, expansion: Expansion, batch: pa.RecordBatch) -> Iterator[ObjectInfo]:
@@ -267,13 +267,13 @@ class _Expanding:
 
     def unique(self, ordered: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Rows of OBJECTS: of those with the same key, the last."""
-        held: pa.RecordBatch | None = None
+        last: pa.RecordBatch | None = None
         for batch in ordered:
-            rows = batch if held is None else pa.concat_batches([held, batch])
-            held = rows.slice(rows.num_rows - 1)
+            rows = batch if last is None else pa.concat_batches([last, batch])
+            last = rows.slice(rows.num_rows - 1)
             yield self._without_replaced(rows)
-        if held is not None:
-            yield held.select(OBJECTS.names)
+        if last is not None:
+            yield last.select(OBJECTS.names)
 
     def _without_replaced(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The rows, except the last one, that are followed by another key."""

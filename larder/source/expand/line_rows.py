@@ -78,22 +78,22 @@ def _pieces(source: Readable, info: ObjectInfo) -> Iterator[tuple[int, bytes]]:
     where = object_url(source.url, info.key)
     first = True
     with source.open(info.key, if_match=info.etag or None) as reader:
-        offset, held, size, ended = 0, list[bytes](), 0, False
+        offset, buffers, size, ended = 0, list[bytes](), 0, False
         for buffer in reader:
-            held.append(bytes(buffer))
-            size += len(held[-1])
-            ended = ended or b"\n" in held[-1]
+            buffers.append(bytes(buffer))
+            size += len(buffers[-1])
+            ended = ended or b"\n" in buffers[-1]
             if not ended and size > MAX_ROW_BYTES:
                 message = f"a line of more than {MAX_ROW_BYTES:,} bytes at byte {offset:,}"
                 raise row_error(where, message)
             if ended and size >= _PIECE_BYTES:
-                data = b"".join(held)
+                data = b"".join(buffers)
                 end = data.rindex(b"\n") + 1
                 yield from _without_mark(offset, data[:end], first=first)
                 first = ended = False
-                offset, held = offset + end, [data[end:]]
-                size = len(held[0])
-        yield from _without_mark(offset, b"".join(held), first=first)
+                offset, buffers = offset + end, [data[end:]]
+                size = len(buffers[0])
+        yield from _without_mark(offset, b"".join(buffers), first=first)
 
 
 def _without_mark(offset: int, data: bytes, *, first: bool) -> Iterator[tuple[int, bytes]]:
@@ -117,7 +117,7 @@ def _lines(data: bytes) -> tuple[_Numbers, _Numbers]:
 def _names(
     lines: list[bytes], wanted: list[int], first: int, *, is_json: bool, named: Named
 ) -> tuple[list[RowName], list[str | None]]:
-    found, labels = [], []
+    names, labels = [], []
     for at in wanted:
         (name,) = row_names(first + at, 1)
         value, problem = _parsed(lines[at]) if is_json else (None, _not_utf8(lines[at]))
@@ -126,9 +126,9 @@ def _names(
             (name,) = key_names(named.key, [_field(value, named.key)], first + at)
         if problem is None and named.label is not None:
             label, problem = class_name(named.label, _field(value, named.label))
-        found.append(name if problem is None else RowName(name.name, problem))
+        names.append(name if problem is None else RowName(name.name, problem))
         labels.append(label)
-    return found, labels
+    return names, labels
 
 
 def _field(value: Any, name: str) -> Any:

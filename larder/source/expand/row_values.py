@@ -99,14 +99,14 @@ def _time(scalar: pa.Scalar) -> Any:
     kind = scalar.type
     micros, nanos = divmod(scalar.value, _NANOSECONDS)
     if pa.types.is_duration(kind):
-        found = pa.scalar(micros, pa.duration("us")).as_py()
-        return scalar.value / 10**9 if nanos else found
+        value = pa.scalar(micros, pa.duration("us")).as_py()
+        return scalar.value / 10**9 if nanos else value
     finer = pa.time64("us") if pa.types.is_time(kind) else pa.timestamp("us", kind.tz)
-    found = pa.scalar(micros, finer).as_py()
+    value = pa.scalar(micros, finer).as_py()
     if not nanos:
-        return found
-    plain = found.replace(tzinfo=None)
-    offset = found.isoformat().removeprefix(plain.isoformat())
+        return value
+    plain = value.replace(tzinfo=None)
+    offset = value.isoformat().removeprefix(plain.isoformat())
     return f"{plain.isoformat(timespec='microseconds')}{nanos:03d}{offset}"
 
 

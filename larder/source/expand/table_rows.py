@@ -140,7 +140,7 @@ def _named(
 
 def _check_names(
     columns: Sequence[str],
-    known: Collection[str],
+    available: Collection[str],
     parts: Mapping[str, str | None],
     named: Named,
     where: str,
@@ -151,7 +151,7 @@ def _check_names(
         raise row_error(where, f"two columns are named {twice!r}")
     wanted = {"source.rows.key": named.key, "labels.column": named.label}
     for option, name in (wanted | {f"source.rows.columns.{name}": name for name in parts}).items():
-        if name is not None and name not in known:
+        if name is not None and name not in available:
             raise row_error(where, f"it has no column {name!r}, which {option} names")
 
 
@@ -214,13 +214,13 @@ def _batch_rows(metadata: Any) -> int:
 def _check_columns(
     schema: pa.Schema, columns: Mapping[str, str | None], given: Named, where: str
 ) -> None:
-    known = {field.name: field.type for field in _fields(schema)}
-    _check_names(schema.names, known, columns, given, where)
+    kinds = {field.name: field.type for field in _fields(schema)}
+    _check_names(schema.names, kinds, columns, given, where)
     for name, ext in columns.items():
-        if ext is not None and not _is_bytes(known[name]):
-            message = f"column {name!r} is of type {known[name]}: only strings and binary values"
+        if ext is not None and not _is_bytes(kinds[name]):
+            message = f"column {name!r} is of type {kinds[name]}: only strings and binary values"
             raise row_error(where, f"{message} can be parts of their own")
-    for name, kind in known.items():
+    for name, kind in kinds.items():
         if _is_binary(kind) and not _is_covered(name, columns):
             message = f"column {name!r} has binary values: give it an extension, or null to leave"
             raise row_error(where, f"{message} it out, as in source.rows.columns: {{{name}: jpg}}")
@@ -264,10 +264,10 @@ def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
     if name in batch.schema.names:
         return batch.column(name)
     first, *steps = name.split(".")
-    found = pa.StructArray.from_arrays(batch.columns, names=batch.schema.names)
+    column = pa.StructArray.from_arrays(batch.columns, names=batch.schema.names)
     for step in (first, *steps):
-        found = found.flatten()[found.type.get_field_index(step)]
-    return found
+        column = column.flatten()[column.type.get_field_index(step)]
+    return column
 
 
 def _values(batch: pa.RecordBatch, name: str) -> list[Any]:
@@ -285,10 +285,10 @@ def _add_batch(
     for name, ext in columns.items():
         if ext is not None:
             values = _values(batch, name)
-            there = [at for at, value in enumerate(values) if value is not None]
-            raw = [_raw(values[at]) for at in there]
-            own = [labels[at] for at in there]
-            _add(writer, [names[at] for at in there], ext, raw, own)
+            present = [at for at, value in enumerate(values) if value is not None]
+            raw = [_raw(values[at]) for at in present]
+            classes = [labels[at] for at in present]
+            _add(writer, [names[at] for at in present], ext, raw, classes)
     rest = [name for name in batch.schema.names if name not in columns]
     if rest:
         rows = table_rows(batch.select(rest))
@@ -347,17 +347,17 @@ def row_expansion(
     def indexed(info: ObjectInfo, path: Path, executor: Executor) -> Container:
         del executor  # a table is read from front to back
         table = _Table(rows, label, info)
-        read = not indexes.fetch(table.name, path, own=table.rewritten)
+        read = not indexes.fetch(table.name, path, rewritten=table.rewritten)
         if read:
-            with indexes.writer(table.name, path, own=table.rewritten) as writer:
+            with indexes.writer(table.name, path, rewritten=table.rewritten) as writer:
                 table.read(source, writer)
         return Container(info, table.end, last_counts=False, filtered=False, read=read)
 
     def matches(keys: pa.Array) -> _Flags:
         taken = pc.is_in(keys, pa.array(sorted(others), pa.string()))
-        found = _matching(rows, keys)
-        found &= ~taken.to_numpy(zero_copy_only=False)
-        return found
+        flags = _matching(rows, keys)
+        flags &= ~taken.to_numpy(zero_copy_only=False)
+        return flags
 
     return Expansion(matches, indexed, lambda key: None)
 
@@ -366,10 +366,10 @@ def _matching(rows: Rows, keys: pa.Array) -> _Flags:
     if rows.files is not None:
         return KeyRule(rows.files)(keys)
     ends = [end for end, kind in FORMATS.items() if rows.format in ("auto", kind)]
-    found = np.zeros(len(keys), np.bool_)
+    flags = np.zeros(len(keys), np.bool_)
     for end in ends:
-        found |= pc.ends_with(keys, end, ignore_case=True).to_numpy(zero_copy_only=False)
-    return found
+        flags |= pc.ends_with(keys, end, ignore_case=True).to_numpy(zero_copy_only=False)
+    return flags
 
 
 class _Table:
