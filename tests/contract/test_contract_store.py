@@ -15,7 +15,7 @@ import pytest
 from store_gaps import GAPS
 from store_place import S3_SERVERS, SERVERS, Place, eight_at_once
 
-from larder.errors import LarderError, NotFoundError, ObjectError, PreconditionError, StoreError
+from larder.errors import LarderError, NotFoundError, PreconditionError, StoreError
 from larder.store import Store
 
 KEYS = {
@@ -101,20 +101,7 @@ def test_a_key_may_begin_with_another(place: Place, store: Store) -> None:
 
 
 def test_keys_are_listed_in_order_of_their_bytes(store: Store) -> None:
-    keys = [
-        "a-b",
-        "a.c",
-        "a/b",
-        "a/b-c",
-        "a/b.d/e",
-        "a/c/d",
-        "a0",
-        "B",
-        "é",
-        "z",
-        "\U0001f642",
-        "ﬀ",
-    ]
+    keys = ["a-b", "a.c", "a/b", "a/b-c", "a/b.d/e", "a/c/d", "a0", "B", "é", "z", "🙂", "ﬀ"]
     for key in random.Random(7).sample(keys, len(keys)):
         store.put(key, key.encode())
     assert listed(store) == sorted(keys, key=str.encode)
@@ -179,15 +166,9 @@ def test_an_object_is_described_alike_by_list_and_head(store: Store) -> None:
 # Reading
 
 
-def test_an_object_without_bytes(store: Store) -> None:
-    store.put("e", b"")
-    assert store.head("e").size_bytes == 0
-    assert store.get("e") == b""
-    assert store.get("e", offset=0, length=10) == b""
-    assert listed(store) == ["e"]
-
-
 def test_ranges(store: Store) -> None:
+    store.put("empty", b"")
+    assert store.get("empty") == store.get("empty", offset=0, length=10) == b""
     store.put("r", b"0123456789")
     assert store.get("r", offset=3) == b"3456789"
     assert store.get("r", offset=3, length=4) == b"3456"
@@ -209,13 +190,9 @@ def test_a_large_object_comes_in_pieces(store: Store) -> None:
         pieces = [bytes(piece) for piece in reader]
     assert len(pieces) > 1
     assert b"".join(pieces) == data
-
-
-def test_a_reader_may_be_closed_early_and_twice(store: Store) -> None:
-    store.put("large", bytes(5_000_000))
     reader = store.open("large")
     next(iter(reader))
-    reader.close()
+    reader.close()  # early, and twice
     reader.close()
 
 
@@ -258,18 +235,14 @@ def test_several_are_read_as_each_of_them(store: Store) -> None:
 # Writing
 
 
-@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_any_buffer_can_be_put(store: Store, kind: Callable[[bytes], bytes]) -> None:
-    info = store.put("b", kind(b"abc"))
-    assert info.size_bytes == 3
-    assert store.get("b") == b"abc"
-
-
-def test_put_overwrites(store: Store) -> None:
-    first = store.put("k", b"one")
-    second = store.put("k", b"two")
-    assert first.etag != second.etag
-    assert store.get("k") == b"two"
+def test_any_buffer_can_be_put_and_overwrites(store: Store) -> None:
+    etags = set()
+    for kind, data in ((bytes, b"one"), (bytearray, b"two"), (memoryview, b"3")):
+        info = store.put("k", kind(data))
+        etags.add(info.etag)
+        assert info.size_bytes == len(data)
+        assert store.get("k") == data
+    assert len(etags) == 3
 
 
 def test_put_if_absent(place: Place, store: Store) -> None:
@@ -414,8 +387,3 @@ def test_many_threads_use_one_store(place: Place, store: Store) -> None:
     with ThreadPoolExecutor(16) as pool:
         assert all(pool.map(work, range(100)))
     assert len(listed(store)) == 100
-
-
-def test_an_object_error_names_the_object(store: Store) -> None:
-    with pytest.raises(ObjectError, match="deep/in/there"):
-        store.get("deep/in/there")

@@ -57,8 +57,8 @@ class Shelf:
     def samples(self, kind: Any, **options: Any) -> SplitSamples:
         return SplitSamples(self.batches, self.open_shard, kind, **options)
 
-    def open_shard(self, name: str, store: Any = None) -> PartReader:
-        return PartReader(store or self.store, f"shards/{name}")
+    def open_shard(self, name: str) -> PartReader:
+        return PartReader(self.store, f"shards/{name}")
 
     def batches(self) -> list[pa.RecordBatch]:
         table = pa.Table.from_pylist(self.rows, SAMPLES)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -83,22 +82,16 @@ def test_encoded_parts_keep_their_bytes(labelled: Shelf, tmp_path: Path) -> None
 def test_every_shard_is_read_once_in_one_pass(labelled: Shelf, tmp_path: Path) -> None:
     opened: list[str] = []
 
-    class Spy:
-        url = labelled.store.url
+    def noted(name: str) -> Any:
+        opened.append(name)
+        return labelled.open_shard(name)
 
-        def open(self, key: str, **options: Any) -> Any:
-            opened.append(key)
-            return labelled.store.open(key, **options)
-
-    samples = SplitSamples(
-        labelled.batches, lambda name: labelled.open_shard(name, Spy()), "decoded"
-    )
-    build_samples(replace(samples, kind="encoded"), tmp_path / "a.mdb", limit_bytes=AMPLE_BYTES)
-    assert opened == ["shards/0.tar", "shards/1.tar", "shards/2.tar"]
-    opened.clear()
+    for kind in ("encoded", "decoded"):
+        samples = SplitSamples(labelled.batches, noted, kind)
+        build_samples(samples, tmp_path / f"{kind}.mdb", limit_bytes=AMPLE_BYTES)
+    once = ["0.tar", "1.tar", "2.tar"]
     # The first image of all says what shape to begin with.
-    build_samples(replace(samples, kind="decoded"), tmp_path / "b.mdb", limit_bytes=AMPLE_BYTES)
-    assert opened == ["shards/0.tar", "shards/0.tar", "shards/1.tar", "shards/2.tar"]
+    assert opened == [*once, "0.tar", *once]
 
 
 def test_parts_are_decoded_on_the_cores_that_the_process_may_use(
@@ -115,7 +108,7 @@ def test_parts_are_decoded_on_the_cores_that_the_process_may_use(
     os.sched_setaffinity(0, {min(cores)})
     try:
         samples = SplitSamples(labelled.batches, opened, "decoded")
-        build_samples(replace(samples, kind="decoded"), tmp_path / "x.mdb", limit_bytes=AMPLE_BYTES)
+        build_samples(samples, tmp_path / "x.mdb", limit_bytes=AMPLE_BYTES)
     finally:
         os.sched_setaffinity(0, cores)
     assert max(decoding) == 1
@@ -182,15 +175,14 @@ def test_an_empty_split(shelf: Shelf, tmp_path: Path) -> None:
         ("jpg", "jpg", "image"),
         ("seg.png", "seg.png", "image.seg"),
         ("json", "json", "json"),
-        ("label", "part.label", "part.label"),
-        ("key", "part.key", "part.key"),
-        ("image", "part.image", "part.image"),
-        ("part.key", "part.part.key", "part.part.key"),
+        *((own, f"part.{own}", f"part.{own}") for own in ("label", "key", "image", "part.key")),
         ("image.txt", "part.image.txt", "part.image.txt"),
         ("image.png", "part.image.png", "image.image"),
     ],
 )
-def test_names_of_fields(ext: str, encoded: str, decoded: str) -> None:
+def test_parts_called_like_our_fields_have_other_names(
+    ext: str, encoded: str, decoded: str
+) -> None:
     assert field_name(ext, "encoded") == encoded
     assert field_name(ext, "decoded") == decoded
 

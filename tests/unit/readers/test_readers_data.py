@@ -145,18 +145,20 @@ def test_the_directory_of_downloads_can_be_given(tmp_path: Path) -> None:
     forget("given")
 
 
-def refusal(call: Any, *arguments: Any) -> str:
-    with pytest.raises(LarderError) as caught:
+def refusal(call: Any, *arguments: Any, naming: str = "") -> str:
+    with pytest.raises(LarderError, match=naming) as caught:
         call(*arguments)
     return caught.value.code
 
 
-def test_unknown_names_are_refused(toy: str) -> None:
-    for address in (f"{toy}@v9", f"{toy}@{OTHER}", f"{toy}x"):
+def test_unknown_names_are_answered_with_the_known_ones(toy: str) -> None:
+    assert refusal(larder.open, f"{toy}@v9", naming="latest, v1") == "version.missing"
+    for address in (f"{toy}@{OTHER}", f"{toy}x"):
         assert refusal(larder.open, address) == "version.missing"
     data = larder.open(toy)
-    assert refusal(data.shards, "test") == refusal(data.cache, "test") == "version.split"
-    assert refusal(data.cache, "validation") == "cache.missing"
+    for call in (data.shards, data.cache):
+        assert refusal(call, "test", naming="train, validation") == "version.split"
+    assert refusal(data.cache, "validation", naming="are: train") == "cache.missing"
 
 
 @pytest.mark.parametrize("wrong", [[1.5], [1.0], [True, False], ["1"], np.array([0.0])])

@@ -18,11 +18,11 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import google_crc32c
+from socket_server import QuietHandler, http_served
 
 UPDATED = "2026-11-21T06:41:29.125Z"
 MODIFIED = "Sat, 21 Nov 2026 06:41:29 GMT"
@@ -268,9 +268,7 @@ def fake_gcs() -> Iterator[FakeGcs]:
     """Serve it on this machine."""
     state = FakeGcs()
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+    class Handler(QuietHandler):
         def answer(self) -> None:
             parts = urlsplit(self.path)
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -290,17 +288,5 @@ def fake_gcs() -> Iterator[FakeGcs]:
 
         do_GET = do_PUT = do_POST = do_DELETE = answer  # noqa: N815
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    state.endpoint = f"http://127.0.0.1:{server.server_port}"
-    try:
+    with http_served(Handler) as state.endpoint:
         yield state
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

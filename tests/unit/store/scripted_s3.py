@@ -6,7 +6,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from socket_server import QuietHandler, http_served
 
 
 @dataclass(frozen=True)
@@ -56,9 +57,7 @@ class Script:
 def scripted_s3(*answers: Say) -> Iterator[Script]:
     script = Script(list(answers))
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+    class Handler(QuietHandler):
         def setup(self) -> None:
             script.connections += 1
             super().setup()
@@ -85,18 +84,8 @@ def scripted_s3(*answers: Say) -> Iterator[Script]:
 
         do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = answer  # noqa: N815
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    script.endpoint = f"http://127.0.0.1:{server.server_port}"
-    try:
-        yield script
-    finally:
-        script.over.set()
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with http_served(Handler) as script.endpoint:
+        try:
+            yield script
+        finally:
+            script.over.set()

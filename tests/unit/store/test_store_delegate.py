@@ -71,16 +71,6 @@ def test_the_base_delegates_every_method_of_its_protocol(protocol: type, base: t
     left = {"close"} if protocol is Writer else {"get_each"}
     own = {name for each in base.__mro__ if not is_protocol(each) for name in vars(each)}
     assert methods(protocol) - left <= own
-    assert methods(Store) == methods(Readable) | {
-        "put",
-        "writer",
-        "abort_uploads",
-        "begin_upload",
-        "sync",
-        "upload",
-        "copy_from",
-        "delete",
-    }
 
 
 class Noting(DelegatingStore):

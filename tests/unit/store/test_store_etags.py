@@ -62,15 +62,13 @@ def test_it_is_learned_once_by_many_threads() -> None:
 def test_a_damaged_transfer_teaches_nothing_and_is_found() -> None:
     inner = filled(3)
     faulty = FaultyStore(inner)
-    faulty.add("get", FlipBit(), key="01")
     assert arrive(faulty, "00")
-    with pytest.raises(ObjectError) as caught:
-        arrive(faulty, "01")
-    assert caught.value.code == "object.mismatch"
-    assert arrive(faulty, "01")
-    faulty.add("get", FlipBit(), key="02")
-    with pytest.raises(ObjectError):
-        arrive(faulty, "02")
+    for key in ("01", "02"):
+        faulty.add("get", FlipBit(), key=key)
+        with pytest.raises(ObjectError) as caught:
+            arrive(faulty, key)
+        assert caught.value.code == "object.mismatch"
+        assert arrive(faulty, key)
 
 
 def test_the_first_of_an_encrypted_store_is_found_if_it_is_damaged() -> None:

@@ -14,55 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from socket_server import Serve, served
 
 from larder.errors import FatalError, RetryableError, StoreError
 from larder.store import open_store
 from larder.store.http import PIECE_BYTES, Answer, BrokenError, Http, _Transfer
 from larder.store.interrupt import Interrupt
 from tests.support.certificates import local_certificate
-
-Serve = Callable[[socket.socket], None]
-
-
-@contextmanager
-def served(serve: Serve, context: ssl.SSLContext | None = None) -> Iterator[int]:
-    """A server of which each connection is handled by a function, in a thread."""
-    listening = socket.create_server(("127.0.0.1", 0))
-    threads: list[threading.Thread] = []
-    closing = threading.Event()
-
-    def handle(one: socket.socket) -> None:
-        with one, suppress(OSError):  # the client may close the connection
-            if context is None:
-                serve(one)
-                return
-            with context.wrap_socket(one, server_side=True) as wrapped:
-                serve(wrapped)
-
-    def accept() -> None:
-        while True:
-            try:
-                one, _ = listening.accept()
-            except OSError:
-                return
-            if closing.is_set():
-                one.close()
-                return
-            threads.append(threading.Thread(target=handle, args=(one,)))
-            threads[-1].start()
-
-    accepting = threading.Thread(target=accept)
-    accepting.start()
-    try:
-        yield listening.getsockname()[1]
-    finally:
-        closing.set()
-        with socket.create_connection(listening.getsockname()):
-            pass
-        accepting.join()
-        listening.close()
-        for thread in threads:
-            thread.join()
 
 
 def request_of(one: socket.socket) -> bytes:

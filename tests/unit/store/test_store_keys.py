@@ -17,9 +17,7 @@ def test_a_key_that_is_too_long_is_named_once() -> None:
             call(key)
         assert caught.value.code == "object.bad_key"
         assert caught.value.where == f"s3://bucket/team/data/{key}"
-        assert caught.value.message == (
-            "the key has 1,030 bytes with the prefix team/data/, more than 1,024"
-        )
+        assert key not in caught.value.message
 
 
 def test_the_prefix_counts() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from larder.errors import CODES, ConfigError
+from larder.errors import ConfigError
 from larder.store import RetryStore, local_path, object_url, open_store
 
 
@@ -49,9 +49,8 @@ def test_stores_repeat_their_calls_unless_told_otherwise() -> None:
 def test_refused_urls(url: str, code: str) -> None:
     with pytest.raises(ConfigError) as caught:
         open_store(url)
-    assert caught.value.code == code in CODES
-    assert caught.value.hint or code == "config.path"
-    assert "secret" not in caught.value.message
+    assert caught.value.code == code
+    assert "secret" not in str(caught.value)
 
 
 def test_a_file_store_gives_paths(tmp_path: Path) -> None:

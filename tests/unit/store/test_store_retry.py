@@ -10,7 +10,6 @@ from larder.store import RetryPolicy, RetryStore
 from larder.store.memory import MemoryStore
 from tests.support.stores import (
     BreakStream,
-    ChangeObject,
     FaultyStore,
     LoseAnswer,
     RecordingStore,
@@ -78,10 +77,8 @@ def test_several_objects_are_read_one_by_one_after_a_failure(layers: Layers) -> 
 
 def test_the_last_error_counts_the_tries(layers: Layers) -> None:
     layers.faults.add("get", unavailable(), times=None)
-    with pytest.raises(RetryableError, match=r"503 SlowDown \(4 tries in 6 s\)") as caught:
+    with pytest.raises(RetryableError, match=r"4 tries in 6 s"):
         layers.store.get("k")
-    assert caught.value.code == "store.unavailable"
-    assert isinstance(caught.value.__cause__, RetryableError)
 
 
 def test_no_attempt_starts_after_the_deadline(layers: Layers) -> None:
@@ -94,10 +91,9 @@ def test_no_attempt_starts_after_the_deadline(layers: Layers) -> None:
 
 def test_other_errors_are_not_repeated(layers: Layers) -> None:
     layers.faults.add("get", denied())
-    with pytest.raises(StoreError):
-        layers.store.get("k")
-    with pytest.raises(NotFoundError):
-        layers.store.get("k")
+    for kind in (StoreError, NotFoundError):
+        with pytest.raises(kind):
+            layers.store.get("k")
     assert layers.clock.slept == []
 
 
@@ -184,14 +180,6 @@ def test_a_writer_is_not_repeated(layers: Layers) -> None:
     with pytest.raises(RetryableError), layers.store.writer("k") as writer:
         writer.commit()
     assert layers.clock.slept == []
-
-
-def test_a_changed_object_is_read_as_it_was_opened(layers: Layers) -> None:
-    layers.store.put("k", b"first")
-    layers.faults.add("open", ChangeObject(b"second"))
-    with layers.store.open("k") as reader:
-        assert b"".join(reader) == b"first"  # memory keeps what was opened
-    assert layers.store.get("k") == b"second"
 
 
 def test_the_pause_is_random() -> None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import time
 import uuid
 from pathlib import Path
 
 import boto3
 import pytest
+from run_python import run_python
 
-from larder.errors import ConfigError, LarderError, StoreError
+from larder.errors import ConfigError, StoreError
 from larder.store import open_store
 from larder.store.s3.multipart import part_size_bytes
 from tests.support.servers import S3Server
@@ -42,22 +40,21 @@ def profiles(
         f"[profile good]\naws_access_key_id = {keys}\nregion = eu-central-1\n"
         f"endpoint_url = {rclone_server.endpoint}\n"
         "[profile broken]\ncredential_process = /bin/false\n"
+        "[profile aws]\naws_access_key_id = a\naws_secret_access_key = b\nregion = ap-south-1\n"
     )
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
 
 
-def test_a_profile_gives_keys_region_and_endpoint(profiles: None, url: str) -> None:
-    store = open_store(url, profile="good", retry=None)
+@pytest.mark.parametrize("profile", ["good", None], ids=["argument", "environment"])
+def test_a_profile_gives_keys_region_and_endpoint(
+    profiles: None, url: str, monkeypatch: pytest.MonkeyPatch, profile: str | None
+) -> None:
+    if profile is None:
+        monkeypatch.setenv("AWS_PROFILE", "good")
+    store = open_store(url, profile=profile, retry=None)
     store.put("a", b"1")
     assert store.get("a") == b"1"
     assert [info.key for page in store.list() for info in page] == ["a"]
-
-
-def test_the_profile_of_the_environment(
-    profiles: None, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("AWS_PROFILE", "good")
-    open_store(url, retry=None).put("a", b"1")
 
 
 @pytest.mark.parametrize("profile", ["absent", "broken"])
@@ -71,13 +68,11 @@ def test_an_unusable_profile(profiles: None, url: str, profile: str) -> None:
 def test_no_credentials_at_all(no_keys: None, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_EC2_METADATA_DISABLED")  # a server on this machine needs no such word
     start = time.monotonic()
-    with pytest.raises(StoreError, match="no AWS credentials") as caught:
+    with pytest.raises(StoreError) as caught:
         open_store(url, endpoint="http://127.0.0.1:9", retry=None).get("a")
     assert caught.value.code == "store.denied"
     assert "AWS_ACCESS_KEY_ID" in caught.value.hint
-    assert (
-        time.monotonic() - start < 30
-    )  # nothing waited for an instance's metadata until the timeout
+    assert time.monotonic() - start < 30, "nothing waited for an instance's metadata"
 
 
 def test_the_argument_beats_the_environment(
@@ -102,17 +97,6 @@ def test_the_environment_names_the_endpoint(
     open_store(url, retry=None).put("a", b"1")
 
 
-def run(script: str, server: S3Server) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, **server.environment}
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-c", script],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 def test_keys_of_the_environment_need_no_other_package(rclone_server: S3Server, url: str) -> None:
     open_store(url, endpoint=rclone_server.endpoint).put("a", b"data")
     script = f"""
@@ -130,7 +114,7 @@ assert [info.key for page in store.list() for info in page] == ["a", "b", "k"]
 heavy = {{"pyarrow", "pydantic", "yaml", "prefect"}} & set(sys.modules)
 assert not heavy, heavy
 """
-    done = run(script, rclone_server)
+    done = run_python(script, **rclone_server.environment)
     assert done.returncode == 0, done.stderr
 
 
@@ -150,7 +134,7 @@ with store.writer("w") as writer:
 store.delete("w")
 """
     for _ in range(3):
-        done = run(script, rclone_server)
+        done = run_python(script, **rclone_server.environment)
         assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -159,11 +143,8 @@ def test_a_session_token_is_sent(
 ) -> None:
     monkeypatch.setenv("AWS_SESSION_TOKEN", "token-of-a-session")
     store = open_store(url, endpoint=rclone_server.endpoint, retry=None)
-    try:
-        store.put("a", b"1")
-        assert sum(len(page) for page in store.list()) == 1
-    except LarderError as error:
-        pytest.fail(str(error))
+    store.put("a", b"1")
+    assert sum(len(page) for page in store.list()) == 1
 
 
 def test_parts_grow_so_that_ten_thousand_are_enough() -> None:
@@ -180,7 +161,7 @@ def test_an_invalid_region_is_refused(name: str, monkeypatch: pytest.MonkeyPatch
     monkeypatch.delenv("AWS_REGION", raising=False)
     monkeypatch.setenv(name, "us west\n")
     for call in (lambda store: store.get("a"), lambda store: list(store.list())):
-        with pytest.raises(ConfigError, match="not a valid region") as caught:
+        with pytest.raises(ConfigError) as caught:
             call(open_store("s3://bucket/x", endpoint="http://127.0.0.1:9", retry=None))
         assert caught.value.where == f"environment variable {name}"
     with pytest.raises(ConfigError, match="not a valid region"):
@@ -216,7 +197,7 @@ def test_a_credential_with_a_line_break_is_named(
     name: str, value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(name, value)
-    with pytest.raises(ConfigError, match="line break") as caught:
+    with pytest.raises(ConfigError) as caught:
         open_store("s3://bucket/x", endpoint="http://127.0.0.1:9", retry=None).get("a")
     assert caught.value.where == f"environment variable {name}"
     assert "hunt" not in str(caught.value)
@@ -255,14 +236,18 @@ def region(url: str = "s3://bucket", **access: str) -> str:
     return open_store(url, retry=None, **access).region()
 
 
+@pytest.fixture
+def at_amazon(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
+        monkeypatch.delenv(name, raising=False)
+
+
 @pytest.mark.parametrize("name", ["AWS_REGION", "AWS_DEFAULT_REGION"])
 def test_the_region_is_that_of_the_environment(
-    no_keys: None, monkeypatch: pytest.MonkeyPatch, name: str
+    no_keys: None, at_amazon: None, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    for variable, value in {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}.items():
-        monkeypatch.setenv(variable, value)
-    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
-    monkeypatch.delenv("AWS_ENDPOINT_URL_S3", raising=False)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
     assert region() == "us-east-1", "which Larder asks for by default"
     monkeypatch.setenv(name, "eu-north-1")
     assert region() == "eu-north-1"
@@ -270,13 +255,6 @@ def test_the_region_is_that_of_the_environment(
     assert region(endpoint="http://127.0.0.1:9") == "", "another server has no regions"
 
 
-def test_the_region_is_that_of_the_profile(
-    profiles: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_region_is_that_of_the_profile(profiles: None, at_amazon: None) -> None:
     assert region(profile="good") == "", "its endpoint is another server"
-    with (tmp_path / "config").open("a") as config:
-        keys = "aws_access_key_id = a\naws_secret_access_key = b"
-        config.write(f"[profile aws]\n{keys}\nregion = ap-south-1\n")
-    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
-    monkeypatch.delenv("AWS_ENDPOINT_URL_S3", raising=False)
     assert region(profile="aws") == "ap-south-1"

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from run_python import run_python
 from scripted_s3 import Say, Script, scripted_s3
 
 from larder.config.access import Access
@@ -178,21 +177,10 @@ print("parent")
 """
 
 
-def run(script: str, server: S3Server) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-c", script],
-        env={**os.environ, **server.environment},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-
 @pytest.mark.parametrize("used", [True, False])
 def test_a_child_that_was_forked_uses_s3_too(rclone_server: S3Server, used: bool) -> None:
     rclone_server.create_bucket("forks")
     url = f"s3://forks/{uuid.uuid4().hex}"
-    done = run(FORK.format(url=url, used=used), rclone_server)
-    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    done = run_python(FORK.format(url=url, used=used), **rclone_server.environment)
+    assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.split() == ["child", "parent"]
