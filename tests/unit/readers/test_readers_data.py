@@ -145,7 +145,7 @@ def test_the_directory_of_downloads_can_be_given(tmp_path: Path) -> None:
     forget("given")
 
 
-def refusal(call: Any, *arguments: Any, naming: str = "") -> str:
+def refusal(call: Any, *arguments: Any, naming: str | None = None) -> str:
     with pytest.raises(LarderError, match=naming) as caught:
         call(*arguments)
     return caught.value.code
