@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
 from ruamel.yaml import YAML
 
 from larder.cli.display import STAGES
 from tests.support.commands import Finished, Workplace
-from tests.support.servers import S3Server
 
 IMPORTED = re.compile(r"import time:.*\| +(\S+)")
 SMALL = ("--set", "shards.bytes=400 kB", "--set", "cluster.runner.batch_bytes=800 kB")
@@ -31,39 +26,6 @@ def imported(done: Finished) -> set[str]:
 
 def timed(place: Workplace, *arguments: str) -> Finished:
     return place.run(*arguments, python=("-X", "importtime", "-m", "flows.prepare"))
-
-
-def refused(done: Finished, status: int, code: str) -> str:
-    """The message of a command that ended with one line on stderr, and nothing else."""
-    assert (done.status, done.out) == (status, ""), done.err
-    lines = [line for line in done.err.splitlines() if not PROGRESS.match(line)]
-    assert len(lines) == 1, done.err
-    beginning = f"error[{code}]: "
-    assert lines[0].startswith(beginning)
-    return lines[0].removeprefix(beginning)
-
-
-@contextmanager
-def answering(status: int) -> Iterator[str]:
-    """The URL of a server on loopback that gives its health check this answer."""
-
-    class Answers(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(status)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            """Nobody reads it."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
-        serving = Thread(target=server.serve_forever)
-        serving.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            serving.join()
 
 
 @pytest.fixture(scope="module")
@@ -84,169 +46,139 @@ def built(
     return place, done
 
 
-class TestHelp:
-    def test_it_is_answered_before_anything_heavy_is_imported(self, place: Workplace) -> None:
-        done = timed(place, "--help")
-        assert done.status == 0
-        assert "--plan" in done.out
-        assert "130  interrupted" in done.out
-        heavy = {"prefect", "pyarrow", "pydantic", "ruamel", "numpy", "botocore", "pycurl", "rich"}
-        assert "flows" in imported(done)
-        assert not imported(done) & heavy
+def test_it_is_answered_before_anything_heavy_is_imported(place: Workplace) -> None:
+    done = timed(place, "--help")
+    assert done.status == 0
+    assert "--plan" in done.out
+    assert "130  interrupted" in done.out
+    heavy = {"prefect", "pyarrow", "pydantic", "ruamel", "numpy", "botocore", "pycurl", "rich"}
+    assert "flows" in imported(done)
+    assert not imported(done) & heavy
 
 
-class TestPlan:
-    def test_it_writes_nothing_and_does_without_prefect(self, place: Workplace) -> None:
-        before = place.files()
-        done = timed(place, "--dataset", "imagenet", "--plan", *SMALL)
-        assert done.status == 0, done.err
-        assert "prefect" not in imported(done)
-        assert "plan for imagenet" in done.out
-        assert "60 objects" in done.out
-        # The temporary directory itself changed, and is empty again.
-        after = place.files()
-        assert after.keys() == before.keys()
-        assert {name for name in after if after[name] != before[name]} <= {"tmp"}
+def test_it_writes_nothing_and_does_without_prefect(place: Workplace) -> None:
+    before = place.files()
+    done = timed(place, "--dataset", "imagenet", "--plan", *SMALL)
+    assert done.status == 0, done.err
+    assert "prefect" not in imported(done)
+    assert "plan for imagenet" in done.out
+    assert "60 objects" in done.out
+    # The temporary directory itself changed, and is empty again.
+    after = place.files()
+    assert after.keys() == before.keys()
+    assert {name for name in after if after[name] != before[name]} <= {"tmp"}
 
 
-class TestRun:
-    def test_one_document_on_stdout_and_progress_on_stderr(
-        self, built: tuple[Workplace, Finished], source: Path
-    ) -> None:
-        place, done = built
-        assert done.status == 0, done.err
-        document = done.document
-        sizes = [path.stat().st_size for path in source.rglob("*.JPEG")]
-        assert document["objects"] == {"count": 60, "bytes": sum(sizes)}
-        assert document["copied"] == document["objects"]
-        assert document["segments"] == {"total": 1, "new": 1, "omitted": 0}
-        assert document["shards"]["samples"] == document["cache"]["records"] == 60
-        assert document["shards"]["patterns"].keys() == {"train", "validation"}
-        assert (document["failures"], document["skipped"]) == ([], 0)
-        for config in document["configs"]:
-            assert Path(config).is_relative_to(place.folder / "out/local/imagenet")
-            assert YAML(typ="safe").load(Path(config).read_text())["data"]["version"]
-        told = [f"warning[{each['code']}]: {each['message']}" for each in document["warnings"]]
-        assert [line for line in done.err.splitlines() if not PROGRESS.match(line)] == told
-        assert {each["code"] for each in document["warnings"]} == {"few_shards"}
-        assert list(place.temporary.iterdir()) == []
+def test_one_document_on_stdout_and_progress_on_stderr(
+    built: tuple[Workplace, Finished], source: Path
+) -> None:
+    place, done = built
+    assert done.status == 0, done.err
+    document = done.document
+    sizes = [path.stat().st_size for path in source.rglob("*.JPEG")]
+    assert document["objects"] == {"count": 60, "bytes": sum(sizes)}
+    assert document["copied"] == document["objects"]
+    assert document["segments"] == {"total": 1, "new": 1, "omitted": 0}
+    assert document["shards"]["samples"] == document["cache"]["records"] == 60
+    assert document["shards"]["patterns"].keys() == {"train", "validation"}
+    assert (document["failures"], document["skipped"]) == ([], 0)
+    for config in document["configs"]:
+        assert Path(config).is_relative_to(place.folder / "out/local/imagenet")
+        assert YAML(typ="safe").load(Path(config).read_text())["data"]["version"]
+    told = [f"warning[{each['code']}]: {each['message']}" for each in document["warnings"]]
+    assert [line for line in done.err.splitlines() if not PROGRESS.match(line)] == told
+    assert {each["code"] for each in document["warnings"]} == {"few_shards"}
+    assert list(place.temporary.iterdir()) == []
 
-    def test_no_secret_is_written_anywhere(self, built: tuple[Workplace, Finished]) -> None:
-        place, done = built
-        assert SECRET not in done.out + done.err
-        for path in place.folder.rglob("*"):
-            assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path
 
-    def test_again_nothing_is_written_and_prefect_not_imported(
-        self, built: tuple[Workplace, Finished]
-    ) -> None:
-        place, first = built
-        before = place.files()
-        done = timed(place, "--dataset", "imagenet", "--json", *SMALL)
-        assert done.status == 0, done.err
-        assert "prefect" not in imported(done)
-        document = done.document
-        assert document["status"] == "reused"
-        assert document["copied"] == {"count": 0, "bytes": 0}
-        assert document["segments"] == {"total": 1, "new": 0, "omitted": 0}
-        for field in ("version", "digest", "inputs", "location", "objects", "configs"):
-            assert document[field] == first.document[field]
-        after = place.files()
-        assert {name for name in after if after[name] != before.get(name)} <= {"tmp"}
+def test_no_secret_is_written_anywhere(built: tuple[Workplace, Finished]) -> None:
+    place, done = built
+    assert SECRET not in done.out + done.err
+    for path in place.folder.rglob("*"):
+        assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path
 
-    def test_for_people_it_ends_with_a_summary(self, built: tuple[Workplace, Finished]) -> None:
-        place, first = built
-        done = place.run("--dataset", "imagenet", *SMALL)
-        lines = done.out.splitlines()
-        assert lines[0].startswith(f"imagenet reused: version {first.document['version']} in ")
-        assert lines[1] == f"  source   60 objects, {sum_of(first)}; none copied"
-        assert lines[-1] == f"  config   {first.document['configs'][0]}"
 
-    def test_configs_go_where_output_says(self, built: tuple[Workplace, Finished]) -> None:
-        place, _ = built
-        done = place.run("--dataset", "imagenet", "--json", "--output", "elsewhere", *SMALL)
-        assert done.document["configs"] == [str(place.folder / "elsewhere/experiment.yaml")]
-        shutil.rmtree(place.folder / "elsewhere")
+def test_again_nothing_is_written_and_prefect_not_imported(
+    built: tuple[Workplace, Finished],
+) -> None:
+    place, first = built
+    before = place.files()
+    done = timed(place, "--dataset", "imagenet", "--json", *SMALL)
+    assert done.status == 0, done.err
+    assert "prefect" not in imported(done)
+    document = done.document
+    assert document["status"] == "reused"
+    assert document["copied"] == {"count": 0, "bytes": 0}
+    assert document["segments"] == {"total": 1, "new": 0, "omitted": 0}
+    for field in ("version", "digest", "inputs", "location", "objects", "configs"):
+        assert document[field] == first.document[field]
+    after = place.files()
+    assert {name for name in after if after[name] != before.get(name)} <= {"tmp"}
+
+
+def test_for_people_it_ends_with_a_summary(built: tuple[Workplace, Finished]) -> None:
+    place, first = built
+    done = place.run("--dataset", "imagenet", *SMALL)
+    lines = done.out.splitlines()
+    assert lines[0].startswith(f"imagenet reused: version {first.document['version']} in ")
+    assert lines[1] == f"  source   60 objects, {sum_of(first)}; none copied"
+    assert lines[-1] == f"  config   {first.document['configs'][0]}"
+
+
+def test_configs_go_where_output_says(built: tuple[Workplace, Finished]) -> None:
+    place, _ = built
+    done = place.run("--dataset", "imagenet", "--json", "--output", "elsewhere", *SMALL)
+    assert done.document["configs"] == [str(place.folder / "elsewhere/experiment.yaml")]
+    shutil.rmtree(place.folder / "elsewhere")
 
 
 def sum_of(done: Finished) -> str:
     return f"{done.document['objects']['bytes'] / 1e6:.1f} MB"
 
 
-class TestWrongInput:
-    @pytest.mark.parametrize(
-        ("arguments", "code"),
-        [
-            (["--dataset", "imagenett"], "config.unknown_dataset"),
-            (["--dataset", "digits", "--set", "shards.bytes=much"], "config.invalid_value"),
-        ],
-    )
-    def test_status_two_and_one_line(
-        self, place: Workplace, arguments: list[str], code: str
-    ) -> None:
-        before = place.files()
-        done = timed(place, *arguments, "--json")
-        assert done.status == 2
-        assert not imported(done) & {"prefect", "pyarrow"}
-        error = done.document["error"]
-        assert error["code"] == code
-        assert set(done.document) <= {"error", "problems"}
-        assert done.document.get("problems", [error]) == [error]
-        assert place.files() == before
-        assert done.err.splitlines()[-1].startswith(f"error[{code}]: ")
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--dataset", "imagenett"], "config.unknown_dataset"),
+        (["--dataset", "digits", "--set", "shards.bytes=much"], "config.invalid_value"),
+    ],
+)
+def test_status_two_and_one_line(place: Workplace, arguments: list[str], code: str) -> None:
+    before = place.files()
+    done = timed(place, *arguments, "--json")
+    assert done.status == 2
+    assert not imported(done) & {"prefect", "pyarrow"}
+    error = done.document["error"]
+    assert error["code"] == code
+    assert set(done.document) <= {"error", "problems"}
+    assert done.document.get("problems", [error]) == [error]
+    assert place.files() == before
+    assert done.err.splitlines()[-1].startswith(f"error[{code}]: ")
 
 
-class TestStores:
-    @pytest.mark.slow
-    def test_status_three_for_stores_that_refuse(self, place: Workplace, s3_env: S3Server) -> None:
-        s3_env.create_bucket("refusing")
-        place.environment.update(s3_env.environment)
-        place.environment.pop("AWS_ENDPOINT_URL")
-        endpoint = ("--set", f"source.endpoint={s3_env.endpoint}")
-
-        def start(url: str, *arguments: str, **environment: str) -> Callable[[], Finished]:
-            arguments = ("--dataset", "imagenet", "--set", f"source.url={url}", *arguments)
-            return place.start(*arguments, **environment).wait
-
-        missing = start("s3://no-such-bucket/x", *endpoint)
-        denied = start("s3://refusing/x", *endpoint, AWS_SECRET_ACCESS_KEY=SECRET)
-        nobody = start("s3://refusing/x", "--set", "source.endpoint=http://127.0.0.1:9")
-        assert "no-such-bucket" in refused(missing(), 3, "store.missing")
-        done = denied()
-        assert "refusing" in refused(done, 3, "store.denied")
-        assert SECRET not in done.err
-        assert "connection refused" in refused(nobody(), 3, "store.unavailable")
-        assert not place.storage.exists()
+def test_a_missing_prefect_server(place: Workplace) -> None:
+    done = place.run("--dataset", "imagenet", PREFECT_API_URL="http://127.0.0.1:9/api")
+    assert (done.status, done.out) == (1, "")
+    (line,) = [line for line in done.err.splitlines() if not PROGRESS.match(line)]
+    assert line.startswith("error[run.server]: ")
+    assert "127.0.0.1:9" in line
 
 
-class TestFailures:
-    def test_a_missing_prefect_server(self, place: Workplace) -> None:
-        done = place.run("--dataset", "imagenet", PREFECT_API_URL="http://127.0.0.1:9/api")
-        assert "127.0.0.1:9" in refused(done, 1, "run.server")
+def test_a_wrong_setting_of_prefect(place: Workplace) -> None:
+    secret = "CANARY0987654321"
+    wrong = f'{{"Authorization": ["{secret}"]}}'
+    done = place.run("--dataset", "imagenet", PREFECT_CLIENT_CUSTOM_HEADERS=wrong, LARDER_DEBUG="1")
+    assert (done.status, done.out) == (2, "")
+    name = "error[config.invalid_value]: PREFECT_CLIENT_CUSTOM_HEADERS: "
+    assert done.err.splitlines()[-1].startswith(name)
+    assert secret not in done.err
 
-    def test_a_prefect_server_that_refuses(self, place: Workplace) -> None:
-        with answering(401) as url:
-            done = place.run("--dataset", "imagenet", PREFECT_API_URL=f"{url}/api")
-        told = refused(done, 1, "run.server")
-        assert told.startswith(f"{url}/api: ")
-        assert "PREFECT_API_AUTH_STRING" in told
 
-    def test_a_wrong_setting_of_prefect(self, place: Workplace) -> None:
-        secret = "CANARY0987654321"
-        wrong = f'{{"Authorization": ["{secret}"]}}'
-        done = place.run(
-            "--dataset", "imagenet", PREFECT_CLIENT_CUSTOM_HEADERS=wrong, LARDER_DEBUG="1"
-        )
-        assert (done.status, done.out) == (2, "")
-        name = "error[config.invalid_value]: PREFECT_CLIENT_CUSTOM_HEADERS: "
-        assert done.err.splitlines()[-1].startswith(name)
-        assert secret not in done.err
-
-    def test_a_server_that_cannot_start_says_why(self, place: Workplace) -> None:
-        home = place.folder / "home/.prefect"
-        home.write_text("in the way")
-        done = place.run("--dataset", "imagenet", "--json", *SMALL)
-        assert done.status == 1
-        assert done.document["error"]["code"] == "run.server"
-        assert "File exists" in done.document["error"]["message"]
-        assert "Traceback" not in done.err
+def test_a_server_that_cannot_start_says_why(place: Workplace) -> None:
+    home = place.folder / "home/.prefect"
+    home.write_text("in the way")
+    done = place.run("--dataset", "imagenet", "--json", *SMALL)
+    assert done.status == 1
+    assert done.document["error"]["code"] == "run.server"
+    assert "File exists" in done.document["error"]["message"]
+    assert "Traceback" not in done.err

@@ -182,15 +182,11 @@ def _flip(chunks: Iterator[Buffer], bit: int) -> Iterator[Buffer]:
         yield bytes(data)
 
 
-def _cut(chunks: Iterator[Buffer], keep_bytes: int) -> Iterator[Buffer]:
-    for chunk in chunks:
-        if keep_bytes:
-            yield chunk[:keep_bytes]
-        keep_bytes -= min(keep_bytes, len(chunk))
-
-
 def _break(chunks: Iterator[Buffer], after_bytes: int) -> Iterator[Buffer]:
-    yield from (data for data in _cut(chunks, after_bytes) if data)
+    for chunk in chunks:
+        if piece := chunk[:after_bytes]:
+            yield piece
+        after_bytes -= len(piece)
     raise RetryableError("store.unavailable", "connection reset")
 
 

@@ -30,11 +30,6 @@ def test_the_placeholder_is_the_sample_and_may_have_slashes() -> None:
     assert found == [("a", "jpg"), ("x/y.z/a", "jpg"), None, None, None]
 
 
-def test_everything_behind_the_first_dot_is_the_extension() -> None:
-    found = split("{key}.*", "a/b.tar.gz", "c.d/e.f", "c.d/e", ".hidden", "ü.TXT")
-    assert found == [("a/b", "tar.gz"), ("c.d/e", "f"), None, None, ("ü", "TXT")]
-
-
 def test_wildcards_tell_objects_of_one_pattern_apart() -> None:
     assert split("frames/{id}/*.jpg", "frames/v/0001.jpg", "frames/s/v/.jpg") == [
         ("v", "0001.jpg"),

@@ -83,16 +83,11 @@ def test_the_timeout_of_a_server_is_one_that_a_socket_accepts(
     assert float(done.stdout) == seconds
 
 
-def test_profiles_that_are_not_toml_are_named(tmp_path: Path) -> None:
-    (tmp_path / "profiles.toml").write_text(f"broken = [{CANARY}")
+@pytest.mark.parametrize(
+    "text", [f"broken = [{CANARY}", f'active = "x"\nprofiles = {{x = "{CANARY}"}}']
+)
+def test_profiles_that_cannot_be_read_are_wrong_input_too(tmp_path: Path, text: str) -> None:
+    (tmp_path / "profiles.toml").write_text(text)
     (line,), err = load(tmp_path)
-    path = tmp_path / "profiles.toml"
-    assert line == f"config.invalid_value {path}: Prefect cannot read it; not valid TOML"
-    assert CANARY not in err
-
-
-def test_profiles_of_another_shape_are_wrong_input_too(tmp_path: Path) -> None:
-    (tmp_path / "profiles.toml").write_text(f'active = "x"\nprofiles = {{x = "{CANARY}"}}')
-    (line,), err = load(tmp_path)
-    assert line.startswith("config.invalid_value Prefect's settings: Prefect cannot read it")
+    assert line.startswith("config.invalid_value ")
     assert CANARY not in line + err
