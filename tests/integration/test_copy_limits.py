@@ -10,7 +10,6 @@ import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ from larder.progress import CancellableProgress, NullProgress, Progress
 from larder.store import Access, open_store
 from larder.store.base import ObjectInfo, Reader, Store
 from larder.store.delegate import DelegatingStore
+from tests.support.http_server import QuietHandler, serving
 from tests.support.servers import S3Server, rclone_s3
 
 pytestmark = pytest.mark.exhaustive
@@ -43,17 +43,15 @@ def stalled(reached: threading.Event) -> Iterator[str]:
     """A server that sends the beginning of an answer, and then nothing for ever."""
     over = threading.Event()
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_HEAD(self) -> None:
+    class Handler(QuietHandler):
+        def do_HEAD(self) -> None:  # noqa: N802
             self.send_response(200)
             self.send_header("ETag", '"etag-9"')
             self.send_header("Last-Modified", "Fri, 02 Jan 2026 03:04:05 GMT")
             self.send_header("Content-Length", str(SIZE_BYTES))
             self.end_headers()
 
-        def do_GET(self) -> None:
+        def do_GET(self) -> None:  # noqa: N802
             self.send_response(206)
             self.send_header("ETag", '"etag-9"')
             self.send_header("Last-Modified", "Fri, 02 Jan 2026 03:04:05 GMT")
@@ -65,20 +63,11 @@ def stalled(reached: threading.Event) -> Iterator[str]:
             reached.set()
             over.wait()
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        over.set()
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with serving(Handler) as url:
+        try:
+            yield url
+        finally:
+            over.set()
 
 
 @pytest.mark.parametrize("to", ["bucket", "directory"])

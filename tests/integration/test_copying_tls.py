@@ -11,11 +11,9 @@ import random
 import threading
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import md5
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -29,6 +27,7 @@ from larder.progress import StageTimes
 from larder.store import open_store
 from tests.support.certificates import Certificate, local_certificate
 from tests.support.gcs_emulator import GcsEmulator
+from tests.support.http_server import QuietHandler, serving
 from tests.support.runs import forget_manifests
 from tests.support.servers import S3Server
 
@@ -77,30 +76,27 @@ def etag(data: bytes) -> str:
     return f"{md5(data, usedforsecurity=False).hexdigest()}-2"
 
 
-@contextmanager
-def serving(source: Source, certificate: Certificate) -> Iterator[None]:
+def handler(source: Source, certificate: Certificate) -> type[QuietHandler]:
     context = certificate.context()
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+    class Handler(QuietHandler):
         def setup(self) -> None:
             self.request = context.wrap_socket(self.request, server_side=True)
             super().setup()
 
-        def do_GET(self) -> None:
+        def do_GET(self) -> None:  # noqa: N802
             key = urlsplit(self.path).path.removeprefix("/bucket").removeprefix("/")
             if not key:
-                self.answer(200, source.listing())
+                self.found(200, source.listing())
                 return
             source.count()
             if key == source.refused:
                 time.sleep(random.uniform(0, 0.3))
-                self.answer(403, DENIED)
+                self.found(403, DENIED)
             else:
-                self.answer(200, source.objects[key])
+                self.found(200, source.objects[key])
 
-        def answer(self, status: int, body: bytes) -> None:
+        def found(self, status: int, body: bytes) -> None:
             self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
             self.send_header("ETag", f'"{etag(body)}"')
@@ -118,25 +114,7 @@ def serving(source: Source, certificate: Certificate) -> Iterator[None]:
             with suppress(OSError), self.request:
                 super().finish()
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-
-        def handle_error(self, *_: object) -> None:
-            pass  # of a handshake that the client ended
-
-    server = Server(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    source.endpoint = f"https://127.0.0.1:{server.server_port}"
-    try:
-        yield
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    return Handler
 
 
 @dataclass(frozen=True)
@@ -195,7 +173,8 @@ def test_nothing_wrong_is_kept(
     source = Source(objects)
     certificate = local_certificate(tmp_path)
     monkeypatch.setenv("AWS_CA_BUNDLE", str(certificate.path))
-    with serving(source, certificate):
+    with serving(handler(source, certificate)) as url:
+        source.endpoint = url.replace("http:", "https:")
         if trial % 2:  # something is refused, which ends the batch
             source.refused = chance.choice(sorted(objects))
             with pytest.raises(LarderError):

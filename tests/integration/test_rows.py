@@ -16,7 +16,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pipeline_lab import DOCUMENT, Lab, contents, directory_lab, png, write
+from archives_lab import samples
+from pipeline_lab import DOCUMENT, Lab, directory_lab, png, write
 from pydantic import ValidationError
 
 from larder.config.models.locations import Rows
@@ -39,12 +40,6 @@ PLAIN: dict[str, Any] = {"labels": None, "cache": None, "validate": "header"}
 def row_lab(folder: Path, objects: dict[str, bytes], **rows: Any) -> Lab:
     lab = directory_lab(folder, objects, **PLAIN)
     return Lab({"url": lab.source, "rows": rows}, lab.storage, lab.output, lab.fields)
-
-
-def samples(lab: Lab, document: DOCUMENT | None = None) -> dict[str, dict[str, bytes]]:
-    """The samples of a version, by key; of the only one by default."""
-    published = lab.check()[document["version"]] if document else lab.only()
-    return {key: parts for (_, key), parts in contents(published).items()}
 
 
 def made(lab: Lab) -> dict[str, dict[str, bytes]]:
@@ -77,15 +72,6 @@ def test_lines_of_json_are_samples_as_they_are(tmp_path: Path) -> None:
     }
 
 
-def test_lines_of_text_are_samples(tmp_path: Path) -> None:
-    data = b"one\r\n\ntwo \xc3\xa9\r\r\n\x00three\n"
-    assert made(row_lab(tmp_path, {"x.txt": data})) == {
-        "x.txt/000000000": {"txt": b"one"},
-        "x.txt/000000002": {"txt": "two é\r".encode()},
-        "x.txt/000000003": {"txt": b"\x00three"},
-    }
-
-
 def test_rows_of_csv_are_canonical_json(tmp_path: Path) -> None:
     data = '\ufeffname,"b,c",a\r\nx,"1,""2""\nthree",é\r\n\r\n"",4,5'.encode()
     assert made(row_lab(tmp_path, {"x.csv": data})) == {
@@ -94,13 +80,10 @@ def test_rows_of_csv_are_canonical_json(tmp_path: Path) -> None:
     }
 
 
-def test_other_delimiters(tmp_path: Path) -> None:
-    tabs = row_lab(tmp_path / "1", {"x.tsv": b"a\tb\n1\t2,3\n"})
-    assert made(tabs) == {"x.tsv/000000000": {"json": b'{"a":"1","b":"2,3"}'}}
-    semicolons = row_lab(
-        tmp_path / "2", {"x.data": b"a;b\n1;2\n"}, format="csv", files="*.data", delimiter=";"
-    )
-    assert made(semicolons) == {"x.data/000000000": {"json": b'{"a":"1","b":"2"}'}}
+def test_a_delimiter_of_files_that_are_named(tmp_path: Path) -> None:
+    rows = {"format": "csv", "files": "*.data", "delimiter": ";"}
+    lab = row_lab(tmp_path, {"x.data": b"a;b\n1;2\n"}, **rows)
+    assert made(lab) == {"x.data/000000000": {"json": b'{"a":"1","b":"2"}'}}
 
 
 def parquet(table: pa.Table, **options: Any) -> bytes:
@@ -278,20 +261,22 @@ def test_a_damaged_page_of_parquet_is_noticed(tmp_path: Path) -> None:
     assert failure.code == "object.format"
 
 
-def test_a_huge_line_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_rows, "MAX_ROW_BYTES", 3_000_000)
-    data = b"short\n" * 10 + b"x" * 9_000_000 + b"\n"
-    (failure,) = failures(row_lab(tmp_path, {"x.txt": data}))
-    assert failure.code == "object.format"
-
-
-def test_a_huge_line_of_csv_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_rows, "MAX_ROW_BYTES", 3_000_000)
-    (failure,) = failures(row_lab(tmp_path, {"x.csv": b"a,b\n" + b"1," * 5_000_000 + b"\n"}))
-    assert failure.code == "object.format"
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("x.txt", b"short\n" * 10 + b"x" * 9_000_000 + b"\n"),
+        ("x.csv", b"a,b\n" + b"1," * 5_000_000 + b"\n"),
+        ("x.csv", b'a,b\n1,"' + b"2\n" * 5_000_000),
+    ],
+    ids=["text", "csv", "an open quote"],
+)
+def test_a_huge_line_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, data: bytes
+) -> None:
+    for module in (line_rows, table_rows):
+        monkeypatch.setattr(module, "MAX_ROW_BYTES", 3_000_000)
     csv.field_size_limit(1 << 26)
-    open_quote = b'a,b\n1,"' + b"2\n" * 5_000_000
-    (failure,) = failures(row_lab(tmp_path / "2", {"x.csv": open_quote}))
+    (failure,) = failures(row_lab(tmp_path, {name: data}))
     assert failure.code == "object.format"
 
 
@@ -332,43 +317,35 @@ def test_a_part_that_images_are_checked_like(tmp_path: Path) -> None:
     assert list(samples(lab, document)) == ["x.parquet/000000000"]
 
 
-def test_a_row_more_packs_one_sample(tmp_path: Path) -> None:
-    rows = [{"id": f"{number:03}", "v": number} for number in range(40)]
-    lab = row_lab(tmp_path, {"x.csv": csv_of(rows)}, key="id")
-    lab.prepare()
-    grown = [{"id": "0005", "v": 1}, *rows[:7], {"id": "007", "v": 70}, *rows[8:]]
-    write(str(lab.source["url"]), {"x.csv": csv_of(grown)})  # type: ignore[index]
-    found = lab.plan()["growth"]["samples"]
-    assert (found["added"], found["changed"], found["unchanged"]) == (1, 1, 39)
-    document = lab.prepare()
-    values = {key: json.loads(parts["json"]) for key, parts in samples(lab, document).items()}
-    assert values == {f"x.csv/{row['id']}": {k: str(v) for k, v in row.items()} for row in grown}
-
-
-def csv_of(rows: list[dict[str, Any]]) -> bytes:
+def csv_of(rows: list[dict[str, str]]) -> bytes:
     return "".join(["id,v\n", *(f"{row['id']},{row['v']}\n" for row in rows)]).encode()
 
 
-def test_lines_that_moved_are_not_packed_again(tmp_path: Path) -> None:
-    lines = [b'{"id":"%d"}' % number for number in range(20)]
-    lab = row_lab(tmp_path, {"x.jsonl": b"\n".join(lines)}, key="id")
+def lines_of(rows: list[dict[str, str]]) -> bytes:
+    return "".join(f"{json.dumps(row)}\n" for row in rows).encode()
+
+
+@pytest.mark.parametrize(("name", "file_of"), [("x.csv", csv_of), ("x.jsonl", lines_of)])
+def test_a_row_more_packs_one_sample(
+    tmp_path: Path, name: str, file_of: Callable[[list[dict[str, str]]], bytes]
+) -> None:
+    """Also where the others have moved in the file."""
+    rows = [{"id": f"{number:03}", "v": f"{number}"} for number in range(40)]
+    lab = row_lab(tmp_path, {name: file_of(rows)}, key="id")
     lab.prepare()
-    write(str(lab.source["url"]), {"x.jsonl": b"\n".join([b'{"id":"new"}', *lines])})  # type: ignore[index]
+    grown = [{"id": "0005", "v": "1"}, *rows[:7], {"id": "007", "v": "70"}, *rows[8:]]
+    write(tmp_path / "source", {name: file_of(grown)})
     found = lab.plan()["growth"]["samples"]
-    assert (found["added"], found["changed"], found["unchanged"]) == (1, 0, 20)
-
-
-def test_a_csv_file_is_read_with_one_request(tmp_path: Path) -> None:
-    """They had 8 KiB each: 120,000 for a file of 1 GB."""
-    rows = [{"id": f"{at}", "v": "x" * 1_000} for at in range(500)]
-    _, calls = source_reads(row_lab(tmp_path, {"x.csv": csv_of(rows)}).prepare, ".csv")
-    assert len(calls) == 1
+    assert (found["added"], found["changed"], found["unchanged"]) == (1, 1, 39)
+    values = {key: json.loads(parts["json"]) for key, parts in samples(lab, lab.prepare()).items()}
+    assert values == {f"{name}/{row['id']}": row for row in grown}
 
 
 def test_tables_are_read_once(tmp_path: Path) -> None:
-    lab = row_lab(tmp_path, {"x.csv": csv_of([{"id": "a", "v": 1}]), "y.csv": b"id,v\nb,2\n"})
+    rows = [{"id": f"{at}", "v": "x" * 1_000} for at in range(500)]
+    lab = row_lab(tmp_path, {"x.csv": csv_of(rows), "y.csv": b"id,v\nb,2\n"})
     _, calls = source_reads(lab.prepare, ".csv")
-    assert {call.key for call in calls} == {"x.csv", "y.csv"}
+    assert sorted(call.key for call in calls) == ["x.csv", "y.csv"], "with one request each"
     document, calls = source_reads(lab.prepare, ".csv")
     assert (document["status"], calls) == ("reused", [])
     document, calls = source_reads(partial(lab.prepare, shards={"bytes": 9_000}), ".csv")
@@ -376,7 +353,7 @@ def test_tables_are_read_once(tmp_path: Path) -> None:
 
 
 def test_a_container_that_was_deleted_is_made_again(tmp_path: Path) -> None:
-    lab = row_lab(tmp_path, {"x.csv": csv_of([{"id": "a", "v": 1}])})
+    lab = row_lab(tmp_path, {"x.csv": csv_of([{"id": "a", "v": "1"}])})
     expected = made(lab)
     with lab.opened_root() as root:
         keys = [info.key for page in root.list("work/derived/") for info in page]
