@@ -13,7 +13,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import accumulate, pairwise
-from types import TracebackType
 from typing import Any
 from unittest import mock
 
@@ -122,12 +121,7 @@ class ColumnsReader:
     def __enter__(self) -> ColumnsReader:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None: ...
+    def __exit__(self, *error: object) -> None: ...
 
 
 @contextmanager

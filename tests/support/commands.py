@@ -126,9 +126,7 @@ class Workplace:
     ) -> Running:
         """Start ``python -m flows.prepare ARGUMENTS``, or another program in Python."""
         return Running(
-            [sys.executable, *python, *arguments],
-            self.folder,
-            {**self.environment, **environment},
+            [sys.executable, *python, *arguments], self.folder, {**self.environment, **environment}
         )
 
     def run(

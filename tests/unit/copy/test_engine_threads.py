@@ -12,15 +12,11 @@ def settle(
 ) -> tuple[int, float]:
     """The number of threads after 15 seconds, and when half of them were there first.
 
-    Args:
-        latency_seconds: How long a step waits.
-        cpu_seconds: How long it uses the only core.
-        most_per_second: What the server can do.
-        most: Maximum number of threads.
+    A step waits for ``latency_seconds``, and uses the only core for ``cpu_seconds``; the server can
+    do ``most_per_second``.
     """
     pace = Pace(most, 100.0, 7.0)
     steps = used = 0.0
-    half = None
     history = []
     for tick in range(1, 151):
         rate = min(pace.count / (latency_seconds + cpu_seconds), 1 / cpu_seconds, most_per_second)

@@ -8,11 +8,7 @@ from typing import Any
 import pytest
 
 from larder.config.models import Location
-from larder.copy.prices import (
-    egress_usd_per_gb,
-    estimate_cost,
-    price_list,
-)
+from larder.copy.prices import egress_usd_per_gb, estimate_cost, price_list
 from larder.copy.site import Site, distance
 
 TABLES = {"egress": {"usd_per_gb"}, "requests": {"write_usd_per_1000", "read_usd_per_1000"}}

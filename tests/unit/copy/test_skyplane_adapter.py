@@ -287,16 +287,13 @@ def test_an_interruption_before_any_machine_leaves_nothing(lab: Lab) -> None:
     wait_until(lambda: lab.homes() == [])
 
 
-def test_machines_that_could_not_be_ended_are_named(lab: Lab) -> None:
-    body = DONE.replace('say("deprovisioned")', "")
-    sweep = """say("error", message="access denied")\n    sys.exit()\n    say("deprovisioned")"""
-    lab.run(DONE)
-    (lab.folder / "transfer").unlink()
-    lab.fake(body)
-    script = (lab.folder / "fake.py").read_text().replace('say("deprovisioned")', sweep)
-    lab.fake = lambda _: None  # type: ignore[method-assign]
-    (lab.folder / "fake.py").write_text(script)
-    ended = lab.run("")
+def test_machines_that_could_not_be_ended_are_named(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    denied = """say("error", message="access denied")\n    sys.exit()"""
+    prelude = PRELUDE.replace('say("deprovisioned")', denied)
+    monkeypatch.setattr(sys.modules[__name__], "PRELUDE", prelude)
+    ended = lab.run(BEGUN + 'say("done")')
     assert ended.done
     assert "ending its machines failed (access denied): look in aws:us-east-1" in ended.message
     assert f"skyplaneclientid {lab.asked()['client']}" in ended.message

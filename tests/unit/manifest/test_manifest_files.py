@@ -198,11 +198,7 @@ def test_a_full_disk_while_writing() -> None:
     full = Path("/dev/full")
     if not full.exists():
         missing("needs /dev/full")
-    with (
-        pytest.raises(StoreError) as caught,
-        disk_errors(full),
-        pa.OSFile(str(full), "wb") as sink,
-    ):
+    with pytest.raises(StoreError) as caught, disk_errors(full), pa.OSFile(str(full), "wb") as sink:
         sink.write(b"x" * 10_000)
     assert caught.value.code == "store.full"
 

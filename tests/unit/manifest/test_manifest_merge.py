@@ -22,10 +22,7 @@ LEFT = pa.schema(
     ]
 )
 RIGHT = pa.schema(
-    [
-        pa.field("other", pa.string()),
-        *(LEFT.field(name) for name in ("key", "order", "split")),
-    ]
+    [pa.field("other", pa.string()), *(LEFT.field(name) for name in ("key", "order", "split"))]
 )
 BY = ("split", "order", "key")
 

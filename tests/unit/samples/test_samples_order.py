@@ -300,10 +300,7 @@ def outcome(folder: Path, sizes: dict[str, int], **options: Any) -> tuple[Any, .
     cut=st.integers(1, 10),
 )
 def test_batches_do_not_show(
-    tmp_path_factory: pytest.TempPathFactory,
-    sizes: dict[str, int],
-    shape: dict[str, Any],
-    cut: int,
+    tmp_path_factory: pytest.TempPathFactory, sizes: dict[str, int], shape: dict[str, Any], cut: int
 ) -> None:
     folder = tmp_path_factory.mktemp("arrange")
     whole = outcome(folder, sizes, **shape)

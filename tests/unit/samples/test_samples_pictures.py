@@ -30,8 +30,13 @@ GREYS = np.array([[0, 0, 1], [1, 1, 0]], np.uint8)
 RED, GREEN = (np.full((4, 4, 3), colour, np.uint8) for colour in ([255, 0, 0], [0, 255, 0]))
 PLAIN, BLACK, WHITE = (np.full((2, 3, 3), shade, np.uint8) for shade in (90, 0, 255))
 FLOATS, INTS = BYTES.astype(np.float32) / 7, BYTES.astype(np.int32) - 70_000
+ROUNDED = np.rint(DEEP / 257).astype(np.uint8)
 LIGHT = np.array([1, 0, 0], np.uint8)
 TOP = (DEEP >> 8).astype(np.uint8)
+
+
+def grey_as_colour(array: Array) -> Array:
+    return np.dstack([array] * 3)
 
 
 def with_alpha(array: Array) -> Array:
@@ -119,17 +124,12 @@ CASES: list[tuple[str, str, bytes, Array]] = [
     (DEEP_COLOUR, "png", png_of(DEEP, 2), TOP),
     (DEEP_COLOUR, "png with alpha", png_of(with_alpha(DEEP), 6), TOP),
     (DEEP_COLOUR, "tiff", tiff_file(DEEP, photometric=2), TOP),
-    (
-        DEEP_COLOUR,
-        "ppm",
-        b"P6 3 2 65535\n" + DEEP.astype(">u2").tobytes(),
-        np.rint(DEEP / 257).astype(np.uint8),
-    ),
+    (DEEP_COLOUR, "ppm", b"P6 3 2 65535\n" + DEEP.astype(">u2").tobytes(), ROUNDED),
     (
         DEEP_COLOUR,
         "png grey with alpha",
         png_of(with_alpha(WORDS), 4),
-        np.repeat((WORDS >> 8).astype(np.uint8)[:, :, None], 3, axis=2),
+        grey_as_colour((WORDS >> 8).astype(np.uint8)),
     ),
     (LONG, "16 bits", tiff_file(BYTES.astype(np.int16) - 99), BYTES.astype(np.int32) - 99),
     (LONG, "32 bits", tiff_file(INTS), INTS),
@@ -180,7 +180,7 @@ CASES: list[tuple[str, str, bytes, Array]] = [
         "WebP",
         "grey",
         saved(Image.fromarray(BYTES), "WEBP", lossless=True),
-        np.repeat(BYTES[:, :, None], 3, axis=2),
+        grey_as_colour(BYTES),
     ),
     (
         "WebP",

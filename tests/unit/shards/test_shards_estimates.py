@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from larder.config.shape import Transform
 from larder.manifest.schemas import SAMPLE_ORDER
 from larder.samples.parts import stored_ext
 from larder.shards.sizes import expected_bytes, with_estimates
+from larder.store import Store
+from tests.support.sample_orders import Content, order_samples
 
 SIZES = np.array([100, 20_000, 10**6], np.int64)
 
@@ -35,18 +36,10 @@ def test_estimates(ext: str, options: dict[str, Any], expected: list[int]) -> No
     assert expected_bytes(ext, SIZES, Transform(**options)).tolist() == expected
 
 
-def part(ext: str, size_bytes: int) -> dict[str, Any]:
-    nothing = {"mirror_etag": None, "checksum": None, "unchanged": False}
-    return {"ext": ext, "key": f"x.{ext}", "size_bytes": size_bytes, "etag": "e", **nothing}
-
-
-def test_only_images_are_estimated() -> None:
-    parts = [[part("jpg", 10**6), part("json", 10**6)], [], [part("seg.png", 10**6)]]
-    rows: list[dict[str, Any]] = [
-        {"split": "a", "key": "k", "label": None, "parts": each, "packed": None, "bad": None}
-        for each in parts
-    ]
-    batch = pa.RecordBatch.from_pylist(rows, schema=SAMPLE_ORDER)
+def test_only_images_are_estimated(store: Store) -> None:
+    large = bytes(10**6)
+    parts: list[dict[str, bytes]] = [{"jpg": large, "json": large}, {}, {"seg.png": large}]
+    batch = order_samples(store, [Content(f"{at}", each) for at, each in enumerate(parts)])
     transform = Transform(resize=64, quality=90, masks=("seg",))
     for start in range(3):  # a slice has offsets that do not begin at 0
         found = with_estimates(batch.slice(start), transform)

@@ -21,12 +21,7 @@ from larder.errors import NotFoundError, ObjectError
 from larder.limits import ByteBudget
 from larder.samples.decoders import Decoders
 from larder.samples.images import is_image
-from larder.shards.images.check import (
-    ImageRules,
-    Validation,
-    check_decodable,
-    check_image,
-)
+from larder.shards.images.check import ImageRules, Validation, check_decodable, check_image
 from tests.support.budgets import WatchedBudget
 
 

@@ -305,15 +305,6 @@ def test_a_sample_that_was_bad_fails_where_bad_samples_do(source: Store, target:
     assert not found.written
 
 
-def test_a_sample_with_several_bad_images_is_left_out_once(source: Store, target: Store) -> None:
-    order = order_samples(source, [*CONTENTS[:3], *BAD])
-    (failed,) = pack(order, source, target, "webdataset", rules=ImageRules("decode"))
-    assert len(failed.failures) == 3
-    skip = ImageRules("decode", skip=True)
-    (skipped,) = pack(order, source, target, "webdataset", rules=skip)
-    assert len(skipped.omitted) == 2
-
-
 def test_lots_hold_neighbours_up_to_a_size(store: Store, source: Store) -> None:
     order = order_samples(source, [Content(f"{n:04}", {"bin": bytes(100)}) for n in range(2_500)])
     results = pack(order, source, store, "webdataset", segment="old")

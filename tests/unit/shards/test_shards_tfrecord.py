@@ -188,11 +188,3 @@ def test_samples_that_do_not_fit_are_refused_before_anything_is_read(
         shard_format("tfrecord", options).sample_sizes(order)
     assert (caught.value.code, caught.value.where) == ("config.invalid_value", "shards.features")
     assert caught.value.hint
-
-
-@pytest.mark.parametrize("parts", [("jpg", "seg.png"), ("jpg", "a.png", "b.png"), ("json",)])
-def test_images_with_a_name_of_their_own_are_other_features(
-    store: Store, parts: tuple[str, ...]
-) -> None:
-    order = order_samples(store, [Content("a", dict.fromkeys(parts, b"1"))])
-    assert shard_format("tfrecord").sample_sizes(order)[0] > 0

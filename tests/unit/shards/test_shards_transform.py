@@ -87,12 +87,7 @@ KEPT = [
     ("jpeg", saved(Image.fromarray(COLOURS), "JPEG"), "JPEG", "RGB"),
     ("grey jpeg", saved(Image.fromarray(RAMP), "JPEG"), "JPEG", "L"),
     ("cmyk jpeg", saved(Image.fromarray(COLOURS).convert("CMYK"), "JPEG"), "JPEG", "RGB"),
-    (
-        "mpo",
-        saved(Image.fromarray(COLOURS), "MPO", **SECOND),
-        "JPEG",
-        "RGB",
-    ),
+    ("mpo", saved(Image.fromarray(COLOURS), "MPO", **SECOND), "JPEG", "RGB"),
 ]
 
 

@@ -35,10 +35,7 @@ ROWS: list[tuple[str, bool, bool, int | None, str, str]] = [
     ("data/b.jpg", False, False, 1, "old", "STANDARD"),
     ("data/gone.jpg", True, True, None, "", ""),
 ]
-EXPECTED = [
-    ("a b+c%/ü.jpg", 10_000_000_000, "e1-7", "GLACIER"),
-    ("b.jpg", 2, "e2", ""),
-]
+EXPECTED = [("a b+c%/ü.jpg", 10_000_000_000, "e1-7", "GLACIER"), ("b.jpg", 2, "e2", "")]
 
 
 def as_csv(rows: Sequence[tuple[Any, ...]]) -> bytes:
