@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +31,7 @@ from larder.store.delegate import DelegatingStore
 from larder.store.s3.bucket import S3Bucket
 from larder.store.s3.listing import list_uploads
 from larder.units import format_bytes
+from tests.support.processes import is_running, wait_until
 from tests.support.servers import S3Server, moto_s3
 
 pytestmark = pytest.mark.slow
@@ -179,24 +179,6 @@ class OnBytes(NullProgress):
         if bytes and self._action is not None:
             action, self._action = self._action, None
             action()
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    """Poll for a minute at most."""
-    for _ in range(600):
-        if true():
-            return
-        time.sleep(0.1)
-    raise AssertionError("it did not become true")
-
-
-def is_running(pid: int) -> bool:
-    """Whether a process runs; one that nobody has waited for has ended."""
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
-        return False
-    return status.rpartition(")")[2].split()[0] != "Z"
 
 
 def hold_parts(folder: Path) -> None:

@@ -27,6 +27,7 @@ from typing import Any
 
 from larder.errors import ConfigError, FatalError
 from tests.support.certificates import Certificate
+from tests.support.processes import is_running
 
 _ACCESS_KEY = "LARDERTESTKEY1"
 _SECRET_KEY = "larder-test-secret-1"
@@ -283,7 +284,7 @@ rgw_s3_auth_use_sts = true
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         message = "Ceph did not stop"
-        _wait_for(lambda: not any(map(_alive, pids)), message, lambda: f"processes {pids}")
+        _wait_for(lambda: not any(map(is_running, pids)), message, lambda: f"processes {pids}")
 
     def _pid(self, name: str) -> int | None:
         try:
@@ -377,24 +378,6 @@ def _answers(port: int) -> bool:
             return True
     except OSError:
         return False
-
-
-def _alive(pid: int) -> bool:
-    """Whether a process is running; a zombie is not."""
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return not Path("/proc/self").exists() and _is_known(pid)
-    return status.rpartition(")")[2].split()[0] != "Z"
-
-
-def _is_known(pid: int) -> bool:
-    """Whether the system knows a process: all that can be found out without /proc."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 def free_port(wanted: int | None = None) -> int:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import textwrap
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +22,7 @@ from larder.progress import NullProgress, StageTimes
 from larder.store import open_store
 from larder.store.base import BucketPrefix, Features, ObjectInfo, Store
 from larder.store.delegate import DelegatingStore
+from tests.support.processes import is_running, wait_until
 
 PRELUDE = """
 import json, os, signal, sys, time
@@ -123,25 +122,6 @@ class Lab:
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
     return Lab(tmp_path, monkeypatch)
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    """Poll for a minute at most."""
-    for _ in range(1200):
-        if true():
-            return
-        time.sleep(0.05)
-    raise AssertionError("it did not become true")
-
-
-def is_running(pid: int) -> bool:
-    """Whether a process runs; one that nobody has waited for has ended."""
-    try:
-        os.kill(pid, 0)
-        status = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return status.rpartition(")")[2].split()[0] != "Z"
 
 
 DONE = BEGUN + 'say("done"); say("deprovisioned")'

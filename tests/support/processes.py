@@ -1,0 +1,29 @@
+"""Processes that end, and what becomes true meanwhile."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    """Poll for a minute at most."""
+    for _ in range(1200):
+        if true():
+            return
+        time.sleep(0.05)
+    raise AssertionError("it did not become true")
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process runs; one that nobody has waited for has ended."""
+    try:
+        os.kill(pid, 0)
+        if not Path("/proc/self").exists():  # all that can be found out without /proc
+            return True
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"
