@@ -14,12 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_lab import Lab, directory_lab, images, png, write
-from verify_lab import SPLITS, in_a_process_that_ends, is_work, verified
+from verify_lab import SPLITS, in_a_process_that_ends, is_work, text_lab, verified
 
 from tests.support.runs import between, forget_manifests
 from tests.support.stores import Stop, Stopped, StoppingStore
 
 DOCUMENTS = ("version.json", "segment.json", "cache.json")
+KINDS = (
+    *("deleted", "truncated", "flipped", "emptied", "longer"),
+    *("exchanged", "exchanged", "exchanged", "replaced", "folder"),
+)
 STRANGER = "stranger.txt"
 """A file in a folder that stands in the place of another file."""
 
@@ -38,19 +42,10 @@ def _grown(folder: Path, **fields: Any) -> Lab:
     return lab
 
 
-def _text(folder: Path) -> Lab:
-    objects = {f"{'ab'[n % 2]}/{n:02}.txt": b"%d" % n * (300 + n) for n in range(12)}
-    fields = {"format": "tfrecord", "bytes": 6_000}
-    lab = directory_lab(folder, objects, cache=None, validate="none", shards=fields)
-    with between():
-        lab.prepare()
-    return lab
-
-
 BASES: dict[str, Callable[[Path], Lab]] = {
     "omitted": lambda folder: _grown(folder, growth={"removals": "omit"}),
     "mirrored": lambda folder: _grown(folder, mirror=True, cache={"records": "encoded"}),
-    "text": _text,
+    "text": lambda folder: text_lab(folder, shards={"format": "tfrecord", "bytes": 6_000}),
 }
 
 
@@ -153,20 +148,7 @@ def _damage(base: Base, chance: random.Random) -> dict[str, str]:
         paths = [path for path in base.published if path not in done]
         path, other = chance.sample(paths, 2)
         file = base.root / path
-        kind = chance.choice(
-            (
-                "deleted",
-                "truncated",
-                "flipped",
-                "emptied",
-                "longer",
-                "exchanged",
-                "exchanged",
-                "exchanged",
-                "replaced",
-                "folder",
-            )
-        )
+        kind = chance.choice(KINDS)
         data = file.read_bytes()
         if kind == "deleted":
             file.unlink()

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import io
 import os
-import re
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,30 +32,11 @@ DOCUMENTS_BYTES = 64_000
 """Documents, each written twice, and manifests of a run of a few hundred objects."""
 
 
-def shard_names(costs: Costs) -> list[str]:
-    """Written shards, without their prefixes."""
-    return sorted(key.rpartition("/")[2] for key in costs.wrote("shards"))
-
-
 def shards_of(lab: Field, version: str) -> dict[str, list[str]]:
     """Keys of the samples of each listed shard, by the path of the shard."""
-    published = lab.check()[version]
-    found: dict[str, list[str]] = {}
+    paths = [path for path in lab.check()[version].shards if path.endswith(".tar")]
     with lab.memory_root() as root:
-        for split, facts in published.version.splits.items():
-            for pattern in facts.patterns:
-                for path in expanded(pattern):
-                    found[path] = sorted(set(tar_keys(root.get(path))))
-                    assert f"/{split}/" in path
-    return found
-
-
-def expanded(pattern: str) -> list[str]:
-    match = re.fullmatch(r"(.*)\{(\d+)\.\.(\d+)\}(.*)", pattern)
-    if match is None:
-        return [pattern]
-    head, first, last, tail = match.groups()
-    return [f"{head}{n:0{len(first)}}{tail}" for n in range(int(first), int(last) + 1)]
+        return {path: sorted(set(tar_keys(root.get(path)))) for path in paths}
 
 
 def tar_keys(data: bytes) -> Iterator[str]:

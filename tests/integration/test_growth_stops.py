@@ -7,7 +7,7 @@ import re
 import shutil
 import uuid
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,11 @@ from pipeline_lab import DOCUMENT, Lab, opened, write
 
 from larder.errors import DamageError, LarderError
 from larder.pipeline.copy_receipts import read_receipts
-from larder.pipeline.prepare import prepare
 from larder.store.base import Store
 from larder.store.memory import forget
 from larder.versions.tags import read_tag
-from tests.support.checker import Published, check_all
-from tests.support.runs import between, forget_manifests
+from tests.support.checker import Published
+from tests.support.runs import between
 from tests.support.stores import Stop, Stopped, StoppingStore, UnconditionalStore
 
 pytestmark = pytest.mark.exhaustive
@@ -82,14 +81,11 @@ class Place:
         yield other
         forget(name)
 
-    @contextmanager
-    def root(self) -> Iterator[Store]:
-        with opened(reachable(self.lab.root)) as store:
-            yield store
+    def root(self) -> AbstractContextManager[Store]:
+        return self.lab.opened_root()
 
     def check(self) -> dict[str, Published]:
-        with self.root() as root:
-            return check_all(root)
+        return self.lab.check()
 
     def latest(self) -> str | None:
         with self.root() as root:
@@ -105,11 +101,10 @@ class Place:
 
     def stopped(self, after: int | None, compact: bool = False) -> tuple[DOCUMENT | None, Stop]:
         stop = Stop(after)
-        with between(lambda store: StoppingStore(self.wrap(store), stop)):
-            try:
-                return self._prepare(compact), stop
-            except Stopped:
-                return None, stop
+        stopping = between(lambda store: StoppingStore(self.wrap(store), stop))
+        with stopping, suppress(Stopped):
+            return self._prepare(compact), stop
+        return None, stop
 
     def wrap(self, store: Store) -> Store:
         return UnconditionalStore(store) if self.kind == "ignored" else store
@@ -122,8 +117,7 @@ class Place:
             return None, error
 
     def _prepare(self, compact: bool = False, **fields: Any) -> DOCUMENT:
-        forget_manifests()
-        return prepare(replace(self.lab.settings(**fields), compact=compact))
+        return self.lab.compact(**fields) if compact else self.lab.prepare(**fields)
 
     def add(self, objects: dict[str, bytes]) -> None:
         write(self.source, objects)

@@ -90,18 +90,6 @@ def test_another_rule_divides_everything_anew(tmp_path: Path) -> None:
     assert split_of(fresh.check()[document["version"]]) == split_of(found)
 
 
-def test_rebuilding_divides_everything_anew(tmp_path: Path) -> None:
-    objects = texts("ab", range(12))
-    source = Source(tmp_path, **FIELDS, growth={"mode": "rebuild"})
-    source.prepare(texts("ab", range(7)))
-    document = source.prepare(objects)
-    grown = source.check()[document["version"]]
-    fresh = Source(tmp_path / "fresh", **FIELDS)
-    expected = fresh.prepare(objects)
-    assert split_of(grown) == split_of(fresh.check()[expected["version"]])
-    assert document["digest"] == expected["digest"]
-
-
 def test_a_bad_sample_keeps_its_split_too(tmp_path: Path) -> None:
     source = Source(tmp_path, **FIELDS)
     objects = texts("a", range(8)) | {"a/bad.png": b"no image"}

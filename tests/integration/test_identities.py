@@ -63,7 +63,7 @@ class Shelf:
         storage = self.name()
         with between():
             prepare(run_settings(storage=f"s3://memory-{storage}/x/", output=self.folder, **given))
-        with opened(f"memory://{storage}/x/larder/{given.get('name', 'd')}/") as root:
+        with opened(f"memory://{storage}/x/larder/d/") as root:
             (published,) = check_all(root).values()
         return identities(published)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ import pytest
 from pipeline_lab import Lab, directory_lab, images, png, write
 
 import larder
-from larder.pipeline.prepare import prepare
 from larder.shards.formats.recordio import IMAGE_HEADER, record_data
 
 pytestmark = pytest.mark.exhaustive
@@ -114,7 +112,7 @@ def test_a_compacted_dataset_counts_from_0_again(lab: Lab, tmp_path: Path) -> No
     write(lab.source, now)
     assert lab.prepare()["segments"]["total"] == 2
     assert sorted(records(lab)) == list(range(len(now)))
-    prepare(dataclasses.replace(lab.settings(), compact=True))
+    lab.compact()
     again = directory_lab(tmp_path / "again", now, **FIELDS)
     again.prepare()
     assert records(lab) == records(again)

@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_lab import Lab, directory_lab, images, png, write
+from pipeline_lab import Lab, directory_lab, images, objects_of, png, write
 from required import disk_of
 
 import larder
 from larder.errors import CODES, FatalError, LarderError
 from larder.jobs.results import RefusedError, RunError
 from larder.pipeline.prepare import prepare
-from larder.store import local_path
 from larder.store.base import ObjectInfo, Store
 from larder.store.retry import RetryPolicy, RetryStore
 from tests.support.runs import between
@@ -64,7 +63,16 @@ def failures(lab: Lab, **fields: Any) -> dict[str, str]:
     return {failure.key: failure.code for failure in error.report.failures}
 
 
-def status(error: LarderError) -> tuple[str, int]:
+def run_error(lab: Lab, **fields: Any) -> LarderError | None:
+    try:
+        lab.prepare(**fields)
+    except LarderError as error:
+        return error
+    return None
+
+
+def status(error: LarderError | None) -> tuple[str, int]:
+    assert error is not None
     return error.code, error.exit_status
 
 
@@ -151,9 +159,8 @@ def test_a_source_that_may_not_be_listed(nobody: Path) -> None:
     (nobody / "source").chmod(0)
     error = run_error(lab)
     (nobody / "source").chmod(0o755)
-    assert error is not None
     assert str(nobody / "source") in str(error)
-    assert error.exit_status == 3
+    assert status(error)[1] == 3
 
 
 @pytest.mark.parametrize("name", ["local", "local/larder/d/segments", "local/larder/d/mirror/a"])
@@ -231,16 +238,6 @@ def test_images_that_cannot_be_decoded_are_all_named(
         assert set(found) == set(BROKEN)
 
 
-def test_images_that_nobody_looks_at(tmp_path: Path) -> None:
-    broken = BROKEN | EMPTY
-    lab = directory_lab(tmp_path, images() | broken, validate="none", cache={"records": "encoded"})
-    assert lab.prepare()["shards"]["samples"] == 12
-    parts = {sample.key: sample.parts["png"] for sample in lab.only().samples["train"]}
-    assert {key: parts[key.removesuffix(".png")] for key in broken} == broken
-    write(lab.source, {"b/00.png": png(100)})
-    assert set(failures(lab, cache={"records": "decoded"}, validate="decode")) == set(BROKEN)
-
-
 @pytest.mark.parametrize("validate", ["header", "decode"])
 def test_images_without_bytes_are_refused_before_anything_is_copied(
     tmp_path: Path, validate: str
@@ -311,34 +308,27 @@ def test_a_full_disk(tmp_path: Path, method: str) -> None:
     lab.check()
 
 
-def run_error(lab: Lab, **fields: Any) -> LarderError | None:
-    try:
-        lab.prepare(**fields)
-    except LarderError as error:
-        return error
-    return None
-
-
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 256 KiB."""
-    with disk_of("256k", tmp_path / "disk") as place:
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """A file system of a size."""
+    with disk_of(request.param, tmp_path / "disk") as place:
         yield place
 
 
 @pytest.mark.parametrize("mirror", [True, False])
+@pytest.mark.parametrize("disk", ["256k"], indirect=True)
 def test_what_does_not_fit_is_refused_before_work_begins(
-    tmp_path: Path, small_disk: Path, mirror: bool
+    tmp_path: Path, disk: Path, mirror: bool
 ) -> None:
     size_bytes = 45_000 if mirror else 90_000
     objects = {f"a/{number}.bin": os.urandom(size_bytes) for number in range(4)}
     lab = directory_lab(tmp_path, objects, mirror=mirror, labels=None, cache=None, validate="none")
-    lab = Lab(lab.source, str(small_disk / "local"), lab.output, lab.fields)
+    lab = Lab(lab.source, str(disk / "local"), lab.output, lab.fields)
     for error in (refused(lab), run_error(lab)):
         assert status(error) == ("store.full", 3)
         assert re.search(r"3\d\d kB would be written, but only 2\d\d kB are free", str(error))
-        assert str(small_disk) in str(error)
-    assert not [*small_disk.rglob("*.tar"), *small_disk.rglob("*.bin")]
+        assert str(disk) in str(error)
+    assert not [*disk.rglob("*.tar"), *disk.rglob("*.bin")]
 
 
 def test_what_an_interrupted_run_has_written_is_not_asked_for_again(
@@ -347,20 +337,17 @@ def test_what_an_interrupted_run_has_written_is_not_asked_for_again(
     lab = directory_lab(tmp_path, mirror=True, cache=None)
     other = Lab(lab.source, str(tmp_path / "other"), lab.output, lab.fields)
     other.prepare()
-    with other.opened_root() as published:
-        *_, last = (i.key for page in published.list("segments/") for i in page if ".tar" in i.key)
+    last = other.files("*.tar")[-1].relative_to(other.folder).as_posix()
     planned = lab.plan()
     total_bytes = planned["copied"]["bytes"] + planned["shards"]["bytes"]
     with between(faulty(lambda store: store.add("commit", full(), key=last), lab.root)):
         assert run_error(lab)
-    with lab.opened_root() as store:
-        root = local_path(store, "x").parent
-    written = sum(path.stat().st_size for path in root.rglob("*.tar"))
+    written = sum(path.stat().st_size for path in lab.files("*.tar"))
     assert 0 < written < planned["shards"]["bytes"]
-    mirrored = sum(path.stat().st_size for path in (root / "mirror").rglob("*") if path.is_file())
+    mirrored = sum(path.stat().st_size for path in lab.files("mirror/*/*"))
     assert mirrored == planned["copied"]["bytes"]
     missing = total_bytes - mirrored - written
-    usage = shutil.disk_usage(root)._replace(free=missing)
+    usage = shutil.disk_usage(lab.folder)._replace(free=missing)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     lab.plan()
     usage = usage._replace(free=missing - 1)
@@ -370,24 +357,18 @@ def test_what_an_interrupted_run_has_written_is_not_asked_for_again(
     assert lab.prepare()["shards"]["samples"] == 12
 
 
-@pytest.fixture
-def larger_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 384 KiB."""
-    with disk_of("384k", tmp_path / "disk") as place:
-        yield place
-
-
 @pytest.mark.parametrize("filled", sorted({*range(100, 375, 25), *range(212, 252, 4)}))
-def test_a_disk_that_is_really_full(tmp_path: Path, larger_disk: Path, filled: int) -> None:
+@pytest.mark.parametrize("disk", ["384k"], indirect=True)
+def test_a_disk_that_is_really_full(tmp_path: Path, disk: Path, filled: int) -> None:
     """What a full disk has left over fits beside a whole run."""
     lab = directory_lab(tmp_path, mirror=True)
-    lab = Lab(lab.source, str(larger_disk / "local"), lab.output, lab.fields)
-    ballast = larger_disk / "ballast"
+    lab = Lab(lab.source, str(disk / "local"), lab.output, lab.fields)
+    ballast = disk / "ballast"
     ballast.write_bytes(bytes(filled * 1024))
     error = run_error(lab)
     if error is not None:
         assert status(error) == ("store.full", 3)
-        assert str(larger_disk) in str(error)
+        assert str(disk) in str(error)
         assert lab.check() == {}
     ballast.unlink()
     if filled > 203:
@@ -407,7 +388,6 @@ def test_a_bucket_that_is_closed_to_us(tmp_path: Path, side: str) -> None:
 
     with between(faulty(faults, url)):
         error = run_error(lab)
-    assert error is not None
     assert status(error) == ("store.denied", 3)
     assert lab.check() == {}
 
@@ -492,12 +472,7 @@ def test_bad_keys_are_accepted_or_left_out(tmp_path: Path, mirror: bool) -> None
     assert sorted(failure["key"] for failure in document["failures"]) == sorted(bad)
     assert document["skipped"] == len(bad)
     taken = {key for key, kind in ODD.items() if kind == "taken"}
-    found = {
-        f"{sample.key}.{ext}": data
-        for sample in lab.only().samples["train"]
-        for ext, data in sample.parts.items()
-    }
-    assert found == {key: key.encode() for key in taken}
+    assert objects_of(lab.only()) == {key: key.encode() for key in taken}
     assert not (tmp_path / "local" / "larder" / "up.txt").exists()
     assert lab.prepare()["status"] == "reused"
 
@@ -553,7 +528,6 @@ def test_a_label_file_that_may_not_be_read(tmp_path: Path, method: str) -> None:
     wrap = faulty(lambda store: store.add(method, unreadable()), f"file://{lab.source}")
     with between(wrap):
         error = run_error(lab, labels={"from": "folder", "files": {"train": "labels.txt"}})
-    assert error is not None
     assert status(error) == ("store.denied", 3)
 
 
@@ -561,7 +535,6 @@ def test_configs_that_cannot_be_written(tmp_path: Path) -> None:
     lab = directory_lab(tmp_path)
     lab.output.write_text("a file")
     error = run_error(lab)
-    assert error is not None
     assert status(error) == ("config.path", 2)
     assert not Path(str(lab.storage)).exists()
     lab.output.unlink()

@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_lab import DOCUMENT, Lab, directory_lab, images, png, write
+from pipeline_lab import Lab, directory_lab, images, png, write
 
 import larder
 from larder.errors import DamageError
 from larder.pipeline.prepare import prepare
 from larder.versions.documents import seal, unseal
-from tests.support.runs import between
-from tests.support.stores import KeyStop, Recorder, Stopped, StoppingStore
+from tests.support.stores import KeyStop, Recorder
 
 FIELDS: dict[str, Any] = {"splits": {"validation": "c/**", "train": "**"}}
 MORE = {"a/90.png": png(90), "c/91.png": png(91)}
-
-
-def recorded(lab: Lab, **fields: Any) -> tuple[DOCUMENT, Recorder]:
-    with between(recorder := Recorder()):
-        return lab.prepare(**fields), recorder
 
 
 def written(recorder: Recorder, *ends: str) -> list[str]:
@@ -36,16 +29,12 @@ def keys(lab: Lab, split: str) -> list[str]:
         return [record["key"] for record in cache]
 
 
-def cache_documents(lab: Lab) -> list[Path]:
-    return sorted(Path(str(lab.storage)).rglob("cache.json"))
-
-
 def test_a_growth_builds_the_cache_of_its_new_segment_alone(tmp_path: Path) -> None:
     lab = directory_lab(tmp_path, **FIELDS)
     lab.prepare()
-    (first,) = cache_documents(lab)
+    first = lab.file("cache.json")
     write(lab.source, MORE)
-    document, calls = recorded(lab)
+    document, calls = lab.recorded()
     assert document["segments"] == {"total": 2, "new": 1, "omitted": 0}
     made = written(calls, ".mdb", "cache.json")
     (segment,) = {key.split("/")[1] for key in made}
@@ -60,11 +49,6 @@ def test_a_growth_builds_the_cache_of_its_new_segment_alone(tmp_path: Path) -> N
     lab.check()
 
 
-def stopped(lab: Lab, end: str, **fields: Any) -> None:
-    with between(partial(StoppingStore, stop=KeyStop(end))), pytest.raises(Stopped):
-        lab.prepare(**fields)
-
-
 @pytest.mark.parametrize("turned_on", [False, True])
 def test_a_run_killed_between_the_files_and_their_document_goes_on(
     tmp_path: Path, turned_on: bool
@@ -72,13 +56,13 @@ def test_a_run_killed_between_the_files_and_their_document_goes_on(
     lab = directory_lab(tmp_path, **FIELDS)
     if turned_on:
         lab.prepare(cache=None)
-    stopped(lab, "cache.json")
+    assert lab.stopped(KeyStop("cache.json")) is None
     receipts = sorted(Path(str(lab.storage)).rglob("work/caches/*/*.json"))
     assert [path.stem for path in receipts] == ["train", "validation"]
     noted = unseal(receipts[0].read_bytes(), "x")
     assert noted["split"] == "train"
     assert receipts[0].parent.name == Path(noted["path"]).parent.name
-    document, calls = recorded(lab)
+    document, calls = lab.recorded()
     assert written(calls, ".mdb") == []
     assert len(written(calls, "cache.json")) == 1
     assert document["cache"]["records"] == 12
@@ -90,14 +74,14 @@ def test_a_lost_file_of_a_complete_cache_is_made_again(tmp_path: Path, receipt: 
     """The cache is complete, but no version is: nothing else has looked at it since."""
     lab = directory_lab(tmp_path, **FIELDS)
     lab.prepare(cache=None)
-    stopped(lab, "version.json")
-    (path,) = Path(str(lab.storage)).rglob("train-*.mdb")
+    assert lab.stopped(KeyStop("version.json")) is None
+    path = lab.file("train-*.mdb")
     data = path.read_bytes()
     path.unlink()
     if not receipt:
         for note in Path(str(lab.storage)).rglob("work/caches/*/*.json"):
             note.unlink()
-    document, calls = recorded(lab)
+    document, calls = lab.recorded()
     assert [Path(key).name for key in written(calls, ".mdb")] == [path.name]
     assert path.read_bytes() == data
     assert document["cache"]["records"] == 12
@@ -110,9 +94,9 @@ def test_a_lost_file_that_another_machine_has_written_is_named(
     """Here its bytes would differ, so it would get another name than cache.json says."""
     lab = directory_lab(tmp_path, **FIELDS)
     lab.prepare(cache=None)
-    stopped(lab, "version.json")
-    (document,) = cache_documents(lab)
-    (path,) = Path(str(lab.storage)).rglob("train-*.mdb")
+    assert lab.stopped(KeyStop("version.json")) is None
+    document = lab.file("cache.json")
+    path = lab.file("train-*.mdb")
     text = document.read_text()
     other = text.replace(json.loads(text)["files"]["train"]["sha256"], "0" * 64)
     plain = json.loads(other.replace(path.name, f"train-{'0' * 16}.mdb"))
@@ -133,7 +117,7 @@ def test_a_cache_has_the_records_of_omitted_samples_too(tmp_path: Path) -> None:
     lab = directory_lab(tmp_path, **FIELDS, growth={"removals": "omit"})
     lab.prepare()
     Path(str(lab.source), "a/01.png").unlink()
-    document, calls = recorded(lab)
+    document, calls = lab.recorded()
     assert written(calls, ".mdb", "cache.json", ".tar") == []
     assert document["cache"]["records"] == 11
     assert keys(lab, "train") == [

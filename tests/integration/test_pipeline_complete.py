@@ -8,18 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_lab import Lab, directory_lab, images, listing, png, write
+from pipeline_lab import Lab, directory_lab, flip, images, listing, memory_lab, write
+from verify_lab import grown_lab
 
 import larder
 from larder.errors import DamageError
 from larder.pipeline import contents
 from larder.pipeline.prepare import prepare
-from larder.store import open_store
 from larder.versions import omitted
-from larder.versions.publish import read_version
 from tests.support.checker import check_version
 from tests.support.runs import between
-from tests.support.stores import Recorder
 
 pytestmark = pytest.mark.exhaustive
 
@@ -47,14 +45,12 @@ def damage(lab: Lab, **more: Any) -> DamageError:
 
 
 def do_as_it_says(lab: Lab, error: DamageError) -> None:
-    root = Path(lab.root.removeprefix("file://"))
     documents = re.findall(r"(?:segments|versions)/[\w/]+\.json", error.hint)
     place = "cache" if "/caches/" in error.where else "segment"
     expected = ["version"] if "/versions/" in error.where else [place, "version"]
     assert [name.rpartition("/")[2] for name in documents] == [f"{name}.json" for name in expected]
     assert f"below {lab.root}" in error.hint
-    for name in documents:
-        (root / name).unlink(missing_ok=True)
+    lab.do_as_it_says(error)
 
 
 @pytest.mark.parametrize("alter", [gone, cut_short, longer])
@@ -74,7 +70,7 @@ def test_missing_or_truncated_files_are_named_and_the_hint_works(
     lab = directory_lab(tmp_path, **FIELDS)
     first = lab.prepare()
     before = listing(str(lab.storage))
-    (path,) = Path(str(lab.storage)).rglob(part)
+    path = lab.file(part)
     alter(path)
     error = damage(lab)
     assert (error.code, error.exit_status) == ("damage.size", 4)
@@ -93,7 +89,7 @@ def test_missing_or_truncated_files_are_named_and_the_hint_works(
 def test_the_first_is_named_and_the_others_are_counted(tmp_path: Path) -> None:
     lab = directory_lab(tmp_path, **FIELDS)
     lab.prepare()
-    for path in Path(str(lab.storage)).rglob("*.tar"):
+    for path in lab.files("*.tar"):
         path.unlink()
     error = damage(lab)
     assert error.where.endswith("shards/train/d-train-000000.tar")
@@ -105,7 +101,7 @@ def test_other_inputs_of_the_same_version_do_not_reuse_a_damaged_one(tmp_path: P
     lab = directory_lab(tmp_path, on_bad_key="skip", **FIELDS)
     lab.prepare()
     write(lab.source, {"README": b"words"})
-    (path,) = Path(str(lab.storage)).rglob("d-train-000001.tar")
+    path = lab.file("d-train-000001.tar")
     path.unlink()
     assert damage(lab).where == f"file://{path}"
     with pytest.raises(DamageError):
@@ -114,18 +110,12 @@ def test_other_inputs_of_the_same_version_do_not_reuse_a_damaged_one(tmp_path: P
 
 def test_it_costs_a_few_listings_whatever_the_number_of_shards(tmp_path: Path) -> None:
     for name, shard_bytes in (("few", 100_000), ("many", 1)):
-        lab = Lab(
-            f"memory://whole-{name}-source",
-            f"s3://memory-whole-{name}",
-            tmp_path / name,
-            {**FIELDS, "labels": {"from": "folder"}, "shards": {"bytes": shard_bytes}, "cache": {}},
-        )
-        write(str(lab.source), images())
-        recorder = Recorder()
+        fields = {**FIELDS, "labels": {"from": "folder"}, "shards": {"bytes": shard_bytes}}
+        lab = memory_lab(tmp_path, name=f"whole-{name}", cache={}, **fields)
         with between():
             first = lab.prepare()
-        with between(recorder):
-            assert lab.prepare()["status"] == "reused"
+        again, recorder = lab.recorded()
+        assert again["status"] == "reused"
         calls = [
             (call.method, call.key)
             for store in recorder.stores
@@ -152,31 +142,19 @@ def test_it_costs_a_few_listings_whatever_the_number_of_shards(tmp_path: Path) -
 
 def grown(folder: Path, removals: str, **fields: Any) -> Lab:
     """A version of two segments, the first of which has a shard without a sample left."""
-    shards = {"bytes": 4_000}
-    lab = directory_lab(
-        folder,
-        images("abc", each=8),
-        growth={"removals": removals},
-        **{**FIELDS, "shards": shards, **fields},
-    )
-    lab.prepare()
-    for name in ("a/00.png", "a/00.json", "b/02.png", "b/03.png", "b/05.png", "c/06.png"):
-        Path(str(lab.source), name).unlink()
-    write(str(lab.source), {"a/zz.png": png(7)})
-    document = lab.prepare()
-    assert document["segments"]["total"] == 2
+    growth = {"removals": removals}
+    lab = grown_lab(folder, growth=growth, shards={"bytes": 4_000}, **{**FIELDS, **fields})
     assert lab.prepare()["status"] == "reused"
     return lab
 
 
 def of_segments(lab: Lab, pattern: str) -> list[Path]:
     """Files of both segments, those of the older one first."""
-    tag = larder.open(f"{lab.storage}/larder/d")
-    root = Path(str(lab.storage), "larder/d")
-    document = read_version(open_store(str(root)), tag.version)
-    assert document is not None
-    folders = [root / "segments" / use.id for use in document.segments]
-    return [path for folder in folders for path in sorted(folder.glob(pattern))]
+    return [
+        path
+        for use in lab.newest().version.segments
+        for path in sorted((lab.folder / "segments" / use.id).glob(pattern))
+    ]
 
 
 @pytest.mark.parametrize("place", [0, -1])
@@ -215,8 +193,7 @@ def test_files_of_every_segment_are_looked_for_and_the_hint_works(
 
 def listed(lab: Lab) -> list[Path]:
     """The shards of the version of two segments."""
-    (published,) = (each for each in lab.check().values() if len(each.version.segments) == 2)
-    return [Path(str(lab.storage), "larder/d", key) for key in published.shards]
+    return [lab.folder / key for key in lab.newest().shards]
 
 
 @pytest.mark.parametrize("removals", ["repack", "omit"])
@@ -249,7 +226,7 @@ def test_omitted_rows_and_lists_are_looked_for(
     monkeypatch.setattr(omitted, "MAX_INLINE_RANGES", 1)
     splits = {"my-train": ["a/**", "b/**"], "validation": "c/**"}
     lab = grown(tmp_path, "repack", splits=splits)
-    (path,) = Path(str(lab.storage)).rglob(kind)
+    path = lab.file(kind)
     alter(path)
     assert damage(lab).where == f"file://{path}"
 
@@ -259,10 +236,8 @@ def test_damaged_omitted_rows_are_not_believed(
 ) -> None:
     monkeypatch.setattr(omitted, "MAX_INLINE_RANGES", 1)
     lab = grown(tmp_path, "omit")
-    (path,) = Path(str(lab.storage)).rglob("manifests/omitted-*.npy")
-    data = bytearray(path.read_bytes())
-    data[-1] ^= 1
-    path.write_bytes(data)
+    path = lab.file("manifests/omitted-*.npy")
+    flip(path)
     error = damage(lab)
     assert (error.code, error.where) == ("damage.digest", f"file://{path}")
 
@@ -271,6 +246,6 @@ def test_a_record_of_bad_samples_is_looked_for(tmp_path: Path) -> None:
     objects = images("abc", each=8) | {"a/05.png": b"no image"}
     lab = directory_lab(tmp_path, objects, on_bad_sample="skip", **FIELDS)
     lab.prepare()
-    (path,) = Path(str(lab.storage)).rglob("skipped-*.parquet")
+    path = lab.file("skipped-*.parquet")
     cut_short(path)
     assert damage(lab).where == f"file://{path}"

@@ -6,11 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_lab import Lab, directory_lab, images, opened, write
+from pipeline_lab import directory_lab, images, memory_lab
 
 from larder.store.base import Store
-from larder.store.memory import forget
-from tests.support.checker import check_all
 from tests.support.runs import between
 from tests.support.stores import EncryptedStore, RecordingStore
 
@@ -25,14 +23,11 @@ FIELDS: dict[str, Any] = {
 @pytest.mark.parametrize("mirror", [True, False])
 def test_only_one_object_is_read_twice(tmp_path: Path, mirror: bool) -> None:
     objects = images()
-    forget("kms-source")
-    forget("kms")
-    write("memory://kms-source", objects)
-    lab = Lab("memory://kms-source", "s3://memory-kms", tmp_path, {**FIELDS, "mirror": mirror})
+    lab = memory_lab(tmp_path, objects, **FIELDS, mirror=mirror)
     sources: list[RecordingStore] = []
 
     def wrap(store: Store) -> Store:
-        if "kms-source" not in store.url:
+        if store.url != f"{lab.source}/":
             return store
         sources.append(RecordingStore(EncryptedStore(store)))
         return sources[-1]
@@ -44,5 +39,4 @@ def test_only_one_object_is_read_twice(tmp_path: Path, mirror: bool) -> None:
     largest_bytes = max(map(len, objects.values()))
     assert listed_bytes < read_bytes <= listed_bytes + largest_bytes
     assert document["digest"] == directory_lab(tmp_path, **FIELDS).prepare()["digest"]
-    with opened("memory://kms/larder/d") as root:
-        check_all(root)
+    lab.check()

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import json
-import uuid
-from contextlib import suppress
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import column_format
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from pipeline_lab import Lab, contents, directory_lab, opened, write
+from pipeline_lab import Lab, contents, directory_lab, memory_lab, write
 from required import read_by_others
 
 import larder
 from larder.errors import ConfigError
 from larder.jobs import batch_receipts as due
-from larder.pipeline.prepare import prepare
-from tests.support.checker import Published, check_all
-from tests.support.runs import between, forget_manifests
-from tests.support.stores import Stop, Stopped, StoppingStore
+from tests.support.runs import between
+from tests.support.stores import Stop
 
 pytestmark = pytest.mark.exhaustive
 
@@ -43,7 +40,14 @@ FORMATS: dict[str, dict[str, Any]] = {
     "parquet": {"format": "parquet", "bytes": 3_000},
     "records": {"format": "records", "bytes": 1_300},
     "batches": {"format": "batches", "samples_per_shard": 4},
+    "columns": {"format": "columns", "bytes": 1_000},
 }
+
+
+@pytest.fixture(autouse=True)
+def columns() -> Iterator[None]:
+    with column_format.registered():
+        yield
 
 
 @pytest.fixture(params=FORMATS)
@@ -64,10 +68,6 @@ def sources(objects: dict[str, bytes]) -> dict[tuple[str, str], dict[str, bytes]
         split = "validation" if key.startswith("c") else "train"
         found.setdefault((split, sample), {"cls": key[0].encode()})[ext] = data
     return found
-
-
-def newest(lab: Lab) -> Published:
-    return max(lab.check().values(), key=lambda each: len(each.version.segments))
 
 
 def test_what_is_published_is_what_was_in_the_source(lab: Lab) -> None:
@@ -107,7 +107,7 @@ def test_a_version_grows(tmp_path: Path, removals: str) -> None:
         more = {"a/99.bin": b"!" * 300, "a/99.pos.f4": b"4444", "b/05.bin": b"?" * 300}
         write(str(lab.source), more)
         assert lab.prepare()["segments"]["new"] == 1
-        published = newest(lab)
+        published = lab.newest()
         assert len(published.version.segments) == 2
         assert contents(published) == sources(objects | more)
 
@@ -145,15 +145,12 @@ def test_columns_stay_as_a_dataset_grows(tmp_path: Path) -> None:
     lab.prepare()
     write(str(lab.source), {"a/99.bin": b"only bytes"})
     lab.prepare()
-    (root,) = Path(str(lab.storage)).glob("larder/d")
-    columns = {
-        tuple(pq.read_schema(path).names) for path in root.glob("segments/*/shards/train/*.parquet")
-    }
+    columns = {tuple(pq.read_schema(path).names) for path in lab.files("train/*.parquet")}
     assert columns == {
         ("key", "label", "bin", "pos.f4"),
         ("key", "label", "bin", "pos.f4", "txt"),
     }
-    newest(lab)
+    lab.newest()
 
 
 def test_records_of_another_size_are_refused_before_anything_is_written(tmp_path: Path) -> None:
@@ -173,7 +170,7 @@ def test_a_split_has_an_index_for_other_readers(tmp_path: Path, name: str) -> No
     lab.prepare()
     write(str(lab.source), {"a/99.bin": b"!" * 300, "a/99.pos.f4": b"4444"})
     document = lab.prepare()
-    root = Path(str(lab.storage), "larder/d")
+    root = lab.folder
     path = root / "versions" / document["version"] / "readers" / kind / "train.json"
     index = json.loads(path.read_bytes())
     data = larder.open(f"{lab.storage}/larder/d")
@@ -191,7 +188,7 @@ def test_a_split_has_an_index_for_other_readers(tmp_path: Path, name: str) -> No
     assert [str(shard) for shard in shards] == [
         str(Path(p).resolve()) for p in data.shards("train")
     ]
-    version = newest(lab).version
+    version = lab.newest().version
     assert len(version.files_of("readers")) == 2
 
 
@@ -201,7 +198,7 @@ def test_shards_with_omitted_samples_have_no_such_index(tmp_path: Path) -> None:
     for ext in ("bin", "pos.f4"):
         Path(str(lab.source), f"a/03.{ext}").unlink()
     document = lab.prepare()
-    root = Path(str(lab.storage), "larder/d/versions", document["version"])
+    root = lab.folder / "versions" / document["version"]
     found = {path.relative_to(root).as_posix() for path in root.glob("readers/*/*")}
     assert found == {"readers/wids/validation.json"}
 
@@ -238,8 +235,8 @@ def test_wids_reads_every_sample(tmp_path: Path) -> None:
     lab.prepare()
     write(str(lab.source), {"a/99.bin": b"!" * 300, "a/99.pos.f4": b"4444"})
     document = lab.prepare()
-    path = f"{lab.storage}/larder/d/versions/{document['version']}/readers/wids/train.json"
-    wanted = newest(lab).samples["train"]
+    path = f"{lab.folder}/versions/{document['version']}/readers/wids/train.json"
+    wanted = lab.newest().samples["train"]
     found = read_by_others(WIDS, {"index": path, "cache": str(tmp_path / "cache")})
     assert len(found) == len(wanted) == 23
     for read, sample in zip(found, wanted, strict=True):
@@ -248,35 +245,21 @@ def test_wids_reads_every_sample(tmp_path: Path) -> None:
         assert parts == {ext: data.hex() for ext, data in sample.parts.items()}
 
 
-@pytest.mark.parametrize("name", ["parquet", "records", "batches"])
+@pytest.mark.parametrize("name", ["parquet", "records", "batches", "columns"])
 def test_a_run_killed_at_any_write_can_be_continued(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(due, "RECEIPT_BYTES", 1)
-    bucket = f"{uuid.uuid4().hex}"
-    source = f"memory://{bucket}-source"
-    write(source, blobs(each=6))
     fields = {"labels": {"from": "folder"}, "shards": FORMATS[name], "splits": SPLITS}
-
-    def cut_off(number: int, stop: Stop) -> tuple[Lab, Stop]:
-        lab = Lab(source, f"s3://memory-{bucket}-{number}", tmp_path / f"{number}", fields)
-        forget_manifests()
-        with between(partial(StoppingStore, stop=stop)), suppress(Stopped):
-            prepare(lab.settings())
-        return lab, stop
-
-    def published(number: int) -> Published:
-        with opened(f"memory://{bucket}-{number}/larder/d") as root:
-            (found,) = check_all(root).values()
-        return found
-
-    _, whole = cut_off(0, Stop())
-    expected = published(0)
+    lab, whole = memory_lab(tmp_path, blobs(each=6), **fields), Stop()
+    lab.stopped(whole)
+    expected = lab.only()
     for after in range(2, len(whole.writes) - 5, 9):  # a slow machine leaves more receipts
-        lab, stop = cut_off(after, Stop(after))
-        assert stop.stopped
+        lab, stop = memory_lab(tmp_path, blobs(each=6), **fields), Stop(after)
+        assert lab.stopped(stop) is None
+        lab.check()
         with between():
             lab.prepare()
-        found = published(after)
+        found = lab.only()
         assert found.shards == expected.shards
         assert found.version.digest == expected.version.digest

@@ -14,9 +14,7 @@ from pipeline_lab import Lab, contents, directory_lab, images, png
 import larder
 from larder.store import ObjectInfo, Store, open_store
 from tests.support.gcs_emulator import GcsEmulator
-from tests.support.runs import between
 from tests.support.servers import S3Server
-from tests.support.stores import Recorder
 
 FIELDS: dict[str, Any] = {
     "labels": {"from": "folder"},
@@ -99,19 +97,15 @@ def test_a_run_in_a_bucket_is_repeated_grown_and_read(places: Places, tmp_path: 
     lab = Lab(here, there, tmp_path / "out", FIELDS)
     first = lab.prepare()
     before = listing(there)
-    recorder = Recorder()
-    with between(recorder):
-        assert lab.prepare()["status"] == "reused"
+    again, recorder = lab.recorded()
+    assert again["status"] == "reused"
     assert listing(there) == before
     assert not {call.method for call in recorder.calls} & {"put", "copy_from"}
 
     fill(here, {"a/01.png": png(9), "a/00.png": images()["a/00.png"]})
     third = lab.prepare()
     assert third["copied"] == {"count": 1, "bytes": len(png(9))}, "the other has the same bytes"
-    assert set(lab.check()) == {first["version"], third["version"]}
-    data = larder.open(
-        f"{there['url']}/larder/d", endpoint=there["endpoint"], cache_dir=tmp_path / "cache"
-    )
-    assert data.version == third["version"]
-    with data.cache("validation", verify=True) as cache:
+    assert lab.check().keys() == {first["version"], third["version"]}
+    url, access = f"{there['url']}/larder/d", {"endpoint": there["endpoint"]}
+    with larder.open(url, cache_dir=tmp_path, **access).cache("validation", verify=True) as cache:
         assert [record["key"] for record in cache] == ["c/00", "c/01", "c/02", "c/03"]

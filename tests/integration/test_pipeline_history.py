@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pipeline_lab import DOCUMENT, Lab, directory_lab, images, png, write
+from pipeline_lab import DOCUMENT, Lab, directory_lab, images, objects_of, png, write
 
 from larder.versions import layout
 from larder.versions.tags import Tag, TagEntry, read_tag
@@ -38,13 +38,7 @@ def latest(lab: Lab) -> tuple[Tag, Published]:
         assert tag is not None
         published = check_version(root, tag.version)
     assert published.version.classes == ("a", "b", "c", "0")
-    found = {
-        f"{sample.key}.{ext}": data
-        for sample in published.samples["train"]
-        for ext, data in sample.parts.items()
-        if ext != "cls"
-    }
-    assert found == images() | ADDED[0] | ADDED[1]
+    assert objects_of(published) == images() | ADDED[0] | ADDED[1]
     return tag, published
 
 

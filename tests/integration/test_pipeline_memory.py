@@ -85,16 +85,10 @@ def png(width: int, height: int) -> bytes:
     return file.getvalue()
 
 
-def test_a_large_object_passes_in_small_pieces(tmp_path: Path) -> None:
+def test_a_large_object_is_prepared_and_verified_in_small_pieces(tmp_path: Path) -> None:
     write(tmp_path / "small" / "source", {"a.bin": b"1", "b.bin": b"2"})
     write(tmp_path / "large" / "source", {"a.bin": bytes(OBJECT_BYTES), "b.bin": b"2"})
     assert more_bytes(tmp_path, 16 * 1024**2) < BOUND_BYTES
-
-
-def test_a_large_object_is_verified_in_small_pieces(tmp_path: Path) -> None:
-    write(tmp_path / "small" / "source", {"a.bin": b"1", "b.bin": b"2"})
-    write(tmp_path / "large" / "source", {"a.bin": bytes(OBJECT_BYTES), "b.bin": b"2"})
-    more_bytes(tmp_path, 16 * 1024**2)
     assert more_bytes(tmp_path, 16 * 1024**2, step="verify") < BOUND_BYTES
 
 
@@ -113,13 +107,17 @@ def test_how_often_a_large_sample_is_in_memory(
     assert found < times * size_bytes + BOUND_BYTES
 
 
+def write_rows(folder: Path, most: int) -> None:
+    for name, rows in (("small", 70_000), ("large", most)):
+        lines = "".join(f'{{"row": {number}}}\n' for number in range(rows))
+        write(folder / name / "source", {"rows.jsonl": lines.encode()})
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("shard_format", ["webdataset", "tfrecord", "recordio", "parquet"])
 def test_memory_does_not_grow_with_the_number_of_samples(tmp_path: Path, shard_format: str) -> None:
     """Beyond a row group of the manifests, which both fill."""
-    for folder, rows in (("small", 70_000), ("large", 300_000)):
-        lines = "".join(f'{{"row": {number}}}\n' for number in range(rows))
-        write(tmp_path / folder / "source", {"rows.jsonl": lines.encode()})
+    write_rows(tmp_path, 300_000)
     fields: dict[str, Any] = {"source": {"rows": {}}, "shards": {"format": shard_format}}
     assert more_bytes(tmp_path, 128 * 1024**2, **fields) < BOUND_BYTES
 
@@ -130,9 +128,7 @@ def test_memory_of_a_verification_does_not_grow_with_the_number_of_shards(
     tmp_path: Path, shard_format: str
 ) -> None:
     """The index of one shard is in memory at a time."""
-    for folder, rows in (("small", 70_000), ("large", 200_000)):
-        lines = "".join(f'{{"row": {number}}}\n' for number in range(rows))
-        write(tmp_path / folder / "source", {"rows.jsonl": lines.encode()})
+    write_rows(tmp_path, 200_000)
     shards = {"format": shard_format, "samples_per_shard": 20_000}
     fields: dict[str, Any] = {"source": {"rows": {}}, "shards": shards}
     more_bytes(tmp_path, 128 * 1024**2, **fields)

@@ -18,7 +18,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from pipeline_lab import DOCUMENT, Lab, images, opened, png
+from pipeline_lab import DOCUMENT, Lab, images, objects_of, opened, png
 
 from larder.errors import SupersededError
 from larder.jobs.runner import InlineRunner
@@ -130,7 +130,7 @@ class Race:
         """Everything, and that the tag names the samples of the source, as it is or was."""
         with self.opened(self.root) as store:
             found = check_all(store)
-        assert contents(found[self.tag().version]) == samples(
+        assert objects_of(found[self.tag().version]) == samples(
             self.objects if objects is None else objects
         )
         return found
@@ -138,17 +138,6 @@ class Race:
 
 def samples(objects: Mapping[str, bytes]) -> dict[str, bytes]:
     return {key: data for key, data in objects.items() if key.endswith((".png", ".json"))}
-
-
-def contents(published: Published) -> dict[str, bytes]:
-    """The objects that the shards of a version were made from."""
-    return {
-        f"{sample.key}.{ext}": data
-        for split in published.samples.values()
-        for sample in split
-        for ext, data in sample.parts.items()
-        if ext != "cls"
-    }
 
 
 def wrapper(kind: str) -> Callable[[Store], Store]:
@@ -402,7 +391,7 @@ def test_a_compaction_that_is_superseded_adds_the_difference_to_its_own_result(
         use
         for found in published.values()
         for use in segments(found)
-        if len(segments(found)) == 1 and contents(found) == before
+        if len(segments(found)) == 1 and objects_of(found) == before
     }
     assert segments(published[tag.version])[0] == compacted
     assert published[tag.version].version.classes == ("a", "b", "c", "d")

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import random
 import shutil
-import uuid
-from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
 from typing import Any
 
 import pytest
-from pipeline_lab import DOCUMENT, Lab, contents, directory_lab, images, opened, png, write
+from pipeline_lab import (
+    DOCUMENT,
+    Lab,
+    contents,
+    directory_lab,
+    images,
+    memory_lab,
+    png,
+    shard_names,
+    write,
+)
 
 from larder.errors import DamageError
 from larder.jobs.results import RunError
 from larder.store.base import Writer
-from larder.store.memory import forget
 from larder.versions.tags import read_tag
-from tests.support.checker import Published, check_all
 from tests.support.runs import between
-from tests.support.stores import RecordingStore, Stop, Stopped, StoppingStore
+from tests.support.stores import RecordingStore, Stop
 
 pytestmark = pytest.mark.exhaustive
 
@@ -40,111 +46,84 @@ OTHER_LIMITS = {"runner": {"workers": 1, "batch_bytes": 17_000}, "copy": {"concu
 OBJECTS = images() | {"a/01.png": b"no image", "b/03.png": b"none either" * 1500}
 
 
-class Bucket:
-    """A storage in memory, with a name of its own."""
+def latest(lab: Lab) -> str | None:
+    with lab.opened_root() as root:
+        tag = read_tag(root, "latest")
+        return tag.version if tag else None
 
-    def __init__(self, folder: Path, objects: Mapping[str, bytes] = OBJECTS) -> None:
-        self.name = uuid.uuid4().hex
-        self.source = f"memory://{self.name}-source"
-        write(self.source, objects)
-        self.lab = Lab(self.source, f"s3://memory-{self.name}", folder / self.name, FIELDS)
 
-    def check(self) -> dict[str, Published]:
-        with opened(f"memory://{self.name}/larder/d") as root:
-            return check_all(root)
-
-    def latest(self) -> str | None:
-        with opened(f"memory://{self.name}/larder/d") as root:
-            tag = read_tag(root, "latest")
-            return tag.version if tag else None
-
-    def copy(self, other: Bucket) -> None:
-        """Begin with what another one holds."""
-        with opened(f"memory://{other.name}") as theirs, opened(f"memory://{self.name}") as ours:
-            for page in theirs.list():
-                for info in page:
-                    ours.put(info.key, theirs.get(info.key))
-
-    def close(self) -> None:
-        forget(self.name)
-        forget(f"{self.name}-source")
+def begin_like(lab: Lab, other: Lab) -> None:
+    """Give a storage in memory what another one holds."""
+    with other.opened_root() as theirs, lab.opened_root() as ours:
+        for page in theirs.list():
+            for info in page:
+                ours.put(info.key, theirs.get(info.key))
 
 
 def stopped(lab: Lab, after: int | None, **fields: Any) -> tuple[DOCUMENT | None, Stop]:
     stop = Stop(after)
-    with between(lambda store: StoppingStore(store, stop)):
-        try:
-            return lab.prepare(**fields), stop
-        except Stopped:
-            return None, stop
-
-
-def names(published: Published) -> dict[str, str]:
-    return {path.rpartition("/")[2]: digest for path, digest in published.shards.items()}
+    return lab.stopped(stop, **fields), stop
 
 
 @pytest.fixture
-def undisturbed(tmp_path: Path) -> Iterator[tuple[Bucket, DOCUMENT, list[int]]]:
+def undisturbed(tmp_path: Path) -> tuple[Lab, DOCUMENT, list[int]]:
     """A bucket prepared in one go, and the writes to stop others after: of copies every fifth."""
-    bucket = Bucket(tmp_path)
-    document, stop = stopped(bucket.lab, None)
+    lab = memory_lab(tmp_path, OBJECTS, **FIELDS)
+    document, stop = stopped(lab, None)
     assert document is not None
     keys = [key for _, key in stop.writes]
     stops = [at for at, key in enumerate(keys) if at % 5 == 0 or not key.startswith("mirror/")]
-    yield bucket, document, stops
-    bucket.close()
+    return lab, document, stops
 
 
 @pytest.mark.exhaustive
 def test_a_run_stopped_at_any_write_can_be_continued(
-    tmp_path: Path, undisturbed: tuple[Bucket, DOCUMENT, list[int]]
+    tmp_path: Path, undisturbed: tuple[Lab, DOCUMENT, list[int]]
 ) -> None:
     whole, document, stops = undisturbed
-    (expected,) = whole.check().values()
+    expected = whole.only()
     copied = []
     for after in stops:
-        bucket = Bucket(tmp_path)
-        cut, stop = stopped(bucket.lab, after)
+        lab = memory_lab(tmp_path, OBJECTS, **FIELDS)
+        cut, stop = stopped(lab, after)
         assert cut is None or not stop.stopped
-        assert set(bucket.check()) <= {document["version"]}
+        assert set(lab.check()) <= {document["version"]}
         # Other limits cut other batches: receipts of both overlap.
         limits = OTHER_LIMITS if after % 2 else FIELDS["cluster"]
         with between():
-            again = bucket.lab.prepare(cluster=limits)
-        (found,) = bucket.check().values()
-        assert names(found) == names(expected), f"stopped after {after} writes"
+            again = lab.prepare(cluster=limits)
+        found = lab.only()
+        assert shard_names(found) == shard_names(expected), f"stopped after {after} writes"
         for same in ("version", "digest", "inputs", "skipped", "cache"):
             assert again[same] == document[same] or again["status"] == "reused"
-        assert bucket.latest() == document["version"]
+        assert latest(lab) == document["version"]
         copied.append(again["copied"]["count"])
-        bucket.close()
     assert copied == sorted(copied, reverse=True)
     assert copied[-1] == 0
 
 
 def test_a_new_version_stopped_at_any_write_leaves_the_old_one(
-    tmp_path: Path, undisturbed: tuple[Bucket, DOCUMENT, list[int]]
+    tmp_path: Path, undisturbed: tuple[Lab, DOCUMENT, list[int]]
 ) -> None:
     """At every moment `latest` names the old or the new version, and both are complete."""
     old, first, stops = undisturbed
     changed = {"a/00.png": png(91), "d/00.png": png(92)}
     second = None
     for after in [1000, *reversed(stops[::3])]:
-        bucket = Bucket(tmp_path)
-        bucket.copy(old)
-        write(bucket.source, changed)
-        cut, _ = stopped(bucket.lab, after)
+        lab = memory_lab(tmp_path, OBJECTS, **FIELDS)
+        begin_like(lab, old)
+        write(str(lab.source), changed)
+        cut, _ = stopped(lab, after)
         second = second or cut
         assert second is not None, "the first of these runs is not stopped"
-        found = set(bucket.check())
+        found = set(lab.check())
         assert {first["version"]} <= found <= {first["version"], second["version"]}
-        assert bucket.latest() in found
+        assert latest(lab) in found
         with between():
-            again = bucket.lab.prepare()
+            again = lab.prepare()
         assert (again["version"], again["digest"]) == (second["version"], second["digest"])
-        assert set(bucket.check()) == {first["version"], second["version"]}
-        assert bucket.latest() == second["version"]
-        bucket.close()
+        assert set(lab.check()) == {first["version"], second["version"]}
+        assert latest(lab) == second["version"]
 
 
 @pytest.mark.exhaustive
@@ -152,14 +131,14 @@ def test_a_directory_keeps_its_promise_too(tmp_path: Path) -> None:
     lab = directory_lab(tmp_path, OBJECTS, **FIELDS)
     document, stop = stopped(lab, None)
     assert document is not None
-    expected = names(lab.only())
+    expected = shard_names(lab.only())
     for after in range(1, len(stop.writes), 8):
         shutil.rmtree(str(lab.storage))
         stopped(lab, after)
         assert set(lab.check()) <= {document["version"]}
         again = lab.prepare()
         assert again["digest"] == document["digest"]
-        assert names(lab.only()) == expected
+        assert shard_names(lab.only()) == expected
 
 
 @pytest.mark.parametrize(
@@ -213,30 +192,27 @@ def test_any_history_leads_to_the_same_content(tmp_path: Path) -> None:
     for seed in range(5):
         dice = random.Random(seed)
         objects = dict(OBJECTS)
-        bucket = Bucket(tmp_path, objects)
+        lab = memory_lab(tmp_path, objects, **FIELDS)
         for _ in range(5):
             key = dice.choice([*objects, "a/77.png", "d/00.png", "d/00.json"])
             objects[key] = dice.choice([png(dice.randrange(50)), b"{}", OBJECTS["a/01.png"]])
-            write(bucket.source, {key: objects[key]})
+            write(str(lab.source), {key: objects[key]})
             fields = {
                 "growth": {"mode": "append" if seed % 2 else "rebuild"},
                 "mirror": dice.random() < 0.7,
                 "cluster": dice.choice([FIELDS["cluster"], OTHER_LIMITS]),
                 "cache": dice.choice([None, {"records": "decoded"}, {"records": "encoded"}]),
             }
-            stopped(bucket.lab, dice.choice([None, dice.randrange(70)]), **fields)
-            bucket.check()
-        fresh = Bucket(tmp_path, objects)
+            stopped(lab, dice.choice([None, dice.randrange(70)]), **fields)
+            lab.check()
+        fresh = memory_lab(tmp_path, objects, **FIELDS)
         with between():
-            expected = fresh.lab.prepare()
-            found = bucket.lab.prepare(growth=fields["growth"])
+            expected = fresh.prepare()
+            found = lab.prepare(growth=fields["growth"])
         for same in ("digest", "version", "inputs")[2 if seed % 2 else 0 :]:
             assert found[same] == expected[same], f"seed {seed}"
-        assert bucket.latest() == found["version"]
-        (whole,) = fresh.check().values()
-        assert contents(bucket.check()[found["version"]]) == contents(whole), f"seed {seed}"
-        fresh.close()
-        bucket.close()
+        assert latest(lab) == found["version"]
+        assert contents(lab.newest()) == contents(fresh.only()), f"seed {seed}"
 
 
 # Two concurrent runs

@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 import tarfile
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pipeline_lab import Lab, directory_lab, png, write
 
-from larder.pipeline.prepare import prepare
-from tests.support.runs import between
-from tests.support.stores import Stop, Stopped, StoppingStore
+from larder.versions.documents import seal, unseal
+from tests.support.stores import KeyStop
 
 pytestmark = pytest.mark.exhaustive
 
 FIELDS: dict[str, Any] = {"splits": {"train": ["a/**", "b/**"], "validation": "c/**"}}
-
-
-class StopAtSegment(Stop):
-    """Stops when everything is written but the documents."""
-
-    def write(self, method: str, key: str, call: Callable[[], Any]) -> Any:
-        if key.endswith("segment.json") and self.after is None:
-            self.after = len(self.writes)
-        return super().write(method, key, call)
 
 
 @pytest.fixture
@@ -52,32 +40,22 @@ def text_of(archive: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def test_every_archive_has_an_index_for_dali(lab: Lab) -> None:
-    lab.prepare()
-    archives, indexes = files(lab, "shards/*/*.tar"), files(lab, "index/dali/*/*.idx")
-    assert archives.keys() == indexes.keys()
-    assert len(archives) > 2
-    for name, archive in archives.items():
-        assert indexes[name].read_text() == text_of(archive)
-    lab.check()
-
-
-def test_a_version_that_has_grown_has_those_of_all_its_segments(lab: Lab) -> None:
+def test_every_archive_of_all_segments_has_an_index_for_dali(lab: Lab) -> None:
     lab.prepare()
     write(str(lab.source), {"a/new.png": png(1234)})
     Path(str(lab.source), "c/01.png").unlink()
     lab.prepare()
     archives, indexes = files(lab, "shards/*/*.tar"), files(lab, "index/dali/*/*.idx")
     assert archives.keys() == indexes.keys()
-    grown = max(lab.check().values(), key=lambda found: len(found.version.segments))
-    assert len(grown.version.files_of("indexes")) == 2
+    assert len(archives) > 2
+    for name, archive in archives.items():
+        assert indexes[name].read_text() == text_of(archive)
+    assert len(lab.newest().version.files_of("indexes")) == 2
 
 
 @pytest.mark.parametrize("damage", ["missing", "shorter", "altered", "never written"])
 def test_an_index_that_is_not_there_is_made_again_with_the_segment(lab: Lab, damage: str) -> None:
-    stop = StopAtSegment()
-    with between(partial(StoppingStore, stop=stop)), pytest.raises(Stopped):
-        prepare(lab.settings())
+    assert lab.stopped(KeyStop("segment.json")) is None
     wanted = {name: path.read_bytes() for name, path in files(lab, "index/dali/*/*.idx").items()}
     for path in files(lab, "index/dali/*/*.idx").values():
         if damage == "shorter":
@@ -95,8 +73,6 @@ def test_an_index_that_is_not_there_is_made_again_with_the_segment(lab: Lab, dam
 
 
 def _forget_indexes(lab: Lab) -> None:
-    from larder.versions.documents import seal, unseal
-
     for path in Path(str(lab.storage)).glob("larder/d/segments/*/work/shards/**/*.json"):
         plain = unseal(path.read_bytes(), str(path))
         for shard in plain["shards"]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from example_proto import parsed
 from pipeline_lab import Lab, contents, directory_lab, images, png, write
 
 import larder
-from larder.pipeline.prepare import prepare
 from larder.shards.formats.tfrecord.format import FRAME_BYTES, masked, record_header
 
 OBJECTS = images(each=6)
@@ -179,6 +177,5 @@ def test_a_dataset_with_names_of_classes_and_a_number_of_shards_is_compacted(
     lab = with_features(tmp_path, numbered(OBJECTS))
     shards = {**lab.fields["shards"], "count_min": 4}
     first = lab.prepare(shards=shards)
-    settings = lab.settings(shards=shards)
-    document = prepare(dataclasses.replace(settings, compact=True))
+    document = lab.compact(shards=shards)
     assert (document["status"], document["digest"]) == ("reused", first["digest"])

@@ -11,13 +11,16 @@ import pytest
 from pipeline_lab import Lab, directory_lab, images, png, write
 from verify_lab import (
     DAMAGES,
-    SPLITS,
+    aside,
     damaged,
     findings,
+    flipped,
     grown_lab,
     listed_files,
     published,
+    shards,
     sibling_of,
+    text_lab,
     verified,
 )
 
@@ -30,8 +33,6 @@ from larder.versions import omitted
 from larder.versions.publish import read_cache
 
 pytestmark = pytest.mark.exhaustive
-
-Lost = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
@@ -70,20 +71,6 @@ def test_every_file_is_made_again_to_the_same_bytes(lab: Lab, damage: str) -> No
         assert verified(lab)["status"] == "intact"
 
 
-def aside(root: Store) -> list[str]:
-    """What repairs have moved aside."""
-    return [info.key for page in root.list("work/repair/") for info in page]
-
-
-def text_lab(folder: Path, **fields: Any) -> Lab:
-    """Text samples in a few shards, without a cache."""
-    objects = {f"{'ab'[n % 2]}/{n:02}.txt": b"%d" % n * (300 + n) for n in range(12)}
-    defaults: dict[str, Any] = {"cache": None, "validate": "none", "shards": {"bytes": 6_000}}
-    lab = directory_lab(folder, objects, **{**defaults, **fields})
-    lab.prepare()
-    return lab
-
-
 @pytest.fixture
 def text(tmp_path: Path) -> Lab:
     return text_lab(tmp_path)
@@ -93,15 +80,6 @@ def text(tmp_path: Path) -> Lab:
 def root(text: Lab) -> Iterator[Store]:
     with text.opened_root() as store:
         yield store
-
-
-def shards(root: Store) -> list[str]:
-    return [key for key in published(root) if key.endswith(".tar")]
-
-
-def flipped(data: bytes) -> bytes:
-    """A bit of the content of the shard's first sample."""
-    return data[:1600] + bytes([data[1600] ^ 1]) + data[1601:]
 
 
 def test_a_changed_source_is_refused_with_what_helps(text: Lab, root: Store) -> None:
@@ -170,20 +148,6 @@ def without_work(root: Store) -> None:
         for info in page:
             if "/work/" in info.key:
                 root.delete(info.key)
-
-
-def test_everything_at_once(tmp_path: Path) -> None:
-    """All that is below a segment but its work and one copy of each document."""
-    lab = directory_lab(tmp_path, splits=SPLITS)
-    lab.prepare()
-    with lab.opened_root() as root:
-        files = published(root)
-        for key in files:
-            if key.startswith("segments/") and "/segment-" not in key and "/cache-" not in key:
-                root.delete(key)
-        document = verified(lab, repair=True)
-        assert document["status"] == "repaired", document["findings"]
-        assert published(root) == files
 
 
 def test_nothing_reads_work_once_the_segment_is_there(tmp_path: Path) -> None:
@@ -309,22 +273,6 @@ def test_a_tag_is_not_set_to_a_damaged_version(text: Lab, root: Store, tmp_path:
     (tmp_path / "gone").rename(tmp_path / "source")
     assert verified(text, version=version, repair=True)["status"] == "repaired"
     assert verified(text)["status"] == "intact"
-
-
-def test_a_folder_in_the_place_of_a_shard_does_not_end_the_repair(text: Lab, root: Store) -> None:
-    files = published(root)
-    one, other, *_ = shards(root)
-    place = Path(text.root.removeprefix("file://"), one)
-    place.unlink()
-    place.mkdir()
-    root.put(other, b"gone")
-    rows = findings(verified(text, repair=True))
-    assert "move what is in its place elsewhere" in rows[one]["repair"]["message"]
-    assert rows[other]["repair"]["done"]
-    assert bytes(root.get(other)) == files[other]
-    place.rmdir()
-    assert verified(text, repair=True)["status"] == "repaired"
-    assert published(root) == files
 
 
 def test_a_missing_index_beside_a_damaged_small_file_is_a_finding(text: Lab, root: Store) -> None:

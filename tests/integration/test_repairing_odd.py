@@ -8,9 +8,17 @@ from typing import Any
 
 import pytest
 from pipeline_lab import Lab, write
-from test_repairing import aside, flipped, shards, text_lab
-from test_repairing_stops import everything
-from verify_lab import damaged, findings, published, verified
+from verify_lab import (
+    aside,
+    damaged,
+    everything,
+    findings,
+    flipped,
+    published,
+    shards,
+    text_lab,
+    verified,
+)
 
 from larder.errors import FatalError
 from larder.store.base import Store

@@ -67,49 +67,6 @@ def test_the_samples_that_are_concerned_are_named(lab: Lab) -> None:
             assert all(name.startswith(("a/", "b/")) for name in finding["samples"]["keys"])
 
 
-def test_several_files_at_once(lab: Lab) -> None:
-    with lab.opened_root() as root:
-        files = published(root)
-        for key, data in shard_files(root).items():
-            root.put(key, data[:-1])
-        document = verified(lab, repair=True)
-        rows = [row for row in document["findings"] if row["repair"]]
-        refused = [row["repair"]["message"] for row in rows if not row["repair"]["done"]]
-        assert not refused, refused
-        assert published(root) == files
-
-
-@pytest.mark.parametrize(
-    ("format_", "place"),
-    [("tfrecord", 9), ("tfrecord", -1), ("recordio", 4), ("recordio", -1)],
-)
-def test_damage_between_parts_without_labels_is_put_down_to_its_sample(
-    tmp_path: Path, format_: str, place: int
-) -> None:
-    """Its length, a checksum, padding: what Larder's index has no checksum of."""
-    lab = directory_lab(
-        tmp_path,
-        {f"{number}.bin": b"%d" % number * 101 for number in range(6)},
-        shards={"format": format_, "bytes": 100_000},
-        labels=None,
-        cache=None,
-        validate="none",
-    )
-    lab.prepare()
-    with lab.opened_root() as root:
-        files = shard_files(root)
-        key = max(files, key=lambda key: len(files[key]))
-        wrong = bytearray(files[key])
-        wrong[place] ^= 1
-        named = "0" if place >= 0 else "5"
-        with damaged(root, key, bytes(wrong)):
-            finding = findings(verified(lab))[key]
-            assert finding["samples"] == {"count": 1, "keys": [named]}
-            assert finding["message"] == "the bytes do not match the digest"
-            assert verified(lab, repair=True)["status"] == "repaired"
-            assert shard_files(root) == files
-
-
 def test_damage_that_concerns_no_single_sample_is_told_apart(tmp_path: Path) -> None:
     """NumPy does not load such a batch, although Larder can read its samples."""
     lab = directory_lab(

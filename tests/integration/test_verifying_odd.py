@@ -21,7 +21,6 @@ from larder.versions.documents import seal, unseal
 from tests.support.runs import between
 from tests.support.stores import (
     FaultyStore,
-    Recorder,
     Stop,
     Stopped,
     StoppingStore,
@@ -295,36 +294,6 @@ def test_a_run_that_was_stopped_before_its_source_was_touched_is_no_damage(tmp_p
         lab.prepare()
         document = verified(lab)
         assert document["status"] == "intact", document["findings"]
-
-
-def test_a_sample_requests_its_share_and_nothing_else(tmp_path: Path) -> None:
-    objects = {f"{'ab'[n % 2]}/{n:02}.txt": b"%02d" % n * 300 for n in range(40)}
-    splits = {"train": "a/**", "validation": "b/**"}
-    lab = directory_lab(
-        tmp_path, objects, splits=splits, cache=None, validate="none", shards={"bytes": 3_000}
-    )
-    lab.prepare()
-    whole = verified(lab)["read"]
-
-    def requested(**asked: Any) -> set[str]:
-        with between(recorder := Recorder()):
-            document = verified(lab, **asked)
-        assert not recorder.writes
-        large = [call.key for call in recorder.calls if call.key.endswith((".tar", ".idx"))]
-        assert len(large) == len(set(large)) == document["read"]["count"]
-        return set(large)
-
-    every = requested()
-    assert len(every) == whole["count"] == 2 * 40
-    for percent, shards in ((0.001, 2), (10, 4)):
-        some = requested(sample_percent=percent, seed=7)
-        assert len(some) == 2 * shards
-        assert requested(sample_percent=percent, seed=7) == some
-        read = verified(lab, sample_percent=percent, seed=7)["read"]
-        assert (read["seed"], read["sample_percent"]) == (7, percent)
-        assert abs(read["bytes"] / whole["bytes"] - shards / 40) < 0.01
-    seeds = {frozenset(requested(sample_percent=10, seed=seed)) for seed in range(3)}
-    assert len(seeds) > 1
 
 
 def test_a_dataset_whose_first_run_was_stopped_has_no_version(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 from pipeline_lab import Lab, images, write
-from verify_lab import DAMAGES, SPLITS, damaged, findings, published, sibling_of, verified
+from verify_lab import DAMAGES, SPLITS, aside, damaged, findings, published, sibling_of, verified
 
 from tests.support.servers import S3Server
 
@@ -67,4 +67,4 @@ def test_exchanged_files_in_a_bucket(lab: Lab) -> None:
         assert document["status"] == "repaired"
         assert "it has the content of" in findings(document)[one]["message"]
         assert published(root) == files
-        assert not [info for page in root.list("work/repair/") for info in page]
+        assert not aside(root)

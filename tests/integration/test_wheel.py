@@ -20,14 +20,18 @@ ROOT = Path(__file__).parents[2]
 LIGHT = {"botocore", "google-crc32c", "lmdb", "numpy", "pycurl"}
 
 
-def test_the_wheel_is_larder_alone_and_light(tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    shutil.copytree(
-        ROOT / "larder", source / "larder", ignore=shutil.ignore_patterns("__pycache__")
-    )
-    (source / "larder/cli/examples/datasets/pets.yaml").write_text("source: {url: ./private}")
+def checked_out(folder: Path) -> Path:
+    """A copy of what is installed."""
+    ignore = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "larder", folder / "larder", ignore=ignore)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source / name)
+        shutil.copy(ROOT / name, folder / name)
+    return folder
+
+
+def test_the_wheel_is_larder_alone_and_light(tmp_path: Path) -> None:
+    source = checked_out(tmp_path / "source")
+    (source / "larder/cli/examples/datasets/pets.yaml").write_text("source: {url: ./private}")
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir"]
     subprocess.run([*command, str(tmp_path), str(source)], check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
@@ -59,12 +63,7 @@ def test_the_wheel_is_larder_alone_and_light(tmp_path: Path) -> None:
 
 def test_an_editable_install_is_found_in_the_folder_that_holds_the_checkout(tmp_path: Path) -> None:
     """There, ``larder`` is also a folder without code, which Python takes if it finds no other."""
-    checkout = tmp_path / "larder"
-    shutil.copytree(
-        ROOT / "larder", checkout / "larder", ignore=shutil.ignore_patterns("__pycache__")
-    )
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, checkout / name)
+    checkout = checked_out(tmp_path / "larder")
     (line,) = re.findall(r"--editable \. *(.*)", (ROOT / "Makefile").read_text())
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", *line.split()]
     command += ["--ignore-installed", "--prefix", str(tmp_path / "there")]

@@ -15,9 +15,9 @@ from pipeline_lab import Lab, directory_lab, images, png, write
 from larder.jobs.runner import InlineRunner
 from larder.progress import StageTimes
 from larder.store.base import Store
-from larder.verify import aside
 from larder.verify.findings import DamagedError
 from larder.verify.run import VerifySettings, verify
+from larder.versions.publish import read_version
 from tests.support.runs import between
 
 SPLITS = {"train": ["a/**", "b/**"], "validation": "c/**"}
@@ -59,19 +59,23 @@ def grown_lab(folder: Path, *, storage: str = "", **fields: Any) -> Lab:
         "shards": {"bytes": 8_000},
     }
     lab = directory_lab(folder, images("abc", each=8), **{**defaults, **fields})
-    if storage:
-        lab = replace(lab, storage=storage)
+    lab = replace(lab, storage=storage or lab.storage)
     with between():
         lab.prepare()
-        _change(lab)
+        for name in ("a/00.png", "a/00.json", "a/02.png", "b/03.png", "c/06.png"):
+            Path(str(lab.source), name).unlink()
+        write(str(lab.source), {"a/zz.png": png(7), "c/00.png": png(8)})
         lab.prepare()
     return lab
 
 
-def _change(lab: Lab) -> None:
-    for name in ("a/00.png", "a/00.json", "a/02.png", "b/03.png", "c/06.png"):
-        Path(str(lab.source), name).unlink()
-    write(str(lab.source), {"a/zz.png": png(7), "c/00.png": png(8)})
+def text_lab(folder: Path, **fields: Any) -> Lab:
+    """Text samples in a few shards, without a cache, prepared."""
+    objects = {f"{'ab'[n % 2]}/{n:02}.txt": b"%d" % n * (300 + n) for n in range(12)}
+    defaults: dict[str, Any] = {"cache": None, "validate": "none", "shards": {"bytes": 6_000}}
+    lab = directory_lab(folder, objects, **{**defaults, **fields})
+    lab.prepare()
+    return lab
 
 
 def verified(lab: Lab, **asked: Any) -> DOCUMENT:
@@ -86,7 +90,7 @@ def verified(lab: Lab, **asked: Any) -> DOCUMENT:
 @contextmanager
 def in_a_process_that_ends() -> Iterator[None]:
     """Within, a repair runs as in a process of this machine that is gone afterwards."""
-    with mock.patch.object(aside, "process_id", return_value=_ENDED):
+    with mock.patch("larder.verify.aside.process_id", return_value=_ENDED):
         yield
 
 
@@ -97,12 +101,27 @@ def findings(document: DOCUMENT) -> dict[str, DOCUMENT]:
 
 def published(root: Store) -> dict[str, bytes]:
     """All files that are published: neither work nor the mirror."""
-    return {
-        info.key: bytes(root.get(info.key))
-        for page in root.list()
-        for info in page
-        if not is_work(info.key)
-    }
+    keys = [info.key for page in root.list() for info in page]
+    return {key: bytes(root.get(key)) for key in keys if not is_work(key)}
+
+
+def everything(root: Store) -> dict[str, bytes]:
+    """Also work, and what is aside."""
+    return {info.key: bytes(root.get(info.key)) for page in root.list() for info in page}
+
+
+def aside(root: Store) -> list[str]:
+    """What repairs have moved aside."""
+    return [info.key for page in root.list("work/repair/") for info in page]
+
+
+def shards(root: Store) -> list[str]:
+    return [key for key in published(root) if key.endswith(".tar")]
+
+
+def flipped(data: bytes) -> bytes:
+    """With another bit in the content of a shard's first sample."""
+    return data[:1600] + bytes([data[1600] ^ 1]) + data[1601:]
 
 
 def is_work(key: str) -> bool:
@@ -112,8 +131,6 @@ def is_work(key: str) -> bool:
 
 def listed_files(root: Store, version: str) -> list[str]:
     """What a version lists, with its documents and its tag."""
-    from larder.versions.publish import read_version
-
     document = read_version(root, version)
     assert document is not None
     segments = {use.id for use in document.segments}
