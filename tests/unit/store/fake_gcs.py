@@ -22,7 +22,8 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import google_crc32c
-from socket_server import QuietHandler, http_served
+
+from tests.support.http_server import QuietHandler, serving
 
 UPDATED = "2026-11-21T06:41:29.125Z"
 MODIFIED = "Sat, 21 Nov 2026 06:41:29 GMT"
@@ -269,7 +270,7 @@ def fake_gcs() -> Iterator[FakeGcs]:
     state = FakeGcs()
 
     class Handler(QuietHandler):
-        def answer(self) -> None:
+        def reply(self) -> None:
             parts = urlsplit(self.path)
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             headers = {name.lower(): text for name, text in self.headers.items()}
@@ -286,7 +287,7 @@ def fake_gcs() -> Iterator[FakeGcs]:
                 self.wfile.write(say.body if say.cut is None else say.body[: say.cut])
             self.close_connection = say.cut is not None
 
-        do_GET = do_PUT = do_POST = do_DELETE = answer  # noqa: N815
+        do_GET = do_PUT = do_POST = do_DELETE = reply  # noqa: N815
 
-    with http_served(Handler) as state.endpoint:
+    with serving(Handler) as state.endpoint:
         yield state

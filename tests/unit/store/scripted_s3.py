@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-from socket_server import QuietHandler, http_served
+from tests.support.http_server import QuietHandler, serving
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def scripted_s3(*answers: Say) -> Iterator[Script]:
             script.connections += 1
             super().setup()
 
-        def answer(self) -> None:
+        def reply(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length", 0)))
             say = script.next(f"{self.command} {self.path}")
             _, _, signature = self.headers.get("Authorization", "").partition("Credential=")
@@ -82,9 +82,9 @@ def scripted_s3(*answers: Say) -> Iterator[Script]:
                     self.wfile.write(body if say.cut is None else body[: say.cut])
             self.close_connection = say.cut is not None
 
-        do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = answer  # noqa: N815
+        do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = reply  # noqa: N815
 
-    with http_served(Handler) as script.endpoint:
+    with serving(Handler) as script.endpoint:
         try:
             yield script
         finally:

@@ -1,4 +1,4 @@
-"""Servers that do with their connections, or with requests, whatever a test wants."""
+"""A server that does with its connections whatever a test wants."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 Serve = Callable[[socket.socket], None]
 
@@ -51,27 +50,3 @@ def served(serve: Serve, context: ssl.SSLContext | None = None) -> Iterator[int]
         listening.close()
         for thread in threads:
             thread.join()
-
-
-class QuietHandler(BaseHTTPRequestHandler):
-    """Keeps connections, and writes no log."""
-
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@contextmanager
-def http_served(handler: type[QuietHandler]) -> Iterator[str]:
-    """The address of a server of HTTP requests."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
