@@ -95,7 +95,8 @@ def test_shards(tmp_path: Path) -> None:
     flags = [flag for name in asked for flag in ("--only", name)]
     cases, said = run("shards", tmp_path, "--runs", "1", "--files-scale", "0.0005", *flags)
     check_targets({name: case for name, case in cases.items() if name.startswith("tar, ")})
-    assert list(cases["tar, 1 KB files, synced"]["peers"]) == ["GNU tar", "webdataset ShardWriter"]
+    peers = list(cases["tar, 1 KB files, synced"]["peers"])
+    assert peers[:2] == ["GNU tar", "webdataset ShardWriter"]
     for name in ("tfrecord", "recordio", "parquet"):
         assert cases[f"{name} beside tar, 1 KB files, synced"]["peers"]["our tar"] > 0
     assert cases["S3 to S3, until it ends"]["peers"]["larder copy"] > 0
