@@ -33,34 +33,34 @@ class Extent(NamedTuple):
         key_chars: How many characters of the key are that of the container; 0 in one of Larder's
             own.
         etag: The container's etag; empty if there is no condition.
-        own: Name of a container of Larder's own; empty if it is an object of the source.
+        name: Name of a container of Larder's own; empty if it is an object of the source.
     """
 
     offset: int
     length: int
     key_chars: int
     etag: str
-    own: str
+    name: str
 
     def container(self, key: str) -> str:
         """Key of the container in the source, or its name among Larder's own."""
-        return self.own or key[: self.key_chars]
+        return self.name or key[: self.key_chars]
 
 
 def parse_extent(etag: str | None) -> Extent | None:
     """What an etag says; None if it is not that of a derived object."""
     if etag is None or not etag.startswith("@"):
         return None
-    found = _EXTENT.fullmatch(etag)
-    if found is None:
+    match = _EXTENT.fullmatch(etag)
+    if match is None:
         return None
-    offset, length, chars, of_object, own = found.groups()
-    return Extent(int(offset), int(length), int(chars or 0), of_object or "", own or "")
+    offset, length, chars, of_object, name = match.groups()
+    return Extent(int(offset), int(length), int(chars or 0), of_object or "", name or "")
 
 
 def unconditional(extent: Extent) -> str:
     """The etag of the same range, whatever etag its container has now."""
-    end = in_own(extent.own) if extent.own else f"/{extent.key_chars}:"
+    end = in_own(extent.name) if extent.name else f"/{extent.key_chars}:"
     return f"@{extent.offset}+{extent.length}{end}"
 
 

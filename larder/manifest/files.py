@@ -250,15 +250,15 @@ def _damaged(path: Path, message: str) -> DamageError:
     return DamageError("damage.manifest", message, where=str(path))
 
 
-def _check_schema(path: Path, found: pa.Schema, wanted: pa.Schema) -> None:
-    if not found.equals(wanted):
-        raise _damaged(path, f"the manifest's columns are {', '.join(found.names)}")
+def _check_schema(path: Path, schema: pa.Schema, wanted: pa.Schema) -> None:
+    if not schema.equals(wanted):
+        raise _damaged(path, f"the manifest's columns are {', '.join(schema.names)}")
 
 
-def _last_row(path: Path, there: int, first_row: int, rows: int | None) -> int:
-    last_row = there if rows is None else first_row + rows
-    if first_row > there or last_row > there:
-        raise _damaged(path, f"the manifest has {there:,} rows, not {max(first_row, last_row):,}")
+def _last_row(path: Path, count: int, first_row: int, rows: int | None) -> int:
+    last_row = count if rows is None else first_row + rows
+    if first_row > count or last_row > count:
+        raise _damaged(path, f"the manifest has {count:,} rows, not {max(first_row, last_row):,}")
     return last_row
 
 

@@ -46,9 +46,9 @@ class RangedManifest:
             self._parquet = pq.ParquetFile(
                 pa.PythonFile(self._file, "r"), page_checksum_verification=True, pre_buffer=False
             )
-            found = self._parquet.schema_arrow
-        if not found.equals(schema):
-            message = f"the manifest's columns are {', '.join(found.names)}"
+            file_schema = self._parquet.schema_arrow
+        if not file_schema.equals(schema):
+            message = f"the manifest's columns are {', '.join(file_schema.names)}"
             raise DamageError("damage.manifest", message, where=where)
         metadata = self._parquet.metadata
         groups = range(metadata.num_row_groups)
@@ -154,7 +154,7 @@ class _CachedRanges(RangedFile):
     def __init__(self, fetch: Callable[[int, int], bytes], size_bytes: int) -> None:
         super().__init__(self._find, size_bytes)
         self._fetch = fetch
-        self._held: list[tuple[int, bytes]] = []
+        self._pieces: list[tuple[int, bytes]] = []
         self._is_read = True
 
     @contextmanager
@@ -168,13 +168,13 @@ class _CachedRanges(RangedFile):
 
     def hold(self, spans: Sequence[tuple[int, int]]) -> None:
         """Fetch some ranges, and forget those before."""
-        self._held = []
-        self._held = [(start, self._fetch(start, stop - start)) for start, stop in spans]
+        self._pieces = []
+        self._pieces = [(start, self._fetch(start, stop - start)) for start, stop in spans]
 
     def _find(self, offset: int, length: int) -> bytes:
         if not self._is_read:
             raise _UnreadError
-        for start, data in self._held:
+        for start, data in self._pieces:
             if start <= offset and offset + length <= start + len(data):
                 return data[offset - start : offset - start + length]
         return self._fetch(offset, length)

@@ -45,8 +45,8 @@ def sort(
             yield from _read(path)
             return
         unsorted = Stream(rows.schema, chain(_read(path), [following], batches))
-        with closing(_sorted(unsorted, by, ties, work_dir)) as found:
-            yield from found
+        with closing(_sorted(unsorted, by, ties, work_dir)) as sorted_rows:
+            yield from sorted_rows
 
 
 def sort_to_file(rows: Stream, by: Sequence[str], path: Path) -> SortedFile:
@@ -61,10 +61,10 @@ def sort_to_file(rows: Stream, by: Sequence[str], path: Path) -> SortedFile:
             spooled = path.replace(folder / "rows.arrow")
             unsorted = Stream(rows.schema, chain(_read(spooled), [following], batches))
             with (
-                closing(_sorted(unsorted, by, (), folder)) as found,
+                closing(_sorted(unsorted, by, (), folder)) as sorted_rows,
                 _writer(path, rows.schema) as writer,
             ):
-                for batch in found:
+                for batch in sorted_rows:
                     writer.write_batch(batch)
     return SortedFile(path, rows.schema)
 
@@ -126,22 +126,22 @@ def _sorted(
     rows: Stream, by: Sequence[str], ties: Sequence[str], work_dir: Path
 ) -> Generator[pa.RecordBatch]:
     columns = [(name.removeprefix("-"), name.startswith("-")) for name in (*by, *ties)]
-    held: list[pa.RecordBatch] = []
+    first_batches: list[pa.RecordBatch] = []
     batches, size_bytes = iter(rows.batches), 0
     for batch in batches:
-        held.append(batch)
+        first_batches.append(batch)
         size_bytes += batch.nbytes
         if size_bytes > _FEW_BYTES:
             break
     else:
-        yield from _sorted_few(pa.Table.from_batches(held, rows.schema), columns)
+        yield from _sorted_few(pa.Table.from_batches(first_batches, rows.schema), columns)
         return
     orders = {False: "ASC NULLS FIRST", True: "DESC NULLS LAST"}
     terms = ", ".join(f'"{name}" {orders[down]}' for name, down in columns)
     statement = f"SELECT * FROM rows ORDER BY {terms}"  # noqa: S608 - names of columns
-    everything = Stream(rows.schema, chain(held, batches))
-    with closing(query(statement, {"rows": everything}, rows.schema, work_dir=work_dir)) as found:
-        yield from found
+    everything = Stream(rows.schema, chain(first_batches, batches))
+    with closing(query(statement, {"rows": everything}, rows.schema, work_dir=work_dir)) as result:
+        yield from result
 
 
 def _sorted_few(rows: pa.Table, columns: Sequence[tuple[str, bool]]) -> Generator[pa.RecordBatch]:
@@ -224,16 +224,16 @@ def whole_keys(batches: Iterable[pa.RecordBatch], key: str) -> Iterator[pa.Recor
 
     Memory is that of one batch and of the rows with one key.
     """
-    held: list[pa.RecordBatch] = []
+    tail: list[pa.RecordBatch] = []
     for batch in batches:
         if not batch.num_rows:
             continue
-        rows = pa.concat_batches([*held, batch])
+        rows = pa.concat_batches([*tail, batch])
         last = pc.index(rows.column(key), rows.column(key)[-1]).as_py()
-        held = [rows.slice(last)]
+        tail = [rows.slice(last)]
         if last:
             yield rows.slice(0, last)
-    yield from held
+    yield from tail
 
 
 class _Side:
@@ -248,10 +248,10 @@ class _Side:
     def last(self) -> tuple[Any, ...] | None:
         """The key of the last row of the current batch; None at the end of the stream."""
         while not self._batch.num_rows:
-            found = next(self._batches, None)
-            if found is None:
+            batch = next(self._batches, None)
+            if batch is None:
                 return None
-            self._batch = found
+            self._batch = batch
         return self._key(self._batch.num_rows - 1)
 
     def take(self, bound: tuple[Any, ...]) -> pa.RecordBatch:

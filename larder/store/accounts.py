@@ -146,16 +146,16 @@ def load(block: str) -> Mapping[str, Any]:
 def aws_keys(block: str) -> tuple[str, str, str]:
     """The access key, the secret and the session token ("" if none) in a block ``KIND/NAME``."""
     content = load(block)
-    found = [_text(content, names) for names in _NAMES]
-    if not (found[0] and found[1]):
+    texts = [_text(content, names) for names in _NAMES]
+    if not (texts[0] and texts[1]):
         message = "the block has no access_key_id and secret_access_key"
         raise ConfigError("config.block", message, where=f"block {block}")
-    if not all(text.isascii() and text.isprintable() for text in found):
+    if not all(text.isascii() and text.isprintable() for text in texts):
         message = "the block has keys with a line break or another invalid character"
         raise ConfigError("config.block", message, where=f"block {block}")
-    return found[0], found[1], found[2]
+    return texts[0], texts[1], texts[2]
 
 
 def _text(content: Mapping[str, Any], names: tuple[str, ...]) -> str:
-    found = next((content[name] for name in names if content.get(name)), "")
-    return found if isinstance(found, str) else ""
+    value = next((content[name] for name in names if content.get(name)), "")
+    return value if isinstance(value, str) else ""

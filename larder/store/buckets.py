@@ -104,9 +104,9 @@ class BucketStore(Store):
 
     def _same_server(self, source: Readable) -> BucketPrefix | None:
         """The place of a store from which this one's server can copy."""
-        theirs, ours = source.features.place, self._features.place
-        if theirs and ours and (theirs.provider, theirs.server) == (ours.provider, ours.server):
-            return theirs
+        origin, place = source.features.place, self._features.place
+        if origin and place and (origin.provider, origin.server) == (place.provider, place.server):
+            return origin
         return None
 
 

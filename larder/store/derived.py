@@ -20,17 +20,18 @@ class DerivedObjects(DelegatingReadable):
     """A source with what its containers contain.
 
     A derived object is read from its container on the condition that the container has not changed.
-    It cannot be described with `head`, which knows no etag; neither is it listed. ``own`` opens the
-    store with the containers of Larder's own, by their names, when the first is read.
+    It cannot be described with `head`, which knows no etag; neither is it listed.
+    ``open_containers`` opens the store with the containers of Larder's own, by their names, when
+    the first is read.
     """
 
-    def __init__(self, inner: Readable, own: Callable[[], Readable]) -> None:
+    def __init__(self, inner: Readable, open_containers: Callable[[], Readable]) -> None:
         super().__init__(inner)
-        self._open_own = own
+        self._open_containers = open_containers
 
     @cached_property
-    def _own(self) -> Readable:
-        return self._open_own()
+    def _containers(self) -> Readable:
+        return self._open_containers()
 
     def get(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
@@ -73,7 +74,7 @@ class DerivedObjects(DelegatingReadable):
         return _ExtentReader(reader, info, wanted, _too_short(store, container, extent))
 
     def _container(self, extent: Extent, key: str) -> tuple[Readable, str]:
-        return self._own if extent.own else self.inner, extent.container(key)
+        return self._containers if extent.name else self.inner, extent.container(key)
 
 
 def _wanted(extent: Extent, offset: int, length: int | None) -> int:

@@ -45,8 +45,8 @@ class _Bucket:
     def after(self, first: str, last: str) -> list[tuple[str, _Object]]:
         """A page of the keys that begin with ``first`` and come after ``last``."""
         with self.lock:
-            found = sorted(key for key in self.objects if key.startswith(first) and key > last)
-            return [(key, self.objects[key]) for key in found[:_PAGE_KEYS]]
+            keys = sorted(key for key in self.objects if key.startswith(first) and key > last)
+            return [(key, self.objects[key]) for key in keys[:_PAGE_KEYS]]
 
 
 _BUCKETS: dict[str, _Bucket] = {}
@@ -81,9 +81,9 @@ class MemoryStore(Store):
         """Each page is looked up when it is requested."""
         first = self._prefix + prefix
         last = max(self._prefix + start_after, self._prefix)
-        while found := self._bucket.after(first, last):
-            yield [self._info(key, each) for key, each in found]
-            last = found[-1][0]
+        while page := self._bucket.after(first, last):
+            yield [self._info(key, each) for key, each in page]
+            last = page[-1][0]
 
     def head(self, key: str) -> ObjectInfo:
         return self._info(self._full(key), self._find(key, None))
@@ -92,8 +92,8 @@ class MemoryStore(Store):
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> MemoryReader:
         """The reader keeps the original bytes."""
-        found = self._find(key, if_match)
-        info = self._info(self._full(key), found)
+        stored = self._find(key, if_match)
+        info = self._info(self._full(key), stored)
         if offset > info.size_bytes:
             raise ObjectError(
                 "object.truncated",
@@ -101,7 +101,7 @@ class MemoryStore(Store):
                 where=object_url(self._url, key),
             )
         end = None if length is None else offset + length
-        return MemoryReader(info, memoryview(found.data)[offset:end])
+        return MemoryReader(info, memoryview(stored.data)[offset:end])
 
     def put(
         self,
@@ -155,27 +155,27 @@ class MemoryStore(Store):
     def _find(self, key: str, if_match: str | None) -> _Object:
         full = self._full(key)
         with self._bucket.lock:
-            found = self._bucket.objects.get(full)
-        if found is None:
+            stored = self._bucket.objects.get(full)
+        if stored is None:
             where = object_url(self._url, key)
             raise NotFoundError("object.missing", "no such object", where=where)
-        if if_match is not None and found.etag != if_match:
+        if if_match is not None and stored.etag != if_match:
             raise self._changed(key)
-        return found
+        return stored
 
     def _changed(self, key: str) -> PreconditionError:
         where = object_url(self._url, key)
         return PreconditionError("object.changed", "it changed since it was listed", where=where)
 
-    def _info(self, full: str, found: _Object) -> ObjectInfo:
+    def _info(self, full: str, stored: _Object) -> ObjectInfo:
         key = full[len(self._prefix) :]
         return ObjectInfo(
             key,
-            len(found.data),
-            found.etag,
-            found.modified_us,
-            content_type=found.content_type,
-            metadata=found.metadata,
+            len(stored.data),
+            stored.etag,
+            stored.modified_us,
+            content_type=stored.content_type,
+            metadata=stored.metadata,
         )
 
 

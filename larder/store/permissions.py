@@ -85,8 +85,8 @@ def actions(store: Readable, *methods: str) -> tuple[str, ...]:
     """The permissions that methods of a store need, each once; none if it is not a bucket."""
     place = store.features.place
     of_method = ACTIONS.get(place.provider, {}) if place else {}
-    found = (action for method in methods for action in of_method.get(method, ()))
-    return tuple(dict.fromkeys(found))
+    repeated = (action for method in methods for action in of_method.get(method, ()))
+    return tuple(dict.fromkeys(repeated))
 
 
 @contextmanager
@@ -124,10 +124,10 @@ _SAMPLES = 3
 
 def sample_of(objects: Sequence[ObjectInfo]) -> list[ObjectInfo]:
     """Up to three objects with content to read: the first, the middle and the last one."""
-    found = [info for info in objects if info.size_bytes and not info.storage_class]
-    found = found or [info for info in objects if info.size_bytes]
-    places = dict.fromkeys((0, len(found) // 2, len(found) - 1)) if found else ()
-    return [found[place] for place in places]
+    candidates = [info for info in objects if info.size_bytes and not info.storage_class]
+    candidates = candidates or [info for info in objects if info.size_bytes]
+    places = dict.fromkeys((0, len(candidates) // 2, len(candidates) - 1)) if candidates else ()
+    return [candidates[place] for place in places]
 
 
 def probe_source(source: Readable, samples: Iterable[ObjectInfo] | None = None) -> None:
@@ -171,13 +171,13 @@ def probe_storage(root: Store, prefix: str) -> None:
         root.put(key, PROBE)
     try:
         with permission(root, "storage", "get"):
-            found = root.get(key)
+            content = root.get(key)
         with permission(root, "storage", "list"):
             keys = [info.key for page in root.list(key) for info in page]
     finally:
         with permission(root, "storage", "delete"):
             root.delete(key)
-    if found != PROBE or keys != [key]:
+    if content != PROBE or keys != [key]:
         message = "an object that was just written cannot be read or listed"
         hint = "check the endpoint, and that nothing else deletes objects there"
         where = object_url(root.url, key)

@@ -98,7 +98,7 @@ def fetch_all(
     objects = [part[1:] for part in parts]
     try:
         data = source.get_each(objects)
-        found = Contents(data, checked_crc32cs(source, objects, data))
+        contents = Contents(data, checked_crc32cs(source, objects, data))
     except ObjectError:  # there may be several, of which each is to be found
         return [fetch(source, each, rules) for each in samples]
     bad = set()
@@ -108,10 +108,10 @@ def fetch_all(
         except ObjectError:
             bad.add(part)
     if not bad:
-        return found
+        return contents
     return [
         each if bad.isdisjoint(sample.parts) else fetch(source, sample, rules)
-        for sample, each in zip(samples, found.of_each(samples), strict=True)
+        for sample, each in zip(samples, contents.of_each(samples), strict=True)
     ]
 
 
@@ -169,7 +169,7 @@ def _derived_ranges(samples: Iterable[PlannedSample]) -> Iterator[_DerivedRange]
             extent = parse_extent(part.etag)
             if extent is not None:
                 container = extent.container(part.key)
-                end = in_own(container) if extent.own else in_object(container, extent.etag)
+                end = in_own(container) if extent.name else in_object(container, extent.etag)
                 yield _DerivedRange(
                     container, end, extent.offset, extent.length, part.key, part.etag
                 )
@@ -179,7 +179,7 @@ def _read_derived(
     source: Readable, ranges: Iterable[_DerivedRange]
 ) -> dict[tuple[str, str], bytes]:
     """The contents by key and etag, without those that cannot be read."""
-    found = {}
+    contents = {}
     for _, group in groupby(sorted(ranges), key=lambda each: each[:2]):
         for span in spans(group):
             start, stop = span[0].offset, max(each.stop for each in span)
@@ -190,8 +190,8 @@ def _read_derived(
                 continue  # each of them is tried by itself, and its own error reported
             for each in span:
                 at = each.offset - start
-                found[each.key, each.etag] = data[at : at + each.length]
-    return found
+                contents[each.key, each.etag] = data[at : at + each.length]
+    return contents
 
 
 class _PrefetchedStore(DelegatingReadable):
@@ -205,7 +205,7 @@ class _PrefetchedStore(DelegatingReadable):
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> bytes:
         """What was read, if it is a whole object; else as in the store."""
-        held = self._contents.get((key, if_match or "")) if not offset and length is None else None
-        if held is not None:
-            return held
+        data = self._contents.get((key, if_match or "")) if not offset and length is None else None
+        if data is not None:
+            return data
         return self.inner.get(key, offset=offset, length=length, if_match=if_match)

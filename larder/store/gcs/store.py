@@ -116,12 +116,12 @@ def _info(
     info = info_of_headers(headers, source.call.key)
     if info is not None and description is None:
         return info
-    now = description.result() if description else describe(source)
+    current = description.result() if description else describe(source)
     generation = headers.get("x-goog-generation")
-    if generation in (None, now.generation):
-        return now
-    if info is not None and info.etag == now.etag:
-        return replace(info, metadata=now.metadata)
+    if generation in (None, current.generation):
+        return current
+    if info is not None and info.etag == current.etag:
+        return replace(info, metadata=current.metadata)
     try:  # it was written meanwhile
         return describe(source, generation)
     except NotFoundError:

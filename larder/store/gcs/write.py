@@ -264,7 +264,7 @@ def _step(bucket: GcsBucket, request: Request, call: Call) -> dict[str, Any] | N
 
 def _generation(source: Readable, info: ObjectInfo, call: Call) -> str | None:
     """The generation of the object, if it has the etag with which it was listed."""
-    now = source.head(info.key)
-    if now.etag != info.etag:
+    current = source.head(info.key)
+    if current.etag != info.etag:
         raise conflict(call)
-    return now.generation
+    return current.generation

@@ -66,13 +66,13 @@ def _unwritable(code: int, text: str, where: str) -> LarderError:
 _LOCK = f"{TEMPORARY_PREFIX}lock".encode()
 
 
-def describe(key: str, found: os.stat_result) -> ObjectInfo:
-    return ObjectInfo(key, found.st_size, file_etag(found), found.st_mtime_ns // 1000)
+def describe(key: str, status: os.stat_result) -> ObjectInfo:
+    return ObjectInfo(key, status.st_size, file_etag(status), status.st_mtime_ns // 1000)
 
 
-def file_etag(found: os.stat_result) -> str:
+def file_etag(status: os.stat_result) -> str:
     """The etag of a file: modification time in nanoseconds, size and inode, in hex."""
-    return f"{found.st_mtime_ns:x}-{found.st_size:x}-{found.st_ino:x}"
+    return f"{status.st_mtime_ns:x}-{status.st_size:x}-{status.st_ino:x}"
 
 
 def make_folder(folder: bytes) -> None:

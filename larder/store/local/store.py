@@ -40,14 +40,14 @@ _READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 def _check_root(path: str) -> None:
     """Refuse a root that is not a directory, or that cannot be created."""
     hint = "name a directory, or a path where one can be created"
-    there = path
-    while not os.path.lexists(there) and there != os.path.dirname(there):
-        if _is_too_long(there):
-            where = f"{there[:_SHOWN_CHARACTERS]}..."
+    ancestor = path
+    while not os.path.lexists(ancestor) and ancestor != os.path.dirname(ancestor):
+        if _is_too_long(ancestor):
+            where = f"{ancestor[:_SHOWN_CHARACTERS]}..."
             raise ConfigError("config.path", "the path is too long", where=where, hint=hint)
-        there = os.path.dirname(there)
-    if os.path.lexists(there) and not os.path.isdir(there):
-        raise ConfigError("config.path", "it is not a directory", where=there, hint=hint)
+        ancestor = os.path.dirname(ancestor)
+    if os.path.lexists(ancestor) and not os.path.isdir(ancestor):
+        raise ConfigError("config.path", "it is not a directory", where=ancestor, hint=hint)
 
 
 def _is_too_long(path: str) -> bool:
@@ -89,8 +89,8 @@ class LocalStore(Store):
         """
         page = []
         bounds = prefix.encode(), start_after.encode()
-        for key, found in walk(self._root, self._url, *bounds, self._unlisted):
-            page.append(describe(key, found))
+        for key, status in walk(self._root, self._url, *bounds, self._unlisted):
+            page.append(describe(key, status))
             if len(page) == _PAGE_KEYS:
                 yield page
                 page = []
@@ -100,8 +100,8 @@ class LocalStore(Store):
     def head(self, key: str) -> ObjectInfo:
         path = self._path(key)
         with local_errors(self._url, key):
-            found = os.stat(path)
-        return describe(key, self._regular(key, found))
+            status = os.stat(path)
+        return describe(key, self._regular(key, status))
 
     def open(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
@@ -131,16 +131,16 @@ class LocalStore(Store):
         try:
             handle = os.open(path, _READ_FLAGS)
             try:
-                found = self._regular(key, os.fstat(handle))
-                if if_match is not None and file_etag(found) != if_match:
+                status = self._regular(key, os.fstat(handle))
+                if if_match is not None and file_etag(status) != if_match:
                     raise self._changed(key)
-                data = self._pread(key, handle, found.st_size, offset, length)
+                data = self._pread(key, handle, status.st_size, offset, length)
                 after = os.fstat(handle)
             finally:
                 os.close(handle)
         except OSError as error:
             raise local_error(error, self._url, key, writing=False) from error
-        if after.st_mtime_ns != found.st_mtime_ns or after.st_size != found.st_size:
+        if after.st_mtime_ns != status.st_mtime_ns or after.st_size != status.st_size:
             raise self._changed(key)
         return data
 
@@ -152,7 +152,7 @@ class LocalStore(Store):
         if not all(etag for _, _, etag in objects):
             return super().get_each(objects)
         paths = check_path_keys([key for key, _, _ in objects], self._url)
-        found = []
+        contents = []
         # One loop for everything: to call a function for each file would take a tenth of the time.
         for (key, size_bytes, etag), path in zip(objects, paths, strict=True):
             data, found_etag = b"", None
@@ -167,8 +167,8 @@ class LocalStore(Store):
                 pass
             if found_etag != etag or len(data) != size_bytes:
                 data = self.get(key, if_match=etag)
-            found.append(data)
-        return found
+            contents.append(data)
+        return contents
 
     def put(
         self,
@@ -250,12 +250,12 @@ class LocalStore(Store):
     def _path(self, key: str) -> bytes:
         return self._root + check_path_key(key, self._url)
 
-    def _regular(self, key: str, found: os.stat_result) -> os.stat_result:
-        if not stat.S_ISREG(found.st_mode):
+    def _regular(self, key: str, status: os.stat_result) -> os.stat_result:
+        if not stat.S_ISREG(status.st_mode):
             raise NotFoundError(
                 "object.missing", "it is not a regular file", where=object_url(self._url, key)
             )
-        return found
+        return status
 
     def _changed(self, key: str) -> PreconditionError:
         return PreconditionError(

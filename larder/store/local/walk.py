@@ -77,25 +77,25 @@ def walk(
                 stack.append(_read(search, path, stack[-1].places))
         else:
             path = entries.pop()
-            found = _stat(search, path)
-            if found is None:
+            status = _stat(search, path)
+            if status is None:
                 continue
-            if not stat.S_ISREG(found.st_mode):
+            if not stat.S_ISREG(status.st_mode):
                 search.omit(
                     path, "object.unreadable", "neither a file nor a directory", "move it elsewhere"
                 )
                 continue
             key = _decode(search, path)
             if key is not None:
-                yield key, found
+                yield key, status
 
 
 def _read(search: _Walk, path: bytes, places: frozenset[tuple[int, int]]) -> _Folder:
     """The wanted entries of one directory; none if the walk is already inside it."""
     try:
-        found = os.stat(search.root + path)
-        here = (found.st_dev, found.st_ino)
-        if here in places:
+        status = os.stat(search.root + path)
+        place = (status.st_dev, status.st_ino)
+        if place in places:
             search.omit(
                 path, "object.bad_key", "a link to a directory that contains it", "remove the link"
             )
@@ -113,7 +113,7 @@ def _read(search: _Walk, path: bytes, places: frozenset[tuple[int, int]]) -> _Fo
         search.skip(path, reason)
         return _Folder([], places)
     wanted.sort(reverse=True)
-    return _Folder(wanted, places | {here})
+    return _Folder(wanted, places | {place})
 
 
 def _wanted(search: _Walk, parent: bytes, entry: os.DirEntry[bytes]) -> bytes:
