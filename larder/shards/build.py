@@ -133,8 +133,8 @@ class _Building:
         tried, reads = 0, self._build.reads
         waiting = lots(samples, reads.whole_bytes, together=reads.executor is None)
         with closing(read_ahead(waiting, self._read, _held_bytes, reads)) as readings:
-            for lot, found in readings:
-                self._add_all(lot.samples, found)
+            for lot, contents in readings:
+                self._add_all(lot.samples, contents)
                 tried += len(lot.samples)
                 written = self._outputs[0].bytes
                 many = tried - self._reported_samples >= _REPORT_SAMPLES
@@ -159,16 +159,16 @@ class _Building:
         return self._build.old_shards
 
     def _add_all(
-        self, samples: Sequence[PlannedSample], found: Contents | Sequence[Fetched | None]
+        self, samples: Sequence[PlannedSample], contents: Contents | Sequence[Fetched | None]
     ) -> None:
-        if isinstance(found, Contents):
+        if isinstance(contents, Contents):
             many = len(samples) >= _LEAST_TOGETHER
             if many and self.shard.lots and not self.failures.count:
-                self.shard.append_all(samples, found)
+                self.shard.append_all(samples, contents)
                 self.samples += len(samples)
                 return
-            found = found.of_each(samples)
-        for sample, fetched in zip(samples, found, strict=True):
+            contents = contents.of_each(samples)
+        for sample, fetched in zip(samples, contents, strict=True):
             self._add(sample, fetched)
 
     def _add(self, sample: PlannedSample, fetched: Fetched | None) -> None:

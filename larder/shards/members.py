@@ -45,13 +45,13 @@ _ext_of = attrgetter("ext")
 
 def members(sample: PlannedSample, bodies: Sequence[Body]) -> list[Member]:
     """The members of a sample; ``bodies`` are the contents of its parts, in the same order."""
-    found: list[Member] = [
+    all_members: list[Member] = [
         (part.ext, part.key, part.etag, body)
         for part, body in zip(sample.parts, bodies, strict=True)
     ]
     if sample.label is not None:
-        found.insert(label_place(sample), (LABEL_EXT, None, None, label_body(sample.label)))
-    return found
+        all_members.insert(label_place(sample), (LABEL_EXT, None, None, label_body(sample.label)))
+    return all_members
 
 
 def all_members(samples: Sequence[PlannedSample], contents: Contents) -> MemberColumns:
@@ -87,14 +87,14 @@ def all_members(samples: Sequence[PlannedSample], contents: Contents) -> MemberC
 
 def streamed_members(sample: PlannedSample, source: Readable) -> list[StreamedMember]:
     """The members of a sample; nothing is read before their contents are iterated over."""
-    found: list[StreamedMember] = [
+    all_members: list[StreamedMember] = [
         (part.ext, part.key, part.etag, part.size_bytes, stream(source, part))
         for part in sample.parts
     ]
     if sample.label is not None:
         data = label_body(sample.label).data
-        found.insert(label_place(sample), (LABEL_EXT, None, None, len(data), (data,)))
-    return found
+        all_members.insert(label_place(sample), (LABEL_EXT, None, None, len(data), (data,)))
+    return all_members
 
 
 def label_place(sample: PlannedSample) -> int:

@@ -173,11 +173,11 @@ def _samples_of(batch: pa.RecordBatch) -> Iterator[PlannedSample]:
             PlannedSample, splits, keys, labels, parts, repeat(None), repeat(None)
         )
         return
-    there = column_values(packed.is_valid())
-    places = _packed(packed.drop_null(), compress(keys, there))
-    found = (next(places) if is_there else None for is_there in there)
+    flags = column_values(packed.is_valid())
+    places = _packed(packed.drop_null(), compress(keys, flags))
+    packed_places = (next(places) if is_there else None for is_there in flags)
     messages = repeat(None) if bad.null_count == len(batch) else bad.to_pylist()
-    yield from named_tuples(PlannedSample, splits, keys, labels, parts, found, messages)
+    yield from named_tuples(PlannedSample, splits, keys, labels, parts, packed_places, messages)
 
 
 def _packed(places: pa.StructArray, keys: Iterable[str]) -> Iterator[Packed]:

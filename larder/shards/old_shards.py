@@ -70,8 +70,8 @@ class OldShards(Closing):
         contents: dict[int, Mapping[str, bytes]] = {}
         for place, group in groupby(order, key=lambda number: _place(samples[number])[:3]):
             numbers = list(group)
-            own = [_old(samples[number]) for number in numbers]
-            contents.update(zip(numbers, self._read(*place, own), strict=True))
+            old_samples = [_old(samples[number]) for number in numbers]
+            contents.update(zip(numbers, self._read(*place, old_samples), strict=True))
         return [
             _fetched(sample, contents[number], self.rules_for(sample, rules))
             for number, sample in enumerate(samples)
@@ -148,12 +148,12 @@ def _end(sample: IndexedSample) -> int:
 
 def _parts_in(data: bytes, start: int, sample: IndexedSample, url: str) -> dict[str, bytes]:
     """The parts of a sample, from the bytes of its shard that begin at ``start``."""
-    found = {}
+    contents = {}
     for part in sample.parts:
         assert part.offset is not None, "the format stores parts as they are"
         begin = part.offset - start
-        found[part.ext] = check_part(part, data[begin : begin + part.length], sample, url)
-    return found
+        contents[part.ext] = check_part(part, data[begin : begin + part.length], sample, url)
+    return contents
 
 
 def _fetched(sample: PlannedSample, contents: Mapping[str, bytes], rules: ImageRules) -> Fetched:
@@ -310,7 +310,7 @@ class OpenShards(Closing):
             with self._lock:
                 shard.users -= 1
                 self._shards.move_to_end(key)
-                unused = [each for each, found in self._shards.items() if not found.users]
+                unused = [each for each, open_shard in self._shards.items() if not open_shard.users]
                 surplus = [
                     self._shards.pop(each) for each in unused[: max(0, len(unused) - self._kept)]
                 ]

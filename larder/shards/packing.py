@@ -142,8 +142,8 @@ def stretches(total_bytes: int, size_bytes: int, target_bytes: int) -> bool:
 
 def _count_off(sizes: Iterable[int], rows: int, empty_bytes: int) -> Iterator[tuple[int, int]]:
     left = iter(sizes)
-    while own := list(islice(left, rows)):
-        yield len(own), empty_bytes + sum(own)
+    while group := list(islice(left, rows)):
+        yield len(group), empty_bytes + sum(group)
 
 
 def _runs(numbers: Iterable[str]) -> Iterator[tuple[str, str]]:

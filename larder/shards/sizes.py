@@ -91,13 +91,15 @@ def with_estimates(batch: pa.RecordBatch, transform: Transform | None) -> pa.Rec
     exts: Sequence[str] = encoded.dictionary.to_pylist()
     codes = encoded.indices.to_numpy()
     sizes = parts.field("size_bytes").to_numpy()
-    found = sizes.copy()
+    estimates = sizes.copy()
     for code, ext in enumerate(exts):
         if role(ext).image:
-            here = codes == code
-            found[here] = expected_bytes(ext, sizes[here], transform)
+            flags = codes == code
+            estimates[flags] = expected_bytes(ext, sizes[flags], transform)
     fields = list(lists.type.value_type)
-    columns = [pa.array(found) if f.name == "size_bytes" else parts.field(f.name) for f in fields]
+    columns = [
+        pa.array(estimates) if f.name == "size_bytes" else parts.field(f.name) for f in fields
+    ]
     offsets = lists.offsets.to_numpy()
     replaced = pa.ListArray.from_arrays(
         pa.array(offsets - offsets[0], pa.int32()),
@@ -120,8 +122,8 @@ def expected_bytes(ext: str, sizes: Sizes, transform: Transform) -> Sizes:
     millibits = _MASK_MILLIBITS if mask else _millibits(ext, transform)
     pixels = transform.resize * transform.resize * 4 // 3
     resized = pixels * millibits // 8_000 + 600
-    found: Sizes = np.full(len(sizes), resized, np.int64)
-    return found if transform.enlarge else np.minimum(sizes, found)
+    estimates: Sizes = np.full(len(sizes), resized, np.int64)
+    return estimates if transform.enlarge else np.minimum(sizes, estimates)
 
 
 def _millibits(ext: str, transform: Transform) -> int:
@@ -147,12 +149,12 @@ def survey_parts(batches: Iterable[pa.RecordBatch], before: Layout | None) -> La
 
 def survey_sizes(batches: Iterable[pa.RecordBatch], before: Layout | None) -> Layout:
     """The parts that every sample has, with their lengths; ``before`` has to hold too."""
-    found = before
+    layout = before
     for batch in batches:
         if len(batch):
-            found = found or _of_the_first(batch)
-            _compare(batch, found)
-    return found or Layout({}, False)
+            layout = layout or _of_the_first(batch)
+            _compare(batch, layout)
+    return layout or Layout({}, False)
 
 
 def _of_the_first(batch: pa.RecordBatch) -> Layout:
@@ -175,8 +177,8 @@ def _compare(batch: pa.RecordBatch, layout: Layout) -> None:
         rows = np.flatnonzero(~same) // max(1, len(layout.parts))
     if len(rows):
         parts = lists[int(rows[0])].as_py()
-        own = {part["ext"]: part["size_bytes"] for part in parts}
-        message = f"the sample has {_listed(own)}, others have {_listed(layout.parts)}"
+        lengths = {part["ext"]: part["size_bytes"] for part in parts}
+        message = f"the sample has {_listed(lengths)}, others have {_listed(layout.parts)}"
         raise _refusal(parts[0]["key"], message)
     unlike = batch.column("label").is_valid().to_numpy(zero_copy_only=False) != layout.labelled
     if unlike.any():

@@ -62,11 +62,11 @@ class Batches(ShardFormat):
         self.empty_bytes = sum(map(array_bytes, names)) + offsets + END_BYTES
 
     def survey(self, batches: Iterable[pa.RecordBatch], before: Layout | None) -> Layout:
-        found = survey_parts(batches, before)
-        refuse_names(found, set(_names(replace(found, parts={}))), "a batch")
-        ends = {f"{column}{_OFFSETS}" for column in found.parts}
-        refuse_names(found, ends, "a batch")
-        return found
+        layout = survey_parts(batches, before)
+        refuse_names(layout, set(_names(replace(layout, parts={}))), "a batch")
+        ends = {f"{column}{_OFFSETS}" for column in layout.parts}
+        refuse_names(layout, ends, "a batch")
+        return layout
 
     def sample_sizes(self, batch: pa.RecordBatch) -> Sizes:
         """Bytes of the contents and the key, of their offsets, and of the label."""
@@ -127,7 +127,7 @@ class BatchWriter(ShardWriter):
             ]
             self._put_array(_LABEL, "<i8", len(labels), [_numbers(labels)], entries)
         for ext in self._layout.parts:
-            places[ext] = self._put_texts(ext, [own.get(ext, b"") for own in contents], entries)
+            places[ext] = self._put_texts(ext, [parts.get(ext, b"") for parts in contents], entries)
         end = directory(entries)
         self._output.append([end], len(end))
         return self._index(places)
@@ -174,7 +174,7 @@ class BatchReader(Closing):
     def read(
         self, sample: IndexedSample, parts: Sequence[IndexedPart] | None = None
     ) -> dict[str, bytes]:
-        found = {}
+        contents = {}
         for part in sample.parts if parts is None else parts:
             if part.offset is None:
                 data = label_bytes(self._label(sample.offset))
@@ -184,8 +184,8 @@ class BatchReader(Closing):
                     stop = part.offset + part.length
                     message = f"the batch has {len(self._data):,} bytes, {stop:,} are in the index"
                     raise DamageError("damage.size", message, where=self.url)
-            found[part.ext] = check_part(part, data, sample, self.url)
-        return found
+            contents[part.ext] = check_part(part, data, sample, self.url)
+        return contents
 
     def close(self) -> None:
         self._data = b""
@@ -261,10 +261,10 @@ class Array(NamedTuple):
 
     def crc32(self, pieces: Sequence[bytes]) -> int:
         """The checksum of its file, whose items are in these pieces."""
-        found = zlib.crc32(self.header)
+        checksum = zlib.crc32(self.header)
         for piece in pieces:
-            found = zlib.crc32(piece, found)
-        return found
+            checksum = zlib.crc32(piece, checksum)
+        return checksum
 
 
 def array_bytes(name: str) -> int:

@@ -91,10 +91,10 @@ class ParquetFormat(ShardFormat):
         self.empty_bytes = _empty_bytes(tuple(self._layout.parts), self._layout.labelled)
 
     def survey(self, batches: Iterable[pa.RecordBatch], before: Layout | None) -> Layout:
-        found = survey_parts(batches, before)
-        names = {_KEY, _LABEL} if found.labelled else {_KEY}
-        refuse_names(found, names, "a Parquet file")
-        return found
+        layout = survey_parts(batches, before)
+        names = {_KEY, _LABEL} if layout.labelled else {_KEY}
+        refuse_names(layout, names, "a Parquet file")
+        return layout
 
     def sample_sizes(self, batch: pa.RecordBatch) -> Sizes:
         """Bytes of the values, and of the lengths in front of those of variable length."""
@@ -131,7 +131,7 @@ class ParquetRows(ShardWriter):
         self._parquet = _parquet(self._file.sink, self._schema)
         self._labelled = layout.labelled
         self._exts = tuple(layout.parts)
-        self._held: list[tuple[PlannedSample, Mapping[str, _Content]]] = []
+        self._samples: list[tuple[PlannedSample, Mapping[str, _Content]]] = []
         self._packed: list[pa.RecordBatch] = []
         self._group_bytes = 0
         self._large = False
@@ -153,7 +153,7 @@ class ParquetRows(ShardWriter):
         return None
 
     def finish(self) -> Spool:
-        if self._held or self._packed:
+        if self._samples or self._packed:
             self._flush()
         with disk_errors(self._file.folder):
             self._parquet.close()
@@ -170,34 +170,34 @@ class ParquetRows(ShardWriter):
     def _append(self, sample: PlannedSample, bodies: Sequence[tuple[_Content, int]]) -> None:
         data, checksums = zip(*bodies, strict=True)
         size_bytes = sum(map(len, data))
-        pending = self._held or self._packed
+        pending = self._samples or self._packed
         if pending and self._group_bytes + size_bytes > ROW_GROUP_BYTES:
             self._flush()
         exts = (part.ext for part in sample.parts)
-        self._held.append((sample, dict(zip(exts, data, strict=True))))
+        self._samples.append((sample, dict(zip(exts, data, strict=True))))
         self._group_bytes += size_bytes
         offsets = [None] * len(data)
         self._rows.add_parts(sample, (self._count, 1), offsets, map(len, data), checksums)
         self._count += 1
         if self._group_bytes > ROW_GROUP_BYTES:  # whatever comes next begins another row group
             self._flush()
-        elif len(self._held) == _PACKED_SAMPLES:
+        elif len(self._samples) == _PACKED_SAMPLES:
             self._pack()
 
     def _pack(self) -> None:
         """Turn the samples that are held into columns, which take a fraction of the memory."""
-        columns = [pa.array([sample.key for sample, _ in self._held], pa.string())]
+        columns = [pa.array([sample.key for sample, _ in self._samples], pa.string())]
         if self._labelled:
-            columns.append(pa.array([sample.label for sample, _ in self._held], pa.int64()))
-        columns += [_binary([own.get(ext) for _, own in self._held]) for ext in self._exts]
-        self._held = []
+            columns.append(pa.array([sample.label for sample, _ in self._samples], pa.int64()))
+        columns += [_binary([parts.get(ext) for _, parts in self._samples]) for ext in self._exts]
+        self._samples = []
         self._packed.append(pa.record_batch(columns, schema=self._schema))
 
     def _flush(self) -> None:
         if large := self._group_bytes > ROW_GROUP_BYTES:
             self._wait()
-        contents = [data for _, own in self._held for data in own.values()] if large else []
-        if self._held:
+        contents = [data for _, parts in self._samples for data in parts.values()] if large else []
+        if self._samples:
             self._pack()
         table = pa.Table.from_batches(self._packed)
         self._packed, self._group_bytes = [], 0
@@ -243,7 +243,7 @@ class ParquetReader(Closing):
         group, row = self._place(sample)
         if group != self._group:
             self._group, self._columns = group, {}
-        found = {}
+        contents = {}
         for part in sample.parts if parts is None else parts:
             labels = part.ext == LABEL_EXT and sample.label is not None
             column = self._column(_LABEL, pa.int64()) if labels else self._column(part.ext)
@@ -252,8 +252,8 @@ class ParquetReader(Closing):
                 where, message = part_place(self.url, sample, part.ext), "there is no such part"
                 raise DamageError("damage.manifest", message, where=where)
             data = label_bytes(value) if labels else value
-            found[part.ext] = check_part(part, data, sample, self.url)
-        return found
+            contents[part.ext] = check_part(part, data, sample, self.url)
+        return contents
 
     def locate(self, sample: IndexedSample) -> IndexedSample | None:
         """The sample with the offsets of its parts if no other one is in its row group.

@@ -63,8 +63,8 @@ class RecordIO(ShardFormat):
         _refuse(batch, abs(labels) > _MAX_LABEL, "has a label that is not exact as a float32")
         keys = pc.binary_length(batch.column("key")).to_numpy().astype(np.int64)
         record = HEAD_BYTES + IMAGE_HEADER.size + sizes + -sizes % 4
-        found: Sizes = record + keys + _LINE_BYTES
-        return found
+        totals: Sizes = record + keys + _LINE_BYTES
+        return totals
 
     def file_names(self, name: str) -> Sequence[str]:
         """The records, where they are, and what they are."""
@@ -148,9 +148,9 @@ class ImageRecordWriter(ShardWriter):
         cut_at = chain(cuts(header), (first + at for at in cuts(content)))
         count = 0
         for start, stop in parts_of(size, cut_at):
-            own = header[start:stop], view[max(0, start - first) : max(0, stop - first)]
+            slices = header[start:stop], view[max(0, start - first) : max(0, stop - first)]
             pad = bytes((start - stop) % 4)
-            pieces = [part_head(start, stop, size), *own, pad]
+            pieces = [part_head(start, stop, size), *slices, pad]
             self._output.append(pieces, HEAD_BYTES + stop - start + len(pad))
             count += 1
         return count
@@ -170,16 +170,16 @@ class ImageRecordReader(PartReader):
             return super().read(sample, parts)
         wanted = sample.parts if parts is None else parts
         header, data = self._read_record(sample)
-        found = {}
+        contents = {}
         for part in wanted:
             if part.ext == LABEL_EXT and sample.label is not None:
-                found[part.ext] = self._label(part, sample, header)
+                contents[part.ext] = self._label(part, sample, header)
             else:
-                found[part.ext] = check_part(part, data, sample, self.url)
+                contents[part.ext] = check_part(part, data, sample, self.url)
         if parts is None and _known(header) != _known(_header(sample.label, 0)):
             place, message = f"{self.url}: {sample.key}", "its record has another header"
             raise DamageError("damage.record", message, where=place)
-        return found
+        return contents
 
     def _read_record(self, sample: IndexedSample) -> tuple[bytes, bytes]:
         place = f"{self.url}: {sample.key}"

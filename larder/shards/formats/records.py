@@ -45,13 +45,13 @@ class Records(ShardFormat):
         self.split_indexes = (RecordsIndex(layout),)
 
     def survey(self, batches: Iterable[pa.RecordBatch], before: Layout | None) -> Layout:
-        found = survey_sizes(batches, before)
-        if not _RecordLayout(found).bytes:
+        layout = survey_sizes(batches, before)
+        if not _RecordLayout(layout).bytes:
             message = "a record would have no bytes"
             hint = "choose another format"
             raise ConfigError("config.invalid_value", message, where="shards.format", hint=hint)
-        refuse_names(found, {"label"} if found.labelled else (), "a record")
-        return found
+        refuse_names(layout, {"label"} if layout.labelled else (), "a record")
+        return layout
 
     def sample_sizes(self, batch: pa.RecordBatch) -> Sizes:
         return np.full(len(batch), self._layout.bytes, np.int64)
@@ -149,14 +149,14 @@ class RecordReader(RangeReader):
         self, sample: IndexedSample, parts: Sequence[IndexedPart] | None = None
     ) -> dict[str, bytes]:
         wanted = sample.parts if parts is None else parts
-        found: dict[str, bytes] = {}
+        contents: dict[str, bytes] = {}
         for part in wanted:
             if part.offset is not None:
                 data = self.read_range(part.offset, part.length)
-                found[part.ext] = check_part(part, data, sample, self.url)
+                contents[part.ext] = check_part(part, data, sample, self.url)
         for part in wanted:
             if part.offset is None:  # the label, which comes last
                 place = sample.offset + self._layout.label_offset
                 (label,) = _LABEL.unpack(self.read_range(place, _LABEL.size))
-                found[part.ext] = check_part(part, label_bytes(label), sample, self.url)
-        return {part.ext: found[part.ext] for part in wanted}
+                contents[part.ext] = check_part(part, label_bytes(label), sample, self.url)
+        return {part.ext: contents[part.ext] for part in wanted}

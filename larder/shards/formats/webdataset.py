@@ -194,7 +194,7 @@ def _member_sizes(keys: pa.Array, exts: pa.Array, sizes: Sizes) -> Sizes:
         pc.and_(pc.string_is_ascii(names), pc.less_equal(pc.binary_length(names), tar.NAME_BYTES)),
         pc.invert(pc.or_(pc.match_substring(names, "\0"), pc.ends_with(names, "/"))),
     ).to_numpy(zero_copy_only=False)
-    found = tar.BLOCK_BYTES + sizes + -sizes % tar.BLOCK_BYTES
+    member_sizes = tar.BLOCK_BYTES + sizes + -sizes % tar.BLOCK_BYTES
     for row in np.flatnonzero(~(plain & (sizes < tar.OCTAL_LIMIT))).tolist():
-        found[row] = tar.member_size(names[row].as_py(), int(sizes[row]))
-    return found
+        member_sizes[row] = tar.member_size(names[row].as_py(), int(sizes[row]))
+    return member_sizes

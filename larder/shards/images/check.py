@@ -95,8 +95,8 @@ def check_image(
         form = form_of(image) if rules.forms or mode == "decode" else None
         if mode == "decode":
             budget = rules.budget
-            held = budget.holding(loading_bytes(image)) if budget else nullcontext()
-            with held, discarding(image):
+            reservation = budget.holding(loading_bytes(image)) if budget else nullcontext()
+            with reservation, discarding(image):
                 load(image)
         return form if rules.forms else None
 
@@ -128,8 +128,8 @@ def check_decodable(
         if not isinstance(data, bytes):
             data.seek(0)
             data = data.read()
-        found = kind_of(decoder.decode(data, where, _HINT))
-    return found if rules.forms else None
+        kind = kind_of(decoder.decode(data, where, _HINT))
+    return kind if rules.forms else None
 
 
 def stored_image(
@@ -183,14 +183,14 @@ class FormNote:
 
     def and_more(self, later: FormNote) -> FormNote:
         """Both together; ``later`` has the same role and type."""
-        found = replace(self, count=self.count + later.count)
+        note = replace(self, count=self.count + later.count)
         if self.odd_key:
-            return found
+            return note
         if (later.height, later.width) != (self.height, self.width):
             odd = later.key, later.height, later.width
         else:
             odd = later.odd_key, later.odd_height, later.odd_width
-        return replace(found, odd_key=odd[0], odd_height=odd[1], odd_width=odd[2])
+        return replace(note, odd_key=odd[0], odd_height=odd[1], odd_width=odd[2])
 
 
 def note_role(ext: str, *, image: bool) -> str:
@@ -227,6 +227,6 @@ class FormTally:
 
 def joined(notes: Iterable[Iterable[FormNote]]) -> tuple[FormNote, ...]:
     tally = FormTally()
-    for own in notes:
-        tally.join(own)
+    for group in notes:
+        tally.join(group)
     return tally.notes()

@@ -87,8 +87,8 @@ def encode_again(
         size = target_size(image.size, transform)
         if not mask and image.format in ("JPEG", "MPO"):
             image.draft(image.mode, (size[0] * _REDUCING_GAP, size[1] * _REDUCING_GAP))
-        held = budget.holding(2 * loading_bytes(image)) if budget else nullcontext()
-        with held, discarding(image):
+        reservation = budget.holding(2 * loading_bytes(image)) if budget else nullcontext()
+        with reservation, discarding(image):
             load(image)
             kept = _kept_metadata(image)  # for a PNG, Pillow would load it now
             with _resized(image, mode, size, mask=mask) as result, discarding(result):
@@ -128,24 +128,24 @@ def _kept_metadata(image: Image.Image) -> dict[str, Any]:
     """The orientation, and a profile that still applies; Pillow applies that of a TIFF."""
     from PIL import Image
 
-    found: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
     orientation = 1 if image.format == "TIFF" else _orientation(image)
     if orientation > 1:
         exif = Image.Exif()
         exif[_ORIENTATION] = orientation
-        found["exif"] = exif.tobytes()
+        metadata["exif"] = exif.tobytes()
     profile = image.info.get("icc_profile")
     if profile and image.mode not in ("CMYK", "YCbCr", "LAB"):
-        found["icc_profile"] = profile
-    return found
+        metadata["icc_profile"] = profile
+    return metadata
 
 
 def _orientation(image: Image.Image) -> int:
     try:
-        found = image.getexif().get(_ORIENTATION, 1)
+        orientation = image.getexif().get(_ORIENTATION, 1)
     except Exception:  # noqa: BLE001 - of damaged EXIF data, Pillow raises whatever comes
         return 1
-    return found if isinstance(found, int) and 1 <= found <= 8 else 1
+    return orientation if isinstance(orientation, int) and 1 <= orientation <= 8 else 1
 
 
 def _resized(image: Image.Image, mode: str, size: tuple[int, int], *, mask: bool) -> Image.Image:

@@ -88,11 +88,11 @@ class PartReader(RangeReader):
                 where, message = part_place(self.url, sample, part.ext), "the index has no offset"
                 raise DamageError("damage.manifest", message, where=where)
             places.append((part.offset, part))
-        found = {}
+        contents = {}
         for offset, part in sorted(places, key=itemgetter(0)):
             data = self.read_range(offset, part.length)
-            found[part.ext] = check_part(part, data, sample, self.url)
-        return found
+            contents[part.ext] = check_part(part, data, sample, self.url)
+        return contents
 
 
 SPAN_BYTES = 1 << 20

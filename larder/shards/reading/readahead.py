@@ -154,34 +154,34 @@ def lots(
     read one after the other, so that lots only save time.
     """
     rest = iter(samples)
-    while some := tuple(islice(rest, _TOGETHER_SAMPLES if together else _MOST_SAMPLES)):
-        sizes = list(map(sample_bytes, some))
+    while batch := tuple(islice(rest, _TOGETHER_SAMPLES if together else _MOST_SAMPLES)):
+        sizes = list(map(sample_bytes, batch))
         total_bytes = sum(sizes)
         fits = together and total_bytes <= min(whole_bytes, _LOT_BYTES)
-        if fits and all(sample.packed is None and sample.bad is None for sample in some):
-            yield Lot(some, total_bytes)
+        if fits and all(sample.packed is None and sample.bad is None for sample in batch):
+            yield Lot(batch, total_bytes)
         else:
-            yield from _divided(zip(some, sizes, strict=True), whole_bytes, together=together)
+            yield from _divided(zip(batch, sizes, strict=True), whole_bytes, together=together)
 
 
 def _divided(
     samples: Iterable[tuple[PlannedSample, int]], whole_bytes: int, *, together: bool
 ) -> Iterator[Lot]:
-    held: list[PlannedSample] = []
-    held_bytes = 0
+    lot: list[PlannedSample] = []
+    lot_bytes = 0
     most_bytes = min(whole_bytes, _LOT_BYTES)
     for sample, size_bytes in samples:
         ahead = sample.bad is None and size_bytes <= whole_bytes
         alone = not ahead or not (together or sample.packed is not None or has_derived(sample))
-        full = held_bytes + size_bytes > most_bytes
-        full = full or bool(held and (held[0].packed is None) != (sample.packed is None))
-        if held and (alone or full):
-            yield Lot(tuple(held), held_bytes)
-            held, held_bytes = [], 0
+        full = lot_bytes + size_bytes > most_bytes
+        full = full or bool(lot and (lot[0].packed is None) != (sample.packed is None))
+        if lot and (alone or full):
+            yield Lot(tuple(lot), lot_bytes)
+            lot, lot_bytes = [], 0
         if alone:
             yield Lot((sample,), size_bytes if ahead else None)
         else:
-            held.append(sample)
-            held_bytes += size_bytes
-    if held:
-        yield Lot(tuple(held), held_bytes)
+            lot.append(sample)
+            lot_bytes += size_bytes
+    if lot:
+        yield Lot(tuple(lot), lot_bytes)

@@ -44,12 +44,12 @@ def varint(value: int) -> bytes:
     if 0 <= value < 128:
         return _ONE_BYTE[value]
     value &= 0xFFFF_FFFF_FFFF_FFFF
-    found = bytearray()
+    encoded = bytearray()
     while value >= 128:
-        found.append(value & 127 | 128)
+        encoded.append(value & 127 | 128)
         value >>= 7
-    found.append(value)
-    return bytes(found)
+    encoded.append(value)
+    return bytes(encoded)
 
 
 @lru_cache(4096)
@@ -109,8 +109,8 @@ def _entry_sizes(name_bytes: Sizes | int, list_bytes: Sizes) -> Sizes:
 
 def field_sizes(sizes: Sizes | int) -> Sizes:
     """Length of fields with these contents: a tag, the length of the content, and the content."""
-    found: Sizes = 1 + _varint_sizes(sizes) + sizes
-    return found
+    lengths: Sizes = 1 + _varint_sizes(sizes) + sizes
+    return lengths
 
 
 def _varint_sizes(values: Sizes | int) -> Sizes:
@@ -249,25 +249,25 @@ class Skeletons:
         flat = parts.flatten()
         exts = flat.field("ext").dictionary_encode()
         sizes = flat.field("size_bytes").to_numpy().astype(np.int64)
-        codes, known = exts.indices.to_numpy(), exts.dictionary.to_pylist()
-        self._check_images(batch, counts, codes, known)
+        codes, unique_exts = exts.indices.to_numpy(), exts.dictionary.to_pylist()
+        self._check_images(batch, counts, codes, unique_exts)
         lengths = pc.binary_length(exts.dictionary).to_numpy().astype(np.int64)
-        found = bytes_sizes(lengths[codes] if len(codes) else sizes, sizes)
-        for code, ext in enumerate(known):
+        feature_sizes = bytes_sizes(lengths[codes] if len(codes) else sizes, sizes)
+        for code, ext in enumerate(unique_exts):
             if not self._features.is_plain(ext):
                 rows = np.flatnonzero(codes == code)
-                found[rows] = 0
+                feature_sizes[rows] = 0
                 for name, _ in self._features.of_part(ext):
-                    found[rows] += bytes_sizes(_length(name), sizes[rows])
-        ends = np.concatenate(([0], np.cumsum(found)))
+                    feature_sizes[rows] += bytes_sizes(_length(name), sizes[rows])
+        ends = np.concatenate(([0], np.cumsum(feature_sizes)))
         last = np.cumsum(counts)
         total: Sizes = ends[last] - ends[last - counts]
         return total
 
     def _check_images(
-        self, batch: pa.RecordBatch, counts: Sizes, codes: Sizes, known: Sequence[str]
+        self, batch: pa.RecordBatch, counts: Sizes, codes: Sizes, exts: Sequence[str]
     ) -> None:
-        images = np.array([self._features.is_image(ext) for ext in known], np.bool_)
+        images = np.array([self._features.is_image(ext) for ext in exts], np.bool_)
         if not images.any():
             return
         rows = np.repeat(np.arange(len(counts)), counts)[images[codes]]

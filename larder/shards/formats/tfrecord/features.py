@@ -76,15 +76,15 @@ class FeatureMap:
         return ext not in self._of_part and not self.is_image(ext) and ext not in self._names
 
     def of_part(self, ext: str) -> list[tuple[str, str]]:
-        found = [*self._of_part.get(ext, ()), *(self._of_image if self.is_image(ext) else ())]
-        if all(kind != "bytes" for _, kind in found):
-            name = ext + _TEXT_SUFFIX if found else ext
+        features = [*self._of_part.get(ext, ()), *(self._of_image if self.is_image(ext) else ())]
+        if all(kind != "bytes" for _, kind in features):
+            name = ext + _TEXT_SUFFIX if features else ext
             if name in self._names:
                 message = f"the bytes of part {ext!r} need the name {name!r}, which is another's"
                 hint = f"rename feature {name!r}, or make a feature of kind bytes of the part"
                 raise _features_error(message, hint)
-            found.append((name, "bytes"))
-        return found
+            features.append((name, "bytes"))
+        return features
 
     def places(self, exts: Sequence[str]) -> tuple[RecordFeature, ...]:
         """The features of a sample with these parts, in the order of their names.
@@ -92,13 +92,13 @@ class FeatureMap:
         Those of the label and the class are among them, whether or not the sample has one.
         ``config.invalid_value``: two features would have the same name.
         """
-        found = list(self.of_sample)
+        features = list(self.of_sample)
         for number, ext in enumerate(exts):
-            found += [
+            features += [
                 RecordFeature(name, "content" if kind == "bytes" else "part", kind, number)
                 for name, kind in self.of_part(ext)
             ]
-        return tuple(sorted(found, key=lambda place: place.name.encode()))
+        return tuple(sorted(features, key=lambda place: place.name.encode()))
 
 
 def two_images(key: str) -> ConfigError:
@@ -124,25 +124,25 @@ def numbers(data: bytes, kind: str, where: str) -> list[int] | list[float]:
 
 
 def _int64s(words: Iterable[bytes], where: str) -> list[int]:
-    found = []
+    values = []
     for word in words:
         value = int(word) if _INT64.fullmatch(word) else 2**63
         if not -(2**63) <= value < 2**63:
             raise _undecodable(f"{_shown(word)} is not an int64", where)
-        found.append(value)
-    return found
+        values.append(value)
+    return values
 
 
 def _floats(words: Iterable[bytes], where: str) -> list[float]:
-    found = []
+    values = []
     for word in words:
         if not _FLOAT.fullmatch(word):
             raise _undecodable(f"{_shown(word)} is not a number", where)
         value = float(word)
         if abs(value) >= _FLOAT32_END and word.strip(b"+-") != b"inf":
             raise _undecodable(f"{_shown(word)} is out of the range of a float32", where)
-        found.append(value)
-    return found
+        values.append(value)
+    return values
 
 
 def _shown(word: bytes) -> str:

@@ -114,10 +114,10 @@ class ExampleWriter(ShardWriter):
         contents, checksums = zip(*bodies, strict=True)
         sizes = [*map(len, contents)]
         try:
-            found, offsets, size_bytes = self._skeletons.of(sample, sizes, contents)
+            skeleton, offsets, size_bytes = self._skeletons.of(sample, sizes, contents)
         except ObjectError as error:
             return Failure.of(error.where, error)
-        pieces = [piece if isinstance(piece, bytes) else contents[piece] for piece in found]
+        pieces = [piece if isinstance(piece, bytes) else contents[piece] for piece in skeleton]
         crc32c = reduce(google_crc32c.extend, pieces, 0)
         start = self._output.bytes
         length = size_bytes + FRAME_BYTES
@@ -143,15 +143,15 @@ class ExampleWriter(ShardWriter):
                 crc32c = google_crc32c.extend(crc32c, piece)
                 self._put(piece)
                 continue
-            own = 0
+            checksum = 0
             try:
                 for buffer in stream(source, parts[piece]):
-                    own = google_crc32c.extend(own, buffer)
+                    checksum = google_crc32c.extend(checksum, buffer)
                     crc32c = google_crc32c.extend(crc32c, buffer)
                     self._put(buffer)
             except ObjectError as error:
                 return Failure.of(parts[piece].key, error)
-            checksums[piece] = own
+            checksums[piece] = checksum
         self._put(masked(crc32c))
         places = (start + HEADER_BYTES + offset for offset in skeleton.offsets)
         length = self._output.bytes - start
@@ -174,10 +174,10 @@ class PlainWriter(ExampleWriter):
     def append_all(self, samples: Sequence[PlannedSample], contents: Contents) -> None:
         first = 0
         for exts, group in groupby(samples, extensions):
-            some = list(group)
-            last = first + len(some) * len(exts)
+            alike = list(group)
+            last = first + len(alike) * len(exts)
             data, checksums = contents.data[first:last], contents.checksums[first:last]
-            self._append_alike(exts, some, Contents(data, checksums))
+            self._append_alike(exts, alike, Contents(data, checksums))
             first = last
 
     def _append_alike(
@@ -268,9 +268,9 @@ class ExampleReader(PartReader):
     ) -> dict[str, bytes]:
         if parts is not None and all(part.offset is not None for part in parts):
             return super().read(sample, parts)
-        found = self._read_record(sample)
+        contents = self._read_record(sample)
         wanted = sample.parts if parts is None else parts
-        return {part.ext: found[part.ext] for part in wanted}
+        return {part.ext: contents[part.ext] for part in wanted}
 
     def _read_record(self, sample: IndexedSample) -> dict[str, bytes]:
         """All parts, after comparing the record with its checksums and with the label."""
@@ -281,13 +281,13 @@ class ExampleReader(PartReader):
         if self.read_range(sample.offset, HEADER_BYTES) != record_header(end - start):
             message = "its record does not have the length that is in the index"
             raise DamageError("damage.record", message, where=place)
-        found: dict[str, bytes] = {}
+        contents: dict[str, bytes] = {}
         between: list[bytes] = []
         crc32c = 0
         for part in sorted(filter(_is_there, sample.parts), key=_offset):
             between.append(self._read_until(start, _offset(part), place))
             data = self.read_range(_offset(part), part.length)
-            found[part.ext] = check_part(part, data, sample, self.url)
+            contents[part.ext] = check_part(part, data, sample, self.url)
             crc32c = google_crc32c.extend(google_crc32c.extend(crc32c, between[-1]), data)
             start = _offset(part) + part.length
         between.append(self._read_until(start, end, place))
@@ -296,8 +296,8 @@ class ExampleReader(PartReader):
             raise DamageError("damage.record", "its record differs from its checksum", where=place)
         for part in sample.parts:
             if part.offset is None:
-                found[part.ext] = self._label(part, sample, between)
-        return found
+                contents[part.ext] = self._label(part, sample, between)
+        return contents
 
     def _read_until(self, start: int, stop: int, place: str) -> bytes:
         if start > stop:
