@@ -206,10 +206,10 @@ def check_room(folder: Path, need_bytes: int, written_bytes: Callable[[], int] =
 
     ``written_bytes`` says how much of it is there already; it is called only if that decides.
     """
-    there = folder.absolute()
-    while not there.exists():
-        there = there.parent
-    disk = shutil.disk_usage(there)
+    ancestor = folder.absolute()
+    while not ancestor.exists():
+        ancestor = ancestor.parent
+    disk = shutil.disk_usage(ancestor)
     if not disk.total or need_bytes <= disk.free:  # some file systems do not say
         return
     need_bytes -= written_bytes()

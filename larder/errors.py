@@ -107,7 +107,7 @@ def printable(text: str) -> str:
 
     Otherwise a key could colour the terminal, or imitate another line of output.
     """
-    return _UNSHOWN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return _UNSHOWN.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def _one_line(text: str) -> str:

@@ -49,8 +49,8 @@ def copy_memory_bytes(read: Read = _read) -> int:
 
 def memory_bytes(read: Read = _read) -> int:
     """The memory of this machine, or what its control groups leave to this process; 0: unknown."""
-    found = [_physical_bytes(read), *_limits(read)]
-    return min((size for size in found if size > 0), default=0)
+    sizes = [_physical_bytes(read), *_limits(read)]
+    return min((size for size in sizes if size > 0), default=0)
 
 
 def usable_cores(read: Read = _read) -> int:

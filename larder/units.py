@@ -67,22 +67,22 @@ def format_names(names: Sequence[str], most: int, *, total: int | None = None) -
     return f"{', '.join(names[:most])} and {count - most:,} more"
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The name of ``known`` that may have been meant."""
+def nearest(name: str, names: Iterable[str]) -> str | None:
+    """The one of ``names`` that may have been meant."""
     folded: dict[str, str] = {}
-    for candidate in known:
+    for candidate in names:
         folded.setdefault(candidate.lower(), candidate)
     matches = difflib.get_close_matches(name.lower(), folded, n=1, cutoff=0.6)
     return folded[matches[0]] if matches else None
 
 
-def suggest(name: str, known: Iterable[str], nouns: str) -> str:
-    known = list(known)
-    if near := nearest(name, known):
+def suggest(name: str, names: Iterable[str], nouns: str) -> str:
+    names = list(names)
+    if near := nearest(name, names):
         return f"did you mean {near}?"
-    if not known:
+    if not names:
         return f"there are no {nouns}"
-    return f"the {nouns} are {format_names(known, _SUGGESTED)}"
+    return f"the {nouns} are {format_names(names, _SUGGESTED)}"
 
 
 def format_seconds(seconds: float) -> str:

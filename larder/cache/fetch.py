@@ -78,8 +78,8 @@ def _download(store: Store, key: str, facts: CacheFileFacts, path: Path) -> None
         hint = f"set {VARIABLE} to a directory with more space"
         raise StoreError("store.full", message, where=str(path.parent), hint=hint)
     with draft(path) as file:
-        found = _receive(store, key, file)
-        _compare(found, facts, object_url(store.url, key))
+        received = _receive(store, key, file)
+        _compare(received, facts, object_url(store.url, key))
         file.publish()
 
 
@@ -93,8 +93,8 @@ def _receive(store: Store, key: str, file: Draft) -> tuple[int, str]:
     return size_bytes, sha256.hexdigest()
 
 
-def _compare(found: tuple[int, str], facts: CacheFileFacts, url: str) -> None:
-    size_bytes, sha256 = found
+def _compare(received: tuple[int, str], facts: CacheFileFacts, url: str) -> None:
+    size_bytes, sha256 = received
     if size_bytes != facts.bytes:
         message = f"the file has {size_bytes} bytes instead of {facts.bytes}"
         raise DamageError("damage.size", message, where=url)

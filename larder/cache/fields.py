@@ -101,7 +101,9 @@ def holds(field: Field, array: Array) -> bool:
     return (
         field.dtype == array.dtype.name
         and len(field.shape) == array.ndim
-        and all(size in (None, own) for size, own in zip(field.shape, array.shape, strict=True))
+        and all(
+            size in (None, length) for size, length in zip(field.shape, array.shape, strict=True)
+        )
     )
 
 
@@ -132,15 +134,17 @@ def widened_by(schema: RecordSchema, name: str, array: Array, where: str) -> Rec
     previous arrays have another dtype or another number of dimensions.
     """
     field = schema.select([name])[0]
-    now = Field(name, array.dtype.name, array.shape, field.optional)
+    wider = Field(name, array.dtype.name, array.shape, field.optional)
     if field.shape != _UNSEEN:
-        if now.kind != field.kind:
-            message = f"a part that decodes to {now.kind} follows others of {field.kind}"
+        if wider.kind != field.kind:
+            message = f"a part that decodes to {wider.kind} follows others of {field.kind}"
             hint = "convert or exclude one of them, or leave it out of decoding"
             raise FatalError("cache.schema", message, where=where, hint=hint)
         both = zip(field.shape, array.shape, strict=True)
-        now = replace(now, shape=tuple(own if own == size else None for own, size in both))
-    return RecordSchema(tuple(now if each.name == name else each for each in schema.fields))
+        wider = replace(
+            wider, shape=tuple(length if length == size else None for length, size in both)
+        )
+    return RecordSchema(tuple(wider if each.name == name else each for each in schema.fields))
 
 
 def _wider(field: Field, form: Form, where: str) -> Field:

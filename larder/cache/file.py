@@ -73,8 +73,8 @@ class _SharedFile:
 def acquire(path: Path) -> _SharedFile:
     """The environment of the file at ``path``, opened if this process does not have it open yet."""
     with disk_errors(path, reading=True):
-        found = path.stat()
-    identity = found.st_dev, found.st_ino
+        status = path.stat()
+    identity = status.st_dev, status.st_ino
     with _LOCK:
         if identity not in _OPEN:
             _OPEN[identity] = _SharedFile(path, identity)
@@ -137,9 +137,9 @@ def open_file(
 
 
 def _verify_file(path: Path, facts: CacheFileFacts) -> None:
-    found = sha256_file(path)
-    if found != facts.sha256:
-        message = f"the sha256 of the file is {found}, not {facts.sha256}"
+    sha256 = sha256_file(path)
+    if sha256 != facts.sha256:
+        message = f"the sha256 of the file is {sha256}, not {facts.sha256}"
         raise DamageError("damage.digest", message, where=str(path))
 
 

@@ -52,8 +52,8 @@ class Field:
         if not _is_name(self.name):
             raise _refused(f"{self.name!r} is not a valid field name")
         if self.dtype not in DTYPES:
-            known = ", ".join(sorted(DTYPES))
-            raise _refused(f"field {self.name!r} has dtype {self.dtype!r}; allowed are {known}")
+            names = ", ".join(sorted(DTYPES))
+            raise _refused(f"field {self.name!r} has dtype {self.dtype!r}; allowed are {names}")
         if not all(size is None or _is_size(size) for size in self.shape):
             raise _refused(f"field {self.name!r} cannot have the shape {self.shape!r}")
 
@@ -93,8 +93,8 @@ class RecordSchema:
 
     def select(self, names: Sequence[str] | None) -> tuple[Field, ...]:
         """The fields with these names, in the order of ``names``; all if None."""
-        known = {field.name: field for field in self.fields}
-        return self.fields if names is None else tuple(known[name] for name in names)
+        by_name = {field.name: field for field in self.fields}
+        return self.fields if names is None else tuple(by_name[name] for name in names)
 
     def content(self) -> bytes:
         """Canonical JSON of format and fields: what the content digest covers."""
@@ -121,12 +121,12 @@ class RecordSchema:
         """The schema whose `document` this is; ``cache.format`` for another format or LMDB."""
         try:
             plain = json.loads(data)
-            found = plain["format"], plain["lmdb"]
+            formats = plain["format"], plain["lmdb"]
         except (ValueError, KeyError, TypeError):
             raise _unreadable("the schema cannot be parsed", where) from None
-        if found != (FORMAT, LMDB_LINE):
+        if formats != (FORMAT, LMDB_LINE):
             readable = f"{FORMAT} of LMDB {LMDB_LINE}"
-            message = f"the format is {found[0]} of LMDB {found[1]}, not {readable}"
+            message = f"the format is {formats[0]} of LMDB {formats[1]}, not {readable}"
             raise _unreadable(message, where)
         try:
             return cls(tuple(_field(entry) for entry in plain["fields"]))

@@ -249,8 +249,8 @@ class Data:
         """By segment, the rows of a split that are omitted."""
         if not any(split in use.omitted for use in self._document.segments):
             return {}
-        found = read_omitted(store, self._document)
-        return {segment: rows for (segment, name), rows in found.items() if name == split}
+        omitted = read_omitted(store, self._document)
+        return {segment: rows for (segment, name), rows in omitted.items() if name == split}
 
     def _omits(self, split: str, count: int) -> ConfigError:
         return ConfigError(

@@ -85,17 +85,17 @@ def _all(
         if split in segment.splits:
             gone = omitted.get((segment.id, split), Omitted.none())
             live = segment.splits[split].samples - gone.count
-            own = range(max(wanted.start - first, 0), min(wanted.stop - first, live))
+            numbers = range(max(wanted.start - first, 0), min(wanted.stop - first, live))
             first += live
-            if len(own):
-                yield from _read(store, segment, split, _live(store, segment, split, gone, own))
+            if len(numbers):
+                yield from _read(store, segment, split, _live(store, segment, split, gone, numbers))
 
 
 def _live(
-    store: Store, segment: SegmentDocument, split: str, omitted: Omitted, own: range
+    store: Store, segment: SegmentDocument, split: str, omitted: Omitted, numbers: range
 ) -> Iterator[IndexedSample]:
     """The samples of a segment with these numbers among those that are not omitted."""
-    begin, last = omitted.rows_of([own.start, own.stop - 1]).tolist()
+    begin, last = omitted.rows_of([numbers.start, numbers.stop - 1]).tolist()
     row, count = begin, last + 1 - begin
     first_row = segment.splits[split].first_row + begin
     for batch in _index(store, segment.file("samples")).rows(first_row, count, _COLUMNS):

@@ -37,12 +37,12 @@ SPARSE = {"sparse": True}
 def to_plain(value: Any, *, sparse: bool = False) -> Any:
     """A dataclass, or a value of its fields, as plain JSON; ``sparse`` leaves out defaults."""
     if hasattr(value, "__dataclass_fields__"):
-        found = {}
+        plain = {}
         for item in fields(value):
-            own, left_out = getattr(value, item.name), sparse or "sparse" in item.metadata
-            if not (left_out and own == item.default):
-                found[item.name] = to_plain(own, sparse=left_out)
-        return found
+            field_value, left_out = getattr(value, item.name), sparse or "sparse" in item.metadata
+            if not (left_out and field_value == item.default):
+                plain[item.name] = to_plain(field_value, sparse=left_out)
+        return plain
     if isinstance(value, Mapping):
         return {key: to_plain(item, sparse=sparse) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -57,8 +57,8 @@ def from_plain(kind: type[Value], plain: Any) -> Value:
     Fields are strings, whole numbers that are not negative, dataclasses, mappings from strings,
     tuples, or one of these or None; those with a default may be missing in ``plain``.
     """
-    found: Value = _dataclass(kind, plain, "")
-    return found
+    value: Value = _dataclass(kind, plain, "")
+    return value
 
 
 def _value(kind: Any, plain: Any, path: str) -> Any:
@@ -413,11 +413,11 @@ def unseal(data: bytes, where: str) -> dict[str, Any]:
     try:
         plain = json.loads(data)
         digest = plain.pop("self_sha256")
-        found = hashlib.sha256(canonical_json(plain)).hexdigest()
+        sha256 = hashlib.sha256(canonical_json(plain)).hexdigest()
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         message = "not a Larder document"
         raise DamageError("damage.manifest", message, where=where, hint=MAKE_AGAIN) from None
-    if found != digest:
+    if sha256 != digest:
         message = "the document does not match its digest"
         raise DamageError("damage.digest", message, where=where, hint=MAKE_AGAIN)
     return dict(plain)

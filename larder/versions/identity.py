@@ -250,9 +250,9 @@ def version_id(
     its ID.
     """
     rows = [
-        [segment, split, hashlib.sha256(found.ranges.astype("<i8").tobytes()).hexdigest()]
-        for (segment, split), found in sorted(omitted.items())
-        if found.count
+        [segment, split, hashlib.sha256(omission.ranges.astype("<i8").tobytes()).hexdigest()]
+        for (segment, split), omission in sorted(omitted.items())
+        if omission.count
     ]
     return _digest(
         "version",
@@ -293,6 +293,9 @@ def content_digest(
         hasher.update(canonical_json(row) + b"\n")
     hasher.update(canonical_json(["classes", list(classes)]) + b"\n")
     if cache:
-        files = {split: [file.digest for file in found] for split, found in cache.splits.items()}
+        files = {
+            split: [file.digest for file in cache_files]
+            for split, cache_files in cache.splits.items()
+        }
         hasher.update(canonical_json(["cache", cache.kind, files]) + b"\n")
     return hasher.hexdigest()

@@ -71,11 +71,11 @@ class Omitted:
         stop = first_row + rows
         first = np.searchsorted(self.ranges[:, 1], first_row, side="right")
         last = np.searchsorted(self.ranges[:, 0], stop, side="left")
-        found = np.zeros(rows + 1, np.int8)
+        steps = np.zeros(rows + 1, np.int8)
         near = np.clip(self.ranges[first:last], first_row, stop) - first_row
-        np.add.at(found, near[:, 0], 1)
-        np.add.at(found, near[:, 1], -1)
-        flags: _Flags = np.cumsum(found[:-1]).astype(np.bool_)
+        np.add.at(steps, near[:, 0], 1)
+        np.add.at(steps, near[:, 1], -1)
+        flags: _Flags = np.cumsum(steps[:-1]).astype(np.bool_)
         return flags
 
     def rows_of(self, numbers: npt.ArrayLike) -> Numbers:
@@ -99,20 +99,20 @@ def encode_omitted(
     """The omitted rows of a version in the order of its segments, and the .npy file if they are
     many; places without rows are left out.
     """
-    some = {place: rows for place, rows in omitted.items() if rows.count}
-    lengths = [len(rows.ranges) for rows in some.values()]
+    by_place = {place: rows for place, rows in omitted.items() if rows.count}
+    lengths = [len(rows.ranges) for rows in by_place.values()]
     if sum(lengths) <= MAX_INLINE_RANGES:
         return {
             place: OmittedRows(rows.count, tuple((a, b) for a, b in rows.ranges.tolist()))
-            for place, rows in some.items()
+            for place, rows in by_place.items()
         }, None
     stops = np.cumsum(lengths).tolist()
     encoded = {
         place: OmittedRows(rows.count, first=stop - length, stop=stop)
-        for (place, rows), length, stop in zip(some.items(), lengths, stops, strict=True)
+        for (place, rows), length, stop in zip(by_place.items(), lengths, stops, strict=True)
     }
     file = io.BytesIO()
-    ranges = np.concatenate([rows.ranges for rows in some.values()])
+    ranges = np.concatenate([rows.ranges for rows in by_place.values()])
     np.save(file, ranges.astype("<i8"), allow_pickle=False)
     return encoded, file.getvalue()
 
@@ -120,19 +120,21 @@ def encode_omitted(
 def read_omitted(store: Store, version: VersionDocument) -> dict[Place, Omitted]:
     """The rows that a version omits; places without any are left out."""
     file: Numbers | None = None
-    found: dict[Place, Omitted] = {}
+    by_place: dict[Place, Omitted] = {}
     for use in version.segments:
         for split, rows in use.omitted.items():
             if rows.ranges:
-                own = np.array(rows.ranges, np.int64)
+                ranges = np.array(rows.ranges, np.int64)
             else:
                 file = _read_file(store, version) if file is None else file
-                own = file[rows.first : rows.stop]
-            if len(own) != (len(rows.ranges) or rows.stop - rows.first) or not _valid(own, rows):
+                ranges = file[rows.first : rows.stop]
+            if len(ranges) != (len(rows.ranges) or rows.stop - rows.first) or not _valid(
+                ranges, rows
+            ):
                 where = object_url(store.url, layout.version_key(version.id))
                 raise _damage(f"invalid ranges of omitted rows in split {split}", where)
-            found[use.id, split] = Omitted(own)
-    return found
+            by_place[use.id, split] = Omitted(ranges)
+    return by_place
 
 
 def _read_file(store: Store, version: VersionDocument) -> Numbers:

@@ -172,19 +172,19 @@ def read_conditions(root: Store) -> Conditions | None:
 
 def probe_conditions(root: Store) -> Conditions:
     """What is known about a store; if nothing is, try it, and write the answer down."""
-    known = read_conditions(root)
-    if known is not None:
-        return known
+    recorded = read_conditions(root)
+    if recorded is not None:
+        return recorded
     key = layout.CONDITIONS_KEY
     with published_file_errors():
         root.put(key, seal({"asking": "nothing"}))
-        found = Conditions(
+        conditions = Conditions(
             if_absent=_refused(lambda: root.put(key, seal({"asking": "absent"}), if_absent=True)),
             if_match=root.features.replace_if_match
             and _refused(lambda: root.put(key, seal({"asking": "match"}), if_match=_NO_ETAG)),
         )
-        root.put(key, seal(found))
-    return found
+        root.put(key, seal(conditions))
+    return conditions
 
 
 def _refused(write: Callable[[], object]) -> bool:

@@ -112,13 +112,13 @@ def move_tag(
 def _try_to_move(
     store: Store, key: str, to: TagEntry, expected: str | None, conditions: Conditions
 ) -> bool:
-    found = _with_etag(store, key)
-    if found is None:
+    current = _with_etag(store, key)
+    if current is None:
         if expected is not None:
             raise _superseded(store, key, None)
         store.put(key, seal(Tag(to.version, to.inputs)), if_absent=conditions.if_absent)
         return True
-    etag, old = found
+    etag, old = current
     if TagEntry(old.version, old.inputs) == to:
         return False
     if old.version not in (to.version, expected):
@@ -128,10 +128,10 @@ def _try_to_move(
 
 
 def _superseded(store: Store, key: str, version: str | None) -> SupersededError:
-    now = f"it names version {version} now" if version else "it was deleted"
+    state = f"it names version {version} now" if version else "it was deleted"
     return SupersededError(
         "version.superseded",
-        f"another run has moved the tag since this one listed the source: {now}",
+        f"another run has moved the tag since this one listed the source: {state}",
         where=object_url(store.url, key),
         hint="run again",
     )
@@ -150,11 +150,11 @@ def _parse(data: bytes, where: str) -> Tag:
     plain = unseal(data, where)
     try:
         history = tuple(_entry(past) for past in plain["history"])
-        now = _entry(plain)
+        entry = _entry(plain)
     except (KeyError, TypeError) as error:
         message = f"invalid field: {error}"
         raise DamageError("damage.manifest", message, where=where, hint=MAKE_AGAIN) from None
-    return Tag(now.version, now.inputs, history)
+    return Tag(entry.version, entry.inputs, history)
 
 
 def _entry(plain: Mapping[str, Any]) -> TagEntry:
