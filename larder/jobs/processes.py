@@ -78,7 +78,7 @@ def suits(places: Iterable[Location], rows: int, size_bytes: int, concurrent_bat
     )
 
 
-_here = threading.Lock()
+_this_process = threading.Lock()
 """Held by the batch that is done in this process."""
 
 _idle: list[Process] = []
@@ -92,11 +92,11 @@ def work(
     An error that ``progress`` raises stops the process between two objects. ``run.failed``: the
     process was killed.
     """
-    if _here.acquire(blocking=False):
+    if _this_process.acquire(blocking=False):
         try:
             return step(job, batch, progress=progress, concurrent_batches=concurrent_batches)
         finally:
-            _here.release()
+            _this_process.release()
     try:
         process = _idle.pop()
     except IndexError:

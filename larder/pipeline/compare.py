@@ -87,8 +87,8 @@ class ContentComparer:
     def repeatable(self, segments: npt.NDArray[np.int32]) -> _Flags:
         """Whether images can be transformed as they were in their segments."""
         transform = self._rules.transform
-        now = replace(transform, codecs=codec_versions()) if transform else None
-        flags: _Flags = np.array([each == now for each in (*self._transforms, None)])[segments]
+        current = replace(transform, codecs=codec_versions()) if transform else None
+        flags: _Flags = np.array([each == current for each in (*self._transforms, None)])[segments]
         return flags
 
     def same(self, now: pa.StructArray, then: pa.StructArray, stored: _Flags) -> _Flags:
@@ -427,8 +427,8 @@ class _Records:
         for place in pc.unique(left.column("segment")).to_pylist():
             if place >= 0:  # those of the version itself are written again as they apply
                 digest = self._digests[place] = self._digests[place] or RowDigest()
-                own = left.filter(pc.equal(left.column("segment"), place))
-                digest.update_batch(own.select(["key"]))
+                rows = left.filter(pc.equal(left.column("segment"), place))
+                digest.update_batch(rows.select(["key"]))
 
     def outdated(self) -> tuple[str | None, ...]:
         """A digest for each segment that has such records."""

@@ -101,10 +101,10 @@ def gather_failures(
     first = read_manifest(unlisted.path, FAILURES) if unlisted else iter(())
     rows = chain(first, *(read_ref(root, ref, FAILURES) for ref in lists))
     file = write_manifest(folder / "all-failures.parquet", FAILURES, rows)
-    found = put_named(root, key(file.sha256), file)
+    gathered = put_named(root, key(file.sha256), file)
     for ref in lists:
         root.delete(ref.key)
-    return found
+    return gathered
 
 
 def read_failures(root: Store, ref: ManifestRef) -> Iterator[pa.RecordBatch]:

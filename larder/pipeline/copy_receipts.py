@@ -120,14 +120,14 @@ def read_receipts(root: Store) -> Iterator[pa.RecordBatch]:
 
     A finished batch has a complete receipt; its partial ones are not read.
     """
-    found = find_receipts(root)
-    for ref in found.merged:  # may be long, so not as a whole
+    receipts = find_receipts(root)
+    for ref in receipts.merged:  # may be long, so not as a whole
         yield from read_ref(root, ref, OBJECTS)
 
     def read(ref: ManifestRef) -> list[pa.RecordBatch]:
         return list(read_ref(root, ref, OBJECTS))
 
-    refs = chain.from_iterable(found.of_order.values())
+    refs = chain.from_iterable(receipts.of_order.values())
     with ThreadPoolExecutor(READERS, thread_name_prefix="receipt") as pool:
         yield from chain.from_iterable(map_ahead(pool, read, refs, window=READERS))
 
@@ -160,10 +160,10 @@ def find_receipts(root: Store, place: CopyPlace = MIRROR) -> Receipts:
 
 
 def _merged(
-    root: Store, place: CopyPlace, there: list[ObjectInfo]
+    root: Store, place: CopyPlace, infos: list[ObjectInfo]
 ) -> tuple[tuple[ManifestRef, ...], frozenset[str]]:
     """The merged receipts, and the digests of what is in them; nothing if any of them is gone."""
-    sizes = {info.key: info.size_bytes for info in there}
+    sizes = {info.key: info.size_bytes for info in infos}
     key = place.merged_key
     if key not in sizes:
         return (), frozenset()
@@ -176,11 +176,11 @@ def _merged(
 
 def batch_receipts(root: Store, sample_order: ManifestRef) -> list[tuple[range, ManifestRef]]:
     """The receipts of the finished batches of a sample order, with their rows of the order."""
-    found: list[tuple[range, ManifestRef]] = []
+    receipts: list[tuple[range, ManifestRef]] = []
     for info in listed(root, f"{MIRROR.receipts}{sample_order.sha256[:16]}-"):
         first_row, rows = map(int, info.key.split("/")[-2].split("-")[1:])
-        found.append((range(first_row, first_row + rows), _receipt(info)))
-    return found
+        receipts.append((range(first_row, first_row + rows), _receipt(info)))
+    return receipts
 
 
 def partial_receipts(root: Store, batch: str, place: CopyPlace = MIRROR) -> Iterator[ManifestRef]:
@@ -268,8 +268,8 @@ class _Copies(Items[CopiedObject]):
     def since(self, first: int) -> Iterator[CopiedObject]:
         start = first - first % _PACKED_COPIES
         for batch in self._packed[first // _PACKED_COPIES :]:
-            own = batch.slice(max(0, first - start))
-            yield from map(CopiedObject, *(column.to_pylist() for column in own.columns))
+            rows = batch.slice(max(0, first - start))
+            yield from map(CopiedObject, *(column.to_pylist() for column in rows.columns))
             start += _PACKED_COPIES
         yield from self._last[max(0, first - start) :]
 
@@ -286,8 +286,8 @@ def merge_receipts(root: Store) -> bool:
 
     Of the copies of an object, the latest is kept: the others were overwritten by it.
     """
-    found = find_receipts(root)
-    groups = [[file] for file in found.merged] + list(found.of_order.values())
+    receipts = find_receipts(root)
+    groups = [[file] for file in receipts.merged] + list(receipts.of_order.values())
     if len(groups) <= MAX_RUNS:
         return False
     total = sum(map(_bytes, groups))
@@ -296,8 +296,8 @@ def merge_receipts(root: Store) -> bool:
         file = _merged_file(root, small, folder)
         key = f"{MIRROR.merged}{file.sha256}.parquet"
         new = put_named(root, key, file)
-    files = [*(file for file in found.merged if file not in small), new]
-    covered = found.covered | {ref.sha256 for ref in small if ref not in found.merged}
+    files = [*(file for file in receipts.merged if file not in small), new]
+    covered = receipts.covered | {ref.sha256 for ref in small if ref not in receipts.merged}
     root.put(MIRROR.merged_key, seal({"files": files, "receipts": sorted(covered)}))
     return True
 
@@ -341,29 +341,29 @@ def copied_before(
 
     ``progress`` may stop this; nothing is reported, because the earlier attempt did that.
     """
-    known: dict[_Pair, CopiedObject] = {}
+    copies: dict[_Pair, CopiedObject] = {}
     for ref in partial_receipts(root, batch, place):
         for rows in read_ref(root, ref, OBJECTS):
             modified = rows.column("modified").cast(pa.int64())
             rows = rows.set_column(OBJECTS.get_field_index("modified"), "modified", modified)
             for copy in map(CopiedObject, *(column.to_pylist() for column in rows.columns)):
-                known[copy.key, copy.etag, copy.mirror_etag] = copy
-    keys = {key for key, _, _ in known}
+                copies[copy.key, copy.etag, copy.mirror_etag] = copy
+    keys = {key for key, _, _ in copies}
     if not keys:
         return []
 
     def find(info: ObjectInfo) -> CopiedObject | None:
         try:
-            there = root.head(place.objects + info.key)
+            written = root.head(place.objects + info.key)
         except ObjectError:
             return None
-        copy = known.get((info.key, info.etag, there.etag))
-        return copy if copy and there.size_bytes == info.size_bytes else None
+        copy = copies.get((info.key, info.etag, written.etag))
+        return copy if copy and written.size_bytes == info.size_bytes else None
 
-    found: list[CopiedObject] = []
+    copied: list[CopiedObject] = []
     with ThreadPoolExecutor(concurrency, thread_name_prefix="check") as pool:
-        asked = (info for info in objects() if info.key in keys)
-        for row in map_ahead(pool, find, asked, window=4 * concurrency):
+        wanted = (info for info in objects() if info.key in keys)
+        for row in map_ahead(pool, find, wanted, window=4 * concurrency):
             progress.advance("mirror")
-            found += [row] if row else []
-    return found
+            copied += [row] if row else []
+    return copied

@@ -82,7 +82,7 @@ def checked_copy(settings: CopySettings, folder: Path, *, progress: Progress) ->
         raise RefusedError("config.bad_key", f"{message}: {failures[0].message}", hint, report)
     check_cost(plan.cost, settings.limits.max_cost_usd, "copy")
     plan.route.check()
-    root = plan.known.root
+    root = plan.state.root
     if root.features.local_path and not plan.sums.replaced:  # what is replaced makes room
         check_room(local_path(root, "x").parent, plan.copies.bytes)
     return plan

@@ -82,44 +82,44 @@ def known_copies(
 
 @contextmanager
 def compared(
-    settings: CopySettings, known: Known, folder: Path, progress: Progress
+    settings: CopySettings, state: Known, folder: Path, progress: Progress
 ) -> Iterator[Comparison]:
     """List the source and the storage, and compare them while a ``with`` block reads the pieces.
 
-    Paths in the source that cannot be listed are in ``known.unlisted``; what the storage has there
+    Paths in the source that cannot be listed are in ``state.unlisted``; what the storage has there
     counts as nobody's business. If there is nothing else, ``run.failed``; an empty source is
     ``config.empty_source``. A partial listing is never used.
     """
-    source, root = known.source, known.root
-    with _listing(root, folder / "there.arrow") as listing:
-        objects = _objects(settings, known, folder, progress)
-        receipts = find_receipts(root, copy_place(known.origin))
+    source, root = state.source, state.root
+    with _listing(root, folder / "stored.arrow") as listing:
+        objects = _objects(settings, state, folder, progress)
+        receipts = find_receipts(root, copy_place(state.origin))
         refs = tuple(chain.from_iterable(receipts.of_order.values()))
         left = (*refs, *chain.from_iterable(receipts.redundant.values()))
-        there = listing()
+        stored = listing()
     assert objects.rows is not None, "they are in a file"
     progress.start("compare", objects=objects.objects)
     with closing(_ordered(_present(root, refs), folder)) as unread:
         pieces = outstanding(
             Stream(OBJECTS, objects.rows.read()),
-            Stream(OBJECTS, there.read()),
+            Stream(OBJECTS, stored.read()),
             Stream(OBJECTS, whole_keys(unread, "key")),
-            Stream(OBJECTS, record_rows(known)),
+            Stream(OBJECTS, record_rows(state)),
             md5=source.features.etag_is_md5 and root.features.etag_is_md5,
             sizes=settings.limits.verify == "size",
             markers=not root.features.local_path,
-            selected=_selected(settings, known.unlisted),
+            selected=_selected(settings, state.unlisted),
         )
         yield Comparison(objects, left, _counted(pieces, progress))
     progress.finish("compare")
 
 
-def _objects(settings: CopySettings, known: Known, folder: Path, progress: Progress) -> Listed:
+def _objects(settings: CopySettings, state: Known, folder: Path, progress: Progress) -> Listed:
     """The objects at the source; ``run.failed``: none, but paths that cannot be listed."""
     report = settings.source.inventory
     try:
         return list_source(
-            known.source,
+            state.source,
             settings.source.include,
             settings.source.exclude,
             folder / "objects.arrow",
@@ -127,21 +127,21 @@ def _objects(settings: CopySettings, known: Known, folder: Path, progress: Progr
             open_report(report, settings.source.url, settings.open_source) if report else None,
         )
     except ConfigError:
-        if known.unlisted.failures.count:
-            raise not_listed(known) from None
+        if state.unlisted.failures.count:
+            raise not_listed(state) from None
         raise
 
 
-def not_listed(known: Known) -> RunError:
+def not_listed(state: Known) -> RunError:
     """The error that nothing is done because of paths that cannot be listed."""
-    report = BatchReport.of(known.unlisted.failures)
+    report = BatchReport.of(state.unlisted.failures)
     return RunError("inventory", report, "nothing was changed; fix or exclude them, then run again")
 
 
-def record_rows(known: Known) -> Iterator[pa.RecordBatch]:
+def record_rows(state: Known) -> Iterator[pa.RecordBatch]:
     """The rows of the manifest of the last copy, ordered by key; none if there is no record."""
-    if known.record is not None:
-        yield from read_ref(known.root, known.record.manifest, OBJECTS)
+    if state.record is not None:
+        yield from read_ref(state.root, state.record.manifest, OBJECTS)
 
 
 def _selected(settings: CopySettings, unlisted: Unlisted) -> _Rule:

@@ -87,7 +87,7 @@ class CopyPlan:
     """
 
     settings: CopySettings
-    known: Known
+    state: Known
     listed: Listed | None
     objects: Totals
     due: ManifestFile
@@ -105,7 +105,7 @@ class CopyPlan:
 
     @property
     def record(self) -> CopyDocument | None:
-        return self.known.record
+        return self.state.record
 
     @property
     def located(self) -> CopySettings:
@@ -114,7 +114,7 @@ class CopyPlan:
     @property
     def route(self) -> Route:
         settings = self.located
-        url = self.known.root.url
+        url = self.state.root.url
         return Route(settings.source, settings.storage, url, "", settings.limits, self.copies)
 
     @property
@@ -153,61 +153,61 @@ def plan_copy(settings: CopySettings, folder: Path, *, progress: Progress) -> Co
             writer.append([astuple(failure)])
             failures.add(failure)
 
-        known = known_copies(settings, note)
+        state = known_copies(settings, note)
         if settings.retry_failed:
-            plan = _plan_failed(settings, known, note, folder, progress)
+            plan = _plan_failed(settings, state, note, folder, progress)
         else:
-            plan = _plan_everything(settings, known, folder, progress)
+            plan = _plan_everything(settings, state, folder, progress)
     file = writer.file if failures.count else None
     plan = replace(plan, unlisted=BatchReport.of(failures), unlisted_file=file)
-    return plan if plan.current else replace(plan, regions=_regions(settings, known))
+    return plan if plan.current else replace(plan, regions=_regions(settings, state))
 
 
-def _regions(settings: CopySettings, known: Known) -> tuple[str | None, str | None]:
-    source = missing_region(settings.source, known.source)
-    return source, missing_region(settings.storage, known.root)
+def _regions(settings: CopySettings, state: Known) -> tuple[str | None, str | None]:
+    source = missing_region(settings.source, state.source)
+    return source, missing_region(settings.storage, state.root)
 
 
 def _plan_everything(
-    settings: CopySettings, known: Known, folder: Path, progress: Progress
+    settings: CopySettings, state: Known, folder: Path, progress: Progress
 ) -> CopyPlan:
-    with compared(settings, known, folder, progress) as found:
-        sums, due, kept = summed(found, folder, lambda piece: piece.due)
-    listed = found.objects
+    with compared(settings, state, folder, progress) as comparison:
+        sums, due, kept = summed(comparison, folder, lambda piece: piece.due)
+    listed = comparison.objects
     return CopyPlan(
         settings=settings,
-        known=known,
+        state=state,
         listed=listed,
         objects=Totals(listed.objects, listed.bytes),
         due=due,
         sums=sums,
         verified=kept,
-        receipts=found.receipts,
-        unfit=_unfit(known, due, listed.rows),
+        receipts=comparison.receipts,
+        unfit=_unfit(state, due, listed.rows),
     )
 
 
 def summed(
-    found: Comparison, folder: Path, pick: Callable[[Outstanding], pa.RecordBatch]
+    comparison: Comparison, folder: Path, pick: Callable[[Outstanding], pa.RecordBatch]
 ) -> tuple[CopySums, ManifestFile, SortedFile]:
     """The sums of a comparison, a manifest of some of its rows, and the copies that stay."""
     sums = CopySums()
 
-    def standing(picked: ManifestWriter) -> Iterator[pa.RecordBatch]:
-        for piece in found.pieces:
+    def verified(picked: ManifestWriter) -> Iterator[pa.RecordBatch]:
+        for piece in comparison.pieces:
             sums.add(piece)
             picked.append_batch(pick(piece))
             yield piece.verified
 
     with ManifestWriter(folder / "picked.parquet", OBJECTS) as picked:
-        rows = Stream(OBJECTS, standing(picked))
-        kept = sort_to_file(rows, ("key",), folder / "standing.arrow")
+        rows = Stream(OBJECTS, verified(picked))
+        kept = sort_to_file(rows, ("key",), folder / "verified.arrow")
     return sums, picked.file, kept
 
 
 def _plan_failed(
     settings: CopySettings,
-    known: Known,
+    state: Known,
     note: Callable[[Failure], None],
     folder: Path,
     progress: Progress,
@@ -216,35 +216,35 @@ def _plan_failed(
 
     Paths that could not be listed stay failures: only a listing can tell what they are now.
     """
-    if known.record is None or known.record.failures is None:
+    if state.record is None or state.record.failures is None:
         message = "the last copy from this source has no failed objects"
-        if known.record is None:
+        if state.record is None:
             message = "no copy from this source has ended here"
         hint = "run without --retry-failed"
         raise ConfigError("config.invalid_flag", message, where="--retry-failed", hint=hint)
-    failed = known.record.failures
-    keys = Stream(FAILURES, read_failures(known.root, failed))
+    failed = state.record.failures
+    keys = Stream(FAILURES, read_failures(state.root, failed))
     progress.start("inventory", objects=failed.rows)
     with closing(sort(keys, ("key",), ties=("code",), work_dir=folder)) as ordered:
-        infos = _now(settings, known, _tried(ordered, note), progress)
+        infos = _now(settings, state, _tried(ordered, note), progress)
         with ManifestWriter(folder / "due.parquet", OBJECTS) as writer:
             for batch in object_batches(infos):
                 writer.append_batch(batch)
     progress.finish("inventory")
     due = writer.file
-    standing = Stream(OBJECTS, _without(known, due))
-    kept = sort_to_file(standing, ("key",), folder / "standing.arrow")
+    rows = Stream(OBJECTS, _without(state, due))
+    kept = sort_to_file(rows, ("key",), folder / "verified.arrow")
     copies = sum(map(row_totals, read_manifest(due.path, OBJECTS)), Totals())
     return CopyPlan(
         settings=settings,
-        known=known,
+        state=state,
         listed=None,
         objects=copies,
         due=due,
         sums=CopySums(copies),
         verified=kept,
         receipts=(),
-        unfit=_unfit(known, due, None),
+        unfit=_unfit(state, due, None),
     )
 
 
@@ -260,13 +260,13 @@ def _tried(
 
 
 def _now(
-    settings: CopySettings, known: Known, failed: Iterator[pa.RecordBatch], progress: Progress
+    settings: CopySettings, state: Known, failed: Iterator[pa.RecordBatch], progress: Progress
 ) -> Iterator[ObjectInfo]:
     """Objects that failed, as they are now; without those that are not there any more."""
 
     def find(key: str) -> ObjectInfo | None:
         try:
-            return known.source.head(key)
+            return state.source.head(key)
         except NotFoundError:
             return None
 
@@ -279,16 +279,16 @@ def _now(
                 yield info
 
 
-def _without(known: Known, due: ManifestFile) -> Iterator[pa.RecordBatch]:
+def _without(state: Known, due: ManifestFile) -> Iterator[pa.RecordBatch]:
     """The rows of the record, without objects that are copied again."""
-    copies = Stream(OBJECTS, record_rows(known))
+    copies = Stream(OBJECTS, record_rows(state))
     again = Stream(OBJECTS, read_manifest(due.path, OBJECTS))
     for rows, gone in aligned(copies, again, ("key",)):
         kept = places(rows.column("key"), gone.column("key")) < 0
         yield rows.filter(pa.array(np.asarray(kept, np.bool_)))
 
 
-def _unfit(known: Known, due: ManifestFile, everything: SortedFile | None) -> Unfit:
+def _unfit(state: Known, due: ManifestFile, everything: SortedFile | None) -> Unfit:
     """Keys that the storage cannot hold, if anything is copied.
 
     In a directory nothing is both a file and a folder: there, what is due is compared with all of
@@ -296,8 +296,8 @@ def _unfit(known: Known, due: ManifestFile, everything: SortedFile | None) -> Un
     """
     if not due.rows:
         return Unfit()
-    storage = Storage.of(known.root)
-    if everything and storage.path and not known.source.features.local_path:
+    storage = Storage.of(state.root)
+    if everything and storage.path and not state.source.features.local_path:
         return unfit_keys(everything.read, storage, "", every_key=True)
     columns = ("key", "size_bytes")
     return unfit_keys(

@@ -60,7 +60,7 @@ def _ended(
     return {
         **_document(plan, status, copied),
         "checks": dict(record.checks),
-        "manifest": object_url(plan.known.root.url, record.manifest.key),
+        "manifest": object_url(plan.state.root.url, record.manifest.key),
         "digest": record.digest,
         "seconds": round(times.seconds(), 3),
         "stages": times.stages(),
@@ -70,8 +70,8 @@ def _ended(
 def _document(plan: CopyPlan, status: str, copied: Totals) -> dict[str, Any]:
     sums = plan.sums
     return {
-        "source": plan.known.origin.url,
-        "storage": plan.known.root.url,
+        "source": plan.state.origin.url,
+        "storage": plan.state.root.url,
         "status": status,
         "verify": plan.settings.limits.verify,
         "objects": asdict(plan.objects),
@@ -96,15 +96,15 @@ def _excluded(plan: CopyPlan) -> dict[str, Any] | None:
     }
 
 
-def _left_out(found: LeftOut) -> dict[str, Any]:
-    return {"count": found.count, "keys": list(found.keys)}
+def _left_out(left_out: LeftOut) -> dict[str, Any]:
+    return {"count": left_out.count, "keys": list(left_out.keys)}
 
 
 def _warnings(plan: CopyPlan) -> list[dict[str, str]]:
-    if not plan.known.displaced:
+    if not plan.state.displaced:
         return []
     message = (
-        f"the storage has a copy of {printable(plan.known.displaced)}: its objects stay, but the "
+        f"the storage has a copy of {printable(plan.state.displaced)}: its objects stay, but the "
         "record of what was copied from there is replaced"
     )
     return [{"code": "other_source", "message": message}]
@@ -118,7 +118,7 @@ def failed_hint(plan: CopyPlan, report: BatchReport, record: CopyDocument) -> st
         these = f"{unlisted} that cannot be listed" if report.failed else "them"
         hint = f"the others were copied; fix or exclude {these}, then run again"
     if record.failures:
-        hint += f"; they are listed in {object_url(plan.known.root.url, record.failures.key)}"
+        hint += f"; they are listed in {object_url(plan.state.root.url, record.failures.key)}"
     return hint
 
 

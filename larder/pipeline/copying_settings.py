@@ -92,11 +92,13 @@ def load_copy_settings(
         settings,
         load_cluster(folder, cluster, (), os.environ) if cluster else None,
     )
-    found = CopySettings(
+    resolved = CopySettings(
         source=located(places.source, os.environ, "SOURCE"),
         storage=located(places.storage, os.environ, "STORAGE"),
         limits=places.copy_,
         runner=places.runner,
     )
-    check_overlap(found.source, found.storage.url, storage_endpoint=found.storage.access.endpoint)
-    return found
+    check_overlap(
+        resolved.source, resolved.storage.url, storage_endpoint=resolved.storage.access.endpoint
+    )
+    return resolved

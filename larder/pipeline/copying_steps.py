@@ -71,9 +71,9 @@ class CopyJob:
 
 def begin_copy(plan: CopyPlan) -> CopyJob:
     """Put the list of what is due into the storage, where every task finds it."""
-    root, file = plan.known.root, plan.due
+    root, file = plan.state.root, plan.due
     due = put_named(root, work_key("due", file.sha256), file)
-    return CopyJob(plan.located, copy_place(plan.known.origin), due, plan.route)
+    return CopyJob(plan.located, copy_place(plan.state.origin), due, plan.route)
 
 
 def copy_batches(job: CopyJob) -> list[CopyBatch]:
@@ -147,8 +147,8 @@ def send_ahead(job: CopyJob, *, progress: Progress) -> SentAhead:
 def _objects(job: CopyJob, root: Store, batch: CopyBatch) -> Iterator[ObjectInfo]:
     """The objects of a batch; their modification times do not matter any more."""
     first_row, rows = batch.first_row, batch.rows
-    for found in read_ref(root, job.due, OBJECTS, columns=_COLUMNS, first_row=first_row, rows=rows):
-        columns = (found.column(name).to_pylist() for name in _COLUMNS)
+    for piece in read_ref(root, job.due, OBJECTS, columns=_COLUMNS, first_row=first_row, rows=rows):
+        columns = (piece.column(name).to_pylist() for name in _COLUMNS)
         yield from map(ObjectInfo, *columns, repeat(0))
 
 
@@ -160,12 +160,12 @@ def end_copy(
 ) -> CopyDocument:
     """Write the record of a copy; there is no job if nothing had to be copied."""
     progress.start("publish")
-    root = plan.known.root
+    root = plan.state.root
     receipts, redundant = _receipts(root, plan, job)
     before = read_record(root)
     with scratch() as folder:
         rows = _copies(root, plan, receipts, folder)
-        if before and before.source == plan.known.origin and before != plan.record:
+        if before and before.source == plan.state.origin and before != plan.record:
             rows = _and_others(rows, read_ref(root, before.manifest, OBJECTS))
         unlisted = plan.unlisted_file
         failures = gather_failures(root, report.lists, failures_key, folder, unlisted)
@@ -173,7 +173,7 @@ def end_copy(
             root,
             rows,
             folder,
-            source=plan.known.origin,
+            source=plan.state.origin,
             failures=failures,
             stopped=bool(report.stopped) or _was_stopped(plan),
         )
@@ -245,8 +245,8 @@ def _receipts(
     """The receipts of what was due in this copy, and partial ones that are redundant."""
     if job is None:
         return [], []
-    found, order = find_receipts(root, copy_place(plan.known.origin)), job.due.sha256[:16]
-    return list(found.of_order.get(order, ())), list(found.redundant.get(order, ()))
+    receipts, order = find_receipts(root, copy_place(plan.state.origin)), job.due.sha256[:16]
+    return list(receipts.of_order.get(order, ())), list(receipts.redundant.get(order, ()))
 
 
 def _copies(
@@ -257,8 +257,8 @@ def _copies(
     ties = ("modified", "etag", "mirror_etag")
     with closing(sort(Stream(OBJECTS, made), ("key",), ties=ties, work_dir=folder)) as new:
         latest = Stream(OBJECTS, map(_lasts, whole_keys(new, "key")))
-        standing = Stream(OBJECTS, plan.verified.read())
-        for old, copied in aligned(standing, latest, ("key",)):
+        verified = Stream(OBJECTS, plan.verified.read())
+        for old, copied in aligned(verified, latest, ("key",)):
             yield in_order(old, copied)
 
 
@@ -274,9 +274,9 @@ def _and_others(
     rows: Iterator[pa.RecordBatch], others: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """The rows, and what another run, which has ended in the meantime, has under other keys."""
-    for ours, theirs in aligned(Stream(OBJECTS, rows), Stream(OBJECTS, others), ("key",)):
-        new = places(theirs.column("key"), ours.column("key")) < 0
-        yield in_order(ours, theirs.filter(pa.array(new)))
+    for batch, other in aligned(Stream(OBJECTS, rows), Stream(OBJECTS, others), ("key",)):
+        new = places(other.column("key"), batch.column("key")) < 0
+        yield in_order(batch, other.filter(pa.array(new)))
 
 
 class _Tally:

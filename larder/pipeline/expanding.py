@@ -84,7 +84,7 @@ def expand_inventory(
         progress,
     )
     local = source.features.local_path
-    found = expand(
+    expanded = expand(
         source,
         inventory,
         _expansions(dataset, source, indexes),
@@ -94,31 +94,33 @@ def expand_inventory(
         concurrency=_LOCAL_THREADS if local else min(cluster.copy_.concurrency, _MOST_THREADS),
         progress=progress,
     )
-    return _checked(found, dataset, inventory)
+    return _checked(expanded, dataset, inventory)
 
 
 def _expansions(dataset: Dataset, source: Readable, indexes: Indexes) -> list[Expansion]:
-    found = []
+    expansions = []
     if dataset.source.archives == "expand":
-        found.append(archive_expansion(source, indexes))
+        expansions.append(archive_expansion(source, indexes))
     if dataset.source.rows is not None:
         labels, rows = dataset.labels, dataset.source.rows
         column = labels.column if labels and labels.source == "column" else None
         others = set(ignored_keys(dataset))
-        found.append(row_expansion(rows, others, column, source, indexes))
-    return found
+        expansions.append(row_expansion(rows, others, column, source, indexes))
+    return expansions
 
 
-def _checked(found: Expanded, dataset: Dataset, inventory: Inventory) -> Inventory:
-    if found.damaged.count:
+def _checked(expanded: Expanded, dataset: Dataset, inventory: Inventory) -> Inventory:
+    if expanded.damaged.count:
         hint = "nothing was published; replace or exclude them"
-        raise _failed(found.damaged, hint)
-    if found.bad.count and dataset.on_bad_key == "fail":
-        raise _failed(found.bad, "rename or exclude them, or set on_bad_key: skip")
-    if found.inventory is None:
-        raise _failed(found.bad, "nothing else is in the source")
-    shown = (*inventory.failures, *found.bad.shown)[:SHOWN_FAILURES]
-    return replace(found.inventory, unlisted=inventory.unlisted + found.bad.count, failures=shown)
+        raise _failed(expanded.damaged, hint)
+    if expanded.bad.count and dataset.on_bad_key == "fail":
+        raise _failed(expanded.bad, "rename or exclude them, or set on_bad_key: skip")
+    if expanded.inventory is None:
+        raise _failed(expanded.bad, "nothing else is in the source")
+    shown = (*inventory.failures, *expanded.bad.shown)[:SHOWN_FAILURES]
+    return replace(
+        expanded.inventory, unlisted=inventory.unlisted + expanded.bad.count, failures=shown
+    )
 
 
 def _failed(failures: Failures, hint: str) -> RunError:

@@ -39,7 +39,7 @@ class _Entry:
     def __init__(self) -> None:
         self.filling = threading.Lock()
         self.users = 0
-        self.own: Path | None = None
+        self.download: Path | None = None
         """The copy on the local disk, for an object store."""
         self.verified_etag = ""
         """The etag of the verified file, for a directory."""
@@ -83,8 +83,8 @@ class Manifests:
         idle = [name for name, entry in list(self._entries.items()) if not entry.users]
         for name in idle[: max(0, len(idle) - kept)]:
             entry = self._entries.pop(name, None)
-            if entry and entry.own:
-                entry.own.unlink(missing_ok=True)
+            if entry and entry.download:
+                entry.download.unlink(missing_ok=True)
 
     def _enter(self, name: tuple[str, str]) -> _Entry:
         with self._lock:
@@ -100,8 +100,8 @@ class Manifests:
 
     def _fill(self, entry: _Entry, store: Store, ref: ManifestRef) -> Path:
         if not store.features.local_path:
-            entry.own = entry.own or self._download(store, ref)
-            return entry.own
+            entry.download = entry.download or self._download(store, ref)
+            return entry.download
         with published_file_errors():
             etag = store.head(ref.key).etag
         if etag != entry.verified_etag:

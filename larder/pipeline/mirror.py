@@ -208,11 +208,11 @@ def read_measured(root: Store, dataset: Dataset, cluster: Cluster) -> Measured |
         if data is None:
             return None
         plain = unseal(data, object_url(root.url, key))
-        found = Measured(**{name: plain[name] for name in Measured.__slots__ if name in plain})
-        numbers = (found.objects, found.bytes, found.seconds)
+        measured = Measured(**{name: plain[name] for name in Measured.__slots__ if name in plain})
+        numbers = (measured.objects, measured.bytes, measured.seconds)
         valid = all(isinstance(each, (int, float)) and each > 0 for each in numbers)
-        if valid and (found.source, found.storage) == _places(dataset, cluster):
-            return found
+        if valid and (measured.source, measured.storage) == _places(dataset, cluster):
+            return measured
     return None
 
 

@@ -71,7 +71,7 @@ class PrunePlan:
     """
 
     settings: PruneSettings
-    known: Known
+    state: Known
     gone: ManifestFile
     sums: CopySums
     verified: SortedFile
@@ -90,43 +90,43 @@ def plan_prune(settings: PruneSettings, folder: Path, *, progress: Progress) -> 
         message = "a report may be older than what it says nothing of: the source has to be listed"
         hint = "leave source.inventory out"
         raise ConfigError("config.prune", message, where="source.inventory", hint=hint)
-    known = known_copies(settings.places)
-    _check_record(known)
-    with compared(settings.places, known, folder, progress) as found:
-        if known.unlisted.failures.count:
-            raise not_listed(known)
-        sums, gone, kept = summed(found, folder, lambda piece: piece.gone)
-    plan = PrunePlan(settings, known, gone, sums, kept, found.receipts)
+    state = known_copies(settings.places)
+    _check_record(state)
+    with compared(settings.places, state, folder, progress) as comparison:
+        if state.unlisted.failures.count:
+            raise not_listed(state)
+        sums, gone, kept = summed(comparison, folder, lambda piece: piece.gone)
+    plan = PrunePlan(settings, state, gone, sums, kept, comparison.receipts)
     _check_limit(plan)
     return plan
 
 
-def _check_record(known: Known) -> None:
-    where = known.root.url
-    if known.displaced:
-        message = f"the storage has a copy of another source, {printable(known.displaced)}"
+def _check_record(state: Known) -> None:
+    where = state.root.url
+    if state.displaced:
+        message = f"the storage has a copy of another source, {printable(state.displaced)}"
         hint = "name that source, or copy this one first"
         raise ConfigError("config.prune", message, where=where, hint=hint)
-    if known.record is None:
-        message = f"the storage has no record of a copy from {printable(known.origin.url)}"
+    if state.record is None:
+        message = f"the storage has no record of a copy from {printable(state.origin.url)}"
         hint = "only what larder copy wrote is pruned: run larder copy first"
         raise ConfigError("config.prune", message, where=where, hint=hint)
 
 
 def _check_limit(plan: PrunePlan) -> None:
-    asked, count = plan.settings.max_delete, plan.sums.gone.count
+    max_delete, count = plan.settings.max_delete, plan.sums.gone.count
     percent = plan.sums.verified.count * MAX_PERCENT // 100
-    limit = min(MAX_DELETE, percent) if asked is None else asked
+    limit = min(MAX_DELETE, percent) if max_delete is None else max_delete
     if count <= limit:
         return
     why = f"--max-delete is {limit:,}"
-    if asked is None:
+    if max_delete is None:
         why = f"more than {MAX_DELETE:,}, the default of --max-delete"
         if percent < MAX_DELETE:
             why = f"more than {MAX_PERCENT} percent of the {plan.sums.verified.count:,} copies"
     message = f"{format_count(count, 'object')} would be deleted: {why}"
     hint = f"check the source; if it is right, pass --max-delete {count}"
-    where = object_url(plan.known.root.url, "")
+    where = object_url(plan.state.root.url, "")
     raise ConfigError("config.prune", message, where=where, hint=hint)
 
 
@@ -183,7 +183,7 @@ def execute_prune(plan: PrunePlan, runner: Runner) -> dict[str, Any]:
 
 def prune_objects(plan: PrunePlan, *, progress: Progress) -> Pruned:
     """Delete what is planned, each object only if it is still as it was listed."""
-    root = plan.known.root
+    root = plan.state.root
     progress.start("prune", objects=plan.sums.gone.count, bytes=plan.sums.gone.bytes)
     written = put_named(root, pruned_key(plan.gone.sha256), plan.gone)
     done, kept, failures = Totals(), 0, Failures()
@@ -191,8 +191,8 @@ def prune_objects(plan: PrunePlan, *, progress: Progress) -> Pruned:
     def delete(row: tuple[str, int, str]) -> Failure | bool:
         key, size_bytes, etag = row
         try:
-            there = root.head(key)  # many servers ignore the condition of the deletion
-            if (there.size_bytes, there.etag) != (size_bytes, etag):
+            info = root.head(key)  # many servers ignore the condition of the deletion
+            if (info.size_bytes, info.etag) != (size_bytes, etag):
                 return False
             root.delete(key, if_match=etag)
         except NotFoundError:
@@ -229,8 +229,8 @@ def _rows(plan: PrunePlan) -> Iterator[tuple[str, int, str]]:
 
 def _write_record(plan: PrunePlan, failed: bool) -> None:
     """The copies that are left; after a failure all of them, until the next comparison."""
-    root, record = plan.known.root, read_record(plan.known.root)
-    if failed or record != plan.known.record or record is None:
+    root, record = plan.state.root, read_record(plan.state.root)
+    if failed or record != plan.state.record or record is None:
         return  # or another run has ended in the meantime, whose record stays
     with scratch() as folder:
         document = write_copies(
@@ -245,9 +245,9 @@ def _write_record(plan: PrunePlan, failed: bool) -> None:
 
 
 def _left(plan: PrunePlan) -> Iterator[pa.RecordBatch]:
-    standing = Stream(OBJECTS, plan.verified.read())
+    verified = Stream(OBJECTS, plan.verified.read())
     gone = Stream(OBJECTS, read_manifest(plan.gone.path, OBJECTS))
-    for rows, removed in aligned(standing, gone, ("key",)):
+    for rows, removed in aligned(verified, gone, ("key",)):
         left = places(rows.column("key"), removed.column("key")) < 0
         yield rows.filter(pa.array(left))
 
@@ -257,7 +257,7 @@ def _ended(plan: PrunePlan, pruned: Pruned | None, times: TimedProgress) -> dict
         **_document(plan, "pruned" if pruned else "current"),
         "deleted": asdict(pruned.report.done if pruned else Totals()),
         "kept": pruned.kept if pruned else 0,
-        "list": object_url(plan.known.root.url, pruned.list) if pruned else None,
+        "list": object_url(plan.state.root.url, pruned.list) if pruned else None,
         "seconds": round(times.seconds(), 3),
         "stages": times.stages(),
     }
@@ -270,8 +270,8 @@ def _document(plan: PrunePlan, status: str) -> dict[str, Any]:
             break
         keys.append(key)
     return {
-        "source": plan.known.origin.url,
-        "storage": plan.known.root.url,
+        "source": plan.state.origin.url,
+        "storage": plan.state.root.url,
         "status": status,
         "copies": asdict(plan.sums.verified),
         "others": plan.sums.others,

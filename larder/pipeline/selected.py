@@ -269,7 +269,7 @@ class _PreviousRows:
     def __init__(self, comparison: Comparison, positions: npt.NDArray[np.int64]) -> None:
         self._file = comparison.previous
         self._positions = positions
-        self._known = positions[positions >= 0]  # ascending: both are in the same order
+        self._numbers = positions[positions >= 0]  # ascending: both are in the same order
         self._read: pa.RecordBatch | None = None
 
     def rows(self, places: npt.NDArray[np.intp]) -> pa.RecordBatch:
@@ -278,16 +278,16 @@ class _PreviousRows:
             return pa.RecordBatch.from_pylist([], schema=self._file.schema)
         if self._read is None:
             self._read = pa.concat_batches(list(self._pieces()))
-        return self._read.take(pa.array(np.searchsorted(self._known, self._positions[places])))
+        return self._read.take(pa.array(np.searchsorted(self._numbers, self._positions[places])))
 
     def _pieces(self) -> Iterator[pa.RecordBatch]:
         """The rows of all samples of the batch."""
-        start = int(self._known[0])
-        for batch in self._file.read(start, int(self._known[-1]) + 1):
+        start = int(self._numbers[0])
+        for batch in self._file.read(start, int(self._numbers[-1]) + 1):
             stop = start + batch.num_rows
-            low, high = np.searchsorted(self._known, [start, stop]).tolist()
+            low, high = np.searchsorted(self._numbers, [start, stop]).tolist()
             if low < high:
-                yield batch.take(pa.array(self._known[low:high] - start))
+                yield batch.take(pa.array(self._numbers[low:high] - start))
             start = stop
 
 

@@ -44,7 +44,7 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.fixture
 def apart(begun: list[int]) -> Iterator[list[int]]:
     """Has every batch done in a process."""
-    with processes._here:
+    with processes._this_process:
         yield begun
 
 
@@ -82,8 +82,8 @@ def test_a_batch_that_failed_here_leaves_its_place(tmp_path: Path, begun: list[i
     stop = threading.Event()
     with pytest.raises(FatalError):
         prepare(lab.settings(), InlineRunner(2, Watching(stop.set), stop))
-    assert processes._here.acquire(blocking=False)
-    processes._here.release()
+    assert processes._this_process.acquire(blocking=False)
+    processes._this_process.release()
 
 
 def test_small_batches_are_not_worth_a_process(

@@ -164,18 +164,18 @@ class _Headers:
         self._source = source
         self._archive = archive
         self._stop = stop
-        self._start = self._asked = 0
+        self._start = self._offset = 0
         self._data = b""
         self._window = 0
 
     def read(self, offset: int, length: int) -> bytes:
         at = offset - self._start
         if at < 0 or at + length > len(self._data):
-            near = bool(self._data) and 0 <= offset - self._asked <= NEAR_BYTES
+            near = bool(self._data) and 0 <= offset - self._offset <= NEAR_BYTES
             self._window = min(self._window + 1, len(_WINDOWS) - 1) if near else 0
             self._data = self._get(offset, max(length, _WINDOWS[self._window]))
             self._start, at = offset, 0
-        self._asked = offset
+        self._offset = offset
         return self._data[at : at + length]
 
     def _get(self, offset: int, length: int) -> bytes:
