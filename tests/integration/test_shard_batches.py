@@ -33,7 +33,7 @@ class Threads(NullProgress):
 @pytest.mark.parametrize("mirror", [True, False])
 def test_files_are_read_in_the_thread_that_packs_them(tmp_path: Path, mirror: bool) -> None:
     lab, seen = directory_lab(tmp_path, mirror=mirror, cache=None, validate="header"), Threads()
-    prepare(lab.settings(), seen)
+    prepare(lab.settings(), InlineRunner(2, StageTimes(seen)))
     assert seen.names
     assert not [name for name in seen.names if name.startswith("larder-read")]
 
