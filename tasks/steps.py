@@ -32,8 +32,7 @@ from larder.pipeline import (
     shard,
     source,
 )
-from larder.verify import aside, reading, repair
-from larder.verify import survey as inspection
+from larder.verify import aside, reading, repair, survey
 from tasks.progress import current_progress
 
 STOPPED = "run.interrupted"
@@ -89,7 +88,7 @@ STEPS = (
     Step(copying_steps.end_copy, "record", "record of the copy"),
     Step(pruning.plan_prune, "plan prune", "plan of the prune"),
     Step(pruning.prune_objects, "prune", "prune what is gone"),
-    Step(inspection.inspect_version, "inspect version", "documents of {job.version}"),
+    Step(survey.inspect_version, "inspect version", "documents of {job.version}"),
     Step(reading.verify_batch, "verify", "verify {batch.name}"),
     Step(aside.set_aside, "set aside", "damaged files are moved aside"),
     Step(repair.repair_small, "repair documents", "repair of documents and manifests"),

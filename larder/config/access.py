@@ -12,9 +12,8 @@ from larder.config.urls import NO_CREDENTIALS, holds_url_with_credentials, parse
 from larder.errors import ConfigError
 
 if TYPE_CHECKING:
-    from larder.config.models import (
-        Location,
-    )  # imports pydantic, which a light install does not have
+    # Imports pydantic, which a light install does not have.
+    from larder.config.models import Location
 
 
 GIVE_UP_SECONDS = 120.0

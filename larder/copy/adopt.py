@@ -35,7 +35,7 @@ def adopt(
         if not _same_description(_described(source, info.key, info.etag), copy):
             return None
         if verify == "size":
-            return _copy(info, copy, _crc32c(copy), "size")
+            return CopiedObject.of(info, copy, _crc32c(copy), "size")
         return _compared(source, target, info, copy)
     except (NotFoundError, PreconditionError) as error:
         if error.where.startswith(target.url) and not error.where.startswith(source.url):
@@ -72,10 +72,10 @@ def _compared(
 ) -> CopiedObject | None:
     if source.features.etag_is_md5 and target.features.etag_is_md5 and info.etag == copy.etag:
         if is_md5(info.etag):
-            return _copy(info, copy, _crc32c(copy) or _crc32c(info), "md5")
+            return CopiedObject.of(info, copy, _crc32c(copy) or _crc32c(info), "md5")
     elif info.checksum and copy.checksum and _kind(info) == _kind(copy):
         same = info.checksum == copy.checksum
-        return _copy(info, copy, _crc32c(info), _kind(info)) if same else None
+        return CopiedObject.of(info, copy, _crc32c(info), _kind(info)) if same else None
     return _read(source, target, info, copy)
 
 
@@ -86,12 +86,12 @@ def _read(
     crc32c, md5 = _digests(target, copy)
     checksum = format_crc32c(crc32c)
     if expected := _crc32c(info):
-        return _copy(info, copy, checksum, "crc32c") if expected == checksum else None
+        return CopiedObject.of(info, copy, checksum, "crc32c") if expected == checksum else None
     if source.features.etag_is_md5 and info.etag == md5:
-        return _copy(info, copy, checksum, "md5")
+        return CopiedObject.of(info, copy, checksum, "md5")
     # An etag of another form, or of an encrypted object: it proves nothing.
     source_crc32c, _ = _digests(source, info)
-    return _copy(info, copy, checksum, "crc32c") if source_crc32c == crc32c else None
+    return CopiedObject.of(info, copy, checksum, "crc32c") if source_crc32c == crc32c else None
 
 
 def _digests(store: Readable, info: ObjectInfo) -> tuple[int, str]:
@@ -111,15 +111,3 @@ def _kind(info: ObjectInfo) -> str:
 
 def _crc32c(info: ObjectInfo) -> str | None:
     return info.checksum if _kind(info) == "crc32c" else None
-
-
-def _copy(info: ObjectInfo, copy: ObjectInfo, checksum: str | None, check: str) -> CopiedObject:
-    return CopiedObject(
-        info.key,
-        info.size_bytes,
-        info.etag,
-        copy.modified_us,
-        checksum,
-        copy.etag,
-        check,
-    )

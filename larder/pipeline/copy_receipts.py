@@ -174,7 +174,7 @@ def _merged(
     return files, frozenset(plain["receipts"])
 
 
-def batch_receipts(root: Store, sample_order: ManifestRef) -> list[tuple[range, ManifestRef]]:
+def receipts_of_order(root: Store, sample_order: ManifestRef) -> list[tuple[range, ManifestRef]]:
     """The receipts of the finished batches of a sample order, with their rows of the order."""
     receipts: list[tuple[range, ManifestRef]] = []
     for info in listed(root, f"{MIRROR.receipts}{sample_order.sha256[:16]}-"):

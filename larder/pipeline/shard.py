@@ -22,7 +22,7 @@ from larder.jobs.processes import WORTH_ROWS, suits, work
 from larder.jobs.results import BatchReport, Totals
 from larder.machine import usable_cores
 from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER
-from larder.pipeline.copy_receipts import batch_receipts
+from larder.pipeline.copy_receipts import receipts_of_order
 from larder.pipeline.finished import finished_sizes, shards_before
 from larder.pipeline.image_rules import batch_read_bytes, check_codecs, image_rules, strongest_check
 from larder.pipeline.job import (
@@ -86,7 +86,7 @@ def shard_batches(job: SegmentJob, progress: Progress) -> tuple[list[PackBatch],
         plans = planned_shards(path)
         missing = [plan for plan in plans if (plan.split, plan.name) not in done]
         receipts = (
-            batch_receipts(root, job.sample_order) if mirrors(job.dataset, job.cluster) else []
+            receipts_of_order(root, job.sample_order) if mirrors(job.dataset, job.cluster) else []
         )
     reused = sum((Totals(1, size_bytes) for size_bytes in done.values() if size_bytes), Totals())
     size_bytes, rows = _batch_size(job, missing)

@@ -11,7 +11,7 @@ from copy_lab import CopyLab, buckets, calls, contents, directories
 from costs_lab import blob
 from pipeline_lab import opened, write
 
-from larder.jobs import batch_receipts as due
+from larder.jobs import batch_receipts
 from larder.jobs.runner import InlineRunner
 from larder.pipeline.copying_record import COPY_KEY, read_record
 from larder.pipeline.pruning import PruneSettings, prune
@@ -35,7 +35,7 @@ def make(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[], CopyLab]]:
     """Makes labs of one kind; every second copy makes a receipt fall due."""
-    monkeypatch.setattr(due, "RECEIPT_BYTES", 60)
+    monkeypatch.setattr(batch_receipts, "RECEIPT_BYTES", 60)
     made: list[Any] = []
 
     def new() -> CopyLab:

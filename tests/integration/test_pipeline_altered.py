@@ -12,7 +12,7 @@ import pytest
 from pipeline_lab import Lab, directory_lab, flip, images, memory_lab, png, write
 
 from larder.errors import DamageError, ObjectError
-from larder.jobs import batch_receipts as due
+from larder.jobs import batch_receipts
 from larder.shards.reading import fetch
 from tests.support.runs import between
 from tests.support.servers import S3Server
@@ -137,7 +137,7 @@ def test_of_several_receipts_of_a_shard_the_one_that_matches_its_object_counts(
             raise ObjectError("sample.undecodable", "an older Pillow cannot", where=where)
         return check(ext, data, mode, where=where, **rules)
 
-    monkeypatch.setattr(due, "RECEIPT_BYTES", 1)  # a partial receipt for every shard
+    monkeypatch.setattr(batch_receipts, "RECEIPT_BYTES", 1)  # a partial receipt for every shard
     monkeypatch.setattr(fetch, "check_decodable", strict)
     cut_off(lab, "-000002.tar")
     monkeypatch.setattr(fetch, "check_decodable", check)

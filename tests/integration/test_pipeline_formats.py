@@ -16,7 +16,7 @@ from required import read_by_others
 
 import larder
 from larder.errors import ConfigError
-from larder.jobs import batch_receipts as due
+from larder.jobs import batch_receipts
 from tests.support.runs import between
 from tests.support.stores import Stop
 
@@ -249,7 +249,7 @@ def test_wids_reads_every_sample(tmp_path: Path) -> None:
 def test_a_run_killed_at_any_write_can_be_continued(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(due, "RECEIPT_BYTES", 1)
+    monkeypatch.setattr(batch_receipts, "RECEIPT_BYTES", 1)
     fields = {"labels": {"from": "folder"}, "shards": FORMATS[name], "splits": SPLITS}
     lab, whole = memory_lab(tmp_path, blobs(each=6), **fields), Stop()
     lab.stopped(whole)

@@ -15,8 +15,7 @@ from larder.copy import engine
 from larder.copy.copy_limits import CopyLimits
 from larder.copy.engine import copy_batch
 from larder.errors import FatalError, RetryableError
-from larder.jobs import batch_receipts as due
-from larder.jobs import runner
+from larder.jobs import batch_receipts, runner
 from larder.limits import ByteBudget
 from larder.pipeline.copy_receipts import CopyReceipts
 from larder.progress import CancellableProgress, NullProgress
@@ -86,7 +85,7 @@ def test_a_killed_mirror_repeats_no_more_than_one_receipt_covers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size_bytes = sum(map(len, OBJECTS.values())) / len(OBJECTS)
-    monkeypatch.setattr(due, "RECEIPT_BYTES", int(5 * size_bytes))
+    monkeypatch.setattr(batch_receipts, "RECEIPT_BYTES", int(5 * size_bytes))
     for after in (25, 40, 60):
         lab = directory_lab(tmp_path / str(after), OBJECTS, **ONE_BATCH)
         stop = Stop(after)
@@ -156,7 +155,7 @@ def test_a_receipt_that_could_not_be_left_is_left_at_the_end(
     tmp_path: Path, stores: tuple[Store, Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A storage that fails for a while, in the middle of a batch."""
-    monkeypatch.setattr(due, "RECEIPT_BYTES", 1)
+    monkeypatch.setattr(batch_receipts, "RECEIPT_BYTES", 1)
     source, inner = stores
     root = FaultyStore(inner)
     root.add("upload", unavailable())

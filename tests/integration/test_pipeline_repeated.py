@@ -10,9 +10,9 @@ import pytest
 from pipeline_lab import Lab, directory_lab, images
 
 from larder.errors import RetryableError
-from larder.jobs import batch_receipts as due
+from larder.jobs import batch_receipts
 from larder.manifest import schemas
-from larder.pipeline.copy_receipts import batch_receipts
+from larder.pipeline.copy_receipts import receipts_of_order
 from larder.pipeline.job import Job, scratch
 from larder.pipeline.manifests import read_ref
 from larder.pipeline.mirror import mirror_batch, mirror_batches
@@ -101,7 +101,7 @@ def test_a_batch_of_copies_copies_only_the_rest(lab: Lab) -> None:
         left = OBJECTS.keys() - there | {"a/02.png", "a/03.png"}
         assert tries.with_part("put", "mirror/") == sorted(f"mirror/{key}" for key in left)
         assert report.done.count == len(OBJECTS)
-        ((_, receipt),) = batch_receipts(root, job.sample_order)
+        ((_, receipt),) = receipts_of_order(root, job.sample_order)
         rows = [
             row for batch in read_ref(root, receipt, schemas.OBJECTS) for row in batch.to_pylist()
         ]
@@ -115,7 +115,7 @@ def test_a_retried_batch_of_shards_makes_only_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = directory_lab(tmp_path / "1", OBJECTS, **{**FIELDS, "mirror": False}).prepare()
-    monkeypatch.setattr(due, "RECEIPT_BYTES", 16_000)
+    monkeypatch.setattr(batch_receipts, "RECEIPT_BYTES", 16_000)
     lab = directory_lab(tmp_path / "2", OBJECTS, **{**FIELDS, "mirror": False})
     job = begun(lab)
     (batch,), _ = shard_batches(job, QUIET)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -69,17 +68,6 @@ def test_every_file_is_made_again_to_the_same_bytes(lab: Lab, damage: str) -> No
                 assert published(root) == files, f"{damage} of {key}"
                 assert not aside(root)
         assert verified(lab)["status"] == "intact"
-
-
-@pytest.fixture
-def text(tmp_path: Path) -> Lab:
-    return text_lab(tmp_path)
-
-
-@pytest.fixture
-def root(text: Lab) -> Iterator[Store]:
-    with text.opened_root() as store:
-        yield store
 
 
 def test_a_changed_source_is_refused_with_what_helps(text: Lab, root: Store) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +28,6 @@ from tests.support.runs import between
 from tests.support.stores import FaultyStore, unreadable
 
 pytestmark = pytest.mark.exhaustive
-
-
-@pytest.fixture
-def text(tmp_path: Path) -> Lab:
-    return text_lab(tmp_path)
-
-
-@pytest.fixture
-def root(text: Lab) -> Iterator[Store]:
-    with text.opened_root() as store:
-        yield store
 
 
 def exchange(root: Store, one: str, other: str) -> None:

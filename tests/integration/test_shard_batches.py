@@ -11,7 +11,6 @@ from pipeline_lab import directory_lab
 
 from larder.errors import FatalError
 from larder.jobs.runner import InlineRunner
-from larder.pipeline import prepare as composed
 from larder.pipeline import shard
 from larder.pipeline.prepare import prepare
 from larder.progress import NullProgress, StageTimes
@@ -51,7 +50,7 @@ def test_a_shard_that_ends_after_a_stop_has_no_receipt(
     monkeypatch.setattr(shard, "build_shard", late)
     lab = directory_lab(tmp_path, cache=None)
     with pytest.raises(FatalError, match="stopped"):
-        composed.prepare(lab.settings(), InlineRunner(1, StageTimes(), stop))
+        prepare(lab.settings(), InlineRunner(1, StageTimes(), stop))
     work = [path for path in Path(lab.storage).rglob("segments/*/work/**/*") if path.is_file()]
     assert [path.name for path in work if path.suffix == ".json"] == []
     assert list(Path(lab.storage).rglob("shards/**/*.tar")), "it was made all the same"

@@ -15,7 +15,7 @@ from pipeline_lab import Lab, directory_lab, flip, images
 
 import larder
 from larder.errors import DamageError
-from larder.jobs import batch_receipts as due
+from larder.jobs import batch_receipts
 from larder.jobs.runner import InlineRunner
 from larder.pipeline.prepare import prepare
 from larder.progress import NullProgress, StageTimes
@@ -39,7 +39,7 @@ OBJECTS = images(each=5) | {"a/01.png": b"no image" * 40}
 @pytest.fixture(autouse=True)
 def columns(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The format is known, and every shard leaves a receipt."""
-    monkeypatch.setattr(due, "RECEIPT_BYTES", 1)
+    monkeypatch.setattr(batch_receipts, "RECEIPT_BYTES", 1)
     with registered():
         yield
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from larder.copy.object import CopiedObject
-from larder.jobs import batch_receipts as due
+from larder.jobs import batch_receipts
 from larder.jobs.results import Totals
 from larder.pipeline import copy_receipts
 from larder.pipeline.copy_receipts import MIRROR, CopyReceipts
@@ -32,7 +32,7 @@ FIRST, SECOND = "000000000000-3", "000000000003-3"
 @pytest.fixture
 def root(monkeypatch: pytest.MonkeyPatch) -> RecordingStore:
     """Every shard and copy makes a receipt fall due."""
-    monkeypatch.setattr(due, "RECEIPT_BYTES", 1)
+    monkeypatch.setattr(batch_receipts, "RECEIPT_BYTES", 1)
     return RecordingStore(open_store(f"memory://{uuid.uuid4().hex}/"))
 
 
@@ -65,7 +65,7 @@ def copied(root: Store) -> list[str]:
 def test_copies_that_became_columns_are_left_as_they_were(
     root: RecordingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(due, "RECEIPT_BYTES", 4)
+    monkeypatch.setattr(batch_receipts, "RECEIPT_BYTES", 4)
     rows = [
         CopiedObject(f"{n}", 1, "e", 10**15 + n, None if n % 2 else "c", "m", "md5")
         for n in range(10)
