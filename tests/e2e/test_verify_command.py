@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from conftest import PrefectServer
+from prefect_server import PrefectServer
 from test_copy_command import artifacts
 
 from larder.cli.exit import run
