@@ -124,6 +124,16 @@ def workshop(parent: Path) -> Iterator[Path]:
         os.close(handle)
 
 
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A private directory for temporary files, removed at the end.
+
+    Directories that killed runs left in the system's temporary directory are removed, too.
+    """
+    with workshop(Path(tempfile.gettempdir())) as folder:
+        yield folder
+
+
 class Draft:
     """A file under its temporary name, open for reading and writing; created by `draft`."""
 

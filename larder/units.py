@@ -8,7 +8,12 @@ from __future__ import annotations
 
 import difflib
 import re
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+WIDTH = 80
+"""Columns of what people read."""
 
 _SUGGESTED = 12
 _UNITS = {"": 1, "B": 1}
@@ -97,3 +102,29 @@ def format_seconds(seconds: float) -> str:
         return f"{minutes} min {rest} s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min"
+
+
+def warning_lines(document: Mapping[str, Any]) -> list[str]:
+    """The warnings of a document, if it has any, as rows for people."""
+    rows = (row_lines("warning", [warning["message"]]) for warning in document.get("warnings", ()))
+    return [line for row in rows for line in row]
+
+
+def wrapped(text: str, first: str = "", indent: str = "") -> list[str]:
+    """Text as lines of 80 columns; only a longer word makes a longer line."""
+    return textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=first,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def row_lines(name: str, texts: Sequence[str]) -> list[str]:
+    """A name, followed by strings that each start a new line."""
+    lines: list[str] = []
+    for text in texts:
+        lines += wrapped(text, f"  {'' if lines else name:<8} ", " " * 13)
+    return lines

@@ -9,17 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from pathlib import Path
+from typing import Any, Self, TypeVar
 
 from pydantic import Field, ValidationError, model_validator
 
-from larder.config.access import is_inside
+from larder.config.access import is_inside, resolve_url
 from larder.config.models import Cluster, CopyConfig, Location, Model, RunnerConfig, Source
 from larder.config.models.field_types import RefusedError
 from larder.config.text.messages import Schema, refusals
 from larder.config.text.replacements import Setting, apply, parse_settings
 from larder.config.text.yaml import Document, KeyPath, Position
+from larder.config.urls import environment_endpoint
 from larder.errors import ConfigError, ProblemsError
+
+M = TypeVar("M", bound=Model)
+L = TypeVar("L", bound=Location)
 
 
 class Places(Model):
@@ -121,3 +126,35 @@ def _not_of_cluster(setting: Setting) -> ConfigError:
     hint = f"write --set {'.'.join(setting.path)}=VALUE"
     message = "the keys of this command begin with source., storage., copy. or runner."
     return ConfigError("config.unknown_key", message, where=setting.where, hint=hint)
+
+
+def located(location: L, environ: Mapping[str, str], key: str) -> L:
+    """A path made absolute; a bucket with the endpoint that the environment chooses.
+
+    So two ways to name a server are recognised as the same, and a server other than the provider's
+    own is not priced like it.
+    """
+    url = _absolute(location.url, key)
+    report = getattr(location, "inventory", None)
+    if report is not None:
+        absolute = _absolute(report.url, key.replace("url", "inventory.url"))
+        location = with_fields(location, inventory=with_fields(report, url=absolute))
+    access = location.access
+    endpoint = ""
+    if not (access.endpoint or access.profile):
+        endpoint = environment_endpoint(location.provider, environ)
+    changes = {"endpoint": endpoint} if endpoint else {}
+    return with_fields(location, url=url, **changes)
+
+
+def _absolute(url: str, key: str) -> str:
+    try:
+        return resolve_url(url, Path.cwd())
+    except ConfigError as error:
+        raise ConfigError(error.code, error.message, where=key, hint=error.hint) from None
+
+
+def with_fields(model: M, **changes: Any) -> M:
+    """A model with other values, which are validated like those of a file."""
+    fields = {name: getattr(model, name) for name in type(model).model_fields}
+    return type(model).model_validate(fields | changes)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from larder.errors import ConfigError, Failure, Failures, FatalError, printable
 
 if TYPE_CHECKING:
-    from larder.pipeline.job import ManifestRef  # imports pyarrow, which --help does not need
+    from larder.manifest.reference import ManifestRef
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,14 +17,16 @@ from larder.cache.from_samples import SplitSamples, build_samples
 from larder.config.shape import FormatUse
 from larder.disk import workshop
 from larder.errors import Failure, FatalError, NotFoundError, ObjectError
+from larder.jobs.manifests import read_ref
 from larder.jobs.results import BatchReport, RunError
 from larder.limits import decoding_budget
+from larder.manifest.reference import ManifestRef
 from larder.manifest.schemas import SAMPLES
+from larder.manifest.sealed import seal, unseal
 from larder.pipeline.completeness import first_written_us, written_since
 from larder.pipeline.finished import has_sha256
 from larder.pipeline.image_rules import image_rules
-from larder.pipeline.job import Job, ManifestRef, SegmentJob, UsedSegment, listed, open_root
-from larder.pipeline.manifests import read_ref
+from larder.pipeline.job import Job, SegmentJob, UsedSegment, open_root
 from larder.progress import Progress
 from larder.samples.decoders import Decoders
 from larder.samples.indexed import SampleReader, read_index
@@ -39,9 +41,10 @@ from larder.shards.images.check import (
 )
 from larder.store import local_path, object_url
 from larder.store.base import Store
+from larder.store.own_files import listed
 from larder.units import format_count
 from larder.versions import layout
-from larder.versions.documents import CacheFile, seal, unseal
+from larder.versions.documents import CacheFile
 from larder.versions.identity import cache_decoders, dataset_cache_id
 from larder.versions.publish import read_cache, read_version
 

@@ -13,9 +13,9 @@ from larder.pipeline.plan import Plan
 from larder.pipeline.settings import Settings
 from larder.progress import Progress
 from larder.store import object_url
+from larder.store.own_files import published_file_errors
 from larder.versions import layout
 from larder.versions.documents import VersionDocument
-from larder.versions.publish import published_file_errors
 
 
 def location(settings: Settings, version: str) -> str:

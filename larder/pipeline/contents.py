@@ -13,19 +13,19 @@ import numpy as np
 import pyarrow as pa
 
 from larder.config.shape import FormatUse
+from larder.jobs.manifests import read_ref
 from larder.manifest.digest import sha256_hex
+from larder.manifest.reference import ManifestRef
 from larder.manifest.schemas import INDEXES, SHARDS
-from larder.pipeline.job import ManifestRef
-from larder.pipeline.manifests import read_ref
 from larder.shards.formats import shard_format
 from larder.shards.indexes import Split, SplitShard
 from larder.shards.packing import brace_patterns
 from larder.store.base import Store
+from larder.store.own_files import published_file_errors
 from larder.versions import layout
 from larder.versions.documents import FileFacts, SplitFacts, VersionDocument
 from larder.versions.identity import ShardIdentity
 from larder.versions.omitted import Omitted, read_omitted
-from larder.versions.publish import published_file_errors
 
 _NONE = Omitted.none()
 _Omitted = Mapping[tuple[str, str], Omitted]

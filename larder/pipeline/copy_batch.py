@@ -11,13 +11,14 @@ import pyarrow as pa
 
 from larder.copy.copy_limits import CopyLimits
 from larder.copy.engine import copy_batch
+from larder.disk import scratch
 from larder.errors import SHOWN_FAILURES, Failure, FatalError, RetryableError
+from larder.jobs.manifests import put_named, read_ref
 from larder.jobs.results import BatchReport
 from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest, write_manifest
+from larder.manifest.reference import ManifestRef
 from larder.manifest.schemas import FAILURES
 from larder.pipeline.copy_receipts import CopyPlace, CopyReceipts, copied_before
-from larder.pipeline.job import ManifestRef, put_named, scratch
-from larder.pipeline.manifests import read_ref
 from larder.progress import Progress
 from larder.store.base import ObjectInfo, Store
 

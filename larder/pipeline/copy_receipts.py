@@ -23,21 +23,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.copy.object import CopiedObject
+from larder.disk import scratch
 from larder.errors import ObjectError
 from larder.jobs.batch_receipts import BatchReceipts, Items
+from larder.jobs.manifests import put_named, read_ref
 from larder.jobs.results import Totals
 from larder.limits import map_ahead
 from larder.manifest.files import ManifestFile, ManifestWriter, write_manifest
 from larder.manifest.query import Stream
+from larder.manifest.reference import ManifestRef
 from larder.manifest.schemas import OBJECTS
+from larder.manifest.sealed import seal, unseal
 from larder.manifest.sort import sort
-from larder.pipeline.job import CopyBatch, ManifestRef, listed, put_named, scratch
-from larder.pipeline.manifests import read_ref
+from larder.pipeline.job import CopyBatch
 from larder.progress import Progress
 from larder.store import object_url
 from larder.store.base import ObjectInfo, Store
+from larder.store.own_files import listed
 from larder.versions import layout
-from larder.versions.documents import seal, unseal
 
 READERS = 4
 """Number of receipts held in memory at the same time, each of at most 50,000 objects."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from larder.copy.prices import check_cost
-from larder.disk import check_room
+from larder.disk import check_room, scratch
 from larder.jobs.results import BatchReport, RefusedError, RunError, merge_reports
 from larder.jobs.runner import Runner
 from larder.pipeline.copying_plan import CopyPlan, plan_copy
@@ -33,7 +33,6 @@ from larder.pipeline.copying_steps import (
     end_copy,
     send_ahead,
 )
-from larder.pipeline.job import scratch
 from larder.pipeline.route import SentAhead
 from larder.progress import Progress
 from larder.store import local_path

@@ -17,15 +17,15 @@ import pyarrow as pa
 
 from larder.copy.difference import Outstanding, outstanding
 from larder.errors import ConfigError, Failure, FatalError, NotFoundError, StoreError
+from larder.jobs.manifests import read_ref
 from larder.jobs.results import BatchReport, RunError
 from larder.manifest.query import Stream
+from larder.manifest.reference import ManifestRef
 from larder.manifest.schemas import OBJECTS
 from larder.manifest.sort import SortedFile, sort, sort_to_file, whole_keys
 from larder.pipeline.copy_receipts import find_receipts
 from larder.pipeline.copying_record import CopyDocument, Origin, copy_place, read_record
 from larder.pipeline.copying_settings import CopySettings
-from larder.pipeline.job import ManifestRef
-from larder.pipeline.manifests import read_ref
 from larder.progress import Progress
 from larder.source.inventory import Listed, list_source, object_batches
 from larder.source.reports import open_report

@@ -20,13 +20,13 @@ from larder.jobs.results import BatchReport, Totals
 from larder.limits import map_ahead
 from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest
 from larder.manifest.query import Stream
+from larder.manifest.reference import ManifestRef
 from larder.manifest.schemas import FAILURES, OBJECTS
 from larder.manifest.sort import SortedFile, aligned, sort, sort_to_file
 from larder.pipeline.copy_batch import read_failures
 from larder.pipeline.copying_compare import Comparison, Known, compared, known_copies, record_rows
 from larder.pipeline.copying_record import CopyDocument
 from larder.pipeline.copying_settings import CopySettings
-from larder.pipeline.job import ManifestRef
 from larder.pipeline.route import Route
 from larder.progress import Progress
 from larder.samples.columns import column_texts

@@ -22,13 +22,13 @@ from dataclasses import dataclass, field
 from larder.config.models import Location
 from larder.errors import DamageError
 from larder.manifest.digest import sha256_hex
+from larder.manifest.reference import ManifestRef
+from larder.manifest.sealed import from_plain, seal, unseal
 from larder.pipeline.copy_receipts import CopyPlace
-from larder.pipeline.job import ManifestRef
 from larder.source.selection import OWN_PREFIX
 from larder.store import object_url
 from larder.store.base import Store
-from larder.versions.documents import from_plain, seal, unseal
-from larder.versions.publish import published_file_errors, read_optional
+from larder.store.own_files import published_file_errors, read_optional
 
 _PREFIX = f"{OWN_PREFIX}copy/"
 COPY_KEY = f"{_PREFIX}copy.json"

@@ -11,12 +11,11 @@ from larder.errors import Failure, printable
 from larder.jobs.results import BatchReport, Totals
 from larder.pipeline.copying_plan import CopyPlan
 from larder.pipeline.copying_record import CopyDocument
-from larder.pipeline.plan_report import row_lines, warning_lines
 from larder.pipeline.route import SentAhead
 from larder.progress import TimedProgress
 from larder.source.inventory import LeftOut
 from larder.store import object_url
-from larder.units import format_amount, format_count, format_seconds
+from larder.units import format_amount, format_count, format_seconds, row_lines, warning_lines
 
 
 def copy_plan_document(plan: CopyPlan) -> dict[str, Any]:

@@ -10,13 +10,11 @@ from pathlib import Path
 from larder.config.access import check_overlap, directory
 from larder.config.load import load_cluster
 from larder.config.models import CopyConfig, Location, RunnerConfig, Source
-from larder.config.places import Argument, read_places
+from larder.config.places import Argument, located, read_places
 from larder.copy.site import in_region
 from larder.errors import ConfigError
 from larder.jobs.runner import workers
-from larder.pipeline.job import open_location
-from larder.pipeline.settings import located
-from larder.store import OnUnlisted
+from larder.store import OnUnlisted, open_location
 from larder.store.base import Store
 
 

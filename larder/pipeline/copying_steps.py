@@ -22,9 +22,12 @@ import pyarrow.compute as pc
 from larder.copy.copy_limits import CopyLimits
 from larder.copy.difference import in_order, places
 from larder.copy.uploads import UploadRecords
+from larder.disk import scratch
+from larder.jobs.manifests import put_named, read_ref
 from larder.jobs.results import BatchReport
 from larder.manifest.files import write_manifest
 from larder.manifest.query import Stream
+from larder.manifest.reference import ManifestRef
 from larder.manifest.rows import RowDigest
 from larder.manifest.schemas import OBJECTS
 from larder.manifest.sort import aligned, sort, whole_keys
@@ -45,13 +48,13 @@ from larder.pipeline.copying_record import (
     work_key,
 )
 from larder.pipeline.copying_settings import CopySettings
-from larder.pipeline.job import CopyBatch, ManifestRef, listed, put_named, scratch
-from larder.pipeline.manifests import read_ref
+from larder.pipeline.job import CopyBatch
 from larder.pipeline.route import Route, SentAhead
 from larder.progress import Progress
 from larder.samples.columns import column_texts
 from larder.source.inventory import IDENTITY
 from larder.store.base import ObjectInfo, Store
+from larder.store.own_files import listed
 
 
 @dataclass(frozen=True, slots=True)

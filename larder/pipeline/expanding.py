@@ -41,9 +41,9 @@ from larder.source.expand.table_rows import row_expansion
 from larder.source.inventory import Inventory
 from larder.store import object_url, open_store
 from larder.store.base import ObjectInfo, Readable, Store
+from larder.store.own_files import published_file_errors
 from larder.store.permissions import is_remote
 from larder.versions import layout
-from larder.versions.publish import published_file_errors
 
 _LOCAL_THREADS = 4
 """More would only take turns reading headers from the page cache."""

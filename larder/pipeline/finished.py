@@ -20,13 +20,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from larder.errors import FatalError, NotFoundError, ObjectError
+from larder.jobs.manifests import fetched
 from larder.limits import map_ahead
 from larder.manifest.digest import canonical_json
 from larder.manifest.files import read_manifest
+from larder.manifest.reference import ManifestRef
 from larder.manifest.schemas import SAMPLES
+from larder.manifest.sealed import to_plain
 from larder.manifest.spool import Spool
-from larder.pipeline.job import ManifestRef, SegmentJob, listed
-from larder.pipeline.manifests import fetched
+from larder.pipeline.job import SegmentJob
 from larder.pipeline.pack import planned_shards
 from larder.pipeline.receipts import (
     Receipt,
@@ -38,9 +40,9 @@ from larder.pipeline.receipts import (
 )
 from larder.progress import Progress
 from larder.store.base import ObjectInfo, Store
+from larder.store.own_files import listed
 from larder.units import format_count
 from larder.versions import layout
-from larder.versions.documents import to_plain
 
 READERS = 8
 

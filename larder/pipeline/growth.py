@@ -13,8 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.config.models import Dataset
+from larder.jobs.manifests import read_ref
 from larder.manifest.files import read_manifest
 from larder.manifest.query import Stream
+from larder.manifest.reference import ManifestRef
 from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER, SHARDS
 from larder.manifest.sort import aligned
 from larder.pipeline.compare import Changes, Comparison, ContentComparer, compare
@@ -22,8 +24,7 @@ from larder.pipeline.completeness import check_complete
 from larder.pipeline.contents import listed_shards, listed_splits
 from larder.pipeline.decide import Decision, SegmentState, decide
 from larder.pipeline.image_rules import image_rules, planned_transform
-from larder.pipeline.job import ManifestRef, UsedSegment, source_of
-from larder.pipeline.manifests import read_ref
+from larder.pipeline.job import UsedSegment, source_of
 from larder.pipeline.previous import (
     Previous,
     PreviousSegment,

@@ -12,23 +12,17 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from larder.disk import scratch
 from larder.errors import SHOWN_FAILURES, Failure, FatalError
+from larder.jobs.manifests import fetched, put_named, read_ref
 from larder.manifest.files import ManifestFile, read_manifest, write_manifest
+from larder.manifest.reference import ManifestRef
 from larder.manifest.schemas import INDEXES, SAMPLE_ORDER, SAMPLES, SHARDS, SKIPPED
 from larder.pipeline.cache import check_forms
 from larder.pipeline.completeness import check_segment
 from larder.pipeline.contents import listed_shards, listed_splits
 from larder.pipeline.finished import Finished, FinishedShard, finished_shards
-from larder.pipeline.job import (
-    Job,
-    ManifestRef,
-    SegmentJob,
-    UsedSegment,
-    open_root,
-    put_named,
-    scratch,
-)
-from larder.pipeline.manifests import fetched, read_ref
+from larder.pipeline.job import Job, SegmentJob, UsedSegment, open_root
 from larder.pipeline.reader_indexes import Indexed, PutIndexes, index_rows, put_indexes
 from larder.pipeline.receipts import Shard
 from larder.progress import Progress
@@ -39,6 +33,7 @@ from larder.shards.reading.fetch import UNDECODABLE
 from larder.store.base import Store
 from larder.versions import layout
 from larder.versions.documents import (
+    FileFacts,
     SegmentDocument,
     SegmentSplit,
     SegmentUse,
@@ -92,8 +87,9 @@ def index_shards(job: Job, *, progress: Progress) -> Index:
                 splits=_splits(planned, facts),
                 listed=facts,
                 files=tuple(
-                    put_named(root, layout.index_key(job.segment, role, file.sha256), file).facts(
-                        role
+                    FileFacts.of(
+                        put_named(root, layout.index_key(job.segment, role, file.sha256), file),
+                        role,
                     )
                     for role, file in files.items()
                 ),

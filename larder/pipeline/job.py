@@ -6,45 +6,21 @@ sha256.
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from itertools import chain
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from larder.config.access import GIVE_UP_SECONDS
-from larder.config.models import Cluster, Dataset, Location
+from larder.config.models import Cluster, Dataset
 from larder.config.shape import FormatUse
 from larder.config.urls import parse_url
-from larder.disk import workshop
-from larder.errors import StoreError
+from larder.jobs.manifests import put_named
 from larder.manifest.files import ManifestFile
-from larder.store import OnUnlisted, object_url, open_store
-from larder.store.base import ObjectInfo, Readable, Store
+from larder.manifest.reference import ManifestRef
+from larder.store import OnUnlisted, object_url, open_location
+from larder.store.base import Readable, Store
 from larder.store.derived import DerivedObjects
 from larder.versions import layout
 from larder.versions.documents import FileFacts, SegmentSplit, SegmentUse, Shape, SplitFacts
-from larder.versions.publish import Conditions, published_file_errors
-
-
-@dataclass(frozen=True, slots=True)
-class ManifestRef:
-    """A manifest in the dataset's store: key below the root, digest, bytes, rows."""
-
-    key: str
-    sha256: str
-    bytes: int
-    rows: int
-
-    @classmethod
-    def of(cls, file: FileFacts) -> ManifestRef:
-        """A published manifest; its number of rows is not known."""
-        return cls(file.path, file.sha256, file.bytes, rows=-1)
-
-    def facts(self, role: str) -> FileFacts:
-        """The same as a file of a segment or version."""
-        return FileFacts(path=self.key, bytes=self.bytes, sha256=self.sha256, role=role)
+from larder.versions.publish import Conditions
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,18 +150,6 @@ def root_url(dataset: Dataset, cluster: Cluster) -> str:
     return url if parse_url(url).scheme else f"file://{url}"
 
 
-def open_location(
-    location: Location,
-    url: str | None = None,
-    *,
-    give_up_seconds: float = GIVE_UP_SECONDS,
-    unlisted: OnUnlisted | None = None,
-) -> Store:
-    """The store at a location, or at another URL with the same credentials and endpoint."""
-    access = replace(location.access, give_up_seconds=give_up_seconds)
-    return open_store(url or location.url, access=access, unlisted=unlisted)
-
-
 def storage_of(
     dataset: Dataset, cluster: Cluster, prefix: str = "", *, unlisted: OnUnlisted | None = None
 ) -> Store:
@@ -238,35 +202,6 @@ def open_source(job: SegmentJob) -> Readable:
     return source_of(job.dataset, job.cluster)
 
 
-def listed(root: Store, prefix: str) -> Iterator[ObjectInfo]:
-    """The objects below the dataset's root whose keys begin with ``prefix``, in order.
-
-    A directory that does not exist is empty, like a prefix in a bucket.
-    """
-    pages = root.list(prefix)
-    try:
-        yield from chain.from_iterable(pages)
-    except StoreError as error:
-        if error.code != "store.missing" or not root.features.local_path:
-            raise
-
-
-@contextmanager
-def scratch() -> Iterator[Path]:
-    """A private directory for temporary files, removed at the end.
-
-    Directories that killed runs left in the system's temporary directory are removed, too.
-    """
-    with workshop(Path(tempfile.gettempdir())) as folder:
-        yield folder
-
-
 def put_work(store: Store, segment: str, role: str, file: ManifestFile) -> ManifestRef:
     """Write a manifest into the work folder of the segment that is being built."""
     return put_named(store, f"{layout.work_prefix(segment)}{role}-{file.sha256[:16]}.parquet", file)
-
-
-def put_named(store: Store, key: str, file: ManifestFile) -> ManifestRef:
-    with published_file_errors():
-        store.upload(key, file.path)
-    return ManifestRef(key=key, sha256=file.sha256, bytes=file.bytes, rows=file.rows)

@@ -22,24 +22,25 @@ from larder.copy.copy_limits import CopyLimits
 from larder.copy.mirror_choice import mirrors
 from larder.copy.site import Site
 from larder.copy.uploads import UploadRecords
+from larder.disk import scratch
 from larder.errors import LarderError
+from larder.jobs.manifests import read_ref
 from larder.jobs.results import BatchReport, RunError, Totals
 from larder.manifest.query import Stream
 from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER
+from larder.manifest.sealed import seal, unseal
 from larder.manifest.sort import sort
 from larder.pipeline.copy_batch import copied_batch, gather_failures
 from larder.pipeline.copy_receipts import BATCH_OBJECTS, MIRROR, batch_name, merge_receipts
-from larder.pipeline.job import CopyBatch, Job, open_origin, open_root, root_url, scratch
-from larder.pipeline.manifests import read_ref
+from larder.pipeline.job import CopyBatch, Job, open_origin, open_root, root_url
 from larder.pipeline.route import Route, SentAhead
 from larder.progress import Progress
 from larder.samples.columns import column_texts
 from larder.samples.order import FROM_PREVIOUS, from_objects
 from larder.store import object_url
 from larder.store.base import ObjectInfo, Store
+from larder.store.own_files import read_optional
 from larder.versions import layout
-from larder.versions.documents import seal, unseal
-from larder.versions.publish import read_optional
 
 _COLUMNS = ("parts", *FROM_PREVIOUS)
 _KEYS = pa.schema([OBJECTS.field("key")])

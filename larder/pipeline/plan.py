@@ -17,9 +17,11 @@ from larder.copy.site import Site
 from larder.copy.skyplane.choice import Choice
 from larder.errors import SHOWN_FAILURES
 from larder.experiments.delivery import Advice
+from larder.jobs.manifests import read_ref
 from larder.jobs.results import Totals
 from larder.manifest.extents import is_own
 from larder.manifest.files import read_manifest
+from larder.manifest.reference import ManifestRef
 from larder.manifest.schemas import OBJECTS
 from larder.pipeline.copy_receipts import mirrored, read_receipts
 from larder.pipeline.expanding import match_annotations
@@ -31,8 +33,7 @@ from larder.pipeline.growth import (
     plan_growth,
     with_unchanged,
 )
-from larder.pipeline.job import ManifestRef, UsedSegment, source_of, storage_of
-from larder.pipeline.manifests import read_ref
+from larder.pipeline.job import UsedSegment, source_of, storage_of
 from larder.pipeline.mirror import mirror_route, read_measured
 from larder.pipeline.new_segment import PlannedSegment, caches_to_build, plan_segment
 from larder.pipeline.previous import Previous, published_splits

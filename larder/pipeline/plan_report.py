@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -16,9 +15,17 @@ from larder.pipeline.plan import Plan
 from larder.pipeline.plan_checks import warnings
 from larder.source.archived import reading_of
 from larder.source.inventory import SHOWN_KEYS, LeftOut
-from larder.units import format_amount, format_bytes, format_count, format_names, format_seconds
+from larder.units import (
+    format_amount,
+    format_bytes,
+    format_count,
+    format_names,
+    format_seconds,
+    row_lines,
+    warning_lines,
+    wrapped,
+)
 
-WIDTH = 80
 SHOWN_LINES = 10
 SHOWN_CLASSES = 5
 
@@ -153,8 +160,8 @@ def plan_lines(document: Mapping[str, Any]) -> list[str]:
     if document["status"] == "reused":
         name, version, configs = (document[key] for key in ("dataset", "version", "configs"))
         if not configs:
-            return _wrapped(f"{name}: nothing to do, version {version} is current")
-        lines = _wrapped(f"{name}: version {version} is current, the config would be written")
+            return wrapped(f"{name}: nothing to do, version {version} is current")
+        lines = wrapped(f"{name}: version {version} is current, the config would be written")
         return [*lines, *row_lines("config", configs)]
     growth, shards, delivery = document["growth"], document["shards"], document["delivery"]
     splits, seconds = shards["splits"].items(), document["copy_seconds"]
@@ -186,36 +193,10 @@ def plan_lines(document: Mapping[str, Any]) -> list[str]:
         else [],
         "skipped": _skipped_lines(document),
     }
-    lines = _wrapped(f"plan for {document['dataset']}, version {document['version']}")
+    lines = wrapped(f"plan for {document['dataset']}, version {document['version']}")
     for name, texts in rows.items():
         lines += row_lines(name, texts)
     return [*lines, *warning_lines(document)]
-
-
-def warning_lines(document: Mapping[str, Any]) -> list[str]:
-    """The warnings of a document, if it has any, as rows for people."""
-    rows = (row_lines("warning", [warning["message"]]) for warning in document.get("warnings", ()))
-    return [line for row in rows for line in row]
-
-
-def _wrapped(text: str, first: str = "", indent: str = "") -> list[str]:
-    """Text as lines of 80 columns; only a longer word makes a longer line."""
-    return textwrap.wrap(
-        text,
-        WIDTH,
-        initial_indent=first,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-
-
-def row_lines(name: str, texts: Sequence[str]) -> list[str]:
-    """A name, followed by strings that each start a new line."""
-    lines: list[str] = []
-    for text in texts:
-        lines += _wrapped(text, f"  {'' if lines else name:<8} ", " " * 13)
-    return lines
 
 
 def _inside_lines(inside: Mapping[str, Any] | None) -> list[str]:

@@ -15,22 +15,17 @@ from dataclasses import replace
 from typing import Any
 
 from larder.copy.mirror_choice import resolved
+from larder.disk import scratch
 from larder.errors import SupersededError, printable
+from larder.jobs.manifests import put_named
 from larder.jobs.runner import InlineRunner, Runner
 from larder.manifest.digest import sha256_hex
 from larder.manifest.files import ManifestFile
+from larder.manifest.reference import ManifestRef
 from larder.pipeline.build import build
 from larder.pipeline.configs import emit_configs, pending_configs
 from larder.pipeline.growth import weaker_segments
-from larder.pipeline.job import (
-    Job,
-    ManifestRef,
-    NewSegment,
-    put_named,
-    put_work,
-    scratch,
-    storage_of,
-)
+from larder.pipeline.job import Job, NewSegment, put_work, storage_of
 from larder.pipeline.new_segment import PlannedSegment
 from larder.pipeline.plan import Plan
 from larder.pipeline.plan_checks import check_archived, checked_plan
@@ -40,9 +35,10 @@ from larder.pipeline.settings import Settings
 from larder.pipeline.source import inspect_source
 from larder.progress import StageTimes
 from larder.store.base import Store
+from larder.store.own_files import published_file_errors
 from larder.versions import layout
 from larder.versions.documents import FileFacts
-from larder.versions.publish import probe_conditions, published_file_errors
+from larder.versions.publish import probe_conditions
 
 RESTARTS = 3
 """How often a run that is superseded starts again; so runs that keep moving the tag end."""
@@ -174,7 +170,7 @@ def _put_files(root: Store, plan: Plan) -> tuple[FileFacts, ...]:
         files.append(FileFacts(key, len(omitted), sha256, "omitted"))
     if skipped is not None and not plan.published:
         key = layout.manifest_key(plan.version, "skipped", skipped.sha256)
-        files.append(put_named(root, key, skipped).facts("skipped"))
+        files.append(FileFacts.of(put_named(root, key, skipped), "skipped"))
     return tuple(files)
 
 

@@ -15,11 +15,12 @@ import pyarrow.compute as pc
 
 from larder.config.models import Dataset
 from larder.errors import DamageError
+from larder.jobs.manifests import read_ref
 from larder.manifest.query import Stream
+from larder.manifest.reference import ManifestRef
 from larder.manifest.schemas import SAMPLE_ORDER, SAMPLES, SHARDS, SKIPPED
+from larder.manifest.sealed import MAKE_AGAIN
 from larder.manifest.sort import SortedFile, aligned, sort, sort_to_file, whole_keys
-from larder.pipeline.job import ManifestRef
-from larder.pipeline.manifests import read_ref
 from larder.pipeline.pack import pack
 from larder.samples.order import SampleOrder
 from larder.samples.parts import NO_SAMPLE
@@ -28,7 +29,7 @@ from larder.samples.strata import PUBLISHED
 from larder.store import object_url
 from larder.store.base import Store
 from larder.versions import layout
-from larder.versions.documents import MAKE_AGAIN, SegmentDocument, VersionDocument
+from larder.versions.documents import SegmentDocument, VersionDocument
 from larder.versions.omitted import Omitted, read_omitted
 from larder.versions.publish import read_segment
 

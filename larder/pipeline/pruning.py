@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from larder.copy.difference import places
+from larder.disk import scratch
 from larder.errors import (
     ConfigError,
     Failure,
@@ -24,11 +25,13 @@ from larder.errors import (
     PreconditionError,
     printable,
 )
+from larder.jobs.manifests import put_named
 from larder.jobs.results import BatchReport, RunError, Totals
 from larder.jobs.runner import Runner
 from larder.limits import map_ahead
 from larder.manifest.files import ManifestFile, read_manifest
 from larder.manifest.query import Stream
+from larder.manifest.reference import ManifestRef
 from larder.manifest.schemas import OBJECTS
 from larder.manifest.sort import SortedFile, aligned
 from larder.pipeline.copying_compare import Known, compared, known_copies, not_listed
@@ -36,7 +39,6 @@ from larder.pipeline.copying_plan import CopySums, summed
 from larder.pipeline.copying_record import pruned_key, read_record
 from larder.pipeline.copying_settings import CopySettings
 from larder.pipeline.copying_steps import record_files, remove_files, write_copies
-from larder.pipeline.job import ManifestRef, put_named, scratch
 from larder.progress import Progress, TimedProgress
 from larder.samples.columns import column_texts
 from larder.store import object_url

@@ -8,12 +8,12 @@ from dataclasses import replace
 from itertools import chain
 
 from larder.errors import DamageError, NotFoundError
+from larder.jobs.manifests import read_ref
 from larder.manifest.schemas import SHARDS
 from larder.pipeline.completeness import check_complete
 from larder.pipeline.contents import combined, put_derived, shard_files
 from larder.pipeline.index import Index
 from larder.pipeline.job import Job, UsedSegment, open_root
-from larder.pipeline.manifests import read_ref
 from larder.progress import Progress
 from larder.store import object_url
 from larder.store.base import Store
@@ -173,7 +173,7 @@ def _version_document(
         files=(
             *(file for segment in segments for file in segment.files),
             *job.files,
-            job.inventory.facts("objects"),
+            FileFacts.of(job.inventory, "objects"),
         ),
         cache=cache,
         skipped=job.skipped + (index.omitted_count if index else 0),

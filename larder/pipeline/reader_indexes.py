@@ -12,14 +12,15 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from larder.jobs.manifests import read_ref
+from larder.manifest.reference import ManifestRef
 from larder.manifest.schemas import INDEXES, SAMPLES
 from larder.manifest.spool import Spool
-from larder.pipeline.job import ManifestRef, listed
-from larder.pipeline.manifests import read_ref
 from larder.pipeline.receipts import Shard
 from larder.shards.formats.base import ShardFormat
 from larder.shards.indexes import IndexContent, IndexFile, index_contents, index_files
 from larder.store.base import Store
+from larder.store.own_files import listed
 from larder.versions import layout
 
 

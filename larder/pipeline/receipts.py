@@ -13,21 +13,24 @@ from typing import Any
 
 import pyarrow as pa
 
+from larder.disk import scratch
 from larder.errors import Failure
 from larder.jobs.batch_receipts import BatchReceipts
+from larder.jobs.manifests import put_named
 from larder.jobs.results import Totals
 from larder.manifest.files import ManifestWriter
+from larder.manifest.reference import ManifestRef
 from larder.manifest.schemas import SAMPLES
+from larder.manifest.sealed import seal, unseal
 from larder.manifest.spool import Spool
-from larder.pipeline.job import ManifestRef, listed, put_named, scratch
 from larder.shards.images.check import FormNote
 from larder.shards.index_rows import sample_rows
 from larder.shards.indexes import IndexFile
 from larder.shards.model import ShardFile, ShardResult
 from larder.store import object_url
 from larder.store.base import Store
+from larder.store.own_files import listed
 from larder.versions import layout
-from larder.versions.documents import seal, unseal
 
 
 @dataclass(frozen=True, slots=True)

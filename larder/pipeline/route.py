@@ -16,8 +16,8 @@ from larder.copy.skyplane.choice import Choice, Side, choose_engine
 from larder.copy.uploads import UploadRecords
 from larder.errors import ConfigError
 from larder.jobs.results import Totals
-from larder.pipeline.job import open_location
 from larder.progress import Progress
+from larder.store import open_location
 
 
 @dataclass(frozen=True, slots=True)

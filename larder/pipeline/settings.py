@@ -6,22 +6,18 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from larder.config.access import directory, resolve_url
+from larder.config.access import directory
 from larder.config.load import load_cluster, load_dataset, load_template
-from larder.config.models import Cluster, Dataset, Location, Model
-from larder.config.urls import environment_endpoint
+from larder.config.models import Cluster, Dataset
+from larder.config.places import located, with_fields
 from larder.errors import ConfigError, ProblemsError
 from larder.experiments.delivery import Advice, choose
 from larder.jobs.runner import workers
 from larder.shards.formats import FORMATS
 
 DEFAULT_TEMPLATE = "default.yaml"
-
-
-M = TypeVar("M", bound=Model)
-L = TypeVar("L", bound=Location)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,35 +131,3 @@ def _both(error: ConfigError, other: ConfigError) -> ConfigError:
 
 def _same(error: ConfigError) -> tuple[str, str, str]:
     return error.code, error.where, error.message
-
-
-def located(location: L, environ: Mapping[str, str], key: str) -> L:
-    """A path made absolute; a bucket with the endpoint that the environment chooses.
-
-    So two ways to name a server are recognised as the same, and a server other than the provider's
-    own is not priced like it.
-    """
-    url = _absolute(location.url, key)
-    report = getattr(location, "inventory", None)
-    if report is not None:
-        absolute = _absolute(report.url, key.replace("url", "inventory.url"))
-        location = with_fields(location, inventory=with_fields(report, url=absolute))
-    access = location.access
-    endpoint = ""
-    if not (access.endpoint or access.profile):
-        endpoint = environment_endpoint(location.provider, environ)
-    changes = {"endpoint": endpoint} if endpoint else {}
-    return with_fields(location, url=url, **changes)
-
-
-def _absolute(url: str, key: str) -> str:
-    try:
-        return resolve_url(url, Path.cwd())
-    except ConfigError as error:
-        raise ConfigError(error.code, error.message, where=key, hint=error.hint) from None
-
-
-def with_fields(model: M, **changes: Any) -> M:
-    """A model with other values, which are validated like those of a file."""
-    fields = {name: getattr(model, name) for name in type(model).model_fields}
-    return type(model).model_validate(fields | changes)

@@ -18,15 +18,16 @@ import pyarrow.compute as pc
 from larder.copy.mirror_choice import mirrors
 from larder.copy.mirror_reader import Copies, FirstOf, Mirror, Unconditional
 from larder.errors import Failures
+from larder.jobs.manifests import fetched, read_ref
 from larder.jobs.processes import WORTH_ROWS, suits, work
 from larder.jobs.results import BatchReport, Totals
 from larder.machine import usable_cores
+from larder.manifest.reference import ManifestRef
 from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER
 from larder.pipeline.copy_receipts import receipts_of_order
 from larder.pipeline.finished import finished_sizes, shards_before
 from larder.pipeline.image_rules import batch_read_bytes, check_codecs, image_rules, strongest_check
 from larder.pipeline.job import (
-    ManifestRef,
     SegmentJob,
     open_origin,
     open_root,
@@ -34,7 +35,6 @@ from larder.pipeline.job import (
     storage_of,
     with_derived,
 )
-from larder.pipeline.manifests import fetched, read_ref
 from larder.pipeline.pack import planned_shards
 from larder.pipeline.reader_indexes import put_indexes
 from larder.pipeline.receipts import ShardReceipts

@@ -34,18 +34,13 @@ from larder.source.reports import Reported, open_report
 from larder.source.selection import Unlisted
 from larder.store import object_url
 from larder.store.base import ObjectInfo, Readable, Store
+from larder.store.own_files import published_file_errors
 from larder.store.permissions import is_remote, permission, probe_source, probe_storage, sample_of
 from larder.units import format_bytes
 from larder.versions import layout
 from larder.versions.documents import VersionDocument
 from larder.versions.identity import inputs_digest
-from larder.versions.publish import (
-    Conditions,
-    published_file_errors,
-    read_conditions,
-    read_segment,
-    read_version,
-)
+from larder.versions.publish import Conditions, read_conditions, read_segment, read_version
 from larder.versions.tags import TAG, Tag, read_tag
 
 MAX_LABEL_FILE_BYTES = 256 * 1024**2

@@ -12,14 +12,16 @@ from larder.errors import DamageError, ObjectError
 from larder.manifest.digest import sha256_hex
 from larder.manifest.ranged import RangedManifest
 from larder.manifest.schemas import SAMPLES
+from larder.manifest.sealed import MAKE_AGAIN
 from larder.samples.indexed import IndexedPart, IndexedSample, read_index
 from larder.shards.formats import shard_format
 from larder.store import object_url
 from larder.store.base import Store
+from larder.store.own_files import published_file_errors
 from larder.versions import layout
-from larder.versions.documents import MAKE_AGAIN, FileFacts, SegmentDocument, VersionDocument
+from larder.versions.documents import FileFacts, SegmentDocument, VersionDocument
 from larder.versions.omitted import Omitted, read_omitted
-from larder.versions.publish import published_file_errors, read_segment
+from larder.versions.publish import read_segment
 
 _COLUMNS = [
     *IndexedSample._fields[:-1],

@@ -13,13 +13,17 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from larder.config.access import Access
+from larder.config.access import GIVE_UP_SECONDS, Access
 from larder.config.urls import check_endpoint, check_region, check_url, parse_url
 from larder.store.base import Buffer, Features, ObjectInfo, Reader, Store, Writer
 from larder.store.keys import check_path_key, object_url
 from larder.store.local.walk import OnUnlisted
 from larder.store.retry import RetryPolicy, RetryStore
+
+if TYPE_CHECKING:
+    from larder.config.models import Location  # imports pydantic
 
 __all__ = [
     "Access",
@@ -34,6 +38,7 @@ __all__ = [
     "Writer",
     "local_path",
     "object_url",
+    "open_location",
     "open_store",
 ]
 
@@ -100,6 +105,18 @@ def open_store(
     if retry is _DEFAULT_POLICY:
         retry = replace(_DEFAULT_POLICY, deadline_seconds=access.give_up_seconds)
     return RetryStore(store, retry) if retry else store
+
+
+def open_location(
+    location: Location,
+    url: str | None = None,
+    *,
+    give_up_seconds: float = GIVE_UP_SECONDS,
+    unlisted: OnUnlisted | None = None,
+) -> Store:
+    """The store at a location, or at another URL with the same credentials and endpoint."""
+    access = replace(location.access, give_up_seconds=give_up_seconds)
+    return open_store(url or location.url, access=access, unlisted=unlisted)
 
 
 def local_path(store: Store, key: str) -> Path:

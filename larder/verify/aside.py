@@ -31,21 +31,23 @@ from larder.errors import (
     ObjectError,
     PreconditionError,
 )
+from larder.jobs.manifests import read_ref
 from larder.manifest.digest import sha256_hex
+from larder.manifest.reference import ManifestRef
 from larder.manifest.schemas import OBJECTS
+from larder.manifest.sealed import seal, unseal
 from larder.pipeline.contents import named_files
-from larder.pipeline.job import ManifestRef, listed
-from larder.pipeline.manifests import read_ref
 from larder.pipeline.receipts import read_receipts
 from larder.progress import Progress
 from larder.store import local_path, object_url
 from larder.store.base import Store
+from larder.store.own_files import listed, published_file_errors
 from larder.verify.documents import is_lost, whole_versions
 from larder.verify.findings import has_content, is_broken, read_digest, readable
 from larder.verify.job import VerifyJob, open_verified
 from larder.versions import layout
-from larder.versions.documents import VersionDocument, seal, unseal
-from larder.versions.publish import published_file_errors, read_version
+from larder.versions.documents import VersionDocument
+from larder.versions.publish import read_version
 
 STAGE = "repair"
 _DOCUMENT_BYTES = 64 << 20

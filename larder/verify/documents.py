@@ -8,15 +8,15 @@ from typing import Any
 
 from larder.errors import ConfigError, DamageError, NotFoundError, ObjectError
 from larder.manifest.digest import canonical_json, sha256_hex
-from larder.pipeline.job import listed
+from larder.manifest.sealed import seal, unseal
 from larder.progress import Progress
 from larder.store.base import Store
+from larder.store.own_files import listed, published_file_errors
 from larder.units import format_names
 from larder.verify.findings import MISSING, Finding, Role, is_broken, readable
 from larder.verify.job import VerifyJob
 from larder.versions import layout
-from larder.versions.documents import FORMATS, VersionDocument, parse_document, seal, unseal
-from larder.versions.publish import published_file_errors
+from larder.versions.documents import FORMATS, VersionDocument, parse_document
 from larder.versions.tags import TAG
 
 _SHOWN_VERSIONS = 5

@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 
 from larder.errors import DamageError
+from larder.jobs.manifests import fetched, read_ref
 from larder.manifest.files import read_manifest
+from larder.manifest.reference import ManifestRef
 from larder.manifest.schemas import SAMPLES, SKIPPED
 from larder.pipeline.contents import ListedShard, combined, listed_splits
-from larder.pipeline.job import ManifestRef
-from larder.pipeline.manifests import fetched, read_ref
 from larder.shards.formats import shard_format
 from larder.shards.indexes import IndexFile
 from larder.store.base import Store

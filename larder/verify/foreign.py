@@ -12,13 +12,14 @@ from typing import Literal, NamedTuple
 
 from larder.errors import DamageError, LarderError, NotFoundError, ObjectError
 from larder.manifest.digest import sha256_hex
+from larder.manifest.sealed import seal
 from larder.pipeline.contents import named_by_document
-from larder.pipeline.job import listed
 from larder.store.base import ObjectInfo, Store
+from larder.store.own_files import listed
 from larder.verify.facts import SegmentFacts
 from larder.verify.findings import is_broken, read_digest, readable
 from larder.versions import layout
-from larder.versions.documents import CacheDocument, VersionDocument, parse_document, seal
+from larder.versions.documents import CacheDocument, VersionDocument, parse_document
 
 _LAST = "\U0010ffff"
 

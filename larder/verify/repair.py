@@ -12,9 +12,11 @@ import pyarrow.compute as pc
 
 from larder.config.models import Cache
 from larder.config.shape import FormatUse
-from larder.disk import sha256_file
+from larder.disk import scratch, sha256_file
 from larder.errors import DamageError, LarderError, NotFoundError, RetryableError, StoreError
+from larder.jobs.manifests import fetched, read_ref
 from larder.manifest.digest import sha256_hex
+from larder.manifest.reference import ManifestRef
 from larder.manifest.schemas import SAMPLE_ORDER, SAMPLES
 from larder.manifest.spool import Spool
 from larder.pipeline.cache import CacheBatch, cache_split
@@ -22,8 +24,7 @@ from larder.pipeline.contents import derived_files
 from larder.pipeline.expanding import expand_inventory
 from larder.pipeline.finished import finished_shards
 from larder.pipeline.index import index_files
-from larder.pipeline.job import ManifestRef, NewSegment, SegmentJob, listed, scratch, source_of
-from larder.pipeline.manifests import fetched, read_ref
+from larder.pipeline.job import NewSegment, SegmentJob, source_of
 from larder.pipeline.pack import planned_shards
 from larder.pipeline.reader_indexes import described_indexes, put_indexes
 from larder.pipeline.shard import PackBatch, shard_batch_here
@@ -33,6 +34,7 @@ from larder.shards.formats import shard_format
 from larder.shards.model import ShardPlan
 from larder.source.selection import Unlisted
 from larder.store.base import Store
+from larder.store.own_files import listed, published_file_errors
 from larder.units import format_count
 from larder.verify.aside import STAGE, Repair, Spares, exists
 from larder.verify.findings import has_content, readable
@@ -48,12 +50,7 @@ from larder.versions.documents import (
 )
 from larder.versions.identity import dataset_cache_id
 from larder.versions.omitted import read_omitted
-from larder.versions.publish import (
-    probe_conditions,
-    published_file_errors,
-    read_segment,
-    read_version,
-)
+from larder.versions.publish import probe_conditions, read_segment, read_version
 from larder.versions.tags import TAG, move_tag
 
 _KINDS: dict[str, Any] = {

@@ -14,11 +14,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from larder.errors import ConfigError, DamageError, LarderError, NotFoundError, ObjectError
+from larder.jobs import manifests
+from larder.jobs.manifests import fetched
+from larder.manifest.reference import ManifestRef
 from larder.manifest.schemas import INDEXES, SHARDS
-from larder.pipeline import manifests
 from larder.pipeline.contents import ListedShard, listed_shards
-from larder.pipeline.job import ManifestRef
-from larder.pipeline.manifests import fetched
 from larder.pipeline.shard import BATCH_SAMPLES
 from larder.progress import Progress
 from larder.shards.formats import shard_format

@@ -24,8 +24,9 @@ from typing import Any, NamedTuple
 from larder.config.models import Dataset, Shards
 from larder.config.shape import MAX_PIXELS, DecoderUse, FormatOptions, ImageOptions
 from larder.manifest.digest import canonical_json
+from larder.manifest.sealed import to_plain
 from larder.samples.decoders import resolved
-from larder.versions.documents import CacheFacts, Shape, to_plain
+from larder.versions.documents import CacheFacts, Shape
 from larder.versions.omitted import Omitted
 
 GROUPING_VERSION = 1

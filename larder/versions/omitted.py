@@ -17,10 +17,11 @@ import numpy.typing as npt
 
 from larder.errors import DamageError
 from larder.manifest.digest import sha256_hex
+from larder.manifest.sealed import MAKE_AGAIN
 from larder.store import object_url
 from larder.store.base import Store
 from larder.versions import layout
-from larder.versions.documents import MAKE_AGAIN, OmittedRows, VersionDocument
+from larder.versions.documents import OmittedRows, VersionDocument
 
 MAX_INLINE_RANGES = 1_000
 """Maximum number of ranges that are in version.json itself."""

@@ -17,42 +17,26 @@ the same answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from larder.errors import (
     DamageError,
-    NotFoundError,
-    ObjectError,
     PreconditionError,
     StoreError,
 )
 from larder.manifest.digest import sha256_hex
+from larder.manifest.sealed import MAKE_AGAIN, seal, unseal
 from larder.store import object_url
 from larder.store.base import Store
+from larder.store.own_files import published_file_errors, read_optional
 from larder.versions import layout
 from larder.versions.documents import (
-    MAKE_AGAIN,
     CacheDocument,
     SegmentDocument,
     VersionDocument,
     parse_document,
-    seal,
-    unseal,
 )
-
-
-@contextmanager
-def published_file_errors() -> Iterator[None]:
-    """Treat a refusal of one of Larder's own files as a refusal of the whole store."""
-    try:
-        yield
-    except ObjectError as error:
-        if error.code != "object.unreadable":
-            raise
-        hint = error.hint or "request permission to list, read and write there"
-        raise StoreError("store.denied", error.message, where=error.where, hint=hint) from error
 
 
 def publish_segment(
@@ -97,15 +81,6 @@ def _create(store: Store, key: str, data: bytes, if_absent: bool) -> None:
             store.put(key, data, if_absent=if_absent)
     except PreconditionError:
         return
-
-
-def read_optional(store: Store, key: str) -> bytes | None:
-    """The bytes of one of Larder's own files, or None if it does not exist."""
-    try:
-        with published_file_errors():
-            return bytes(store.get(key))
-    except NotFoundError:
-        return None
 
 
 def read_segment(store: Store, segment: str) -> SegmentDocument | None:

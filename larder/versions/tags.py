@@ -18,11 +18,12 @@ from larder.errors import (
     RetryableError,
     SupersededError,
 )
+from larder.manifest.sealed import MAKE_AGAIN, seal, unseal
 from larder.store import object_url
 from larder.store.base import Store
+from larder.store.own_files import published_file_errors, read_optional
 from larder.versions import layout
-from larder.versions.documents import MAKE_AGAIN, seal, unseal
-from larder.versions.publish import KEPT, Conditions, published_file_errors, read_optional
+from larder.versions.publish import KEPT, Conditions
 
 TAG = "latest"
 """The tag that every run moves."""

@@ -6,16 +6,10 @@ from pathlib import Path
 
 from larder.cache.build import build_file
 from larder.cache.schema import Field, RecordSchema
+from larder.manifest.sealed import seal
 from larder.store import open_store
 from larder.versions import layout
-from larder.versions.documents import (
-    CacheFacts,
-    CacheFile,
-    SegmentUse,
-    SplitFacts,
-    VersionDocument,
-    seal,
-)
+from larder.versions.documents import CacheFacts, CacheFile, SegmentUse, SplitFacts, VersionDocument
 from larder.versions.tags import Tag
 
 ID = "ab" * 16

@@ -13,11 +13,12 @@ from pipeline_lab import Lab, flip
 from verify_lab import grown_lab
 
 from larder.errors import LarderError
+from larder.manifest.sealed import seal, unseal
 from larder.pipeline import contents
 from larder.store import Store
 from larder.versions import layout
 from larder.versions import omitted as omission
-from larder.versions.documents import OmittedRows, VersionDocument, seal, unseal
+from larder.versions.documents import OmittedRows, VersionDocument
 from larder.versions.publish import read_cache, read_segment, read_version
 from tests.support.checker import check_all
 

@@ -11,8 +11,8 @@ from pipeline_lab import Lab, directory_lab, images, png, write
 
 import larder
 from larder.errors import DamageError
+from larder.manifest.sealed import seal, unseal
 from larder.pipeline.prepare import prepare
-from larder.versions.documents import seal, unseal
 from tests.support.stores import KeyStop, Recorder
 
 FIELDS: dict[str, Any] = {"splits": {"validation": "c/**", "train": "**"}}

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from pipeline_lab import Lab, directory_lab, images
 
+from larder.disk import scratch
 from larder.errors import RetryableError
 from larder.jobs import batch_receipts
+from larder.jobs.manifests import read_ref
 from larder.manifest import schemas
 from larder.pipeline.copy_receipts import receipts_of_order
-from larder.pipeline.job import Job, scratch
-from larder.pipeline.manifests import read_ref
+from larder.pipeline.job import Job
 from larder.pipeline.mirror import mirror_batch, mirror_batches
 from larder.pipeline.plan_checks import checked_plan
 from larder.pipeline.prepare import begin

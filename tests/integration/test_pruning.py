@@ -11,11 +11,11 @@ from costs_lab import blob
 from pipeline_lab import DOCUMENT, opened, write
 
 from larder.errors import ConfigError, LarderError, StoreError
+from larder.jobs.manifests import read_ref
 from larder.jobs.results import RunError
 from larder.jobs.runner import InlineRunner
 from larder.manifest.schemas import OBJECTS
 from larder.pipeline.copying_record import read_record
-from larder.pipeline.manifests import read_ref
 from larder.pipeline.pruning import PruneSettings, prune, prune_lines
 from larder.progress import StageTimes
 from tests.support.runs import between, forget_manifests

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pipeline_lab import Lab, directory_lab, png, write
 
-from larder.versions.documents import seal, unseal
+from larder.manifest.sealed import seal, unseal
 from tests.support.stores import KeyStop
 
 pytestmark = pytest.mark.exhaustive

@@ -26,6 +26,7 @@ from larder.errors import ConfigError, DamageError
 from larder.manifest.digest import sha256_hex
 from larder.manifest.files import ROW_GROUP_ROWS, write_manifest
 from larder.manifest.schemas import SAMPLES
+from larder.manifest.sealed import seal
 from larder.store import object_url
 from larder.store.base import Reader
 from larder.store.memory import MemoryStore, forget
@@ -39,7 +40,6 @@ from larder.versions.documents import (
     Shape,
     SplitFacts,
     VersionDocument,
-    seal,
 )
 
 pytestmark = pytest.mark.exhaustive

@@ -20,10 +20,10 @@ from verify_lab import (
 )
 
 from larder.errors import FatalError
+from larder.manifest.sealed import seal
 from larder.store.base import Store
 from larder.verify import run
 from larder.verify.aside import Spares
-from larder.versions.documents import seal
 from tests.support.runs import between
 from tests.support.stores import FaultyStore, unreadable
 

@@ -18,8 +18,8 @@ from larder.errors import ConfigError
 from larder.manifest.digest import sha256_hex
 from larder.manifest.files import write_manifest
 from larder.manifest.schemas import SAMPLES
+from larder.manifest.sealed import seal, unseal
 from larder.store.base import Store
-from larder.versions.documents import seal, unseal
 from tests.support.runs import between
 from tests.support.stores import Recorder
 

@@ -15,9 +15,9 @@ from verify_lab import damaged, findings, grown_lab, listed_files, published, ve
 
 from larder.errors import ConfigError, StoreError
 from larder.manifest.digest import sha256_hex
+from larder.manifest.sealed import seal, unseal
 from larder.store.base import Store
 from larder.verify.report import verify_lines
-from larder.versions.documents import seal, unseal
 from tests.support.runs import between
 from tests.support.stores import (
     FaultyStore,

@@ -32,13 +32,13 @@ from history_model import (
 
 import larder
 from larder.errors import LarderError
+from larder.jobs.manifests import read_ref
 from larder.jobs.results import RunError
 from larder.jobs.runner import InlineRunner
 from larder.manifest.files import read_manifest
+from larder.manifest.reference import ManifestRef
 from larder.manifest.schemas import SAMPLES
 from larder.pipeline import contents, decide
-from larder.pipeline.job import ManifestRef
-from larder.pipeline.manifests import read_ref
 from larder.pipeline.prepare import prepare
 from larder.progress import StageTimes
 from larder.samples.naming import LABEL_EXT

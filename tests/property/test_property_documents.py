@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from larder.config.shape import Feature, FormatOptions
 from larder.errors import DamageError
+from larder.manifest.sealed import seal
 from larder.versions.documents import (
     CacheDocument,
     CacheFacts,
@@ -25,7 +26,6 @@ from larder.versions.documents import (
     SplitFacts,
     VersionDocument,
     parse_document,
-    seal,
 )
 
 FILE = CacheFile("p", 1, "5" * 64, "6" * 64, 1, segment="s", split="train")

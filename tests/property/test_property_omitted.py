@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from larder.manifest.digest import sha256_hex
 from larder.manifest.schemas import SHARDS
+from larder.manifest.sealed import seal
 from larder.pipeline.contents import combined, listed_shards, listed_splits, shard_files
 from larder.readers.data import expand
 from larder.store import open_store
@@ -23,7 +24,6 @@ from larder.versions.documents import (
     SplitFacts,
     VersionDocument,
     parse_document,
-    seal,
 )
 from larder.versions.omitted import Omitted, encode_omitted, read_omitted
 

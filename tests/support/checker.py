@@ -23,10 +23,11 @@ from typing import Any
 import numpy as np
 
 from larder.errors import StoreError
+from larder.manifest.sealed import unseal
 from larder.readers.data import expand
 from larder.store.base import Store
 from larder.versions import layout
-from larder.versions.documents import CacheDocument, FileFacts, OmittedRows, VersionDocument, unseal
+from larder.versions.documents import CacheDocument, FileFacts, OmittedRows, VersionDocument
 from larder.versions.identity import ShardIdentity, content_digest
 from larder.versions.publish import read_version
 from tests.support.checked_segment import (

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from larder import store as stores
 from larder.config.models import Cluster, Dataset
-from larder.pipeline import job, manifests
+from larder.jobs import manifests
 from larder.pipeline.settings import Settings
 from larder.store import open_store
 from larder.store.base import Store
@@ -81,5 +82,5 @@ def between(wrap: Callable[[Store], Store] = lambda store: store, **options: Any
         with lock:
             return wrap(open_store(url, **{**given, **options}))
 
-    with mock.patch.object(job, "open_store", opened):
+    with mock.patch.object(stores, "open_store", opened):
         yield

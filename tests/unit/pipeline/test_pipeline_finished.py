@@ -13,9 +13,10 @@ import pyarrow as pa
 import pytest
 
 from larder.errors import Failure, FatalError
+from larder.jobs.manifests import put_named
 from larder.manifest.files import write_manifest
 from larder.pipeline.finished import finished_shards
-from larder.pipeline.job import Job, put_named
+from larder.pipeline.job import Job
 from larder.pipeline.pack import SHARD_PLAN
 from larder.pipeline.receipts import ShardReceipts
 from larder.shards.model import NO_ROWS, ShardFile, ShardResult

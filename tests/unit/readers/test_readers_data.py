@@ -17,18 +17,12 @@ import larder
 from larder.cache.build import build_file
 from larder.cache.schema import Field, RecordSchema
 from larder.errors import ConfigError, FatalError, LarderError
+from larder.manifest.sealed import seal
 from larder.readers.data import expand
 from larder.store import open_store
 from larder.store.memory import forget
 from larder.versions import layout
-from larder.versions.documents import (
-    CacheFacts,
-    CacheFile,
-    SegmentUse,
-    SplitFacts,
-    VersionDocument,
-    seal,
-)
+from larder.versions.documents import CacheFacts, CacheFile, SegmentUse, SplitFacts, VersionDocument
 from larder.versions.tags import Tag
 
 ID = "0123456789abcdef" * 2

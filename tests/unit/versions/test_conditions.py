@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from larder.errors import DamageError, StoreError
+from larder.manifest.sealed import seal
 from larder.store import RetryPolicy, RetryStore, open_store
 from larder.store.base import Store
 from larder.versions import layout
-from larder.versions.documents import seal
 from larder.versions.publish import KEPT, Conditions, probe_conditions, read_conditions
 from larder.versions.tags import Tag, TagEntry, move_tag, read_tag
 from tests.support.stores import (

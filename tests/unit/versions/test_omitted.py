@@ -16,6 +16,7 @@ import pytest
 
 from larder.errors import DamageError, NotFoundError
 from larder.manifest.digest import sha256_hex
+from larder.manifest.sealed import seal
 from larder.store import open_store
 from larder.store.base import Store
 from larder.store.memory import forget
@@ -26,7 +27,6 @@ from larder.versions.documents import (
     SegmentUse,
     VersionDocument,
     parse_document,
-    seal,
 )
 from larder.versions.omitted import Omitted, encode_omitted, read_omitted
 

@@ -10,6 +10,7 @@ import pytest
 
 from larder.errors import DamageError
 from larder.manifest.digest import sha256_hex
+from larder.manifest.sealed import seal
 from larder.store import open_store
 from larder.store.base import Store
 from larder.versions import layout
@@ -21,7 +22,6 @@ from larder.versions.documents import (
     SplitFacts,
     VersionDocument,
     parse_document,
-    seal,
 )
 from larder.versions.publish import publish_cache, publish_version, read_cache, read_version
 from tests.support.stores import RecordingStore, UnconditionalStore

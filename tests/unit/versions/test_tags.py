@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 import pytest
 
 from larder.errors import DamageError, LarderError, SupersededError
+from larder.manifest.sealed import seal
 from larder.store import open_store
 from larder.store.base import Store
 from larder.store.delegate import DelegatingStore
 from larder.versions import layout
-from larder.versions.documents import seal
 from larder.versions.tags import HISTORY, Tag, TagEntry, move_tag, read_tag
 from tests.support.stores import RecordingStore
 

@@ -19,14 +19,14 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
-from larder.disk import disk_errors
+from larder.disk import disk_errors, scratch
 from larder.errors import DamageError
-from larder.manifest.files import BATCH_ROWS, read_manifest
-from larder.pipeline.job import ManifestRef, scratch
+from larder.manifest.files import BATCH_ROWS, ManifestFile, read_manifest
+from larder.manifest.reference import ManifestRef
+from larder.manifest.sealed import MAKE_AGAIN
 from larder.store import local_path, object_url
 from larder.store.base import Store
-from larder.versions.documents import MAKE_AGAIN
-from larder.versions.publish import published_file_errors
+from larder.store.own_files import published_file_errors
 
 KEPT = 40
 """Maximum number of manifests kept on the disk while nothing reads them: those of a version with as
@@ -172,3 +172,9 @@ def read_ref(
         yield from read_manifest(
             path, schema, columns=columns, first_row=first_row, rows=rows, batch_rows=batch_rows
         )
+
+
+def put_named(store: Store, key: str, file: ManifestFile) -> ManifestRef:
+    with published_file_errors():
+        store.upload(key, file.path)
+    return ManifestRef(key=key, sha256=file.sha256, bytes=file.bytes, rows=file.rows)

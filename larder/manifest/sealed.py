@@ -1,0 +1,160 @@
+"""Documents: dataclasses as canonical JSON that contains its own digest.
+
+They are canonical JSON (sorted keys, no white space, UTF-8) with the sha256 of themselves under
+``self_sha256``, computed without that key.
+
+A document whose digest is right was written so by somebody: another program, a later release, or a
+person. What it says is checked against the types of the fields (`from_plain`), so that nothing
+behind this meets a string for a number.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+from larder.errors import DamageError
+from larder.manifest.digest import canonical_json
+
+Value = TypeVar("Value")
+
+
+_MAX = 2**63 - 1
+
+
+_SIGNED = ("shuffle_seed",)
+"""Numbers that may be negative, or of any length; others count something."""
+
+
+SPARSE = {"sparse": True}
+"""Metadata of a field that is left out at its default, as are the fields of a dataclass in it."""
+
+
+def to_plain(value: Any, *, sparse: bool = False) -> Any:
+    """A dataclass, or a value of its fields, as plain JSON; ``sparse`` leaves out defaults."""
+    if hasattr(value, "__dataclass_fields__"):
+        plain = {}
+        for item in fields(value):
+            field_value, left_out = getattr(value, item.name), sparse or "sparse" in item.metadata
+            if not (left_out and field_value == item.default):
+                plain[item.name] = to_plain(field_value, sparse=left_out)
+        return plain
+    if isinstance(value, Mapping):
+        return {key: to_plain(item, sparse=sparse) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_plain(item, sparse=sparse) for item in value]
+    return value
+
+
+def from_plain(kind: type[Value], plain: Any) -> Value:
+    """A dataclass of plain JSON, with all that is in it; ValueError if a field is missing, is not
+    known or has another type.
+
+    Fields are strings, whole numbers that are not negative, dataclasses, mappings from strings,
+    tuples, or one of these or None; those with a default may be missing in ``plain``.
+    """
+    value: Value = _dataclass(kind, plain, "")
+    return value
+
+
+def _value(kind: Any, plain: Any, path: str) -> Any:
+    origin = get_origin(kind)
+    if origin is UnionType:
+        (inner,) = (each for each in get_args(kind) if each is not NoneType)
+        return None if plain is None else _value(inner, plain, path)
+    if origin is tuple:
+        return _tuple(get_args(kind), plain, path)
+    if origin is not None:  # a mapping
+        return _mapping(get_args(kind)[1], plain, path)
+    if is_dataclass(kind):
+        return _dataclass(kind, plain, path)
+    if type(plain) is not kind:
+        raise ValueError(f"{path} is not a {'string' if kind is str else 'whole number'}")
+    if kind is int and path.rpartition(".")[2] not in _SIGNED and not 0 <= plain <= _MAX:
+        raise ValueError(f"{path} is out of range")
+    return plain
+
+
+def _tuple(kinds: tuple[Any, ...], plain: Any, path: str) -> tuple[Any, ...]:
+    if not isinstance(plain, list):
+        raise ValueError(f"{path} is not a list")
+    if kinds[-1] is Ellipsis:
+        kinds = kinds[:1] * len(plain)
+    if len(kinds) != len(plain):
+        raise ValueError(f"{path} has {len(plain)} items instead of {len(kinds)}")
+    return tuple(
+        _value(kind, item, f"{path}[{place}]")
+        for place, (kind, item) in enumerate(zip(kinds, plain, strict=True))
+    )
+
+
+def _mapping(kind: Any, plain: Any, path: str) -> dict[str, Any]:
+    if not isinstance(plain, Mapping):
+        raise ValueError(f"{path} is not a mapping")
+    return {name: _value(kind, item, _joined(path, name)) for name, item in plain.items()}
+
+
+def _dataclass(kind: Any, plain: Any, path: str) -> Any:
+    if not isinstance(plain, Mapping):
+        raise ValueError(f"{path} is not a mapping")
+    kinds = _kinds(kind)
+    unknown = plain.keys() - kinds.keys()
+    if unknown:
+        raise ValueError(f"{_joined(path, min(unknown))} is not known")
+    missing = _required(kind) - plain.keys()
+    if missing:
+        raise ValueError(f"{_joined(path, min(missing))} is missing")
+    return kind(
+        **{name: _value(kinds[name], item, _joined(path, name)) for name, item in plain.items()}
+    )
+
+
+def _joined(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+@cache
+def _kinds(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+@cache
+def _required(kind: Any) -> frozenset[str]:
+    return frozenset(
+        field.name
+        for field in fields(kind)
+        if field.default is MISSING and field.default_factory is MISSING
+    )
+
+
+MAKE_AGAIN = "restore it, or delete it and prepare the dataset again"
+"""The hint for damage to any file except source objects: all can be made again from the source."""
+
+
+def seal(document: Any) -> bytes:
+    """The bytes of a document (dataclass or mapping), including its own digest."""
+    plain = to_plain(document)
+    digest = hashlib.sha256(canonical_json(plain)).hexdigest()
+    return canonical_json({**plain, "self_sha256": digest}) + b"\n"
+
+
+def unseal(data: bytes, where: str) -> dict[str, Any]:
+    """The mapping that was sealed; ``damage.manifest`` if it is not such a document,
+    ``damage.digest`` if its bytes are not those that were written.
+    """
+    try:
+        plain = json.loads(data)
+        digest = plain.pop("self_sha256")
+        sha256 = hashlib.sha256(canonical_json(plain)).hexdigest()
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
+        message = "not a Larder document"
+        raise DamageError("damage.manifest", message, where=where, hint=MAKE_AGAIN) from None
+    if sha256 != digest:
+        message = "the document does not match its digest"
+        raise DamageError("damage.digest", message, where=where, hint=MAKE_AGAIN)
+    return dict(plain)

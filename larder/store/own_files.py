@@ -1,0 +1,44 @@
+"""Larder's own files in a store, of which a refusal is one of the whole store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain
+
+from larder.errors import NotFoundError, ObjectError, StoreError
+from larder.store.base import ObjectInfo, Store
+
+
+@contextmanager
+def published_file_errors() -> Iterator[None]:
+    """Treat a refusal of one of Larder's own files as a refusal of the whole store."""
+    try:
+        yield
+    except ObjectError as error:
+        if error.code != "object.unreadable":
+            raise
+        hint = error.hint or "request permission to list, read and write there"
+        raise StoreError("store.denied", error.message, where=error.where, hint=hint) from error
+
+
+def read_optional(store: Store, key: str) -> bytes | None:
+    """The bytes of one of Larder's own files, or None if it does not exist."""
+    try:
+        with published_file_errors():
+            return bytes(store.get(key))
+    except NotFoundError:
+        return None
+
+
+def listed(root: Store, prefix: str) -> Iterator[ObjectInfo]:
+    """The objects below the root whose keys begin with ``prefix``, in order.
+
+    A directory that does not exist is empty, like a prefix in a bucket.
+    """
+    pages = root.list(prefix)
+    try:
+        yield from chain.from_iterable(pages)
+    except StoreError as error:
+        if error.code != "store.missing" or not root.features.local_path:
+            raise
