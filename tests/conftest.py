@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+import tests.support.memory  # noqa: F401 - registers memory://
 from tests.support.gcs_emulator import GcsEmulator, gcs_emulator
 from tests.support.servers import S3Server, moto_s3, radosgw, radosgw_available, rclone_s3
 

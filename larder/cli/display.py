@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
 from larder.cli.signals import restoring
@@ -97,12 +96,7 @@ class Display(StageTimes):
             self._view.open()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._open.close()
 
     def _started(self, stage: Stage) -> None:

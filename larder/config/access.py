@@ -54,7 +54,7 @@ class Access:
 DEFAULT_ACCESS = Access()
 
 
-_STORE = re.compile(r"(?:s3|gs|gcs|file|memory|https?|ftp):/", re.IGNORECASE)
+_STORE = re.compile(r"(?:s3|gs|gcs|file|https?|ftp):/", re.IGNORECASE)
 """The beginning of a URL that has lost a slash."""
 
 

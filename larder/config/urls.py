@@ -114,7 +114,7 @@ _CLOUDS = {
 """By the end of a server's name."""
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
-_ONE_SLASH = re.compile(r"(s3|gs|gcs|file|memory|https?|ftp):", re.IGNORECASE)
+_ONE_SLASH = re.compile(r"(s3|gs|gcs|file|https?|ftp):", re.IGNORECASE)
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]", re.IGNORECASE)
 _GCS_BUCKET = re.compile(r"[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?")
 _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
@@ -124,11 +124,13 @@ _NOWHERE_IN_A_URL = re.compile(r"[\s\\?#\"<>^`{|}]")
 
 NO_CREDENTIALS = "a URL must not contain credentials"
 _STORES = "use s3://, gs://, file:// or a path"
-_EXAMPLES = {
+EXAMPLES = {
     "s3": "write s3://bucket/prefix",
     "gs": "write gs://bucket/prefix",
     "file": "write file:///dir, or the path alone",
 }
+"""The schemes of stores, and how their URLs are written."""
+
 _S3_BUCKET = "write s3://BUCKET/PREFIX, where BUCKET has 3 to 63 letters, digits, . - and _"
 _GS_BUCKET = "write gs://BUCKET/PREFIX, where BUCKET has lower-case letters, digits, . - and _"
 _SERVERS = "write http://HOST:PORT or https://HOST"
@@ -154,7 +156,6 @@ class StoreUrl(NamedTuple):
 
     @property
     def bucket(self) -> str:
-        """The bucket, or the name of a memory store."""
         return self.rest.partition("/")[0]
 
     @property
@@ -200,19 +201,18 @@ def _fault(url: StoreUrl, text: str) -> tuple[str, str] | None:
     meant = (slash[1].lower() if slash else scheme).replace("gcs", "gs")
     rules = (
         (bool(scheme) and text != text.lstrip(), "the URL begins with a space", "remove it"),
-        (slash is not None, "// is missing after the scheme", _EXAMPLES.get(meant, _STORES)),
+        (slash is not None, "// is missing after the scheme", EXAMPLES.get(meant, _STORES)),
         (scheme == "s3" and not _BUCKET.fullmatch(bucket), name, _S3_BUCKET),
         (scheme == "gs" and not _is_gcs_bucket(bucket), name, _GS_BUCKET),
         (
             scheme == "file" and not url.rest.startswith("/"),
             "a file URL needs an absolute path and no host",
-            _EXAMPLES["file"],
+            EXAMPLES["file"],
         ),
-        (scheme == "memory" and not bucket, "a memory store must have a name", _STORES),
         (
-            scheme not in ("", "memory", *_EXAMPLES),
+            scheme not in ("", *EXAMPLES),
             f"unsupported scheme {scheme}://",
-            _EXAMPLES.get(meant, _STORES),
+            EXAMPLES.get(meant, _STORES),
         ),
     )
     return next(((message, hint) for broken, message, hint in rules if broken), None)

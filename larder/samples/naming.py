@@ -9,7 +9,6 @@ Readers convert extensions to lower case; here ``jpeg`` also becomes ``jpg``, ev
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from larder.limits import MAX_KEY_BYTES
 
@@ -18,24 +17,6 @@ LABEL_EXT = "cls"
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _META = re.compile(r"__[^/]*__(?:/|$)")
-
-
-@dataclass(frozen=True, slots=True)
-class SampleName:
-    """The two parts of an object's key."""
-
-    sample_key: str
-    ext: str
-
-
-def split_key(key: str) -> SampleName:
-    """Split the key of an object; `bad_key_reason` must be None.
-
-    ``a/22.0/1.seg.PNG`` is part ``seg.png`` of sample ``a/22.0/1``.
-    """
-    directory, slash, basename = key.rpartition("/")
-    stem, _, ext = basename.partition(".")
-    return SampleName(sample_key=f"{directory}{slash}{stem}", ext=normalise_ext(ext))
 
 
 def normalise_ext(ext: str) -> str:

@@ -57,7 +57,7 @@ NO_SAMPLE = 2**15 - 1
 """Sorted after all splits."""
 
 
-# `split_key` as an expression for good keys. Keys that do not match are bad; keys that match but
+# WebDataset's rule for good keys. Keys that do not match are bad; keys that match but
 # are suspect are checked by `bad_key_reason`.
 _NAME = r"^(?P<sample>(?:[^/]+/)*[^./]+)\.(?P<ext>[^/]+)$"
 _SUSPECT = r"(?:^|/)\.\.?/|^__|\.__|[\x00-\x1f\x7f-\x{9f}]"

@@ -9,10 +9,9 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import accumulate
-from types import TracebackType
 from typing import NamedTuple
 
-from larder.store.base import Buffer, Writer
+from larder.store.base import Buffer, Closing, Writer
 
 _BLOCK_BYTES = 1 << 20
 _BLOCKS = 3
@@ -21,7 +20,7 @@ _UnderWay = tuple[io.BytesIO, Future[None], Future[None]]
 """A block, and when it is hashed and written."""
 
 
-class HashedOutput:
+class HashedOutput(Closing):
     """Joins pieces into blocks that are hashed and written in order.
 
     Holds up to three blocks of 1 MiB. As a context manager, it ends its threads; it neither commits
@@ -107,15 +106,8 @@ class HashedOutput:
         with block.getbuffer() as buffer, buffer[: block.tell()] as data:
             self._writer.write(data)
 
-    def __enter__(self) -> HashedOutput:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """End the threads."""
         for executor in self._threads or ():
             executor.shutdown(wait=True, cancel_futures=True)
 

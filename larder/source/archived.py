@@ -20,8 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from types import TracebackType
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import pyarrow as pa
@@ -90,14 +89,9 @@ class ArchivedWriter:
             self._writer = ManifestWriter(self._path, ARCHIVED).__enter__()
         self._writer.append_batch(pa.record_batch(rows.columns, schema=ARCHIVED))
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         if self._writer is not None:
-            self._writer.__exit__(kind, error, traceback)
+            self._writer.__exit__(*error)
 
     @property
     def file(self) -> ManifestFile | None:

@@ -161,7 +161,7 @@ class Reported:
 def open_report(report: Report, source_url: str, open_at: Open) -> Reported:
     """Find the files of a report; ``config.inventory`` if it is of another bucket."""
     source = parse_url(source_url)
-    prefix = "" if source.is_directory or source.scheme == "memory" else source.prefix
+    prefix = "" if source.is_directory else source.prefix
     if prefix and not prefix.endswith("/"):
         prefix += "/"
     store, key = _place(report.url, open_at)

@@ -1,6 +1,6 @@
-"""One interface over directories, S3, GCS and this process's memory; `open_store` opens a store.
+"""One interface over directories, S3 and GCS; `open_store` opens a store.
 
-- `base` is the contract, with `keys` and `etags`. `local`, `s3`, `gcs` and `memory` keep it.
+- `base` is the contract, with `keys` and `etags`. `local`, `s3` and `gcs` keep it.
 - `http` has the connections; `calls` what their answers mean; `accounts` shares them, with
   credentials; `buckets` is what the stores of S3 and GCS have in common.
 - Stores that wrap another are made of `delegate`: `retry`, the only place that repeats calls, and
@@ -11,12 +11,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from larder.config.access import GIVE_UP_SECONDS, Access
-from larder.config.urls import check_endpoint, check_region, check_url, parse_url
+from larder.config.urls import StoreUrl, check_endpoint, check_region, check_url, parse_url
 from larder.store.base import Buffer, Features, ObjectInfo, Reader, Store, Writer
 from larder.store.keys import check_path_key, object_url
 from larder.store.local.walk import OnUnlisted
@@ -45,6 +46,22 @@ __all__ = [
 _DEFAULT_POLICY = RetryPolicy()
 
 
+def _s3_store(url: StoreUrl, access: Access) -> Store:
+    from larder.store.s3 import S3Store
+
+    return S3Store(url.bucket, url.prefix, access)
+
+
+def _gcs_store(url: StoreUrl, access: Access) -> Store:
+    from larder.store.gcs import GcsStore
+
+    return GcsStore(url.bucket, url.prefix, access)
+
+
+OPENERS: dict[str, Callable[[StoreUrl, Access], Store]] = {"s3": _s3_store, "gs": _gcs_store}
+"""By scheme, what opens a store that is not a directory; see `larder.config.urls.EXAMPLES`."""
+
+
 def open_store(
     url: str,
     *,
@@ -58,9 +75,8 @@ def open_store(
     """Open the store at a URL. Sends no request before the first call of the store.
 
     Args:
-        url: ``s3://bucket/prefix``, ``gs://bucket/prefix``, ``file:///dir``, a path, or
-            ``memory://name/prefix``; with or without a slash at the end. It is taken literally,
-            without percent-decoding.
+        url: ``s3://bucket/prefix``, ``gs://bucket/prefix``, ``file:///dir`` or a path; with or
+            without a slash at the end. It is taken literally, without percent-decoding.
         endpoint: URL of an S3-compatible server other than AWS; by default ``AWS_ENDPOINT_URL_S3``,
             ``AWS_ENDPOINT_URL`` or that of the profile. For GCS, that of an emulator; by default
             ``STORAGE_EMULATOR_HOST``. Other schemes ignore these three.
@@ -85,18 +101,8 @@ def open_store(
         check_region(access.region, where="region")
     parts = parse_url(url)
     store: Store
-    if parts.scheme == "memory":
-        from larder.store.memory import MemoryStore
-
-        store = MemoryStore(parts.bucket, parts.prefix)
-    elif parts.scheme == "s3":
-        from larder.store.s3 import S3Store
-
-        store = S3Store(parts.bucket, parts.prefix, access)
-    elif parts.scheme == "gs":
-        from larder.store.gcs import GcsStore
-
-        store = GcsStore(parts.bucket, parts.prefix, access)
+    if parts.scheme in OPENERS:
+        store = OPENERS[parts.scheme](parts, access)
     else:
         from larder.store.local.store import LocalStore
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self, TypedDict, Unpack
 
 if TYPE_CHECKING:
@@ -110,12 +109,7 @@ class Closing(Protocol):
         """Return the object itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -289,7 +283,7 @@ class Readable(Protocol):
 
     @property
     def url(self) -> str:
-        """``s3://bucket/prefix/``, ``file:///dir/`` or ``memory://name/``, without secrets."""
+        """``s3://bucket/prefix/`` or ``file:///dir/``, without secrets."""
 
     @property
     def features(self) -> Features:

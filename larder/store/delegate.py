@@ -119,6 +119,21 @@ class DelegatingReader(Reader):
         self.inner.close()
 
 
+class BytesReader(Reader):
+    """Bytes that are in memory, as an object that is read."""
+
+    def __init__(self, info: ObjectInfo, data: Buffer) -> None:
+        self.info = info
+        self._data = data
+
+    def __iter__(self) -> Iterator[Buffer]:
+        if self._data:
+            yield self._data
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
 class DelegatingWriter(Writer):
     """Forwards to another writer, through the `around` of a store."""
 

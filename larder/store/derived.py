@@ -12,7 +12,7 @@ from functools import cached_property
 from larder.errors import ObjectError
 from larder.manifest.extents import Extent, parse_extent
 from larder.store.base import Buffer, ObjectInfo, Readable, Reader
-from larder.store.delegate import DelegatingReadable, DelegatingReader
+from larder.store.delegate import BytesReader, DelegatingReadable, DelegatingReader
 from larder.store.keys import object_url
 
 
@@ -66,7 +66,7 @@ class DerivedObjects(DelegatingReadable):
         info = ObjectInfo(key, extent.length, if_match or "", 0)
         wanted = _wanted(extent, offset, length)
         if not wanted:
-            return _Nothing(info)
+            return BytesReader(info, b"")
         store, container = self._container(extent, key)
         reader = store.open(
             container, offset=extent.offset + offset, length=wanted, if_match=extent.etag or None
@@ -100,16 +100,3 @@ class _ExtentReader(DelegatingReader):
             yield buffer
         if left:
             raise self._too_short
-
-
-class _Nothing(Reader):
-    """The bytes of an empty range, for which no request is needed."""
-
-    def __init__(self, info: ObjectInfo) -> None:
-        self.info = info
-
-    def __iter__(self) -> Iterator[Buffer]:
-        return iter(())
-
-    def close(self) -> None:
-        """Nothing to release."""

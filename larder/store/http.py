@@ -26,15 +26,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from io import BytesIO
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from urllib.parse import SplitResult, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import pycurl
 
 from larder.errors import FatalError
-from larder.store.base import Buffer
+from larder.store.base import Buffer, Closing
 from larder.store.interrupt import interrupted_by
 
 PIECE_BYTES = 1 << 20
@@ -171,7 +170,7 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-class Answer:
+class Answer(Closing):
     """An answer. Closed at the end of a ``with`` block, or once it was read.
 
     Attributes:
@@ -191,17 +190,6 @@ class Answer:
             self._count(len(first))
         if transfer.done:
             self._finish()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __iter__(self) -> Iterator[bytes]:
         """The body, in pieces of about a mebibyte, or an error if it is not what was announced."""

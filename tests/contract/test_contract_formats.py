@@ -22,7 +22,7 @@ from larder.shards.model import ROWS, ShardResult
 from larder.shards.packing import brace_patterns
 from larder.store import Store, open_store
 from larder.store.base import Reader
-from larder.store.memory import forget
+from tests.support.memory import forget
 from tests.support.packing import expected, indexed, pack, planned, read_back
 from tests.support.sample_orders import Content, order_samples
 

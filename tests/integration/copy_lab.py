@@ -19,9 +19,10 @@ from larder.pipeline.copying_record import UPLOADS_PREFIX
 from larder.pipeline.copying_settings import load_copy_settings
 from larder.progress import StageTimes
 from larder.store.base import ObjectInfo, Store, UploadedPart
-from larder.store.memory import forget
+from larder.store.retry import RetryPolicy
 from larder.store.s3.bucket import S3Bucket
 from larder.store.s3.listing import list_uploads
+from tests.support.memory import forget
 from tests.support.runs import between, forget_manifests
 from tests.support.servers import S3Server
 from tests.support.stores import Effect, FaultyStore, RecordedCall, RecordingStore
@@ -141,7 +142,7 @@ def uploads_left(url: str, server: S3Server) -> list[str]:
     """The keys of multipart uploads that were begun below a URL, and are neither done nor gone."""
     bucket, _, prefix = url.removeprefix("s3://").partition("/")
     access = Access(endpoint=server.endpoint, region=server.region)
-    found = list_uploads(S3Bucket(bucket, url, access), prefix=f"{prefix}/")
+    found = list_uploads(S3Bucket(bucket, url, access), f"{prefix}/", RetryPolicy())
     return sorted(each.key.removeprefix(f"{prefix}/") for each in found)
 
 

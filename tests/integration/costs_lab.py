@@ -16,8 +16,8 @@ from pipeline_lab import DOCUMENT, Lab, opened, write
 
 from larder.pipeline.prepare import prepare
 from larder.store.base import Store
-from larder.store.memory import forget
 from tests.support.checker import Published, check_all
+from tests.support.memory import forget
 from tests.support.runs import between, forget_manifests
 from tests.support.stores import RecordedCall, Recorder, RecordingStore
 

@@ -11,8 +11,8 @@ from pipeline_lab import DOCUMENT, Lab, opened, png, shard_names, write
 
 from larder.pipeline import compare
 from larder.pipeline.run_report import run_lines
-from larder.store.memory import forget
 from tests.support.checker import Published
+from tests.support.memory import forget
 from tests.support.runs import between
 
 TEXTS = {f"t/a/{number}.txt": b"%d" % number * 400 for number in range(4)}

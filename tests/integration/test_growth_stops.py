@@ -19,9 +19,9 @@ from pipeline_lab import DOCUMENT, Lab, opened, write
 from larder.errors import DamageError, LarderError
 from larder.pipeline.copy_receipts import read_receipts
 from larder.store.base import Store
-from larder.store.memory import forget
 from larder.versions.tags import read_tag
 from tests.support.checker import Published
+from tests.support.memory import forget
 from tests.support.runs import between
 from tests.support.stores import Stop, Stopped, StoppingStore, UnconditionalStore
 

@@ -19,9 +19,9 @@ from pipeline_lab import opened, write
 from larder.pipeline.prepare import prepare
 from larder.shards.formats import FORMATS
 from larder.shards.formats.webdataset import WebDataset
-from larder.store.memory import forget
 from larder.versions import identity
 from tests.support.checker import Published, check_all
+from tests.support.memory import forget
 from tests.support.runs import between, run_settings
 
 OBJECTS = {

@@ -18,7 +18,6 @@ from larder.errors import NotFoundError, ObjectError, StoreError
 from larder.store import Store, open_store
 from larder.store.base import BucketPrefix, Features, ObjectInfo
 from larder.store.delegate import DelegatingStore
-from larder.store.memory import MemoryStore
 from larder.store.permissions import (
     ROLES,
     permission,
@@ -27,6 +26,7 @@ from larder.store.permissions import (
     sample_of,
 )
 from larder.store.retry import RetryPolicy
+from tests.support.memory import MemoryStore
 from tests.support.runs import between
 from tests.support.servers import S3Server
 from tests.support.stores import Fail, FaultyStore, Recorder

@@ -15,9 +15,9 @@ import webdataset as wds
 from PIL import Image
 from pipeline_lab import Lab, directory_lab, images, write
 from ruamel.yaml import YAML
+from sample_names import split_key
 
 import larder
-from larder.samples.naming import split_key
 
 GLOBS = {"train": ["a/**", "b/**"], "validation": "c/**"}
 HASH = {"by": "hash", "seed": 7, "fractions": {"train": 0.6, "validation": 0.4}}

@@ -25,9 +25,9 @@ from larder.jobs.runner import InlineRunner
 from larder.pipeline.prepare import RESTARTS, prepare
 from larder.progress import NullProgress, StageTimes
 from larder.store.base import Store
-from larder.store.memory import forget
 from larder.versions.tags import Tag, read_tag
 from tests.support.checker import Published, check_all
+from tests.support.memory import forget
 from tests.support.runs import between, forget_manifests
 from tests.support.servers import S3Server
 from tests.support.stores import Meanwhile, MeanwhileStore, UnconditionalStore

@@ -28,8 +28,8 @@ from larder.readers import data as readers
 from larder.store import open_store
 from larder.store.base import Reader, Store
 from larder.store.delegate import DelegatingStore
-from larder.store.memory import forget
 from tests.support.checker import Published, check_all
+from tests.support.memory import forget
 from tests.support.runs import between
 from tests.support.servers import S3Server
 

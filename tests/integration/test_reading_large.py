@@ -29,7 +29,6 @@ from larder.manifest.schemas import SAMPLES
 from larder.manifest.sealed import seal
 from larder.store import object_url
 from larder.store.base import Reader
-from larder.store.memory import MemoryStore, forget
 from larder.versions import layout
 from larder.versions.documents import (
     FileFacts,
@@ -41,6 +40,7 @@ from larder.versions.documents import (
     SplitFacts,
     VersionDocument,
 )
+from tests.support.memory import MemoryStore, forget
 
 pytestmark = pytest.mark.exhaustive
 

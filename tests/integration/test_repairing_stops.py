@@ -10,7 +10,7 @@ from verify_lab import aside, everything, grown_lab, in_a_process_that_ends, pub
 
 from larder.store import open_store
 from larder.store.base import Store
-from larder.store.memory import forget
+from tests.support.memory import forget
 from tests.support.runs import between
 from tests.support.stores import Stop, Stopped, StoppingStore
 

@@ -43,7 +43,6 @@ from larder.pipeline.prepare import prepare
 from larder.progress import StageTimes
 from larder.samples.naming import LABEL_EXT
 from larder.store import Store, open_store
-from larder.store.memory import forget
 from larder.verify.run import VerifySettings, verify
 from larder.versions import omitted
 from larder.versions.documents import VersionDocument
@@ -51,6 +50,7 @@ from larder.versions.publish import read_version
 from larder.versions.tags import read_tag
 from tests.support import checker
 from tests.support.checker import Published, check_all, check_version
+from tests.support.memory import forget
 from tests.support.runs import between, forget_manifests, run_settings
 from tests.support.stores import WRITES, Recorder, Stop, Stopped, StoppingStore
 

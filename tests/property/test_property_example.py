@@ -30,7 +30,7 @@ from larder.shards.formats.tfrecord.format import masked, record_header
 from larder.shards.index_rows import sample_rows
 from larder.shards.model import Part, PlannedSample
 from larder.store import Store
-from larder.store.memory import MemoryStore, forget
+from tests.support.memory import MemoryStore, forget
 from tests.support.packing import pack, planned
 from tests.support.sample_orders import Content, order_samples
 

@@ -10,10 +10,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sample_names import split_key
 
 from larder.errors import ConfigError
 from larder.samples.matching import ENTRIES, Matching
-from larder.samples.naming import bad_key_reason, split_key
+from larder.samples.naming import bad_key_reason
 from larder.samples.parts import named_objects
 
 FOLDERS = st.sampled_from(["", "a/", "b/", "a/b/", "b/a/", "ü/"])

@@ -16,7 +16,6 @@ from larder.manifest.sealed import seal
 from larder.pipeline.contents import combined, listed_shards, listed_splits, shard_files
 from larder.readers.data import expand
 from larder.store import open_store
-from larder.store.memory import forget
 from larder.versions import layout, omitted
 from larder.versions.documents import (
     FileFacts,
@@ -26,6 +25,7 @@ from larder.versions.documents import (
     parse_document,
 )
 from larder.versions.omitted import Omitted, encode_omitted, read_omitted
+from tests.support.memory import forget
 
 masks = st.lists(st.booleans(), max_size=30)
 

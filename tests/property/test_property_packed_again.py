@@ -17,8 +17,8 @@ from larder.shards.index_rows import sample_rows
 from larder.shards.model import ShardResult
 from larder.shards.old_shards import OldShards
 from larder.store import Store
-from larder.store.memory import MemoryStore, forget
 from tests.support import packing
+from tests.support.memory import MemoryStore, forget
 from tests.support.packing import planned
 from tests.support.sample_orders import Content, order_samples, with_packed
 

@@ -21,7 +21,7 @@ from larder.source.expand.containers import INDEX, Indexes
 from larder.source.expand.line_rows import index_lines
 from larder.source.expand.row_values import Named
 from larder.source.expand.table_rows import write_csv_rows
-from larder.store.memory import MemoryStore, forget
+from tests.support.memory import MemoryStore, forget
 
 SAME = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 

@@ -15,9 +15,9 @@ from larder.jobs.runner import InlineRunner
 from larder.pipeline.prepare import prepare
 from larder.progress import StageTimes
 from larder.store import Store, open_store
-from larder.store.memory import forget
 from larder.verify.findings import DamagedError
 from larder.verify.run import VerifySettings, verify
+from tests.support.memory import forget
 from tests.support.runs import between, run_settings
 
 ROOT = "memory://flips/x/larder/d"

@@ -22,6 +22,7 @@ from larder.jobs import manifests
 from larder.pipeline.settings import Settings
 from larder.store import open_store
 from larder.store.base import Store
+from tests.support import memory  # noqa: F401 - registers memory://
 
 TEMPLATE: dict[str, Any] = {
     "entrypoint": "python3 train.py",

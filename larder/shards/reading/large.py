@@ -25,8 +25,8 @@ from larder.shards.images.check import PLAIN, ImageRules, check_decodable, store
 from larder.shards.model import Part, PlannedSample
 from larder.shards.reading.fetch import Body, Fetched, failure_of
 from larder.store.base import Features, ObjectInfo, Readable, Reader
+from larder.store.delegate import BytesReader
 from larder.store.etags import ContentCheck, changed
-from larder.store.memory import MemoryReader
 
 RANGE_BYTES = 1 << 20
 """How much of a large object is read at a time."""
@@ -154,7 +154,7 @@ class _Transformed(Readable):
         if data is None:
             return self._inner.open(key, offset=offset, length=length, if_match=if_match)
         stop = None if length is None else offset + length
-        return MemoryReader(self.head(key), memoryview(data)[offset:stop])
+        return BytesReader(self.head(key), memoryview(data)[offset:stop])
 
 
 _LEAST_BYTES = 1 << 20

@@ -18,10 +18,11 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import Unpack
 
 from larder.config.access import DEFAULT_ACCESS, Access
 from larder.errors import NotFoundError, ObjectError, PreconditionError, StoreError
-from larder.store.base import Buffer, ObjectInfo, Readable, Reader
+from larder.store.base import Buffer, ObjectInfo, Readable, Reader, WriteOptions
 from larder.store.buckets import BucketStore, check_order
 from larder.store.calls import AnswerReader, ByteRange, Call, conflict
 from larder.store.gcs.answers import FIELDS, info_of_headers, info_of_resource
@@ -187,26 +188,17 @@ class GcsStore(BucketStore):
         with open_object(self._object(key), ByteRange(offset, length), if_match) as reader:
             return b"".join(reader)
 
-    def put(
-        self,
-        key: str,
-        data: Buffer,
-        *,
-        if_absent: bool = False,
-        if_match: str | None = None,
-        like: ObjectInfo | None = None,
-        md5: str | None = None,
-        sync: bool = True,
-    ) -> ObjectInfo:
+    def put(self, key: str, data: Buffer, **options: Unpack[WriteOptions]) -> ObjectInfo:
         """See `larder.store.base.Store.put`; the server verifies a CRC32C."""
-        del sync
+        if_absent, etag = options.get("if_absent", False), options.get("if_match")
         target = self._object(key, writing=True, if_absent=if_absent)
         generation = "0" if if_absent else None
-        if if_match is not None:
+        if etag is not None:
             try:
-                generation = self._generation(key, if_match)
+                generation = self._generation(key, etag)
             except NotFoundError:
                 raise conflict(target.call) from None
+        like, md5 = options.get("like"), options.get("md5")
         return put_object(target, data, like=like, md5=md5, generation=generation)
 
     def _generation(self, key: str, etag: str) -> str | None:

@@ -19,10 +19,11 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Unpack
 
 from larder.disk import disk_errors, sync_folder
 from larder.errors import ConfigError, NotFoundError, ObjectError, PreconditionError
-from larder.store.base import Buffer, Features, ObjectInfo, Reader, Store
+from larder.store.base import Buffer, Features, ObjectInfo, Reader, Store, WriteOptions
 from larder.store.keys import check_path_key, check_path_keys, object_url
 from larder.store.local.files import describe, file_etag, local_error, local_errors
 from larder.store.local.walk import OnUnlisted, walk
@@ -170,25 +171,14 @@ class LocalStore(Store):
             contents.append(data)
         return contents
 
-    def put(
-        self,
-        key: str,
-        data: Buffer,
-        *,
-        if_absent: bool = False,
-        if_match: str | None = None,
-        like: ObjectInfo | None = None,
-        md5: str | None = None,
-        sync: bool = True,
-    ) -> ObjectInfo:
-        del like, md5  # a file has neither a content type nor metadata
-        with self.writer(key, sync=sync) as draft:
+    def put(self, key: str, data: Buffer, **options: Unpack[WriteOptions]) -> ObjectInfo:
+        """A file has neither a content type nor metadata."""
+        etag = options.get("if_match")
+        with self.writer(key, sync=options.get("sync", True)) as draft:
             draft.write(data)
-            if if_absent:
+            if options.get("if_absent"):
                 return draft.commit_if_absent()
-            if if_match is not None:
-                return draft.commit_if_match(if_match)
-            return draft.commit()
+            return draft.commit() if etag is None else draft.commit_if_match(etag)
 
     def writer(self, key: str, *, like: ObjectInfo | None = None, sync: bool = True) -> LocalWriter:
         del like

@@ -139,16 +139,14 @@ class PendingUpload:
     begun_us: int
 
 
-def list_uploads(
-    bucket: S3Bucket, *, prefix: str, policy: RetryPolicy | None = None
-) -> list[PendingUpload]:
+def list_uploads(bucket: S3Bucket, prefix: str, policy: RetryPolicy) -> list[PendingUpload]:
     """The uploads of a bucket that were begun but neither completed nor aborted.
 
     The prefix is empty or ends in a slash: a sibling whose name only begins like ours is not ours.
     """
     assert not prefix or prefix.endswith("/"), prefix
     # Some servers ignore the prefix.
-    uploads = _all(bucket, prefix, policy or RetryPolicy())
+    uploads = _all(bucket, prefix, policy)
     return [upload for upload in uploads if upload.key.startswith(prefix)]
 
 

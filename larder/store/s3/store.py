@@ -6,11 +6,19 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
+from typing import Unpack
 
 from larder.config.access import DEFAULT_ACCESS, Access
 from larder.config.urls import cloud_of
 from larder.errors import NotFoundError, ObjectError, PreconditionError
-from larder.store.base import BegunUpload, Buffer, ObjectInfo, Readable
+from larder.store.base import (
+    BegunUpload,
+    Buffer,
+    ObjectInfo,
+    Readable,
+    UploadOptions,
+    WriteOptions,
+)
 from larder.store.buckets import BucketStore
 from larder.store.calls import AnswerReader, ByteRange, Call, conflict
 from larder.store.retry import repeated
@@ -77,25 +85,16 @@ class S3Store(BucketStore):
         span.check(answer, call)
         return AnswerReader(object_info(call.key, answer.headers), answer, span, call)
 
-    def put(
-        self,
-        key: str,
-        data: Buffer,
-        *,
-        if_absent: bool = False,
-        if_match: str | None = None,
-        like: ObjectInfo | None = None,
-        md5: str | None = None,
-        sync: bool = True,
-    ) -> ObjectInfo:
+    def put(self, key: str, data: Buffer, **options: Unpack[WriteOptions]) -> ObjectInfo:
         """See `larder.store.base.Store.put`: a single PUT; see `larder.store.s3.bucket`.
 
         ``modified_us`` of the result is from this machine's clock; `head` has the store's.
         """
-        del sync
-        call = self._call(key, writing=True, if_absent=if_absent)
-
-        put = partial(self._bucket.put, call, data, like=like, md5=md5)
+        call = self._call(key, writing=True, if_absent=options.get("if_absent", False))
+        put = partial(
+            self._bucket.put, call, data, like=options.get("like"), md5=options.get("md5")
+        )
+        if_match = options.get("if_match")
         return self._replace(put, call, if_match) if if_match else put(None)
 
     def _replace(self, put: Callable[[str], ObjectInfo], call: Call, if_match: str) -> ObjectInfo:
@@ -115,19 +114,11 @@ class S3Store(BucketStore):
                     return put(if_match)
             raise
 
-    def begin_upload(
-        self,
-        key: str,
-        *,
-        like: ObjectInfo | None = None,
-        md5: str | None = None,
-        resume: str | None = None,
-    ) -> S3Upload:
-        call = self._call(key, writing=True)
-        return S3Upload(self._bucket, call, like=like, md5=md5, resume=resume)
+    def begin_upload(self, key: str, **options: Unpack[UploadOptions]) -> S3Upload:
+        return S3Upload(self._bucket, self._call(key, writing=True), **options)
 
     def abort_uploads(self, prefix: str, orphaned: Callable[[BegunUpload], bool]) -> int:
-        pending = list_uploads(self._bucket, prefix=self._prefix + prefix, policy=self._policy)
+        pending = list_uploads(self._bucket, self._prefix + prefix, self._policy)
         now_us = self._bucket.clock_us() if pending else 0
         aborted = 0
         for upload in pending if now_us else ():  # or the server does not say how old they are

@@ -14,7 +14,7 @@ from PIL import Image
 from larder.cache.from_samples import SplitSamples
 from larder.manifest.schemas import SAMPLES
 from larder.shards.reading.ranges import PartReader
-from larder.store.memory import MemoryStore
+from tests.support.memory import MemoryStore
 
 GAP = b"a header"
 

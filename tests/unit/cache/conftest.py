@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from cache_shelf import Shelf
 
-from larder.store.memory import forget
+from tests.support.memory import forget
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from larder.cache.record import CacheFileFacts
 from larder.cache.schema import Field, RecordSchema
 from larder.errors import ConfigError, DamageError, StoreError
 from larder.store.local.store import LocalStore
-from larder.store.memory import MemoryStore, forget
+from tests.support.memory import MemoryStore, forget
 
 SCHEMA = RecordSchema((Field("x", "int64"),))
 

@@ -76,7 +76,6 @@ def test_credentials_in_urls_are_refused(url: str) -> None:
         ("s3://ab/x", "config.unsupported_url"),
         (f"s3://{'b' * 64}", "config.unsupported_url"),
         ("file://host/x", "config.unsupported_url"),
-        ("memory://", "config.unsupported_url"),
         ("ftp://host/x", "config.unsupported_url"),
         ("http://host/x", "config.unsupported_url"),
         (" s3://bucket", "config.invalid_value"),

@@ -19,7 +19,7 @@ from larder.limits import ByteBudget
 from larder.manifest.schemas import OBJECTS
 from larder.store import open_store
 from larder.store.base import Store
-from larder.store.memory import MemoryStore, forget
+from tests.support.memory import MemoryStore, forget
 from tests.support.stores import Fail, FaultyStore
 
 DATA = bytes(range(256)) * 5

@@ -20,10 +20,10 @@ from larder.errors import ConfigError, FatalError, LarderError
 from larder.manifest.sealed import seal
 from larder.readers.data import expand
 from larder.store import open_store
-from larder.store.memory import forget
 from larder.versions import layout
 from larder.versions.documents import CacheFacts, CacheFile, SegmentUse, SplitFacts, VersionDocument
 from larder.versions.tags import Tag
+from tests.support.memory import forget
 
 ID = "0123456789abcdef" * 2
 OTHER = "f" * 32

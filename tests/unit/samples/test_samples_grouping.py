@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from sample_names import SampleName, split_key
 from webdataset.tariterators import base_plus_ext, group_by_keys, tar_file_iterator
 
 from larder.samples.naming import (
-    SampleName,
     bad_key_reason,
     is_directory_marker,
     normalise_ext,
-    split_key,
 )
 
 # Rich in what the rule turns on: dots, slashes, underscores, capitals.

@@ -9,12 +9,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sample_names import split_key
 
 from larder.config.models import Dataset
 from larder.errors import ConfigError
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER
-from larder.samples.naming import bad_key_reason, split_key
+from larder.samples.naming import bad_key_reason
 from larder.samples.order import SampleOrder, SplitCount, order_samples
 
 Row = tuple[str, str, int | None, list[dict[str, Any]], dict[str, Any] | None, str | None]

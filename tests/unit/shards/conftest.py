@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from larder.store.base import Store
-from larder.store.memory import MemoryStore, forget
+from tests.support.memory import MemoryStore, forget
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from larder.shards.sizes import split_sizes
 from larder.store import Store, open_store
 from larder.store.base import Readable
 from larder.store.delegate import DelegatingReadable
-from larder.store.memory import forget
+from tests.support.memory import forget
 from tests.support.sample_orders import Content, order_samples
 from tests.support.stores import RecordingStore
 

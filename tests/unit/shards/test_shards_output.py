@@ -11,7 +11,7 @@ from larder.errors import StoreError
 from larder.shards.output import HashedOutput
 from larder.store import ObjectInfo, open_store
 from larder.store.base import Buffer
-from larder.store.memory import forget
+from tests.support.memory import forget
 
 MIB = 1 << 20
 

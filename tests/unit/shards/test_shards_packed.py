@@ -23,7 +23,7 @@ from larder.shards.old_shards import OldShards
 from larder.shards.reading.readahead import lots
 from larder.store import Store
 from larder.store.delegate import DelegatingReadable
-from larder.store.memory import MemoryStore, forget
+from tests.support.memory import MemoryStore, forget
 from tests.support.packing import pack as packed_into
 from tests.support.packing import planned
 from tests.support.sample_orders import Content, order_samples, with_packed

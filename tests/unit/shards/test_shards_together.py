@@ -11,7 +11,7 @@ from larder.shards.model import Part, PlannedSample
 from larder.shards.reading.fetch import Contents, fetch_together, has_derived
 from larder.shards.reading.readahead import lots
 from larder.store.derived import DerivedObjects
-from larder.store.memory import MemoryStore, forget
+from tests.support.memory import MemoryStore, forget
 from tests.support.packing import UNCHECKED
 from tests.support.stores import RecordingStore
 

@@ -21,7 +21,7 @@ from larder.source.expand.containers import INDEX, Indexes
 from larder.store import Store, open_store
 from larder.store.base import ObjectInfo
 from larder.store.delegate import DelegatingStore
-from larder.store.memory import MemoryStore, forget
+from tests.support.memory import MemoryStore, forget
 from tests.support.stores import RecordingStore
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from larder.manifest.schemas import OBJECTS
 from larder.source.expand.containers import INDEX, Indexes, container_name, objects_in
 from larder.store import Store, open_store
 from larder.store.derived import DerivedObjects
-from larder.store.memory import MemoryStore
+from tests.support.memory import MemoryStore
 
 NAME = container_name("jsonl", "table.csv", 12, "etag")
 

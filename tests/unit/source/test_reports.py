@@ -244,7 +244,7 @@ def test_a_table_that_cannot_be_used(name: str, data: bytes, tmp_path: Path) -> 
 
 
 def test_an_inventory_from_a_report_is_that_of_a_listing(tmp_path: Path) -> None:
-    source = open_store("memory://reported/data")
+    source = open_store("memory://reported")
     for number in range(50):
         source.put(f"{number % 7}/{number}.jpg", b"x" * number)
     lines = [
@@ -253,7 +253,7 @@ def test_an_inventory_from_a_report_is_that_of_a_listing(tmp_path: Path) -> None
         for info in reversed(page)
     ]
     url = table(tmp_path / "l.csv", "\n".join(["key,size,etag", *lines]))
-    report = opened(url, "memory://reported/data")
+    report = opened(url, "memory://reported")
     include, exclude = ["[1-6]/**"], ["**/9.jpg"]
     progress = NullProgress()
     taken = [

@@ -13,7 +13,7 @@ from larder.progress import NullProgress
 from larder.source.inventory import take_inventory
 from larder.source.selection import KeyRule, Unlisted, without_own
 from larder.store.base import ObjectInfo
-from larder.store.memory import MemoryStore, forget
+from tests.support.memory import MemoryStore, forget
 
 KEYS = ["a", "a\nb", "a/b.jpg", "a/é.jpg", "train/x/1.JPEG", "\U0001f600/.b", "*"]
 

@@ -19,7 +19,7 @@ from larder.store.delegate import (
     DelegatingWriter,
 )
 from larder.store.derived import DerivedObjects
-from larder.store.memory import MemoryStore
+from tests.support.memory import MemoryStore
 from tests.support.stores import WRITES, Stop, Stopped, StoppingStore
 
 T = TypeVar("T")

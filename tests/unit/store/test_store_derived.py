@@ -11,7 +11,7 @@ from larder.errors import LarderError, NotFoundError
 from larder.manifest.extents import in_object, in_own
 from larder.store import Store, open_store
 from larder.store.derived import DerivedObjects
-from larder.store.memory import MemoryStore, forget
+from tests.support.memory import MemoryStore, forget
 
 DATA = bytes(range(256))
 

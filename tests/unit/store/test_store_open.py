@@ -36,7 +36,6 @@ def test_stores_repeat_their_calls_unless_told_otherwise() -> None:
         ("http://host/x", "config.unsupported_url"),
         ("file://host/x", "config.unsupported_url"),
         ("file://relative", "config.unsupported_url"),
-        ("memory://", "config.unsupported_url"),
         ("s3://", "config.unsupported_url"),
         ("s3:///key", "config.unsupported_url"),
         ("s3://b_/key", "config.unsupported_url"),

@@ -7,7 +7,7 @@ import pytest
 
 from larder.errors import NotFoundError, PreconditionError, RetryableError, StoreError
 from larder.store import RetryPolicy, RetryStore
-from larder.store.memory import MemoryStore
+from tests.support.memory import MemoryStore
 from tests.support.stores import (
     BreakStream,
     FaultyStore,

@@ -10,7 +10,7 @@ import pytest
 from larder.errors import NotFoundError, PreconditionError, StoreError
 from larder.store import open_store
 from larder.store.base import ObjectInfo, Store
-from larder.store.memory import MemoryStore, forget
+from tests.support.memory import MemoryStore, forget
 from tests.support.stores import (
     EncryptedStore,
     Meanwhile,

@@ -13,9 +13,9 @@ from larder.errors import ObjectError
 from larder.manifest.schemas import SAMPLES
 from larder.shards.formats import shard_format
 from larder.shards.model import ShardFile
-from larder.store.memory import MemoryStore
 from larder.verify.findings import MISSING, Finding
 from larder.verify.shard_check import ShardIndex, inspect_shard
+from tests.support.memory import MemoryStore
 from tests.support.stores import Fail, FaultyStore
 
 DATA = bytes(range(200))

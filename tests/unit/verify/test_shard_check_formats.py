@@ -18,9 +18,9 @@ from larder.shards.formats.webdataset import WebDataset
 from larder.shards.index_rows import sample_rows
 from larder.shards.model import ShardFile
 from larder.store import Store, open_store
-from larder.store.memory import MemoryStore, forget
 from larder.verify.findings import Finding
 from larder.verify.shard_check import ShardIndex, inspect_shard
+from tests.support.memory import MemoryStore, forget
 from tests.support.packing import pack, surveyed
 from tests.support.sample_orders import Content, order_samples
 from tests.support.stores import FaultyStore, RecordingStore, unreadable

@@ -19,7 +19,6 @@ from larder.manifest.digest import sha256_hex
 from larder.manifest.sealed import seal
 from larder.store import open_store
 from larder.store.base import Store
-from larder.store.memory import forget
 from larder.versions import layout
 from larder.versions.documents import (
     FileFacts,
@@ -29,6 +28,7 @@ from larder.versions.documents import (
     parse_document,
 )
 from larder.versions.omitted import Omitted, encode_omitted, read_omitted
+from tests.support.memory import forget
 
 MAX = 2**63 - 1
 

@@ -1,7 +1,7 @@
-"""A store in this process's memory, for tests and models: ``memory://name/prefix``.
+"""A store in this process's memory: ``memory://name/prefix``.
 
 Stores with the same name share their objects within the process. It follows the contract exactly,
-so it is the model that other stores are tested against.
+so it is the model that other stores are tested against. Importing this module registers the scheme.
 """
 
 from __future__ import annotations
@@ -12,10 +12,15 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Unpack
 
+from larder.config.access import Access
+from larder.config.urls import EXAMPLES, StoreUrl
 from larder.disk import disk_errors
 from larder.errors import NotFoundError, ObjectError, PreconditionError
-from larder.store.base import Buffer, Features, ObjectInfo, Reader, Store, Writer
+from larder.store import OPENERS
+from larder.store.base import Buffer, Features, ObjectInfo, Store, WriteOptions, Writer
+from larder.store.delegate import BytesReader
 from larder.store.etags import EtagTrust
 from larder.store.keys import check_key, folder_prefix, object_url
 
@@ -103,24 +108,14 @@ class MemoryStore(Store):
         end = None if length is None else offset + length
         return MemoryReader(info, memoryview(stored.data)[offset:end])
 
-    def put(
-        self,
-        key: str,
-        data: Buffer,
-        *,
-        if_absent: bool = False,
-        if_match: str | None = None,
-        like: ObjectInfo | None = None,
-        md5: str | None = None,
-        sync: bool = True,
-    ) -> ObjectInfo:
-        del md5, sync
+    def put(self, key: str, data: Buffer, **options: Unpack[WriteOptions]) -> ObjectInfo:
+        if_match, like = options.get("if_match"), options.get("like")
         full = self._full(key)
         made = bytes(data)
         etag = hashlib.md5(made, usedforsecurity=False).hexdigest()
         with self._bucket.lock:
             current = self._bucket.objects.get(full)
-            if if_absent and current is not None:
+            if options.get("if_absent") and current is not None:
                 where = object_url(self._url, key)
                 raise PreconditionError("object.exists", "it already exists", where=where)
             if if_match is not None and (current is None or current.etag != if_match):
@@ -179,17 +174,11 @@ class MemoryStore(Store):
         )
 
 
-class MemoryReader(Reader):
-    def __init__(self, info: ObjectInfo, view: memoryview) -> None:
-        self.info = info
-        self._view = view
-
+class MemoryReader(BytesReader):
     def __iter__(self) -> Iterator[Buffer]:
-        for start in range(0, len(self._view), _CHUNK_BYTES):
-            yield self._view[start : start + _CHUNK_BYTES]
-
-    def close(self) -> None:
-        """Nothing to release."""
+        for data in super().__iter__():
+            for start in range(0, len(data), _CHUNK_BYTES):
+                yield data[start : start + _CHUNK_BYTES]
 
 
 class MemoryWriter(Writer):
@@ -207,3 +196,12 @@ class MemoryWriter(Writer):
 
     def abort(self) -> None:
         self._data = bytearray()
+
+
+def _opened(url: StoreUrl, access: Access) -> Store:
+    del access
+    return MemoryStore(url.bucket, url.prefix)
+
+
+EXAMPLES["memory"] = "write memory://name"
+OPENERS["memory"] = _opened
