@@ -26,6 +26,9 @@ WRITER_BYTES = 48 * 1024**2
 STREAM_BYTES = 64 * 1024**2
 """Memory of an object on its way between two stores: `WRITER_BYTES`, and what was read."""
 
+TABLES_BYTES = 1024**3
+"""Memory of the tables of a run, unless the cluster says otherwise."""
+
 _LEAST_READ_AHEAD_BYTES = 8 * 1024**2
 
 Item = TypeVar("Item")

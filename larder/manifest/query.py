@@ -2,16 +2,14 @@
 
 DuckDB runs it in the caller's thread and writes what does not fit into memory to a private folder.
 Strings are compared by their UTF-8 bytes. A statement reads only the rows that it is given: no
-files, no network, no extensions.
-
-Where rows may be many, sort them as one stream and look at neighbours: that holds at any length. A
-join, and a union of several inputs within a statement, may run out of memory however much is on the
-disk; docs/design/003-manifests.md has the figures.
+files, no network, no extensions. It is executed as it is written: of two sides of a join, the
+right one is kept, so that has to be the shorter one, or the one of shorter rows.
 """
 
 from __future__ import annotations
 
 import tempfile
+import threading
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -20,17 +18,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 
 from larder.disk import disk_errors
-from larder.errors import FatalError, StoreError
+from larder.errors import ConfigError, FatalError, StoreError
+from larder.limits import TABLES_BYTES
 from larder.manifest.files import BATCH_ROWS
+from larder.units import format_bytes
 
 if TYPE_CHECKING:
     import duckdb
-
-MEMORY_BYTES = 100 * 1024**2
-"""Memory of a sort. Two run at the same time if one reads what the other yields."""
-
-JOIN_BYTES = 3 * MEMORY_BYTES
-"""Memory of joins of several long inputs, whose hash tables are not all written to the disk."""
 
 _FULL = ("No space left on device", "Disk quota exceeded", "max_temp_directory_size")
 
@@ -44,84 +38,142 @@ class Stream(NamedTuple):
     batches: Iterable[pa.RecordBatch]
 
 
+class _Database:
+    """A database without tables, made when it is first used, in a folder for what it spills."""
+
+    def __init__(self, work_dir: Path, memory_bytes: int) -> None:
+        self.work_dir = work_dir
+        self.memory_bytes = memory_bytes
+        self._lock = threading.Lock()
+        self._stack = ExitStack()
+        self._connection: duckdb.DuckDBPyConnection | None = None
+
+    def connect(self) -> duckdb.DuckDBPyConnection:
+        """A connection for one statement; it shares the memory with others of this database."""
+        with self._lock:
+            if self._connection is None:
+                with disk_errors(self.work_dir):
+                    self.work_dir.mkdir(parents=True, exist_ok=True)
+                    folder = tempfile.TemporaryDirectory(dir=self.work_dir, prefix="query-")
+                spill = Path(self._stack.enter_context(folder)) / "spill"
+                self._connection = self._stack.enter_context(closing(self._connected(spill)))
+            return self._connection.cursor()
+
+    def close(self) -> None:
+        self._stack.close()
+
+    def _connected(self, spill: Path) -> duckdb.DuckDBPyConnection:
+        import duckdb  # only when needed: a run that reuses a version does not use it
+
+        # One thread: the inputs are read in the caller's thread, and more gain almost nothing.
+        connection = duckdb.connect(
+            ":memory:",
+            config={
+                "threads": "1",
+                "memory_limit": f"{self.memory_bytes}B",
+                "temp_directory": str(spill),
+                "autoinstall_known_extensions": "false",
+                "autoload_known_extensions": "false",
+                # They guess: nobody knows how long a stream is.
+                "disabled_optimizers": "join_order,build_side_probe_side",
+            },
+        )
+        connection.execute("SET enable_external_access = false")
+        connection.execute("SET lock_configuration = true")
+        return connection
+
+
+_databases: dict[Path, _Database] = {}
+
+
+@contextmanager
+def tables_in(folder: Path, memory_bytes: int = TABLES_BYTES) -> Iterator[None]:
+    """Have all statements that run in a folder or below share this memory."""
+    database = _databases[folder] = _Database(folder, memory_bytes)
+    try:
+        yield
+    finally:
+        del _databases[folder]
+        database.close()
+
+
+@contextmanager
+def _database(work_dir: Path) -> Iterator[_Database]:
+    shared = (_databases[each] for each in (work_dir, *work_dir.parents) if each in _databases)
+    database = next(shared, None)
+    if database is not None:
+        yield database
+        return
+    with closing(_Database(work_dir, TABLES_BYTES)) as database:
+        yield database
+
+
 def query(
-    statement: str,
-    inputs: Mapping[str, Stream],
-    schema: pa.Schema,
-    *,
-    work_dir: Path,
-    memory_bytes: int = MEMORY_BYTES,
+    statement: str, inputs: Mapping[str, Stream], schema: pa.Schema, *, work_dir: Path
 ) -> _Batches:
     """Run one statement, starting when the first batch is requested.
 
     The ``SELECT`` has the columns of ``schema``, in order; its ``ORDER BY`` must be total, so that
-    every run gives the same result. A few batches come on top of ``memory_bytes``; beyond it, sorts
-    use the disk, and joins need `JOIN_BYTES`. Nothing remains in ``work_dir``.
+    every run gives the same result. A few batches come on top of the memory of `tables_in`; beyond
+    it, the disk is used. Nothing remains in ``work_dir``.
 
     Raises:
         StoreError: ``store.full``: no space is left in ``work_dir``.
+        ConfigError: ``config.invalid_value``: the memory does not suffice, whatever is on the disk.
         FatalError: ``run.internal``: DuckDB cannot run the statement, or its result is not of
             ``schema``.
         LarderError: Any error of reading an input.
     """
     with ExitStack() as stack:
-        with disk_errors(work_dir):
-            work_dir.mkdir(parents=True, exist_ok=True)
-            folder = tempfile.TemporaryDirectory(dir=work_dir, prefix="query-")
-        raised: list[BaseException] = []
-        stack.enter_context(_errors(work_dir, raised))
-        stack.enter_context(folder)
-        connection = stack.enter_context(closing(_connect(Path(folder.name), memory_bytes)))
+        database = stack.enter_context(_database(work_dir))
+        read = _Inputs()
+        stack.enter_context(_errors(database, read))
+        connection = stack.enter_context(closing(database.connect()))
         for name, rows in inputs.items():
-            batches = stack.enter_context(closing(_noting(rows.batches, raised)))
+            batches = stack.enter_context(closing(read.read(rows.batches)))
             connection.register(name, pa.RecordBatchReader.from_batches(rows.schema, batches))
         reader = connection.sql(statement).to_arrow_reader(BATCH_ROWS)
         for batch in stack.enter_context(closing(reader)):
             yield batch.cast(schema)
 
 
-def _connect(folder: Path, memory_bytes: int) -> duckdb.DuckDBPyConnection:
-    import duckdb  # only when needed: a run that reuses a version does not use it
+class _Inputs:
+    """What was read of the inputs: bytes, and the error, of which DuckDB keeps the text alone."""
 
-    # One thread: the inputs are read in the caller's thread, and more gain almost nothing.
-    connection = duckdb.connect(
-        ":memory:",
-        config={
-            "threads": "1",
-            "memory_limit": f"{memory_bytes}B",
-            "temp_directory": str(folder / "spill"),
-            "autoinstall_known_extensions": "false",
-            "autoload_known_extensions": "false",
-        },
-    )
-    for setting in ("enable_progress_bar = false", "enable_external_access = false"):
-        connection.execute(f"SET {setting}")
-    connection.execute("SET lock_configuration = true")
-    return connection
+    def __init__(self) -> None:
+        self.size_bytes = 0
+        self.error: BaseException | None = None
 
-
-def _noting(batches: Iterable[pa.RecordBatch], raised: list[BaseException]) -> _Batches:
-    """The same batches; records errors of reading them, because DuckDB only keeps their text."""
-    try:
-        yield from batches
-    except GeneratorExit:
-        raise
-    except BaseException as error:
-        raised.append(error)
-        raise
+    def read(self, batches: Iterable[pa.RecordBatch]) -> _Batches:
+        try:
+            for batch in batches:
+                self.size_bytes += batch.nbytes
+                yield batch
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            self.error = error
+            raise
 
 
 @contextmanager
-def _errors(work_dir: Path, raised: list[BaseException]) -> Iterator[None]:
+def _errors(database: _Database, read: _Inputs) -> Iterator[None]:
     import duckdb
 
     try:
         yield
     except (duckdb.Error, pa.ArrowException, OSError, ValueError) as error:
-        if raised:
-            raise raised[0] from None
-        if any(text in str(error) for text in _FULL):
-            message = "no space is left on the disk"
-            raise StoreError("store.full", message, where=str(work_dir)) from error
-        message = f"DuckDB: {str(error).splitlines()[0]}"
-        raise FatalError("run.internal", message, where=str(work_dir)) from error
+        if read.error:
+            raise read.error from None
+        where, text = str(database.work_dir), str(error)
+        if any(each in text for each in _FULL):
+            size = format_bytes(read.size_bytes)
+            message = f"no space is left on the disk; the tables need {size} at least"
+            hint = "make room there, set TMPDIR to another directory, or raise memory.tables_bytes"
+            raise StoreError("store.full", message, where=where, hint=hint) from error
+        if isinstance(error, duckdb.OutOfMemoryException):
+            message = f"{format_bytes(database.memory_bytes)} do not suffice for the tables"
+            hint = "raise memory.tables_bytes in the cluster file"
+            raise ConfigError("config.invalid_value", message, where=where, hint=hint) from error
+        message = f"DuckDB: {text.splitlines()[0]}"
+        raise FatalError("run.internal", message, where=where) from error

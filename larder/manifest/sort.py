@@ -30,7 +30,7 @@ _FEW_BYTES = 8 << 20
 def sort(
     rows: Stream, by: Sequence[str], *, ties: Sequence[str] = (), work_dir: Path
 ) -> Generator[pa.RecordBatch]:
-    """Sort rows, within the memory of one call of `larder.manifest.query.query`.
+    """Sort rows, within the memory of `larder.manifest.query.tables_in`.
 
     All rows are read before the first one is returned. The columns ``by`` have no nulls: numbers
     are sorted by value, strings by their UTF-8 bytes. Where two rows may have the same ``by``,

@@ -10,8 +10,10 @@ If another run has moved the tag in the meantime, the run starts again from the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from larder.copy.mirror_choice import resolved
@@ -21,6 +23,7 @@ from larder.jobs.manifests import put_named
 from larder.jobs.runner import InlineRunner, Runner
 from larder.manifest.digest import sha256_hex
 from larder.manifest.files import ManifestFile
+from larder.manifest.query import tables_in
 from larder.manifest.reference import ManifestRef
 from larder.pipeline.build import build
 from larder.pipeline.configs import emit_configs, pending_configs
@@ -90,8 +93,15 @@ def execute(plan: Plan, job: Job, runner: Runner) -> dict[str, Any]:
     return _executed(plan, job, runner)
 
 
+@contextmanager
+def _scratch(settings: Settings) -> Iterator[Path]:
+    """A folder for temporary files, with the memory that the cluster file gives to tables."""
+    with scratch() as folder, tables_in(folder, settings.cluster.memory.tables_bytes):
+        yield folder
+
+
 def _planned(settings: Settings, runner: Runner) -> dict[str, Any]:
-    with scratch() as folder:
+    with _scratch(settings) as folder:
         state = runner.run(inspect_source, settings, folder, None, True)
         if state.published is not None:
             configs = pending_configs(settings, state.published)
@@ -103,7 +113,7 @@ def _begun(
     settings: Settings, runner: Runner, compaction: str | None = None
 ) -> tuple[Plan, Job] | dict[str, Any]:
     """A plan and the job that was begun for it, or the document if there is nothing to do."""
-    with scratch() as folder:
+    with _scratch(settings) as folder:
         state = runner.run(inspect_source, settings, folder, compaction)
         if state.published is not None:
             configs = runner.run(emit_configs, state.settings, state.published)

@@ -9,6 +9,7 @@ from pydantic import Field
 from larder.config.access import GIVE_UP_SECONDS
 from larder.config.models.field_types import Bytes, Flag, Model, Name, Number, OrNull, Text, Whole
 from larder.config.models.locations import Location
+from larder.limits import TABLES_BYTES
 from larder.machine import copy_memory_bytes
 
 MIB = 1024**2
@@ -87,6 +88,17 @@ class CopyConfig(Model):
         return copy_memory_bytes() if self.memory_bytes is None else self.memory_bytes
 
 
+class Memory(Model):
+    """What a run may use beside the objects that it copies."""
+
+    tables_bytes: Bytes = Field(
+        TABLES_BYTES,
+        ge=256 * MIB,
+        description="maximum bytes of tables in memory, 256 MiB or more; what does not fit goes to"
+        " the temporary directory",
+    )
+
+
 class Mount(Model):
     """A directory that exists on every node, and where training containers see it."""
 
@@ -139,4 +151,5 @@ class Cluster(Model):
     nodes: Nodes = Field(Nodes(), description="the machines that train")
     consumer: Consumer = Field(Consumer(), description="the system that the config is for")
     copy_: CopyConfig = Field(CopyConfig(), alias="copy", description="how objects are copied")
+    memory: Memory = Field(Memory(), description="what a run may use beside the objects")
     runner: RunnerConfig = Field(RunnerConfig(), description="what runs the batches")

@@ -70,9 +70,14 @@ BYTES = {
     "copy.memory_bytes",
     "copy.max_bytes_per_second",
     "copy.skyplane.min_bytes",
+    "memory.tables_bytes",
     "runner.batch_bytes",
 }
-LEAST = {"copy.memory_bytes": "SEVEN", "copy.give_up_seconds": "HALF"}
+LEAST = {
+    "copy.memory_bytes": "SEVEN",
+    "copy.give_up_seconds": "HALF",
+    "memory.tables_bytes": "SEVEN",
+}
 """Fields that do not go as low as these variables."""
 MAPPINGS = {"source.rows.columns", "samples.annotations.columns"}
 LISTS = {"source.include", "source.exclude", "labels.classes", "samples.annotations.files"}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from larder.errors import ConfigError, DamageError, FatalError, StoreError
-from larder.manifest.query import Stream, query
+from larder.manifest.query import Stream, query, tables_in
 
 KEYS = pa.schema([pa.field("key", pa.string(), nullable=False), pa.field("row", pa.int64())])
 SORTED = "SELECT key, row FROM input ORDER BY key, row"
@@ -59,12 +61,11 @@ def test_sorts_by_the_bytes_of_strings(
 
 def test_memory_and_spilling_change_nothing(tmp_path: Path) -> None:
     def run(memory_bytes: int) -> list[pa.RecordBatch]:
-        found = query(
-            SORTED, {"input": many(300_000)}, KEYS, work_dir=tmp_path, memory_bytes=memory_bytes
-        )
-        batches = [next(found)]
-        spilled.append(any(path.is_file() for path in tmp_path.rglob("*")))
-        return [*batches, *found]
+        with tables_in(tmp_path, memory_bytes):
+            found = query(SORTED, {"input": many(300_000)}, KEYS, work_dir=tmp_path)
+            batches = [next(found)]
+            spilled.append(any(path.is_file() for path in tmp_path.rglob("*")))
+            return [*batches, *found]
 
     spilled: list[bool] = []
     large, small = run(1024**3), run(40 * 1024**2)
@@ -80,9 +81,10 @@ PEAK = """
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from test_manifest_query import KEYS, SORTED, many, query
-rows = sum(b.num_rows for b in query(SORTED, {"input": many(2_000_000)}, KEYS,
-                                     work_dir=Path(sys.argv[2])))
+from test_manifest_query import KEYS, SORTED, many, query, tables_in
+folder = Path(sys.argv[2])
+with tables_in(folder, 100 << 20):
+    rows = sum(b.num_rows for b in query(SORTED, {"input": many(2_000_000)}, KEYS, work_dir=folder))
 status = Path("/proc/self/status").read_text()
 print(rows, status.partition("VmHWM:")[2].split()[0])
 """
@@ -144,13 +146,33 @@ def test_one_statement_reads_what_another_yields(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["it's", 'with "quotes"', "white space; DROP", "%s {0}", "é\n"])
 def test_a_folder_may_have_any_name(tmp_path: Path, name: str) -> None:
-    found = query(
-        SORTED, {"input": many(300_000)}, KEYS, work_dir=tmp_path / name, memory_bytes=40 * 1024**2
-    )
-    assert next(found).column("row").to_pylist() == list(range(16_384))
-    assert any(path.is_file() for path in (tmp_path / name).rglob("*"))
-    found.close()
+    with tables_in(tmp_path / name, 40 * 1024**2):
+        found = query(SORTED, {"input": many(300_000)}, KEYS, work_dir=tmp_path / name / "below")
+        assert next(found).column("row").to_pylist() == list(range(16_384))
+        assert any(path.is_file() for path in (tmp_path / name).rglob("*"))
+        found.close()
     assert list((tmp_path / name).iterdir()) == []
+
+
+def test_statements_of_a_folder_share_its_memory(tmp_path: Path) -> None:
+    """Each of them would have it without the disk."""
+    with tables_in(tmp_path, 60 * 1024**2):
+        inner = query(SORTED, {"input": many(300_000)}, KEYS, work_dir=tmp_path)
+        first = next(inner)
+        assert not any(path.is_file() for path in tmp_path.rglob("*"))
+        rows = Stream(KEYS, chain([first], inner))
+        outer = query(SORTED, {"input": rows}, KEYS, work_dir=tmp_path)
+        batches = [next(outer)]
+        assert any(path.is_file() for path in tmp_path.rglob("*"))
+        assert sum(batch.num_rows for batch in (*batches, *outer)) == 300_000
+
+
+def test_memory_that_does_not_suffice_is_refused(tmp_path: Path) -> None:
+    statement = "SELECT string_agg(key) AS key, 0 AS row FROM input"
+    with tables_in(tmp_path, 20 * 1024**2), pytest.raises(ConfigError) as caught:
+        list(query(statement, {"input": many(300_000)}, KEYS, work_dir=tmp_path))
+    assert caught.value.code == "config.invalid_value"
+    assert "raise memory.tables_bytes" in caught.value.hint
 
 
 def test_an_input_is_closed_when_the_result_is_abandoned(tmp_path: Path) -> None:
@@ -237,8 +259,9 @@ def test_a_full_disk_is_said(small_disk: Path, filled: bool) -> None:
             yield batch
 
     rows = Stream(KEYS, batches())
-    with pytest.raises(StoreError) as caught:
-        list(query(SORTED, {"input": rows}, KEYS, work_dir=small_disk, memory_bytes=24 * 1024**2))
+    with tables_in(small_disk, 24 * 1024**2), pytest.raises(StoreError) as caught:
+        list(query(SORTED, {"input": rows}, KEYS, work_dir=small_disk))
     assert caught.value.code == "store.full"
     assert str(small_disk) in str(caught.value)
+    assert re.search(r"the tables need \d.*B at least", str(caught.value))
     assert not [path for path in small_disk.iterdir() if path.name != "ballast"]
