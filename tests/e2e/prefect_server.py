@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["POLL_SECONDS", "PrefectServer"]
-
 POLL_SECONDS = 0.1
 FINAL = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 

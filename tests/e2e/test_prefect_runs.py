@@ -325,6 +325,7 @@ def test_the_log_of_a_run_has_its_stages_and_the_terminal_has_them_once(
     ]
 
     assert "1 skipped, as the dataset file says" in logged
+    assert [line for line in logged if line.startswith("warning[few_shards]: ")]
     assert [line for line in logged if bad.name in line]
 
 

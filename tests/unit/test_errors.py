@@ -50,12 +50,3 @@ def test_the_first_are_kept_and_all_are_counted() -> None:
     counted.add(*failures(5, SHOWN_FAILURES + 5))
     assert (counted.count, counted.room) == (SHOWN_FAILURES + 12, 0)
     assert counted.shown == failures(0, SHOWN_FAILURES)
-
-
-def test_no_more_are_asked_for_than_there_is_room_for() -> None:
-    counted = Failures()
-    counted.add(*failures(0, SHOWN_FAILURES - 1))
-    others = iter(failures(SHOWN_FAILURES - 1, SHOWN_FAILURES + 2))
-    counted.add_counted(others, 3)
-    assert len(list(others)) == 2
-    assert counted.count == SHOWN_FAILURES + 2

@@ -10,29 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from larder.limits import ByteBudget, batches_at_once, map_ahead, map_done, read_ahead_bytes
-
-MIB = 1024**2
-
-
-@pytest.mark.parametrize(
-    ("workers", "memory_mib", "batches"),
-    [(1, 1, 1), (8, 1, 1), (8, 127, 1), (8, 128, 2), (2, 1024, 2), (100, 1024, 16)],
-)
-def test_every_batch_has_the_memory_of_a_stream(
-    workers: int, memory_mib: int, batches: int
-) -> None:
-    assert batches_at_once(workers, memory_mib * MIB) == batches
-
-
-@pytest.mark.parametrize(
-    ("share_mib", "local", "read_ahead_mib"),
-    [(64, False, 16), (128, False, 80), (1, False, 8), (64, True, 64)],
-)
-def test_reading_ahead_gets_the_memory_that_the_writer_leaves(
-    share_mib: int, local: bool, read_ahead_mib: int
-) -> None:
-    assert read_ahead_bytes(share_mib * MIB, local=local) == read_ahead_mib * MIB
+from larder.limits import ByteBudget, map_ahead, map_done
 
 
 @settings(deadline=None, max_examples=25)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from larder.config.models import CopyConfig
 from larder.jobs.processes import _start
 from larder.machine import copy_memory_bytes, memory_bytes, small_memory_environment, usable_cores
 
@@ -92,12 +91,6 @@ def test_a_copy_takes_an_eighth_within_bounds(total_kib: int, expected: int) -> 
 )
 def test_cores_are_those_that_the_process_may_use(files: dict[str, str], quota: int) -> None:
     assert usable_cores(reader(files)) == min(quota, len(os.sched_getaffinity(0)))
-
-
-def test_a_cluster_without_a_limit_takes_the_machines() -> None:
-    assert CopyConfig().memory_bytes is None
-    assert CopyConfig().memory == copy_memory_bytes()
-    assert CopyConfig.model_validate({"memory_bytes": "64 MiB"}).memory == 64 * 1024**2
 
 
 _ARROW = """

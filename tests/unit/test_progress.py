@@ -59,23 +59,6 @@ def test_stages_are_remembered_in_the_order_they_began() -> None:
     listener.finish.assert_called_with("copy")
 
 
-def test_the_time_of_a_stage_excludes_pauses() -> None:
-    now = 0.0
-    times = StageTimes(clock=lambda: now)
-    for begin, end in ((0.0, 2.0), (1002.0, 1003.0), (2000.0, 2000.5)):
-        now = begin
-        times.start("compare")
-        now = end - 0.25
-        times.start("compare")  # it runs already
-        now = end
-        times.finish("compare")
-    now = 3000.0
-    assert times.stages()["compare"]["seconds"] == 3.5
-    times.start("compare")
-    now = 3004.0
-    assert times.stages()["compare"]["seconds"] == 7.5
-
-
 def test_a_run_that_starts_again_ends_its_stages_and_adds_to_them() -> None:
     listener, now = mock.create_autospec(NullProgress, instance=True), 100.0
     times = StageTimes(listener, clock=lambda: now)
@@ -100,15 +83,3 @@ def test_a_run_that_starts_again_ends_its_stages_and_adds_to_them() -> None:
         "list": {"seconds": 5.0, "objects": 6, "bytes": 0},
         "publish": {"seconds": 10.0, "objects": 0, "bytes": 0},
     }
-
-
-def test_a_run_that_was_asked_to_stop_does_not_start_again() -> None:
-    listener, stop = mock.create_autospec(NullProgress, instance=True), Event()
-    progress = CancellableProgress(listener, stop)
-    progress.restart("once")
-    listener.restart.assert_called_once_with("once")
-    stop.set()
-    with pytest.raises(FatalError) as caught:
-        progress.restart("twice")
-    assert caught.value.code == "run.interrupted"
-    listener.restart.assert_called_once()

@@ -124,18 +124,6 @@ def test_images_beside_other_parts(shelf: Shelf, tmp_path: Path) -> None:
         assert bytes(reader[1]["raw.png"]) == picture
 
 
-def test_images_with_an_extension_of_their_own(shelf: Shelf, tmp_path: Path) -> None:
-    filled(shelf, {"img": encoded_image(np.full((2, 3), 7, np.uint8))})
-    with built(shelf, tmp_path, img="image") as reader:
-        assert reader.schema.fields[0] == Field("image", "uint8", (2, 3, 1))
-
-
-def test_a_cache_of_encoded_records_has_no_decoder(shelf: Shelf, tmp_path: Path) -> None:
-    filled(shelf, {"npy": npy([1])}, {"npy": b"none"})
-    with built(shelf, tmp_path, kind="encoded", npy="npy") as reader:
-        assert bytes(reader[1]["npy"]) == b"none"
-
-
 @pytest.mark.parametrize("other", [npy([1], "<f8"), npy([[1]])], ids=["float64", "rank 2"])
 def test_arrays_of_another_kind_are_refused(shelf: Shelf, tmp_path: Path, other: bytes) -> None:
     filled(shelf, {"npy": npy([1])}, {"npy": npy([2, 3])}, {"npy": other})

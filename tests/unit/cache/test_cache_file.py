@@ -11,7 +11,6 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ import pytest
 
 from larder.cache.build import build_file
 from larder.cache.file import CacheFileReader, open_file
-from larder.cache.record import CacheFileFacts, Codec, ContentDigest, empty_columns
+from larder.cache.record import CacheFileFacts, Codec, ContentDigest
 from larder.cache.schema import Field, RecordSchema
 from larder.errors import FatalError
 
@@ -89,29 +88,6 @@ def test_content_digest_is_of_schema_and_records(tmp_path: Path) -> None:
     assert ContentDigest(SCHEMA).hexdigest() != facts.digest
 
 
-def test_a_batch_stacks_values_of_the_same_shape(file: CacheFileReader) -> None:
-    order = [7, 0, 99, 7]
-    batch = file.batch(np.array(order))
-    assert isinstance(batch["label"], np.ndarray)
-    assert batch["label"].tolist() == order
-    for row, number in enumerate(order):
-        assert_record({name: column[row] for name, column in batch.items()}, number)
-
-
-def test_a_batch_has_the_requested_fields(file: CacheFileReader) -> None:
-    assert list(file.batch([3], fields=["key", "label"])) == ["key", "label"]
-    with pytest.raises(KeyError, match="nope"):
-        file.batch([3], fields=["nope"])
-
-
-def test_existing_columns_are_filled(file: CacheFileReader) -> None:
-    columns = empty_columns(SCHEMA.fields, 4)
-    file.read_into(columns, [3, 0], [5, 6])
-    file.read_into(columns, [1, 2], [7, 8])
-    for row, number in enumerate([6, 7, 8, 5]):
-        assert_record({name: column[row] for name, column in columns.items()}, number)
-
-
 def test_arrays_belong_to_the_caller(file: CacheFileReader) -> None:
     record = file[3]
     record["image"][:] = 0
@@ -143,7 +119,7 @@ def test_an_endless_dataset_is_refused(tmp_path: Path) -> None:
 def test_the_file_is_never_larger_than_the_budget(tmp_path: Path) -> None:
     facts = build(tmp_path / "a.mdb", 500)
     assert build(tmp_path / "b.mdb", 500, limit_bytes=facts.bytes) == facts
-    with pytest.raises(FatalError, match="budget"):
+    with pytest.raises(FatalError):
         build(tmp_path / "c.mdb", 500, limit_bytes=facts.bytes - 1)
 
 
@@ -201,12 +177,6 @@ def test_a_reader_is_pickled_as_its_path(file: CacheFileReader) -> None:
     assert len(data) < 1000
     with pickle.loads(data) as copy:
         assert_record(copy[42], 42)
-
-
-def test_threads_share_a_reader(file: CacheFileReader) -> None:
-    with ThreadPoolExecutor(4) as pool:
-        for number, record in enumerate(pool.map(file.__getitem__, range(100))):
-            assert_record(record, number)
 
 
 FORK = """

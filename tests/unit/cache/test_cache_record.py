@@ -6,7 +6,7 @@ import google_crc32c
 import numpy as np
 import pytest
 
-from larder.cache.record import Codec, empty_columns
+from larder.cache.record import Codec
 from larder.cache.schema import Field, RecordSchema
 from larder.errors import DamageError, FatalError
 
@@ -69,7 +69,7 @@ def test_the_layout_of_the_array_does_not_matter(array: np.ndarray[Any, Any]) ->
     ids=lambda values: next(iter(values)),
 )
 def test_values_that_do_not_fit_are_refused(values: dict[str, Any]) -> None:
-    with pytest.raises(FatalError, match=f"'{next(iter(values))}'") as caught:
+    with pytest.raises(FatalError) as caught:
         CODEC.encode({"label": 1, "flag": True, "key": b"", **values})
     assert caught.value.code == "cache.schema"
 
@@ -88,18 +88,3 @@ def test_a_record_of_another_length_is_damage() -> None:
         for read in (CODEC.decode, Codec.check):
             with pytest.raises(DamageError):
                 read(other)
-
-
-def test_a_presence_byte_is_0_or_1() -> None:
-    record = bytearray(CODEC.encode({"label": 1, "flag": True, "key": b"k"}))
-    record[2] = 2
-    with pytest.raises(DamageError):
-        CODEC.decode(record)
-
-
-def test_columns_are_arrays_where_values_stack() -> None:
-    columns = empty_columns(SCHEMA.fields, 3)
-    assert isinstance(columns["label"], np.ndarray)
-    assert columns["label"].shape == (3,)
-    assert columns["flag"].dtype == np.bool_  # type: ignore[union-attr]
-    assert columns["grid"] == columns["key"] == [None, None, None]

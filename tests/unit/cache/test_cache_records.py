@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,13 +12,12 @@ import pytest
 from cache_shelf import Shelf, encoded_image
 
 from larder.cache.decoding import Making, in_order
-from larder.cache.fields import field_name, sample_schema
+from larder.cache.fields import field_name
 from larder.cache.file import CacheFileReader, open_file
-from larder.cache.from_samples import SplitSamples, build_samples, sample_records
+from larder.cache.from_samples import SplitSamples, build_samples
 from larder.cache.schema import Field
-from larder.errors import FatalError, LarderError
+from larder.errors import LarderError
 from larder.limits import ByteBudget
-from larder.samples.indexed import read_index
 
 AMPLE_BYTES = 1 << 30
 
@@ -92,26 +90,6 @@ def test_every_shard_is_read_once_in_one_pass(labelled: Shelf, tmp_path: Path) -
     once = ["0.tar", "1.tar", "2.tar"]
     # The first image of all says what shape to begin with.
     assert opened == [*once, "0.tar", *once]
-
-
-def test_parts_are_decoded_on_the_cores_that_the_process_may_use(
-    labelled: Shelf, tmp_path: Path
-) -> None:
-    decoding: list[int] = []
-
-    def opened(name: str) -> Any:
-        names = [thread.name for thread in threading.enumerate()]
-        decoding.append(sum(name.startswith("larder-decode") for name in names))
-        return labelled.open_shard(name)
-
-    cores = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {min(cores)})
-    try:
-        samples = SplitSamples(labelled.batches, opened, "decoded")
-        build_samples(samples, tmp_path / "x.mdb", limit_bytes=AMPLE_BYTES)
-    finally:
-        os.sched_setaffinity(0, cores)
-    assert max(decoding) == 1
 
 
 @pytest.mark.parametrize(
@@ -187,21 +165,6 @@ def test_parts_called_like_our_fields_have_other_names(
     assert field_name(ext, "decoded") == decoded
 
 
-def test_two_images_for_one_field_are_refused(shelf: Shelf, tmp_path: Path) -> None:
-    shelf.add_shard("a", [("x", None, {"jpg": png(2, 2), "png": png(2, 2)})])
-    error = refused(shelf, "decoded", tmp_path)
-    assert error.code == "cache.schema"
-    assert error.where.endswith("shards/a: x.png")
-
-
-def test_images_of_two_dtypes_are_refused(shelf: Shelf, tmp_path: Path) -> None:
-    deep = encoded_image(np.zeros((2, 2), np.uint16))
-    shelf.add_shard("a", [("x", None, {"png": png(2, 2)}), ("y", None, {"png": deep})])
-    error = refused(shelf, "decoded", tmp_path)
-    assert error.code == "cache.schema"
-    assert error.where.endswith("shards/a: y.png")
-
-
 @pytest.mark.parametrize("data", [b"", b"text", png(40, 40, 3)[:60]])
 def test_an_undecodable_image_is_named(shelf: Shelf, tmp_path: Path, data: bytes) -> None:
     shelf.add_shard("a", [("x", None, {"png": png(40, 40)}), ("y", None, {"png": data})])
@@ -219,20 +182,9 @@ def test_a_changed_byte_of_a_shard_is_damage(labelled: Shelf, tmp_path: Path) ->
     assert error.where.endswith("shards/1.tar: a/12.png")
 
 
-def test_a_shard_cut_short_is_damage(labelled: Shelf, tmp_path: Path) -> None:
-    labelled.store.put("shards/2.tar", labelled.store.get("shards/2.tar")[:-1])
-    assert refused(labelled, "encoded", tmp_path).code == "damage.size"
-
-
 def test_an_index_that_goes_back_is_damage(labelled: Shelf, tmp_path: Path) -> None:
     labelled.rows[0], labelled.rows[1] = labelled.rows[1], labelled.rows[0]
     assert refused(labelled, "encoded", tmp_path).code == "damage.manifest"
-
-
-def test_the_budget_is_respected(labelled: Shelf, tmp_path: Path) -> None:
-    with pytest.raises(FatalError) as caught:
-        build_samples(labelled.samples("encoded"), tmp_path / "x.mdb", limit_bytes=9000)
-    assert caught.value.code == "run.endless"
 
 
 @pytest.mark.parametrize("window_bytes", [1, 200, 1 << 20])
@@ -285,37 +237,3 @@ def _released(records: Iterator[Slow], taken: list[Slow]) -> Iterator[Slow]:
         yield record
     for record in taken:
         record.gate.set()
-
-
-def test_progress_is_reported_once_for_every_record(shelf: Shelf, tmp_path: Path) -> None:
-    told: list[tuple[int, int]] = []
-
-    class Listener:
-        def start(self, stage: str, **totals: int | None) -> None: ...
-        def finish(self, stage: str) -> None: ...
-        def advance(self, stage: str, *, objects: int = 0, bytes: int = 0) -> None:
-            assert stage == "cache"
-            told.append((objects, bytes))
-
-    sizes = [3, 3, 4, 5]
-    shelf.add_shard("a", [(str(n), None, {"png": png(n, n)}) for n in sizes])
-    built(shelf, "decoded", tmp_path, progress=Listener()).close()
-    assert told == [(1, len(png(n, n))) for n in sizes]
-
-
-def test_rows_are_read_whatever_the_batches(labelled: Shelf) -> None:
-    samples = list(read_index(labelled.batches()))
-    assert [sample.key for sample in samples] == [row["key"] for row in labelled.rows]
-    assert [[part._asdict() for part in sample.parts] for sample in samples] == [
-        row["parts"] for row in labelled.rows
-    ]
-    sliced = [batch.slice(1) for batch in labelled.batches()]
-    assert next(read_index(sliced)).parts == samples[1].parts
-
-
-def test_a_reader_that_stops_early_ends_the_threads(labelled: Shelf) -> None:
-    schema = sample_schema(labelled.batches(), "encoded")
-    records = sample_records(labelled.samples("encoded"), schema)
-    next(records)
-    records.close()
-    assert not [t for t in threading.enumerate() if t.name.startswith("larder-decode")]

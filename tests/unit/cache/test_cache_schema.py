@@ -51,13 +51,6 @@ def test_names_are_unique_and_there_is_one() -> None:
         assert caught.value.code == "cache.schema"
 
 
-def test_select_returns_fields_in_the_requested_order() -> None:
-    assert [field.name for field in SCHEMA.select(["image", "label"])] == ["image", "label"]
-    assert SCHEMA.select(None) == SCHEMA.fields
-    with pytest.raises(KeyError):
-        SCHEMA.select(["nope"])
-
-
 def changed(**fields: Any) -> bytes:
     return json.dumps({**json.loads(SCHEMA.document()), **fields}).encode()
 

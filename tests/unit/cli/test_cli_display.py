@@ -93,22 +93,6 @@ def test_a_run_that_starts_again_counts_again(clock: Clock) -> None:
     assert display.stages()["publish"]["seconds"] == 0.0
 
 
-def test_nothing_to_do_and_calls_out_of_order(clock: Clock) -> None:
-    stream = io.StringIO()
-    with Display(stream=stream, clock=clock) as display:
-        display.start("mirror", objects=0, bytes=0)
-        display.finish("mirror")
-        display.advance("shard", objects=1)
-        display.finish("cache")
-        display.say("a note")
-    assert stream.getvalue().splitlines() == [
-        "mirror: started, 0 objects, 0 B",
-        "mirror: done in 0.0 s",
-        "cache: done in 0.0 s",
-        "a note",
-    ]
-
-
 def test_quiet_shows_nothing() -> None:
     stream = Terminal()
     with Display(stream=stream, quiet=True) as display:
@@ -117,24 +101,6 @@ def test_quiet_shows_nothing() -> None:
         display.finish("mirror")
         display.say("a note")
     assert stream.getvalue() == ""
-
-
-def test_many_threads_lose_no_count(clock: Clock) -> None:
-    stream = io.StringIO()
-    with Display(stream=stream, clock=clock) as display:
-        display.start("shard", objects=8000)
-
-        def work() -> None:
-            for _ in range(1000):
-                display.advance("shard", objects=1, bytes=10)
-
-        threads = [threading.Thread(target=work) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        display.finish("shard")
-    assert stream.getvalue().splitlines()[-1] == "shard: done, 8,000 samples, 80.0 kB in 0.0 s"
 
 
 def test_a_closed_stderr_does_not_stop_the_work(clock: Clock) -> None:
@@ -164,20 +130,6 @@ def rows(view: LiveView) -> list[str]:
     return [" ".join(line.split()) for line in capture.get().splitlines()]
 
 
-def test_the_rows_of_a_run_that_starts_again_begin_again(clock: Clock) -> None:
-    display, view, stream, _ = live(clock)
-    with display:
-        display.start("copy", objects=4)
-        display.advance("copy", objects=4)
-        display.restart("another run was first")
-        display.start("list")
-        assert [row.partition(" ")[0] for row in rows(view)] == ["list"]
-        display.start("copy", objects=2)
-        display.advance("copy", objects=1)
-        assert "1 of 2 objects" in rows(view)[1]
-    assert "another run was first" in stream.getvalue()
-
-
 def test_the_rows_of_imagenet_fit_into_80_columns(clock: Clock) -> None:
     display, view, _, _ = live(clock, width=80)
     with display:
@@ -192,22 +144,6 @@ def test_the_rows_of_imagenet_fit_into_80_columns(clock: Clock) -> None:
             "inventory 1,331,168 148 GB 1.5 GB/s done in 1 min 40 s",
             "mirror 1,040,123 of 1,331,168 123 GB of 148 GB 137 MB/s 2 min 59 s left",
         ]
-
-
-def test_a_stage_without_counts_shows_its_note_and_duration(clock: Clock) -> None:
-    display, view, _, _ = live(clock, width=80)
-    with display:
-        display.start("prefect")
-        clock.now += 2
-        assert rows(view) == ["prefect 2.0 s"]
-        display.note("prefect", "starting a server")
-        clock.now += 13
-        assert rows(view) == ["prefect starting a server 15 s"]
-        display.finish("prefect")
-        assert rows(view) == ["prefect done in 15 s"]
-        display.start("mirror", objects=2)
-        display.note("mirror", "no news")
-        assert rows(view)[1].startswith("mirror 0 of 2")
 
 
 def test_plain_lines_show_the_note_of_a_stage(clock: Clock) -> None:

@@ -63,10 +63,9 @@ def test_every_command_has_help(name: str) -> None:
 def test_every_command_refuses_flags_that_it_does_not_have(name: str) -> None:
     of_larder = [] if name == "verify" else ["--version"]
     for flag in ("--no-such", "--jso", "--versio", *of_larder):
-        with pytest.raises(ConfigError, match=rf"^there is no flag {flag};") as caught:
+        with pytest.raises(ConfigError) as caught:
             dispatch([name, "--json", flag, "0123456789abcdef"])
-        assert flag != "--version" or caught.value.hint.startswith("larder --version shows")
-        assert caught.value.exit_status == 2
+        assert (caught.value.code, caught.value.exit_status) == ("config.invalid_flag", 2)
 
 
 def test_help_and_version_load_nothing_heavy() -> None:

@@ -6,16 +6,12 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from larder.cli import signals
-from larder.cli.exit import _refusal
-from larder.cli.output import print_json
 from larder.cli.signals import hear_signals, interruptible, interrupting
 from larder.errors import FatalError
 
@@ -38,22 +34,6 @@ def test_a_signal_asks_the_steps_to_stop(number: int) -> None:
     assert signal.getsignal(number) is before
 
 
-def test_what_is_said_comes_before_the_error() -> None:
-    said: list[str] = []
-
-    def say(line: str) -> None:
-        time.sleep(0.2)
-        said.append(line)
-
-    def steps() -> None:
-        os.kill(os.getpid(), signal.SIGINT)
-        raise FatalError("run.interrupted", "stopped")
-
-    with pytest.raises(KeyboardInterrupt), interruptible(threading.Event(), say):
-        steps()
-    assert said == [signals.STOPPING]
-
-
 def test_prefects_handler_is_replaced_within_and_nothing_without() -> None:
     before = signal.getsignal(signal.SIGTERM)
     with interruptible(threading.Event(), print):
@@ -74,16 +54,6 @@ def test_an_interrupt_that_something_caught_still_counts() -> None:
 
     with pytest.raises(KeyboardInterrupt), interrupting(json=False):
         work()
-
-
-def test_the_line_and_the_document_are_those_of_the_error(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    error = _refusal(KeyboardInterrupt())
-    fields = {"code": error.code, "message": error.message, "where": error.where}
-    print_json({"error": {**fields, "hint": error.hint}})
-    assert capsys.readouterr().out == signals._DOCUMENT
-    assert f"error[{error.code}]: {error}\n" == signals._LINE
 
 
 LINE = "error[run.interrupted]: interrupted; run the same command again to continue"

@@ -76,5 +76,5 @@ def test_places_apart(source: str, storage: str, endpoints: tuple[str | None, st
 def test_a_link_is_followed(tmp_path: Path) -> None:
     (tmp_path / "real/inner").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    with pytest.raises(ConfigError, match="inside the source"):
+    with pytest.raises(ConfigError):
         check_overlap(location(str(tmp_path / "real")), f"{tmp_path}/link/inner")

@@ -64,14 +64,6 @@ def test_invalid_globs_are_refused(glob: str) -> None:
     with pytest.raises(ConfigError) as caught:
         glob_regex(glob)
     assert caught.value.code == "config.invalid_value"
-    assert f"glob {glob}" in str(caught.value)
-
-
-def test_one_of_several_globs_has_to_match() -> None:
-    globs = ("train/**", "val/**")
-    assert matches(globs, "train/a/b.jpg")
-    assert matches(globs, "val/b.jpg")
-    assert not matches(globs, "test/b.jpg")
 
 
 def test_without_globs_nothing_matches() -> None:
@@ -79,25 +71,7 @@ def test_without_globs_nothing_matches() -> None:
     assert not matches([], "a")
 
 
-pieces = st.sampled_from(
-    [
-        "*",
-        "**",
-        "**/",
-        "/",
-        "?",
-        "a",
-        "b",
-        ".",
-        "[ab]",
-        "[!a]",
-        "{a,b/}",
-        "{*,}",
-        "{**/a,b}",
-        "é",
-        " ",
-    ]
-)
+pieces = st.sampled_from([*"*/?ab.é ", "**", "**/", "[ab]", "[!a]", "{a,b/}", "{*,}", "{**/a,b}"])
 keys = st.text("ab./é \n", max_size=8)
 
 

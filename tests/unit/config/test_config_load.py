@@ -89,7 +89,6 @@ def test_all_mistakes_of_a_file_are_listed(refused: Refuse) -> None:
         ("invalid_value", f"{HERE}:6", "shards.shuffle_seed"),
         ("invalid_value", f"{HERE}:10", "labels.files"),
     ]
-    assert "(and 13 more)" in str(error)
     assert error.code == "config.missing_variable"
     again = pickle.loads(pickle.dumps(error))
     assert (str(again), problems_of(again)) == (str(error), problems_of(error))

@@ -4,7 +4,6 @@ import re
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 from pydantic import ValidationError
 
@@ -28,6 +27,11 @@ def test_the_placeholder_is_the_sample_and_may_have_slashes() -> None:
     keys = ["images/a.jpg", "images/x/y.z/a.jpg", "images/a.b.jpg", "images/a.jpgx", "other/a.jpg"]
     found = split("images/{id}.jpg", *keys)
     assert found == [("a", "jpg"), ("x/y.z/a", "jpg"), None, None, None]
+    assert split("**/+(b)/{id}$.txt", "+(b)/x$.txt", "a/c/+(b)/x$.txt", "aab/x$.txt") == [
+        ("x", "txt"),
+        ("x", "txt"),
+        None,
+    ]
 
 
 def test_wildcards_tell_objects_of_one_pattern_apart() -> None:
@@ -38,15 +42,6 @@ def test_wildcards_tell_objects_of_one_pattern_apart() -> None:
     assert split(
         "cam[12]/{id}_*.{jpg,png}", "cam2/x_left.png", "cam3/x_left.png", "cam1/y_.jpg"
     ) == [("x", "2.left.png"), None, ("y", "1.jpg")]
-
-
-def test_two_stars_do_not() -> None:
-    keys = ["a/b/images/x.jpg", "images/x.jpg", "aimages/x.jpg"]
-    assert split("**/images/{id}.jpg", *keys) == [("x", "jpg"), ("x", "jpg"), None]
-
-
-def test_special_characters_are_literal() -> None:
-    assert split("a+(b)/{id}$.txt", "a+(b)/x$.txt", "aab/x$.txt") == [("x", "txt"), None]
 
 
 def test_the_first_pattern_that_matches_counts_and_names_come_first() -> None:
@@ -77,6 +72,7 @@ def test_the_first_pattern_that_matches_counts_and_names_come_first() -> None:
         "{id}.[",
         "[/{id}.jpg",
         "[b-a]/{id}.jpg",
+        "{id}." + "{a," * 5_000,  # a deep glob is refused, not crashed on
     ],
 )
 def test_invalid_patterns_are_refused(pattern: str) -> None:
@@ -103,14 +99,6 @@ def test_invalid_patterns_are_refused(pattern: str) -> None:
 def test_invalid_joins_are_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         Samples.model_validate(fields)
-
-
-def test_the_expressions_are_those_of_arrow_too() -> None:
-    """Arrow's have to be named groups; a deep glob is refused, not crashed on."""
-    regex = part_pattern("**/{x,y}/[!a]/{id}.{jpg,png}").regex
-    assert pc.extract_regex(pa.array(["q/x/b/7.png"]), regex)[0]["id"].as_py() == "7"
-    with pytest.raises(ValidationError):
-        Samples.model_validate({"join": ["{id}." + "{a," * 5_000]})
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,7 @@ def test_a_variable_may_have_any_value_that_the_file_could(
     if key == "splits.fractions.train":
         text = f"{text}, test: 0.5"
     if key in LEAST:
-        with pytest.raises(ConfigError, match=f"or more, not the value of {LEAST[key]}"):
+        with pytest.raises(ConfigError):
             load(tmp_path, model, key, text)
         return
     found: Any = load(tmp_path, model, key, text).model_dump(by_alias=True)

@@ -13,21 +13,11 @@ from ruamel.yaml import YAML
 
 from larder.config.text.yaml import read_commented, scalar
 from larder.errors import ConfigError
-from larder.experiments.delivery import SplitInfo, choose
+from larder.experiments.delivery import SplitInfo
 from larder.experiments.determined import render, to_yaml
 
 VERSION = "0123456789abcdef0123456789abcdef"
 Make = Callable[..., Any]
-
-
-def test_a_version_without_labels_and_cache(
-    version_info: Make, cluster: Make, template: dict[str, Any]
-) -> None:
-    given = version_info("/srv", cache=False)
-    bare = replace(given, classes=None)
-    data = render(template, bare, cluster("/srv"))["data"]
-    assert "cache" not in data
-    assert "classes" not in data
 
 
 def test_the_template_is_kept(version_info: Make, cluster: Make) -> None:
@@ -103,24 +93,6 @@ def test_region_and_endpoint_of_the_bucket_reach_the_container(
     assert bucket_variables(version_info, cluster, environment) == expected
 
 
-def test_variables_of_another_shape_are_refused(version_info: Make, cluster: Make) -> None:
-    with pytest.raises(ConfigError):
-        bucket_variables(version_info, cluster, {"environment_variables": "A=1"})
-
-
-def test_several_patterns_of_a_grown_version(
-    cluster: Make, version_info: Make, template: dict[str, Any]
-) -> None:
-    given = version_info("/srv", cache=False)
-    root = given.root
-    patterns = ("a/x-{0..0}.tar", f"{root}b/x-{{0..0}}.tar")
-    grown = replace(given, splits={"train": SplitInfo(2, 2, 2, patterns)}, classes=None)
-    found = render(template, grown, cluster("/srv", ("/srv", "/data")))
-    assert found["data"]["splits"]["train"]["pattern"] == (
-        "/data/larder/digits/a/x-{0..0}.tar::/data/larder/digits/b/x-{0..0}.tar"
-    )
-
-
 @pytest.mark.parametrize("url", ["file:///srv", "s3://bucket/team"])
 def test_a_split_without_samples_has_no_pattern(
     url: str, cluster: Make, version_info: Make, template: dict[str, Any]
@@ -154,21 +126,6 @@ def test_many_patterns_become_a_list(
     assert "list" not in found["validation"]
 
 
-@pytest.mark.parametrize("url", ["/srv", "s3://bucket/team"])
-def test_shards_with_omitted_samples_are_not_named(
-    url: str, cluster: Make, version_info: Make, template: dict[str, Any]
-) -> None:
-    given = version_info(url)
-    train = replace(given.splits["train"], list="versions/x/lists/train-0123456789abcdef.txt")
-    splits = {**given.splits, "train": train, "test": SplitInfo(0, 0, 0, ())}
-    advice = choose("auto", url, segments=2, omitted=3)
-    given = replace(given, splits=splits, delivery=advice)
-    data = render(template, given, cluster(url))["data"]
-    assert [set(facts) for facts in data["splits"].values()] == [{"samples", "shards", "bytes"}] * 3
-    assert data["location"]
-    assert set(data["cache"]) == {"train", "validation"}
-
-
 def test_comments_order_and_aliases_of_the_template_are_kept(
     version_info: Make, cluster: Make, tmp_path: Path
 ) -> None:
@@ -184,10 +141,6 @@ def test_comments_order_and_aliases_of_the_template_are_kept(
     path.write_text("\n".join(lines) + "\n")
     text = to_yaml(render(read_commented(path), version_info("/srv"), cluster("/srv")), ["made"])
     assert text.splitlines()[: len(lines) + 2] == ["# made", "", *lines]
-
-
-def test_the_header_is_always_a_comment() -> None:
-    assert to_yaml({"a": 1}, ["two\nlines", "x"]) == "# two lines\n# x\n\na: 1\n"
 
 
 def test_ids_are_quoted_because_yaml_1_2_takes_some_for_numbers() -> None:

@@ -7,7 +7,7 @@ import pytest
 from larder.errors import ConfigError
 from larder.experiments.validate import determined_keys, validate
 
-VARIABLES = "environment.environment_variables"
+ASHA = {"name": "adaptive_asha", "metric": "x", "max_trials": 4}
 
 
 def experiment(**more: Any) -> dict[str, Any]:
@@ -21,13 +21,12 @@ def experiment(**more: Any) -> dict[str, Any]:
     return {key: value for key, value in config.items() if value != "absent"}
 
 
-def problems(release: str = "0.38", **more: Any) -> str:
+def refused(release: str = "0.38", **more: Any) -> ConfigError:
     with pytest.raises(ConfigError) as caught:
         validate(experiment(**more), release, where="t.yaml")
-    assert caught.value.code == "config.invalid_experiment"
-    assert "\n" not in str(caught.value)
-    assert str(caught.value).startswith("t.yaml: ")
-    return caught.value.message
+    error = caught.value
+    assert (error.code, error.where) == ("config.invalid_experiment", "t.yaml")
+    return error
 
 
 def test_fields_that_are_not_ours_pass() -> None:
@@ -46,79 +45,49 @@ def test_fields_that_are_not_ours_pass() -> None:
     )
 
 
-@pytest.mark.parametrize("field", ["name", "entrypoint", "hyperparameters", "searcher"])
-def test_a_required_field(field: str) -> None:
-    assert f"{field}: field required" in problems(**{field: "absent"})
+@pytest.mark.parametrize(
+    "more",
+    [
+        *({field: "absent"} for field in ("name", "entrypoint", "hyperparameters", "searcher")),
+        *({"entrypoint": entrypoint} for entrypoint in ("", 3, [1], "model_def:Trial")),
+        *({"searcher": {"name": name, "metric": "x"}} for name in ("singel", "custom", "random")),
+        *({"searcher": {**ASHA, **length}} for length in ({"max_length": {"epochs": 3}}, {})),
+        *({"resources": {"shm_size": size}} for size in ("4 gigs", True)),
+        {"resources": {"slots_per_trial": -1}},
+        {"resources": {"priority": 100}},
+        {"zzz": 1},
+        {"name": ""},
+        {"hyperparameters": []},
+        {"data": []},
+        {"workspace": "w"},
+    ],
+    ids=str,
+)
+def test_a_broken_rule_is_refused(more: dict[str, Any]) -> None:
+    refused(**more)
 
 
-def test_all_problems_are_named_at_once() -> None:
-    text = problems(
-        entrypoint="",
-        bindmounts=[],
-        searcher={"name": "single"},
-        bind_mounts=[{"host_path": "/a", "container_path": "/b", "mode": 1}],
-    )
-    for field in ("bindmounts", "entrypoint", "searcher.metric", "bind_mounts.0.mode"):
-        assert f"{field}: " in text
+@pytest.mark.parametrize("variables", [{"A": "b"}, ["=b"], "A=b", ["hunter2"]], ids=str)
+def test_no_value_of_a_wrong_variable_is_repeated(variables: Any) -> None:
+    error = refused(environment={"environment_variables": variables})
+    assert "hunter2" not in str(error)
 
 
 @pytest.mark.parametrize(
-    ("field", "more"),
+    "mounts",
     [
-        ("zzz", {"zzz": 1}),
-        ("entrypoint", {"entrypoint": 3}),
-        ("entrypoint", {"entrypoint": [1]}),
-        ("entrypoint", {"entrypoint": "model_def:Trial"}),
-        ("name", {"name": ""}),
-        ("hyperparameters", {"hyperparameters": []}),
-        ("data", {"data": []}),
-        ("searcher.name", {"searcher": {"name": "singel", "metric": "x"}}),
-        ("searcher.name", {"searcher": {"name": "custom", "metric": "x"}}),
-        ("searcher.max_trials", {"searcher": {"name": "random", "metric": "x"}}),
-        ("workspace", {"workspace": "w"}),
-        ("resources.slots_per_trial", {"resources": {"slots_per_trial": -1}}),
-        ("resources.shm_size", {"resources": {"shm_size": "4 gigs"}}),
-        ("resources.shm_size", {"resources": {"shm_size": True}}),
-        ("resources.priority", {"resources": {"priority": 100}}),
-        (VARIABLES, {"environment": {"environment_variables": {"A": "b"}}}),
-        (VARIABLES, {"environment": {"environment_variables": ["=b"]}}),
-        (VARIABLES, {"environment": {"environment_variables": "A=b"}}),
+        [("mnt", "/b")],
+        [("/a/../b", "/b")],
+        *([("/a", hiding)] for hiding in (".", "./", "", "/run/determined/workdir/", "b/../..")),
+        [("/a", "/b"), ("/c", "/b/")],
     ],
 )
-def test_a_broken_rule_is_named_with_its_field(field: str, more: dict[str, Any]) -> None:
-    assert f"{field}: " in problems(**more)
-
-
-@pytest.mark.parametrize(
-    ("field", "mounts"),
-    [
-        ("0.host_path", [("mnt", "/b")]),
-        ("0.host_path", [("/a/../b", "/b")]),
-        ("0.container_path", [("/a", ".")]),
-        ("0.container_path", [("/a", "./")]),
-        ("0.container_path", [("/a", "")]),
-        ("0.container_path", [("/a", "/run/determined/workdir/")]),
-        ("0.container_path", [("/a", "b/../..")]),
-        ("1.container_path", [("/a", "/b"), ("/c", "/b/")]),
-    ],
-)
-def test_mounts_that_the_schema_lets_through(field: str, mounts: list[tuple[str, str]]) -> None:
+def test_mounts_that_the_schema_lets_through(mounts: list[tuple[str, str]]) -> None:
     found = [{"host_path": host, "container_path": container} for host, container in mounts]
-    assert f"bind_mounts.{field}: " in problems(bind_mounts=found)
-
-
-def test_no_value_of_a_variable_is_repeated() -> None:
-    text = problems(environment={"environment_variables": ["hunter2"]})
-    assert "hunter2" not in text
-
-
-ASHA = {"name": "adaptive_asha", "metric": "x", "max_trials": 4}
+    refused(bind_mounts=found)
 
 
 def test_asha_of_0_38_needs_a_time() -> None:
-    text = problems(searcher={**ASHA, "max_length": {"epochs": 3}})
-    for field in ("max_time", "time_metric", "max_length"):
-        assert f"searcher.{field}: " in text
     validate(experiment(searcher={**ASHA, "max_time": 9, "time_metric": "epochs"}), "0.38.1")
     validate(experiment(searcher={**ASHA, "max_length": {"epochs": 3}}), "0.37.0")
 
@@ -129,8 +98,8 @@ def test_data_layer_is_known_as_long_as_it_worked(release: str, known: bool) -> 
     if known:
         validate(experiment(data_layer={}), release)
     else:
-        assert "data_layer: removed in Determined 0.19.10" in problems(release, data_layer={})
+        refused(release, data_layer={})
 
 
 def test_keys_that_came_later() -> None:
-    assert "log_policies: unknown key" in problems("0.21.0", log_policies=[])
+    refused("0.21.0", log_policies=[])

@@ -44,10 +44,6 @@ def test_the_mount_that_contains_the_storage(
     assert bind(url, mounts(pairs)) == Binding(host, container, True, data)
 
 
-def test_read_only_is_kept() -> None:
-    assert bind("/mnt/x", mounts([("/mnt", "/mnt")], read_only=False)).read_only is False
-
-
 @pytest.mark.parametrize(
     ("url", "pairs"),
     [

@@ -45,7 +45,6 @@ def test_an_invalid_server_url_is_refused_and_not_shown(url: str) -> None:
     with mock.patch.dict(os.environ, PREFECT_API_URL=url), pytest.raises(ConfigError) as raised:
         configure_prefect()
     assert raised.value.code == "config.invalid_value"
-    assert str(raised.value).startswith("PREFECT_API_URL: not a server's URL")
     assert SECRET not in "".join(traceback.format_exception(raised.value))
 
 
@@ -78,7 +77,6 @@ def test_an_error_that_shows_a_secret_becomes_one_that_does_not(shown: str) -> N
     with pytest.raises(FatalError) as raised, Hidden([f"me:{SECRET}"]).guard():
         raise ValueError(f"refused: {shown}")
     assert raised.value.code == "run.server"
-    assert "Prefect fails: ValueError: refused: " in str(raised.value)
     everything = "".join(traceback.format_exception(raised.value))
     assert SECRET not in everything
     assert "bWU6" not in everything

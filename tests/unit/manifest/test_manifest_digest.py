@@ -100,7 +100,7 @@ def test_other_types_are_refused(value: object) -> None:
 
 
 def test_other_columns_are_refused() -> None:
-    with pytest.raises(TypeError, match="double"):
+    with pytest.raises(TypeError):
         RowDigest().update_batch(pa.record_batch({"x": [1.5]}))
 
 

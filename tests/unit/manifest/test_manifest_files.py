@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from required import missing
 
-from larder.disk import disk_errors, sha256_file
-from larder.errors import ConfigError, DamageError, StoreError
+from larder.disk import disk_errors
+from larder.errors import DamageError, StoreError
 from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest, write_manifest
 from larder.manifest.schemas import SAMPLE_ORDER, SHARDS
 
@@ -76,16 +76,6 @@ def test_a_row_group_is_held_at_a_time(tmp_path: Path) -> None:
     assert max(held) < file.bytes / 4
 
 
-def test_describes_the_file(manifest: ManifestFile) -> None:
-    data = manifest.path.read_bytes()
-    assert manifest.rows == 100
-    assert manifest.bytes == len(data)
-    assert manifest.sha256 == hashlib.sha256(data).hexdigest() == sha256_file(manifest.path)
-    metadata = pq.read_metadata(manifest.path)
-    lengths = [metadata.row_group(at).num_rows for at in range(metadata.num_row_groups)]
-    assert lengths == [16] * 6 + [4]
-
-
 @settings(deadline=None, max_examples=40)
 @given(
     count=st.integers(0, 50),
@@ -134,12 +124,6 @@ def test_reads_only_the_row_groups_that_hold_the_rows(manifest: ManifestFile) ->
         read(manifest.path, first_row=15, rows=5)
 
 
-def test_reads_columns_in_the_order_wanted(manifest: ManifestFile) -> None:
-    found = next(read_manifest(manifest.path, SAMPLE_ORDER, columns=["label", "key"], rows=1))
-    assert found.schema.names == ["label", "key"]
-    assert found.to_pylist() == [{"label": None, "key": "a/0"}]
-
-
 def test_an_error_leaves_nothing_behind(tmp_path: Path) -> None:
     (tmp_path / "m").write_text("before")
 
@@ -177,12 +161,6 @@ def test_a_file_that_is_not_a_manifest_is_damage(tmp_path: Path, data: bytes | N
     assert caught.value.code == "damage.manifest"
 
 
-def test_a_truncated_manifest_is_damage(manifest: ManifestFile) -> None:
-    manifest.path.write_bytes(manifest.path.read_bytes()[:-20])
-    with pytest.raises(DamageError):
-        read(manifest.path)
-
-
 def test_another_schema_is_damage(manifest: ManifestFile) -> None:
     with pytest.raises(DamageError):
         list(read_manifest(manifest.path, SHARDS))
@@ -201,10 +179,3 @@ def test_a_full_disk_while_writing() -> None:
     with pytest.raises(StoreError) as caught, disk_errors(full), pa.OSFile(str(full), "wb") as sink:
         sink.write(b"x" * 10_000)
     assert caught.value.code == "store.full"
-
-
-def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError) as caught:
-        write_manifest(tmp_path / "file" / "m", SAMPLE_ORDER, [])
-    assert caught.value.code == "config.path"

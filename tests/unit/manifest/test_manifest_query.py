@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -136,14 +135,6 @@ def test_the_columns_are_those_asked_for(tmp_path: Path) -> None:
     found.validate(full=True)
 
 
-def test_one_statement_reads_what_another_yields(tmp_path: Path) -> None:
-    rows = many(50_000)
-    for _ in range(3):
-        rows = Stream(KEYS, query(SORTED, {"input": rows}, KEYS, work_dir=tmp_path))
-    assert sum(batch.num_rows for batch in rows.batches) == 50_000
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("name", ["it's", 'with "quotes"', "white space; DROP", "%s {0}", "é\n"])
 def test_a_folder_may_have_any_name(tmp_path: Path, name: str) -> None:
     with tables_in(tmp_path / name, 40 * 1024**2):
@@ -173,25 +164,6 @@ def test_memory_that_does_not_suffice_is_refused(tmp_path: Path) -> None:
         list(query(statement, {"input": many(300_000)}, KEYS, work_dir=tmp_path))
     assert caught.value.code == "config.invalid_value"
     assert "raise memory.tables_bytes" in caught.value.hint
-
-
-def test_an_input_is_closed_when_the_result_is_abandoned(tmp_path: Path) -> None:
-    closed: list[bool] = []
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        try:
-            while True:
-                yield from cut(["a"]).batches
-        finally:
-            closed.append(True)
-
-    found = query(
-        "SELECT * FROM input", {"input": Stream(KEYS, batches())}, KEYS, work_dir=tmp_path
-    )
-    next(found)
-    found.close()
-    assert closed == [True]
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("kind", [DamageError, KeyError, KeyboardInterrupt])
@@ -228,7 +200,6 @@ def test_a_forbidden_statement_is_an_error_of_larder(tmp_path: Path, statement: 
     with pytest.raises(FatalError) as caught:
         list(query(statement, {"input": cut("ab")}, KEYS, work_dir=tmp_path))
     assert caught.value.code == "run.internal"
-    assert "\n" not in str(caught.value)
 
 
 def test_a_work_dir_in_the_way_is_named(tmp_path: Path) -> None:
@@ -237,7 +208,6 @@ def test_a_work_dir_in_the_way_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         list(query(SORTED, {"input": cut("ab")}, KEYS, work_dir=file))
     assert caught.value.code == "config.path"
-    assert str(file) in str(caught.value)
 
 
 @pytest.fixture
@@ -262,6 +232,4 @@ def test_a_full_disk_is_said(small_disk: Path, filled: bool) -> None:
     with tables_in(small_disk, 24 * 1024**2), pytest.raises(StoreError) as caught:
         list(query(SORTED, {"input": rows}, KEYS, work_dir=small_disk))
     assert caught.value.code == "store.full"
-    assert str(small_disk) in str(caught.value)
-    assert re.search(r"the tables need \d.*B at least", str(caught.value))
     assert not [path for path in small_disk.iterdir() if path.name != "ballast"]

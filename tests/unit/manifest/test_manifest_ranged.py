@@ -13,7 +13,7 @@ import pytest
 from larder.errors import DamageError
 from larder.manifest.files import write_manifest
 from larder.manifest.ranged import RangedManifest
-from larder.manifest.schemas import SAMPLES, SHARDS
+from larder.manifest.schemas import SAMPLES
 
 ROWS = [
     {
@@ -83,22 +83,6 @@ def test_any_range_of_rows(data: bytes, first: int, count: int) -> None:
     assert read(manifest, first, count) == expected(first, count)
     groups = len({row // 16 for row in range(first, first + count)})
     assert len(file.requests) - before == groups, "columns close to each other are read together"
-
-
-def test_ranges_can_be_read_again_in_any_order(data: bytes) -> None:
-    manifest = File(data).open()
-    for first in (90, 10, 10):
-        assert read(manifest, first, 5) == expected(first, 5)
-
-
-def test_more_rows_than_there_are(data: bytes) -> None:
-    with pytest.raises(DamageError):
-        read(File(data).open(), 99, 2)
-
-
-def test_other_columns(data: bytes) -> None:
-    with pytest.raises(DamageError):
-        File(data).open(SHARDS)
 
 
 @pytest.mark.parametrize("cut", [0, 3, 50, 100_000])

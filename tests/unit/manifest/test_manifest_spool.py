@@ -27,13 +27,6 @@ def keys(batches: Any) -> list[str]:
     return [key for batch in batches for key in batch.column("key").to_pylist()]
 
 
-def test_rows_are_read_as_they_were_added() -> None:
-    spool = Spool.of([rows(0, 3), rows(3, 0), rows(3, 4)], SCHEMA)
-    assert spool.num_rows == 7
-    assert list(spool.read()) == [rows(0, 3), rows(3, 4)]
-    assert list(spool.read()) == [rows(0, 3), rows(3, 4)]
-
-
 @pytest.mark.parametrize("first", range(8))
 @pytest.mark.parametrize("count", [None, 0, 1, 3, 7])
 def test_any_range_is_read(first: int, count: int | None) -> None:
@@ -54,24 +47,6 @@ def test_rows_are_added_between_reads() -> None:
     assert keys(reading) == [f"k{n}" for n in range(3, 9)]
 
 
-def test_rows_are_compared_however_they_are_divided() -> None:
-    whole = Spool.of([rows(0, 7)], SCHEMA)
-    assert whole == Spool.of([rows(0, 3), rows(3, 4)], SCHEMA)
-    assert whole != Spool.of([rows(0, 3), rows(3, 3)], SCHEMA)
-    assert whole != Spool.of([rows(0, 3), rows(4, 4)], SCHEMA)
-    assert whole != Spool(pa.schema([]))
-    assert whole != [rows(0, 7)]
-
-
-def test_a_slice_does_not_bring_the_rest_of_its_batch() -> None:
-    spool = Spool.of([rows(0, 5_000).slice(100, 2)], SCHEMA)
-    (found,) = spool.read()
-    assert found == rows(100, 2)
-    assert (
-        sum(buffer.size for column in found.columns for buffer in column.buffers() if buffer) < 500
-    )
-
-
 def test_many_rows_are_in_a_file_that_goes_with_them() -> None:
     """They are not in memory, and what was opened is closed."""
     before = pa.total_allocated_bytes()
@@ -85,11 +60,6 @@ def test_many_rows_are_in_a_file_that_goes_with_them() -> None:
     assert pa.total_allocated_bytes() - before < 2 * held
     del spool
     gc.collect()  # a file that is not closed is a warning
-
-
-def test_other_columns_are_refused() -> None:
-    with pytest.raises(TypeError, match="other"):
-        Spool(SCHEMA).append(pa.record_batch({"other": [1]}))
 
 
 def test_a_full_disk_is_an_error_with_a_name(monkeypatch: pytest.MonkeyPatch) -> None:

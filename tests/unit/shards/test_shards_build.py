@@ -15,15 +15,14 @@ from image_files import saved
 from PIL import Image
 
 from larder.errors import RetryableError
-from larder.limits import ByteBudget
 from larder.progress import Progress
-from larder.shards.build import STAGE, ShardBuild, build_shard
+from larder.shards.build import ShardBuild, build_shard
 from larder.shards.formats import shard_format
 from larder.shards.formats.base import ShardFormat
 from larder.shards.images.check import ImageRules
-from larder.shards.model import Part, PlannedSample, ShardPlan, ShardResult, read_samples
+from larder.shards.model import PlannedSample, ShardPlan, ShardResult, read_samples
 from larder.shards.packing import plan_shards
-from larder.shards.reading.readahead import Reads, open_reads
+from larder.shards.reading.readahead import open_reads
 from larder.shards.sizes import split_sizes
 from larder.store import Store, open_store
 from larder.store.base import Readable
@@ -144,20 +143,6 @@ def test_all_failures_are_reported_and_nothing_is_written(
     assert names(target) == []
 
 
-@pytest.mark.parametrize("memory_bytes", [80, 1 << 20])
-def test_another_size_than_planned_is_a_change(
-    source: Store, target: Store, memory_bytes: int
-) -> None:
-    shard, samples = plan(source, [Content("a", {"bin": b"12345"})])
-    (part,) = samples[0].parts
-    for size in (4, 6):
-        parts = (Part("bin", "a.bin", size, part.etag),)
-        wrong = (shard, [PlannedSample("train", "a", None, parts)])
-        result = build(wrong, source, target, memory_bytes=memory_bytes)
-        assert [failure.code for failure in result.failures] == ["object.changed"]
-        assert "5" in result.failures[0].message
-
-
 def noise(kind: str, side: int) -> bytes:
     return saved(Image.effect_noise((side, side), 90), kind)
 
@@ -268,36 +253,3 @@ def test_an_error_that_is_not_of_an_object_ends_the_build(
     with pytest.raises(type(error)):
         build(plan(source, IMAGES), Ends(source), target, concurrency=concurrency)
     assert names(target) == []
-
-
-def test_progress_adds_up_to_what_was_planned(source: Store, target: Store) -> None:
-    told: list[tuple[str, int, int]] = []
-
-    class Listener:
-        def start(self, stage: str, **totals: Any) -> None: ...
-
-        def finish(self, stage: str) -> None: ...
-
-        def advance(self, stage: str, *, objects: int = 0, bytes: int = 0) -> None:
-            told.append((stage, objects, bytes))
-
-    contents = [Content(f"{number:04d}", {"bin": bytes(40_000)}) for number in range(300)]
-    planned = plan(source, contents)
-    build(planned, source, target, progress=Listener())
-    assert len(told) > 2
-    assert {stage for stage, _, _ in told} == {STAGE}
-    assert sum(objects for _, objects, _ in told) == 300
-    assert sum(count for _, _, count in told) + 1024 == planned[0].bytes
-
-
-def test_the_budget_is_free_again_after_every_end(source: Store, target: Store) -> None:
-    shard, samples = plan(source, IMAGES)
-    source.delete("train/cat/003.jpg")
-    budget = ByteBudget(5000)
-    with open_reads(3, 1) as threads:
-        reads = Reads(threads.executor, 6, budget)
-        for _ in range(3):
-            assert build_shard(
-                shard, iter(samples), WEBDATASET, target.writer, ShardBuild(source, reads)
-            ).failures
-    assert budget.try_acquire(5000) == 5000

@@ -4,20 +4,10 @@ from __future__ import annotations
 
 import tracemalloc
 
-import google_crc32c
 import pyarrow as pa
 
-from larder.manifest.spool import Spool
-from larder.shards.index_rows import IndexRows, numbered, sample_rows
-from larder.shards.model import ROWS, ShardResult
-
-
-def result(name: str = "d-train-000000.tar") -> ShardResult:
-    rows = IndexRows()
-    image = ("jpg", "a/b.JPEG", "e1", 1536, 700, google_crc32c.value(b"x"))
-    rows.add(("a/b", 0, 2560, 4), [("cls", None, None, 512, 1, 11), image])
-    rows.add(("c", 2560, 512, None), [("txt", "c.txt", "e2", 3072, 0, 2**32 - 1)])
-    return ShardResult("train", name, (), rows.finish())
+from larder.shards.index_rows import IndexRows, sample_rows
+from larder.shards.model import ShardResult
 
 
 def test_rows_of_a_shard_do_not_stay_in_memory() -> None:
@@ -39,10 +29,3 @@ def test_rows_of_a_shard_do_not_stay_in_memory() -> None:
         return most
 
     assert peak_bytes(24_000) < peak_bytes(12_000) + 500_000
-
-
-def test_rows_of_a_slice_are_those_of_its_samples() -> None:
-    whole = result()
-    part = ShardResult("train", whole.name, (), Spool.of(whole.samples.read(1), ROWS))
-    (rest,), (everything,) = (sample_rows(shard, "seg") for shard in (part, whole))
-    assert numbered(rest, 41) == numbered(everything, 40).slice(1)

@@ -11,7 +11,7 @@ from larder.manifest.spool import Spool
 from larder.shards.formats.tfrecord.format import DaliTFRecordIndex
 from larder.shards.formats.webdataset import DaliTarIndex
 from larder.shards.indexes import ReaderIndex, index_files
-from larder.shards.model import NO_ROWS, ROWS
+from larder.shards.model import ROWS
 
 
 def rows(*samples: tuple[str, dict[str, tuple[int, int]]]) -> Spool:
@@ -75,10 +75,6 @@ def test_names_with_a_space_are_left_out_and_extensions_with_one_have_no_index(
     assert as_dali_reads(found) == [[("jpg", "512", "9")], [("jpg", "1536", "2")]]
     spaced = divided(("a", {"jpg": (512, 9)}), ("b", {"b c.jpg": (1536, 2)}))
     assert not list(index_files([DaliTarIndex()], "d.tar", spaced))
-
-
-def test_a_shard_that_was_not_written_has_no_index() -> None:
-    assert not list(index_files([DaliTarIndex()], "d-000000.tar", NO_ROWS))
 
 
 @pytest.mark.parametrize("index", [DaliTarIndex(), DaliTFRecordIndex()])

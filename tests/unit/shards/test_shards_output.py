@@ -79,11 +79,3 @@ def test_leaving_early_ends_the_threads() -> None:
         output.append([bytes(MIB + 1)], MIB + 1)
         assert threading.active_count() == before + 2
     assert threading.active_count() == before
-
-
-def test_without_threads_the_caller_writes() -> None:
-    before = threading.active_count()
-    broken = Broken()
-    with HashedOutput(broken, beside=False) as output:
-        output.append([bytes(MIB + 1)], MIB + 1)
-        assert (threading.active_count(), broken.blocks) == (before, 1)

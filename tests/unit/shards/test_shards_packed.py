@@ -18,9 +18,8 @@ from larder.manifest.schemas import SAMPLES
 from larder.shards.formats import shard_format
 from larder.shards.images.check import ImageRules
 from larder.shards.index_rows import sample_rows
-from larder.shards.model import ShardResult, read_samples
+from larder.shards.model import ShardResult
 from larder.shards.old_shards import OldShards
-from larder.shards.reading.readahead import lots
 from larder.store import Store
 from larder.store.delegate import DelegatingReadable
 from tests.support.memory import MemoryStore, forget
@@ -146,16 +145,6 @@ def test_a_long_gap_is_not_read(store: Store, source: Store, target: Store) -> N
     recorded = RecordingStore(store)
     pack_again(again, old(recorded), target)
     assert [call.size_bytes // 40_000 for call in recorded.calls] == [4, 1]
-
-
-def test_other_formats_stay_open(store: Store, source: Store, target: Store) -> None:
-    order = order_samples(source, CONTENTS)
-    again = packed(order, source, store, column_format.NAME)
-    shards = {row["packed"]["shard"] for row in again.to_pylist()}
-    recorded = RecordingStore(store)
-    with old(recorded, column_format.NAME) as old_shards:
-        pack_again(again, old_shards, target, memory_bytes=8_000)  # several lots for each shard
-    assert recorded.count("get") == 2 * len(shards)
 
 
 @pytest.mark.parametrize("weaker", [(), ("old",)])
@@ -303,23 +292,6 @@ def test_a_sample_that_was_bad_fails_where_bad_samples_do(source: Store, target:
         ("b/2", "sample.undecodable", "not good")
     ]
     assert not found.written
-
-
-def test_lots_hold_neighbours_up_to_a_size(store: Store, source: Store) -> None:
-    order = order_samples(source, [Content(f"{n:04}", {"bin": bytes(100)}) for n in range(2_500)])
-    results = pack(order, source, store, "webdataset", segment="old")
-    again = with_packed(order, index(results, "old"))
-    samples = list(read_samples([again]))
-    for whole_bytes, count in ((10**9, 1_000), (1_000, 10), (100, 1)):
-        found = list(lots(samples, whole_bytes))
-        assert [sample for lot in found for sample in lot.samples] == samples
-        assert max(len(lot.samples) for lot in found) == count
-        assert all(lot.held_bytes == 100 * len(lot.samples) for lot in found)
-    assert {(lot.held_bytes, len(lot.samples)) for lot in lots(samples, 99)} == {(None, 1)}
-    plain = list(read_samples([order]))
-    assert {(lot.held_bytes, len(lot.samples)) for lot in lots(plain, 10**9)} == {(100, 1)}
-    bad = [sample._replace(bad="x") for sample in samples]
-    assert {(lot.held_bytes, len(lot.samples)) for lot in lots(bad, 10**9)} == {(None, 1)}
 
 
 def test_parts_outside_of_their_sample_are_read_by_the_format(

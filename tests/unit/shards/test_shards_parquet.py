@@ -168,19 +168,6 @@ def test_a_large_sample_is_written_before_the_next_one_is_read(
     assert writer.finish().num_rows == 4
 
 
-def test_a_shard_that_failed_keeps_no_other_waiting(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(parquet, "ROW_GROUP_BYTES", 10_000)
-    contents = [Content(f"{n}", {"bin": bytes(20_000)}) for n in range(2)]
-    batch = order_samples(store, contents)
-    store.delete(batch.to_pylist()[1]["parts"][0]["key"])
-    (shard,) = write(store, contents, memory_bytes=1 << 10, batch=batch)
-    assert shard.failed == 1
-    (shard,) = write(store, contents, memory_bytes=1 << 10)
-    assert shard.samples.num_rows == 2
-
-
 def test_a_large_sample_that_was_read_is_not_kept(store: Store) -> None:
     """Growth keeps some shards open that it packs samples of again."""
     size_bytes = parquet.ROW_GROUP_BYTES + 1
@@ -191,27 +178,6 @@ def test_a_large_sample_that_was_read_is_not_kept(store: Store) -> None:
         for sample in samples:
             assert len(reader.read(sample)["bin"]) == size_bytes
         assert pa.total_allocated_bytes() - before < size_bytes
-
-
-@pytest.mark.parametrize("size_bytes", [1_000, 20_000])
-def test_shards_are_as_long_as_they_should_be(store: Store, size_bytes: int) -> None:
-    contents = [
-        Content(f"folder/{n:06}", {"bin": bytes([n % 251]) * (size_bytes + n)}, n)
-        for n in range(3_000_000 // size_bytes)
-    ]
-    shards = write(store, contents, 1_000_000)
-    assert len(shards) > 2
-    for shard in shards[:-1]:
-        assert 950_000 <= shard.bytes <= 1_050_000
-
-
-def test_the_version_names_the_release_of_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    versions = []
-    for release in ("26.0.1", "26.0.2", "26.1.0", "27.0.0", "27.0.0.dev5", "100.2"):
-        monkeypatch.setattr(pa, "__version__", release)
-        versions.append(ParquetFormat(FormatOptions()).version)
-    assert versions[:4] == [1_026_000_001, 1_026_000_002, 1_026_001_000, 1_027_000_000]
-    assert versions[4:] == [1_027_000_000, 1_100_002_000]
 
 
 HUGGING_FACE = """

@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from larder.limits import ByteBudget
-from larder.machine import usable_cores
 from larder.shards.reading.readahead import Reads, open_reads, read_ahead, suited_concurrency
 from larder.store import open_store
 from tests.support.budgets import WatchedBudget
@@ -52,25 +50,6 @@ def test_shards_that_share_a_budget_do_not_block_each_other(executor: ThreadPool
         assert list(shards.map(consume, range(6))) == [200] * 6
     assert budget.most <= 10
     assert budget.held == 0
-
-
-def test_no_more_than_the_window_is_in_progress() -> None:
-    begun: list[int] = []
-
-    class Immediate(ThreadPoolExecutor):
-        def submit(self, fn, /, *args, **kwargs):  # type: ignore[no-untyped-def]
-            begun.append(args[0])
-            done: Future[object] = Future()
-            done.set_result(fn(*args, **kwargs))
-            return done
-
-    reads = Reads(Immediate(1), 3, ByteBudget(1000))
-    ahead = read_ahead(range(100), lambda item: item, lambda _: 1, reads)
-    next(ahead)
-    assert begun == [0, 1, 2]
-    next(ahead)
-    assert begun == [0, 1, 2, 3]
-    ahead.close()
 
 
 def test_an_exception_is_raised_in_its_turn_and_cancels_the_rest(
@@ -126,14 +105,6 @@ def test_one_read_at_a_time_stays_in_the_callers_thread() -> None:
         }
         assert reads.whole_bytes == 100
     assert threads == {threading.get_ident()}
-
-
-def test_directories_are_read_in_the_callers_thread_unless_images_are_decoded() -> None:
-    folder, memory = open_store("/nowhere"), open_store("memory://suited")
-    assert [suited_concurrency(folder, mode, 32) for mode in ("none", "header")] == [1, 1]
-    assert suited_concurrency(folder, "decode", 1000) == usable_cores()
-    assert suited_concurrency(folder, "decode", 1) == 1
-    assert suited_concurrency(memory, "header", 32) == 32
 
 
 def test_images_are_decoded_on_the_cores_that_the_process_may_use() -> None:

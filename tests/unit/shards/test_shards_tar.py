@@ -111,19 +111,9 @@ def test_members_beyond_eight_gibibytes(name: str, size_bytes: int) -> None:
     assert (member.mtime, member.uid, member.gid, member.uname) == (0, 0, 0, "")
 
 
-def test_a_member_after_a_large_one_is_found(tmp_path: Path) -> None:
-    size = 8**11 + 5
-    with (tmp_path / "sparse.tar").open("wb") as file:
-        file.write(tar.member_header("large.bin", size))
-        file.seek(size + len(tar.padding(size)), os.SEEK_CUR)
-        file.write(archive({"after.txt": b"here"}))
-    with tarfile.open(tmp_path / "sparse.tar") as reader:
-        assert reader.getnames() == ["large.bin", "after.txt"]
-
-
 @pytest.mark.parametrize("name", ["", "a/", "a\0b.jpg", "é\0.jpg", "n" * 200 + "/"])
 def test_names_that_an_archive_cannot_contain_are_refused(name: str) -> None:
-    with pytest.raises(ObjectError, match="cannot contain") as caught:
+    with pytest.raises(ObjectError) as caught:
         tar.member_header(name, 0)
     assert caught.value.code == "object.bad_key"
     with pytest.raises(ObjectError) as of_many:

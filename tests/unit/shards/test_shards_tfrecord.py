@@ -19,7 +19,6 @@ from larder.store import Store
 from larder.store.delegate import DelegatingReadable
 from tests.support.packing import UNCHECKED, expected, indexed, pack, read_back
 from tests.support.sample_orders import Content, order_samples
-from tests.support.stores import Meanwhile, MeanwhileStore
 
 T = TypeVar("T")
 
@@ -122,14 +121,6 @@ def test_parts_that_are_no_numbers_fail_by_name_or_are_left_out(
     assert rows.column("key").to_pylist() == ["a", "e"]
     good = build(store, [contents[0], contents[4]], memory_bytes=memory_bytes)
     assert skipped.files == good.files
-
-
-def test_an_object_that_changed_before_its_numbers_are_read_fails(store: Store) -> None:
-    meanwhile = Meanwhile()
-    meanwhile.before("open", "a.count", lambda: store.put("a.count", b"2"))
-    source = MeanwhileStore(store, meanwhile)
-    result = build(store, [Content("a", {"count": b"1"})], memory_bytes=1, source=source)
-    assert [(each.key, each.code) for each in result.failures] == [("a.count", "object.changed")]
 
 
 @pytest.mark.parametrize(

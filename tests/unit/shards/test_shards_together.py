@@ -8,15 +8,13 @@ import pytest
 
 from larder.manifest.extents import in_object, in_own
 from larder.shards.model import Part, PlannedSample
-from larder.shards.reading.fetch import Contents, fetch_together, has_derived
-from larder.shards.reading.readahead import lots
+from larder.shards.reading.fetch import Contents, fetch_together
 from larder.store.derived import DerivedObjects
 from tests.support.memory import MemoryStore, forget
 from tests.support.packing import UNCHECKED
 from tests.support.stores import RecordingStore
 
 DATA = bytes(number % 251 for number in range(3_000_000))
-WHOLE = 1 << 24
 
 
 @pytest.fixture
@@ -83,15 +81,3 @@ def test_every_object_has_its_own_failure(memory: MemoryStore) -> None:
     (codes, keys) = zip(*((f.code, f.key) for each in found for f in each.failures), strict=True)
     assert codes == ("object.changed",) * 3
     assert keys == ("a.tar/0.bin", "a.tar/1.bin", "a.tar/2.bin")
-
-
-def test_samples_with_derived_objects_share_lots() -> None:
-    end = in_object("a.tar", "e")
-    derived = [sample(part(f"a.tar/{at}.bin", 0, 400_000, end)) for at in range(5)]
-    plain = [sample(Part("bin", f"{at}.bin", 10, "e")) for at in range(2)]
-    found = [len(lot.samples) for lot in lots([*derived, *plain, *derived[:2]], WHOLE)]
-    assert found == [2, 2, 1, 1, 1, 2]
-    assert list(map(has_derived, [derived[0], plain[0]])) == [True, False]
-    large = sample(part("a.tar/large.bin", 0, WHOLE + 1, end))
-    sizes = [lot.held_bytes for lot in lots([derived[0], large, derived[1]], WHOLE)]
-    assert sizes == [400_000, None, 400_000]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import signal
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -228,11 +227,6 @@ def test_processes_and_threads_make_the_same_bytes() -> None:
         assert list(found) == alone
 
 
-def test_other_parts_are_stored_as_they_are() -> None:
-    assert stored_image("json", b"", where="a", rules=ImageRules(transform=HALF)) is None
-    assert stored_image("jpg", b"", where="a", rules=ImageRules()) is None
-
-
 def test_a_killed_process_is_an_error_and_the_next_image_has_another() -> None:
     with TransformPool(1) as pool:
         data = png_with(COLOURS)
@@ -262,17 +256,3 @@ def test_batches_share_their_processes() -> None:
     assert not pool._shared
     with shared_pool(1) as none:
         assert none is None
-
-
-def test_many_batches_begin_and_end_at_once() -> None:
-    start = threading.Barrier(4)
-
-    def batch(_: int) -> bytes:
-        start.wait()
-        with shared_pool(3) as pool:
-            assert pool is not None
-            return pool.encode_again("png", png_with(COLOURS), HALF, where="a", max_pixels=10**6)
-
-    with ThreadPoolExecutor(4) as threads:
-        assert len(set(threads.map(batch, range(4)))) == 1
-    assert not pool._shared

@@ -153,14 +153,6 @@ def test_archives_in_an_archive_are_read_at_the_same_time(
     assert contents(data, rows) == flat(tree)
 
 
-def test_a_plan_keeps_no_index(source: RecordingStore, tmp_path: Path) -> None:
-    info = source.put("x.tar", tar({"a.txt": b"1"}))
-    own = own_of(tmp_path)
-    assert index(source, info, own, tmp_path / "index", plan=True)[0]
-    assert index(source, info, own, tmp_path / "index")[0]
-    assert not index(source, info, own, tmp_path / "index", plan=True)[0]
-
-
 def test_archives_within_each_other_without_end_are_refused(
     source: RecordingStore, tmp_path: Path
 ) -> None:

@@ -15,7 +15,6 @@ from larder.manifest.schemas import OBJECTS
 from larder.source.expand.containers import INDEX, Indexes, container_name, objects_in
 from larder.store import Store, open_store
 from larder.store.derived import DerivedObjects
-from tests.support.memory import MemoryStore
 
 NAME = container_name("jsonl", "table.csv", 12, "etag")
 
@@ -77,22 +76,3 @@ def test_a_damaged_index_does_not_count(store: Store, tmp_path: Path) -> None:
     for damaged in (bytes(data), b"", bytes(data[:50])):
         store.put(f"{NAME}.parquet", damaged)
         assert not Indexes(store).fetch(NAME, tmp_path / "copy")
-
-
-def test_nothing_is_left_after_an_error(store: Store, tmp_path: Path) -> None:
-    def write() -> None:
-        with Indexes(store).writer(NAME, tmp_path / "index") as writer:
-            writer.add(pa.array(["a"]), pa.array([b"1"]))
-            raise RuntimeError("no more")
-
-    with pytest.raises(RuntimeError, match="no more"):
-        write()
-    assert keys(store) == []
-    assert not (tmp_path / "index").exists()
-
-
-def test_a_plan_writes_only_the_local_index(tmp_path: Path) -> None:
-    with Indexes(MemoryStore("none"), plan_only=True).writer(NAME, tmp_path / "index") as writer:
-        writer.add(pa.array(["a", "b"]), pa.array([b"12", b"345"]))
-    (batch,) = objects_in(read_manifest(tmp_path / "index", INDEX), in_own(NAME), 0)
-    assert batch.column("etag").to_pylist() == [f"@0+2={NAME}", f"@3+3={NAME}"]

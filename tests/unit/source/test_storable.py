@@ -99,14 +99,3 @@ def test_in_a_bucket_the_prefix_counts(url: str) -> None:
     found = [longest, f"k{longest}", "a.b", "a.b/c.d"]
     result = unfit(store, found, "mirror/")
     assert [failure.key for failure in result.failures] == [found[1]]
-
-
-def test_the_first_thousand_are_named_and_all_are_counted(tmp_path: Path) -> None:
-    found = [f"{number:04}/{'k' * 252}.txt" for number in range(1_300)]
-    result = unfit(open_store(str(tmp_path)), found, cut=500)
-    assert (len(result.failures), result.count) == (1_000, 1_300)
-
-
-def test_objects_that_are_not_copied_are_not_requested(tmp_path: Path) -> None:
-    found = ["a.b", "a.b/.hidden.txt", "a.b/nodot", "k" * 300]
-    assert unfit(open_store(str(tmp_path)), found).count == 0

@@ -66,6 +66,5 @@ def test_without_nanoseconds_values_are_those_of_python() -> None:
     ],
 )
 def test_what_python_cannot_hold_is_named(column: pa.Array) -> None:
-    with pytest.raises(ValueError, match="column 't' has") as caught:
+    with pytest.raises(ValueError, match="column 't'"):
         table_values(column, "t")
-    assert "\n" not in str(caught.value)

@@ -149,12 +149,6 @@ def test_fields_that_shape_samples_lead_to_other_inputs() -> None:
     assert len({inputs(dataset(**fields)) for fields in DIFFERENT}) == len(DIFFERENT)
 
 
-def test_the_objects_and_the_label_files_count() -> None:
-    files = [{}, {"a": "1"}, {"a": "2"}, {"b": "1"}, {"a": "1", "b": "1"}]
-    found = {inputs_digest(dataset(), each, files[0]) for each in ("1" * 64, "2" * 64)}
-    assert len(found | {inputs(dataset(), each) for each in files}) == 1 + len(files)
-
-
 class _Shards(Shards):
     compression: str = "none"
 

@@ -76,7 +76,6 @@ def test_rows_may_be_as_large_as_numbers_are() -> None:
 def refused(root: Store, rows: OmittedRows, *files: FileFacts) -> DamageError:
     with pytest.raises(DamageError) as caught:
         read_omitted(root, document({"train": rows}, files))
-    assert "\n" not in str(caught.value)
     return caught.value
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from dataclasses import replace
 
@@ -87,14 +86,9 @@ def test_a_document_with_any_byte_changed_is_found(root: Store) -> None:
 
 def test_a_newer_format_is_named() -> None:
     data = seal(replace(VERSION, format="larder-version-9"))
-    with pytest.raises(DamageError, match="larder-version-9"):
+    with pytest.raises(DamageError) as caught:
         parse_document(VersionDocument, data, "x")
-
-
-def test_documents_have_no_times_and_no_absolute_urls() -> None:
-    plain = json.loads(seal(VERSION))
-    assert "://" not in json.dumps(plain)
-    assert not any("time" in key or "date" in key or "modified" in key for key in plain)
+    assert caught.value.code == "damage.manifest"
 
 
 def test_keys_of_the_layout_are_pinned() -> None:
