@@ -95,7 +95,6 @@ STEPS = (
     Step(repair.repair_large, "repair", "repair of {batch.name}"),
     Step(repair.name_version, "name version", "latest names {job.version}"),
     Step(aside.put_back, "put back", "what was not repaired is moved back"),
-    Step(aside.end_repair, "end repair", "end of the repair"),
 )
 
 

@@ -3,7 +3,6 @@
 ::
 
     put_back -> inspect_version -> repair_small ... -> verify_batch ... -> repair_large ...
-        -> end_repair
 
 Without repair there are only `inspect_version` and `verify_batch`, and nothing is written.
 """

@@ -33,8 +33,8 @@ class DocumentReader:
     progress: Progress
     findings: list[Finding] = field(default_factory=list)
 
-    def note(self, path: str, role: Role, code: str, message: str, sha256: str = "") -> None:
-        self.findings.append(Finding(path, role, code, message, sha256=sha256))
+    def note(self, path: str, role: Role, code: str, message: str) -> None:
+        self.findings.append(Finding(path, role, code, message))
 
     def explained(self, key: str, message: str) -> str:
         """The message that a file is missing with the reason, if that is known."""

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from itertools import chain
 from typing import Any
 
 import pyarrow as pa
 
-from larder.errors import DamageError
-from larder.jobs.manifests import fetched, read_ref
-from larder.manifest.files import read_manifest
+from larder.jobs.manifests import read_ref
 from larder.manifest.reference import ManifestRef
-from larder.manifest.schemas import SAMPLES, SKIPPED
 from larder.pipeline.contents import ListedShard, combined, listed_splits
-from larder.shards.formats import shard_format
 from larder.shards.indexes import IndexFile
 from larder.store.base import Store
 from larder.versions import layout
@@ -66,39 +62,6 @@ class SegmentFacts:
             yield from read_ref(root, ManifestRef.of(file), schema, columns=columns)
 
 
-def segment_problems(root: Store, facts: SegmentFacts) -> Iterator[_Problem]:
-    document, shards = facts.document, facts.shards
-    if document is None or shards is None:
-        return
-    path = layout.segment_key(facts.id)
-    if {shard.segment for shard in shards} - {facts.id}:
-        yield path, "its manifest of shards is that of another segment"
-    splits = listed_splits(shards)
-    if unknown := sorted(splits.keys() - document.splits.keys()):
-        yield path, f"its manifest of shards has a split {unknown[0]!r}, which it does not name"
-    first_row = 0
-    in_order = sorted(
-        document.splits.items(), key=lambda item: (item[1].first_row, item[1].samples)
-    )
-    for split, said in in_order:
-        total = splits.get(split, SplitFacts(0, 0, 0, ()))
-        actual = replace(
-            said, samples=total.samples, shards=total.shards, bytes=total.bytes, first_row=first_row
-        )
-        first_row += total.samples
-        yield from ((path, problem) for problem in _differences(split, said, actual))
-        names = [shard.files[0].name for shard in shards if shard.split == split]
-        if problem := _names_problem(document, split, names):
-            yield path, problem
-    samples = facts.file("samples")
-    if samples is not None and not _has_rows(root, samples, first_row):
-        yield path, f"its manifest of samples does not have {first_row:,} rows"
-    if facts.file("skipped"):
-        count = sum(batch.num_rows for batch in facts.rows(root, "skipped", SKIPPED, ["split"]))
-        if count != document.skipped:
-            yield path, f"it counts {document.skipped:,} skipped samples, not {count:,}"
-
-
 def _differences(split: str, said: Any, actual: Any) -> Iterator[str]:
     """The figures of a split that differ from those of its manifests."""
     for name in (each.name for each in fields(said)):
@@ -107,28 +70,6 @@ def _differences(split: str, said: Any, actual: Any) -> Iterator[str]:
             yield f"the patterns of split {split!r} are not the names of its shards"
         elif wanted != value:
             yield f"split {split!r} has {name} {wanted:,}; by the manifests, {value:,}"
-
-
-def _names_problem(document: SegmentDocument, split: str, names: Sequence[str]) -> str:
-    """Whether shards have the names that they may have, in order."""
-    said = document.splits[split]
-    format_ = shard_format(*document.shape.use)
-    count = said.end_shard if format_.counted else 0
-    planned = (
-        format_.shard_name(f"{document.dataset}-{split}", number, count)
-        for number in range(said.first_shard, said.end_shard)
-    )
-    wrong = next((name for name in names if name not in planned), None)
-    return f"a shard of split {split!r} has the name {wrong}" if wrong else ""
-
-
-def _has_rows(root: Store, file: FileFacts, rows: int) -> bool:
-    with fetched(root, ManifestRef.of(file)) as path:
-        try:
-            more = read_manifest(path, SAMPLES, columns=["id"], first_row=rows)
-            return next(more, None) is None
-        except DamageError:
-            return False
 
 
 def version_problems(

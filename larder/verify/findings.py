@@ -15,16 +15,14 @@ from larder.units import format_count
 SHOWN_SAMPLES = 10
 """Maximum number of samples of a finding that are kept by name."""
 
-Role = Literal[
-    "tag", "document", "manifest", "shard", "index", "cache", "content", "foreign", "aside"
-]
+Role = Literal["tag", "document", "manifest", "shard", "index", "cache", "content", "foreign"]
 """What a finding is about.
 
 - ``tag``; ``document``: version.json, segment.json or cache.json, or its second copy; ``manifest``:
   a file that one of these names.
 - ``shard``: a file of a shard; ``index``: its index for another reader; ``cache``: a cache file.
 - ``content``: figures that do not agree although every file is as it was published.
-- ``foreign``: a file that nothing names; ``aside``: one that a repair has moved aside.
+- ``foreign``: a file that nothing names.
 """
 
 
@@ -32,8 +30,7 @@ Role = Literal[
 class Finding:
     """One thing that is wrong with a file below the dataset's root.
 
-    ``samples`` are the first keys of the ``count`` that are concerned; ``sha256`` is that of what
-    is in its place, empty if that is not known.
+    ``samples`` are the first keys of the ``count`` that are concerned.
     """
 
     path: str
@@ -42,7 +39,6 @@ class Finding:
     message: str
     samples: tuple[str, ...] = ()
     count: int = 0
-    sha256: str = ""
 
     @property
     def line(self) -> str:
@@ -86,26 +82,24 @@ MISSING = "the file is missing"
 
 def compared(
     store: Readable, key: str, size_bytes: int, sha256: str, each: Callable[[Any], object] = len
-) -> tuple[str, str, str]:
+) -> tuple[str, str]:
     """Read a file once; ``each`` gets every buffer of it.
 
-    Returns the code and the message of what is wrong, empty if nothing is, and the digest of what
-    is in its place, empty if that cannot be read.
+    Returns the code and the message of what is wrong, empty if nothing is.
     """
     try:
         actual_bytes, digest = read_digest(store, key, each)
     except NotFoundError:
-        return "damage.size", MISSING, ""
+        return "damage.size", MISSING
     except ObjectError as error:
         if not is_broken(store, error):
             raise
-        return "damage.size", f"the file cannot be read completely: {error.message}", ""
+        return "damage.size", f"the file cannot be read completely: {error.message}"
     if actual_bytes != size_bytes:
-        message = f"the file has {actual_bytes:,} bytes instead of {size_bytes:,}"
-        return "damage.size", message, digest
+        return "damage.size", f"the file has {actual_bytes:,} bytes instead of {size_bytes:,}"
     if digest != sha256:
-        return "damage.digest", "the bytes do not match the digest", digest
-    return "", "", digest
+        return "damage.digest", "the bytes do not match the digest"
+    return "", ""
 
 
 def has_content(store: Readable, key: str, size_bytes: int, sha256: str) -> bool:

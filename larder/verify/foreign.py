@@ -24,10 +24,6 @@ from larder.versions.documents import CacheDocument, VersionDocument, parse_docu
 _LAST = "\U0010ffff"
 
 _UNNAMED = "nothing names this file: move it elsewhere, or delete it"
-KEPT_ASIDE = (
-    ", and a version may need it: run `larder verify --version ID --repair` for each version; what"
-    " is still aside then is yours to delete"
-)
 _OTHER_BYTES = (
     "nothing names this file, and its bytes do not match the digest in its name: delete it"
 )
@@ -43,19 +39,12 @@ _NAMED_BY_DIGEST = re.compile(
 class Listed(NamedTuple):
     """An object below the prefixes of a version; of a length of -1 if it cannot be listed.
 
-    ``foreign``: nothing names it; ``unused``: the same, but Larder wrote it.
+    ``foreign``: nothing names it; ``unused``: the same, but Larder wrote or moved it there.
     """
 
     info: ObjectInfo
     kind: Literal["named", "foreign", "unused"] = "named"
     message: str = ""
-
-
-def files_aside(root: Store) -> Iterator[tuple[str, str]]:
-    """What repairs that did not end have moved aside, and what helps."""
-    for info in listed(root, layout.aside_prefix()):
-        moved = info.key.count("/") > layout.aside_prefix().count("/")
-        yield info.key, f"a repair has moved it aside{KEPT_ASIDE}" if moved else _UNNAMED
 
 
 def objects_of(
@@ -73,6 +62,7 @@ def objects_of(
     named.add(_copy(layout.version_key(version.id), version))
     for file in version.files_of("omitted"):
         named.add(layout.omitted_copy_key(version.id, file.sha256))
+    yield from (Listed(info, "unused") for info in listed(root, layout.aside_prefix()))
     for info in listed(root, layout.version_prefix(version.id)):
         yield Listed(info) if info.key in named else _unnamed(root, info)
     yield from _unlisted(unlisted, layout.version_prefix(version.id), named)

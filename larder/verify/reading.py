@@ -159,11 +159,11 @@ def _verify_shard(
             yield replace(finding, message=message)
     for file in shard.indexes:
         path = layout.reader_index_key(batch.segment, file.kind, shard.split, file.name)
-        code, message, sha256 = compared(
+        code, message = compared(
             root, path, file.bytes, file.sha256, lambda buffer: count(len(buffer))
         )
         if code:
-            yield Finding(path, "index", code, message, sha256=sha256)
+            yield Finding(path, "index", code, message)
     if problem:
         yield Finding(keys[0], "content", "damage.manifest", problem, (), shard.rows)
     message, wrong = samples.label_problems(batch.classes) if samples else ("", [])
@@ -188,14 +188,14 @@ def _verify_cache(root: Store, file: CacheFile, count: Callable[[int], None]) ->
             if copy:
                 copy.write(buffer)
 
-        code, message, sha256 = compared(root, file.path, file.bytes, file.sha256, each)
+        code, message = compared(root, file.path, file.bytes, file.sha256, each)
         if copy:
             copy.flush()
         role: Role = "cache"
         if not code and (problem := _records_problem(path, file)):
-            role, code, message, sha256 = "content", "damage.record", problem, ""
+            role, code, message = "content", "damage.record", problem
         if code:
-            yield Finding(file.path, role, code, message, (), file.records, sha256)
+            yield Finding(file.path, role, code, message, count=file.records)
 
 
 def _records_problem(path: Path, file: CacheFile) -> str:

@@ -111,7 +111,7 @@ def _unused_lines(unused: Mapping[str, Any]) -> list[str]:
     more = f" and {unused['files'] - 1:,} more" if unused["files"] > 1 else ""
     return [
         f"  unused   {amount}: {printable(unused['keys'][0])}{more};"
-        " another run wrote them, and nothing reads them: delete them or leave them"
+        " left by another run, or moved aside by a repair; this version does not need them"
     ]
 
 

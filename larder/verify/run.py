@@ -7,7 +7,7 @@ aside, made again, and moved back where that fails. A verification without repai
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,13 +15,11 @@ from typing import Any
 from larder.errors import ConfigError, LarderError
 from larder.jobs.results import Totals
 from larder.jobs.runner import Runner
-from larder.pipeline.contents import named_files
 from larder.pipeline.settings import Settings
 from larder.verify.aside import STAGE as REPAIR
-from larder.verify.aside import Repair, end_repair, only_repair, put_back, set_aside
+from larder.verify.aside import Repair, only_repair, put_back, set_aside
 from larder.verify.documents import is_id
 from larder.verify.findings import DamagedError, Finding, Verified
-from larder.verify.foreign import KEPT_ASIDE
 from larder.verify.job import Inspected, VerifyBatch, VerifyJob, open_verified
 from larder.verify.reading import STAGE, verify_batch
 from larder.verify.repair import name_version, repair_large, repair_small
@@ -130,7 +128,7 @@ class _Rounds:
     runner: Runner
     run: str
     inspected: Inspected = field(default_factory=lambda: Inspected(None, ""))
-    small: list[Finding] = field(default_factory=list)
+    small: Sequence[Finding] = ()
     before: list[Finding] = field(default_factory=list)
     verified: Verified = field(default_factory=Verified)
     repairs: dict[str, Repair] = field(default_factory=dict)
@@ -138,7 +136,7 @@ class _Rounds:
     @property
     def left(self) -> list[Finding]:
         """What is still wrong; after documents and manifests were repaired, they were inspected."""
-        since = (*_LARGE, "tag", "aside")
+        since = (*_LARGE, "tag")
         return [
             finding
             for finding in dict.fromkeys([*self.small, *self.verified.findings])
@@ -156,10 +154,8 @@ class _Rounds:
         self.end()
 
     def inspect(self) -> None:
-        """Inspect the version again; what this repair has moved aside is no finding."""
-        prefix = layout.aside_prefix(self.run)
-        self.inspected, small = self.runner.run(inspect_version, self.job)
-        self.small = [finding for finding in small if not finding.path.startswith(prefix)]
+        """Inspect the version again."""
+        self.inspected, self.small = self.runner.run(inspect_version, self.job)
         self.before += self.small
         self.job = replace(self.job, version=self.inspected.id or self.job.version)
 
@@ -183,24 +179,8 @@ class _Rounds:
             results = self.runner.map(verify_batch, self.job, batches)
             self.runner.progress.finish(STAGE)
         findings = dict.fromkeys(finding for result in results for finding in result.findings)
-        names = self._names([*self.before, *findings])
-        self.verified = Verified(
-            tuple(_with_contents(findings, names)), sum((one.read for one in results), Totals())
-        )
-        self.small = _with_contents(self.small, names)
-        self.before = _with_contents([*self.before, *self.verified.findings], names)
-
-    def _names(self, findings: Iterable[Finding]) -> dict[str, str]:
-        """By digest, the files of the version that have what was found in place of others."""
-        version = self.inspected.version
-        digests = {finding.sha256 for finding in findings} - {""}
-        names: dict[str, str] = {}
-        if version is not None and digests:
-            with suppress(LarderError):  # what is damaged is among the findings itself
-                for file in named_files(open_verified(self.job), version):
-                    if file.sha256 in digests:
-                        names.setdefault(file.sha256, file.path)
-        return names
+        self.verified = Verified(tuple(findings), sum((one.read for one in results), Totals()))
+        self.before += findings
 
     def repair_large(self) -> bool:
         """Repair shards, segment by segment, then caches; returns whether any could be."""
@@ -227,12 +207,10 @@ class _Rounds:
         return helped
 
     def end(self) -> None:
-        """Set a lost tag, if the user has chosen, and delete what was aside and is not needed."""
+        """Set a lost tag, if the user has chosen."""
         key = layout.tag_key(TAG)
         tags = {finding.path for finding in self.left if finding.role == "tag"}
-        others = [
-            each for each in self.left if each.role not in ("aside", "foreign") and each.path != key
-        ]
+        others = [each for each in self.left if each.role != "foreign" and each.path != key]
         for path in tags:
             message = "nothing else says which version it named; restore it, or "
             message += "choose one: --version ID --repair" if path == key else "delete it"
@@ -241,17 +219,6 @@ class _Rounds:
             self.repairs[path] = Repair(path, False, message)
         if key in tags and self.job.by_id and not others and self._set_aside([key]):
             self.repairs[key] = self.runner.run(name_version, self.job)
-        if self.inspected.version is None:
-            return
-        left = frozenset(finding.path for finding in self.left)
-        kept = self.runner.run(end_repair, self.job, left)
-        for path in left - set(kept):
-            if path.startswith(layout.aside_prefix()):
-                self.repairs[path] = Repair(path, True, "it is not needed any more")
-        for path in set(kept) - left:
-            message = f"it was moved aside{KEPT_ASIDE}"
-            self.small.append(Finding(path, "aside", "damage.foreign", message))
-            self.before.append(self.small[-1])
 
     def _due(self, findings: Iterable[Finding], roles: Sequence[str]) -> list[str]:
         """The paths of what is to be repaired, and was not repaired before, which was no help."""
@@ -280,16 +247,6 @@ class _Rounds:
 
     def _is_done(self, path: str) -> bool:
         return path in self.repairs and self.repairs[path].done
-
-
-def _with_contents(findings: Iterable[Finding], names: Mapping[str, str]) -> list[Finding]:
-    """Findings that say so if a file has the content of another one of the version."""
-    return [
-        replace(each, message=f"{each.message}; it has the content of {name}", sha256="")
-        if (name := names.get(each.sha256, each.path)) != each.path
-        else each
-        for each in findings
-    ]
 
 
 def _made_with(batch: VerifyBatch, damaged: frozenset[str]) -> set[str]:

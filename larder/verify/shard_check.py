@@ -189,7 +189,7 @@ def inspect_shard(
     places = samples.places_problem(files[0].bytes) if samples else ""
     index = None if places else samples
     spooled = spool if index and not index.is_ranges else None
-    wrong: list[tuple[int, str, str, str]] = []
+    wrong: list[tuple[int, str, str]] = []
     bad: set[int] = set()
     for number, (key, file) in enumerate(zip(keys, files, strict=True)):
         spans = _Spans(index.spans() if index and number == 0 else iter(()))
@@ -199,20 +199,20 @@ def inspect_shard(
                 writer = stack.enter_context(spooled.writer(file.name))
                 each.append(writer.write)
             give = _pieces_to(each)
-            code, message, digest = compared(store, key, file.bytes, file.sha256, give)
+            code, message = compared(store, key, file.bytes, file.sha256, give)
             if spooled:
                 writer.commit()
         bad |= spans.bad()
         if code:
-            wrong.append((number, code, message, digest))
+            wrong.append((number, code, message))
     if wrong:
         if index and shard_format:
             bad |= _unreadable(store, keys[0], index, shard_format, bad)
         if wrong[0][0] == 0 and wrong[0][2] == MISSING:
             bad = set(range(len(samples or ())))
         return [
-            _finding(keys[number], "shard", code, message, samples, bad, digest)
-            for number, code, message, digest in wrong
+            _finding(keys[number], "shard", code, message, samples, bad)
+            for number, code, message in wrong
         ]
     if places:
         return [_finding(keys[0], "content", "damage.manifest", places, samples)]
@@ -232,11 +232,10 @@ def _finding(
     message: str,
     samples: ShardIndex | None,
     bad: Container[int] = (),
-    sha256: str = "",
 ) -> Finding:
     numbers = [number for number in range(len(samples or ())) if number in bad]
     named = samples.named(numbers[:SHOWN_SAMPLES]) if samples else ()
-    return Finding(key, role, code, message, named, len(numbers), sha256)
+    return Finding(key, role, code, message, named, len(numbers))
 
 
 def _pieces_to(each: Sequence[Callable[[memoryview], object]]) -> Callable[[memoryview], None]:

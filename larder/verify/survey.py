@@ -26,9 +26,9 @@ from larder.shards.indexes import IndexFile
 from larder.shards.model import ShardFile
 from larder.store.base import ObjectInfo
 from larder.verify.documents import DocumentReader
-from larder.verify.facts import SegmentFacts, segment_problems, version_problems
+from larder.verify.facts import SegmentFacts, version_problems
 from larder.verify.findings import Finding, compared
-from larder.verify.foreign import files_aside, objects_of
+from larder.verify.foreign import objects_of
 from larder.verify.job import (
     Inspected,
     ShardToVerify,
@@ -66,8 +66,6 @@ def inspect_version(job: VerifyJob, *, progress: Progress) -> tuple[Inspected, t
 class _Inspection(DocumentReader):
     def inspect(self) -> Inspected:
         """Everything, from the tags to the listing."""
-        for path, message in files_aside(self.root):
-            self.note(path, "aside", "damage.foreign", message)
         id_ = self.version_id(self.tags())
         if not id_:
             return Inspected(None, "")
@@ -108,10 +106,9 @@ class _Inspection(DocumentReader):
         except LarderError as error:
             if not isinstance(error, DamageError | NotFoundError) and not _is_of_file(error):
                 raise
-        code, message, sha256 = compared(self.root, file.path, file.bytes, file.sha256)
+        code, message = compared(self.root, file.path, file.bytes, file.sha256)
         if code:
-            message = self.explained(file.path, message)
-            self.note(file.path, "manifest", code, message, sha256)
+            self.note(file.path, "manifest", code, self.explained(file.path, message))
         return not code
 
     def _segment(self, version: VersionDocument, id_: str, damaged: set[str]) -> SegmentFacts:
@@ -139,8 +136,6 @@ class _Inspection(DocumentReader):
             for split, shard, *file in zip(*(c.to_pylist() for c in batch.columns), strict=True):
                 indexes = facts.indexes.get((split, shard), ())
                 facts.indexes[split, shard] = (*indexes, IndexFile(*file))
-        for path, message in segment_problems(self.root, facts):
-            self.note(path, "content", "damage.manifest", message)
         use = next(use for use in version.segments if use.id == id_)
         if use.cache:
             key = layout.cache_key(id_, use.cache)

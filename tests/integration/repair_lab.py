@@ -266,11 +266,7 @@ def _repaired(base: Base, damage: dict[str, str], state: str, kill: int | None) 
     named = any(path.endswith((*DOCUMENTS, ".parquet", ".npy")) for path in wrong)
     if not named and (unnamed := wrong - paths):
         yield f"{sorted(unnamed)} are damaged, and not named"
-    refused = _may_refuse(base, damage) or (
-        _is_an_older_inventory_lost(base, damage)
-        and all(row["role"] == "aside" for row in last["findings"])
-    )
-    if state == "intact" and last["status"] == "damaged" and not refused:
+    if state == "intact" and last["status"] == "damaged" and not _may_refuse(base, damage):
         rows = [(row["line"], row["repair"]) for row in last["findings"][:4]]
         told = [(row["path"], row["repair"]) for row in documents[-1]["findings"][:4]]
         yield f"the source is intact, and it is not whole: {rows} {told}"
@@ -288,12 +284,6 @@ def _lost(base: Base, before: set[str], worthy: dict[str, str]) -> Iterator[str]
         yield f"lost: {mark} {worthy[digest]}"
 
 
-def _is_an_older_inventory_lost(base: Base, damage: dict[str, str]) -> bool:
-    """Whether nothing says what the mirror lacks, so that what was moved aside is kept."""
-    others = (path for path in damage if "/manifests/objects-" in path)
-    return any(base.version not in path for path in others)
-
-
 def _may_refuse(base: Base, damage: dict[str, str]) -> bool:
     """Whether nothing can make again what is damaged: the user has to do something."""
     if any(kind == "folder" for kind in damage.values()):
@@ -301,6 +291,6 @@ def _may_refuse(base: Base, damage: dict[str, str]) -> bool:
     if damage.keys() & base.fragile:
         return True
     if "exchanged with tags/latest.json" in damage.values():
-        return True  # the tag, with its history, is kept aside until the user puts it back
+        return True  # the tag, with its history, is aside until the user puts it back
     documents = [_stem(path) for path in damage]
     return any(documents.count(path) > 1 for path in documents if path.endswith(DOCUMENTS))

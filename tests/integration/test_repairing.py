@@ -14,6 +14,7 @@ from verify_lab import (
     damaged,
     findings,
     flipped,
+    forget_aside,
     grown_lab,
     listed_files,
     published,
@@ -66,7 +67,7 @@ def test_every_file_is_made_again_to_the_same_bytes(lab: Lab, damage: str) -> No
                 assert repair["done"], f"{damage} of {key}: {repair['message']}"
                 assert document["status"] == "repaired"
                 assert published(root) == files, f"{damage} of {key}"
-                assert not aside(root)
+                assert forget_aside(root) == ([] if wrong is None else [wrong])
         assert verified(lab)["status"] == "intact"
 
 
@@ -94,7 +95,7 @@ def test_a_changed_source_is_refused_with_what_helps(text: Lab, root: Store) -> 
     document = verified(text, repair=True)
     assert document["status"] == "repaired", document["findings"]
     assert bytes(root.get(key)) == before
-    assert not aside(root)
+    assert forget_aside(root) == [flipped(before)]
 
 
 def test_preparing_again_leaves_a_lost_sample_behind(tmp_path: Path) -> None:
@@ -286,10 +287,11 @@ def test_exchanged_files_are_put_where_they_belong(
     document = verified(text, repair=True)
     assert document["status"] == "repaired", document["findings"]
     assert published(root) == files
-    assert not aside(root)
 
 
-def test_what_another_version_needs_is_kept_until_that_is_repaired(text: Lab, root: Store) -> None:
+def test_what_another_version_needs_is_moved_aside_until_that_is_repaired(
+    text: Lab, root: Store
+) -> None:
     old = verified(text)["version"]
     inventory = next(key for key in published(root) if "/manifests/objects-" in key)
     write(str(text.source), {"b/new.txt": b"new"})
@@ -298,15 +300,12 @@ def test_what_another_version_needs_is_kept_until_that_is_repaired(text: Lab, ro
     shard = shards(root)[0]
     root.put(shard, files[inventory])
     root.put(inventory, files[shard])
-    document = verified(text, repair=True)
-    assert document["status"] == "damaged"
-    (kept,) = aside(root)
-    assert "a version may need it" in findings(document)[kept]["message"]
-    assert verified(text)["status"] == "damaged", "it is not forgotten"
-    verified(text, version=old, repair=True)
+    assert verified(text, repair=True)["status"] == "repaired"
+    document = verified(text)
+    assert document["status"] == "intact"
+    assert document["unused"]["keys"] == aside(root)
+    assert verified(text, version=old, repair=True)["status"] == "repaired"
     assert published(root) == files
-    assert verified(text, repair=True)["status"] == "intact"
-    assert not aside(root)
 
 
 def test_what_a_killed_repair_has_left_is_named_and_put_back(
@@ -319,14 +318,11 @@ def test_what_a_killed_repair_has_left_is_named_and_put_back(
     (folder / left).parent.mkdir(parents=True)
     (folder / shard).rename(folder / left)
     (tmp_path / "source").rename(tmp_path / "gone")
-    rows = findings(verified(text))
-    assert "a repair has moved it aside" in rows[left]["message"]
-    assert rows[shard]["message"] == "the file is missing"
+    document = verified(text)
+    assert document["unused"]["keys"] == [left]
+    assert findings(document)[shard]["message"] == "the file is missing"
     assert verified(text, repair=True)["status"] == "intact"
     assert published(root) == files
-    root.put(left, b"of no use")
-    assert verified(text)["status"] == "damaged"
-    assert verified(text, repair=True)["status"] == "repaired"
     assert not aside(root)
 
 

