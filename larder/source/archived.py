@@ -20,14 +20,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.errors import Failure, Failures, ObjectError
-from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest
+from larder.manifest.files import ManifestFile, read_manifest
 from larder.manifest.query import Stream
 from larder.manifest.schemas import SAMPLE_ORDER
 from larder.manifest.sort import aligned, sort
@@ -69,33 +69,11 @@ def reading_of(storage_class: str) -> Reading:
     return _READING.get(storage_class, "free")
 
 
-class ArchivedWriter:
-    """Writes the archived ones of listed objects to a manifest, if there are any."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._writer: ManifestWriter | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def add(self, objects: pa.RecordBatch) -> None:
-        """Append those of the next objects, in order, that are archived."""
-        objects = objects.select(ARCHIVED.names)
-        rows = objects.filter(pc.is_in(objects.column("storage_class"), value_set=_REFUSED))
-        if not rows.num_rows:
-            return
-        if self._writer is None:
-            self._writer = ManifestWriter(self._path, ARCHIVED).__enter__()
-        self._writer.append_batch(pa.record_batch(rows.columns, schema=ARCHIVED))
-
-    def __exit__(self, *error: Any) -> None:
-        if self._writer is not None:
-            self._writer.__exit__(*error)
-
-    @property
-    def file(self) -> ManifestFile | None:
-        return self._writer.file if self._writer else None
+def archived_of(objects: pa.RecordBatch) -> pa.RecordBatch:
+    """The archived ones of listed objects."""
+    objects = objects.select(ARCHIVED.names)
+    rows = objects.filter(pc.is_in(objects.column("storage_class"), value_set=_REFUSED))
+    return pa.record_batch(rows.columns, schema=ARCHIVED)
 
 
 def archived_to_read(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import TypeVar
@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.errors import ConfigError, Failure
-from larder.manifest.files import ManifestFile, write_manifest
+from larder.manifest.files import ManifestFile, ManifestWriter, write_manifest
 from larder.manifest.query import Stream
 from larder.manifest.rows import RowDigest
 from larder.manifest.schemas import OBJECTS
 from larder.manifest.sort import SortedFile, sort_to_file
 from larder.progress import NullProgress, Progress
-from larder.source.archived import ArchivedWriter
+from larder.source.archived import ARCHIVED, archived_of
 from larder.source.reports import Reported
 from larder.source.selection import KeyRule, without_own
 from larder.store.base import ObjectInfo, Readable
@@ -57,20 +57,40 @@ class InContainers:
     objects: int
 
 
-@dataclass(frozen=True, slots=True)
-class Inventory:
-    """The objects at a source at one time.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """What a listing has returned of a source.
 
     Attributes:
         listed: Number of objects in the listing, included or not.
-        digest: sha256 hex over the ordered keys, sizes and etags, without times.
         not_included: Objects that match no glob of ``source.include``.
         excluded: Objects that match one, but also a glob of ``source.exclude``.
+        report: The report that they come from; None: the source was listed.
+        rows: The included objects, of schema OBJECTS and ordered by key, if `list_source` was
+            asked for them.
         classes: The number of included objects and their bytes, for every storage class but the
             standard one.
         archived: Manifest of those that cannot be read before they are restored; None if there are
             none. See `larder.source.archived`.
-        report: The report that they come from; None: the source was listed.
+    """
+
+    objects: int
+    bytes: int
+    listed: int
+    not_included: LeftOut
+    excluded: LeftOut
+    report: Reported | None = None
+    rows: SortedFile | None = None
+    classes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    archived: ManifestFile | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inventory(Listed):
+    """The objects at a source at one time.
+
+    Attributes:
+        digest: sha256 hex over the ordered keys, sizes and etags, without times.
         unlisted: Number of files and directories that could not be listed.
         failures: The first of them.
         labels: The classes that columns of tables give, as rows of
@@ -78,15 +98,7 @@ class Inventory:
     """
 
     file: ManifestFile
-    objects: int
-    bytes: int
-    listed: int
     digest: str
-    not_included: LeftOut
-    excluded: LeftOut
-    report: Reported | None = None
-    classes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    archived: ManifestFile | None = None
     unlisted: int = 0
     failures: tuple[Failure, ...] = ()
     inside: InContainers | None = None
@@ -97,23 +109,6 @@ class Inventory:
         """Number of objects that globs were applied to."""
         inside = self.inside.objects - self.inside.containers if self.inside else 0
         return self.listed + inside
-
-
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """What a listing has found at a source: ``rows`` are the included objects, of schema OBJECTS
-    and ordered by key; the other fields are as in `Inventory`.
-    """
-
-    objects: int
-    bytes: int
-    listed: int
-    not_included: LeftOut
-    excluded: LeftOut
-    report: Reported | None
-    rows: SortedFile | None = None
-    classes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    archived: ManifestFile | None = None
 
 
 def parted(
@@ -159,18 +154,8 @@ def take_inventory(
         return write_manifest(out, OBJECTS, map(tally.digested, batches))
 
     file, listed = _listed(store, tally, out, progress, report, write)
-    return Inventory(
-        file=file,
-        objects=listed.objects,
-        bytes=listed.bytes,
-        listed=listed.listed,
-        digest=tally.digest.hexdigest(),
-        not_included=listed.not_included,
-        excluded=listed.excluded,
-        report=report,
-        classes=listed.classes,
-        archived=listed.archived,
-    )
+    of_listing = {each.name: getattr(listed, each.name) for each in fields(listed)}
+    return Inventory(file=file, digest=tally.digest.hexdigest(), **of_listing)
 
 
 def list_source(
@@ -202,10 +187,11 @@ def _listed(
     """What ``write`` returns for the objects of a source, and what was listed, without rows."""
     progress.start("inventory")
     pages = report.pages(out.parent) if report else store.list()
-    with ArchivedWriter(out.with_name("archived.parquet")) as archived:
+    with ManifestWriter(out.with_name("archived.parquet"), ARCHIVED) as archived:
         written = write(tally.batches(pages, archived))
     progress.finish("inventory")
-    return written, replace(tally.found(store, report), archived=archived.file)
+    some = archived.file if archived.file.rows else None
+    return written, replace(tally.listing(store, report), archived=some)
 
 
 def with_contents(
@@ -249,7 +235,7 @@ class _Tally:
         self._progress = progress
 
     def batches(
-        self, pages: Iterable[list[ObjectInfo]], archived: ArchivedWriter
+        self, pages: Iterable[list[ObjectInfo]], archived: ManifestWriter
     ) -> Iterator[pa.RecordBatch]:
         """Batches of the included objects of a listing."""
         for rows in _in_batches(chain.from_iterable(without_own(pages))):
@@ -257,7 +243,7 @@ class _Tally:
             batch = self._taken(_with_classes(_batch(rows), rows))
             if batch.num_columns > len(OBJECTS):
                 self._count_classes(batch)
-                archived.add(batch)
+                archived.append_batch(archived_of(batch))
                 batch = pa.record_batch(batch.columns[: len(OBJECTS)], schema=OBJECTS)
             if batch.num_rows:
                 yield self.count(batch)
@@ -287,17 +273,17 @@ class _Tally:
         self.digest.update_batch(batch.select(IDENTITY))
         return batch
 
-    def found(self, store: Readable, report: Reported | None) -> Listed:
+    def listing(self, store: Readable, report: Reported | None) -> Listed:
         """The result, once all batches were read."""
         if not self.objects:
             raise self._nothing(store)
         return Listed(
-            self.objects,
-            self.bytes,
-            self.listed,
-            self.not_included,
-            self.excluded,
-            report,
+            objects=self.objects,
+            bytes=self.bytes,
+            listed=self.listed,
+            not_included=self.not_included,
+            excluded=self.excluded,
+            report=report,
             classes=dict(sorted(self.classes.items())),
         )
 

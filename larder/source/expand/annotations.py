@@ -17,19 +17,20 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, groupby, islice
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from larder.config.models import Annotations
+from larder.config.models.locations import FORMATS
 from larder.disk import disk_errors
 from larder.errors import ConfigError
 from larder.manifest.digest import canonical_json
@@ -40,14 +41,13 @@ from larder.manifest.sort import sort
 from larder.samples.matching import ENTRIES
 from larder.source.expand.coco import MOST_CHARACTERS, coco_entries, parse_json
 from larder.source.expand.containers import INDEX, Indexes, container_name
-from larder.source.expand.row_values import json_value, table_rows
+from larder.source.expand.row_values import class_name, json_value, table_rows
 from larder.store.base import Buffer, ObjectInfo, Readable
 
 _NAMED = pa.schema(
     [
         pa.field("name", pa.string(), nullable=False),
         pa.field("place", pa.int64(), nullable=False),
-        pa.field("fields", pa.large_string(), nullable=False),
         pa.field("value", pa.large_string(), nullable=False),
         pa.field("where", pa.string(), nullable=False),
     ]
@@ -93,7 +93,8 @@ def index_annotations(
     """The parts of the entries of a file, read in bounded memory, and only if that was not done
     before.
     """
-    shape = [file_format(options, info.key), options.key, options.part, options.many]
+    kind = file_format(options, info.key)
+    shape = [kind, options.key, options.part, options.many]
     columns = [[ext, column] for ext, column in options.columns.items()]
     made_from = [info.key, info.size_bytes, info.etag, *shape, columns, label_column]
     name = container_name("jsonl", "annotations", *made_from)
@@ -104,23 +105,20 @@ def index_annotations(
         opened = stack.enter_context(closing(source.open(info.key, if_match=info.etag or None)))
         file = (
             _downloaded(opened, folder / f"{name}.parquet")
-            if shape[0] == "parquet"
+            if kind == "parquet"
             else text_file(map(bytes, opened))
         )
-        stream = stack.enter_context(closing(entries(options, info.key, file, folder)))
-        groups = _several(stream, folder, stack) if options.many else ([each] for each in stream)
+        stream = stack.enter_context(closing(_entries(options, info.key, file, folder)))
+        groups: Iterator[list[Entry]] = ([entry] for entry in stream)
+        if options.many:
+            groups = _several(stream, kind, folder, stack)
         _write(indexed, groups, options, label_column, indexes)
     return indexed
 
 
-def _copy(buffers: Iterable[Buffer], file: IO[bytes]) -> None:
-    for buffer in buffers:
-        file.write(buffer)
-
-
 def _downloaded(buffers: Iterable[Buffer], path: Path) -> Path:
     with disk_errors(path), path.open("wb") as file:
-        _copy(buffers, file)
+        file.writelines(buffers)
     return path
 
 
@@ -146,18 +144,20 @@ def _named(
     group: list[Entry], options: Annotations, label_column: str | None
 ) -> Iterator[tuple[str, bytes, str | None]]:
     """The parts of an entry, with their names; the first one has its class."""
-    label = label_of(label_column, group) if label_column else None
-    parts = entry_parts(options, group)
+    label = _label_of(label_column, group) if label_column else None
+    parts = _parts(options, group)
     if label is not None and not parts:
         message = f"entry {group[0].name!r} has a class, but becomes no part"
         hint = "set samples.annotations.part: json"
         raise ConfigError("config.annotations", message, where=group[0].where, hint=hint)
-    for part in parts:
-        yield f"{group[0].name}/{part.ext}", part.data, label
+    for ext, data in parts:
+        yield f"{group[0].name}/{ext}", data, label
         label = None
 
 
-def _several(stream: Iterator[Entry], folder: Path, stack: ExitStack) -> Generator[list[Entry]]:
+def _several(
+    stream: Iterator[Entry], kind: str, folder: Path, stack: ExitStack
+) -> Generator[list[Entry]]:
     """The entries with the same name, each time in the order of the file."""
     ordered = stack.enter_context(
         closing(sort(Stream(_NAMED, _rows(stream)), ("name", "place"), work_dir=folder))
@@ -166,10 +166,8 @@ def _several(stream: Iterator[Entry], folder: Path, stack: ExitStack) -> Generat
         zip(*(column.to_pylist() for column in batch.columns), strict=True) for batch in ordered
     )
     for name, group in groupby(rows, key=lambda row: row[0]):
-        yield [
-            Entry(name, parse_json(fields, where), parse_json(value, where), where)
-            for _, _, fields, value, where in group
-        ]
+        values = [(parse_json(value, where), where) for _, _, value, where in group]
+        yield [Entry(name, _fields(value, kind), value, where) for value, where in values]
 
 
 def _rows(stream: Iterator[Entry]) -> Iterator[pa.RecordBatch]:
@@ -178,40 +176,14 @@ def _rows(stream: Iterator[Entry]) -> Iterator[pa.RecordBatch]:
         columns = [
             pa.array([entry.name for entry in chunk], pa.string()),
             pa.array(range(place, place + len(chunk)), pa.int64()),
-            *(
-                pa.array(
-                    [_text(value, entry.where) for entry in chunk for value in [pick(entry)]]
-                ).cast(pa.large_string())
-                for pick in _PICKS
-            ),
+            pa.array([_json(entry.value, entry.where) for entry in chunk]).cast(pa.large_string()),
             pa.array([entry.where for entry in chunk], pa.string()),
         ]
         place += len(chunk)
         yield pa.RecordBatch.from_arrays(columns, schema=_NAMED)
 
 
-_PICKS: tuple[Callable[[Entry], object], ...] = (
-    lambda entry: entry.fields,
-    lambda entry: entry.value,
-)
-
-
-def _text(value: object, where: str) -> str:
-    try:
-        return canonical_json(value).decode()
-    except ValueError:
-        message = "a number or a text that JSON has not: NaN, an infinity or invalid Unicode"
-        raise ConfigError("config.annotations", message, where=where) from None
-
-
-_FORMATS = {
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".parquet": "parquet",
-    ".json": "coco",
-}
+_FORMATS = {end: kind for end, kind in FORMATS.items() if kind != "text"} | {".json": "coco"}
 
 
 class Entry(NamedTuple):
@@ -219,7 +191,7 @@ class Entry(NamedTuple):
 
     Attributes:
         name: What it is of: the key, the end of the key or the sample key of an object.
-        fields: The columns that it has.
+        fields: The columns that it has: those of the image in a COCO file.
         value: The entry itself.
         where: Its place, for messages.
     """
@@ -229,12 +201,10 @@ class Entry(NamedTuple):
     value: Any
     where: str
 
-
-class EntryPart(NamedTuple):
-    """What becomes of an entry: a part of its sample."""
-
-    ext: str
-    data: bytes
+    def column(self, name: str) -> Any:
+        if name not in self.fields:
+            raise ConfigError("config.annotations", f"no column {name!r}", where=self.where)
+        return self.fields[name]
 
 
 def file_format(options: Annotations, key: str) -> str:
@@ -250,7 +220,7 @@ def file_format(options: Annotations, key: str) -> str:
     return detected
 
 
-def entries(
+def _entries(
     options: Annotations, key: str, file: io.TextIOWrapper | Path, work_dir: Path
 ) -> Generator[Entry]:
     """The entries of a file, in its order; those of a COCO file in the order of image IDs.
@@ -259,26 +229,22 @@ def entries(
     ``config.annotations``: an invalid file, or an entry without a name.
     """
     rows: Generator[_Row]
+    kind = file_format(options, key)
     if isinstance(file, Path):
         rows = _parquet_rows(file, key)
-    elif file_format(options, key) == "csv":
+    elif kind == "csv":
         rows = _csv_rows(file, key)
-    elif file_format(options, key) == "jsonl":
+    elif kind == "jsonl":
         rows = _lines(file, key)
     else:
-        rows = _images(file, key, work_dir)
+        rows = coco_entries(file, key, work_dir)
     with _text_errors(key), closing(rows):
-        for fields, value, where in rows:
+        for value, where in rows:
+            fields = _fields(value, kind)
             yield Entry(_name(fields, options.key, where), fields, value, where)
 
 
-_Row = tuple[Mapping[str, Any], Any, str]
-
-
-def _images(file: io.TextIOWrapper, key: str, work_dir: Path) -> Generator[_Row]:
-    with closing(coco_entries(file, key, work_dir)) as images:
-        for value, where in images:
-            yield value["image"], value, where
+_Row = tuple[dict[str, Any], str]
 
 
 def _csv_rows(file: io.TextIOWrapper, key: str) -> Generator[_Row]:
@@ -296,8 +262,7 @@ def _csv_rows(file: io.TextIOWrapper, key: str) -> Generator[_Row]:
                     continue
                 message = f"{len(row)} columns, but the first row names {len(header)}"
                 raise ConfigError("config.annotations", message, where=where)
-            fields = dict(zip(header, row, strict=True))
-            yield fields, fields, where
+            yield dict(zip(header, row, strict=True)), where
     except csv.Error as error:
         where = f"{key}, line {reader.line_num}"
         raise ConfigError("config.annotations", f"not CSV: {error}", where=where) from None
@@ -313,7 +278,7 @@ def _lines(file: io.TextIOWrapper, key: str) -> Generator[_Row]:
             fields = parse_json(line, where)
             if not isinstance(fields, dict):
                 raise ConfigError("config.annotations", "not a JSON object", where=where)
-            yield fields, fields, where
+            yield fields, where
 
 
 def _parquet_rows(path: Path, key: str) -> Generator[_Row]:
@@ -324,19 +289,13 @@ def _parquet_rows(path: Path, key: str) -> Generator[_Row]:
                 raise ConfigError("config.annotations", "two columns with one name", where=key)
             number = 0
             for batch in file.iter_batches(batch_size=1_000):
-                for row in _table_rows(batch, key):
+                for row in table_rows(batch):
                     where = f"{key}, row {number}"
-                    fields = json_value(row, partial(_json_scalar, where))
-                    yield fields, fields, where
+                    yield json_value(row, partial(_json_scalar, where)), where
                     number += 1
     except (pa.ArrowException, OSError) as error:
         message = f"not a Parquet file: {str(error).splitlines()[0]}"
         raise ConfigError("config.annotations", message, where=key) from None
-
-
-def _table_rows(batch: pa.RecordBatch, key: str) -> list[dict[str, Any]]:
-    try:
-        return table_rows(batch)
     except ValueError as error:
         hint = "leave out the column"
         raise ConfigError("config.annotations", str(error), where=key, hint=hint) from None
@@ -349,9 +308,14 @@ def _json_scalar(where: str, value: Any) -> Any:
     raise ConfigError("config.annotations", message, where=where, hint="leave out the column")
 
 
+def _fields(value: Any, kind: str) -> Mapping[str, Any]:
+    fields: Mapping[str, Any] = value["image"] if kind == "coco" else value
+    return fields
+
+
 def _name(fields: Mapping[str, Any], column: str, where: str) -> str:
-    value = fields.get(column)
-    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    name = fields.get(column)
+    text = str(name) if isinstance(name, int) and not isinstance(name, bool) else name
     if not isinstance(text, str) or not text.removeprefix("./"):
         what = "no column" if column not in fields else "no name in column"
         hint = "samples.annotations.key names the column with keys or names of objects"
@@ -359,54 +323,41 @@ def _name(fields: Mapping[str, Any], column: str, where: str) -> str:
     return text.removeprefix("./")
 
 
-def entry_parts(options: Annotations, group: list[Entry]) -> list[EntryPart]:
-    """The parts that an entry becomes, or with ``many`` all entries of a sample.
+def _parts(options: Annotations, group: list[Entry]) -> list[tuple[str, bytes]]:
+    """The parts that an entry becomes, or with ``many`` all entries of a sample, by extension.
 
     ``config.annotations``: a column that is missing, or a number that JSON has not.
     """
-    first = group[0]
-    values = [entry.value for entry in group]
+    where = group[0].where
+    values: list[Any] = [entry.value for entry in group]
     parts = []
     if options.part is not None:
-        parts.append(
-            EntryPart(options.part, _json(values if options.many else values[0], first.where))
-        )
+        parts.append((options.part, _json(values if options.many else values[0], where)))
     for ext, column in options.columns.items():
-        texts = [_column(entry, column) for entry in group]
-        if not options.many and texts[0] is not None:
-            data = texts[0].encode() if isinstance(texts[0], str) else _json(texts[0], first.where)
-            parts.append(EntryPart(ext, data))
-        elif options.many:
-            parts.append(EntryPart(ext, _json(texts, first.where)))
+        values = [entry.column(column) for entry in group]
+        if options.many:
+            parts.append((ext, _json(values, where)))
+        elif values[0] is not None:
+            text = values[0]
+            parts.append((ext, text.encode() if isinstance(text, str) else _json(text, where)))
     return parts
 
 
-def label_of(column: str, group: list[Entry]) -> str | None:
+def _label_of(column: str, group: list[Entry]) -> str | None:
     """The class that an entry names; None if the column is null.
 
     ``config.label``: not a text or a whole number, or several classes.
     """
-    labels = {_label(entry, column) for entry in group}
+    labels = set()
+    for entry in group:
+        label, problem = class_name(column, entry.column(column))
+        if problem:
+            raise ConfigError("config.label", problem, where=entry.where)
+        labels.add(label)
     if len(labels) > 1:
         message = f"column {column!r} gives {group[0].name!r} {len(labels)} classes"
         raise ConfigError("config.label", message, where=group[0].where)
     return labels.pop()
-
-
-def _label(entry: Entry, column: str) -> str | None:
-    value = _column(entry, column)
-    if value is None or value == "":
-        return None
-    if isinstance(value, bool) or not isinstance(value, str | int):
-        message = f"column {column!r} has neither a text nor a whole number"
-        raise ConfigError("config.label", message, where=entry.where)
-    return str(value)
-
-
-def _column(entry: Entry, column: str) -> Any:
-    if column not in entry.fields:
-        raise ConfigError("config.annotations", f"no column {column!r}", where=entry.where)
-    return entry.fields[column]
 
 
 def _json(value: Any, where: str) -> bytes:
