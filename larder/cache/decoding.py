@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import io
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from larder.cache.record import Value
 from larder.config.shape import MAX_PIXELS
 from larder.errors import ObjectError
 from larder.limits import ByteBudget
-from larder.samples.decoders import Bound
 from larder.samples.images import (
     Array,
     decoded,
@@ -77,64 +75,42 @@ _AHEAD = 4
 
 
 class ToDecode(NamedTuple):
-    """A part that a decoder makes arrays of; ``where`` is its shard and sample, for errors."""
+    """A part of a record: what makes its arrays by field, and the memory that takes, with these.
 
-    decoder: Bound
-    data: bytes
+    ``where`` is its shard and sample, for errors.
+    """
+
     where: str
-
-    @property
-    def needed_bytes(self) -> int:
-        """Memory that decoding needs, with the arrays."""
-        return self.decoder.needed_bytes(len(self.data))
+    needed_bytes: int
+    decode: Callable[[], Mapping[str, Array]]
 
 
 class Making:
-    """A record in progress: the values that exist already, and the parts to decode, each
-    image with the number of channels to decode to.
-    """
+    """A record in progress: the values that exist already, and the parts to decode."""
 
     def __init__(self) -> None:
         self.values: dict[str, Value] = {}
-        self.pictures: dict[str, tuple[Picture, int]] = {}
-        self.others: dict[str, ToDecode] = {}
+        self.parts: list[ToDecode] = []
         self.source_bytes = 0
-        self._arrays: dict[str, Future[Array]] = {}
-        self._decoded: dict[str, Future[dict[str, Array]]] = {}
+        self._decoded: list[Future[Mapping[str, Array]]] = []
 
     @property
     def held_bytes(self) -> int:
         """Bytes in memory until the record is written, with those that decoding needs."""
-        decoded = sum(
-            picture.form.bytes + picture.loading_bytes for picture, _ in self.pictures.values()
-        )
-        return self.source_bytes + decoded + sum(part.needed_bytes for part in self.others.values())
+        return self.source_bytes + sum(part.needed_bytes for part in self.parts)
 
     @property
     def done(self) -> bool:
-        return all(array.done() for array in self._arrays.values()) and all(
-            arrays.done() for arrays in self._decoded.values()
-        )
+        return all(arrays.done() for arrays in self._decoded)
 
     def begin(self, pool: ThreadPoolExecutor) -> None:
-        for name, (picture, channels) in self.pictures.items():
-            self._arrays[name] = pool.submit(picture.array, channels)
-        for name, part in self.others.items():
-            decode = partial(part.decoder.decode, part.data, part.where, HINT)
-            self._decoded[name] = pool.submit(decode)
-
-    def result(self) -> dict[str, Value]:
-        """All values but those of `decoded`; waits for the images, which are not kept here."""
-        arrays, self._arrays = self._arrays, {}
-        return {**self.values, **{name: array.result() for name, array in arrays.items()}}
+        self._decoded = [pool.submit(part.decode) for part in self.parts]
 
     def decoded(self) -> Iterator[tuple[str, Array, str]]:
-        """The arrays of decoders: field, array, and where the part is; each once."""
-        made, self._decoded = self._decoded, {}
-        for field, arrays in made.items():
-            part = self.others[field]
-            names = part.decoder.names(field)
-            for name, array in zip(names, arrays.result().values(), strict=True):
+        """Field, array and place of each, once; waits for them, and does not keep them."""
+        decoded, self._decoded = self._decoded, []
+        for part, arrays in zip(self.parts, decoded, strict=True):
+            for name, array in arrays.result().items():
                 yield name, array, part.where
 
 

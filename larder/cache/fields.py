@@ -23,13 +23,13 @@ and blue.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from larder.cache.schema import KEY, Field, RecordSchema
 from larder.errors import FatalError
-from larder.samples.decoders import IMAGES_ONLY, Array, Decoders
+from larder.samples.decoders import IMAGES_ONLY, Decoders
 from larder.samples.images import Form
 from larder.samples.naming import LABEL_EXT
 
@@ -96,73 +96,42 @@ def sample_schema(
     return RecordSchema((*fields, Field(KEY, "uint8", (None,))))
 
 
-def holds(field: Field, array: Array) -> bool:
-    """Whether a field accepts an array of a decoder."""
+def fits(field: Field, dtype: str, shape: Sequence[int]) -> bool:
+    """Whether a field accepts an array of this type and shape."""
     return (
-        field.dtype == array.dtype.name
-        and len(field.shape) == array.ndim
-        and all(
-            size in (None, length) for size, length in zip(field.shape, array.shape, strict=True)
-        )
+        field.dtype == dtype
+        and len(field.shape) == len(shape)
+        and all(size in (None, length) for size, length in zip(field.shape, shape, strict=True))
     )
 
 
-def fits(field: Field, form: Form) -> bool:
-    """Whether a field accepts an image of that form; 8-bit grey also fits colour."""
-    height, width, channels = field.shape
-    return (
-        height in (None, form.height)
-        and width in (None, form.width)
-        and channels in (form.channels, 3)
-        and field.dtype == form.dtype
-    )
+def widened(
+    schema: RecordSchema, name: str, dtype: str, shape: tuple[int, ...], where: str
+) -> RecordSchema:
+    """The narrowest schema that also accepts such an array in field ``name``.
 
-
-def widened(schema: RecordSchema, name: str, form: Form, where: str) -> RecordSchema:
-    """The narrowest schema that also accepts an image of that form in field ``name``;
-    ``cache.schema`` if the previous images have another dtype.
+    ``cache.schema``: the previous arrays have another dtype or number of dimensions. Images have as
+    many channels as those before, or else these get as many: see `image_shape`.
     """
-    return RecordSchema(
-        tuple(
-            _wider(field, form, where) if field.name == name else field for field in schema.fields
-        )
-    )
-
-
-def widened_by(schema: RecordSchema, name: str, array: Array, where: str) -> RecordSchema:
-    """The narrowest schema that also accepts an array in field ``name``; ``cache.schema`` if the
-    previous arrays have another dtype or another number of dimensions.
-    """
-    field = schema.select([name])[0]
-    wider = Field(name, array.dtype.name, array.shape, field.optional)
+    (field,) = schema.select([name])
+    wider = replace(field, dtype=dtype, shape=shape)
     if field.shape != _UNSEEN:
         if wider.kind != field.kind:
             message = f"a part that decodes to {wider.kind} follows others of {field.kind}"
-            hint = "convert or exclude one of them, or leave it out of decoding"
+            hint = "convert or exclude one of them, or use a cache of encoded records"
             raise FatalError("cache.schema", message, where=where, hint=hint)
-        both = zip(field.shape, array.shape, strict=True)
-        wider = replace(
-            wider, shape=tuple(length if length == size else None for length, size in both)
-        )
+        both = zip(field.shape, shape, strict=True)
+        sizes = [length if length == size else None for size, length in both]
+        wider = replace(wider, shape=(*sizes[:-1], shape[-1]) if _is_image(name) else tuple(sizes))
     return RecordSchema(tuple(wider if each.name == name else each for each in schema.fields))
 
 
-def _wider(field: Field, form: Form, where: str) -> Field:
-    if field.shape == _UNSEEN:
-        shape: tuple[int | None, ...] = (form.height, form.width, form.channels)
-        return replace(field, dtype=form.dtype, shape=shape)
-    if field.dtype != form.dtype:
-        message = f"an image of {form.dtype} follows images of {field.dtype}"
-        raise FatalError(
-            "cache.schema", message, where=where, hint="use a cache of encoded records"
-        )
-    height, width, channels = field.shape
+def image_shape(form: Form, field: Field) -> tuple[int, int, int]:
+    """The shape of an image in a field: 8-bit grey becomes colour where others have that."""
+    channels = field.shape[2]
     assert channels is not None, "an image has 1 or 3 channels"
-    return replace(
-        field,
-        shape=(
-            height if height == form.height else None,
-            width if width == form.width else None,
-            max(channels, form.channels),
-        ),
-    )
+    return form.height, form.width, max(form.channels, channels)
+
+
+def _is_image(name: str) -> bool:
+    return name == _IMAGE or name.startswith(_IMAGE_PREFIX)

@@ -9,27 +9,26 @@ and with a single size the parts are read once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from larder.cache.build import build_file
-from larder.cache.decoding import Making, Picture, ToDecode, in_order, open_picture
+from larder.cache.decoding import HINT, Making, ToDecode, in_order, open_picture
 from larder.cache.fields import (
     LABEL,
     Kind,
-    field_name,
     field_names,
     fits,
-    holds,
+    image_shape,
     sample_schema,
     widened,
-    widened_by,
 )
-from larder.cache.record import CacheFileFacts, Value
+from larder.cache.record import Array, CacheFileFacts, Value
 from larder.cache.schema import KEY, Field, RecordSchema
 from larder.config.shape import MAX_PIXELS
 from larder.errors import FatalError
@@ -133,13 +132,12 @@ def sample_records(
         closing(in_order(records, threads or usable_cores(), bound)) as made,
     ):
         for record in made:
-            values = record.result()
             for name, array, where in record.decoded():
-                if not holds(fields[name], array):
-                    raise Misfit(widened_by(schema, name, array, where))
-                values[name] = array
+                if not fits(fields[name], array.dtype.name, array.shape):
+                    raise Misfit(widened(schema, name, array.dtype.name, array.shape, where))
+                record.values[name] = array
             on_record(record.source_bytes)
-            yield values
+            yield record.values
 
 
 def _records(samples: SplitSamples, schema: RecordSchema) -> Generator[Making]:
@@ -174,9 +172,10 @@ def _record(
         record.source_bytes += len(data)
         name, where = names[ext][0], part_place(shard.url, sample, ext)
         if samples.decodes_image(ext):
-            record.pictures[name] = _picture(data, schema, fields[name], where, samples.max_pixels)
+            record.parts.append(_picture(data, schema, fields[name], where, samples.max_pixels))
         elif decoder := samples.decoder(ext):
-            record.others[field_name(ext, kind, decoders)] = ToDecode(decoder, data, where)
+            decode = partial(_arrays, decoder, names[ext], data, where)
+            record.parts.append(ToDecode(where, decoder.needed_bytes(len(data)), decode))
         else:
             record.values[name] = data
     return record
@@ -184,13 +183,17 @@ def _record(
 
 def _picture(
     data: bytes, schema: RecordSchema, field: Field, where: str, max_pixels: int
-) -> tuple[Picture, int]:
+) -> ToDecode:
     picture = open_picture(data, where, max_pixels=max_pixels)
-    if not fits(field, picture.form):
-        raise Misfit(widened(schema, field.name, picture.form, where))
-    channels = field.shape[2]
-    assert channels is not None, "an image has 1 or 3 channels"
-    return picture, channels
+    form, shape = picture.form, image_shape(picture.form, field)
+    if not fits(field, form.dtype, shape):
+        raise Misfit(widened(schema, field.name, form.dtype, shape, where))
+    needed_bytes = form.bytes + picture.loading_bytes
+    return ToDecode(where, needed_bytes, lambda: {field.name: picture.array(shape[2])})
+
+
+def _arrays(decoder: Bound, names: Sequence[str], data: bytes, where: str) -> Mapping[str, Array]:
+    return dict(zip(names, decoder.decode(data, where, HINT).values(), strict=True))
 
 
 class _Reported:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from cache_shelf import Shelf, encoded_image
 
-from larder.cache.decoding import Making, in_order
+from larder.cache.decoding import Making, ToDecode, in_order
 from larder.cache.fields import field_name
 from larder.cache.file import CacheFileReader, open_file
 from larder.cache.from_samples import SplitSamples, build_samples
@@ -205,9 +205,11 @@ class Slow(Making):
         super().__init__()
         self.source_bytes = size
         self.gate = threading.Event()
+        self.parts.append(ToDecode("here", 0, self._decode))
 
-    def begin(self, pool: Any) -> None:
-        self._arrays["image"] = pool.submit(self.gate.wait)
+    def _decode(self) -> dict[str, Any]:
+        self.gate.wait()
+        return {}
 
 
 def test_the_window_bounds_memory() -> None:
@@ -222,7 +224,7 @@ def test_the_window_bounds_memory() -> None:
     given = 0
     for record in in_order(_released(records(), taken), threads=2, budget=ByteBudget(50)):
         given += 1
-        record.result()
+        assert not list(record.decoded())
         held = sum(other.source_bytes for other in taken[given - 1 : -1])
         most = max(most, held)
     assert given == 50
