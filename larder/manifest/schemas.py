@@ -62,7 +62,6 @@ SAMPLE_ORDER = pa.schema(
                     pa.field("etag", pa.string(), nullable=False),
                     pa.field("mirror_etag", pa.string()),
                     pa.field("checksum", pa.string()),
-                    pa.field("unchanged", pa.bool_(), nullable=False),
                 ]
             ),
             nullable=False,
@@ -97,9 +96,8 @@ SAMPLE_ORDER = pa.schema(
 
 ``parts`` are sorted by ``ext`` and list the source objects; the label becomes a part ``cls`` when
 it is written. ``mirror_etag`` and ``checksum`` are those of a verified copy in the mirror, or null
-if the object has to be copied. ``unchanged``: the previous version was made from the same object.
-The samples are followed, with an empty ``split``, by the objects that are mirrored but are not
-parts of samples.
+if the object has to be copied. The samples are followed, with an empty ``split``, by the objects
+that are mirrored but are not parts of samples.
 
 ``packed`` is the place of a sample in a shard of the previous version, if it is read from there and
 not from its objects: the columns of `SAMPLES`, without the label's part. The split may differ from

@@ -2,41 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from larder.config.models import Dataset
 from larder.jobs.manifests import read_ref
-from larder.manifest.files import read_manifest
-from larder.manifest.query import Stream
 from larder.manifest.reference import ManifestRef
-from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER, SHARDS
-from larder.manifest.sort import aligned
-from larder.pipeline.compare import Changes, Comparison, ContentComparer, compare
+from larder.manifest.schemas import SHARDS
 from larder.pipeline.completeness import check_complete
 from larder.pipeline.contents import listed_shards, listed_splits
-from larder.pipeline.decide import Decision, SegmentState, decide
 from larder.pipeline.image_rules import image_rules, planned_transform
 from larder.pipeline.job import UsedSegment, source_of
-from larder.pipeline.previous import (
-    Previous,
-    PreviousSegment,
-    is_first_build,
-    previous_rows,
-    read_previous,
-)
-from larder.pipeline.selected import Selected, select_all, select_samples
+from larder.pipeline.pack import pack
 from larder.pipeline.source import SourceState
+from larder.prepare.compare import Changes, Comparison, compare
+from larder.prepare.content_check import ContentCheck
+from larder.prepare.decide import Decision, SegmentState, decide
+from larder.prepare.previous import Previous, PreviousSegment, is_first_build, read_previous
+from larder.prepare.select import Selected, Selection, select_all
 from larder.progress import Progress
 from larder.samples.order import SampleOrder
-from larder.samples.planner import Planner
 from larder.shards.images.check import is_weaker
 from larder.store.base import Store
 from larder.units import format_bytes
@@ -49,8 +36,6 @@ from larder.versions.identity import (
     split_rule,
 )
 from larder.versions.omitted import Omitted, encode_omitted
-
-_Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,23 +103,6 @@ def _decodes_more(segment: SegmentDocument, dataset: Dataset) -> bool:
     return not set(now) <= set(then)
 
 
-def with_unchanged(
-    objects: Iterable[pa.RecordBatch], before: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """Objects with a column ``unchanged``: whether the previous version saw the same.
-
-    Both are of schema OBJECTS, in the order of their keys.
-    """
-    names = ["key", "size_bytes", "etag"]
-    identity = pa.schema([OBJECTS.field(name) for name in names])
-    for now, then in aligned(Stream(OBJECTS, objects), Stream(identity, before), ("key",)):
-        if now.num_rows:
-            places = pc.index_in(now.column("key"), then.column("key"))
-            same = [pc.equal(now.column(name), then.column(name).take(places)) for name in names]
-            unchanged = pc.fill_null(pc.and_(same[1], same[2]), False)
-            yield now.append_column(pa.field("unchanged", pa.bool_(), nullable=False), unchanged)
-
-
 def plan_growth(
     state: SourceState,
     root: Store,
@@ -156,18 +124,24 @@ def plan_growth(
         dataset.growth,
         fresh=_fresh(state, previous, order, comparison.changes, folder),
     )
-    check = image_check(dataset)
     transform = planned_transform(dataset)
-    selected = select_samples(order, comparison, decision, previous, check, folder, transform)
-    omitted = _omitted(previous, comparison, decision)
+    selection = Selection(root, previous, comparison, decision, transform, folder)
+    omitted = selection.omitted()
     encoded, file = encode_omitted(omitted)
-    kept = tuple(
-        _used(root, dataset, segment, omitted, encoded)
-        for segment in previous.segments
-        if segment.id in decision.again
+    return Growth(
+        previous=previous,
+        decision=decision,
+        changes=comparison.changes,
+        selected=selection.samples(order, image_check(dataset)),
+        kept=tuple(
+            _used(root, dataset, segment, omitted, encoded)
+            for segment in previous.segments
+            if segment.id in decision.again
+        ),
+        omitted=omitted,
+        omitted_file=file,
+        skipped=0 if decision.kind == "fresh" else comparison.changes.bad,
     )
-    skipped = 0 if decision.kind == "fresh" else comparison.changes.bad
-    return Growth(previous, decision, comparison.changes, selected, kept, omitted, file, skipped)
 
 
 def _compare(
@@ -179,18 +153,11 @@ def _compare(
     progress: Progress,
 ) -> Comparison:
     dataset = state.dataset
-    planner = Planner(dataset.model_copy(update={"labels": None}), {})
     check = image_check(dataset) if dataset.on_bad_sample == "skip" else None
-    anew = bool(split_rule(dataset)) and not keeps_splits(state, previous)
-    names = ["split", "key"]
-    now = read_manifest(order.file.path, SAMPLE_ORDER, columns=names, rows=order.samples)
-    path = folder / "previous.arrow"
-    rows = previous_rows(root, previous, planner, check, path, now=now if anew else None)
-    samples = read_manifest(order.file.path, SAMPLE_ORDER, rows=order.samples)
     transforms = [segment.document.shape.images.transform for segment in previous.segments]
     source, rules = source_of(dataset, state.cluster), image_rules(dataset, state.cluster)
-    with ContentComparer(source, rules, transforms, progress) as comparer:
-        return compare(samples, previous, rows, planner, comparer, folder)
+    with ContentCheck(source, rules, transforms, progress) as content:
+        return compare(order, root, previous, check, content, folder)
 
 
 def _states(previous: Previous, comparison: Comparison) -> list[SegmentState]:
@@ -198,20 +165,12 @@ def _states(previous: Previous, comparison: Comparison) -> list[SegmentState]:
         SegmentState(
             id=segment.id,
             rows=segment.rows,
-            before=segment.rows - segment.omitted_rows(),
-            live=segment.rows - _sums(gone, segment.first_rows),
+            before=segment.live_rows(),
+            live=live,
             bytes=segment.bytes,
         )
-        for segment, gone in zip(previous.segments, comparison.gone, strict=True)
+        for segment, live in zip(previous.segments, comparison.live, strict=True)
     ]
-
-
-def _sums(flags: npt.NDArray[np.bool_], first_rows: _Numbers) -> _Numbers:
-    """The number of rows of each shard that are true."""
-    if not len(first_rows):
-        return np.zeros(0, np.int64)
-    sums: _Numbers = np.add.reduceat(flags.view(np.int8), first_rows, dtype=np.int64)
-    return sums
 
 
 def _fresh(
@@ -233,12 +192,21 @@ def _fresh(
         checked = next(each.document for each in previous.segments if each.id in weaker)
         return _weaker_check(checked, state.dataset)
     if state.settings.compact:
-        version, segment = previous.version, previous.segments[0].document
-        if changes.any or not is_first_build(
-            version, segment, state.dataset, order, changes.bad, folder
-        ):
+        segment = previous.segments[0].document
+        targets = _targets(state.dataset, segment, order, folder)
+        if changes.any or not is_first_build(previous.version, segment, changes.bad, targets):
             return "larder compact"
     return None
+
+
+def _targets(
+    dataset: Dataset, segment: SegmentDocument, order: SampleOrder, folder: Path
+) -> Mapping[str, int]:
+    """The sizes of shards of a first build that are not ``shards.bytes``."""
+    if dataset.shards.count_min is None:
+        return {}
+    options = segment.shape.options
+    return pack(dataset, order.file, order.samples, folder, options=options).targets
 
 
 def _weaker_check(segment: SegmentDocument, dataset: Dataset) -> str:
@@ -264,24 +232,6 @@ def _unwritten(segment: SegmentDocument, split: str) -> int:
     """Number of shards that were planned, but not written: all of their samples are bad."""
     facts = segment.splits.get(split)
     return facts.end_shard - facts.first_shard - facts.shards if facts else 0
-
-
-def _omitted(
-    previous: Previous, comparison: Comparison, decision: Decision
-) -> dict[tuple[str, str], Omitted]:
-    omitted_rows = {}
-    for segment, gone in zip(previous.segments, comparison.gone, strict=True):
-        again = decision.again.get(segment.id)
-        if again is None:
-            continue
-        for shard in np.flatnonzero(again).tolist():
-            first_row = int(segment.first_rows[shard])
-            gone[first_row : first_row + int(segment.rows[shard])] = True
-        for split, facts in segment.document.splits.items():
-            omitted = Omitted.of_mask(gone[facts.first_row : facts.first_row + facts.samples])
-            if omitted.count:
-                omitted_rows[segment.id, split] = omitted
-    return omitted_rows
 
 
 def _used(

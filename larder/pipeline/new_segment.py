@@ -14,8 +14,8 @@ from larder.pipeline.growth import Growth
 from larder.pipeline.image_rules import image_options
 from larder.pipeline.job import UsedSegment
 from larder.pipeline.pack import laid_out, pack
-from larder.pipeline.previous import Previous
 from larder.pipeline.source import SourceState
+from larder.prepare.previous import Previous
 from larder.shards.formats import shard_format
 from larder.store.base import Store
 from larder.versions.documents import SegmentDocument, Shape

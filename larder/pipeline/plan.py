@@ -17,11 +17,9 @@ from larder.copy.site import Site
 from larder.copy.skyplane.choice import Choice
 from larder.errors import SHOWN_FAILURES
 from larder.experiments.delivery import Advice
-from larder.jobs.manifests import read_ref
 from larder.jobs.results import Totals
 from larder.manifest.extents import is_own
 from larder.manifest.files import read_manifest
-from larder.manifest.reference import ManifestRef
 from larder.manifest.schemas import OBJECTS
 from larder.pipeline.copy_receipts import mirrored, read_receipts
 from larder.pipeline.expanding import match_annotations
@@ -31,14 +29,13 @@ from larder.pipeline.growth import (
     keeps_splits,
     known_classes,
     plan_growth,
-    with_unchanged,
 )
 from larder.pipeline.job import UsedSegment, source_of, storage_of
 from larder.pipeline.mirror import mirror_route, read_measured
 from larder.pipeline.new_segment import PlannedSegment, caches_to_build, plan_segment
-from larder.pipeline.previous import Previous, published_splits
-from larder.pipeline.selected import Selected
 from larder.pipeline.source import SourceState
+from larder.prepare.previous import Previous, published_splits
+from larder.prepare.select import Selected
 from larder.progress import Progress
 from larder.samples.order import SampleOrder, order_samples
 from larder.samples.parts import with_labels
@@ -174,10 +171,6 @@ def _version_id(
 
 def _order(state: SourceState, root: Store, previous: Previous | None, folder: Path) -> SampleOrder:
     objects = _objects(state, folder)
-    if state.previous is not None:
-        before = ManifestRef.of(state.previous.file("objects"))
-        columns = ["key", "size_bytes", "etag"]
-        objects = with_unchanged(objects, read_ref(root, before, OBJECTS, columns=columns))
     labels = state.inventory.labels
     if labels is not None:
         objects = with_labels(objects, read_manifest(labels.path, LABELS), folder)

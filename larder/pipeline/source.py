@@ -24,8 +24,8 @@ from larder.pipeline.expanding import (
     read_annotations,
 )
 from larder.pipeline.job import source_of, storage_of
-from larder.pipeline.previous import is_compact
 from larder.pipeline.settings import Settings
+from larder.prepare.previous import is_compact
 from larder.progress import Progress
 from larder.samples.decoders import resolved
 from larder.source.expand.annotations import Indexed

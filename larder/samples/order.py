@@ -116,8 +116,7 @@ def order_samples(
     Args:
         objects: Batches of schema OBJECTS, ordered by key, of any length, with ``mirror_etag`` and
             ``checksum`` if the mirror has a copy; in that case, other objects that are mirrored
-            follow after the samples. A further column ``unchanged``, without nulls, is passed on;
-            where it is missing, no object is known to be unchanged.
+            follow after the samples.
         dataset: As configured.
         label_files: By split, the bytes of the files that ``labels.files`` names.
         out: The manifest to write.

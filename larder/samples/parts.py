@@ -36,7 +36,6 @@ PARTS = pa.schema(
         pa.field("etag", pa.string(), nullable=False),
         pa.field("mirror_etag", pa.string()),
         pa.field("checksum", pa.string()),
-        pa.field("unchanged", pa.bool_(), nullable=False),
         pa.field("split", pa.int16(), nullable=False),
         pa.field("order", pa.uint64(), nullable=False),
         pa.field("label", pa.int32()),
@@ -86,7 +85,7 @@ class Intake:
         self._first_unmatched = ""
 
     def parts(self, objects: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows of schema `PARTS` for batches of schema OBJECTS, with or without ``unchanged``.
+        """The rows of schema `PARTS` for batches of schema OBJECTS.
 
         ``config.unmatched_split``, after the last object: some match no split.
         """
@@ -194,7 +193,6 @@ def annotation_parts(
             **{name: batch.column(name) for name in ("ext", "key", "size_bytes", "etag")},
             "mirror_etag": batch.column("etag"),  # it is in the storage already
             "checksum": batch.column("checksum"),
-            "unchanged": pa.array(np.zeros(count, np.bool_)),
             "split": pa.array(rule.of_objects(objects)),
             "order": pa.array(np.zeros(count, np.uint64)),
             "label": pa.nulls(count, pa.int32()),
@@ -218,7 +216,6 @@ def _rows(batch: pa.RecordBatch, names: pa.RecordBatch, splits: Splits) -> pa.Re
         names.column("sample"),
         _normalised(names.column("ext")),
         *(batch.column(name) for name in fields),
-        _unchanged(batch),
         pa.array(splits, pa.int16()),
         pa.array(np.zeros(len(batch), np.uint64)),
         pa.nulls(len(batch), pa.int32()),
@@ -247,12 +244,6 @@ def _given(batch: pa.RecordBatch) -> pa.Array:
     if "text" in batch.schema.names:
         return batch.column("text")
     return pa.nulls(len(batch), pa.string())
-
-
-def _unchanged(batch: pa.RecordBatch) -> pa.Array:
-    if "unchanged" in batch.schema.names:
-        return batch.column("unchanged")
-    return pa.array(np.zeros(len(batch), np.bool_))
 
 
 def _normalised(exts: pa.Array) -> pa.Array:

@@ -18,7 +18,7 @@ from larder.samples.keys import seeded_hashes
 from larder.samples.labels import Labeller
 from larder.samples.naming import LABEL_EXT
 from larder.samples.parts import PARTS, Joins
-from larder.samples.splits import NO_SPLIT, GlobRule, HashRule, SplitRule, Splits
+from larder.samples.splits import GlobRule, HashRule, SplitRule
 from larder.samples.strata import StrataRule
 
 SPLIT_RULES: Mapping[str, Callable[[Any], SplitRule]] = {
@@ -58,23 +58,6 @@ class Planner:
             else None
         )
         self._seed = dataset.shards.shuffle_seed
-
-    def places(
-        self, sample_keys: pa.Array, object_keys: pa.Array, published: pa.Array
-    ) -> tuple[Splits, _Orders]:
-        """Where samples would be in the order now: their splits, and their order within these.
-
-        The samples may not exist any more; each comes with an object of its own and the name of
-        its split. A split is an index or `NO_SPLIT`, an order is a hash or 0.
-        """
-        splits = self.split_rule.of_known(sample_keys, object_keys, self.numbers(published))
-        return splits, self.orders(sample_keys)
-
-    def numbers(self, splits: pa.Array) -> Splits:
-        """The index of each split, by name, or `NO_SPLIT`."""
-        places = pc.index_in(splits, pa.array(self.split_names))
-        numbers: Splits = pc.fill_null(places, NO_SPLIT).to_numpy(zero_copy_only=False)
-        return numbers.astype(np.int16)
 
     def orders(self, sample_keys: pa.Array) -> _Orders:
         """The hash by which samples are ordered within their split, or 0."""

@@ -40,13 +40,6 @@ class SplitRule:
         """
         return of_objects
 
-    def of_known(self, sample_keys: pa.Array, object_keys: pa.Array, published: Splits) -> Splits:
-        """The splits that samples would have now, which may not exist any more, or `NO_SPLIT`.
-
-        Each comes with an object of its own and the split that was ``published``.
-        """
-        raise NotImplementedError
-
     def divided(
         self,
         parts: Iterable[pa.RecordBatch],
@@ -77,9 +70,6 @@ class GlobRule(SplitRule):
                 splits[left[matched.to_numpy(zero_copy_only=False)]] = split
         return splits
 
-    def of_known(self, sample_keys: pa.Array, object_keys: pa.Array, published: Splits) -> Splits:
-        return self.of_objects(object_keys)
-
 
 class HashRule(SplitRule):
     """Splits by a seeded hash of the sample key, or of the first group of a pattern in it.
@@ -96,15 +86,6 @@ class HashRule(SplitRule):
 
     def of_samples(self, sample_keys: pa.Array, of_objects: Splits) -> Splits:
         return self._splits(self.hashes.of(column_texts(sample_keys)))
-
-    def of_known(self, sample_keys: pa.Array, object_keys: pa.Array, published: Splits) -> Splits:
-        keys = column_texts(sample_keys)
-        groups = self.hashes.groups(keys)
-        splits = np.full(len(keys), NO_SPLIT, np.int16)
-        matched = np.array([group is not None for group in groups], np.bool_)
-        matches = (group for group in groups if group is not None)
-        splits[matched] = self._splits(self.hashes.of_groups(matches))
-        return splits
 
     def _splits(self, hashes: npt.NDArray[np.uint64]) -> Splits:
         return np.searchsorted(self._bounds, hashes, side="right").astype(np.int16)

@@ -74,9 +74,6 @@ class StrataRule(SplitRule):
     def of_samples(self, sample_keys: pa.Array, of_objects: Splits) -> Splits:
         return np.zeros(len(sample_keys), np.int16)
 
-    def of_known(self, sample_keys: pa.Array, object_keys: pa.Array, published: Splits) -> Splits:
-        return published
-
     def divided(
         self,
         parts: Iterable[pa.RecordBatch],

@@ -55,6 +55,12 @@ class Omitted:
         return cls(np.concatenate(edges).astype(np.int64).reshape(-1, 2))
 
     @classmethod
+    def of_ranges(cls, ranges: Numbers, first_row: int, rows: int) -> Omitted:
+        """Ranges of a segment's rows, as far as they are in the split with these rows."""
+        inside = np.clip(ranges - first_row, 0, rows)
+        return cls(inside[inside[:, 0] < inside[:, 1]])
+
+    @classmethod
     def none(cls) -> Omitted:
         return cls(np.zeros((0, 2), np.int64))
 

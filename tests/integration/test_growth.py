@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pipeline_lab import DOCUMENT, Lab, opened, png, shard_names, write
 
-from larder.pipeline import compare
 from larder.pipeline.run_report import run_lines
+from larder.prepare import content_check
 from tests.support.checker import Published
 from tests.support.memory import forget
 from tests.support.runs import between
@@ -87,12 +87,12 @@ def test_records_count_also_while_bad_samples_are_not_skipped(tmp_path: Path) ->
     assert versions[0] == versions[2] != versions[1]
 
 
-@pytest.mark.parametrize("most_bytes", [compare.MAX_CHECKED_BYTES, 10])
+@pytest.mark.parametrize("most_bytes", [content_check.MAX_CHECKED_BYTES, 10])
 def test_a_sample_that_is_bad_in_another_way_is_planned_alike_everywhere(
     tmp_path: Path, most_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file system does not tell whether its content has changed; a bucket does."""
-    monkeypatch.setattr(compare, "MAX_CHECKED_BYTES", most_bytes)
+    monkeypatch.setattr(content_check, "MAX_CHECKED_BYTES", most_bytes)
     shards = {"bytes": 5_000}
     states = [{"t/a/1.png": BAD, **TEXTS}, {"t/a/1.png": BAD[::-1], **TEXTS, **MORE}]
     digests = []

@@ -18,7 +18,8 @@ from larder.config.models import Dataset
 from larder.config.shape import Transform
 from larder.errors import FatalError
 from larder.jobs.results import RefusedError, RunError
-from larder.pipeline import compare, image_rules, new_segment
+from larder.pipeline import image_rules, new_segment
+from larder.prepare import content_check
 from larder.shards.images.transform import codec_versions
 from larder.versions.publish import read_segment
 from tests.support.checker import Published
@@ -290,7 +291,7 @@ def test_other_libraries_make_new_segments_and_transform_the_originals(
     lab.prepare()
     (tmp_path / "source" / "a" / "04.jpg").unlink()
     other = {**codec_versions(), "pillow": "99.0"}
-    for module in (image_rules, compare):
+    for module in (image_rules, content_check):
         monkeypatch.setattr(module, "codec_versions", lambda: other)
     growth = lab.plan()["growth"]
     assert growth["decision"] == "grow"

@@ -38,8 +38,9 @@ from larder.jobs.runner import InlineRunner
 from larder.manifest.files import read_manifest
 from larder.manifest.reference import ManifestRef
 from larder.manifest.schemas import SAMPLES
-from larder.pipeline import contents, decide
+from larder.pipeline import contents
 from larder.pipeline.prepare import prepare
+from larder.prepare import decide
 from larder.progress import StageTimes
 from larder.samples.naming import LABEL_EXT
 from larder.store import Store, open_store

@@ -25,7 +25,6 @@ def row(number: int, split: str = "train", parts: int = 2) -> dict[str, object]:
             "key": f"k{number}.e{part}",
             "size_bytes": 10**part + number,
             "etag": f"t{number}",
-            "unchanged": False,
         }
         for part in range(parts)
     ]

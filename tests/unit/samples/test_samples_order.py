@@ -95,7 +95,7 @@ def test_arranges_samples(tmp_path: Path) -> None:
 
     def part(ext: str, key: str) -> dict[str, Any]:
         known: dict[str, Any] = {"size_bytes": sizes[key], "etag": etag(key)}
-        known |= {"mirror_etag": None, "checksum": None, "unchanged": False}
+        known |= {"mirror_etag": None, "checksum": None}
         return {"ext": ext, "key": key, **known}
 
     assert {row[4:] for row in rows} == {(None, None)}
@@ -126,29 +126,6 @@ def test_the_digest_is_pinned(tmp_path: Path) -> None:
     jpg, txt = etag("a/1.JPEG"), etag("a/1.txt")
     expected = f"5:train3:a/1~[(3:jpg8:a/1.JPEGi5,32:{jpg})(3:txt7:a/1.txti0,32:{txt})];"
     assert found.digest == hashlib.sha256(expected.encode()).hexdigest()
-
-
-@pytest.mark.parametrize("seed", [None, 7])
-def test_what_is_unchanged_shows_in_the_rows_and_not_in_the_digest(
-    tmp_path: Path, seed: int | None
-) -> None:
-    """With a seed, the rows are sorted; without, they come in order."""
-    sizes = dict.fromkeys(["a/1.jpg", "a/1.txt", "a/2.jpg", "a/3.jpg"], 1)
-    fields = {"shards": {"shuffle_seed": seed}}
-    expected, _ = run(tmp_path, sizes, **fields)
-
-    def compared() -> Iterator[pa.RecordBatch]:
-        column = pa.field("unchanged", pa.bool_(), nullable=False)
-        for batch in batches(sizes, 2):
-            values = [key in ("a/1.txt", "a/3.jpg") for key in batch.column("key").to_pylist()]
-            yield batch.append_column(column, pa.array(values))
-
-    found = ordered(tmp_path, compared(), **fields)
-    assert found.digest == expected.digest
-    (batch,) = read_manifest(found.file.path, SAMPLE_ORDER)
-    parts = [part for row in batch.to_pylist() for part in row["parts"]]
-    assert {part["key"] for part in parts if part["unchanged"]} == {"a/1.txt", "a/3.jpg"}
-    assert len(parts) == len(sizes)
 
 
 def test_what_is_mirrored_shows_in_the_rows_and_not_in_the_digest(tmp_path: Path) -> None:

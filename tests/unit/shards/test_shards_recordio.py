@@ -103,8 +103,7 @@ def test_a_sample_without_a_label_has_minus_one(store: Store) -> None:
 def row(*parts: tuple[str, int], label: int | None = None) -> pa.RecordBatch:
     """A sample with parts of any length."""
     entries = [
-        {"ext": ext, "key": f"a.{ext}", "size_bytes": size, "etag": "", "unchanged": False}
-        for ext, size in parts
+        {"ext": ext, "key": f"a.{ext}", "size_bytes": size, "etag": ""} for ext, size in parts
     ]
     entry = {"split": "train", "key": "a", "label": label, "parts": entries}
     return pa.RecordBatch.from_pylist([entry], schema=SAMPLE_ORDER)

@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from larder.config.models import Growth
 from larder.jobs.results import Totals
-from larder.pipeline.compare import Changes
+from larder.prepare.compare import Changes
 
 MAX_SEGMENTS = 16
 """Maximum number of segments of a version."""

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from larder.config.models import Growth
 from larder.jobs.results import Totals
-from larder.pipeline.compare import Changes
-from larder.pipeline.decide import MAX_SEGMENTS, Decision, SegmentState, decide
+from larder.prepare.compare import Changes
+from larder.prepare.decide import MAX_SEGMENTS, Decision, SegmentState, decide
 
 APPEND = Growth()
 OMIT = Growth(removals="omit")

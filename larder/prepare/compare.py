@@ -1,0 +1,347 @@
+"""Compares the samples that are there now with those of the previous version.
+
+A sample is unchanged if it has the same split, label and parts. A part is the same if its object
+has the same key, size and etag as when it was packed, or if it is as the previous version saw it.
+If only the etag differs, and etags do not tell contents apart, as on a file system, the object is
+read and compared with the checksum of the part; the objects of a sample that was bad are checked
+again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from larder.jobs.manifests import read_ref
+from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest, write_manifest
+from larder.manifest.query import Stream, query
+from larder.manifest.reference import ManifestRef
+from larder.manifest.rows import RowDigest
+from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER, SAMPLES
+from larder.manifest.spool import Spool
+from larder.prepare.content_check import ContentCheck
+from larder.prepare.previous import PACKED, RECORDS, Previous, bad_records, packed_samples
+from larder.samples.order import SampleOrder
+from larder.store.base import Store
+
+COMPARED = pa.schema(
+    [
+        pa.field("place", pa.int64(), nullable=False),
+        pa.field("key", pa.string(), nullable=False),
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("segment", pa.int32()),
+        pa.field("row", pa.int64()),
+        pa.field("shard", pa.int32()),
+        pa.field("bad", pa.string()),
+    ]
+)
+"""One row per sample that is there now, in their order, in which ``place`` counts from 0.
+
+``kind`` is a name of `Changes`. ``segment``, ``row`` and ``shard`` are where the sample is in the
+previous version, as in `larder.prepare.previous.PACKED`, if it is there. For a bad sample, ``bad``
+says why, and ``segment`` is that of its record.
+"""
+
+_DOUBT = pa.struct(
+    [
+        pa.field("ext", pa.string()),
+        pa.field("key", pa.string()),
+        pa.field("size_bytes", pa.int64()),
+        pa.field("etag", pa.string()),
+        pa.field("checksum", pa.string()),
+        pa.field("crc32c", pa.uint32()),
+    ]
+)
+"""A part as it is now, of which only the etag is not what it was, and its checksum then."""
+
+_MATCHED = COMPARED.append(pa.field("doubts", pa.list_(_DOUBT)))
+_PARTS = pa.schema([*(COMPARED.field(name) for name in ("place", "kind", "segment")), *_DOUBT])
+_SOURCE = pa.struct(
+    [
+        SAMPLES.field("parts").type.value_type.field(name)
+        for name in ("ext", "source", "etag", "length", "crc32c")
+    ]
+)
+_SEEN = pa.schema([OBJECTS.field(name) for name in ("key", "size_bytes", "etag")])
+_SAMPLE = pa.schema([SAMPLE_ORDER.field("key"), SAMPLE_ORDER.field("parts"), COMPARED.field(0)])
+_PLACES = pa.schema([COMPARED.field("place")])
+
+_MATCH = """
+    WITH latest AS (
+        SELECT DISTINCT ON (key) key, segment, message, [
+            {'ext': part.ext, 'source': part.key, 'etag': part.etag,
+             'length': part.size_bytes, 'crc32c': 0} FOR part IN parts
+        ] AS parts
+        FROM records
+        ORDER BY key, rank
+    ), matched AS (
+        SELECT
+            now.place, now.key, packed.row, packed.shard, latest.message,
+            coalesce(packed.segment, latest.segment) AS segment,
+            packed.key IS NOT NULL AS is_packed,
+            packed.split <> now.split AS is_moved,
+            packed.label IS DISTINCT FROM now.label AS is_relabelled,
+            list_zip(now.parts, coalesce(packed.parts, latest.parts)) AS pairs,
+            list_bool_and([
+                pair[1].ext IS NOT DISTINCT FROM pair[2].ext
+                    AND pair[1].key IS NOT DISTINCT FROM pair[2].source
+                    AND pair[1].size_bytes = coalesce(pair[2].length, pair[1].size_bytes)
+                FOR pair IN pairs
+            ]) AS is_alike
+        FROM now
+        LEFT JOIN packed ON packed.key = now.key
+        LEFT JOIN latest ON latest.key = now.key
+    ), compared AS (
+        SELECT *, CASE
+            WHEN NOT is_packed THEN if(is_alike, 'bad', 'added')
+            WHEN NOT is_alike THEN 'changed'
+            WHEN is_moved THEN 'moved'
+            WHEN is_relabelled THEN 'relabelled'
+            ELSE 'unchanged'
+        END AS kind
+        FROM matched
+    )
+    SELECT
+        place, key, kind, segment, row, shard, if(kind = 'bad', message, NULL) AS bad, [
+            {'ext': pair[1].ext, 'key': pair[1].key, 'size_bytes': pair[1].size_bytes,
+             'etag': pair[1].etag, 'checksum': pair[1].checksum, 'crc32c': pair[2].crc32c}
+            FOR pair IN pairs IF is_alike AND pair[1].etag <> pair[2].etag
+        ] AS doubts
+    FROM compared
+    ORDER BY place
+"""
+
+_UNSEEN = """
+    SELECT place, kind, segment, part.*
+    FROM (SELECT place, kind, segment, unnest(doubts) AS part FROM matched)
+    ANTI JOIN objects ON objects.key = part.key
+        AND objects.size_bytes = part.size_bytes AND objects.etag = part.etag
+    ORDER BY place, part.ext
+"""
+"""The parts that are not as the previous version saw them."""
+
+_SAMPLES = "SELECT key, parts, place FROM now SEMI JOIN places USING (place) ORDER BY place"
+
+_REVISED = """
+    SELECT
+        place, key,
+        CASE
+            WHEN different.place IS NULL THEN kind
+            WHEN kind = 'bad' THEN 'added'
+            ELSE 'changed'
+        END AS kind,
+        segment, row, shard, if(different.place IS NULL, bad, NULL) AS bad
+    FROM compared
+    LEFT JOIN (SELECT DISTINCT place FROM different) AS different USING (place)
+    ORDER BY place
+"""
+
+_COUNTS = """
+    SELECT kind, segment, shard, count(*) AS samples
+    FROM compared
+    GROUP BY ALL
+    ORDER BY ALL
+"""
+_COUNTED = pa.schema([*(COMPARED.field(at) for at in (2, 3, 5)), ("samples", pa.int64())])
+
+_OUTDATED = """
+    SELECT segment, key
+    FROM records
+    ANTI JOIN (SELECT key FROM compared WHERE kind = 'bad') USING (key)
+    WHERE segment >= 0
+    ORDER BY segment, rank, key
+"""
+
+_Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Numbers of samples.
+
+    ``relabelled`` have another label, ``moved`` are in another split, ``removed`` are not there any
+    more; ``bad`` were left out as bad before, and are unchanged since.
+    """
+
+    unchanged: int = 0
+    added: int = 0
+    changed: int = 0
+    relabelled: int = 0
+    moved: int = 0
+    removed: int = 0
+    bad: int = 0
+
+    @property
+    def any(self) -> bool:
+        return any((self.added, self.changed, self.relabelled, self.moved, self.removed))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Comparison:
+    """What a comparison found: ``file`` has rows of `COMPARED`.
+
+    For each segment of the previous version, ``live`` is the number of unchanged samples of each
+    shard; and ``outdated`` is a digest of its records of bad samples that are not left out any more
+    without being tried: removed, repaired or changed; None if there are none.
+    """
+
+    changes: Changes
+    file: ManifestFile
+    live: tuple[_Numbers, ...]
+    outdated: tuple[str | None, ...]
+
+    def rows(self) -> Stream:
+        return Stream(COMPARED, read_manifest(self.file.path, COMPARED))
+
+
+def compare(
+    order: SampleOrder,
+    root: Store,
+    previous: Previous,
+    check: str | None,
+    content: ContentCheck,
+    folder: Path,
+) -> Comparison:
+    """Compare all samples with those of the previous version.
+
+    ``check`` is how images are checked: records of bad samples count only if they were checked in
+    the same way; None if none counts, because bad samples are not left out.
+    """
+    file = _compared(order, root, previous, check, content, folder)
+    counts = dict.fromkeys(Changes.__dataclass_fields__, 0)
+    live = tuple(np.zeros(len(segment.rows), np.int64) for segment in previous.segments)
+    compared = Stream(COMPARED, read_manifest(file.path, COMPARED))
+    for batch in query(_COUNTS, {"compared": compared}, _COUNTED, work_dir=folder):
+        columns = (column.to_pylist() for column in batch.columns)
+        for kind, segment, shard, samples in zip(*columns, strict=True):
+            counts[kind] += samples
+            if kind == "unchanged":
+                live[segment][shard] = samples
+    matched = sum(counts[kind] for kind in ("unchanged", "changed", "relabelled", "moved"))
+    counts["removed"] = (
+        sum(int(segment.live_rows().sum()) for segment in previous.segments) - matched
+    )
+    return Comparison(Changes(**counts), file, live, _outdated(root, previous, file, folder))
+
+
+def ordered_samples(order: SampleOrder) -> Stream:
+    """The samples of an order, each with its ``place``."""
+    names = ["split", "key", "label", "parts"]
+    schema = pa.schema([*map(SAMPLE_ORDER.field, names), COMPARED.field("place")])
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        first, path = 0, order.file.path
+        for batch in read_manifest(path, SAMPLE_ORDER, columns=names, rows=order.samples):
+            places = pa.array(np.arange(first, first + batch.num_rows))
+            first += batch.num_rows
+            yield pa.RecordBatch.from_arrays([*batch.columns, places], schema=schema)
+
+    return Stream(schema, batches())
+
+
+def _compared(
+    order: SampleOrder,
+    root: Store,
+    previous: Previous,
+    check: str | None,
+    content: ContentCheck,
+    folder: Path,
+) -> ManifestFile:
+    inputs = {
+        "now": ordered_samples(order),
+        "packed": _as_sources(packed_samples(root, previous), content),
+        "records": _checked_as(bad_records(root, previous), check),
+    }
+    doubts = Spool(_MATCHED)
+    with ManifestWriter(folder / "compared.parquet", COMPARED) as writer:
+        for batch in query(_MATCH, inputs, _MATCHED, work_dir=folder):
+            writer.append_batch(batch.select(COMPARED.names))
+            lengths = pc.fill_null(pc.list_value_length(batch.column("doubts")), 0)
+            doubts.append(batch.filter(pc.greater(lengths, 0)))
+    if not doubts.num_rows:
+        return writer.file
+    different = _different(doubts, order, root, previous, content, folder)
+    inputs = {
+        "compared": Stream(COMPARED, read_manifest(writer.file.path, COMPARED)),
+        "different": Stream(_PLACES, different.read()),
+    }
+    revised = query(_REVISED, inputs, COMPARED, work_dir=folder)
+    return write_manifest(folder / "revised.parquet", COMPARED, revised)
+
+
+def _different(
+    doubts: Spool,
+    order: SampleOrder,
+    root: Store,
+    previous: Previous,
+    content: ContentCheck,
+    folder: Path,
+) -> Spool:
+    """The places of samples that are not as they were, of those with other etags."""
+    different, bad = Spool(_PLACES), Spool(_PLACES)
+    objects = ManifestRef.of(previous.version.file("objects"))
+    inputs = {
+        "matched": Stream(_MATCHED, doubts.read()),
+        "objects": Stream(_SEEN, read_ref(root, objects, OBJECTS, columns=_SEEN.names)),
+    }
+    for parts in query(_UNSEEN, inputs, _PARTS, work_dir=folder):
+        was_bad = pc.equal(parts.column("kind"), "bad")
+        bad.append(parts.filter(was_bad).select(_PLACES.names))
+        packed = parts.filter(pc.invert(was_bad))
+        changed = packed.filter(pa.array(~content.same(packed)))
+        different.append(changed.select(_PLACES.names))
+    if bad.num_rows:
+        inputs = {"now": ordered_samples(order), "places": Stream(_PLACES, bad.read())}
+        for samples in query(_SAMPLES, inputs, _SAMPLE, work_dir=folder):
+            repaired = samples.filter(pa.array(~content.still_bad(samples)))
+            different.append(repaired.select(_PLACES.names))
+    return different
+
+
+def _as_sources(packed: Stream, content: ContentCheck) -> Stream:
+    """Samples whose parts have no length where it is not that of the object."""
+    schema = PACKED.set(PACKED.get_field_index("parts"), pa.field("parts", pa.list_(_SOURCE)))
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for batch in packed.batches:
+            lists = batch.column("parts")
+            parts, offsets = lists.flatten(), lists.offsets.to_numpy()
+            segments = np.repeat(batch.column("segment").to_numpy(), np.diff(offsets))
+            stored = pa.array(content.stored(parts.field("ext"), segments))
+            columns = {field.name: parts.field(field.name) for field in _SOURCE}
+            columns["length"] = pc.if_else(stored, None, columns["length"])
+            structs = pa.StructArray.from_arrays(list(columns.values()), fields=list(_SOURCE))
+            sources = pa.ListArray.from_arrays(pa.array(offsets - offsets[0]), structs)
+            yield pa.RecordBatch.from_arrays([*batch.columns[:-1], sources], schema=schema)
+
+    return Stream(schema, batches())
+
+
+def _checked_as(records: Stream, check: str | None) -> Stream:
+    batches = (batch.filter(pc.equal(batch.column("check"), check)) for batch in records.batches)
+    return Stream(RECORDS, batches if check else ())
+
+
+def _outdated(
+    root: Store, previous: Previous, file: ManifestFile, folder: Path
+) -> tuple[str | None, ...]:
+    """A digest for each segment that has such records."""
+    digests: list[RowDigest | None] = [None] * len(previous.segments)
+    schema = pa.schema([RECORDS.field(name) for name in ("segment", "key")])
+    inputs = {
+        "records": bad_records(root, previous),
+        "compared": Stream(COMPARED, read_manifest(file.path, COMPARED)),
+    }
+    if previous.version.files_of("skipped"):
+        for batch in query(_OUTDATED, inputs, schema, work_dir=folder):
+            for place in pc.unique(batch.column("segment")).to_pylist():
+                digest = digests[place] = digests[place] or RowDigest()
+                rows = batch.filter(pc.equal(batch.column("segment"), place))
+                digest.update_batch(rows.select(["key"]))
+    return tuple(digest.hexdigest() if digest else None for digest in digests)

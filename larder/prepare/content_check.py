@@ -1,0 +1,142 @@
+"""Reads objects of which etags do not tell whether they are as they were."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import repeat
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from larder.config.shape import Transform
+from larder.errors import ObjectError
+from larder.limits import map_ahead
+from larder.manifest.digest import format_crc32c
+from larder.manifest.extents import is_derived
+from larder.progress import Progress
+from larder.samples.columns import column_structs
+from larder.samples.images import is_image
+from larder.shards.images.check import ImageRules, stored_image
+from larder.shards.images.transform import codec_versions
+from larder.shards.model import Part, PlannedSample
+from larder.shards.reading.fetch import UNDECODABLE, fetch, sample_bytes
+from larder.shards.reading.large import check_streamed
+from larder.store.base import Readable
+
+READERS = 8
+"""Objects that are read at once."""
+
+MAX_CHECKED_BYTES = 64 * 1024**2
+"""A larger sample that was bad is not read into memory: only the ranges that are needed are."""
+
+_Flags = npt.NDArray[np.bool_]
+
+
+class ContentCheck:
+    """Compares the contents of objects with checksums; a context manager.
+
+    ``transforms`` are those of the previous segments. The source is read only if etags do not tell
+    contents apart.
+    """
+
+    def __init__(
+        self,
+        source: Readable,
+        rules: ImageRules,
+        transforms: Sequence[Transform | None],
+        progress: Progress,
+    ) -> None:
+        self._source = source
+        self._rules = rules
+        self._progress = progress
+        transform = rules.transform
+        current = replace(transform, codecs=codec_versions()) if transform else None
+        self._transforms = np.array([each is not None for each in transforms], np.bool_)
+        self._repeatable = np.array([each == current for each in transforms], np.bool_)
+        self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="check")
+        self._started = False
+
+    def stored(self, exts: pa.Array, segments: npt.NDArray[np.int32]) -> _Flags:
+        """Which parts are images that their segments have transformed."""
+        flags: _Flags = self._transforms[segments]
+        if flags.any():
+            encoded = exts.dictionary_encode()
+            images = [is_image(ext) for ext in encoded.dictionary.to_pylist()]
+            flags &= np.array(images, np.bool_)[encoded.indices.to_numpy()]
+        return flags
+
+    def same(self, parts: pa.RecordBatch) -> _Flags:
+        """Whether objects have the contents that they had when they were packed.
+
+        ``parts`` have the ``segment`` and the ``crc32c`` of the part, its ``ext``, and ``key``,
+        ``etag`` and ``checksum`` of the object. An image that was transformed is transformed again,
+        if that gives what it gave then.
+        """
+        same = _same_checksums(parts)
+        if self._source.features.etag_is_md5:
+            return same
+        segments = parts.column("segment").to_numpy()
+        stored = self.stored(parts.column("ext"), segments)
+        unsure = np.flatnonzero(~same & (~stored | self._repeatable[segments]))
+        if len(unsure) and not self._started:
+            self._progress.start("compare")
+            self._started = True
+        columns = [parts.column(name) for name in ("key", "etag", "crc32c", "ext")]
+        values = (column.take(pa.array(unsure)).to_pylist() for column in columns)
+        rows = zip(*values, stored[unsure].tolist(), strict=True)
+        verdicts = map_ahead(self._pool, lambda row: self._is(*row), rows, window=4 * READERS)
+        same[unsure] = np.fromiter(verdicts, np.bool_, len(unsure))
+        return same
+
+    def still_bad(self, samples: pa.RecordBatch) -> _Flags:
+        """Whether samples that were bad still are, although the etags of their objects differ.
+
+        ``samples`` have a ``key`` and ``parts`` as in SAMPLE_ORDER. They are checked wherever they
+        are, because a file system does not tell whether they were changed: so what is planned is
+        the same everywhere.
+        """
+        keys = samples.column("key").to_pylist()
+        parts = column_structs(samples.column("parts"), Part._fields, Part)
+        bad = (self._is_bad(PlannedSample("", *each)) for each in zip(keys, repeat(None), parts))
+        return np.fromiter(bad, np.bool_, len(keys))
+
+    def _is_bad(self, sample: PlannedSample) -> bool:
+        read = check_streamed if sample_bytes(sample) > MAX_CHECKED_BYTES else fetch
+        failures = read(self._source, sample, self._rules).failures
+        return bool(failures) and all(failure.code == UNDECODABLE for failure in failures)
+
+    def _is(self, key: str, etag: str, crc32c: int, ext: str, stored: bool) -> bool:
+        crc = 0
+        try:
+            if stored:
+                data = self._source.get(key, if_match=etag or None)
+                image = stored_image(ext, data, where=key, rules=self._rules)
+                return image is not None and google_crc32c.value(image) == crc32c
+            with self._source.open(key, if_match=etag or None) as reader:
+                for buffer in reader:
+                    crc = google_crc32c.extend(crc, bytes(buffer))
+        except ObjectError:
+            return False
+        finally:
+            self._progress.advance("compare", objects=1)
+        return crc == crc32c
+
+    def __enter__(self) -> ContentCheck:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+        if self._started:
+            self._progress.finish("compare")
+
+
+def _same_checksums(parts: pa.RecordBatch) -> _Flags:
+    """Which derived objects have the checksum that they had, wherever they are now."""
+    columns = (parts.column("checksum"), parts.column("crc32c"), is_derived(parts.column("etag")))
+    rows = zip(*(column.to_pylist() for column in columns), strict=True)
+    same = [derived and checksum == format_crc32c(crc) for checksum, crc, derived in rows]
+    return np.array(same, np.bool_)

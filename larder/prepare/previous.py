@@ -1,0 +1,281 @@
+"""The previous version: its segments, what it omits, and the table of its samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from larder.config.models import Dataset
+from larder.errors import DamageError
+from larder.jobs.manifests import read_ref
+from larder.manifest.query import Stream, query
+from larder.manifest.reference import ManifestRef
+from larder.manifest.schemas import SAMPLES, SHARDS, SKIPPED
+from larder.manifest.sealed import MAKE_AGAIN
+from larder.samples.strata import PUBLISHED
+from larder.store import object_url
+from larder.store.base import Store
+from larder.versions import layout
+from larder.versions.documents import SegmentDocument, VersionDocument
+from larder.versions.omitted import Omitted, read_omitted
+from larder.versions.publish import read_segment
+
+PACKED = pa.schema(
+    [
+        pa.field("segment", pa.int32(), nullable=False),
+        pa.field("row", pa.int64(), nullable=False),
+        pa.field("shard", pa.int32(), nullable=False),
+        pa.field("shard_name", pa.string(), nullable=False),
+        *(SAMPLES.field(name) for name in ("split", "key", "label", "offset", "length", "parts")),
+    ]
+)
+"""One row per sample of the previous version.
+
+``segment`` and ``row`` say where it is: the number of the segment, and the row of its samples
+manifest; ``shard`` is the number of the shard in the segment. ``parts`` does not contain labels.
+"""
+
+RECORDS = pa.schema(
+    [
+        pa.field("segment", pa.int32(), nullable=False),
+        pa.field("rank", pa.int32(), nullable=False),
+        *SKIPPED,
+    ]
+)
+"""One row per record of a sample that was left out as bad, by the previous version or before.
+
+``segment`` is the number of the segment that has the record, or -1 if the version itself has it. Of
+records with the same key, the one with the lowest ``rank`` is the latest.
+"""
+
+_Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PreviousSegment:
+    """A segment of the previous version; arrays have shape (shards,).
+
+    ``first_rows`` are the rows of the first samples in the segment's samples manifest; ``rows``
+    counts the samples of each shard, with those that are omitted; ``bytes`` are of the shard's
+    files.
+    """
+
+    document: SegmentDocument
+    omitted: Mapping[str, Omitted]
+    first_rows: _Numbers
+    rows: _Numbers
+    bytes: _Numbers
+
+    @property
+    def id(self) -> str:
+        return self.document.id
+
+    @property
+    def samples(self) -> int:
+        """Number of samples, with those that are omitted."""
+        return sum(split.samples for split in self.document.splits.values())
+
+    def live_rows(self) -> _Numbers:
+        """Number of samples of each shard that the version has; shape (shards,)."""
+        counts = self.rows.copy()
+        for split, omitted in self.omitted.items():
+            first = self.document.splits[split].first_row
+            for start, stop in (omitted.ranges + first).tolist():
+                shard = int(np.searchsorted(self.first_rows, start, side="right")) - 1
+                while shard < len(self.rows) and self.first_rows[shard] < stop:
+                    low = max(start, int(self.first_rows[shard]))
+                    high = min(stop, int(self.first_rows[shard] + self.rows[shard]))
+                    counts[shard] -= high - low
+                    shard += 1
+        return counts
+
+    def manifest(self, role: str) -> ManifestRef:
+        return ManifestRef.of(self.document.file(role))
+
+
+@dataclass(frozen=True, slots=True)
+class Previous:
+    """The version that this run starts from, and its segments in order."""
+
+    version: VersionDocument
+    segments: tuple[PreviousSegment, ...]
+
+
+def read_previous(root: Store, version: VersionDocument) -> Previous:
+    """Read what a version is made of; what is damaged or missing is a DamageError."""
+    omitted = read_omitted(root, version)
+    return Previous(version, tuple(_segment(root, use.id, omitted) for use in version.segments))
+
+
+def _segment(
+    root: Store, segment: str, omitted: Mapping[tuple[str, str], Omitted]
+) -> PreviousSegment:
+    document = read_segment(root, segment)
+    if document is None:
+        where = object_url(root.url, layout.segment_key(segment))
+        raise DamageError("damage.size", "the file is missing", where=where, hint=MAKE_AGAIN)
+    first_rows: list[int] = []
+    rows: list[int] = []
+    sizes: list[int] = []
+    row = 0
+    columns = ["samples", "bytes"]
+    for batch in read_ref(root, ManifestRef.of(document.file("shards")), SHARDS, columns=columns):
+        for samples, size_bytes in zip(*(c.to_pylist() for c in batch.columns), strict=True):
+            if samples:
+                first_rows.append(row)
+                rows.append(samples)
+                sizes.append(size_bytes)
+                row += samples
+            else:  # another file of the same shard
+                sizes[-1] += size_bytes
+    omitted_ranges = {
+        split: rows_omitted for (use, split), rows_omitted in omitted.items() if use == segment
+    }
+    for split, rows_omitted in omitted_ranges.items():
+        facts = document.splits.get(split)
+        if facts is None or rows_omitted.ranges[-1, 1] > facts.samples:
+            message = f"segment {segment} has no such rows in split {split} as the version omits"
+            raise DamageError("damage.manifest", message, where=root.url, hint=MAKE_AGAIN)
+    return PreviousSegment(
+        document=document,
+        omitted=omitted_ranges,
+        first_rows=np.array(first_rows, np.int64),
+        rows=np.array(rows, np.int64),
+        bytes=np.array(sizes, np.int64),
+    )
+
+
+def packed_samples(root: Store, previous: Previous) -> Stream:
+    """The samples of the previous version, rows of `PACKED`."""
+    return Stream(PACKED, _packed(root, previous))
+
+
+def bad_records(root: Store, previous: Previous) -> Stream:
+    """The records of samples that were left out as bad, rows of `RECORDS`."""
+    return Stream(RECORDS, _records(root, previous))
+
+
+_PUBLISHED = """
+    SELECT key AS sample, arg_min(number, rank) AS split
+    FROM (
+        SELECT key, split, 0 AS rank FROM packed
+        UNION ALL
+        SELECT key, split, rank FROM records
+    )
+    JOIN splits USING (split)
+    GROUP BY key
+    ORDER BY key
+"""
+
+
+def published_splits(
+    root: Store, previous: Previous, split_names: Sequence[str], work_dir: Path
+) -> Iterator[pa.RecordBatch]:
+    """The split of each sample of the previous version, also of those that were left out as bad.
+
+    A sample of a split that is not in ``split_names``, those of today in order, is left out. Yields
+    rows of `larder.samples.strata.PUBLISHED`, ordered by sample, each sample once.
+    """
+    splits = pa.record_batch({"split": split_names, "number": range(len(split_names))})
+    inputs = {
+        "packed": packed_samples(root, previous),
+        "records": bad_records(root, previous),
+        "splits": Stream(splits.schema, [splits]),
+    }
+    return query(_PUBLISHED, inputs, PUBLISHED, work_dir=work_dir)
+
+
+def _packed(root: Store, previous: Previous) -> Iterator[pa.RecordBatch]:
+    for place, segment in enumerate(previous.segments):
+        first_row = 0
+        for batch in read_ref(root, segment.manifest("samples"), SAMPLES):
+            rows = np.arange(first_row, first_row + batch.num_rows)
+            shards = np.searchsorted(segment.first_rows, rows, side="right") - 1
+            columns = {
+                "segment": np.full(len(rows), place),
+                "row": rows,
+                "shard": shards,
+                "shard_name": batch.column("shard"),
+                "parts": _without_labels(batch.column("parts")),
+                **{name: batch.column(name) for name in ("split", "key", "label")},
+                **{name: batch.column(name) for name in ("offset", "length")},
+            }
+            arrays = [pa.array(columns[field.name], field.type) for field in PACKED]
+            samples = pa.RecordBatch.from_arrays(arrays, schema=PACKED)
+            yield samples.filter(pa.array(~_omitted(segment, first_row, batch.num_rows)))
+            first_row += batch.num_rows
+
+
+def _omitted(segment: PreviousSegment, first_row: int, rows: int) -> npt.NDArray[np.bool_]:
+    """Which rows of a batch the version omits."""
+    flags = np.zeros(rows, np.bool_)
+    for split, omitted in segment.omitted.items():
+        facts = segment.document.splits[split]
+        start = max(facts.first_row, first_row)
+        stop = min(facts.first_row + facts.samples, first_row + rows)
+        if start < stop:
+            mask = omitted.mask(start - facts.first_row, stop - start)
+            flags[start - first_row : stop - first_row] = mask
+    return flags
+
+
+def _without_labels(lists: pa.Array) -> pa.Array:
+    """The parts that are source objects."""
+    parts = lists.flatten()
+    kept = parts.field("source").is_valid()
+    if pc.all(kept, min_count=0).as_py():
+        return lists
+    counts = np.append(0, np.cumsum(kept.to_numpy(zero_copy_only=False)))
+    offsets = lists.offsets.to_numpy()
+    return pa.ListArray.from_arrays(
+        pa.array(counts[offsets - offsets[0]], pa.int32()), parts.filter(kept), type=lists.type
+    )
+
+
+def _records(root: Store, previous: Previous) -> Iterator[pa.RecordBatch]:
+    places = {segment.id: place for place, segment in enumerate(previous.segments)}
+    for rank, file in enumerate(reversed(previous.version.files_of("skipped")), 1):
+        place = next((at for id_, at in places.items() if id_ in file.path.split("/")), -1)
+        for batch in read_ref(root, ManifestRef.of(file), SKIPPED):
+            count = batch.num_rows
+            places_and_ranks = (
+                pa.array(np.full(count, each), pa.int32()) for each in (place, rank)
+            )
+            yield pa.RecordBatch.from_arrays([*places_and_ranks, *batch.columns], schema=RECORDS)
+
+
+def is_compact(root: Store, version: VersionDocument, dataset: Dataset) -> bool:
+    """Whether the documents of a version say that it is what a first build would make.
+
+    The version has the same inputs. Where they do not say it, as with ``shards.count_min``, a plan
+    finds out; see `is_first_build`.
+    """
+    if len(version.segments) > 1 or dataset.shards.count_min is not None:
+        return False
+    segment = read_segment(root, version.segments[0].id)
+    return segment is not None and is_first_build(version, segment, version.skipped, {})
+
+
+def is_first_build(
+    version: VersionDocument, segment: SegmentDocument, bad: int, targets: Mapping[str, int]
+) -> bool:
+    """Whether a version of which no sample has changed is what a first build would make.
+
+    ``segment`` is its first; ``bad`` is the number of samples that are left out as before;
+    ``targets`` is the size of a split's shards if it is not ``shards.bytes``.
+    """
+    extra = [file for file in version.files_of("skipped") if file not in segment.files]
+    return (
+        len(version.segments) == 1
+        and not version.omitted
+        and not extra
+        and segment.skipped == bad
+        and not any(split.first_shard for split in segment.splits.values())
+        and dict(segment.shape.split_bytes) == dict(targets)
+    )

@@ -1,0 +1,279 @@
+"""The samples of the new segment, and the rows of the others that the version omits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from larder.config.shape import Transform
+from larder.jobs.results import Totals
+from larder.manifest.digest import canonical_json, sha256_hex
+from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest
+from larder.manifest.query import Stream, query
+from larder.manifest.rows import RowDigest
+from larder.manifest.schemas import SAMPLE_ORDER, SKIPPED
+from larder.prepare.compare import Comparison, ordered_samples
+from larder.prepare.decide import Decision
+from larder.prepare.previous import Previous, packed_samples
+from larder.samples.order import SampleOrder, identity_parts
+from larder.store.base import Store
+from larder.versions.omitted import Omitted
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """The samples of the new segment, which are the first rows of a manifest of SAMPLE_ORDER.
+
+    ``digest`` is sha256 hex over the ordered samples, as in `larder.samples.order.SampleOrder`.
+    ``read`` are objects that are read from the source or the mirror, and their bytes; ``packed``
+    are samples that are read from shards of the previous version, and their bytes there;
+    ``uncopied`` are objects without a known copy in the mirror that need one.
+
+    ``skipped`` are records of bad samples that belong to the version itself; ``skipped_digest`` is
+    sha256 hex over these records, and over those of segments that do not apply any more; None if
+    there are neither.
+    """
+
+    file: ManifestFile
+    samples: int
+    digest: str
+    read: Totals
+    packed: Totals
+    uncopied: Totals
+    skipped: ManifestFile | None = None
+    skipped_digest: str | None = None
+
+
+_SEGMENTS = pa.schema(
+    [
+        ("segment", pa.int32()),
+        ("id", pa.string()),
+        ("is_kept", pa.bool_()),
+        ("is_alike", pa.bool_()),
+    ]
+)
+_SHARDS = pa.schema([("segment", pa.int32()), ("shard", pa.int32())])
+_KINDS = pa.schema([("kind", pa.string())])
+_ROWS = pa.schema([("segment", pa.int32()), ("row", pa.int64())])
+_RANGES = pa.schema([("segment", pa.int32()), ("start", pa.int64()), ("stop", pa.int64())])
+
+_SELECT = """
+    WITH chosen AS MATERIALIZED (
+        SELECT place, kind, segment, row, id, bad,
+            is_alike AND kind IN ('unchanged', 'relabelled', 'moved') AS is_packed
+        FROM compared
+        LEFT JOIN segments USING (segment)
+        LEFT JOIN leaving ON kind = 'unchanged'
+            AND leaving.segment = compared.segment AND leaving.shard = compared.shard
+        WHERE leaving.shard IS NOT NULL OR kind IN (SELECT kind FROM going)
+    ), places AS (
+        SELECT place, {
+            'segment': id, 'split': split, 'shard': shard_name, 'offset': "offset",
+            'length': length, 'parts': [
+                {'ext': part.ext, 'offset': part.offset, 'length': part.length,
+                 'crc32c': part.crc32c} FOR part IN parts
+            ]
+        } AS packed
+        FROM packed
+        JOIN chosen ON is_packed AND chosen.segment = packed.segment AND chosen.row = packed.row
+    )
+    SELECT now.split, now.key, now.label, now.parts, places.packed, chosen.bad
+    FROM now
+    JOIN chosen USING (place)
+    LEFT JOIN places USING (place)
+    ORDER BY place
+"""
+"""The samples that go into the new segment, and where those are packed that are there already."""
+
+_SKIPPED = """
+    SELECT now.split, now.key, now.parts, bad AS message
+    FROM now
+    JOIN compared USING (place)
+    LEFT JOIN segments USING (segment)
+    WHERE kind = 'bad' AND is_kept IS NOT TRUE
+    ORDER BY place
+"""
+"""The samples that stay left out, and of which no segment of the version has the record."""
+
+_GAPS = """
+    WITH remaining AS (
+        SELECT segment, row FROM compared ANTI JOIN leaving USING (segment, shard)
+        WHERE kind = 'unchanged'
+        UNION ALL
+        SELECT segment, row FROM bounds
+    )
+    SELECT segment, row + 1 AS start, next AS stop
+    FROM (
+        SELECT segment, row, lead(row) OVER (PARTITION BY segment ORDER BY row) AS next
+        FROM remaining
+    )
+    WHERE next > row + 1
+    ORDER BY segment, start
+"""
+"""The ranges of rows between those that remain, with a row before the first and after the last."""
+
+
+def select_all(order: SampleOrder) -> Selected:
+    return Selected(
+        file=order.file,
+        samples=order.samples,
+        digest=order.digest,
+        read=Totals(order.objects, order.object_bytes),
+        packed=Totals(),
+        uncopied=Totals(order.uncopied, order.uncopied_bytes),
+    )
+
+
+class Selection:
+    """What a decision makes of the samples and of the rows of the previous version.
+
+    Only samples of segments with the same ``transform``, by the same libraries, can be packed again
+    from their shards.
+    """
+
+    def __init__(
+        self,
+        root: Store,
+        previous: Previous,
+        comparison: Comparison,
+        decision: Decision,
+        transform: Transform | None,
+        folder: Path,
+    ) -> None:
+        self._root = root
+        self._previous = previous
+        self._comparison = comparison
+        self._fresh = decision.kind == "fresh"
+        self._folder = folder
+        documents = [segment.document for segment in previous.segments]
+        self._kept = [document.id in decision.again for document in documents]
+        alike = [document.shape.images.transform == transform for document in documents]
+        numbers, ids = range(len(documents)), [document.id for document in documents]
+        self._segments = _table(_SEGMENTS, numbers, ids, self._kept, alike)
+        again = [decision.again.get(segment.id, segment.rows > 0) for segment in previous.segments]
+        shards = [(place, at) for place in numbers for at in np.flatnonzero(again[place]).tolist()]
+        self._leaving = _table(_SHARDS, *zip(*shards, strict=True))
+
+    def samples(self, order: SampleOrder, check: str) -> Selected:
+        """The samples of the new segment; ``check`` is for the records of bad samples."""
+        going = ["added", "changed", "relabelled", "moved", *(["bad"] if self._fresh else [])]
+        inputs = {
+            "now": ordered_samples(order),
+            "compared": self._comparison.rows(),
+            "packed": packed_samples(self._root, self._previous),
+            "segments": self._segments,
+            "leaving": self._leaving,
+            "going": _table(_KINDS, going),
+        }
+        tally = _Tally()
+        with ManifestWriter(self._folder / "selected.parquet", SAMPLE_ORDER) as writer:
+            for rows in query(_SELECT, inputs, SAMPLE_ORDER, work_dir=self._folder):
+                tally.add(rows)
+                writer.append_batch(rows)
+            samples = tally.samples
+            for rows in read_manifest(order.file.path, SAMPLE_ORDER, first_row=order.samples):
+                tally.add_uncopied(rows)
+                writer.append_batch(rows)
+        skipped, digest = self._skipped(order, check)
+        return Selected(
+            file=writer.file,
+            samples=samples,
+            digest=tally.digest.hexdigest(),
+            read=tally.read,
+            packed=tally.packed,
+            uncopied=tally.uncopied,
+            skipped=skipped,
+            skipped_digest=self._skipped_digest(digest),
+        )
+
+    def _skipped(self, order: SampleOrder, check: str) -> tuple[ManifestFile | None, str | None]:
+        """Records of bad samples for the version itself, and a digest of them."""
+        if self._fresh or not self._comparison.changes.bad:
+            return None, None
+        inputs = {
+            "now": ordered_samples(order),
+            "compared": self._comparison.rows(),
+            "segments": self._segments,
+        }
+        fields = [SAMPLE_ORDER.field(name) for name in ("split", "key", "parts")]
+        schema = pa.schema([*fields, SKIPPED.field("message")])
+        digest = RowDigest()
+        with ManifestWriter(self._folder / "skipped.parquet", SKIPPED) as writer:
+            for batch in query(_SKIPPED, inputs, schema, work_dir=self._folder):
+                split, key, parts, message = batch.columns
+                checks = pa.repeat(pa.scalar(check), batch.num_rows)
+                columns = [split, key, identity_parts(parts), checks, message]
+                records = pa.RecordBatch.from_arrays(columns, schema=SKIPPED)
+                digest.update_batch(records)
+                writer.append_batch(records)
+        return (writer.file, digest.hexdigest()) if writer.file.rows else (None, None)
+
+    def _skipped_digest(self, skipped: str | None) -> str | None:
+        """Which bad samples the version leaves out, as far as its segments do not say it."""
+        digests = zip(self._previous.segments, self._comparison.outdated, self._kept, strict=True)
+        outdated = [[segment.id, digest] for segment, digest, kept in digests if digest and kept]
+        return sha256_hex(canonical_json([skipped, outdated])) if outdated else skipped
+
+    def omitted(self) -> dict[tuple[str, str], Omitted]:
+        """The rows that the version omits, by segment and split."""
+        kept = [
+            (place, segment)
+            for place, segment in enumerate(self._previous.segments)
+            if self._kept[place]
+        ]
+        bounds = [(place, row) for place, segment in kept for row in (-1, segment.samples)]
+        inputs = {
+            "compared": self._comparison.rows(),
+            "leaving": self._leaving,
+            "bounds": _table(_ROWS, *zip(*bounds, strict=True)),
+        }
+        gaps = [np.zeros((0, 3), np.int64)]
+        for batch in query(_GAPS, inputs, _RANGES, work_dir=self._folder):
+            gaps.append(np.column_stack([column.to_numpy() for column in batch.columns]))
+        ranges = np.concatenate(gaps)
+        omitted = {
+            (segment.id, split): Omitted.of_ranges(
+                ranges[ranges[:, 0] == place, 1:], facts.first_row, facts.samples
+            )
+            for place, segment in kept
+            for split, facts in segment.document.splits.items()
+        }
+        return {place: rows for place, rows in omitted.items() if rows.count}
+
+
+class _Tally:
+    """What the samples of the new segment add up to."""
+
+    def __init__(self) -> None:
+        self.samples = 0
+        self.read = self.packed = self.uncopied = Totals()
+        self.digest = RowDigest()
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        self.samples += rows.num_rows
+        packed = rows.column("packed").drop_null()
+        self.packed += Totals(len(packed), pc.sum(packed.field("length")).as_py() or 0)
+        absent = (rows.column(name).is_null() for name in ("packed", "bad"))
+        read = rows.filter(pc.and_(*absent))
+        sizes = read.column("parts").flatten().field("size_bytes")
+        self.read += Totals(len(sizes), pc.sum(sizes).as_py() or 0)
+        self.add_uncopied(read)
+        identity = [*rows.columns[:3], identity_parts(rows.column("parts"))]
+        self.digest.update_batch(pa.RecordBatch.from_arrays(identity, SAMPLE_ORDER.names[:4]))
+
+    def add_uncopied(self, rows: pa.RecordBatch) -> None:
+        parts = rows.column("parts").flatten()
+        sizes = parts.field("size_bytes").filter(parts.field("mirror_etag").is_null())
+        self.uncopied += Totals(len(sizes), pc.sum(sizes).as_py() or 0)
+
+
+def _table(schema: pa.Schema, *columns: Any) -> Stream:
+    values: Sequence[Any] = columns or [[]] * len(schema)
+    arrays = [pa.array(list(each), field.type) for each, field in zip(values, schema, strict=True)]
+    return Stream(schema, [pa.RecordBatch.from_arrays(arrays, schema=schema)])
