@@ -6,7 +6,6 @@ size of the machine, so the content has a separate digest.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,7 +25,7 @@ from larder.cache.record import (
     record_key,
 )
 from larder.cache.schema import RecordSchema
-from larder.disk import disk_errors, draft
+from larder.disk import disk_errors, draft, sha256_file
 from larder.errors import FatalError, StoreError
 from larder.units import format_bytes, format_count
 
@@ -71,7 +70,7 @@ def build_file(
             writer.add(SCHEMA_KEY, schema.document())
             writer.finish()
         with disk_errors(path):
-            size_bytes, sha256 = _file_facts(file.path)
+            size_bytes, sha256 = file.path.stat().st_size, sha256_file(file.path)
         file.publish()
     return CacheFileFacts(bytes=size_bytes, sha256=sha256, digest=digest.hexdigest(), records=count)
 
@@ -188,9 +187,3 @@ def _lmdb_errors(where: str, need_bytes: int) -> Iterator[None]:
         if isinstance(error, lmdb.DiskError) or free_bytes < need_bytes:
             raise StoreError("store.full", "no space is left", where=where) from error
         raise StoreError("store.refused", f"LMDB: {error}", where=where) from error
-
-
-def _file_facts(path: Path) -> tuple[int, str]:
-    with open(path, "rb") as file:
-        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-        return os.fstat(file.fileno()).st_size, sha256

@@ -10,7 +10,7 @@ import io
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from larder.cache.record import Value
 from larder.config.shape import MAX_PIXELS
@@ -60,15 +60,10 @@ class Picture:
 def open_picture(data: bytes, where: str, *, max_pixels: int = MAX_PIXELS) -> Picture:
     """Read the header of an image; ``sample.undecodable`` if it cannot become an array."""
     if not data:
-        _undecodable("it is empty", where)
+        message = "the image cannot be decoded: it is empty"
+        raise ObjectError("sample.undecodable", message, where=where, hint=HINT)
     with decoding(where, HINT):
         return Picture(open_image(io.BytesIO(data), max_pixels), where)
-
-
-def _undecodable(reason: str, where: str) -> NoReturn:
-    raise ObjectError(
-        "sample.undecodable", f"the image cannot be decoded: {reason}", where=where, hint=HINT
-    )
 
 
 _AHEAD = 4

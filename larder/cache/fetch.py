@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 from collections.abc import Iterator
@@ -10,10 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from larder.cache.record import CacheFileFacts
-from larder.disk import Draft, disk_errors, draft, wait_for_lock
-from larder.errors import DamageError, StoreError
+from larder.disk import disk_errors, draft, wait_for_lock
+from larder.errors import StoreError
 from larder.store import local_path, object_url
 from larder.store.base import Store
+from larder.store.own_files import read_digest
 from larder.units import format_bytes
 
 VARIABLE = "LARDER_CACHE_DIR"
@@ -78,26 +78,5 @@ def _download(store: Store, key: str, facts: CacheFileFacts, path: Path) -> None
         hint = f"set {VARIABLE} to a directory with more space"
         raise StoreError("store.full", message, where=str(path.parent), hint=hint)
     with draft(path) as file:
-        received = _receive(store, key, file)
-        _compare(received, facts, object_url(store.url, key))
+        facts.compare(*read_digest(store, key, file.write), object_url(store.url, key))
         file.publish()
-
-
-def _receive(store: Store, key: str, file: Draft) -> tuple[int, str]:
-    sha256, size_bytes = hashlib.sha256(), 0
-    with store.open(key) as reader:
-        for buffer in reader:
-            sha256.update(buffer)
-            file.write(buffer)
-            size_bytes += len(buffer)
-    return size_bytes, sha256.hexdigest()
-
-
-def _compare(received: tuple[int, str], facts: CacheFileFacts, url: str) -> None:
-    size_bytes, sha256 = received
-    if size_bytes != facts.bytes:
-        message = f"the file has {size_bytes} bytes instead of {facts.bytes}"
-        raise DamageError("damage.size", message, where=url)
-    if sha256 != facts.sha256:
-        message = f"the sha256 of the file is {sha256}, not {facts.sha256}"
-        raise DamageError("damage.digest", message, where=url)

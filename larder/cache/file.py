@@ -128,19 +128,10 @@ def open_file(
     """
     with disk_errors(path, reading=True):
         size_bytes = path.stat().st_size
-        if size_bytes != facts.bytes:
-            message = f"the file has {size_bytes} bytes instead of {facts.bytes}"
-            raise DamageError("damage.size", message, where=str(path))
+        facts.compare(size_bytes, None, str(path))
         if verify:
-            _verify_file(path, facts)
+            facts.compare(size_bytes, sha256_file(path), str(path))
     return CacheFileReader(path, facts, check_records=check_records)
-
-
-def _verify_file(path: Path, facts: CacheFileFacts) -> None:
-    sha256 = sha256_file(path)
-    if sha256 != facts.sha256:
-        message = f"the sha256 of the file is {sha256}, not {facts.sha256}"
-        raise DamageError("damage.digest", message, where=str(path))
 
 
 class CacheFileReader:

@@ -44,15 +44,22 @@ class CacheFileFacts:
     digest: str
     records: int
 
+    def compare(self, size_bytes: int, sha256: str | None, where: str) -> None:
+        """Refuse a file that is not the published one; its digest may be left out."""
+        if size_bytes != self.bytes:
+            message = f"the file has {size_bytes} bytes instead of {self.bytes}"
+            raise DamageError("damage.size", message, where=where)
+        if sha256 not in (None, self.sha256):
+            message = f"the sha256 of the file is {sha256}, not {self.sha256}"
+            raise DamageError("damage.digest", message, where=where)
+
 
 def record_key(index: int) -> bytes:
     return index.to_bytes(8, "big")
 
 
-Value = (
-    np.ndarray[Any, Any] | np.generic | bytes | bytearray | memoryview | int | float | bool | None
-)
 Array = np.ndarray[Any, Any]
+Value = Array | np.generic | bytes | bytearray | memoryview | int | None
 Column = Array | list[Array | None]
 Buffer = bytes | bytearray | memoryview
 Span = tuple[int, tuple[int, ...]]
@@ -103,15 +110,13 @@ class Codec:
         self._names = frozenset(schema.names)
 
     def encode(self, values: Mapping[str, Value]) -> bytes:
-        """The record of these values, by field; ``cache.schema`` if one does not match its field.
+        """The record of these values, by field.
 
-        Arrays have the field's dtype (in any byte order) and shape; bytes are accepted for a
-        one-dimensional ``uint8`` field; Python's int, float and bool for scalars of an integer
-        dtype, ``float64`` and ``bool``; None or no value for an optional field.
+        Arrays have the field's dtype (in any byte order) and shape; bytes are those of a
+        one-dimensional ``uint8`` field; None or no value is that of an optional field.
+        ``cache.schema``: a dimension is too large.
         """
-        if not values.keys() <= self._names:
-            extra = ", ".join(sorted(map(repr, values.keys() - self._names)))
-            raise FatalError("cache.schema", f"the schema has no field {extra}")
+        assert values.keys() <= self._names, "all fields are in the schema"
         pieces: list[bytes | memoryview] = []
         for slot in self._slots:
             _encode(slot, values.get(slot.name), pieces)
@@ -195,8 +200,7 @@ def _view(slot: _Slot, record: Buffer, span: Span) -> Array:
 
 def _encode(slot: _Slot, value: Value, pieces: list[bytes | memoryview]) -> None:
     if value is None:
-        if not slot.optional:
-            raise FatalError("cache.schema", f"the record has no {slot.name!r}")
+        assert slot.optional, f"the record has no {slot.name!r}"
         pieces.append(b"\0")
         return
     array = _array(slot, value)
@@ -207,7 +211,8 @@ def _encode(slot: _Slot, value: Value, pieces: list[bytes | memoryview]) -> None
             size for size, want in zip(array.shape, slot.shape, strict=True) if want is None
         ]
         if max(open_dims) >= 1 << 32:
-            raise _misfit(slot, f"a dimension of {max(open_dims)}")
+            message = f"field {slot.name!r} cannot have a dimension of {max(open_dims)}"
+            raise FatalError("cache.schema", message)
         pieces.append(slot.dims.pack(*open_dims))
     array = array.astype(slot.dtype, copy=False)
     if array.nbytes < _COPIED_BYTES or not array.flags.c_contiguous:
@@ -217,35 +222,15 @@ def _encode(slot: _Slot, value: Value, pieces: list[bytes | memoryview]) -> None
 
 
 def _array(slot: _Slot, value: Value) -> Array:
-    array = _as_array(slot, value)
-    if array.dtype.newbyteorder("<") != slot.dtype:
-        raise _misfit(slot, f"dtype {array.dtype}")
-    if len(array.shape) != len(slot.shape) or any(
-        want is not None and size != want
-        for size, want in zip(array.shape, slot.shape, strict=True)
-    ):
-        raise _misfit(slot, f"shape {array.shape}")
-    return array
-
-
-def _as_array(slot: _Slot, value: Value) -> Array:
-    if isinstance(value, np.ndarray | np.generic):
-        return np.asarray(value)
+    """The value as an array; the bytes of a part may be in a field that a decoder fills, too."""
     if isinstance(value, bytes | bytearray | memoryview):
-        return np.frombuffer(value, np.uint8)
-    kinds = {int: "iu", float: "f", bool: "b"}.get(type(value), "")
-    if slot.dtype.kind not in kinds or (type(value) is float and slot.dtype.itemsize != 8):
-        raise _misfit(slot, f"a value of type {type(value).__name__}")
-    try:
-        return np.asarray(value, slot.dtype)
-    except OverflowError:
-        raise _misfit(slot, f"the number {value}") from None
-
-
-def _misfit(slot: _Slot, what: str) -> FatalError:
-    shape = ", ".join("*" if size is None else str(size) for size in slot.shape)
-    message = f"field {slot.name!r} takes {slot.dtype.name} of shape ({shape}), not {what}"
-    return FatalError("cache.schema", message)
+        array = np.frombuffer(value, np.uint8)
+    else:
+        array = np.asarray(value, slot.dtype if isinstance(value, int) else None)
+    if array.dtype.newbyteorder("<") != slot.dtype or array.ndim != len(slot.shape):
+        message = f"field {slot.name!r} takes {slot.dtype.name}[{len(slot.shape)}], not"
+        raise FatalError("cache.schema", f"{message} {array.dtype}[{array.ndim}]")
+    return array
 
 
 def empty_columns(fields: Iterable[Field], rows: int) -> dict[str, Column]:

@@ -27,8 +27,6 @@ LARDER_DEBUG=1 shows the traceback of an error.
 """
 
 
-_MOST_DIGITS = 15
-
 _VALUE = re.compile(r"(unrecognized arguments|ignored explicit argument)(.*)", re.DOTALL)
 """What argparse says about an argument, and the argument itself, which may be a credential."""
 
@@ -148,11 +146,3 @@ def _add_shared(parser: Parser, *, folders: str, fields: str) -> None:
     )
     add("--json", action="store_true", help="print a single JSON document on stdout")
     add("--quiet", action="store_true", help="show neither progress nor a summary")
-
-
-def whole_number(text: str, flag: str, example: str) -> int:
-    """The value of a flag; ``config.invalid_flag`` if it is not a whole number."""
-    if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS):
-        hint = f"write {flag} {example}"
-        raise ConfigError("config.invalid_flag", "expected a whole number", where=flag, hint=hint)
-    return int(text)

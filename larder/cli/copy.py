@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from larder.cli.arguments import Parser, places_parser, whole_number
+from larder.cli.arguments import Parser, places_parser
 from larder.cli.command import Command, Operation
 
 _COPY = """\
@@ -38,7 +38,7 @@ def _prune_parser(prog: str) -> Parser:
     parser.add_argument(
         "--max-delete",
         metavar="N",
-        type=lambda text: whole_number(text, "--max-delete", "1000"),
+        type=int,
         help="delete at most N objects (default: 1,000, and at most 10 percent of the copies)",
     )
     return parser

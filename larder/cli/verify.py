@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from larder.cli.arguments import Parser, dataset_parser, whole_number
+from larder.cli.arguments import Parser, dataset_parser
 from larder.cli.command import Command, Operation
 from larder.errors import ConfigError
 
@@ -34,14 +34,14 @@ def _parser(prog: str) -> Parser:
     parser.add_argument(
         "--sample",
         metavar="PERCENT",
-        type=_percent,
+        type=float,
         help="read only so much of the shards and caches, chosen at random: at least one shard of "
         "each split; everything small is always read",
     )
     parser.add_argument(
         "--seed",
         metavar="N",
-        type=lambda text: whole_number(text, "--seed", "7"),
+        type=int,
         help="choose the same files as the run that reported this seed",
     )
     parser.add_argument(
@@ -51,18 +51,6 @@ def _parser(prog: str) -> Parser:
         " `latest`; not with --sample",
     )
     return parser
-
-
-def _percent(text: str) -> float:
-    try:
-        percent = float(text)
-    except ValueError:
-        percent = -1.0
-    if not (0 < percent <= 100 and set(text) <= set("0123456789.")):
-        message = "expected a percentage above 0, up to 100"
-        hint = "write --sample 5 for five percent"
-        raise ConfigError("config.invalid_flag", message, where="--sample", hint=hint)
-    return percent
 
 
 def _operation(

@@ -37,10 +37,14 @@ def compile_globs(globs: Iterable[str]) -> re.Pattern[str] | None:
 def glob_regex(glob: str) -> str:
     """The regular expression, without anchors, that matches the same whole keys as the glob.
 
-    An unclosed ``[`` or ``{``, or a range that is reversed or contains ``/``, is refused with
-    ``config.invalid_value``.
+    An unclosed ``[`` or ``{``, a range that is reversed or contains ``/``, and a glob that is
+    nested too deeply are refused with ``config.invalid_value``.
     """
-    return _Parser(glob).sequence(nested=False)
+    try:
+        return _Parser(glob).sequence(nested=False)
+    except RecursionError:
+        message = "nested too deeply"
+        raise ConfigError("config.invalid_value", message, where=f"glob {glob[:100]}") from None
 
 
 class _Parser:

@@ -116,7 +116,7 @@ _CLOUDS = {
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _ONE_SLASH = re.compile(r"(s3|gs|gcs|file|https?|ftp):", re.IGNORECASE)
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]", re.IGNORECASE)
-_GCS_BUCKET = re.compile(r"[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?")
+_GCS_BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _REGION = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}")
 _UNPRINTED = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
@@ -203,7 +203,7 @@ def _fault(url: StoreUrl, text: str) -> tuple[str, str] | None:
         (bool(scheme) and text != text.lstrip(), "the URL begins with a space", "remove it"),
         (slash is not None, "// is missing after the scheme", EXAMPLES.get(meant, _STORES)),
         (scheme == "s3" and not _BUCKET.fullmatch(bucket), name, _S3_BUCKET),
-        (scheme == "gs" and not _is_gcs_bucket(bucket), name, _GS_BUCKET),
+        (scheme == "gs" and not _GCS_BUCKET.fullmatch(bucket), name, _GS_BUCKET),
         (
             scheme == "file" and not url.rest.startswith("/"),
             "a file URL needs an absolute path and no host",
@@ -216,17 +216,6 @@ def _fault(url: StoreUrl, text: str) -> tuple[str, str] | None:
         ),
     )
     return next(((message, hint) for broken, message, hint in rules if broken), None)
-
-
-def _is_gcs_bucket(bucket: str) -> bool:
-    """The rules of https://cloud.google.com/storage/docs/buckets#naming that hold for all."""
-    dotted = bucket.split(".")
-    return (
-        _GCS_BUCKET.fullmatch(bucket) is not None
-        and 3 <= len(bucket) <= 222
-        and all(0 < len(part) <= 63 for part in dotted)
-        and not (len(dotted) == 4 and all(part.isdigit() for part in dotted))
-    )
 
 
 def check_endpoint(endpoint: str, *, where: str = "") -> None:

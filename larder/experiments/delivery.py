@@ -206,7 +206,7 @@ def advise(situation: Situation, *, where: str = "") -> Advice:
 
 
 @dataclass(frozen=True, slots=True)
-class SplitInfo:
+class DeliveredSplit:
     """One split of the version.
 
     Attributes:
@@ -224,7 +224,7 @@ class SplitInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class VersionInfo:
+class DeliveredVersion:
     """A published version and its location.
 
     Attributes:
@@ -248,7 +248,7 @@ class VersionInfo:
     root: str
     storage_url: str
     delivery: Advice
-    splits: Mapping[str, SplitInfo]
+    splits: Mapping[str, DeliveredSplit]
     classes: int | None = None
     cache: Mapping[str, tuple[str, ...]] | None = None
 

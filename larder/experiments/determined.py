@@ -19,7 +19,7 @@ from larder.config.models import Cluster
 from larder.config.text.yaml import round_trip
 from larder.config.urls import parse_url
 from larder.errors import ConfigError
-from larder.experiments.delivery import SplitInfo, VersionInfo
+from larder.experiments.delivery import DeliveredSplit, DeliveredVersion
 from larder.experiments.validate import bind, container_target, under
 
 _DEVICES = ("cpu", "cuda", "rocm")
@@ -32,7 +32,7 @@ _AMBIGUOUS = re.compile(
 
 def render(
     template: dict[str, Any],
-    version_info: VersionInfo,
+    delivered: DeliveredVersion,
     cluster: Cluster,
     *,
     where: str = "",
@@ -45,7 +45,7 @@ def render(
 
     Args:
         template: The experiment without its data; not modified.
-        version_info: The version.
+        delivered: The version.
         cluster: Where training runs.
         where: Names the template in errors.
 
@@ -55,21 +55,21 @@ def render(
     """
     config = copy.deepcopy(template)
     if not config.get("name"):
-        config["name"] = f"{version_info.dataset}-{version_info.version[:8]}"
-    if version_info.delivery.delivery == "bind_mount":
-        root, address = _mount(config, version_info, cluster, where)
+        config["name"] = f"{delivered.dataset}-{delivered.version[:8]}"
+    if delivered.delivery.delivery == "bind_mount":
+        root, address = _mount(config, delivered, cluster, where)
     else:
-        root, address = _bucket(config, version_info, cluster, where)
-    _add_data(config, _data(version_info, root, address), where)
+        root, address = _bucket(config, delivered, cluster, where)
+    _add_data(config, _data(delivered, root, address), where)
     return config
 
 
 def _mount(
-    config: dict[str, Any], version_info: VersionInfo, cluster: Cluster, where: str
+    config: dict[str, Any], delivered: DeliveredVersion, cluster: Cluster, where: str
 ) -> tuple[str, dict[str, str]]:
     """Add the bind mount; returns the dataset's root in the container, and ``data.path``."""
     binding = bind(
-        version_info.storage_url,
+        delivered.storage_url,
         cluster.nodes.mounts,
         where=f"cluster {cluster.name}: nodes.mounts",
     )
@@ -86,15 +86,15 @@ def _mount(
             "read_only": binding.read_only,
         }
     )
-    root = f"{binding.data_path}/{_rest(version_info.root, version_info.storage_url)}".rstrip("/")
+    root = f"{binding.data_path}/{_rest(delivered.root, delivered.storage_url)}".rstrip("/")
     return root, {"path": root}
 
 
 def _bucket(
-    config: dict[str, Any], version_info: VersionInfo, cluster: Cluster, where: str
+    config: dict[str, Any], delivered: DeliveredVersion, cluster: Cluster, where: str
 ) -> tuple[str, dict[str, str]]:
     """Add how to reach the bucket; returns the dataset's root, ``data.bucket``, ``data.prefix``."""
-    root = parse_url(version_info.root.rstrip("/"))
+    root = parse_url(delivered.root.rstrip("/"))
     variables = {
         "AWS_DEFAULT_REGION": cluster.storage.access.region,
         "AWS_ENDPOINT_URL": cluster.storage.access.endpoint,
@@ -104,7 +104,7 @@ def _bucket(
         wanted = {name: value for name, value in variables.items() if value}
         present = environment.get("environment_variables")
         environment["environment_variables"] = _with_variables(present, wanted, where)
-    return version_info.root.rstrip("/"), {"bucket": root.bucket, "prefix": f"{root.prefix}/"}
+    return delivered.root.rstrip("/"), {"bucket": root.bucket, "prefix": f"{root.prefix}/"}
 
 
 def _with_variables(present: Any, wanted: Mapping[str, str], where: str) -> Any:
@@ -125,44 +125,43 @@ def _with_variables(present: Any, wanted: Mapping[str, str], where: str) -> Any:
     return variables
 
 
-def _data(version_info: VersionInfo, root: str, address: Mapping[str, str]) -> dict[str, Any]:
+def _data(delivered: DeliveredVersion, root: str, address: Mapping[str, str]) -> dict[str, Any]:
     data: dict[str, Any] = {
-        "dataset": version_info.dataset,
-        "version": version_info.version,
-        "digest": version_info.digest,
-        "location": f"{root}/{_rest(version_info.location, version_info.root)}",
+        "dataset": delivered.dataset,
+        "version": delivered.version,
+        "digest": delivered.digest,
+        "location": f"{root}/{_rest(delivered.location, delivered.root)}",
         **address,
     }
-    if version_info.classes is not None:
-        data["classes"] = version_info.classes
+    if delivered.classes is not None:
+        data["classes"] = delivered.classes
     data["splits"] = {
-        name: _split(split, version_info, root)
-        for name, split in sorted(version_info.splits.items())
+        name: _split(split, delivered, root) for name, split in sorted(delivered.splits.items())
     }
-    if version_info.cache:
+    if delivered.cache:
         data["cache"] = {
-            name: [f"{root}/{_rest(path, version_info.root)}" for path in paths]
-            for name, paths in sorted(version_info.cache.items())
+            name: [f"{root}/{_rest(path, delivered.root)}" for path in paths]
+            for name, paths in sorted(delivered.cache.items())
         }
     return data
 
 
-def _split(split: SplitInfo, version_info: VersionInfo, root: str) -> dict[str, Any]:
+def _split(split: DeliveredSplit, delivered: DeliveredVersion, root: str) -> dict[str, Any]:
     return {
-        **_shards(split, version_info, root),
+        **_shards(split, delivered, root),
         "samples": split.samples,
         "shards": split.shards,
         "bytes": split.bytes,
     }
 
 
-def _shards(split: SplitInfo, version_info: VersionInfo, root: str) -> dict[str, str]:
+def _shards(split: DeliveredSplit, delivered: DeliveredVersion, root: str) -> dict[str, str]:
     """The names of the shards, for whoever reads them without Larder."""
-    if not version_info.delivery.shards:
+    if not delivered.delivery.shards:
         return {}
     if split.list:
-        return {"list": f"{root}/{_rest(split.list, version_info.root)}"}
-    patterns = (f"{root}/{_rest(pattern, version_info.root)}" for pattern in split.patterns)
+        return {"list": f"{root}/{_rest(split.list, delivered.root)}"}
+    patterns = (f"{root}/{_rest(pattern, delivered.root)}" for pattern in split.patterns)
     return {"pattern": "::".join(patterns)}  # as WebDataset's readers split them
 
 

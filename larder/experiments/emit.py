@@ -10,7 +10,7 @@ from typing import Any
 from larder.config.models import Cluster
 from larder.errors import NotFoundError
 from larder.experiments import determined
-from larder.experiments.delivery import ConfigFile, VersionInfo
+from larder.experiments.delivery import ConfigFile, DeliveredVersion
 from larder.experiments.validate import validate
 from larder.store import open_store
 from larder.store.base import Store
@@ -25,37 +25,37 @@ class Written:
 
 
 def emit(
-    version_info: VersionInfo,
+    delivered: DeliveredVersion,
     cluster: Cluster,
     template: dict[str, Any],
     *,
     template_name: str = "",
 ) -> tuple[ConfigFile, ...]:
     """Render the configs of a version and validate them. Pure."""
-    return _CONSUMERS[cluster.consumer.kind](version_info, cluster, template, template_name)
+    return _CONSUMERS[cluster.consumer.kind](delivered, cluster, template, template_name)
 
 
 def _determined(
-    version_info: VersionInfo,
+    delivered: DeliveredVersion,
     cluster: Cluster,
     template: dict[str, Any],
     template_name: str,
 ) -> tuple[ConfigFile, ...]:
-    config = determined.render(template, version_info, cluster, where=template_name)
+    config = determined.render(template, delivered, cluster, where=template_name)
     validate(config, cluster.consumer.release, where=template_name)
     source = f" from {template_name}" if template_name else ""
     header = (
         f"Made by Larder{source} for the cluster {cluster.name}; rewritten by every run.",
-        f"dataset: {version_info.dataset}",
-        f"version: {version_info.version}",
-        f"content digest: {version_info.digest}",
-        version_info.delivery.sentence,
+        f"dataset: {delivered.dataset}",
+        f"version: {delivered.version}",
+        f"content digest: {delivered.digest}",
+        delivered.delivery.sentence,
     )
     return (ConfigFile("experiment.yaml", determined.to_yaml(config, header)),)
 
 
 _Renderer = Callable[
-    [VersionInfo, Cluster, dict[str, Any], str],
+    [DeliveredVersion, Cluster, dict[str, Any], str],
     tuple[ConfigFile, ...],
 ]
 _CONSUMERS: dict[str, _Renderer] = {"determined": _determined}

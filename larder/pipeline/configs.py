@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from larder.errors import ConfigError
-from larder.experiments.delivery import Advice, ConfigFile, SplitInfo, VersionInfo
+from larder.experiments.delivery import Advice, ConfigFile, DeliveredSplit, DeliveredVersion
 from larder.experiments.emit import Written, differing, emit, write_configs
 from larder.pipeline.job import root_url
 from larder.pipeline.plan import Plan
@@ -27,7 +27,9 @@ def _rendered(settings: Settings, version: VersionDocument) -> tuple[ConfigFile,
     cache, omitted = version.cache, sum(facts.omitted for facts in version.splits.values())
     lists = {layout.listed_split(file.path): file.path for file in version.files_of("list")}
     splits = {
-        name: SplitInfo(facts.samples, facts.shards, facts.bytes, facts.patterns, lists.get(name))
+        name: DeliveredSplit(
+            facts.samples, facts.shards, facts.bytes, facts.patterns, lists.get(name)
+        )
         for name, facts in version.splits.items()
     }
     files = (
@@ -48,7 +50,9 @@ def check_configs(plan: Plan) -> None:
     settings = plan.source_state.settings
     _check_output(settings.output)
     splits = {
-        name: SplitInfo(facts.samples, plan.shards_of_split[name].count, facts.bytes, ("planned",))
+        name: DeliveredSplit(
+            facts.samples, plan.shards_of_split[name].count, facts.bytes, ("planned",)
+        )
         for name, facts in plan.sample_order.splits.items()
     }
     files = dict.fromkeys(splits, ("planned",)) if settings.dataset.cache else None
@@ -61,11 +65,11 @@ def _emitted(
     version: str,
     digest: str,
     delivery: Advice,
-    splits: Mapping[str, SplitInfo],
+    splits: Mapping[str, DeliveredSplit],
     classes: int,
     cache: Mapping[str, tuple[str, ...]] | None,
 ) -> tuple[ConfigFile, ...]:
-    info = VersionInfo(
+    info = DeliveredVersion(
         dataset=settings.dataset.name,
         version=version,
         digest=digest,

@@ -25,7 +25,7 @@ from larder.store.own_files import published_file_errors
 from larder.versions import layout
 from larder.versions.documents import FileFacts, SplitFacts, VersionDocument
 from larder.versions.identity import ShardIdentity
-from larder.versions.omitted import Omitted, read_omitted
+from larder.versions.omitted import Omitted
 
 _NONE = Omitted.none()
 _Omitted = Mapping[tuple[str, str], Omitted]
@@ -154,12 +154,6 @@ class NamedFile:
     sha256: str
     role: str
     segment: str = ""
-
-
-def named_files(root: Store, version: VersionDocument) -> Iterator[NamedFile]:
-    """Every file of a version, of shards those that it lists."""
-    yield from named_by_document(version)
-    yield from segment_files(root, version.files, read_omitted(root, version))
 
 
 def named_by_document(version: VersionDocument) -> Iterator[NamedFile]:

@@ -40,7 +40,7 @@ PARTS = pa.schema(
         pa.field("order", pa.uint64(), nullable=False),
         pa.field("label", pa.int32()),
         pa.field("pattern", pa.int16(), nullable=False),
-        pa.field("text", pa.string()),
+        pa.field("class_name", pa.string()),
     ]
 )
 """One row per part, with the fields of parts in `larder.manifest.schemas.SAMPLE_ORDER`.
@@ -49,7 +49,8 @@ PARTS = pa.schema(
 is not part of a sample. `larder.samples.planner` adds what depends on the sample: the split if
 sample keys are hashed; ``order``, a hash if samples are shuffled, else 0; and ``label``, a code of
 `larder.samples.classes.ClassTable`. ``pattern`` is the number of the pattern of ``samples.join``
-that its key matches, or 0. ``text`` is the class that an entry of a table gives the sample.
+that its key matches, or 0. ``class_name`` is the class that an entry
+of a table gives the sample.
 """
 
 NO_SAMPLE = 2**15 - 1
@@ -197,7 +198,7 @@ def annotation_parts(
             "order": pa.array(np.zeros(count, np.uint64)),
             "label": pa.nulls(count, pa.int32()),
             "pattern": pa.array(np.full(count, pattern, np.int16)),
-            "text": batch.column("label"),
+            "class_name": batch.column("label"),
         }
         yield pa.RecordBatch.from_arrays([columns[name] for name in PARTS.names], schema=PARTS)
 
@@ -214,13 +215,13 @@ def _rows(batch: pa.RecordBatch, names: pa.RecordBatch, splits: Splits) -> pa.Re
     fields = ("key", "size_bytes", "etag", "mirror_etag", "checksum")
     columns = [
         names.column("sample"),
-        _normalised(names.column("ext")),
+        _mapped(names.column("ext"), normalise_ext),
         *(batch.column(name) for name in fields),
         pa.array(splits, pa.int16()),
         pa.array(np.zeros(len(batch), np.uint64)),
         pa.nulls(len(batch), pa.int32()),
         names.column("pattern"),
-        _given(batch),
+        _class_names(batch),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=PARTS)
 
@@ -228,26 +229,24 @@ def _rows(batch: pa.RecordBatch, names: pa.RecordBatch, splits: Splits) -> pa.Re
 def with_labels(
     objects: Iterable[pa.RecordBatch], labels: Iterable[pa.RecordBatch], work_dir: Path
 ) -> Iterator[pa.RecordBatch]:
-    """Objects with a further column ``text``: the class that a row of a table gives the sample.
+    """Objects with a further column ``class_name``, which a row of a table gives the sample.
 
-    Objects are ordered by key; ``labels`` has the columns ``key`` and ``text``, in any order.
+    Objects are ordered by key; ``labels`` has the columns ``key`` and ``class_name``, in any order.
     """
-    schema = pa.schema([PARTS.field(name).with_nullable(False) for name in ("key", "text")])
+    schema = pa.schema([PARTS.field(name).with_nullable(False) for name in ("key", "class_name")])
     with closing(sort(Stream(schema, labels), ("key",), work_dir=work_dir)) as ordered:
         for batch, given in aligned(Stream(OBJECTS, objects), Stream(schema, ordered), ("key",)):
             if batch.num_rows:
                 places = pc.index_in(batch.column("key"), given.column("key"))
-                yield batch.append_column(PARTS.field("text"), given.column("text").take(places))
+                yield batch.append_column(
+                    PARTS.field("class_name"), given.column("class_name").take(places)
+                )
 
 
-def _given(batch: pa.RecordBatch) -> pa.Array:
-    if "text" in batch.schema.names:
-        return batch.column("text")
+def _class_names(batch: pa.RecordBatch) -> pa.Array:
+    if "class_name" in batch.schema.names:
+        return batch.column("class_name")
     return pa.nulls(len(batch), pa.string())
-
-
-def _normalised(exts: pa.Array) -> pa.Array:
-    return _mapped(exts, normalise_ext)
 
 
 def _mapped(exts: pa.Array, function: Callable[[str], str]) -> pa.Array:

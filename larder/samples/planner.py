@@ -86,7 +86,7 @@ class Planner:
 
 def _texts(grouped: Grouped) -> pa.Array:
     """The class that a table gives each sample; null if none does."""
-    texts = grouped.rows.column("text")
+    texts = grouped.rows.column("class_name")
     rows = np.flatnonzero(texts.is_valid().to_numpy(zero_copy_only=False))
     owners = np.repeat(np.arange(len(grouped.lengths)), grouped.lengths)[rows]
     samples, firsts = np.unique(owners, return_index=True)

@@ -44,7 +44,7 @@ class RoleCount:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Anomaly:
     """Samples with an anomaly: their number, and the first ones with the parts concerned."""
 
     samples: int = 0
@@ -67,9 +67,9 @@ class SampleStatistics:
     other_parts: PartCount = PartCount("", 0, 0)
     roles: tuple[RoleCount, ...] = ()
     most_parts: int = 0
-    merged: Found = Found()
-    clashing: Found = Found()
-    empty_images: Found = Found()
+    merged: Anomaly = Anomaly()
+    clashing: Anomaly = Anomaly()
+    empty_images: Anomaly = Anomaly()
 
 
 class SampleTally:
@@ -80,7 +80,7 @@ class SampleTally:
         self._other = PartCount("", 0, 0)
         self._roles: dict[Role, RoleCount] = {}
         self._most_parts = 0
-        self._merged = self._clashing = self._empty = Found()
+        self._merged = self._clashing = self._empty = Anomaly()
 
     def add(self, keys: pa.Array, parts: pa.Array) -> None:
         batch = _SampleColumns(keys, parts)
@@ -178,7 +178,7 @@ class _SampleColumns:
         owners = np.repeat(np.arange(len(self.lengths)), self.lengths)
         return owners * len(distinct) + places[self.codes]
 
-    def with_empty_images(self, before: Found) -> Found:
+    def with_empty_images(self, before: Anomaly) -> Anomaly:
         """The previous findings, and the images of zero bytes."""
         empty = np.flatnonzero(self.sizes == 0)
         if not len(empty):
@@ -189,14 +189,14 @@ class _SampleColumns:
         examples = [
             (self._part_keys[part].as_py(), (self.exts[self.codes[part]],)) for part in room
         ]
-        return Found(before.samples + len(parts), (*before.examples, *examples))
+        return Anomaly(before.samples + len(parts), (*before.examples, *examples))
 
     def and_more(
-        self, before: Found, samples: _Numbers, most: int, shared: Sequence[Sequence[object]]
-    ) -> Found:
+        self, before: Anomaly, samples: _Numbers, most: int, shared: Sequence[Sequence[object]]
+    ) -> Anomaly:
         room = samples[: most - len(before.examples)].tolist()
         examples = [(self._keys[row].as_py(), self._sharing_exts(row, shared)) for row in room]
-        return Found(before.samples + len(samples), (*before.examples, *examples))
+        return Anomaly(before.samples + len(samples), (*before.examples, *examples))
 
     def _sharing_exts(self, row: int, shared: Sequence[Sequence[object]]) -> tuple[str, ...]:
         start = int(self.lengths[:row].sum())

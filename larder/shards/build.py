@@ -163,7 +163,7 @@ class _Building:
     ) -> None:
         if isinstance(contents, Contents):
             many = len(samples) >= _LEAST_TOGETHER
-            if many and self.shard.lots and not self.failures.count:
+            if many and self.shard.lots:
                 self.shard.append_all(samples, contents)
                 self.samples += len(samples)
                 return
@@ -192,10 +192,8 @@ class _Building:
     def _add_fetched(self, sample: PlannedSample, fetched: Fetched) -> None:
         if fetched.failures:
             self._note(fetched.failures)
-        elif not self.failures.count:
-            self._appended(self.shard.append(sample, fetched.bodies), sample, fetched)
         else:
-            self._checked(self.shard.check(sample, fetched.bodies))
+            self._appended(self.shard.append(sample, fetched.bodies), sample, fetched)
 
     def _add_transformed(self, sample: PlannedSample) -> None:
         rules = self._rules
@@ -211,28 +209,25 @@ class _Building:
         checked = check_streamed(source, sample, rules)
         if checked.failures:
             self._note(checked.failures)
-        elif not self.failures.count:
-            self._appended(self.shard.append_streamed(sample, source), sample, checked)
         else:
-            self._checked(self.shard.check_streamed(sample, source))
+            self._appended(self.shard.append_streamed(sample, source), sample, checked)
 
     def _appended(self, failure: Failure | None, sample: PlannedSample, fetched: Fetched) -> None:
-        self._checked(failure)
-        if failure is None:
-            self.samples += 1
-            for part in sample.parts if fetched.forms else ():
-                if form := fetched.forms.get(part.ext):
-                    self.forms.add(part.ext, part.key, form)
-
-    def _checked(self, failure: Failure | None) -> None:
         if failure is not None:
             self._note([failure])
+            return
+        self.samples += 1
+        for part in sample.parts if fetched.forms else ():
+            if form := fetched.forms.get(part.ext):
+                self.forms.add(part.ext, part.key, form)
 
     def _note(self, failures: list[Failure]) -> None:
         if self._rules.skip and all(failure.code == UNDECODABLE for failure in failures):
             self.omitted.add(failures[0])  # one for each sample
         else:
             self.failures.add(*failures)
+            for output in self._outputs:
+                output.discards = True
 
     def _report(self, tried: int) -> None:
         # Where sizes are estimates, progress adds up to what was planned.

@@ -30,6 +30,8 @@ class HashedOutput(Closing):
 
     def __init__(self, writer: Writer, *, beside: bool = True) -> None:
         self.bytes = 0
+        self.discards = False
+        """Whether what is appended is only counted: the shard is not written any more."""
         self._writer = writer
         self._digest = hashlib.sha256()
         self._block = io.BytesIO(bytes(_BLOCK_BYTES))
@@ -40,6 +42,8 @@ class HashedOutput(Closing):
     def append(self, pieces: Sequence[Buffer], size_bytes: int) -> None:
         """Append pieces with a total length of ``size_bytes``; raises errors of earlier blocks."""
         self.bytes += size_bytes
+        if self.discards:
+            return
         if self._block.tell() + size_bytes < _BLOCK_BYTES:
             self._block.writelines(pieces)
             return

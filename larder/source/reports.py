@@ -166,7 +166,7 @@ def open_report(report: Report, source_url: str, open_at: Open) -> Reported:
         prefix += "/"
     store, key = _place(report.url, open_at)
     try:
-        return _found(report, source, prefix, store, key)
+        return _located(report, source, prefix, store, key)
     except NotFoundError:
         raise _error("there is no such report", report.url) from None
 
@@ -188,7 +188,7 @@ def _place(url: str, open_at: Open) -> tuple[Readable, str]:
     return open_at(str(root)), path.relative_to(root).as_posix()
 
 
-def _found(report: Report, source: StoreUrl, prefix: str, store: Readable, key: str) -> Reported:
+def _located(report: Report, source: StoreUrl, prefix: str, store: Readable, key: str) -> Reported:
     kind = report.format if report.format != "auto" else _kind(key)
     if kind in _ENDINGS and key.lower().endswith(_ENDINGS[kind]):
         files = [_File(store, key)]

@@ -109,12 +109,12 @@ def unfit_keys(
         every_key: Whether all objects are copied, not only those that can be parts of samples.
     """
     unfit = Failures()
-    for key, reason in _found(objects, storage, prefix, every_key):
+    for key, reason in _unfit(objects, storage, prefix, every_key):
         unfit.add(Failure(key, "object.bad_key", reason))
     return Unfit.of(unfit)
 
 
-def _found(
+def _unfit(
     objects: Callable[[], Iterable[pa.RecordBatch]], storage: Storage, prefix: str, every_key: bool
 ) -> Iterator[tuple[str, str]]:
     is_copied = partial(_is_copied, storage) if every_key else may_be_part

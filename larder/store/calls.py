@@ -72,9 +72,9 @@ class Refusal:
 
     def __str__(self) -> str:
         """What the store says, without secrets."""
-        said = f"the store answers {self.status} {self.code}".strip()
+        answer = f"the store answers {self.status} {self.code}".strip()
         detail = _SECRETS.sub("(hidden)", " ".join(self.message.split()))[:300]
-        return f"{said}: {detail}" if detail else said
+        return f"{answer}: {detail}" if detail else answer
 
     def error(self, call: Call) -> LarderError:
         """What it means; the table is at the top of this module."""
@@ -88,18 +88,18 @@ class Refusal:
         return no_bucket(call) if status == 404 else self._refused(call)
 
     def _refused(self, call: Call) -> LarderError:
-        status, said = self.status, str(self)
+        status, answer = self.status, str(self)
         if status == 416:
             message = "the object ends before the range begins"
             return ObjectError("object.truncated", message, where=call.where)
         if status == 507:
-            return StoreError("store.full", said, where=call.store_url)
+            return StoreError("store.full", answer, where=call.store_url)
         if status == 403 and not call.key:
             hint = "request permission to list and read the bucket"
-            return StoreError("store.denied", said, where=call.store_url, hint=hint)
+            return StoreError("store.denied", answer, where=call.store_url, hint=hint)
         if status == 403 or (call.key and not call.writing):
-            return ObjectError("object.unreadable", said, where=call.where)
-        return StoreError("store.refused", said, where=call.where)
+            return ObjectError("object.unreadable", answer, where=call.where)
+        return StoreError("store.refused", answer, where=call.where)
 
     def busy(self, call: Call) -> RetryableError:
         """The store asks to come again."""

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
+from typing import Unpack
 
 from larder.errors import ObjectError
 from larder.manifest.extents import Extent, parse_extent
-from larder.store.base import Buffer, ObjectInfo, Readable, Reader
+from larder.store.base import Buffer, ObjectInfo, Readable, Reader, ReadOptions
 from larder.store.delegate import BytesReader, DelegatingReadable, DelegatingReader
 from larder.store.keys import object_url
 
@@ -33,23 +34,11 @@ class DerivedObjects(DelegatingReadable):
     def _containers(self) -> Readable:
         return self._open_containers()
 
-    def get(
-        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
-    ) -> bytes:
-        """The container must still have the etag that it had (``object.changed``)."""
-        extent = parse_extent(if_match)
-        if extent is None:
-            return self.inner.get(key, offset=offset, length=length, if_match=if_match)
-        wanted = _wanted(extent, offset, length)
-        if not wanted:
-            return b""
-        store, container = self._container(extent, key)
-        data = store.get(
-            container, offset=extent.offset + offset, length=wanted, if_match=extent.etag or None
-        )
-        if len(data) != wanted:
-            raise _too_short(store, container, extent)
-        return data
+    def get(self, key: str, **options: Unpack[ReadOptions]) -> bytes:
+        if parse_extent(options.get("if_match")) is None:
+            return self.inner.get(key, **options)
+        with self.open(key, **options) as reader:
+            return b"".join(reader)
 
     def get_each(self, objects: Iterable[tuple[str, int, str]]) -> Sequence[bytes]:
         objects = list(objects)
@@ -60,6 +49,7 @@ class DerivedObjects(DelegatingReadable):
     def open(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> Reader:
+        """The container must still have the etag that it had (``object.changed``)."""
         extent = parse_extent(if_match)
         if extent is None:
             return self.inner.open(key, offset=offset, length=length, if_match=if_match)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import chain
+from typing import Any
 
 from larder.errors import NotFoundError, ObjectError, StoreError
-from larder.store.base import ObjectInfo, Store
+from larder.store.base import ObjectInfo, Readable, Store
 
 
 @contextmanager
@@ -29,6 +31,17 @@ def read_optional(store: Store, key: str) -> bytes | None:
             return bytes(store.get(key))
     except NotFoundError:
         return None
+
+
+def read_digest(store: Readable, key: str, each: Callable[[Any], object] = len) -> tuple[int, str]:
+    """The length and the sha256 of an object; ``each`` gets every buffer of it."""
+    hasher, size_bytes = hashlib.sha256(), 0
+    with store.open(key) as reader:
+        for buffer in reader:
+            hasher.update(buffer)
+            size_bytes += len(buffer)
+            each(buffer)
+    return size_bytes, hasher.hexdigest()
 
 
 def listed(root: Store, prefix: str) -> Iterator[ObjectInfo]:

@@ -7,7 +7,6 @@ file with what belongs elsewhere.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 from collections import defaultdict
@@ -30,8 +29,8 @@ from larder.manifest.sealed import seal, unseal
 from larder.progress import Progress
 from larder.store import local_path, object_url
 from larder.store.base import Store
-from larder.store.own_files import listed, published_file_errors
-from larder.verify.findings import has_content, read_digest, readable
+from larder.store.own_files import listed, published_file_errors, read_digest
+from larder.verify.findings import has_content, readable
 from larder.verify.job import VerifyJob, open_verified
 from larder.versions import layout
 
@@ -212,14 +211,12 @@ def _move(root: Store, source: str, target: str) -> None:
 
 def _copy(root: Store, source: str, target: str) -> str:
     """Copy a file, and compare the copy; returns the etag of what was read."""
-    hasher, size_bytes = hashlib.sha256(), 0
-    with published_file_errors(), root.open(source) as reader, root.writer(target) as writer:
-        for buffer in reader:
-            hasher.update(buffer)
-            size_bytes += len(buffer)
-            writer.write(buffer)
+    with published_file_errors():
+        etag = root.head(source).etag
+    with published_file_errors(), root.writer(target) as writer:
+        content = read_digest(root, source, writer.write)
         writer.commit()
-    if not has_content(root, target, size_bytes, hasher.hexdigest()):
+    if not has_content(root, target, *content):
         message = "the copy does not have the bytes that were read"
         raise DamageError("damage.digest", message, where=object_url(root.url, target))
-    return reader.info.etag
+    return etag

@@ -62,10 +62,10 @@ class SegmentFacts:
             yield from read_ref(root, ManifestRef.of(file), schema, columns=columns)
 
 
-def _differences(split: str, said: Any, actual: Any) -> Iterator[str]:
+def _differences(split: str, recorded: Any, actual: Any) -> Iterator[str]:
     """The figures of a split that differ from those of its manifests."""
-    for name in (each.name for each in fields(said)):
-        wanted, value = getattr(said, name), getattr(actual, name)
+    for name in (each.name for each in fields(recorded)):
+        wanted, value = getattr(recorded, name), getattr(actual, name)
         if name == "patterns" and wanted != value:
             yield f"the patterns of split {split!r} are not the names of its shards"
         elif wanted != value:
@@ -84,9 +84,9 @@ def version_problems(
     if version.files[: len(files)] != files:
         yield path, "it does not name the manifests of its segments in their order"
     facts = [listed_splits(listed[segment.id]) for segment in segments]
-    for split, said in version.splits.items():
+    for split, recorded in version.splits.items():
         actual = combined(splits[split] for splits in facts if split in splits)
-        yield from ((path, problem) for problem in _differences(split, said, actual))
+        yield from ((path, problem) for problem in _differences(split, recorded, actual))
     yield from ((path, problem) for problem in _cache_problems(version, segments, facts))
     identities = [
         ShardIdentity(file.split, file.name, file.bytes, file.sha256, () if n else shard.omitted)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -10,6 +9,7 @@ from typing import Any, Literal
 from larder.errors import DamageError, LarderError, NotFoundError, ObjectError, printable
 from larder.jobs.results import Totals
 from larder.store.base import Readable, Store
+from larder.store.own_files import read_digest
 from larder.units import format_count
 
 SHOWN_SAMPLES = 10
@@ -105,17 +105,6 @@ def compared(
 def has_content(store: Readable, key: str, size_bytes: int, sha256: str) -> bool:
     """Whether a file can be read, and has these bytes."""
     return not compared(store, key, size_bytes, sha256)[0]
-
-
-def read_digest(store: Readable, key: str, each: Callable[[Any], object] = len) -> tuple[int, str]:
-    """The length and the sha256 of an object; ``each`` gets every buffer of it."""
-    hasher, size_bytes = hashlib.sha256(), 0
-    with store.open(key) as reader:
-        for buffer in reader:
-            hasher.update(buffer)
-            size_bytes += len(buffer)
-            each(buffer)
-    return size_bytes, hasher.hexdigest()
 
 
 def readable(root: Store, path: str) -> bytes | None:

@@ -15,9 +15,9 @@ from larder.manifest.digest import sha256_hex
 from larder.manifest.sealed import seal
 from larder.pipeline.contents import named_by_document
 from larder.store.base import ObjectInfo, Store
-from larder.store.own_files import listed
+from larder.store.own_files import listed, read_digest
 from larder.verify.facts import SegmentFacts
-from larder.verify.findings import is_broken, read_digest, readable
+from larder.verify.findings import is_broken, readable
 from larder.versions import layout
 from larder.versions.documents import CacheDocument, VersionDocument, parse_document
 

@@ -94,10 +94,9 @@ def test_the_flow_does_the_same(
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
-        (("--sample", "0"), "config.invalid_flag"),
-        (("--sample", "1e2"), "config.invalid_flag"),
-        (("--sample", "nan"), "config.invalid_flag"),
-        (("--sample", "101"), "config.invalid_flag"),
+        (("--sample", "0"), "config.invalid_value"),
+        (("--sample", "nan"), "config.invalid_value"),
+        (("--sample", "five"), "config.invalid_flag"),
         (("--seed", "-1"), "config.invalid_flag"),
         (("--sample", "5", "--repair"), "config.invalid_value"),
         (("--seed", "7"), "config.invalid_flag"),

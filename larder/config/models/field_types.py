@@ -96,8 +96,6 @@ def _accepted_by(compiler: Callable[[str], Any]) -> AfterValidator:
             compiler(value)
         except ConfigError as error:
             raise RefusedError(error.message, code=error.code, hint=error.hint) from None
-        except RecursionError:
-            raise RefusedError("nested too deeply") from None
         except ValueError as error:
             raise RefusedError(str(error)) from None
         return value

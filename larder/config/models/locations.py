@@ -2,7 +2,8 @@
 
 Which of them it is follows from the scheme of ``url``, and with it which other keys there may be.
 Keys of another provider are accepted where they say nothing (null, empty or false), so that a file
-with variables fits a bucket as well as a directory. No key ever contains a credential.
+with variables fits a bucket as well as a directory. No key ever contains a credential. What only
+names something, such as a KMS key, is not parsed: a run asks the store in its first seconds.
 """
 
 from __future__ import annotations
@@ -33,19 +34,6 @@ _BLOCK_KINDS = {"s3": ("aws-credentials", "secret"), "gs": ("gcp-credentials", "
 
 _BLOCK_NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _ROLE = re.compile(r"arn:aws[a-z-]*:iam::([0-9]{12})?:role/[\w+=,.@/-]{1,512}", re.ASCII)
-_AWS_KEY = re.compile(
-    r"(arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:)?"
-    r"(key/|(?=[0-9a-f]{8}-|mrk-[0-9a-f]{32}\Z))"
-    r"(mrk-[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})"
-    r"|(arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:)?alias/[A-Za-z0-9/_-]{1,250}"
-)
-_OTHER_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_GCP_KEY = re.compile(
-    r"projects/[a-z0-9.:-]+/locations/[a-z0-9-]+/keyRings/[\w-]{1,63}/cryptoKeys/[\w-]{1,63}",
-    re.ASCII,
-)
-_PROJECT = re.compile(r"([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]|[0-9]{6,20}")
-
 _BUCKET_KEYS = ("region", "endpoint", "block", "anonymous", "requester_pays", "kms_key")
 _KEYS = {"s3": (*_BUCKET_KEYS, "profile", "role"), "gs": (*_BUCKET_KEYS, "project")}
 _NOUNS = {"s3": "a bucket of S3", "gs": "a bucket of Google Cloud Storage"}
@@ -72,28 +60,12 @@ def _role(value: str) -> str:
     return value
 
 
-def _project(value: str) -> str:
-    if value and not _PROJECT.fullmatch(value):
-        raise RefusedError("not the ID or number of a Google Cloud project")
-    return value
-
-
 def _check_block(value: str, provider: str) -> None:
     kind, _, name = value.partition("/")
     kinds = _BLOCK_KINDS[provider]
     if kind not in kinds or not _BLOCK_NAME.fullmatch(name):
         hint = f"write {' or '.join(f'{each}/NAME' for each in kinds)}"
         raise RefusedError("not the KIND/NAME of a Prefect block with credentials", hint=hint)
-
-
-def _check_kms_key(value: str, provider: str, endpoint: str | None) -> None:
-    """Servers other than AWS have names of their own."""
-    if provider == "gs" and not _GCP_KEY.fullmatch(value):
-        hint = "write projects/PROJECT/locations/LOCATION/keyRings/RING/cryptoKeys/KEY"
-        raise RefusedError("not the name of a Cloud KMS key", hint=hint)
-    named = _AWS_KEY.fullmatch(value) or (endpoint and _OTHER_KEY.fullmatch(value))
-    if provider == "s3" and not named:
-        raise RefusedError("not the name of a KMS key", hint="write its ID, its ARN or alias/NAME")
 
 
 _Name = Annotated[Text, AfterValidator(_no_key)]
@@ -133,7 +105,7 @@ class Location(Model):
         description="key that encrypts what is written: ID, ARN or alias of a KMS key, or "
         "projects/.../cryptoKeys/KEY in GCS",
     )
-    project: Annotated[_Name, AfterValidator(_project)] | None = Field(
+    project: _Name | None = Field(
         None, description="GCS: project that is billed, where the requester pays"
     )
 
@@ -161,8 +133,6 @@ class Location(Model):
             raise RefusedError(message, hint="remove it, or set it to null", beside="url")
         if name == "block":
             _check_block(value, provider)
-        if name == "kms_key":
-            _check_kms_key(value, provider, info.data.get("endpoint"))
         return value
 
     @model_validator(mode="after")

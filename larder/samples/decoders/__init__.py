@@ -75,11 +75,11 @@ def resolved(uses: tuple[DecoderUse, ...]) -> tuple[DecoderUse, ...]:
 def _decoder(use: DecoderUse) -> Decoder:
     if use.use in DECODERS:
         return DECODERS[use.use]
-    return _own(use.ext, use.use, use.parameters)
+    return _users(use.ext, use.use, use.parameters)
 
 
 @cache
-def _own(ext: str, name: str, parameters: str) -> Decoder:
+def _users(ext: str, name: str, parameters: str) -> Decoder:
     where = f"decoding.{ext}"
     module, colon, attribute = name.partition(":")
     if not (module and colon and attribute):

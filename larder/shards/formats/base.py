@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import google_crc32c
 import pyarrow as pa
 
 from larder.config.shape import FormatOptions, Layout
@@ -69,18 +70,6 @@ class ShardWriter:
         bodies = read_streamed(source, sample)
         return bodies if isinstance(bodies, Failure) else self.append(sample, bodies)
 
-    def check(self, sample: PlannedSample, bodies: Sequence[Body]) -> Failure | None:
-        """What `append` would return; nothing is written.
-
-        It is asked about samples that are not written because the shard has failed already, so
-        that all failures are reported at once.
-        """
-        return None
-
-    def check_streamed(self, sample: PlannedSample, source: Readable) -> Failure | None:
-        """What `append_streamed` would return before it has written anything."""
-        return None
-
     def finish(self) -> Spool:
         """Write the end of the shard, and return its index rows."""
         return self._rows.finish()
@@ -90,6 +79,14 @@ class ShardWriter:
 
     def _put(self, data: Buffer) -> None:
         self._output.append([data], len(data))
+
+    def _put_all(self, buffers: Iterable[bytes]) -> int:
+        """Write buffers one after the other; returns their CRC-32C."""
+        crc32c = 0
+        for buffer in buffers:
+            crc32c = google_crc32c.extend(crc32c, buffer)
+            self._put(buffer)
+        return crc32c
 
 
 class ShardFormat:

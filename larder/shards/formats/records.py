@@ -12,7 +12,6 @@ import struct
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
-import google_crc32c
 import numpy as np
 import pyarrow as pa
 
@@ -120,14 +119,10 @@ class RecordWriter(ShardWriter):
     def append_streamed(self, sample: PlannedSample, source: Readable) -> Failure | None:
         start, checksums = self._output.bytes, []
         for part in sample.parts:
-            crc32c = 0
             try:
-                for buffer in stream(source, part):
-                    crc32c = google_crc32c.extend(crc32c, buffer)
-                    self._put(buffer)
+                checksums.append(self._put_all(stream(source, part)))
             except ObjectError as error:
                 return Failure.of(part.key, error)
-            checksums.append(crc32c)
         if sample.label is not None:
             self._put(_LABEL.pack(sample.label))
         self._add_rows(sample, start, checksums)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, repeat
 
-import google_crc32c
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -178,12 +177,8 @@ class TarWriter(ShardWriter):
         header = tar.member_header(name, size_bytes)
         self._put(header)
         offset = self._output.bytes
-        crc32c = 0
-        for buffer in buffers:
-            crc32c = google_crc32c.extend(crc32c, buffer)
-            self._put(buffer)
-        pad = tar.padding(size_bytes)
-        self._put(pad)
+        crc32c = self._put_all(buffers)
+        self._put(tar.padding(size_bytes))
         return offset, crc32c
 
 

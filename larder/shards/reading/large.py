@@ -59,7 +59,7 @@ def check_streamed(
 
 def stream(source: Readable, part: Part) -> Iterator[bytes]:
     """The content of a part, in buffers: exactly as many bytes as planned, or an `ObjectError`."""
-    content = _check(source, part)
+    content = ContentCheck(source, part.key, part.etag, part.size_bytes)
     with source.open(part.key, if_match=part.etag or None) as reader:
         for buffer in reader:
             data = bytes(buffer)
@@ -85,10 +85,6 @@ def read_streamed(source: Readable, sample: PlannedSample) -> list[Body] | Failu
 def part_file(source: Readable, part: Part) -> ObjectFile:
     """A part as a seekable file: each read is one ranged request."""
     return ObjectFile(source, part.key, part.size_bytes, part.etag)
-
-
-def _check(source: Readable, part: Part) -> ContentCheck:
-    return ContentCheck(source, part.key, part.etag, part.size_bytes)
 
 
 def transformed_sample(

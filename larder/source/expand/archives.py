@@ -206,13 +206,13 @@ def archives_to_list(include: Sequence[str]) -> Callable[[pa.Array], _Flags]:
     # A glob that begins with a/b.tar/c may match members of a/b.tar, and of an archive a.
     above = sorted({start[:at] for start in starts for at, each in enumerate(start) if each == "/"})
 
-    def found(keys: pa.Array) -> _Flags:
+    def may_have_members(keys: pa.Array) -> _Flags:
         folders = pc.binary_join_element_wise(keys, "", "/")
         may_match = _matching(folders, f"^(?:{within})")
         may_match |= pc.is_in(keys, pa.array(above, pa.string())).to_numpy(zero_copy_only=False)
         return may_match & _matching(keys, _TAR)
 
-    return found
+    return may_have_members
 
 
 def archive_expansion(source: Readable, indexes: Indexes) -> Expansion:

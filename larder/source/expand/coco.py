@@ -168,7 +168,7 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 def parse_json(text: str, where: str) -> Any:
     """Parse a JSON value; NaN or an infinity, which JSON has not, is ``config.annotations`` too."""
     try:
-        return _DECODER.decode(text)
+        return JSON.decode(text)
     except ValueError as error:
         raise _not_json(str(error), where) from None
     except RecursionError:
@@ -195,7 +195,8 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+JSON = json.JSONDecoder(parse_constant=_refuse_constant)
+"""Refuses NaN and infinities, which JSON has not."""
 
 
 def _not_json(reason: str, where: str) -> ConfigError:
@@ -260,7 +261,7 @@ class _Scanner:
         self._next()
         while True:
             try:
-                value, end = _DECODER.raw_decode(self._text, self._at)
+                value, end = JSON.raw_decode(self._text, self._at)
             except RecursionError:
                 raise self._wrong("it is nested too deeply") from None
             except ValueError as error:

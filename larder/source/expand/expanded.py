@@ -91,7 +91,10 @@ class Expanded:
 
 
 LABELS = pa.schema(
-    [pa.field("key", pa.string(), nullable=False), pa.field("text", pa.string(), nullable=False)]
+    [
+        pa.field("key", pa.string(), nullable=False),
+        pa.field("class_name", pa.string(), nullable=False),
+    ]
 )
 """One row per object to whose sample a column of its table gives a class."""
 
@@ -130,7 +133,7 @@ def expand(
         except ConfigError as error:
             problems = expanding.damaged.count or expanding.bad.count
             if error.code != "config.empty_source" or not problems:
-                raise error if expanding.objects else _empty(source.url) from None
+                raise
     progress.finish("expand")
     if expanded is not None:
         expanded = replace(
@@ -141,12 +144,6 @@ def expand(
             labels=labels.file if labels.file.rows else None,
         )
     return Expanded(expanded, expanding.bad, expanding.damaged)
-
-
-def _empty(where: str) -> ConfigError:
-    message = "the archives and tables of the source have no members and no rows"
-    hint = "check whether they are the right ones"
-    return ConfigError("config.empty_source", message, where=where, hint=hint)
 
 
 def _pool(stack: ExitStack, threads: int, name: str) -> Executor:
@@ -236,7 +233,9 @@ class _Expanding:
             self.objects += batch.num_rows
             keys = pc.binary_join_element_wise(prefix, batch.column("name"), "")
             wanted = np.full(len(keys), True) if everything else self._is_included(keys)
-            batch, self.not_included = parted(_with_key(batch, keys), wanted, self.not_included)
+            batch, self.not_included = parted(
+                batch.append_column("key", keys), wanted, self.not_included
+            )
             if container.filtered:
                 excluded = self._is_excluded(batch.column("key"))
                 batch, self.excluded = parted(batch, ~excluded, self.excluded)
@@ -285,10 +284,6 @@ class _Expanding:
             message = "another object has the same key"
             self.bad.add(Failure(keys[row].as_py(), "config.bad_key", message))
         return rows.slice(0, rows.num_rows - 1).filter(pa.array(~again)).select(OBJECTS.names)
-
-
-def _with_key(batch: pa.RecordBatch, keys: pa.Array) -> pa.RecordBatch:
-    return batch.append_column("key", keys)
 
 
 def _placed(batch: pa.RecordBatch, container: int) -> pa.RecordBatch:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import Any
 
 import google_crc32c
 import numpy as np
@@ -13,6 +12,7 @@ import pyarrow as pa
 
 from larder.errors import ObjectError
 from larder.manifest.digest import format_crc32c
+from larder.source.expand.coco import JSON
 from larder.source.expand.containers import ContainerWriter
 from larder.source.expand.row_values import Named, RowName, class_name, key_names, row_names
 from larder.store import object_url
@@ -146,12 +146,8 @@ def _not_utf8(line: bytes) -> str | None:
 def _parsed(line: bytes) -> tuple[Any, str | None]:
     """The value of a line of JSON, or what is wrong with it."""
     try:
-        return json.loads(line.decode(), parse_constant=_refuse), None
+        return JSON.decode(line.decode()), None
     except UnicodeDecodeError:
         return None, "the line is not UTF-8"
     except (ValueError, RecursionError) as error:
         return None, f"the line is not JSON: {str(error) or 'nested too deeply'}"
-
-
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not a number in JSON")

@@ -286,7 +286,8 @@ def _add_batch(
         if ext is not None:
             values = _values(batch, name)
             present = [at for at, value in enumerate(values) if value is not None]
-            raw = [_raw(values[at]) for at in present]
+            given = (values[at] for at in present)
+            raw = [value.encode() if isinstance(value, str) else value for value in given]
             classes = [labels[at] for at in present]
             _add(writer, [names[at] for at in present], ext, raw, classes)
     rest = [name for name in batch.schema.names if name not in columns]
@@ -302,10 +303,6 @@ def _add_batch(
                 [canonical_json(json_value(row, _json_scalar)) for row in rows],
                 labels,
             )
-
-
-def _raw(value: str | bytes) -> bytes:
-    return value.encode() if isinstance(value, str) else value
 
 
 def _leave_out(row: dict[str, Any], columns: Mapping[str, str | None]) -> None:

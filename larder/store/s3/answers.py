@@ -157,8 +157,8 @@ def etag_of(headers: Mapping[str, str]) -> str:
 
 def compared_checksum(headers: Mapping[str, str], crc32c: int) -> str | None:
     """The checksum that was sent, if the answer repeats it: then the server has compared it."""
-    said = headers.get("x-amz-checksum-crc32c")
-    return format_crc32c(crc32c) if said == crc32c_text(crc32c) else None
+    repeated = headers.get("x-amz-checksum-crc32c")
+    return format_crc32c(crc32c) if repeated == crc32c_text(crc32c) else None
 
 
 def object_info(key: str, headers: Mapping[str, str]) -> ObjectInfo:
@@ -184,17 +184,17 @@ def object_info(key: str, headers: Mapping[str, str]) -> ObjectInfo:
 
 
 @lru_cache(4096)
-def time_us(said: str) -> int:
+def time_us(date: str) -> int:
     """A date of a header, microseconds since 1970 UTC; many objects have the same second."""
-    return round(parsedate_to_datetime(said).timestamp() * 1e6)
+    return round(parsedate_to_datetime(date).timestamp() * 1e6)
 
 
 def _checksum(headers: Mapping[str, str]) -> str | None:
     """The CRC32C of the whole content, if the server keeps it; one of parts ends in ``-N``."""
-    said = headers.get("x-amz-checksum-crc32c", "")
-    if len(said) != 8 or headers.get("x-amz-checksum-type", "FULL_OBJECT") != "FULL_OBJECT":
+    encoded = headers.get("x-amz-checksum-crc32c", "")
+    if len(encoded) != 8 or headers.get("x-amz-checksum-type", "FULL_OBJECT") != "FULL_OBJECT":
         return None
-    return f"crc32c:{base64.b64decode(said).hex()}"
+    return f"crc32c:{base64.b64decode(encoded).hex()}"
 
 
 def _header_text(text: str) -> str:

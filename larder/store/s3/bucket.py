@@ -192,7 +192,7 @@ class S3Bucket(Bucket[S3Account]):
         if md5 is not None:
             sent["content-md5"] = base64.b64encode(bytes.fromhex(md5)).decode()
             sha256 = UNSIGNED
-        digest = sha256 or (_sha256(body) if body else EMPTY_SHA256)
+        digest = sha256 or (digest_of("sha256", body) if body else EMPTY_SHA256)
         answer = self._answered(method, call, query or {}, sent, body, digest)
         if answer.status < 300:
             return answer
@@ -225,8 +225,9 @@ class S3Bucket(Bucket[S3Account]):
             return account.http.request(method, f"{path}?{text}" if text else path, sent, body)
 
 
-def _sha256(pieces: Sequence[Buffer]) -> str:
-    digest = hashlib.sha256()
+def digest_of(algorithm: str, pieces: Sequence[Buffer]) -> str:
+    """A digest of a body in pieces, in hex."""
+    digest = hashlib.new(algorithm, usedforsecurity=False)
     for piece in pieces:
         digest.update(piece)
     return digest.hexdigest()

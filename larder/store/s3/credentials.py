@@ -146,12 +146,12 @@ def credential_errors(store_url: str, what: str) -> Iterator[None]:
     try:
         yield
     except ClientError as error:
-        said = error.response.get("Error", {})
+        refusal = error.response.get("Error", {})
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-        message = f"no credentials of {what}: {said.get('Code', status)}"
-        if status >= 500 or said.get("Code") in _BUSY:
+        message = f"no credentials of {what}: {refusal.get('Code', status)}"
+        if status >= 500 or refusal.get("Code") in _BUSY:
             raise RetryableError("store.unavailable", message, where=store_url) from error
-        detail = " ".join(str(said.get("Message") or "").split())
+        detail = " ".join(str(refusal.get("Message") or "").split())
         message = f"{message}: {detail}" if detail else message
         hint = "check that these credentials may assume it, and that it trusts them"
         raise StoreError("store.denied", message, where=store_url, hint=hint) from error

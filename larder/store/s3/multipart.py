@@ -42,7 +42,7 @@ from larder.store.s3.answers import (
     element,
     etag_of,
 )
-from larder.store.s3.bucket import S3Bucket, crc32c_of
+from larder.store.s3.bucket import S3Bucket, crc32c_of, digest_of
 from larder.store.s3.sign import UNSIGNED
 
 _PARTS_PER_STEP = 1000
@@ -105,7 +105,7 @@ class S3Upload(Upload):
         server, md5 = self._server, None
         optimistic = self._md5 is not None and server.whole_md5 is not False
         if not (server.repeats_checksum or optimistic or self._signed):
-            md5 = _md5(pieces)
+            md5 = digest_of("md5", pieces)
         with self._bucket.send(
             "PUT",
             self._call,
@@ -172,13 +172,6 @@ class S3Upload(Upload):
 
     def leave(self) -> None:
         self._done = True
-
-
-def _md5(pieces: Sequence[Buffer]) -> str:
-    digest = hashlib.md5(usedforsecurity=False)
-    for piece in pieces:
-        digest.update(piece)
-    return digest.hexdigest()
 
 
 def etag_of_parts(etags: Sequence[str]) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from larder.config.models import Cluster
-from larder.experiments.delivery import SplitInfo, VersionInfo, choose
+from larder.experiments.delivery import DeliveredSplit, DeliveredVersion, choose
 
 VERSION = "0123456789abcdef0123456789abcdef"
 SHARDS = "segments/5eed/shards"
@@ -14,19 +14,19 @@ SHARDS = "segments/5eed/shards"
 
 def make_version_info(
     storage_url: str, *, cache: bool = True, dataset: str = "digits", delivery: str = "auto"
-) -> VersionInfo:
+) -> DeliveredVersion:
     storage = storage_url if storage_url.endswith("/") else f"{storage_url}/"
     root = f"{storage}larder/{dataset}/"
     splits = {
-        "validation": SplitInfo(
+        "validation": DeliveredSplit(
             360, 1, 1_000, (f"{SHARDS}/validation/{dataset}-validation-{{000000..000000}}.tar",)
         ),
-        "train": SplitInfo(
+        "train": DeliveredSplit(
             1437, 4, 4_000, (f"{SHARDS}/train/{dataset}-train-{{000000..000003}}.tar",)
         ),
     }
     files = {name: (f"segments/5eed/caches/c0de/{name}-0123456789abcdef.mdb",) for name in splits}
-    return VersionInfo(
+    return DeliveredVersion(
         dataset=dataset,
         version=VERSION,
         digest="fedcba98" * 8,
@@ -53,7 +53,7 @@ def make_cluster(url: str, *mounts: tuple[str, str], **more: Any) -> Cluster:
 
 
 @pytest.fixture
-def version_info() -> Callable[..., VersionInfo]:
+def delivered() -> Callable[..., DeliveredVersion]:
     return make_version_info
 
 

@@ -13,14 +13,14 @@ from ruamel.yaml import YAML
 
 from larder.config.text.yaml import read_commented, scalar
 from larder.errors import ConfigError
-from larder.experiments.delivery import SplitInfo
+from larder.experiments.delivery import DeliveredSplit
 from larder.experiments.determined import render, to_yaml
 
 VERSION = "0123456789abcdef0123456789abcdef"
 Make = Callable[..., Any]
 
 
-def test_the_template_is_kept(version_info: Make, cluster: Make) -> None:
+def test_the_template_is_kept(delivered: Make, cluster: Make) -> None:
     template = {
         "zebra": 1,
         "searcher": {"name": "single", "metric": "loss"},
@@ -29,7 +29,7 @@ def test_the_template_is_kept(version_info: Make, cluster: Make) -> None:
         "name": "mine",
     }
     before = copy.deepcopy(template)
-    found = render(template, version_info("/srv"), cluster("/srv"))
+    found = render(template, delivered("/srv"), cluster("/srv"))
     assert template == before
     assert found["name"] == "mine"
     assert found["data"]["crop"] == 224
@@ -39,11 +39,11 @@ def test_the_template_is_kept(version_info: Make, cluster: Make) -> None:
 
 @pytest.mark.parametrize("container_path", ["/srv", "/srv/", "//srv/."])
 def test_a_template_that_mounts_the_same_path_is_refused(
-    version_info: Make, cluster: Make, container_path: str
+    delivered: Make, cluster: Make, container_path: str
 ) -> None:
     template = {"bind_mounts": [{"host_path": "/x", "container_path": container_path}]}
     with pytest.raises(ConfigError) as caught:
-        render(template, version_info("/srv"), cluster("/srv"), where="t.yaml")
+        render(template, delivered("/srv"), cluster("/srv"), where="t.yaml")
     assert caught.value.code == "config.template"
     assert caught.value.where == "t.yaml"
 
@@ -52,17 +52,17 @@ def test_a_template_that_mounts_the_same_path_is_refused(
     "template", [{"data": {"version": 1, "path": "/x"}}, {"data": []}, {"bind_mounts": {}}]
 )
 def test_a_template_in_the_way_is_refused(
-    version_info: Make, cluster: Make, template: dict[str, Any]
+    delivered: Make, cluster: Make, template: dict[str, Any]
 ) -> None:
     with pytest.raises(ConfigError) as caught:
-        render(template, version_info("/srv"), cluster("/srv"))
+        render(template, delivered("/srv"), cluster("/srv"))
     assert caught.value.code == "config.template"
 
 
-def bucket_variables(version_info: Make, cluster: Make, environment: Any) -> Any:
+def bucket_variables(delivered: Make, cluster: Make, environment: Any) -> Any:
     local = {"region": "us-west-2", "endpoint": "http://127.0.0.1:9000"}
     config = render(
-        {"environment": environment}, version_info("s3://bkt/"), cluster("s3://bkt/", storage=local)
+        {"environment": environment}, delivered("s3://bkt/"), cluster("s3://bkt/", storage=local)
     )
     return config["environment"]["environment_variables"]
 
@@ -87,19 +87,19 @@ REGION, ENDPOINT = "AWS_DEFAULT_REGION=us-west-2", "AWS_ENDPOINT_URL=http://127.
     ],
 )
 def test_region_and_endpoint_of_the_bucket_reach_the_container(
-    version_info: Make, cluster: Make, own: Any, expected: Any
+    delivered: Make, cluster: Make, own: Any, expected: Any
 ) -> None:
     environment = own and {"environment_variables": own}
-    assert bucket_variables(version_info, cluster, environment) == expected
+    assert bucket_variables(delivered, cluster, environment) == expected
 
 
 @pytest.mark.parametrize("url", ["file:///srv", "s3://bucket/team"])
 def test_a_split_without_samples_has_no_pattern(
-    url: str, cluster: Make, version_info: Make, template: dict[str, Any]
+    url: str, cluster: Make, delivered: Make, template: dict[str, Any]
 ) -> None:
     """The dataset's root in its place would be read as a shard."""
-    given = version_info(url)
-    given = replace(given, splits={**given.splits, "test": SplitInfo(0, 0, 0, ())})
+    given = delivered(url)
+    given = replace(given, splits={**given.splits, "test": DeliveredSplit(0, 0, 0, ())})
     found = render(template, given, cluster(url, ("/srv", "/data")))
     assert found["data"]["splits"]["test"] == {"pattern": "", "samples": 0, "shards": 0, "bytes": 0}
     assert found["data"]["splits"]["train"]["pattern"]
@@ -110,9 +110,9 @@ def test_a_split_without_samples_has_no_pattern(
     [("/srv", "/data/larder/digits"), ("s3://bucket/team", "s3://bucket/team/larder/digits")],
 )
 def test_many_patterns_become_a_list(
-    url: str, where: str, cluster: Make, version_info: Make, template: dict[str, Any]
+    url: str, where: str, cluster: Make, delivered: Make, template: dict[str, Any]
 ) -> None:
-    given = version_info(url)
+    given = delivered(url)
     path = f"versions/{VERSION}/lists/train-0123456789abcdef.txt"
     train = replace(given.splits["train"], list=path)
     given = replace(given, splits={**given.splits, "train": train})
@@ -127,7 +127,7 @@ def test_many_patterns_become_a_list(
 
 
 def test_comments_order_and_aliases_of_the_template_are_kept(
-    version_info: Make, cluster: Make, tmp_path: Path
+    delivered: Make, cluster: Make, tmp_path: Path
 ) -> None:
     lines = (
         "# of the team",
@@ -139,7 +139,7 @@ def test_comments_order_and_aliases_of_the_template_are_kept(
     )
     path = tmp_path / "t.yaml"
     path.write_text("\n".join(lines) + "\n")
-    text = to_yaml(render(read_commented(path), version_info("/srv"), cluster("/srv")), ["made"])
+    text = to_yaml(render(read_commented(path), delivered("/srv"), cluster("/srv")), ["made"])
     assert text.splitlines()[: len(lines) + 2] == ["# made", "", *lines]
 
 

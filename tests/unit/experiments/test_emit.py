@@ -10,7 +10,7 @@ import pytest
 from larder.config.load import load_template
 from larder.config.models import Cluster
 from larder.errors import ConfigError
-from larder.experiments.delivery import ConfigFile, VersionInfo
+from larder.experiments.delivery import ConfigFile, DeliveredVersion
 from larder.experiments.emit import emit, write_configs
 
 ROOT = Path(__file__).parents[3]
@@ -22,23 +22,23 @@ def template_of(name: str) -> dict[str, Any]:
     return load_template(ROOT / "configs", name)
 
 
-def situations(version_info: Make, cluster: Make) -> dict[str, tuple[VersionInfo, Cluster, str]]:
+def situations(delivered: Make, cluster: Make) -> dict[str, tuple[DeliveredVersion, Cluster, str]]:
     west = {"region": "us-west-2"}
     mounted = cluster("/srv/team/larder-data", ("/srv/team", "/mnt/data"))
     return {
         "digits-directory": (
-            version_info("file:///srv/data/"),
+            delivered("file:///srv/data/"),
             cluster("/srv/data"),
             "digits.yaml",
         ),
-        "digits-mount": (version_info("/srv/team/larder-data"), mounted, "digits.yaml"),
+        "digits-mount": (delivered("/srv/team/larder-data"), mounted, "digits.yaml"),
         "imagenet-bucket": (
-            version_info("s3://team-us-west-2/", dataset="imagenet", cache=False),
+            delivered("s3://team-us-west-2/", dataset="imagenet", cache=False),
             cluster("s3://team-us-west-2/", storage=west),
             "resnet50.yaml",
         ),
         "files-bucket": (
-            version_info("s3://team/shared/", dataset="files"),
+            delivered("s3://team/shared/", dataset="files"),
             cluster("s3://team/shared/"),
             "default.yaml",
         ),
@@ -48,10 +48,8 @@ def situations(version_info: Make, cluster: Make) -> dict[str, tuple[VersionInfo
 @pytest.mark.parametrize(
     "name", ["digits-directory", "digits-mount", "imagenet-bucket", "files-bucket"]
 )
-def test_the_bytes_are_those_of_the_golden_file(
-    name: str, version_info: Make, cluster: Make
-) -> None:
-    given, here, template = situations(version_info, cluster)[name]
+def test_the_bytes_are_those_of_the_golden_file(name: str, delivered: Make, cluster: Make) -> None:
+    given, here, template = situations(delivered, cluster)[name]
     (file,) = emit(given, here, template_of(template), template_name=template)
     golden = GOLDEN / f"{name}.yaml"
     if os.environ.get("LARDER_WRITE_GOLDEN"):
@@ -60,14 +58,14 @@ def test_the_bytes_are_those_of_the_golden_file(
     assert file.text == golden.read_text()
 
 
-def test_every_golden_file_is_tested(version_info: Make, cluster: Make) -> None:
+def test_every_golden_file_is_tested(delivered: Make, cluster: Make) -> None:
     found = {path.stem for path in GOLDEN.glob("*.yaml")}
-    assert found == set(situations(version_info, cluster))
+    assert found == set(situations(delivered, cluster))
 
 
-def test_a_result_that_breaks_a_rule_is_not_emitted(version_info: Make, cluster: Make) -> None:
+def test_a_result_that_breaks_a_rule_is_not_emitted(delivered: Make, cluster: Make) -> None:
     with pytest.raises(ConfigError) as caught:
-        emit(version_info("/srv"), cluster("/srv"), {"name": "x"}, template_name="t.yaml")
+        emit(delivered("/srv"), cluster("/srv"), {"name": "x"}, template_name="t.yaml")
     assert caught.value.code == "config.invalid_experiment"
 
 

@@ -100,10 +100,7 @@ def _entry_head(name: str, kind: bytes, values: bytes, size_bytes: int) -> bytes
 
 def bytes_sizes(name_bytes: Sizes | int, sizes: Sizes) -> Sizes:
     """Length of entries with one value, given the lengths of their names and values."""
-    return _entry_sizes(name_bytes, field_sizes(sizes))
-
-
-def _entry_sizes(name_bytes: Sizes | int, list_bytes: Sizes) -> Sizes:
+    list_bytes = field_sizes(sizes)
     return field_sizes(field_sizes(name_bytes) + field_sizes(field_sizes(list_bytes)))
 
 

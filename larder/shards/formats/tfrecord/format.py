@@ -99,13 +99,15 @@ class TFRecord(ShardFormat):
 
     def writer(self, outputs: Sequence[HashedOutput], plan: ShardPlan) -> ExampleWriter:
         (output,) = outputs
-        return (PlainWriter if self.sizes_known else NumbersWriter)(output, self._skeletons)
+        return (PlainWriter if self.sizes_known else ExampleWriter)(output, self._skeletons)
 
     def open(self, store: Readable, key: str) -> ExampleReader:
         return ExampleReader(store, key, self._skeletons)
 
 
 class ExampleWriter(ShardWriter):
+    """A writer of records in which parts may become numbers, which not all contents are."""
+
     def __init__(self, output: HashedOutput, skeletons: Skeletons) -> None:
         super().__init__(output)
         self._skeletons = skeletons
@@ -217,26 +219,6 @@ class PlainWriter(ExampleWriter):
             (exts, keys, etags, nullable, map(len, data), checksums),
             counts.tolist(),
         )
-
-
-class NumbersWriter(ExampleWriter):
-    """A writer of records in which parts become numbers, which not all contents are."""
-
-    def check(self, sample: PlannedSample, bodies: Sequence[Body]) -> Failure | None:
-        return self._check(sample, [body.data for body in bodies])
-
-    def check_streamed(self, sample: PlannedSample, source: Readable) -> Failure | None:
-        try:
-            return self._check(sample, self._texts(sample, source))
-        except ObjectError as error:
-            return Failure.of(error.where, error)
-
-    def _check(self, sample: PlannedSample, texts: Sequence[bytes]) -> Failure | None:
-        try:
-            self._skeletons.of(sample, [part.size_bytes for part in sample.parts], texts)
-        except ObjectError as error:
-            return Failure.of(error.where, error)
-        return None
 
 
 def _text(source: Readable, part: Part) -> bytes:
