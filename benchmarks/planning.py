@@ -132,8 +132,8 @@ def sort_by_pyarrow(folder: Path) -> Iterator[pa.RecordBatch]:
 
 def match_ours(folder: Path) -> Iterator[pa.RecordBatch]:
     """What a plan does to see which objects are mirrored already."""
-    objects, receipts = read(folder, "objects"), read(folder, "receipts")
-    return with_copies(objects, listing(folder), receipts, md5=False, work_dir=folder)
+    objects, record = read(folder, "objects"), read(folder, "copies")
+    return with_copies(objects, listing(folder), [], record, md5=False, work_dir=folder)
 
 
 def match_by_pyarrow(folder: Path) -> Iterator[pa.RecordBatch]:

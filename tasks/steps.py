@@ -17,17 +17,16 @@ from prefect.client.schemas.objects import State, TaskRun
 from prefect.states import Cancelled
 from prefect.tasks import Task, exponential_backoff
 
+from larder.copy.job import copy_objects, end_copy, send_ahead
+from larder.copy.prune import plan_prune, prune_objects
+from larder.copy.run import checked_copy
 from larder.errors import LarderError, RetryableError
 from larder.jobs.results import BatchReport, RunError
 from larder.pipeline import (
     cache,
     configs,
-    copying,
-    copying_steps,
     index,
-    mirror,
     plan_checks,
-    pruning,
     publish,
     shard,
     source,
@@ -43,7 +42,7 @@ SUPERSEDED = "version.superseded"
 
 
 def _rows(beginning: str) -> Callable[[dict[str, Any]], str]:
-    """The names of batches, ``mirror samples 2,001 to 2,411``, counted from 1."""
+    """The names of batches, ``copy objects 2,001 to 2,411``, counted from 1."""
 
     def name(parameters: dict[str, Any]) -> str:
         batch = parameters["batch"]
@@ -74,20 +73,18 @@ class Step:
 STEPS = (
     Step(source.inspect_source, "inventory", "inventory of {settings.dataset.name}"),
     Step(plan_checks.checked_plan, "plan", "plan {state.dataset.name}"),
-    Step(mirror.send_mirror_ahead, "send ahead", "skyplane", retried=False),
-    Step(mirror.mirror_batch, "mirror", _rows("mirror sample")),
     Step(shard.shard_batch, "shard", "shards from {batch.shards[0].name}"),
     Step(index.index_shards, "index", "index of the shards"),
     Step(cache.cache_split, "cache", "cache of {batch.split}"),
     Step(publish.publish, "publish", "publish version {job.version}"),
     Step(publish.publish_existing, "publish again", "publish version {job.version}"),
     Step(configs.emit_configs, "emit", "config for {settings.cluster.name}"),
-    Step(copying.checked_copy, "plan copy", "plan of the copy"),
-    Step(copying_steps.send_ahead, "send ahead", "skyplane", retried=False),
-    Step(copying_steps.copy_objects, "copy", _rows("copy object")),
-    Step(copying_steps.end_copy, "record", "record of the copy"),
-    Step(pruning.plan_prune, "plan prune", "plan of the prune"),
-    Step(pruning.prune_objects, "prune", "prune what is gone"),
+    Step(checked_copy, "plan copy", "plan of the copy"),
+    Step(send_ahead, "send ahead", "skyplane", retried=False),
+    Step(copy_objects, "copy", _rows("copy object")),
+    Step(end_copy, "record", "record of the copy"),
+    Step(plan_prune, "plan prune", "plan of the prune"),
+    Step(prune_objects, "prune", "prune what is gone"),
     Step(survey.inspect_version, "inspect version", "documents of {job.version}"),
     Step(reading.verify_batch, "verify", "verify {batch.name}"),
     Step(aside.set_aside, "set aside", "damaged files are moved aside"),

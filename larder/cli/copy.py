@@ -45,9 +45,9 @@ def _prune_parser(prog: str) -> Parser:
 
 
 def _copy(*, retry_failed: bool = False, **parameters: Any) -> Operation:
-    from larder.pipeline.copying import copy, execute_copy
-    from larder.pipeline.copying_report import copy_lines
-    from larder.pipeline.copying_settings import load_copy_settings
+    from larder.copy.report import copy_lines
+    from larder.copy.run import copy, execute_copy
+    from larder.copy.settings import load_copy_settings
 
     settings = load_copy_settings(**parameters)
     if retry_failed:
@@ -57,8 +57,8 @@ def _copy(*, retry_failed: bool = False, **parameters: Any) -> Operation:
 
 
 def _prune(max_delete: int | None = None, **parameters: Any) -> Operation:
-    from larder.pipeline.copying_settings import load_copy_settings
-    from larder.pipeline.pruning import PruneSettings, execute_prune, prune, prune_lines
+    from larder.copy.prune import PruneSettings, execute_prune, prune, prune_lines
+    from larder.copy.settings import load_copy_settings
 
     settings = PruneSettings(load_copy_settings(**parameters), max_delete)
     return Operation(settings, 1, partial(prune, settings), execute_prune, prune_lines, prune_lines)

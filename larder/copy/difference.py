@@ -70,6 +70,7 @@ def with_copies(
     objects: Iterable[pa.RecordBatch],
     mirrored: Iterable[ObjectInfo],
     receipts: Iterable[pa.RecordBatch],
+    record: Iterable[pa.RecordBatch],
     *,
     md5: bool,
     work_dir: Path,
@@ -82,7 +83,8 @@ def with_copies(
     Args:
         objects: Rows of schema OBJECTS: the inventory.
         mirrored: The listing of the mirror, with keys as in the source.
-        receipts: Rows of schema OBJECTS: copies verified before, any number per object.
+        receipts: Rows of schema OBJECTS: copies of runs that did not end, any number per object.
+        record: Rows of schema OBJECTS: the manifest of the last copy that ended, ordered by key.
         md5: Whether equal etags of 32 hex digits prove equal contents here.
         work_dir: Directory for temporary files.
     """
@@ -93,7 +95,8 @@ def with_copies(
             return Stream(OBJECTS, stack.enter_context(closing(rows)))
 
         verified = Stream(OBJECTS, whole_keys(ordered(receipts, _TIES).batches, "key"))
-        streams = ordered(objects), ordered(object_batches(mirrored)), verified
+        listing = ordered(object_batches(mirrored))
+        streams = ordered(objects), listing, verified, Stream(OBJECTS, record)
         for piece in matches(*streams, md5=md5):
             if piece.objects.num_rows:
                 yield _filled(piece)

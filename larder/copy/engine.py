@@ -15,7 +15,7 @@ from contextlib import suppress
 from functools import partial
 
 from larder.copy.adopt import adopt
-from larder.copy.copy_limits import CopyLimits
+from larder.copy.limits import CopyLimits
 from larder.copy.object import CopiedObject, copy_object
 from larder.copy.parts import LargeObject
 from larder.copy.server_side import ServerSide
@@ -40,7 +40,8 @@ def copy_batch(
     limits: CopyLimits,
     progress: Progress,
     copied: Callable[[CopiedObject], None],
-    awake: Callable[[], None] = lambda: None,
+    failed: Callable[[str], None] = lambda key: None,
+    ended: Callable[[], None] = lambda: None,
 ) -> tuple[Failure, ...]:
     """Copy objects, several at a time; returns those that could not be copied, ordered by key.
 
@@ -48,22 +49,19 @@ def copy_batch(
     When the batch is stopped, requests in progress are ended.
 
     ``copied`` is called for every object that was copied and verified before the batch was stopped,
-    in the thread that did so and before anything else; ``awake`` after every object and every
-    ``WAKE_SECONDS``, by one thread at a time.
+    in the thread that did so and before anything else, and ``failed`` with the key of every other
+    one that was tried. ``ended`` is called after each of their steps; its errors stop the batch.
     """
-    batch = _Batch(source, target, prefix, limits, progress, copied)
+    batch = _Batch(source, target, prefix, limits, progress, copied, failed)
     interrupt = Interrupt()
 
     def work(step: _Work) -> None:
         with interrupt.active():
             step()
-        waking.wake()
-
-    waking = _Waking(awake, 2 * limits.concurrency)
+        ended()
 
     def look_up() -> None:
         progress.advance("mirror")
-        waking.wake()
 
     steps: Iterable[_Work] = batch.steps(objects)
     try:
@@ -85,27 +83,6 @@ def copy_batch(
     return limits.failures.failures
 
 
-class _Waking:
-    """Calls a function, by one thread at a time; the others go on, but only ``most`` steps."""
-
-    def __init__(self, awake: Callable[[], None], most: int) -> None:
-        self._awake = awake
-        self._most = most
-        self._lock = threading.Lock()
-        self._meanwhile = 0
-
-    def wake(self) -> None:
-        """Call the function, unless another thread is doing so."""
-        if not self._lock.acquire(blocking=self._meanwhile >= self._most):
-            self._meanwhile += 1
-            return
-        try:
-            self._meanwhile = 0
-            self._awake()
-        finally:
-            self._lock.release()
-
-
 class _Batch:
     """The objects of one batch; each step of their way is run by a thread."""
 
@@ -117,6 +94,7 @@ class _Batch:
         limits: CopyLimits,
         progress: Progress,
         copied: Callable[[CopiedObject], None],
+        failed: Callable[[str], None],
     ) -> None:
         self._source = source
         self._target = target
@@ -124,6 +102,7 @@ class _Batch:
         self._limits = limits
         self._progress = progress
         self._copied = copied
+        self._failed = failed
         self._lock = threading.Lock()
         self._large: set[LargeObject] = set()
         self._unavailable: RetryableError | None = None
@@ -255,6 +234,7 @@ class _Batch:
             failure = Failure.of(info.key, error)
             failures = self._limits.failures
             failures.failed(failure)
+            self._failed(info.key)
             if isinstance(error, RetryableError):
                 self._unavailable = error
             if failures.reason:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import google_crc32c
 
-from larder.copy.copy_limits import CopyLimits
+from larder.copy.limits import CopyLimits
 from larder.errors import NotFoundError, ObjectError
 from larder.limits import WRITER_BYTES
 from larder.manifest.digest import format_crc32c

@@ -21,7 +21,7 @@ from contextlib import suppress
 
 import google_crc32c
 
-from larder.copy.copy_limits import CopyLimits
+from larder.copy.limits import CopyLimits
 from larder.copy.object import CopiedObject, copy_object, known_md5
 from larder.copy.uploads import RESUME_BYTES
 from larder.errors import LarderError, NotFoundError, ObjectError, RetryableError

@@ -25,7 +25,7 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
-from larder.copy.copy_limits import CopyLimits
+from larder.copy.limits import CopyLimits
 from larder.copy.object import WHOLE_BYTES, CopiedObject, known_md5
 from larder.errors import LarderError, NotFoundError, PreconditionError, RetryableError
 from larder.store.base import ObjectInfo, Store

@@ -34,6 +34,18 @@ inventory: its etag, and how it was verified (``md5``, ``crc32c``, ``size``). In
 the manifest of a copy, ``modified`` is that of the copy.
 """
 
+DUE = pa.schema(
+    [
+        *(OBJECTS.field(name) for name in ("key", "size_bytes", "etag")),
+        pa.field("sample", pa.int64()),
+    ]
+)
+"""One row per object to copy, in the order of copying.
+
+That is the order of the keys. For the mirror of a dataset it is the order of the samples, and
+``sample`` is the row of the object's in the manifest of these.
+"""
+
 FAILURES = pa.schema(
     [
         pa.field("key", pa.string(), nullable=False),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
+from larder.copy.job import CopyJob, Standing, end_copy, make_copies
+from larder.copy.record import CopyDocument
+from larder.copy.route import SentAhead
 from larder.errors import Failure
 from larder.jobs.processes import close_idle
 from larder.jobs.results import BatchReport, RunError, Totals, merge_reports
@@ -15,16 +17,8 @@ from larder.machine import give_back_memory
 from larder.pipeline.cache import cache_split, cache_splits, check_fields
 from larder.pipeline.index import index_shards
 from larder.pipeline.job import Job, UsedSegment
-from larder.pipeline.mirror import (
-    listed_failures,
-    mirror_batch,
-    mirror_batches,
-    mirror_route,
-    send_mirror_ahead,
-    write_measured,
-)
+from larder.pipeline.mirror import begin_mirror, failed_hint, write_measured
 from larder.pipeline.publish import publish, publish_existing
-from larder.pipeline.route import SentAhead
 from larder.pipeline.shard import shard_batch, shard_batches
 from larder.versions.documents import CacheFile, VersionDocument
 
@@ -64,8 +58,12 @@ def build(job: Job, runner: Runner) -> Built:
     give_back_memory()  # what the plan has used; the longer it is kept, the more is scattered in it
     if job.new is not None:
         if not job.new.complete:
-            copied, ahead = _mirror(job, runner)
-            reused = _shard(job, runner)
+            copies = begin_mirror(job)
+            if copies:
+                copied, ahead = _mirror(job, copies, runner)
+            reused = _shard(job, copies, runner)
+            if copies:
+                runner.run(end_copy, copies.route, copies, copied, Standing())
         index = runner.run(index_shards, job)
         if job.new.complete:
             splits = index.segment.splits.values()
@@ -86,27 +84,27 @@ def build(job: Job, runner: Runner) -> Built:
     )
 
 
-def _mirror(job: Job, runner: Runner) -> tuple[BatchReport, SentAhead]:
-    batches, ahead = mirror_batches(job), SentAhead()
+def _mirror(job: Job, copies: CopyJob, runner: Runner) -> tuple[BatchReport, SentAhead]:
+    """Copy what has no copy; the receipts stay until the shards are made, which read them."""
     began_seconds = time.monotonic()
-    copies = sum((Totals(batch.objects, batch.bytes) for batch in batches), Totals())
-    if copies.count and mirror_route(job.dataset, job.cluster, copies).choice.engine != "native":
-        ahead = runner.run(send_mirror_ahead, job, copies)
-        job = replace(job, adopt=ahead.adopt)
-    try:
-        report = _all("mirror", mirror_batch, job, batches, runner)
-    except RunError as error:
-        raise listed_failures(job, error) from None
-    if batches:
-        write_measured(job, report.done, time.monotonic() - began_seconds)
+    report, ahead = make_copies(copies, runner)
+    if report.failed:
+        record: CopyDocument = runner.run(end_copy, copies.route, copies, report, Standing())
+        raise RunError("mirror", report, failed_hint(job, record))
+    write_measured(job, report.done, time.monotonic() - began_seconds)
     return report, ahead
 
 
-def _shard(job: Job, runner: Runner) -> Totals:
-    batches, reused = shard_batches(job, runner.progress)
+def _shard(job: Job, copies: CopyJob | None, runner: Runner) -> Totals:
+    batches, reused = shard_batches(job, runner.progress, copies)
     give_back_memory()  # as processes may need it now
     try:
-        _all("shard", shard_batch, job, batches, runner)
+        if batches:
+            objects = sum(batch.rows for batch in batches)
+            size_bytes = sum(batch.bytes for batch in batches)
+            runner.progress.start("shard", objects=objects, bytes=size_bytes)
+            RunError.unless_clean("shard", merge_reports(runner.map(shard_batch, job, batches)))
+            runner.progress.finish("shard")
     finally:
         close_idle()
     return reused
@@ -123,17 +121,3 @@ def _cache(job: Job, segments: Sequence[UsedSegment], runner: Runner) -> tuple[C
     check_fields(file for file in (*complete, *files) if (file.segment, file.split) in listed)
     order = [segment.id for segment in segments]
     return tuple(sorted([*complete, *files], key=lambda file: order.index(file.segment)))
-
-
-def _all(
-    stage: str, step: Callable[..., Any], job: Job, batches: Sequence[Any], runner: Runner
-) -> BatchReport:
-    if not batches:
-        return BatchReport()
-    objects = sum(batch.objects for batch in batches)
-    size_bytes = sum(batch.bytes for batch in batches)
-    runner.progress.start(stage, objects=objects, bytes=size_bytes)
-    report = merge_reports(runner.map(step, job, batches))
-    RunError.unless_clean(stage, report)
-    runner.progress.finish(stage)
-    return report

@@ -24,16 +24,6 @@ from larder.versions.publish import Conditions
 
 
 @dataclass(frozen=True, slots=True)
-class CopyBatch:
-    """Consecutive rows of the sample order with objects to copy; ``bytes`` are of these objects."""
-
-    first_row: int
-    rows: int
-    objects: int
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class UsedSegment:
     """A complete segment, as a version uses it; ``files`` are its manifests.
 
@@ -76,10 +66,9 @@ class SegmentJob:
     By ID, ``formats`` has the format of the shards of each segment of the previous version;
     ``weaker`` are those whose images were checked more weakly than they are now.
 
-    ``adopt``: another engine may have copied some objects to the mirror already. ``again``: the run
-    makes again what was published: the digests of what comes out decide, so objects are read
-    wherever they are, whatever their etags. ``unpacked``: samples that were packed before are read
-    from their objects all the same.
+    ``again``: the run makes again what was published: the digests of what comes out decide, so
+    objects are read wherever they are, whatever their etags. ``unpacked``: samples that were packed
+    before are read from their objects all the same.
     """
 
     dataset: Dataset
@@ -87,7 +76,6 @@ class SegmentJob:
     new: NewSegment | None = None
     formats: Mapping[str, FormatUse] = field(default_factory=dict)
     weaker: tuple[str, ...] = ()
-    adopt: bool = False
     again: bool = False
     unpacked: bool = False
 

@@ -1,4 +1,4 @@
-"""The mirror step: copies missing objects to the storage, in batches with receipts.
+"""The mirror of a dataset: a copy of the objects that its samples are read from.
 
 How fast it copied is written to *work/measured.json* below the dataset's root, for the time that
 the next plan says. It is a hint: if it is missing or unreadable, a plan says no time.
@@ -7,10 +7,9 @@ the next plan says. It is a hint: if it is missing or unreadable, a plan says no
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import closing, suppress
-from dataclasses import asdict, dataclass
-from functools import partial
-from itertools import repeat
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -18,165 +17,125 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.config.models import Cluster, Dataset
-from larder.copy.copy_limits import CopyLimits
+from larder.copy.difference import with_copies
+from larder.copy.job import CopyJob, begin
 from larder.copy.mirror_choice import mirrors
+from larder.copy.plan import due_rows, row_totals
+from larder.copy.receipts import find_receipts, receipt_rows
+from larder.copy.record import CopyDocument, CopyPlace, Origin, read_record, record_rows
+from larder.copy.route import Route
 from larder.copy.site import Site
 from larder.copy.uploads import UploadRecords
 from larder.disk import scratch
-from larder.errors import LarderError
+from larder.errors import LarderError, NotFoundError
 from larder.jobs.manifests import read_ref
-from larder.jobs.results import BatchReport, RunError, Totals
-from larder.manifest.query import Stream
-from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER
+from larder.jobs.results import Totals
+from larder.manifest.files import ManifestWriter
+from larder.manifest.reference import ManifestRef
+from larder.manifest.schemas import DUE, OBJECTS, SAMPLE_ORDER
 from larder.manifest.sealed import seal, unseal
-from larder.manifest.sort import sort
-from larder.pipeline.copy_batch import copied_batch, gather_failures
-from larder.pipeline.copy_receipts import BATCH_OBJECTS, MIRROR, batch_name, merge_receipts
-from larder.pipeline.job import CopyBatch, Job, open_origin, open_root, root_url
-from larder.pipeline.route import Route, SentAhead
-from larder.progress import Progress
-from larder.samples.columns import column_texts
+from larder.pipeline.job import Job, open_root, root_url
 from larder.samples.order import FROM_PREVIOUS, from_objects
 from larder.store import object_url
-from larder.store.base import ObjectInfo, Store
-from larder.store.own_files import read_optional
+from larder.store.base import Store
+from larder.store.own_files import listed, read_optional
 from larder.versions import layout
 
+PLACE = CopyPlace(Origin(), layout.MIRROR_PREFIX, layout.COPIES_PREFIX)
+"""The mirror and the record of its copies, below the dataset's root."""
+
+
 _COLUMNS = ("parts", *FROM_PREVIOUS)
-_KEYS = pa.schema([OBJECTS.field("key")])
 
 
-def mirror_batches(job: Job) -> list[CopyBatch]:
-    """The copies to make, in batches of about ``runner.batch_bytes``.
+def objects_with_copies(
+    inventory: Iterable[pa.RecordBatch], root: Store, *, md5: bool, work_dir: Path
+) -> Iterator[pa.RecordBatch]:
+    """An inventory, with the copies in the mirror of objects that have one.
 
-    If there are receipts of too many runs, they are merged first. If there is something to copy,
-    uploads that nobody will complete are aborted.
+    ``md5``: see `larder.copy.difference.with_copies`.
     """
-    if not mirrors(job.dataset, job.cluster):
-        return []
-    root = open_root(job)
-    merge_receipts(root)
-    batches = read_ref(root, job.sample_order, SAMPLE_ORDER, columns=_COLUMNS)
-    cut = list(_cut(_uncopied(batches), job.cluster.runner.batch_bytes))
-    if cut:
-        UploadRecords(root, layout.UPLOADS_PREFIX).abort_orphans(layout.MIRROR_PREFIX)
-    return cut
+    prefix = layout.MIRROR_PREFIX
+    copies = (replace(info, key=info.key.removeprefix(prefix)) for info in listed(root, prefix))
+    receipts = receipt_rows(root, find_receipts(root, PLACE))
+    record = record_rows(root, PLACE, read_record(root, PLACE))
+    yield from with_copies(inventory, copies, receipts, record, md5=md5, work_dir=work_dir)
 
 
 def mirror_route(dataset: Dataset, cluster: Cluster, copies: Totals) -> Route:
-    root, prefix = root_url(dataset, cluster), layout.MIRROR_PREFIX
-    return Route(dataset.source, cluster.storage, root, prefix, cluster.copy_, copies)
+    root = root_url(dataset, cluster)
+    return Route(dataset.source, cluster.storage, root, PLACE, cluster.copy_, copies)
 
 
-def send_mirror_ahead(job: Job, copies: Totals, *, progress: Progress) -> SentAhead:
-    """Let an engine that copies everything at once go before the batches; see `ahead`."""
-    root = open_root(job)
-    uploads = UploadRecords(root, layout.UPLOADS_PREFIX)
+def begin_mirror(job: Job) -> CopyJob | None:
+    """The job of copying what has no copy; None if there is nothing to copy.
+
+    If there is, uploads that nobody will complete are aborted.
+    """
+    if not mirrors(job.dataset, job.cluster):
+        return None
+    root, copies = open_root(job), Totals()
     with scratch() as folder:
-
-        def keys() -> Iterator[str]:
-            batches = read_ref(root, job.sample_order, SAMPLE_ORDER, columns=_COLUMNS)
-            rows = Stream(_KEYS, map(_keys_to_copy, batches))
-            with closing(sort(rows, ("key",), work_dir=folder)) as ordered:
-                for batch in ordered:
-                    yield from column_texts(batch.column("key"))
-
-        return mirror_route(job.dataset, job.cluster, copies).send(keys, progress, uploads)
-
-
-def _keys_to_copy(batch: pa.RecordBatch) -> pa.RecordBatch:
-    keys = batch.column("parts").flatten().field("key").filter(pa.array(_to_copy(batch)))
-    return pa.record_batch([keys], schema=_KEYS)
+        with ManifestWriter(folder / "due.parquet", DUE) as due:
+            samples = read_ref(root, job.sample_order, SAMPLE_ORDER, columns=_COLUMNS)
+            for rows in _due(samples):
+                due.append_batch(rows)
+                copies += row_totals(rows)
+        if not copies.count:
+            return None
+        UploadRecords(root, PLACE.uploads).abort_orphans(PLACE.objects)
+        route = mirror_route(job.dataset, job.cluster, copies)
+        return begin(route, job.cluster.runner.batch_bytes, due.file)
 
 
-def _uncopied(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, int]]:
-    """For each row with objects to copy: its number, the number of objects, and their bytes."""
+def _due(samples: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The objects that have no copy and are read from it, in the order of the samples."""
     first_row = 0
-    for batch in batches:
-        lists = batch.column("parts")
-        parts = lists.flatten()
-        uncopied = _to_copy(batch)
-        sizes = parts.field("size_bytes").to_numpy() * uncopied
-        ends = np.cumsum(pc.list_value_length(lists).to_numpy())
-        objects, size_bytes = (
-            np.diff(np.append(0, np.cumsum(values))[ends], prepend=0)
-            for values in (uncopied, sizes)
-        )
-        for row in np.flatnonzero(objects).tolist():
-            yield first_row + row, int(objects[row]), int(size_bytes[row])
-        first_row += len(lists)
+    for batch in samples:
+        counts = pc.list_value_length(batch.column("parts")).to_numpy()
+        parts = pa.RecordBatch.from_struct_array(batch.column("parts").flatten())
+        samples = np.repeat(np.arange(first_row, first_row + len(counts)), counts)
+        due = np.repeat(from_objects(batch), counts) & _uncopied(parts)
+        yield due_rows(parts.filter(pa.array(due)), pa.array(samples[due]))
+        first_row += len(counts)
 
 
-def _to_copy(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-    """Which parts have to be copied: what has no copy, and is read from its object."""
-    lists = batch.column("parts")
-    read = np.repeat(from_objects(batch), pc.list_value_length(lists).to_numpy())
-    uncopied = lists.flatten().field("mirror_etag").is_null()
-    flags: npt.NDArray[np.bool_] = read & uncopied.to_numpy(zero_copy_only=False)
+def _uncopied(parts: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    uncopied = parts.column("mirror_etag").is_null()
+    flags: npt.NDArray[np.bool_] = uncopied.to_numpy(zero_copy_only=False)
     return flags
 
 
-def _cut(rows: Iterable[tuple[int, int, int]], batch_bytes: int) -> Iterator[CopyBatch]:
-    first = last = objects = total_bytes = 0
-    for row, count, size_bytes in rows:
-        full = total_bytes + size_bytes > batch_bytes or objects + count > BATCH_OBJECTS
-        if objects and full:
-            yield CopyBatch(first, last + 1 - first, objects, total_bytes)
-            objects = total_bytes = 0
-        first, last = (first if objects else row), row
-        objects += count
-        total_bytes += size_bytes
-    if objects:
-        yield CopyBatch(first, last + 1 - first, objects, total_bytes)
+def receipts_by_sample(root: Store, job: CopyJob) -> list[tuple[range, ManifestRef]]:
+    """The receipts of a run, each with the rows of the samples whose objects it has."""
+    receipts = find_receipts(root, job.route.place, job.run)
+    ends = np.array([[each.rows.start, each.rows.stop - 1] for each in receipts]).reshape(-1, 2)
+    samples, first_row = np.zeros_like(ends), 0
+    for batch in read_ref(root, job.due, DUE, columns=["sample"]) if receipts else ():
+        column = batch.column("sample").to_numpy()
+        here = (ends >= first_row) & (ends < first_row + len(column))
+        samples[here] = column[ends[here] - first_row]
+        first_row += len(column)
+    return [
+        (range(first, last + 1), receipt.manifest)
+        for (first, last), receipt in zip(samples.tolist(), receipts, strict=True)
+    ]
 
 
-def mirror_batch(
-    job: Job, batch: CopyBatch, *, progress: Progress, concurrent_batches: int = 1
-) -> BatchReport:
-    """Copy one batch and write a receipt of what was copied, even if it is stopped.
-
-    What receipts of an earlier attempt at the same batch list is not copied again. Concurrent
-    batches share ``copy.concurrency`` and ``copy.memory_bytes``.
-    """
-    name = batch_name(job.sample_order, batch)
-    root = open_root(job)
-    return copied_batch(
-        open_origin(job),
-        root,
-        partial(_objects, job, root, batch),
-        name=name,
-        count=batch.objects,
-        place=MIRROR,
-        limits=CopyLimits.of(
-            job.cluster.copy_,
-            concurrent_batches=concurrent_batches,
-            adopt=job.adopt,
-            uploads=UploadRecords(root, MIRROR.uploads),
-        ),
-        progress=progress,
-    )
+def copied_rows(root: Store, receipt: ManifestRef) -> Iterator[pa.RecordBatch]:
+    """The rows of a receipt; if another run has ended and removed it, those of its record."""
+    try:
+        yield from read_ref(root, receipt, OBJECTS)
+    except NotFoundError:
+        yield from record_rows(root, PLACE, read_record(root, PLACE))
 
 
-def listed_failures(job: Job, error: RunError) -> RunError:
-    """The error of a run whose copies failed, with all failures in one list that it names."""
-    root = open_root(job)
-    with scratch() as folder:
-        report = gather_failures(root, error.report.lists, layout.failures_key, folder)
-    if report is None:
-        return error
-    where = object_url(root.url, report.key)
-    return RunError(error.stage, error.report, f"{error.hint}; they are listed in {where}")
-
-
-def _objects(job: Job, root: Store, batch: CopyBatch) -> Iterator[ObjectInfo]:
-    """The objects that a batch copies; their modification times are not known here."""
-    first_row, rows = batch.first_row, batch.rows
-    for order in read_ref(
-        root, job.sample_order, SAMPLE_ORDER, columns=_COLUMNS, first_row=first_row, rows=rows
-    ):
-        parts = order.column("parts").flatten().filter(pa.array(_to_copy(order)))
-        columns = (parts.field(name).to_pylist() for name in ("key", "size_bytes", "etag"))
-        yield from map(ObjectInfo, *columns, repeat(0))
+def failed_hint(job: Job, record: CopyDocument) -> str:
+    """What to do about objects that could not be copied."""
+    assert record.failures is not None, "some objects failed"
+    listed_in = object_url(root_url(job.dataset, job.cluster), record.failures.key)
+    hint = "nothing was published; fix or exclude them, then run again to continue"
+    return f"{hint}; they are listed in {listed_in}"
 
 
 ENOUGH = Totals(1_000, 64_000_000)

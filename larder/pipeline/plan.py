@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.config.models import Dataset
-from larder.copy.difference import with_copies
 from larder.copy.mirror_choice import MirrorChoice, mirror_choice, mirrors
 from larder.copy.prices import Cost, estimate_cost
 from larder.copy.site import Site
@@ -21,7 +20,6 @@ from larder.jobs.results import Totals
 from larder.manifest.extents import is_own
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import OBJECTS
-from larder.pipeline.copy_receipts import mirrored, read_receipts
 from larder.pipeline.expanding import match_annotations
 from larder.pipeline.growth import (
     Growth,
@@ -31,7 +29,7 @@ from larder.pipeline.growth import (
     plan_growth,
 )
 from larder.pipeline.job import UsedSegment, source_of, storage_of
-from larder.pipeline.mirror import mirror_route, read_measured
+from larder.pipeline.mirror import mirror_route, objects_with_copies, read_measured
 from larder.pipeline.new_segment import PlannedSegment, caches_to_build, plan_segment
 from larder.pipeline.source import SourceState
 from larder.prepare.previous import Previous, published_splits
@@ -213,7 +211,7 @@ def _objects(state: SourceState, folder: Path) -> Iterator[pa.RecordBatch]:
     source = source_of(state.dataset, state.cluster)
     root = storage_of(state.dataset, state.cluster)
     md5 = source.features.etag_is_md5 and root.features.etag_is_md5
-    rows = with_copies(inventory, mirrored(root), read_receipts(root), md5=md5, work_dir=folder)
+    rows = objects_with_copies(inventory, root, md5=md5, work_dir=folder)
     return map(_with_own, rows)
 
 

@@ -15,6 +15,7 @@ from itertools import chain, islice, takewhile
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from larder.copy.job import CopyJob
 from larder.copy.mirror_choice import mirrors
 from larder.copy.mirror_reader import Copies, FirstOf, Mirror, Unconditional
 from larder.errors import Failures
@@ -23,8 +24,7 @@ from larder.jobs.processes import WORTH_ROWS, suits, work
 from larder.jobs.results import BatchReport, Totals
 from larder.machine import usable_cores
 from larder.manifest.reference import ManifestRef
-from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER
-from larder.pipeline.copy_receipts import receipts_of_order
+from larder.manifest.schemas import SAMPLE_ORDER
 from larder.pipeline.finished import finished_sizes, shards_before
 from larder.pipeline.image_rules import batch_read_bytes, check_codecs, image_rules, strongest_check
 from larder.pipeline.job import (
@@ -35,6 +35,7 @@ from larder.pipeline.job import (
     storage_of,
     with_derived,
 )
+from larder.pipeline.mirror import copied_rows, receipts_by_sample
 from larder.pipeline.pack import planned_shards
 from larder.pipeline.reader_indexes import put_indexes
 from larder.pipeline.receipts import ShardReceipts
@@ -69,15 +70,13 @@ class PackBatch(ShardBatch):
 
     copies: tuple[ManifestRef, ...] = ()
 
-    @property
-    def objects(self) -> int:
-        return self.rows
 
-
-def shard_batches(job: SegmentJob, progress: Progress) -> tuple[list[PackBatch], Totals]:
+def shard_batches(
+    job: SegmentJob, progress: Progress, copies: CopyJob | None = None
+) -> tuple[list[PackBatch], Totals]:
     """The shards to make, in batches of about ``runner.batch_bytes``, and the finished ones.
 
-    See `larder.pipeline.finished.finished_sizes`.
+    ``copies`` have been made for this run. See `larder.pipeline.finished.finished_sizes`.
     """
     root = open_root(job)
     with fetched(root, job.shard_plan) as path:
@@ -85,9 +84,7 @@ def shard_batches(job: SegmentJob, progress: Progress) -> tuple[list[PackBatch],
         done = finished_sizes(root, job.segment, names, progress)
         plans = planned_shards(path)
         missing = [plan for plan in plans if (plan.split, plan.name) not in done]
-        receipts = (
-            receipts_of_order(root, job.sample_order) if mirrors(job.dataset, job.cluster) else []
-        )
+        receipts = receipts_by_sample(root, copies) if copies else []
     reused = sum((Totals(1, size_bytes) for size_bytes in done.values() if size_bytes), Totals())
     size_bytes, rows = _batch_size(job, missing)
     batches = batch_shards(missing, size_bytes, batch_rows=rows)
@@ -260,7 +257,7 @@ def _copied(job: SegmentJob, root: Store, batch: PackBatch) -> Iterator[pa.Recor
         return
     keys = _without_copy(job, root, batch)
     for ref in batch.copies if len(keys) else ():
-        for rows in read_ref(root, ref, OBJECTS):
+        for rows in copied_rows(root, ref):
             yield rows.filter(pc.is_in(rows.column("key"), value_set=keys))
 
 

@@ -3,14 +3,12 @@
 ::
 
     mirror/KEY                 the mirrored objects
-    work/mirror/               receipts of copies, carried from run to run
-    work/failures-SHA.parquet  the objects that a run could not copy
+    work/mirror/               the record of the mirror (`larder.copy.record`)
     work/repair/RUN/PATH       what a repair has moved aside
     work/repair.json           the repair that is under way
     work/conditions.json       which conditional writes the store keeps
     work/derived/              indexes of containers, and containers of Larder's own, which samples
                                are read from by their names (`larder.manifest.extents`)
-    work/uploads/              records of large objects that are being copied
     work/measured.json         how fast an earlier run copied
     work/probe-*               objects that are written only to see whether they may be
     segments/SEG/              immutable once segment.json is there
@@ -37,11 +35,8 @@ MIRROR_PREFIX = "mirror/"
 SEGMENTS_PREFIX = "segments/"
 TAGS_PREFIX = "tags/"
 DERIVED_PREFIX = "work/derived/"
-FAILURES_PREFIX = "work/failures/"
-"""Prefix of lists of objects of one batch that could not be copied."""
 COPIES_PREFIX = "work/mirror/"
-"""Prefix of the receipts of copies in the mirror."""
-UPLOADS_PREFIX = "work/uploads/"
+"""Prefix of the record of the copies in the mirror."""
 CONDITIONS_KEY = "work/conditions.json"
 MEASURED_KEY = "work/measured.json"
 REPAIR_KEY = "work/repair.json"
@@ -130,11 +125,6 @@ def aside_prefix(run: str = "") -> str:
 def copy_key(document: str, sha256: str) -> str:
     """Key of the second copy of a document, which has the digest of its bytes in its name."""
     return f"{document.removesuffix('.json')}-{sha256[:16]}.json"
-
-
-def failures_key(sha256: str) -> str:
-    """Key of the list of all objects that could not be copied."""
-    return f"work/failures-{sha256[:16]}.parquet"
 
 
 def shards_work_prefix(segment: str) -> str:

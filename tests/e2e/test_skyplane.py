@@ -17,7 +17,7 @@ import pytest
 from larder.config.access import Access
 from larder.config.models.cluster import Skyplane
 from larder.copy.adopt import adopt
-from larder.copy.copy_limits import CopyLimits
+from larder.copy.limits import CopyLimits
 from larder.copy.object import copy_object
 from larder.copy.skyplane import adapter
 from larder.copy.skyplane.adapter import Transfer, skyplane_python, transfer

@@ -12,11 +12,11 @@ from typing import Any
 from pipeline_lab import DOCUMENT, opened, write
 
 from larder.config.access import Access
+from larder.copy.record import CopyPlace, Origin
+from larder.copy.run import copy
+from larder.copy.settings import load_copy_settings
 from larder.copy.uploads import UploadRecords
 from larder.jobs.runner import InlineRunner
-from larder.pipeline.copying import copy
-from larder.pipeline.copying_record import UPLOADS_PREFIX
-from larder.pipeline.copying_settings import load_copy_settings
 from larder.progress import StageTimes
 from larder.store.base import ObjectInfo, Store, UploadedPart
 from larder.store.retry import RetryPolicy
@@ -28,6 +28,8 @@ from tests.support.servers import S3Server
 from tests.support.stores import Effect, FaultyStore, RecordedCall, RecordingStore
 
 OWN = "_larder/"
+PLACE = CopyPlace(Origin())
+"""Where the record is, whatever the source."""
 
 
 @dataclass(frozen=True)
@@ -153,6 +155,6 @@ def leave_upload(store: Store, key: str, *, recorded: bool) -> None:
     upload.leave()
     if recorded:
         parts = [UploadedPart(1, 5, "e", 0, True)]
-        UploadRecords(store, UPLOADS_PREFIX).save(
+        UploadRecords(store, PLACE.uploads).save(
             ObjectInfo(key, 9, "e", 0), key, 5, upload.id, parts
         )

@@ -14,10 +14,10 @@ import pytest
 from copy_lab import CopyLab, leave_upload, uploads_left
 from pipeline_lab import opened, write
 
+from larder.copy import route
 from larder.copy.skyplane.adapter import Transfer
 from larder.copy.skyplane.choice import Choice, Side
 from larder.errors import ConfigError
-from larder.pipeline import route
 from larder.pipeline.prepare import prepare
 from tests.support.runs import between, run_settings
 from tests.support.servers import S3Server

@@ -14,8 +14,8 @@ import google_crc32c
 import pytest
 
 from larder.copy import parts, uploads
-from larder.copy.copy_limits import CopyLimits
 from larder.copy.engine import copy_batch
+from larder.copy.limits import CopyLimits
 from larder.copy.object import CopiedObject
 from larder.copy.uploads import UploadRecords
 from larder.errors import FatalError, StoreError

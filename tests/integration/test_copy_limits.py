@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 from copy_lab import buckets
 
-from larder.copy.copy_limits import Bandwidth, Buffers, CopyLimits
+from larder.copy import route
 from larder.copy.engine import copy_batch
+from larder.copy.limits import Bandwidth, Buffers, CopyLimits
 from larder.copy.object import CopiedObject
 from larder.copy.skyplane.adapter import Transfer
 from larder.copy.skyplane.choice import Choice, Side
 from larder.errors import Failure, FatalError, ObjectError
 from larder.limits import ByteBudget
-from larder.pipeline import route
 from larder.progress import CancellableProgress, NullProgress, Progress
 from larder.store import Access, open_store
 from larder.store.base import ObjectInfo, Reader, Store

@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from copy_lab import Calls, CopyLab, broken, buckets, calls, contents, directories
+from copy_lab import PLACE, Calls, CopyLab, broken, buckets, calls, contents, directories
 from costs_lab import blob
 from pipeline_lab import opened, write
 from required import disk_of
 
-from larder.copy.copy_limits import MIN_FAILURES, UNAVAILABLE
+from larder.copy.limits import MIN_FAILURES, UNAVAILABLE
+from larder.copy.record import read_record
+from larder.copy.report import copy_lines
 from larder.errors import ConfigError, DamageError, LarderError, StoreError
 from larder.jobs.results import RefusedError, RunError
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import FAILURES
-from larder.pipeline.copying_record import COPY_KEY, read_record
-from larder.pipeline.copying_report import copy_lines
 from larder.pipeline.prepare import prepare
 from tests.support.runs import run_settings
 from tests.support.stores import denied, unavailable, unreadable
@@ -65,7 +65,7 @@ def test_everything_is_copied_once_and_the_record_says_how(lab: CopyLab) -> None
     assert first["same"] == {"count": 0, "bytes": 0}
     assert sum(first["checks"].values()) == len(lab.there())
     kinds = Counter(key.partition("-")[0] for key in lab.own())
-    assert kinds == {COPY_KEY: 1, "_larder/copy/manifest": 1}
+    assert kinds == {PLACE.document: 1, "_larder/copy/manifest": 1}
     assert counts(source)["list"] == 1
     assert counts(source).keys() <= {"list", "get", "open", "copy_from"}
     heads = [call.key for call in storage if call.method == "head"]
@@ -342,21 +342,21 @@ def test_an_empty_source_is_refused(tmp_path: Path) -> None:
 def test_a_damaged_record_is_an_error_that_says_what_to_do(lab: CopyLab, how: str) -> None:
     lab.copy()
     with opened(lab.storage) as store:
-        data = bytes(store.get(COPY_KEY))
+        data = bytes(store.get(PLACE.document))
         plain = json.loads(data)
         others: dict[str, Any] = {
             "altered": data.replace(b"larder-copy-1", b"larder-copy-9"),
             "cut": data[:-10],
             "another": json.dumps({**plain, "bytes": "x"}).encode(),
         }
-        store.put(COPY_KEY, others[how])
+        store.put(PLACE.document, others[how])
         with pytest.raises(DamageError) as caught:
             lab.copy()
         assert caught.value.hint.startswith("delete it")
-        store.delete(COPY_KEY)
+        store.delete(PLACE.document)
         assert lab.copy()["status"] == "copied"
         assert lab.copy()["status"] == "current"
-        assert read_record(store) is not None
+        assert read_record(store, PLACE) is not None
 
 
 def test_a_listing_that_fails_is_never_used(lab: CopyLab) -> None:
@@ -413,7 +413,7 @@ def test_too_many_failures_stop_it_early_and_are_recorded(tmp_path: Path) -> Non
         assert "copy.max_failure_rate (0.1)" in error.message
         assert MIN_FAILURES <= error.report.failed < 200  # the batches after the first are left
         with opened(lab.storage) as root:
-            record = read_record(root)
+            record = read_record(root, PLACE)
             assert record is not None
             assert record.failures is not None
             assert (record.stopped, record.failures.rows) == (1, error.report.failed)
@@ -448,7 +448,7 @@ def test_refused_access_ends_it_at_once(lab: CopyLab, side: str) -> None:
         lab.copy()
     assert caught.value.code == "store.denied"
     lab.copy()
-    assert len(lab.own()) == 2
+    assert len([key for key in lab.own() if not key.startswith(PLACE.work)]) == 2
     assert lab.there() == contents(lab.source)
 
 
@@ -458,7 +458,7 @@ def test_failures_of_a_dataset_are_listed_in_a_file_too(tmp_path: Path) -> None:
     bad = broken(str(tmp_path / "source"), "get", "open", effect=unreadable(), keys=["a/3.txt"])
     with bad, pytest.raises(RunError) as caught:
         prepare(asked)
-    (listed,) = (tmp_path / "storage").glob("larder/d/work/failures-*.parquet")
+    (listed,) = (tmp_path / "storage").glob("larder/d/work/mirror/failures-*.parquet")
     assert caught.value.hint.endswith(f"they are listed in file://{listed}")
     (row,) = [row for batch in read_manifest(listed, FAILURES) for row in batch.to_pylist()]
     assert row["key"] == "a/3.txt"

@@ -9,16 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from copy_lab import CopyLab, calls, contents, leave_upload, uploads_left
+from copy_lab import PLACE, CopyLab, calls, contents, leave_upload, uploads_left
 from costs_lab import blob
 from pipeline_lab import opened
 
 from larder.copy import uploads
+from larder.copy.prune import PruneSettings, prune
+from larder.copy.run import copy
 from larder.errors import FatalError, StoreError
 from larder.jobs.runner import InlineRunner
-from larder.pipeline.copying import copy
-from larder.pipeline.copying_record import UPLOADS_PREFIX
-from larder.pipeline.pruning import PruneSettings, prune
 from larder.progress import StageTimes
 from larder.store.interrupt import interrupted_by
 from larder.store.s3.multipart import S3Upload
@@ -123,8 +122,8 @@ def test_only_uploads_of_our_own_records_are_aborted_after_a_day(
     with opened(lab.storage) as store:
         for key in ("ours", "theirs"):
             leave_upload(store, key, recorded=key == "ours")
-        store.put(f"{UPLOADS_PREFIX}damaged.json", b"{")
+        store.put(f"{PLACE.uploads}damaged.json", b"{")
     assert lab.copy()["copied"]["count"] == len(OBJECTS)
     assert uploads_left(lab.storage, server) == (["theirs"] if days else ["ours", "theirs"])
-    records = [key for key in lab.own() if key.startswith(UPLOADS_PREFIX)]
+    records = [key for key in lab.own() if key.startswith(PLACE.uploads)]
     assert len(records) == 2 * (not days)

@@ -19,10 +19,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from larder.copy.run import copy
+from larder.copy.settings import load_copy_settings
 from larder.errors import LarderError
 from larder.jobs.runner import InlineRunner
-from larder.pipeline.copying import copy
-from larder.pipeline.copying_settings import load_copy_settings
 from larder.progress import StageTimes
 from larder.store import open_store
 from tests.support.certificates import Certificate, local_certificate

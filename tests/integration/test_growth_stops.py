@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ import pytest
 from costs_lab import Costs, blob, blobs, counted
 from pipeline_lab import DOCUMENT, Lab, opened, write
 
+from larder.copy.receipts import find_receipts, receipt_rows
+from larder.copy.record import read_record, record_rows
 from larder.errors import DamageError, LarderError
-from larder.pipeline.copy_receipts import read_receipts
+from larder.pipeline.mirror import PLACE
 from larder.store.base import Store
 from larder.versions.tags import read_tag
 from tests.support.checker import Published
@@ -221,9 +224,11 @@ def copied_now(place: Place, root: Store) -> set[str]:
     """Keys of the mirror of which there are receipts, made from what the source has now."""
     with opened(place.source) as source:
         there = {info.key: info.etag for page in source.list() for info in page}
+    receipts = receipt_rows(root, find_receipts(root, PLACE))
+    record = record_rows(root, PLACE, read_record(root, PLACE))
     return {
         f"mirror/{key}"
-        for batch in read_receipts(root)
+        for batch in chain(receipts, record)
         for key, etag in zip(*(batch.column(n).to_pylist() for n in ("key", "etag")), strict=True)
         if there.get(key) == etag
     }

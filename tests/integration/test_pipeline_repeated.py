@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 from pipeline_lab import Lab, directory_lab, images
 
+from larder.copy.job import copy_batches, copy_objects
+from larder.copy.receipts import find_receipts, receipt_rows
 from larder.disk import scratch
 from larder.errors import RetryableError
 from larder.jobs import batch_receipts
-from larder.jobs.manifests import read_ref
-from larder.manifest import schemas
-from larder.pipeline.copy_receipts import receipts_of_order
 from larder.pipeline.job import Job
-from larder.pipeline.mirror import mirror_batch, mirror_batches
+from larder.pipeline.mirror import PLACE, begin_mirror
 from larder.pipeline.plan_checks import checked_plan
 from larder.pipeline.prepare import begin
 from larder.pipeline.shard import shard_batch, shard_batches
@@ -87,25 +86,24 @@ def test_a_batch_of_copies_copies_only_the_rest(lab: Lab) -> None:
     tries = Tries("open", "b/15.png")
     with lab.opened_root() as root:
         with between(tries):
-            job = begun(lab)
-            (batch,) = mirror_batches(job)
-            first = mirror_batch(job, batch, progress=QUIET)
+            copies = begin_mirror(begun(lab))
+            assert copies is not None
+            (batch,) = copy_batches(copies)
+            first = copy_objects(copies, batch, progress=QUIET)
         (failure,) = first.failures
         assert (failure.key, failure.code) == ("b/15.png", "store.unavailable")
         there = {key.removeprefix("mirror/") for key in mirrored(lab)}
         assert there == OBJECTS.keys() - {"b/15.png"}
-        root.delete("mirror/a/02.png")
-        root.put("mirror/a/03.png", b"\0" * len(OBJECTS["a/03.png"]))
         tries.again()
         with between(tries):
-            report = mirror_batch(job, batch, progress=QUIET)
-        left = OBJECTS.keys() - there | {"a/02.png", "a/03.png"}
-        assert tries.with_part("put", "mirror/") == sorted(f"mirror/{key}" for key in left)
-        assert report.done.count == len(OBJECTS)
-        ((_, receipt),) = receipts_of_order(root, job.sample_order)
-        rows = [
-            row for batch in read_ref(root, receipt, schemas.OBJECTS) for row in batch.to_pylist()
+            report = copy_objects(copies, batch, progress=QUIET)
+        assert tries.with_part("put", "mirror/a") + tries.with_part("put", "mirror/b") == [
+            "mirror/b/15.png"
         ]
+        assert report.done.count == len(OBJECTS)
+        receipts = find_receipts(root, PLACE)
+        assert sorted(len(receipt.rows) for receipt in receipts) == [1, len(OBJECTS)]
+        rows = [row for batch in receipt_rows(root, receipts) for row in batch.to_pylist()]
         assert {row["key"] for row in rows} == set(OBJECTS)
         assert all(row["checksum"] for row in rows)
         assert lab.prepare()["copied"]["count"] == 0

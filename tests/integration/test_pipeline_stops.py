@@ -147,7 +147,7 @@ def test_a_directory_keeps_its_promise_too(tmp_path: Path) -> None:
         "work/**/*",
         "work/shards/*.json",
         "work/shards/*.parquet",
-        "../../work/mirror/*/*",
+        "../../work/mirror/*.*",
         "work/caches/*/*",
         "shards/train/*-000001.tar",
         "caches/*/*.mdb",

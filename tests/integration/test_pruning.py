@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from copy_lab import CopyLab, broken, buckets, calls, contents, directories
+from copy_lab import PLACE, CopyLab, broken, buckets, calls, contents, directories
 from costs_lab import blob
 from pipeline_lab import DOCUMENT, opened, write
 
+from larder.copy.prune import PruneSettings, prune, prune_lines
+from larder.copy.record import read_record
 from larder.errors import ConfigError, LarderError, StoreError
 from larder.jobs.manifests import read_ref
 from larder.jobs.results import RunError
 from larder.jobs.runner import InlineRunner
 from larder.manifest.schemas import OBJECTS
-from larder.pipeline.copying_record import read_record
-from larder.pipeline.pruning import PruneSettings, prune, prune_lines
 from larder.progress import StageTimes
 from tests.support.runs import between, forget_manifests
 from tests.support.stores import (
@@ -88,7 +88,7 @@ def test_what_is_gone_from_the_source_is_deleted_and_listed(lab: CopyLab) -> Non
     assert done["list"].endswith(listed)
     assert all(key in "\n".join(prune_lines(done)) for key in GONE)
     with opened(lab.storage) as root:
-        record = read_record(root)
+        record = read_record(root, PLACE)
         assert record is not None
         rows = [
             key

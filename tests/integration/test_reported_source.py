@@ -15,8 +15,8 @@ from urllib.parse import quote_plus
 import pytest
 from pipeline_lab import Lab, images, opened, png
 
-from larder.copy.copy_limits import CopyLimits
 from larder.copy.engine import copy_batch
+from larder.copy.limits import CopyLimits
 from larder.copy.object import CopiedObject
 from larder.errors import LarderError
 from larder.limits import ByteBudget

@@ -10,8 +10,8 @@ from typing import Any
 import google_crc32c
 import pytest
 
-from larder.copy.copy_limits import CopyLimits
 from larder.copy.engine import copy_batch
+from larder.copy.limits import CopyLimits
 from larder.copy.object import WHOLE_BYTES, CopiedObject, copy_object
 from larder.errors import FatalError, ObjectError
 from larder.limits import ByteBudget

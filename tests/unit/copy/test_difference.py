@@ -44,7 +44,7 @@ def copies(
 ) -> dict[str, tuple[str | None, str | None]]:
     """By key: etag of the copy and checksum, in the order in which they come."""
     found = with_copies(
-        object_batches(source), mirrored, [receipts(known)], md5=md5, work_dir=work_dir
+        object_batches(source), mirrored, [receipts(known)], [], md5=md5, work_dir=work_dir
     )
     rows = [row for batch in found for row in batch.to_pylist()]
     return {row["key"]: (row["mirror_etag"], row["checksum"]) for row in rows}
@@ -119,6 +119,6 @@ def test_any_number_of_objects_fits_into_the_memory_of_a_sort(tmp_path: Path) ->
         for row in zip(*(batch.column(at).to_pylist() for at in range(3)), [0] * rows, strict=True)
     )
     receipts = batches(mirror_etag="etag", checksum="etag")
-    found = with_copies(batches(), listed, receipts, md5=False, work_dir=tmp_path)
+    found = with_copies(batches(), listed, receipts, [], md5=False, work_dir=tmp_path)
     seen = [(len(batch), batch.column("mirror_etag").null_count) for batch in found]
     assert [sum(column) for column in zip(*seen, strict=True)] == [count, 0]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from larder.copy.copy_limits import (
+from larder.copy.limits import (
     BURST_SECONDS,
     MIN_FAILURES,
     SLICE_SECONDS,

@@ -11,7 +11,7 @@ from itertools import chain
 import pyarrow as pa
 import pytest
 
-from larder.copy.copy_limits import CopyLimits
+from larder.copy.limits import CopyLimits
 from larder.copy.mirror_reader import Copies, FirstOf, KnownCopy, Mirror, Unconditional
 from larder.copy.object import CopiedObject, copy_object
 from larder.errors import LarderError, NotFoundError, ObjectError, StoreError

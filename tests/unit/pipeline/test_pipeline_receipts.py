@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import threading
 import uuid
 from collections.abc import Iterable
 from itertools import islice
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from larder.copy.object import CopiedObject
 from larder.jobs import batch_receipts
-from larder.jobs.results import Totals
-from larder.pipeline import copy_receipts
-from larder.pipeline.copy_receipts import MIRROR, CopyReceipts
-from larder.pipeline.copy_receipts import read_receipts as read_copies
 from larder.pipeline.finished import finished_sizes
 from larder.pipeline.receipts import ShardReceipts, read_receipts
 from larder.progress import NullProgress
 from larder.shards.model import NO_ROWS, ShardFile, ShardResult
 from larder.store import open_store
-from larder.store.base import Reader, Store
+from larder.store.base import Store
 from larder.versions import layout
 from tests.support.stores import RecordingStore
 
@@ -31,7 +23,7 @@ FIRST, SECOND = "000000000000-3", "000000000003-3"
 
 @pytest.fixture
 def root(monkeypatch: pytest.MonkeyPatch) -> RecordingStore:
-    """Every shard and copy makes a receipt fall due."""
+    """Every shard makes a receipt fall due."""
     monkeypatch.setattr(batch_receipts, "RECEIPT_BYTES", 1)
     return RecordingStore(open_store(f"memory://{uuid.uuid4().hex}/"))
 
@@ -50,63 +42,22 @@ def shards(root: Store, batch: str, numbers: Iterable[int], count: int = 3) -> N
             receipts.add(ShardResult("train", name, (file,), NO_ROWS))
 
 
-def copies(root: Store, folder: Path, batch: str, names: str, count: int = 3) -> None:
-    with CopyReceipts(root, batch, folder, count=count) as receipts:
-        for name in names:
-            info = root.put(f"source/{name}", name.encode())
-            receipts.add(CopiedObject.of(info, info, "crc32c:00000000", "md5"))
-            receipts.leave_if_due()
-
-
-def copied(root: Store) -> list[str]:
-    return [key for batch in read_copies(root) for key in batch.column("key").to_pylist()]
-
-
-def test_copies_that_became_columns_are_left_as_they_were(
-    root: RecordingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(batch_receipts, "RECEIPT_BYTES", 4)
-    rows = [
-        CopiedObject(f"{n}", 1, "e", 10**15 + n, None if n % 2 else "c", "m", "md5")
-        for n in range(10)
-    ]
-    found = []
-    for packed in (10**6, 3, 2, 1):
-        monkeypatch.setattr(copy_receipts, "_PACKED_COPIES", packed)
-        digests = []
-        for some in (rows[:7], rows):
-            batch = f"{packed}-{len(some)}"
-            with CopyReceipts(root, batch, tmp_path, count=10) as receipts:
-                for row in some:
-                    receipts.add(row)
-                    receipts.leave_if_due()
-                assert receipts.done == Totals(len(some), len(some))
-            left = keys(root, MIRROR.partial(batch)) + keys(root, MIRROR.finished(batch))
-            digests.append([key.rpartition("/")[2] for key in left])
-        found.append(digests)
-    assert [len(digests) for digests in found[0]] == [2, 3]
-    assert found[1:] == found[:1] * 3
-
-
 def read_keys(root: RecordingStore) -> list[str]:
     return [call.key for call in root.calls if call.method in ("get", "open")]
 
 
 def test_the_last_of_a_batch_leaves_no_partial_receipt(
-    root: RecordingStore, tmp_path: Path
+    root: RecordingStore,
 ) -> None:
     """The receipt of the whole batch comes at once."""
     shards(root, FIRST, range(3))
     left = [key for key in keys(root, layout.partial_shards_prefix("s")) if key.endswith(".json")]
     assert len(left) == 2
     assert f"{layout.shards_work_prefix('s')}{FIRST}.json" in keys(root, "segments/")
-    copies(root, tmp_path, FIRST, "abc")
-    assert len(keys(root, MIRROR.partial())) == 2
-    assert len(keys(root, MIRROR.finished(FIRST))) == 1
 
 
 def test_a_batch_that_is_not_finished_leaves_partial_receipts_of_all_it_did(
-    root: RecordingStore, tmp_path: Path
+    root: RecordingStore,
 ) -> None:
     shards(root, FIRST, range(2))
     assert {shard.name for one in read_receipts(root, "s") for shard in one.shards} == {
@@ -114,9 +65,6 @@ def test_a_batch_that_is_not_finished_leaves_partial_receipts_of_all_it_did(
         "d-train-000001.tar",
     }
     assert not [key for key in keys(root, "segments/") if key.endswith(f"/{FIRST}.json")]
-    copies(root, tmp_path, FIRST, "ab")
-    assert not keys(root, MIRROR.finished(FIRST))
-    assert len(keys(root, MIRROR.partial(FIRST))) == 2
 
 
 def test_partial_receipts_of_a_finished_batch_of_shards_are_not_read(root: RecordingStore) -> None:
@@ -143,30 +91,3 @@ def test_when_all_planned_shards_are_found_no_further_receipt_is_read(root: Reco
     wanted = [("train", f"d-train-{number:06d}.tar") for number in range(3)]
     assert finished_sizes(root, "s", wanted, NullProgress()).keys() == set(wanted)
     assert read_keys(root) == [f"{layout.shards_work_prefix('s')}{FIRST}.json"]
-
-
-def test_partial_receipts_of_a_finished_batch_of_copies_are_not_read(
-    root: RecordingStore, tmp_path: Path
-) -> None:
-    copies(root, tmp_path, FIRST, "abc")
-    copies(root, tmp_path, SECOND, "de")
-    root.forget()
-    assert sorted(copied(root)) == [f"source/{name}" for name in "abcde"]
-    prefix = MIRROR.receipts
-    read = [key.removeprefix(prefix) for key in read_keys(root) if key.startswith(prefix)]
-    assert sorted(key.rpartition("/")[0] for key in read) == [FIRST, *[f"partial/{SECOND}"] * 2]
-
-
-def test_receipts_of_copies_are_read_several_at_once(root: RecordingStore, tmp_path: Path) -> None:
-    class Meeting(RecordingStore):
-        """A store where nothing is read before two readers are there."""
-
-        together = threading.Barrier(2, timeout=20)
-
-        def open(self, key: str, **options: Any) -> Reader:
-            if key.startswith("work/"):
-                self.together.wait()
-            return super().open(key, **options)
-
-    copies(root, tmp_path, FIRST, "ab")
-    assert sorted(copied(Meeting(root))) == ["source/a", "source/b"]

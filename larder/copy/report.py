@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from larder.copy.plan import CopyPlan
 from larder.copy.prices import cost_document, cost_lines
+from larder.copy.record import CopyDocument
+from larder.copy.route import SentAhead
 from larder.errors import Failure, printable
 from larder.jobs.results import BatchReport, Totals
-from larder.pipeline.copying_plan import CopyPlan
-from larder.pipeline.copying_record import CopyDocument
-from larder.pipeline.route import SentAhead
 from larder.progress import TimedProgress
 from larder.source.inventory import LeftOut
 from larder.store import object_url
@@ -69,7 +69,7 @@ def _ended(
 def _document(plan: CopyPlan, status: str, copied: Totals) -> dict[str, Any]:
     sums = plan.sums
     return {
-        "source": plan.state.origin.url,
+        "source": plan.state.place.origin.url,
         "storage": plan.state.root.url,
         "status": status,
         "verify": plan.settings.limits.verify,

@@ -1,7 +1,8 @@
-"""What goes before the batches of a copy: an engine that sends everything at once (Skyplane).
+"""From where to where objects are copied, and the engine that is chosen for that.
 
-Nothing that it says is trusted: the batches then keep what has arrived if it is the right object,
-and copy the rest (`larder.copy.adopt`).
+An engine that sends everything at once (Skyplane) goes before the batches of a copy. Nothing that
+it says is trusted: the batches then keep what has arrived if it is the right object, and copy the
+rest (`larder.copy.adopt`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from time import monotonic
 
 from larder.config.models import CopyConfig, Location
+from larder.copy.record import CopyPlace
 from larder.copy.skyplane.adapter import check_skyplane, skyplane_available, transfer
 from larder.copy.skyplane.choice import Choice, Side, choose_engine
 from larder.copy.uploads import UploadRecords
@@ -18,6 +20,7 @@ from larder.errors import ConfigError
 from larder.jobs.results import Totals
 from larder.progress import Progress
 from larder.store import open_location
+from larder.store.base import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +38,22 @@ class SentAhead:
 class Route:
     """From where to where objects are copied, and how.
 
-    ``prefix`` is of the copies' keys below the root: empty, or ends in a slash.
+    ``root`` is the URL of what the place is below: of the storage, or of a dataset in it.
     """
 
     source: Location
     storage: Location
-    root_url: str
-    prefix: str
+    root: str
+    place: CopyPlace
     limits: CopyConfig
     copies: Totals
+
+    def open_source(self) -> Store:
+        return open_location(self.source, give_up_seconds=self.limits.give_up_seconds)
+
+    def open_root(self) -> Store:
+        seconds = self.limits.give_up_seconds
+        return open_location(self.storage, self.root, give_up_seconds=seconds)
 
     @property
     def choice(self) -> Choice:
@@ -59,13 +69,11 @@ class Route:
         if self.copies.count and self.choice.engine == "skyplane":
             check_skyplane(*self._ends(), self.limits.skyplane)
 
-    def send(
-        self, keys: Callable[[], Iterable[str]], progress: Progress, uploads: UploadRecords
-    ) -> SentAhead:
+    def send(self, keys: Callable[[], Iterable[str]], progress: Progress) -> SentAhead:
         """Send the objects ahead, if the chosen engine does that.
 
         ``keys`` are relative to the source, in the order of their bytes. Uploads in parts that it
-        has begun and left are aborted, but not those in ``uploads``, which somebody may continue.
+        has begun and left are aborted, but not those that a later run may continue.
 
         ``config.cost_limit``: it failed after it had sent something, and there is a limit, which
         the plan has compared with sending everything once.
@@ -80,7 +88,8 @@ class Route:
             total_bytes=self.copies.bytes,
             progress=progress,
         )
-        uploads.abort_left(self.prefix, keys, monotonic() - began_seconds)
+        uploads = UploadRecords(self.open_root(), self.place.uploads)
+        uploads.abort_left(self.place.objects, keys, monotonic() - began_seconds)
         if sent.done:
             return SentAhead(adopt=True)
         if sent.sent and self.limits.max_cost_usd is not None:
@@ -96,4 +105,5 @@ class Route:
             store = open_location(location, url, give_up_seconds=seconds)
             return Side(url, store, location.access)
 
-        return end(self.source, self.source.url), end(self.storage, self.root_url + self.prefix)
+        source = end(self.source, self.source.url)
+        return source, end(self.storage, self.root + self.place.objects)

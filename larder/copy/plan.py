@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import astuple, dataclass, field, replace
@@ -12,22 +12,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from larder.copy.compare import Comparison, CopyState, compared, read_state
 from larder.copy.difference import Outstanding, places
+from larder.copy.job import Standing
 from larder.copy.prices import Cost, estimate_cost
+from larder.copy.receipts import Receipt
+from larder.copy.record import CopyDocument, record_rows
+from larder.copy.route import Route
+from larder.copy.settings import CopySettings
 from larder.copy.site import Site, missing_region
 from larder.errors import ConfigError, Failure, Failures, NotFoundError
+from larder.jobs.manifests import read_ref
 from larder.jobs.results import BatchReport, Totals
 from larder.limits import map_ahead
 from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest
 from larder.manifest.query import Stream
-from larder.manifest.reference import ManifestRef
-from larder.manifest.schemas import FAILURES, OBJECTS
+from larder.manifest.schemas import DUE, FAILURES, OBJECTS
 from larder.manifest.sort import SortedFile, aligned, sort, sort_to_file
-from larder.pipeline.copy_batch import read_failures
-from larder.pipeline.copying_compare import Comparison, Known, compared, known_copies, record_rows
-from larder.pipeline.copying_record import CopyDocument
-from larder.pipeline.copying_settings import CopySettings
-from larder.pipeline.route import Route
 from larder.progress import Progress
 from larder.samples.columns import column_texts
 from larder.source.inventory import Listed, object_batches
@@ -76,7 +77,7 @@ class CopyPlan:
     """Everything that a copy would do.
 
     ``objects`` are those at the source that are selected, which ``listed`` has unless only failed
-    ones are tried again. ``due`` is a manifest of schema OBJECTS: those to copy. ``verified`` are
+    ones are tried again. ``due`` is a manifest of schema DUE: those to copy. ``verified`` are
     the verified copies that stay as they are. ``receipts`` are what runs left that did not end: in
     the record once this copy ends.
 
@@ -87,13 +88,13 @@ class CopyPlan:
     """
 
     settings: CopySettings
-    state: Known
+    state: CopyState
     listed: Listed | None
     objects: Totals
     due: ManifestFile
     sums: CopySums
     verified: SortedFile
-    receipts: tuple[ManifestRef, ...]
+    receipts: Sequence[Receipt]
     unfit: Unfit
     unlisted: BatchReport = field(default_factory=BatchReport)
     unlisted_file: ManifestFile | None = None
@@ -113,9 +114,22 @@ class CopyPlan:
 
     @property
     def route(self) -> Route:
-        settings = self.located
-        url = self.state.root.url
-        return Route(settings.source, settings.storage, url, "", settings.limits, self.copies)
+        settings, state = self.located, self.state
+        return Route(
+            settings.source,
+            settings.storage,
+            state.root.url,
+            state.place,
+            settings.limits,
+            self.copies,
+        )
+
+    @property
+    def standing(self) -> Standing:
+        untried = self.settings.retry_failed and self.record and self.record.stopped
+        return Standing(
+            self.verified, self.record, self.receipts, self.unlisted_file, bool(untried)
+        )
 
     @property
     def cost(self) -> Cost:
@@ -153,7 +167,7 @@ def plan_copy(settings: CopySettings, folder: Path, *, progress: Progress) -> Co
             writer.append([astuple(failure)])
             failures.add(failure)
 
-        state = known_copies(settings, note)
+        state = read_state(settings, note)
         if settings.retry_failed:
             plan = _plan_failed(settings, state, note, folder, progress)
         else:
@@ -163,16 +177,16 @@ def plan_copy(settings: CopySettings, folder: Path, *, progress: Progress) -> Co
     return plan if plan.current else replace(plan, regions=_regions(settings, state))
 
 
-def _regions(settings: CopySettings, state: Known) -> tuple[str | None, str | None]:
+def _regions(settings: CopySettings, state: CopyState) -> tuple[str | None, str | None]:
     source = missing_region(settings.source, state.source)
     return source, missing_region(settings.storage, state.root)
 
 
 def _plan_everything(
-    settings: CopySettings, state: Known, folder: Path, progress: Progress
+    settings: CopySettings, state: CopyState, folder: Path, progress: Progress
 ) -> CopyPlan:
     with compared(settings, state, folder, progress) as comparison:
-        sums, due, kept = summed(comparison, folder, lambda piece: piece.due)
+        sums, due, kept = summed(comparison, folder, lambda piece: due_rows(piece.due), DUE)
     listed = comparison.objects
     return CopyPlan(
         settings=settings,
@@ -187,8 +201,18 @@ def _plan_everything(
     )
 
 
+def due_rows(objects: pa.RecordBatch, samples: pa.Array | None = None) -> pa.RecordBatch:
+    """Objects as rows of schema DUE; ``samples`` are the rows of theirs in a sample order."""
+    columns = [objects.column(name) for name in DUE.names[:3]]
+    last = pa.nulls(objects.num_rows, pa.int64()) if samples is None else samples
+    return pa.record_batch([*columns, last], schema=DUE)
+
+
 def summed(
-    comparison: Comparison, folder: Path, pick: Callable[[Outstanding], pa.RecordBatch]
+    comparison: Comparison,
+    folder: Path,
+    pick: Callable[[Outstanding], pa.RecordBatch],
+    schema: pa.Schema = OBJECTS,
 ) -> tuple[CopySums, ManifestFile, SortedFile]:
     """The sums of a comparison, a manifest of some of its rows, and the copies that stay."""
     sums = CopySums()
@@ -199,7 +223,7 @@ def summed(
             picked.append_batch(pick(piece))
             yield piece.verified
 
-    with ManifestWriter(folder / "picked.parquet", OBJECTS) as picked:
+    with ManifestWriter(folder / "picked.parquet", schema) as picked:
         rows = Stream(OBJECTS, verified(picked))
         kept = sort_to_file(rows, ("key",), folder / "verified.arrow")
     return sums, picked.file, kept
@@ -207,7 +231,7 @@ def summed(
 
 def _plan_failed(
     settings: CopySettings,
-    state: Known,
+    state: CopyState,
     note: Callable[[Failure], None],
     folder: Path,
     progress: Progress,
@@ -223,18 +247,18 @@ def _plan_failed(
         hint = "run without --retry-failed"
         raise ConfigError("config.invalid_flag", message, where="--retry-failed", hint=hint)
     failed = state.record.failures
-    keys = Stream(FAILURES, read_failures(state.root, failed))
+    keys = Stream(FAILURES, read_ref(state.root, failed, FAILURES))
     progress.start("inventory", objects=failed.rows)
     with closing(sort(keys, ("key",), ties=("code",), work_dir=folder)) as ordered:
         infos = _now(settings, state, _tried(ordered, note), progress)
-        with ManifestWriter(folder / "due.parquet", OBJECTS) as writer:
+        with ManifestWriter(folder / "due.parquet", DUE) as writer:
             for batch in object_batches(infos):
-                writer.append_batch(batch)
+                writer.append_batch(due_rows(batch))
     progress.finish("inventory")
     due = writer.file
     rows = Stream(OBJECTS, _without(state, due))
     kept = sort_to_file(rows, ("key",), folder / "verified.arrow")
-    copies = sum(map(row_totals, read_manifest(due.path, OBJECTS)), Totals())
+    copies = sum(map(row_totals, read_manifest(due.path, DUE)), Totals())
     return CopyPlan(
         settings=settings,
         state=state,
@@ -260,7 +284,7 @@ def _tried(
 
 
 def _now(
-    settings: CopySettings, state: Known, failed: Iterator[pa.RecordBatch], progress: Progress
+    settings: CopySettings, state: CopyState, failed: Iterator[pa.RecordBatch], progress: Progress
 ) -> Iterator[ObjectInfo]:
     """Objects that failed, as they are now; without those that are not there any more."""
 
@@ -279,16 +303,16 @@ def _now(
                 yield info
 
 
-def _without(state: Known, due: ManifestFile) -> Iterator[pa.RecordBatch]:
+def _without(state: CopyState, due: ManifestFile) -> Iterator[pa.RecordBatch]:
     """The rows of the record, without objects that are copied again."""
-    copies = Stream(OBJECTS, record_rows(state))
-    again = Stream(OBJECTS, read_manifest(due.path, OBJECTS))
+    copies = Stream(OBJECTS, record_rows(state.root, state.place, state.record))
+    again = Stream(DUE, read_manifest(due.path, DUE))
     for rows, gone in aligned(copies, again, ("key",)):
         kept = places(rows.column("key"), gone.column("key")) < 0
         yield rows.filter(pa.array(np.asarray(kept, np.bool_)))
 
 
-def _unfit(state: Known, due: ManifestFile, everything: SortedFile | None) -> Unfit:
+def _unfit(state: CopyState, due: ManifestFile, everything: SortedFile | None) -> Unfit:
     """Keys that the storage cannot hold, if anything is copied.
 
     In a directory nothing is both a file and a folder: there, what is due is compared with all of
@@ -301,5 +325,5 @@ def _unfit(state: Known, due: ManifestFile, everything: SortedFile | None) -> Un
         return unfit_keys(everything.read, storage, "", every_key=True)
     columns = ("key", "size_bytes")
     return unfit_keys(
-        lambda: read_manifest(due.path, OBJECTS, columns=columns), storage, "", every_key=True
+        lambda: read_manifest(due.path, DUE, columns=columns), storage, "", every_key=True
     )

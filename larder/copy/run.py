@@ -9,31 +9,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from larder.copy.job import begin, end_copy, make_copies
+from larder.copy.plan import CopyPlan, plan_copy
 from larder.copy.prices import check_cost
-from larder.disk import check_room, scratch
-from larder.jobs.results import BatchReport, RefusedError, RunError, merge_reports
-from larder.jobs.runner import Runner
-from larder.pipeline.copying_plan import CopyPlan, plan_copy
-from larder.pipeline.copying_record import CopyDocument
-from larder.pipeline.copying_report import (
+from larder.copy.record import CopyDocument
+from larder.copy.report import (
     copied_document,
     copy_plan_document,
     current_document,
     failed_hint,
 )
-from larder.pipeline.copying_settings import CopySettings
-from larder.pipeline.copying_steps import (
-    begin_copy,
-    copy_batches,
-    copy_objects,
-    end_copy,
-    send_ahead,
-)
-from larder.pipeline.route import SentAhead
+from larder.copy.route import SentAhead
+from larder.copy.settings import CopySettings
+from larder.disk import check_room, scratch
+from larder.jobs.results import BatchReport, RefusedError, RunError, merge_reports
+from larder.jobs.runner import Runner
 from larder.progress import Progress
 from larder.store import local_path
 from larder.units import format_count
@@ -93,17 +86,13 @@ def execute_copy(plan: CopyPlan, runner: Runner) -> dict[str, Any]:
     What could not be copied is recorded with what could, so that it can be tried again by itself;
     then the RunError is raised. ``run.interrupted``: the steps were asked to stop.
     """
-    job = begin_copy(plan) if plan.copies.count else None
-    report, ahead = BatchReport(), SentAhead()
-    if job:
-        runner.progress.start("mirror", objects=plan.copies.count, bytes=plan.copies.bytes)
-        if job.route.choice.engine != "native":
-            ahead = runner.run(send_ahead, job)
-            job = replace(job, adopt=ahead.adopt)
-        report = merge_reports(runner.map(copy_objects, job, copy_batches(job)))
-        if not report.failed:
-            runner.progress.finish("mirror")
-    record: CopyDocument = runner.run(end_copy, plan, job, report)
+    job, report, ahead = None, BatchReport(), SentAhead()
+    if plan.copies.count:
+        job = begin(plan.route, plan.settings.runner.batch_bytes, plan.due)
+        report, ahead = make_copies(job, runner)
+    runner.progress.start("publish")
+    record: CopyDocument = runner.run(end_copy, plan.route, job, report, plan.standing)
+    runner.progress.finish("publish")
     failed = merge_reports((report, plan.unlisted))
     if failed.failed:
         stage = "mirror" if report.failed else "inventory"

@@ -16,16 +16,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from larder.copy.difference import Outstanding, outstanding
-from larder.errors import ConfigError, Failure, FatalError, NotFoundError, StoreError
-from larder.jobs.manifests import read_ref
+from larder.copy.receipts import Receipt, find_receipts, receipt_rows
+from larder.copy.record import CopyDocument, CopyPlace, Origin, read_record, record_rows
+from larder.copy.settings import CopySettings
+from larder.errors import ConfigError, Failure, FatalError, StoreError
 from larder.jobs.results import BatchReport, RunError
 from larder.manifest.query import Stream
-from larder.manifest.reference import ManifestRef
 from larder.manifest.schemas import OBJECTS
 from larder.manifest.sort import SortedFile, sort, sort_to_file, whole_keys
-from larder.pipeline.copy_receipts import find_receipts
-from larder.pipeline.copying_record import CopyDocument, Origin, copy_place, read_record
-from larder.pipeline.copying_settings import CopySettings
 from larder.progress import Progress
 from larder.source.inventory import Listed, list_source, object_batches
 from larder.source.reports import open_report
@@ -34,17 +32,17 @@ from larder.store.base import ObjectInfo, Store
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class CopyState:
     """What is known of the copies at a storage before it is listed.
 
-    ``origin`` is the source as the record names it; ``record`` is what the last copy from this
-    source has left; ``displaced`` is the URL of another source that the storage has a record of, or
-    empty; ``unlisted`` is complete once the source's listing has ended.
+    ``record`` is what the last copy from this source has left; ``displaced`` is the URL of another
+    source that the storage has a record of, or empty; ``unlisted`` is complete once the source's
+    listing has ended.
     """
 
     source: Store
     root: Store
-    origin: Origin
+    place: CopyPlace
     record: CopyDocument | None
     displaced: str
     unlisted: Unlisted
@@ -55,34 +53,33 @@ class Comparison:
     """What is at a source and at a storage.
 
     ``objects`` are those at the source that the globs select; ``receipts`` are what runs left that
-    did not end, and what is redundant beside it; ``pieces`` are the comparison, and can be read
-    once.
+    did not end; ``pieces`` are the comparison, and can be read once.
     """
 
     objects: Listed
-    receipts: tuple[ManifestRef, ...]
+    receipts: list[Receipt]
     pieces: Iterator[Outstanding]
 
 
-def known_copies(
+def read_state(
     settings: CopySettings, note_unlisted: Callable[[Failure], None] | None = None
-) -> Known:
+) -> CopyState:
     """Open both places, and read the record of the storage.
 
     ``note_unlisted`` is called for each path in the source that cannot be listed.
     """
     unlisted = Unlisted(settings.source.include, settings.source.exclude, note_unlisted)
     source, root = settings.open_source(unlisted=unlisted), settings.open_root()
-    origin = Origin.of(settings.source, source)
-    record = read_record(root)
-    if record is not None and record.source != origin:
-        return Known(source, root, origin, None, record.source.url, unlisted)
-    return Known(source, root, origin, record, "", unlisted)
+    place = CopyPlace(Origin.of(settings.source, source))
+    record = read_record(root, place)
+    if record is not None and record.source != place.origin:
+        return CopyState(source, root, place, None, record.source.url, unlisted)
+    return CopyState(source, root, place, record, "", unlisted)
 
 
 @contextmanager
 def compared(
-    settings: CopySettings, state: Known, folder: Path, progress: Progress
+    settings: CopySettings, state: CopyState, folder: Path, progress: Progress
 ) -> Iterator[Comparison]:
     """List the source and the storage, and compare them while a ``with`` block reads the pieces.
 
@@ -93,28 +90,26 @@ def compared(
     source, root = state.source, state.root
     with _listing(root, folder / "stored.arrow") as listing:
         objects = _objects(settings, state, folder, progress)
-        receipts = find_receipts(root, copy_place(state.origin))
-        refs = tuple(chain.from_iterable(receipts.of_order.values()))
-        left = (*refs, *chain.from_iterable(receipts.redundant.values()))
+        receipts = find_receipts(root, state.place)
         stored = listing()
     assert objects.rows is not None, "they are in a file"
     progress.start("compare", objects=objects.objects)
-    with closing(_ordered(_present(root, refs), folder)) as unread:
+    with closing(_ordered(receipt_rows(root, receipts), folder)) as unread:
         pieces = outstanding(
             Stream(OBJECTS, objects.rows.read()),
             Stream(OBJECTS, stored.read()),
             Stream(OBJECTS, whole_keys(unread, "key")),
-            Stream(OBJECTS, record_rows(state)),
+            Stream(OBJECTS, record_rows(root, state.place, state.record)),
             md5=source.features.etag_is_md5 and root.features.etag_is_md5,
             sizes=settings.limits.verify == "size",
             markers=not root.features.local_path,
             selected=_selected(settings, state.unlisted),
         )
-        yield Comparison(objects, left, _counted(pieces, progress))
+        yield Comparison(objects, receipts, _counted(pieces, progress))
     progress.finish("compare")
 
 
-def _objects(settings: CopySettings, state: Known, folder: Path, progress: Progress) -> Listed:
+def _objects(settings: CopySettings, state: CopyState, folder: Path, progress: Progress) -> Listed:
     """The objects at the source; ``run.failed``: none, but paths that cannot be listed."""
     report = settings.source.inventory
     try:
@@ -132,16 +127,10 @@ def _objects(settings: CopySettings, state: Known, folder: Path, progress: Progr
         raise
 
 
-def not_listed(state: Known) -> RunError:
+def not_listed(state: CopyState) -> RunError:
     """The error that nothing is done because of paths that cannot be listed."""
     report = BatchReport.of(state.unlisted.failures)
     return RunError("inventory", report, "nothing was changed; fix or exclude them, then run again")
-
-
-def record_rows(state: Known) -> Iterator[pa.RecordBatch]:
-    """The rows of the manifest of the last copy, ordered by key; none if there is no record."""
-    if state.record is not None:
-        yield from read_ref(state.root, state.record.manifest, OBJECTS)
 
 
 def _selected(settings: CopySettings, unlisted: Unlisted) -> _Rule:
@@ -170,7 +159,7 @@ def _listing(root: Store, path: Path) -> Iterator[Callable[[], SortedFile]]:
     stop = threading.Event()
 
     def batches() -> Iterator[pa.RecordBatch]:
-        for batch in object_batches(_there(root)):
+        for batch in object_batches(_stored(root)):
             if stop.is_set():
                 raise FatalError("run.interrupted", "the listing is not needed any more")
             yield batch
@@ -187,22 +176,13 @@ def _listing(root: Store, path: Path) -> Iterator[Callable[[], SortedFile]]:
             stop.set()
 
 
-def _there(root: Store) -> Iterator[ObjectInfo]:
+def _stored(root: Store) -> Iterator[ObjectInfo]:
     """The objects at the storage; a directory that does not exist is empty."""
     try:
         yield from chain.from_iterable(without_own(root.list()))
     except StoreError as error:
         if error.code != "store.missing" or not root.features.local_path:
             raise
-
-
-def _present(root: Store, refs: tuple[ManifestRef, ...]) -> Iterator[pa.RecordBatch]:
-    """The rows of receipts; one that is gone is in the record of a copy that has just ended."""
-    for ref in refs:
-        try:
-            yield from read_ref(root, ref, OBJECTS)
-        except NotFoundError:
-            continue
 
 
 def _ordered(batches: Iterator[pa.RecordBatch], folder: Path) -> Generator[pa.RecordBatch]:

@@ -6,7 +6,7 @@ stays. The record follows the deletions: it may name more than there is, never l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,7 +14,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from larder.copy.compare import CopyState, compared, not_listed, read_state
 from larder.copy.difference import places
+from larder.copy.plan import CopySums, summed
+from larder.copy.receipts import Receipt
+from larder.copy.record import read_record, remove_replaced, write_record
+from larder.copy.settings import CopySettings
 from larder.disk import scratch
 from larder.errors import (
     ConfigError,
@@ -31,14 +36,8 @@ from larder.jobs.runner import Runner
 from larder.limits import map_ahead
 from larder.manifest.files import ManifestFile, read_manifest
 from larder.manifest.query import Stream
-from larder.manifest.reference import ManifestRef
 from larder.manifest.schemas import OBJECTS
 from larder.manifest.sort import SortedFile, aligned
-from larder.pipeline.copying_compare import Known, compared, known_copies, not_listed
-from larder.pipeline.copying_plan import CopySums, summed
-from larder.pipeline.copying_record import pruned_key, read_record
-from larder.pipeline.copying_settings import CopySettings
-from larder.pipeline.copying_steps import record_files, remove_files, write_copies
 from larder.progress import Progress, TimedProgress
 from larder.samples.columns import column_texts
 from larder.store import object_url
@@ -73,11 +72,11 @@ class PrunePlan:
     """
 
     settings: PruneSettings
-    state: Known
+    state: CopyState
     gone: ManifestFile
     sums: CopySums
     verified: SortedFile
-    receipts: tuple[ManifestRef, ...]
+    receipts: Sequence[Receipt]
 
 
 def plan_prune(settings: PruneSettings, folder: Path, *, progress: Progress) -> PrunePlan:
@@ -92,7 +91,7 @@ def plan_prune(settings: PruneSettings, folder: Path, *, progress: Progress) -> 
         message = "a report may be older than what it says nothing of: the source has to be listed"
         hint = "leave source.inventory out"
         raise ConfigError("config.prune", message, where="source.inventory", hint=hint)
-    state = known_copies(settings.places)
+    state = read_state(settings.places)
     _check_record(state)
     with compared(settings.places, state, folder, progress) as comparison:
         if state.unlisted.failures.count:
@@ -103,14 +102,14 @@ def plan_prune(settings: PruneSettings, folder: Path, *, progress: Progress) -> 
     return plan
 
 
-def _check_record(state: Known) -> None:
+def _check_record(state: CopyState) -> None:
     where = state.root.url
     if state.displaced:
         message = f"the storage has a copy of another source, {printable(state.displaced)}"
         hint = "name that source, or copy this one first"
         raise ConfigError("config.prune", message, where=where, hint=hint)
     if state.record is None:
-        message = f"the storage has no record of a copy from {printable(state.origin.url)}"
+        message = f"the storage has no record of a copy from {printable(state.place.origin.url)}"
         hint = "only what larder copy wrote is pruned: run larder copy first"
         raise ConfigError("config.prune", message, where=where, hint=hint)
 
@@ -187,7 +186,7 @@ def prune_objects(plan: PrunePlan, *, progress: Progress) -> Pruned:
     """Delete what is planned, each object only if it is still as it was listed."""
     root = plan.state.root
     progress.start("prune", objects=plan.sums.gone.count, bytes=plan.sums.gone.bytes)
-    written = put_named(root, pruned_key(plan.gone.sha256), plan.gone)
+    written = put_named(root, plan.state.place.file("pruned", plan.gone.sha256), plan.gone)
     done, kept, failures = Totals(), 0, Failures()
 
     def delete(row: tuple[str, int, str]) -> Failure | bool:
@@ -231,19 +230,21 @@ def _rows(plan: PrunePlan) -> Iterator[tuple[str, int, str]]:
 
 def _write_record(plan: PrunePlan, failed: bool) -> None:
     """The copies that are left; after a failure all of them, until the next comparison."""
-    root, record = plan.state.root, read_record(plan.state.root)
+    root, place = plan.state.root, plan.state.place
+    record = read_record(root, place)
     if failed or record != plan.state.record or record is None:
         return  # or another run has ended in the meantime, whose record stays
     with scratch() as folder:
-        document = write_copies(
+        document = write_record(
             root,
+            place,
             _left(plan),
             folder,
-            source=record.source,
             failures=record.failures,
             stopped=bool(record.stopped),
         )
-    remove_files(root, [*plan.receipts, *record_files(record)], document)
+    replaced = [*(receipt.manifest for receipt in plan.receipts), *record.files]
+    remove_replaced(root, place, replaced, document)
 
 
 def _left(plan: PrunePlan) -> Iterator[pa.RecordBatch]:
@@ -272,7 +273,7 @@ def _document(plan: PrunePlan, status: str) -> dict[str, Any]:
             break
         keys.append(key)
     return {
-        "source": plan.state.origin.url,
+        "source": plan.state.place.origin.url,
         "storage": plan.state.root.url,
         "status": status,
         "copies": asdict(plan.sums.verified),

@@ -1,0 +1,317 @@
+"""The job of a copy and its steps: batches of objects, and the record at the end.
+
+::
+
+    begin -> [send_ahead] -> copy_objects, in batches -> end_copy
+
+The order of the last writes is that of what names what: the manifest and the list of failures,
+copy.json that names both, and only then is deleted what it replaces: receipts, lists, the manifest
+before.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import chain, repeat
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from larder.copy.difference import in_order, places
+from larder.copy.engine import copy_batch
+from larder.copy.limits import CopyLimits
+from larder.copy.receipts import SET_BYTES, CopySets, Receipt, find_receipts, receipt_rows
+from larder.copy.record import (
+    CopyDocument,
+    read_record,
+    record_rows,
+    remove_replaced,
+    write_record,
+)
+from larder.copy.route import Route, SentAhead
+from larder.copy.uploads import UploadRecords
+from larder.disk import scratch
+from larder.errors import SHOWN_FAILURES, Failure, FatalError, RetryableError
+from larder.jobs.manifests import put_named, read_ref
+from larder.jobs.results import BatchReport, merge_reports
+from larder.jobs.runner import Runner
+from larder.manifest.files import ManifestFile, read_manifest, write_manifest
+from larder.manifest.query import Stream
+from larder.manifest.reference import ManifestRef
+from larder.manifest.schemas import DUE, FAILURES, OBJECTS
+from larder.manifest.sort import SortedFile, aligned, sort, whole_keys, write_rows
+from larder.progress import Progress
+from larder.samples.columns import column_texts
+from larder.store.base import ObjectInfo, Store
+
+BATCH_OBJECTS = 50_000
+"""Maximum number of objects in a batch, so that it takes minutes even if they are small."""
+
+
+@dataclass(frozen=True, slots=True)
+class CopyJob:
+    """What the steps of one copy share.
+
+    ``due`` is a manifest of schema DUE: the objects to copy, divided into batches of about
+    ``batch_bytes``. ``run`` is in the names of the receipts: 16 hex digits. ``adopt``: another
+    engine may have copied some of the objects already.
+    """
+
+    route: Route
+    batch_bytes: int
+    due: ManifestRef
+    run: str
+    adopt: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CopyBatch:
+    """Consecutive rows of what is due."""
+
+    first_row: int
+    rows: int
+    bytes: int
+
+
+def begin(route: Route, batch_bytes: int, due: ManifestFile) -> CopyJob:
+    """Put the list of what is due into the storage, where every task finds it."""
+    run = secrets.token_hex(8)
+    ref = put_named(route.open_root(), f"{route.place.work}due-{run}.parquet", due)
+    return CopyJob(route, batch_bytes, ref, run)
+
+
+def make_copies(job: CopyJob, runner: Runner) -> tuple[BatchReport, SentAhead]:
+    """Copy what is due, in batches; an engine that copies everything at once goes before them."""
+    copies, ahead = job.route.copies, SentAhead()
+    runner.progress.start("mirror", objects=copies.count, bytes=copies.bytes)
+    if job.route.choice.engine != "native":
+        ahead = runner.run(send_ahead, job)
+        job = replace(job, adopt=ahead.adopt)
+    report = merge_reports(runner.map(copy_objects, job, copy_batches(job)))
+    if not report.failed:
+        runner.progress.finish("mirror")
+    return report, ahead
+
+
+def copy_batches(job: CopyJob) -> list[CopyBatch]:
+    rows = read_ref(job.route.open_root(), job.due, DUE, columns=["size_bytes"])
+    return list(cut_batches(rows, job.batch_bytes))
+
+
+def cut_batches(rows: Iterable[pa.RecordBatch], batch_bytes: int) -> Iterator[CopyBatch]:
+    """Cut rows into batches; one ends before the row that makes it too large.
+
+    The rows have a column ``size_bytes``. A single row may be larger than ``batch_bytes``.
+    """
+    first, sizes = 0, np.zeros(0, np.int64)
+    for batch in rows:
+        sizes = np.append(sizes, batch.column("size_bytes").to_numpy())
+        while (count := _fitting(sizes, batch_bytes)) < len(sizes):
+            yield CopyBatch(first, count, int(sizes[:count].sum()))
+            first, sizes = first + count, sizes[count:]
+    if len(sizes):
+        yield CopyBatch(first, len(sizes), int(sizes.sum()))
+
+
+def _fitting(sizes: np.typing.NDArray[np.int64], batch_bytes: int) -> int:
+    """How many of the first rows make a batch."""
+    count = int(np.searchsorted(np.cumsum(sizes), batch_bytes, side="right"))
+    return min(max(1, count), BATCH_OBJECTS)
+
+
+def send_ahead(job: CopyJob, *, progress: Progress) -> SentAhead:
+    """Let an engine that copies everything at once go before the batches; see `Route.send`."""
+    root = job.route.open_root()
+    with scratch() as folder:
+
+        def keys() -> Iterator[str]:
+            rows = read_ref(root, job.due, DUE, columns=["key"])
+            unordered = Stream(pa.schema([DUE.field("key")]), rows)
+            with closing(sort(unordered, ("key",), work_dir=folder)) as ordered:
+                for batch in ordered:
+                    yield from column_texts(batch.column("key"))
+
+        return job.route.send(keys, progress)
+
+
+def copy_objects(
+    job: CopyJob, batch: CopyBatch, *, progress: Progress, concurrent_batches: int = 1
+) -> BatchReport:
+    """Copy one batch, and write receipts of what was copied, even if it is stopped.
+
+    What receipts of an earlier attempt at the same batch list is not copied again. Concurrent
+    batches share ``copy.concurrency`` and ``copy.memory_bytes``.
+    """
+    root, place = job.route.open_root(), job.route.place
+    limits = CopyLimits.of(
+        job.route.limits,
+        concurrent_batches=concurrent_batches,
+        adopt=job.adopt,
+        uploads=UploadRecords(root, place.uploads),
+    )
+    with (
+        scratch() as folder,
+        CopySets(
+            root,
+            f"{place.receipts}{job.run}-",
+            folder,
+            set_bytes=SET_BYTES // concurrent_batches,
+            receipts=_receipts(root, job, batch),
+        ) as sets,
+    ):
+        stopped = ""
+        try:
+            copy_batch(
+                job.route.open_source(),
+                root,
+                sets.divide(_objects(job, root, batch), batch.first_row),
+                prefix=place.objects,
+                limits=limits,
+                progress=progress,
+                copied=sets.copied,
+                failed=sets.failed,
+                ended=sets.write,
+            )
+        except (FatalError, RetryableError) as error:
+            stopped = limits.failures.reason
+            outage = isinstance(error, RetryableError) and not sets.done.count
+            if outage or not stopped or error.code not in ("run.failed", "store.unavailable"):
+                raise
+        failures = limits.failures.failures
+        return BatchReport(
+            done=sets.done,
+            failures=failures[:SHOWN_FAILURES],
+            failed=len(failures),
+            lists=_put_failures(root, f"{place.work}failed-{job.run}", failures, folder),
+            stopped=stopped,
+        )
+
+
+def _objects(job: CopyJob, root: Store, batch: CopyBatch) -> Iterator[ObjectInfo]:
+    """The objects of a batch; their modification times do not matter any more."""
+    names = ("key", "size_bytes", "etag")
+    first_row, rows = batch.first_row, batch.rows
+    for piece in read_ref(root, job.due, DUE, columns=names, first_row=first_row, rows=rows):
+        columns = (piece.column(name).to_pylist() for name in names)
+        yield from map(ObjectInfo, *columns, repeat(0))
+
+
+def _receipts(root: Store, job: CopyJob, batch: CopyBatch) -> list[Receipt]:
+    """What an earlier attempt at a batch has left."""
+    rows = range(batch.first_row, batch.first_row + batch.rows)
+    return [
+        receipt
+        for receipt in find_receipts(root, job.route.place, job.run)
+        if receipt.rows.start in rows
+    ]
+
+
+def _put_failures(
+    root: Store, prefix: str, failures: Sequence[Failure], folder: Path
+) -> tuple[ManifestRef, ...]:
+    if not failures:
+        return ()
+    rows = [(each.key, each.code, each.message, each.attempts) for each in failures]
+    columns = map(pa.array, zip(*rows, strict=True), FAILURES.types)
+    batch = pa.record_batch(list(columns), schema=FAILURES)
+    file = write_manifest(folder / "failures.parquet", FAILURES, [batch])
+    return (put_named(root, f"{prefix}-{file.sha256[:16]}.parquet", file),)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What the plan of a copy knows of the copies before it, for the record.
+
+    ``copies`` are those that stay as they are (schema OBJECTS, ordered by key); ``record`` and
+    ``receipts`` are what these were known from. ``unlisted`` are paths in the source that cannot be
+    listed (schema FAILURES). ``stopped``: some objects were not tried before, and are not now.
+    """
+
+    copies: SortedFile | None = None
+    record: CopyDocument | None = None
+    receipts: Sequence[Receipt] = ()
+    unlisted: ManifestFile | None = None
+    stopped: bool = False
+
+
+def end_copy(
+    route: Route,
+    job: CopyJob | None,
+    report: BatchReport,
+    standing: Standing,
+    *,
+    progress: Progress,
+) -> CopyDocument:
+    """Write the record of a copy; there is no job if nothing had to be copied.
+
+    What another run has recorded, or written receipts of, since the plan is not forgotten.
+    """
+    progress.advance("publish")
+    root, place = route.open_root(), route.place
+    receipts = find_receipts(root, place)
+    with scratch() as folder:
+        counted = frozenset(standing.receipts)
+        new = [each for each in receipts if each not in counted]
+        made = write_rows(Stream(OBJECTS, _latest(root, new, folder)), folder / "made.arrow")
+        before = read_record(root, place)  # once the receipts that another run may delete are read
+        standing_rows = standing.copies.read() if standing.copies else iter(())
+        rows = _over(made.read(), standing_rows)
+        if before and before.source == place.origin and before != standing.record:
+            rows = _over(rows, record_rows(root, place, before))
+        document = write_record(
+            root,
+            place,
+            rows,
+            folder,
+            failures=_gathered_failures(root, route, report.lists, standing.unlisted, folder),
+            stopped=bool(report.stopped) or standing.stopped,
+        )
+    replaced = [each.manifest for each in (*receipts, *standing.receipts)]
+    replaced += [*report.lists, *([job.due] if job else []), *(before.files if before else [])]
+    remove_replaced(root, place, replaced, document)
+    if job and root.features.place:  # in a bucket
+        now_us = root.head(place.document).modified_us
+        UploadRecords(root, place.uploads).abort_abandoned(now_us)
+    return document
+
+
+def _latest(root: Store, receipts: Iterable[Receipt], folder: Path) -> Iterator[pa.RecordBatch]:
+    """The rows of receipts, ordered by key: the latest of each, as two may have copied it."""
+    rows = Stream(OBJECTS, receipt_rows(root, receipts))
+    ties = ("modified", "etag", "mirror_etag")
+    with closing(sort(rows, ("key",), ties=ties, work_dir=folder)) as ordered:
+        for batch in whole_keys(ordered, "key"):
+            keys = batch.column("key")
+            last = np.ones(len(keys), np.bool_)
+            last[:-1] = pc.not_equal(keys[1:], keys[:-1]).to_numpy(zero_copy_only=False)
+            yield batch.filter(pa.array(last))
+
+
+def _over(
+    rows: Iterable[pa.RecordBatch], others: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Rows, and others that have other keys; all are ordered by key."""
+    for batch, other in aligned(Stream(OBJECTS, rows), Stream(OBJECTS, others), ("key",)):
+        new = places(other.column("key"), batch.column("key")) < 0
+        yield in_order(batch, other.filter(pa.array(new)))
+
+
+def _gathered_failures(
+    root: Store,
+    route: Route,
+    lists: Sequence[ManifestRef],
+    unlisted: ManifestFile | None,
+    folder: Path,
+) -> ManifestRef | None:
+    """The failures of all batches in one list, after the paths that cannot be listed."""
+    if not lists and unlisted is None:
+        return None
+    first = read_manifest(unlisted.path, FAILURES) if unlisted else iter(())
+    rows = chain(first, *(read_ref(root, ref, FAILURES) for ref in lists))
+    file = write_manifest(folder / "all-failures.parquet", FAILURES, rows)
+    return put_named(root, route.place.file("failures", file.sha256), file)

@@ -1,0 +1,217 @@
+"""The receipts of copies: each of a set of consecutive objects, once all of them have ended.
+
+Sets overlap: while a slow object keeps one open, others are begun and end. So a run that is killed
+repeats at most the sets in progress, and nothing waits for the slowest object of a set.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import pyarrow as pa
+
+from larder.copy.object import CopiedObject
+from larder.copy.record import CopyPlace
+from larder.errors import LarderError, NotFoundError
+from larder.jobs.manifests import put_named, read_ref
+from larder.jobs.results import Totals
+from larder.limits import map_ahead
+from larder.manifest.files import ManifestWriter
+from larder.manifest.reference import ManifestRef
+from larder.manifest.schemas import OBJECTS
+from larder.store.base import ObjectInfo, Store
+from larder.store.own_files import listed
+
+SET_BYTES = 256_000_000
+"""Maximum size of the sets that are in progress in all concurrent batches, if none overlap. A
+larger object is a set by itself."""
+
+SET_OBJECTS = 8_192
+"""Maximum number of objects of a set: their rows are in memory until all of them have ended."""
+
+_READERS = 4
+"""Number of receipts that are read at the same time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What a run has copied of some rows of what was due."""
+
+    rows: range
+    manifest: ManifestRef
+
+
+def find_receipts(root: Store, place: CopyPlace, run: str = "") -> list[Receipt]:
+    """The receipts of a run, or of all runs, in the order of their names, with one listing."""
+    receipts = []
+    for info in listed(root, f"{place.receipts}{run}"):
+        _, first_row, rows, sha256 = info.key.rpartition("/")[2].partition(".")[0].split("-")
+        manifest = ManifestRef(info.key, sha256, info.size_bytes, rows=-1)
+        receipts.append(Receipt(range(int(first_row), int(first_row) + int(rows)), manifest))
+    return receipts
+
+
+def receipt_rows(root: Store, receipts: Iterable[Receipt]) -> Iterator[pa.RecordBatch]:
+    """The rows of receipts, of schema OBJECTS.
+
+    One that is gone is in the record of a run that has just ended.
+    """
+
+    def read(receipt: Receipt) -> list[pa.RecordBatch]:
+        with suppress(NotFoundError):
+            return list(read_ref(root, receipt.manifest, OBJECTS))
+        return []
+
+    with ThreadPoolExecutor(_READERS, thread_name_prefix="receipt") as pool:
+        yield from chain.from_iterable(map_ahead(pool, read, receipts, window=_READERS))
+
+
+@dataclass(eq=False, slots=True)
+class _Set:
+    """Consecutive objects; ``pending`` is the number of those that have not ended."""
+
+    first_row: int
+    rows: int = 0
+    bytes: int = 0
+    pending: int = 0
+    closed: bool = False
+    copies: list[CopiedObject] = field(default_factory=list)
+
+
+class CopySets:
+    """Divides the objects of a batch into sets, and writes their receipts. Thread-safe.
+
+    As a context manager, it writes a receipt of what was copied of each set that is still in
+    progress when the block ends, also because of an error. What ``receipts`` of an earlier attempt
+    at the batch list is not copied again.
+    """
+
+    def __init__(
+        self,
+        root: Store,
+        prefix: str,
+        folder: Path,
+        *,
+        set_bytes: int = SET_BYTES,
+        receipts: Iterable[Receipt] = (),
+    ) -> None:
+        self._root = root
+        self._prefix = prefix
+        self._folder = folder
+        self._set_bytes = set_bytes
+        self._lock = threading.Lock()
+        self._in_progress: dict[str, list[_Set]] = {}
+        self._newest: _Set | None = None
+        self._ended: list[_Set] = []
+        self._copied: set[str] = set()
+        self.done = Totals()
+        """The copies of the batch so far, in all attempts."""
+        for rows in receipt_rows(root, receipts):
+            self._copied.update(rows.column("key").to_pylist())
+            self.done += Totals(rows.num_rows, sum(rows.column("size_bytes").to_pylist()))
+
+    def divide(self, objects: Iterable[ObjectInfo], first_row: int) -> Iterator[ObjectInfo]:
+        """The objects of the batch that have to be copied; each is in progress once it is taken."""
+        for row, info in enumerate(objects, first_row):
+            if info.key not in self._copied:
+                self._begin(row, info)
+                yield info
+        with self._lock:
+            self._close()
+
+    def _begin(self, row: int, info: ObjectInfo) -> None:
+        with self._lock:
+            newest = self._newest
+            full = newest is not None and (
+                newest.bytes + info.size_bytes > self._set_bytes or newest.rows >= SET_OBJECTS
+            )
+            if newest is None or full:
+                self._close()
+                newest = self._newest = _Set(row)
+            newest.rows = row + 1 - newest.first_row
+            newest.bytes += info.size_bytes
+            newest.pending += 1
+            self._in_progress.setdefault(info.key, []).append(newest)
+
+    def _close(self) -> None:
+        if self._newest is not None:
+            self._newest.closed = True
+            if not self._newest.pending:
+                self._ended.append(self._newest)
+            self._newest = None
+
+    def copied(self, copy: CopiedObject) -> None:
+        """An object was copied and verified."""
+        with self._lock:
+            self.done += Totals(1, copy.size_bytes)
+            self._end(copy.key, copy)
+
+    def failed(self, key: str) -> None:
+        """An object could not be copied."""
+        with self._lock:
+            self._end(key, None)
+
+    def _end(self, key: str, copy: CopiedObject | None) -> None:
+        sets = self._in_progress.get(key)
+        if not sets:  # two parts of an object have failed
+            return
+        ended = sets.pop(0)
+        if not sets:
+            del self._in_progress[key]
+        if copy is not None:
+            ended.copies.append(copy)
+        ended.pending -= 1
+        if ended.closed and not ended.pending:
+            self._ended.append(ended)
+
+    def write(self) -> None:
+        """Write the receipts of sets that have ended."""
+        while True:
+            with self._lock:
+                if not self._ended:
+                    return
+                ended = self._ended.pop()
+            try:
+                self._write(ended)
+            except BaseException:  # it is tried again at the end
+                with self._lock:
+                    self._ended.append(ended)
+                raise
+
+    def _write(self, done: _Set) -> None:
+        if not done.copies:
+            return
+        self._root.sync()  # a receipt says that its copies are durable
+        with ManifestWriter(self._folder / f"{done.first_row}.parquet", OBJECTS) as writer:
+            writer.append(done.copies)
+        rows = f"{done.first_row:012d}-{done.rows}"
+        put_named(self._root, f"{self._prefix}{rows}-{writer.file.sha256}.parquet", writer.file)
+        writer.file.path.unlink()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        with self._lock:
+            left = {id(each): each for sets in self._in_progress.values() for each in sets}
+            self._close()
+            self._ended += (each for each in left.values() if each not in self._ended)
+            self._in_progress.clear()
+        if error is None:
+            self.write()
+        else:
+            with suppress(LarderError):  # the first error is the relevant one
+                self.write()

@@ -1,0 +1,228 @@
+"""The record of a copy: its files, and what they say.
+
+::
+
+    copy.json                  the last write: the source, the manifest, the failures
+    manifest-SHA.parquet       every verified copy, and how it was verified
+    failures-SHA.parquet       the objects that could not be copied
+    pruned-SHA.parquet         what a prune was to delete
+    receipts/SOURCE/           receipts of runs that have not ended; see `larder.copy.receipts`
+    uploads/                   large objects in progress
+    work/                      the objects that a run copies, the failures of its batches
+
+These are below ``STORAGE/_larder/copy/``; those of a dataset's mirror below its ``work/mirror/``.
+
+A storage has one record, of one source. A copy from another source replaces it: what the other one
+copied stays where it is, and nothing of it is pruned.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from larder.config.models import Location
+from larder.errors import DamageError, NotFoundError
+from larder.jobs.manifests import put_named, read_ref
+from larder.manifest.digest import sha256_hex
+from larder.manifest.files import write_manifest
+from larder.manifest.reference import ManifestRef
+from larder.manifest.rows import RowDigest
+from larder.manifest.schemas import OBJECTS
+from larder.manifest.sealed import from_plain, seal, unseal
+from larder.source.inventory import IDENTITY
+from larder.source.selection import OWN_PREFIX
+from larder.store import object_url
+from larder.store.base import Store
+from larder.store.own_files import listed, published_file_errors, read_optional
+
+FORMAT = "larder-copy-1"
+
+_HINT = "delete it: the next copy compares what is there, and writes it again"
+_WORK_ABANDONED_US = 7 * 86_400 * 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a copy comes from: URL and server, which is empty for the provider itself.
+
+    Both are empty for the mirror of a dataset, whose record outlives the URL of its source.
+    """
+
+    url: str = ""
+    endpoint: str = ""
+
+    @staticmethod
+    def of(source: Location, store: Store) -> Origin:
+        """The origin of a source, under the URL that its store has however it was written."""
+        return Origin(store.url, (source.access.endpoint or "").rstrip("/"))
+
+    @property
+    def name(self) -> str:
+        """A name for keys: 16 hex digits."""
+        return sha256_hex(f"{self.endpoint} {self.url}".encode())[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class CopyPlace:
+    """Where the copies from an origin and their record are, below a root.
+
+    ``objects`` precedes the keys of the copies, ``files`` those of the files of the record; either
+    is empty or ends in a slash.
+    """
+
+    origin: Origin
+    objects: str = ""
+    files: str = f"{OWN_PREFIX}copy/"
+
+    @property
+    def document(self) -> str:
+        """Key of copy.json."""
+        return f"{self.files}copy.json"
+
+    @property
+    def receipts(self) -> str:
+        return f"{self.files}receipts/{self.origin.name}/"
+
+    @property
+    def uploads(self) -> str:
+        return f"{self.files}uploads/"
+
+    @property
+    def work(self) -> str:
+        """Prefix of files that exist only while a copy runs."""
+        return f"{self.files}work/"
+
+    def file(self, role: str, sha256: str) -> str:
+        """Key of a manifest; its bytes may differ, so its name contains its digest."""
+        return f"{self.files}{role}-{sha256[:16]}.parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class CopyDocument:
+    """copy.json: what the last copy that ended has left.
+
+    ``manifest`` has every verified copy, also of objects that are not in the source any more, and
+    ``failures`` is of schema FAILURES. ``digest`` is sha256 hex over the ordered keys, sizes and
+    etags at the source; ``checks`` says how many copies passed which check. ``stopped`` is 1 if the
+    copy stopped early because too much failed, so that some objects were not tried; else 0.
+    """
+
+    source: Origin
+    manifest: ManifestRef
+    bytes: int
+    digest: str
+    checks: Mapping[str, int] = field(default_factory=dict)
+    failures: ManifestRef | None = None
+    stopped: int = 0
+    format: str = FORMAT
+
+    @property
+    def files(self) -> list[ManifestRef]:
+        return [self.manifest, *([self.failures] if self.failures else [])]
+
+
+def read_record(root: Store, place: CopyPlace) -> CopyDocument | None:
+    """copy.json, or None if no copy has ended; a damaged one is refused."""
+    data = read_optional(root, place.document)
+    if data is None:
+        return None
+    where = object_url(root.url, place.document)
+    try:
+        plain = unseal(data, where)
+    except DamageError as error:
+        raise DamageError(error.code, error.message, where=where, hint=_HINT) from None
+    if plain.get("format") != FORMAT:
+        message = f"format {plain.get('format')!r}; this Larder reads {FORMAT}"
+        raise DamageError("damage.manifest", message, where=where, hint="use a newer Larder")
+    try:
+        return from_plain(CopyDocument, plain)
+    except ValueError as error:
+        message = f"invalid field: {error}"
+        raise DamageError("damage.manifest", message, where=where, hint=_HINT) from None
+
+
+def record_rows(
+    root: Store, place: CopyPlace, record: CopyDocument | None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of the manifest of a record, ordered by key; none if there is no record.
+
+    If its manifest is gone, those of the record with which another run has replaced it.
+    """
+    while record is not None:
+        try:
+            yield from read_ref(root, record.manifest, OBJECTS)
+            return
+        except NotFoundError:
+            current = read_record(root, place)
+            if current == record:
+                where = object_url(root.url, place.document)
+                message = f"there is no {record.manifest.key}, which it names"
+                raise DamageError("damage.manifest", message, where=where, hint=_HINT) from None
+            record = current
+
+
+def write_record(
+    root: Store,
+    place: CopyPlace,
+    rows: Iterable[pa.RecordBatch],
+    folder: Path,
+    *,
+    failures: ManifestRef | None,
+    stopped: bool,
+) -> CopyDocument:
+    """Write the manifest of all verified copies, then the document that names it.
+
+    ``rows`` are of schema OBJECTS and ordered by key; ``failures`` are the objects that could not
+    be copied; ``stopped`` says that some were not tried because too much failed.
+    """
+    tally = _Tally()
+    file = write_manifest(folder / "manifest.parquet", OBJECTS, map(tally.add, rows))
+    document = CopyDocument(
+        source=place.origin,
+        manifest=put_named(root, place.file("manifest", file.sha256), file),
+        bytes=tally.bytes,
+        digest=tally.digest.hexdigest(),
+        checks=dict(sorted(tally.checks.items())),
+        failures=failures,
+        stopped=int(stopped),
+    )
+    with published_file_errors():
+        root.put(place.document, seal(document))
+    return document
+
+
+def remove_replaced(
+    root: Store, place: CopyPlace, refs: Iterable[ManifestRef], document: CopyDocument
+) -> None:
+    """Delete what a record replaces, and what killed runs left in the work folder a week ago."""
+    kept = {ref.key for ref in document.files}
+    for key in {ref.key: None for ref in refs if ref.key not in kept}:
+        root.delete(key)
+    work = list(listed(root, place.work))
+    if work:
+        now_us = root.head(place.document).modified_us  # by the store's clock, as the others
+        for info in work:
+            if now_us - info.modified_us > _WORK_ABANDONED_US:
+                root.delete(info.key)
+
+
+class _Tally:
+    """Adds up the rows of a manifest."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.digest = RowDigest()
+        self.checks: Counter[str] = Counter()
+
+    def add(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        self.bytes += pc.sum(rows.column("size_bytes"), min_count=0).as_py()
+        self.digest.update_batch(rows.select(IDENTITY))
+        for each in rows.column("check").value_counts().to_pylist():
+            self.checks[each["values"]] += each["counts"]
+        return rows
