@@ -14,19 +14,20 @@ from prefect_server import FINAL, PrefectServer
 from larder.store import open_store
 from tests.support.checker import check_all
 from tests.support.commands import Workplace
+from tests.support.runs import copy_batches
 
 pytestmark = pytest.mark.exhaustive
 
 ENDLESS = """
 import threading
-from larder.pipeline import mirror
+from larder.copy import job
 
 def endless(job, batch, *, progress, concurrent_batches):
     while True:
         progress.advance("mirror", objects=1)
         threading.Event().wait(0.01)
 
-mirror.mirror_batch = endless
+job.copy_objects = endless
 """
 DEPLOYED = f"{ENDLESS}\nfrom flows.prepare import prepare\n"
 COMMAND = f"{ENDLESS}\nimport sys\nfrom flows.runs.command import flow_command\n"
@@ -104,12 +105,12 @@ def test_a_deployment_keeps_the_limits_of_the_cluster_file_and_logs_its_stages(
 
     root = reporting.storage / "larder" / dataset
     batches = {
-        "mirror": len(list(root.glob("work/mirror/*/*.parquet"))),
+        "copy": copy_batches(root, 200_000),
         "shards": len(list(root.glob("segments/*/work/shards/*.json"))),
     }
-    tasks = prefect_server.task_runs(run, sum(batches.values()) + 7)
+    tasks = prefect_server.task_runs(run, sum(batches.values()) + 8)
     for kind, count in batches.items():
-        of_kind = [task for task in tasks if re.match(rf"{kind} (samples?|from) ", task["name"])]
+        of_kind = [task for task in tasks if re.match(rf"{kind} (objects?|from) ", task["name"])]
         assert len(of_kind) == count > 2 * WORKERS
         assert most_at_once(of_kind) <= WORKERS
 
@@ -176,7 +177,7 @@ def test_a_deployed_run_is_cancelled_between_two_objects(
     run = read(prefect_server, identity)
     assert run["state_type"] == "CANCELLED", run["state"]
     tasks = prefect_server.task_runs(run, 4)
-    assert [task["state_type"] for task in tasks if task["name"].startswith("mirror")] == [
+    assert [task["state_type"] for task in tasks if task["name"].startswith("copy")] == [
         "CANCELLED"
     ] * WORKERS
 

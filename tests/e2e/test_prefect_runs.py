@@ -16,6 +16,7 @@ from larder.jobs.results import RunError
 from larder.pipeline.prepare import prepare
 from larder.pipeline.settings import load_settings
 from tests.support.commands import Finished, Workplace
+from tests.support.runs import copy_batches
 
 SMALL = ("--set", "shards.bytes=200 kB", "--set", "cluster.runner.batch_bytes=600 kB")
 SMALL += ("--set", "mirror=true")
@@ -23,7 +24,8 @@ SECRET = "anotherverysecretvalue987654321"
 NAMES = {
     "inventory": r"inventory of NAME",
     "plan": r"plan NAME",
-    "mirror": r"mirror samples? [\d,]+( to [\d,]+)?",
+    "copy": r"copy objects? [\d,]+( to [\d,]+)?",
+    "record": r"record of the copy",
     "shard": r"shards from NAME-(train|validation)-\d{6}\.tar",
     "index": r"index of the shards",
     "cache": r"cache of (train|validation)",
@@ -72,17 +74,17 @@ def test_a_run_and_the_same_again(
         "output": None,
     }
     root = reporting.storage / "larder" / name
-    copied = len(list(root.glob("work/mirror/*/*.parquet")))
+    copied = copy_batches(root, 600_000)
     sharded = len(list(root.glob("segments/*/work/shards/*.json")))
     assert 3 < copied < 12
     assert 3 < sharded < 12
-    expected = {"mirror": copied, "shard": sharded, "cache": 2}
-    tasks = prefect_server.task_runs(run, sum(expected.values()) + 5)
+    expected = {"copy": copied, "shard": sharded, "cache": 2}
+    tasks = prefect_server.task_runs(run, sum(expected.values()) + 6)
     names = [task["name"] for task in tasks]
     for task, pattern in NAMES.items():
         matching = [each for each in names if re.fullmatch(pattern.replace("NAME", name), each)]
         assert len(matching) == expected.get(task, 1), (task, names)
-    assert len(tasks) == sum(expected.values()) + 5
+    assert len(tasks) == sum(expected.values()) + 6
 
     again = succeeded(reporting.run("--dataset", name, "--json", *SMALL))
     assert (again["status"], again["digest"]) == ("reused", document["digest"])

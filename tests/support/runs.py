@@ -16,9 +16,14 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import pyarrow as pa
+
 from larder import store as stores
 from larder.config.models import Cluster, Dataset
+from larder.copy.job import cut_batches
 from larder.jobs import manifests
+from larder.manifest.files import read_manifest
+from larder.manifest.schemas import SAMPLE_ORDER
 from larder.pipeline.settings import Settings
 from larder.store import open_store
 from larder.store.base import Store
@@ -61,6 +66,14 @@ def run_settings(
 def forget_manifests() -> None:
     """Make the next run fetch every manifest, as in a new process."""
     manifests.forget()
+
+
+def copy_batches(root: Path, batch_bytes: int) -> int:
+    """The number of batches in which the mirror below a dataset's root was copied, all at once."""
+    (order,) = root.glob("segments/*/index/order-*.parquet")
+    rows = read_manifest(order, SAMPLE_ORDER, columns=["parts"])
+    parts = (pa.RecordBatch.from_struct_array(each.column("parts").flatten()) for each in rows)
+    return len(list(cut_batches(parts, batch_bytes)))
 
 
 def _location(where: str | Path | Mapping[str, Any]) -> dict[str, Any]:
