@@ -25,21 +25,15 @@ _ID_DIGITS = frozenset("0123456789abcdef")
 
 @dataclass
 class DocumentReader:
-    """Reads documents; ``unlisted``, what listings cannot return, is filled as they are read."""
+    """Reads documents, and notes what is wrong with them."""
 
     job: VerifyJob
     root: Store
-    unlisted: dict[str, ObjectError]
     progress: Progress
     findings: list[Finding] = field(default_factory=list)
 
     def note(self, path: str, role: Role, code: str, message: str) -> None:
         self.findings.append(Finding(path, role, code, message))
-
-    def explained(self, key: str, message: str) -> str:
-        """The message that a file is missing with the reason, if that is known."""
-        why = self.unlisted.get(key)
-        return f"{MISSING}: {why.message}" if why and message == MISSING else message
 
     def read(self, key: str, role: Role) -> bytes | None:
         """A small file; None, with a finding, if it cannot be read."""
@@ -47,7 +41,7 @@ class DocumentReader:
         try:
             data = bytes(self.root.get(key))
         except NotFoundError:
-            self.note(key, role, "damage.size", self.explained(key, MISSING))
+            self.note(key, role, "damage.size", MISSING)
         except ObjectError as error:
             if not is_broken(self.root, error):
                 with published_file_errors():
@@ -120,11 +114,6 @@ class DocumentReader:
             elif plain and readable(self.root, layout.version_key(named[name])) is None:
                 message = f"it names version {version}, which has no version.json"
                 self.note(info.key, "content", "damage.manifest", message)
-        for path in self.unlisted:
-            name = path.removeprefix(prefix).removesuffix(".json")
-            if path.startswith(prefix) and path == layout.tag_key(name):
-                named[name] = ""
-                self.note(path, "tag", "damage.size", self.explained(path, MISSING))
         return named
 
     def version_id(self, tags: dict[str, str]) -> str:
@@ -140,7 +129,7 @@ class DocumentReader:
             return tags[name]
         versions = whole_versions(self.root)
         if name not in tags and not (name == TAG and any(map(self._is_published, versions))):
-            raise self._missing(name, tags, tuple(versions))
+            raise self._missing(name, tags, stopped=bool(versions))
         key = layout.tag_key(name)
         damage = [each for each in self.findings if each.path == key]
         self.findings = [each for each in self.findings if each.path != key]
@@ -153,12 +142,9 @@ class DocumentReader:
 
     def _is_published(self, version: str) -> bool:
         """Whether anything is where version.json should be, damaged or not."""
-        key = layout.version_key(version)
-        return key in self.unlisted or any(True for _ in listed(self.root, key))
+        return any(True for _ in listed(self.root, layout.version_key(version)))
 
-    def _missing(
-        self, name: str, tags: dict[str, str], stopped: tuple[str, ...] = ()
-    ) -> ConfigError:
+    def _missing(self, name: str, tags: dict[str, str], *, stopped: bool = False) -> ConfigError:
         message = f"there is no version or tag {name!r}"
         hint = "prepare it first"
         if tags:
@@ -166,8 +152,6 @@ class DocumentReader:
         elif stopped:
             message += ": a run was stopped before it published one"
             hint = "prepare the dataset again: that goes on where it was stopped"
-            if lost := [version for version in stopped if is_lost(self.root, version)]:
-                hint += f"; or, if one was published, --version {lost[0]} --repair"
         return ConfigError("version.missing", message, where=self.root.url, hint=hint)
 
 
@@ -196,15 +180,6 @@ def whole_versions(root: Store) -> dict[str, bool]:
         except DamageError:
             versions[version] = False
     return versions
-
-
-def is_lost(root: Store, version: str) -> bool:
-    """Whether a version without a document was published: not what a killed run has left."""
-    copies = f"{layout.version_prefix(version)}version-"
-    if any(True for _ in listed(root, copies)):
-        return True
-    tags = [info.key for info in listed(root, layout.TAGS_PREFIX)]
-    return any(version.encode() in (readable(root, key) or b"") for key in tags)
 
 
 def _choice(versions: dict[str, bool]) -> str:

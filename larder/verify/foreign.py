@@ -7,10 +7,10 @@ the same inputs left, or has just written, proves itself: it is unused, and not 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from larder.errors import DamageError, LarderError, NotFoundError, ObjectError
+from larder.errors import DamageError, LarderError, NotFoundError
 from larder.manifest.digest import sha256_hex
 from larder.manifest.sealed import seal
 from larder.pipeline.contents import named_by_document
@@ -37,7 +37,7 @@ _NAMED_BY_DIGEST = re.compile(
 
 
 class Listed(NamedTuple):
-    """An object below the prefixes of a version; of a length of -1 if it cannot be listed.
+    """An object below the prefixes of a version.
 
     ``foreign``: nothing names it; ``unused``: the same, but Larder wrote or moved it there.
     """
@@ -51,7 +51,6 @@ def objects_of(
     root: Store,
     version: VersionDocument,
     segments: Sequence[SegmentFacts],
-    unlisted: Mapping[str, ObjectError],
 ) -> Iterator[Listed]:
     """All objects below the prefixes of a version, and which of them are foreign.
 
@@ -65,15 +64,11 @@ def objects_of(
     yield from (Listed(info, "unused") for info in listed(root, layout.aside_prefix()))
     for info in listed(root, layout.version_prefix(version.id)):
         yield Listed(info) if info.key in named else _unnamed(root, info)
-    yield from _unlisted(unlisted, layout.version_prefix(version.id), named)
     for segment in segments:
-        yield from _of_segment(root, segment, named, unlisted)
+        yield from _of_segment(root, segment, named)
 
 
-def _of_segment(
-    root: Store, segment: SegmentFacts, named: set[str], unlisted: Mapping[str, ObjectError]
-) -> Iterator[Listed]:
-    prefix = layout.segment_prefix(segment.id)
+def _of_segment(root: Store, segment: SegmentFacts, named: set[str]) -> Iterator[Listed]:
     named |= {
         layout.shard_key(segment.id, file.split, file.name)
         for shard in segment.shards or ()
@@ -106,7 +101,6 @@ def _of_segment(
             yield Listed(info)
         else:
             yield _unnamed(root, info)
-    yield from _unlisted(unlisted, prefix, named)
 
 
 def _unnamed(root: Store, info: ObjectInfo) -> Listed:
@@ -125,18 +119,6 @@ def _unnamed(root: Store, info: ObjectInfo) -> Listed:
     if sha256.startswith(match["digest"]):
         return Listed(info, "unused")
     return Listed(info, "foreign", _OTHER_BYTES)
-
-
-def _unlisted(
-    unlisted: Mapping[str, ObjectError], prefix: str, named: Collection[str]
-) -> Iterator[Listed]:
-    """What cannot be listed below a prefix; what is named there is found to be missing."""
-    for path, error in unlisted.items():
-        if path.startswith(prefix) and not path.startswith(f"{prefix}work/"):
-            kept = path in named or path.endswith("/cache.json")
-            info = ObjectInfo(path, -1, "", 0)
-            message = f"{error.message}: {error.hint}"
-            yield Listed(info) if kept else Listed(info, "foreign", message)
 
 
 def _cache_files(root: Store, segment: str, cache: str) -> Collection[str] | None:

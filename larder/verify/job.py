@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 from larder.config.models import Cluster, Dataset
 from larder.config.shape import FormatUse
-from larder.errors import ObjectError, StoreError
 from larder.manifest.reference import ManifestRef
 from larder.pipeline.job import storage_of
 from larder.shards.indexes import IndexFile
@@ -144,22 +143,6 @@ class Inspected:
     unused: Unused = Unused()
 
 
-class Unlisted:
-    """What a directory has and a listing cannot return: dangling links, names that are not UTF-8.
-
-    By path, what is wrong with it.
-    """
-
-    def __init__(self) -> None:
-        self.errors: dict[str, ObjectError] = {}
-
-    def __call__(self, path: bytes, error: ObjectError) -> None:
-        """Note a path; a directory that must not be read is refused with ``store.denied``."""
-        if path.endswith(b"/") and error.code == "object.unreadable":
-            raise StoreError("store.denied", error.message, where=error.where, hint=error.hint)
-        self.errors[path.decode("utf-8", "backslashreplace")] = error
-
-
-def open_verified(job: VerifyJob, unlisted: Unlisted | None = None) -> Store:
-    """The dataset's root in the storage; ``unlisted`` is given what listings leave out."""
-    return storage_of(job.dataset, job.cluster, unlisted=unlisted or Unlisted())
+def open_verified(job: VerifyJob) -> Store:
+    """The dataset's root in the storage."""
+    return storage_of(job.dataset, job.cluster)

@@ -32,7 +32,6 @@ from larder.verify.foreign import objects_of
 from larder.verify.job import (
     Inspected,
     ShardToVerify,
-    Unlisted,
     Unused,
     VerifyBatch,
     VerifyJob,
@@ -56,8 +55,7 @@ def inspect_version(job: VerifyJob, *, progress: Progress) -> tuple[Inspected, t
     """
     progress.start("inspect")
     manifests.forget()  # read again what this process has read before
-    unlisted = Unlisted()
-    inspection = _Inspection(job, open_verified(job, unlisted), unlisted.errors, progress)
+    inspection = _Inspection(job, open_verified(job), progress)
     inspected = inspection.inspect()
     progress.finish("inspect")
     return inspected, tuple(dict.fromkeys(inspection.findings))
@@ -108,7 +106,7 @@ class _Inspection(DocumentReader):
                 raise
         code, message = compared(self.root, file.path, file.bytes, file.sha256)
         if code:
-            self.note(file.path, "manifest", code, self.explained(file.path, message))
+            self.note(file.path, "manifest", code, message)
         return not code
 
     def _segment(self, version: VersionDocument, id_: str, damaged: set[str]) -> SegmentFacts:
@@ -170,7 +168,7 @@ class _Inspection(DocumentReader):
         """What is below the prefixes of the version; what nothing names is found on the way."""
         infos: dict[str, ObjectInfo] = {}
         unused = Unused()
-        for info, kind, message in objects_of(self.root, version, segments, self.unlisted):
+        for info, kind, message in objects_of(self.root, version, segments):
             infos[info.key] = info
             if kind == "foreign":
                 self.note(info.key, "foreign", "damage.foreign", message)
