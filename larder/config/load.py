@@ -143,11 +143,7 @@ def _load(
         unread=unread,
     )
     problems, document = expanded.problems, expanded.document
-    for setting in settings:
-        try:
-            document = apply(document, setting)
-        except ConfigError as error:
-            problems.append(error)
+    document = apply(document, settings, problems)
     if document.value["name"] != name:
         where, hint = document.place(("name",)).where, "rename one of the two, or omit name"
         message = f"name: expected {name}, the name of the file"

@@ -72,11 +72,7 @@ def read_places(
     of_command, of_cluster = parse_settings(settings)
     problems = [_not_of_cluster(setting) for setting in of_cluster]
     document = _document([each for each in arguments if each.value is not None], cluster)
-    for setting in of_command:
-        try:
-            document = apply(document, setting)
-        except ConfigError as error:
-            problems.append(error)
+    document = apply(document, of_command, problems)
     try:
         places = Places.model_validate(document.value, by_alias=True, by_name=False)
     except ValidationError as error:

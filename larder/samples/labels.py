@@ -5,8 +5,7 @@ from __future__ import annotations
 import csv
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +23,18 @@ _FOLDER = r"(?:^|/)(?P<folder>[^/]+)/[^/]+$"
 _NO_LABEL = -1
 _SHOWN = 3
 _Codes = npt.NDArray[np.int32]
+
+_Refusal = tuple[str, str]
+"""What is wrong with a sample without a label, and what helps."""
+
+_WITHOUT_FOLDER = (
+    "no folder to take the label from",
+    "labels.from: folder needs DIRECTORY/NAME; use labels.files, or remove labels",
+)
+_UNMATCHED = (
+    "the pattern of labels.pattern finds no class in this sample key",
+    "change the pattern, or exclude the sample with source.exclude",
+)
 
 
 class Labeller:
@@ -82,11 +93,13 @@ class Labeller:
             if split in self._files:
                 codes[rows] = self._from_file(split, keys, parts.take(chosen))
             elif texts is not None:
-                without = partial(_without_entry, column=self._column)
+                column = f"column {self._column!r}"
+                message = f"no annotation or row gives this sample a class in {column}"
+                without = message, "add it, or exclude the sample with source.exclude"
                 codes[rows] = self._coded(keys, texts.take(chosen), without, numbers=True)
             elif self._pattern:
                 names = [name or None for name in self._pattern.groups(column_texts(keys))]
-                codes[rows] = self._coded(keys, pa.array(names, pa.string()), _unmatched)
+                codes[rows] = self._coded(keys, pa.array(names, pa.string()), _UNMATCHED)
             else:
                 codes[rows] = self._from_folder(keys)
         return codes
@@ -99,7 +112,7 @@ class Labeller:
         folders = pc.struct_field(pc.extract_regex(sample_keys, _FOLDER), "folder")
         if self._archives:
             folders = pc.replace_substring_regex(folders, r"(?i)(.)\.tar$", r"\1")
-        return self._coded(sample_keys, folders, _without_folder)
+        return self._coded(sample_keys, folders, _WITHOUT_FOLDER)
 
     def _from_file(self, split: int, sample_keys: pa.Array, parts: pa.Array) -> _Codes:
         file, labels = self._files[split]
@@ -109,19 +122,20 @@ class Labeller:
         for sample_key, count in zip(column_texts(sample_keys), counts, strict=True):
             names = _names(sample_key, [next(part_keys) for _ in range(count)])
             texts.append(next((labels[name] for name in names if name in labels), None))
-        without = partial(_not_in_file, file=file)
+        hint = "it may name the key, the sample key or the base name, with or without extension"
+        without = f"the label file {file} does not name this sample", hint
         return self._coded(sample_keys, pa.array(texts, pa.string()), without, file=file)
 
     def _coded(
         self,
         sample_keys: pa.Array,
         names: pa.Array,
-        without: Callable[[str], ConfigError],
+        without: _Refusal,
         *,
         file: str = "",
         numbers: bool = False,
     ) -> _Codes:
-        """The code of the class that each sample is given; ``without`` is the error for null."""
+        """The code of the class that each sample is given; ``without`` is about null."""
         self._unlabelled.add(without, *column_texts(sample_keys.filter(names.is_null())))
         encoded = names.dictionary_encode()
         indices = encoded.indices.fill_null(-1).to_numpy()
@@ -143,10 +157,10 @@ class _Unlabelled:
         self._keys: list[str] = []
         self._count = 0
 
-    def add(self, without: Callable[[str], ConfigError], *sample_keys: str) -> None:
-        """``without`` makes the error for one of them."""
+    def add(self, without: _Refusal, *sample_keys: str) -> None:
         if sample_keys and self._error is None:
-            self._error = without(sample_keys[0])
+            message, hint = without
+            self._error = ConfigError("config.label", message, where=sample_keys[0], hint=hint)
         self._count += len(sample_keys)
         self._keys += sample_keys[: _SHOWN + 1 - len(self._keys)]
 
@@ -167,31 +181,6 @@ def _names(sample_key: str, part_keys: Sequence[str]) -> Iterator[str]:
     for part_key in part_keys:
         yield part_key.rpartition("/")[2]
     yield sample_key.rpartition("/")[2]
-
-
-def _without_folder(sample_key: str) -> ConfigError:
-    hint = "labels.from: folder needs DIRECTORY/NAME; use labels.files, or remove labels"
-    return ConfigError(
-        "config.label", "no folder to take the label from", where=sample_key, hint=hint
-    )
-
-
-def _without_entry(sample_key: str, column: str) -> ConfigError:
-    message = f"no annotation or row gives this sample a class in column {column!r}"
-    hint = "add it, or exclude the sample with source.exclude"
-    return ConfigError("config.label", message, where=sample_key, hint=hint)
-
-
-def _unmatched(sample_key: str) -> ConfigError:
-    message = "the pattern of labels.pattern finds no class in this sample key"
-    hint = "change the pattern, or exclude the sample with source.exclude"
-    return ConfigError("config.label", message, where=sample_key, hint=hint)
-
-
-def _not_in_file(sample_key: str, file: str) -> ConfigError:
-    message = f"the label file {file} does not name this sample"
-    hint = "it may name the key, the sample key or the base name, with or without extension"
-    return ConfigError("config.label", message, where=sample_key, hint=hint)
 
 
 _BOXES = re.compile(r"(\S+)(?:\s+-?\d+){4}(?:\s+\S+(?:\s+-?\d+){4})*")

@@ -41,31 +41,29 @@ def bad_key_reason(key: str) -> str | None:
 
 def bad_path_reason(key: str) -> str | None:
     """Why no part can have this key, whatever its name means, as a clause; None if one can."""
-    return _bad_text(key) or _bad_path(key)
-
-
-def _bad_text(key: str) -> str | None:
     try:
         size_bytes = len(key.encode())
     except UnicodeEncodeError:
         return "the key is not valid UTF-8"
     if size_bytes > MAX_KEY_BYTES:
         return f"the key has {size_bytes:,} bytes; the maximum is {MAX_KEY_BYTES:,}"
-    if _CONTROL.search(key):
-        return "the key contains a control character"
-    return None
+    fault = path_fault(key)
+    return f"the key {fault}" if fault else None
 
 
-def _bad_path(key: str) -> str | None:
-    if key.startswith("/"):
-        return "the key begins with /"
-    segments = key.split("/")
+def path_fault(path: str) -> str:
+    """Why a string is not the path of an object, as a verb with its object; empty if it is."""
+    if _CONTROL.search(path):
+        return "contains a control character"
+    if path.startswith("/"):
+        return "begins with /"
+    segments = path.split("/")
+    if not segments[-1]:
+        return "is empty or ends in /"
     if "" in segments:
-        return "the key ends in /" if key.endswith("/") else "the key contains an empty segment"
-    for dots in (".", ".."):
-        if dots in segments:
-            return f"the key contains a segment {dots}"
-    return None
+        return "contains an empty segment"
+    dots = next((dots for dots in (".", "..") if dots in segments), "")
+    return f"contains a segment {dots}" if dots else ""
 
 
 def _bad_name(key: str) -> str | None:

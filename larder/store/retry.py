@@ -65,9 +65,9 @@ class RetryPolicy:
 class _Tries:
     """The attempts of one call, or of a stream since its last progress."""
 
-    def __init__(self, policy: RetryPolicy, start: float | None = None) -> None:
+    def __init__(self, policy: RetryPolicy) -> None:
         self._policy = policy
-        self._start = self._began = policy.clock() if start is None else start
+        self._start = self._began = policy.clock()
         self.failures = 0
 
     def pause(self, error: RetryableError) -> None:
@@ -96,14 +96,13 @@ class _Tries:
         self._began = policy.clock()
 
 
-def repeated(call: Callable[[], T], policy: RetryPolicy, tries: _Tries | None = None) -> T:
-    """Repeat a call until it succeeds or the policy gives up; ``tries`` are earlier attempts."""
-    start = policy.clock()
+def repeated(call: Callable[[], T], policy: RetryPolicy) -> T:
+    """Repeat a call until it succeeds or the policy gives up."""
+    tries = _Tries(policy)
     while True:
         try:
             return call()
         except RetryableError as error:
-            tries = tries or _Tries(policy, start)
             tries.pause(error)
 
 
@@ -120,16 +119,6 @@ class RetryStore(DelegatingStore):
 
     def around(self, method: str, key: str, call: Callable[..., T], **options: Any) -> T:
         return repeated(partial(call, **options), self.policy)
-
-    def get(self, key: str, **options: Unpack[ReadOptions]) -> bytes:
-        # Not through `around`, which takes as long as reading a small file.
-        start = self.policy.clock()
-        try:
-            return self.inner.get(key, **options)
-        except RetryableError as error:
-            tries = _Tries(self.policy, start)
-            tries.pause(error)
-        return repeated(partial(self.inner.get, key, **options), self.policy, tries)
 
     def get_each(self, objects: Iterable[tuple[str, int, str]]) -> Sequence[bytes]:
         """After a failure one by one."""
@@ -165,17 +154,12 @@ class RetryStore(DelegatingStore):
         The answer to a conditional put may be lost after the object was written; if it is sent
         again, here or by what sends requests, it meets its own object.
         """
-        tries = _Tries(self.policy)
-        while True:
-            try:
-                return self.inner.put(key, data, **options)
-            except RetryableError as error:
-                tries.pause(error)
-            except PreconditionError:
-                ours = self._ours(key, data)
-                if ours is None:
-                    raise
+        try:
+            return super().put(key, data, **options)
+        except PreconditionError:
+            if ours := self._ours(key, data):
                 return ours
+            raise
 
     def _ours(self, key: str, data: Buffer) -> ObjectInfo | None:
         """The existing object, if it has exactly these bytes."""

@@ -220,8 +220,20 @@ def _value(text: str, key: str) -> Any:
         ) from None
 
 
-def apply(document: Document, setting: Setting) -> Document:
-    """The document with a setting applied; mappings that are missing or null are created."""
+def apply(document: Document, settings: Iterable[Setting], problems: list[ConfigError]) -> Document:
+    """The document with settings applied; mappings that are missing or null are created.
+
+    What cannot be applied becomes one of the ``problems``.
+    """
+    for setting in settings:
+        try:
+            document = _applied(document, setting)
+        except ConfigError as error:
+            problems.append(error)
+    return document
+
+
+def _applied(document: Document, setting: Setting) -> Document:
     path: KeyPath = setting.path
     place = Position(setting.where, 0)
     made = {path[:end]: place for end in range(len(path)) if path[:end] not in document.places}

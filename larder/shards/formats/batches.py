@@ -193,15 +193,11 @@ class BatchReader(Closing):
     def _label(self, row: int) -> int:
         try:
             with zipfile.ZipFile(io.BytesIO(self._data)) as archive:
-                info = archive.getinfo(f"{_LABEL}.npy")
-                if info.compress_type != zipfile.ZIP_STORED:
-                    raise zipfile.BadZipFile("its labels are compressed")
-                data = archive.read(info)
-            start = HEADER_BYTES + _NUMBER_BYTES * row
-            (label,) = struct.unpack_from("<q", data, start)
+                data = archive.read(f"{_LABEL}.npy")
+            (label,) = struct.unpack_from("<q", data, HEADER_BYTES + _NUMBER_BYTES * row)
         except (
-            *(zipfile.BadZipFile, struct.error, EOFError, KeyError, OSError, ValueError),
-            RuntimeError,  # a flag says that it is encrypted
+            *(zipfile.BadZipFile, zlib.error, struct.error, EOFError, KeyError, OSError),
+            *(ValueError, RuntimeError),  # a flag says that it is encrypted
         ) as error:
             message = f"the batch cannot be read: {str(error) or 'it ends too early'}"
             raise DamageError("damage.record", message, where=self.url) from error

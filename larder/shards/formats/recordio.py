@@ -182,28 +182,10 @@ class ImageRecordReader(PartReader):
         return contents
 
     def _read_record(self, sample: IndexedSample) -> tuple[bytes, bytes]:
-        place = f"{self.url}: {sample.key}"
-        start = sample.offset + HEAD_BYTES + IMAGE_HEADER.size
-        for part in sample.parts:
-            if part.offset == start:
-                size = IMAGE_HEADER.size + part.length
-                head = self.read_range(sample.offset, start - sample.offset)
-                pad = bytes(-size % 4)
-                if sample.length != HEAD_BYTES + size + len(pad):
-                    message = "the index has a record of another length for it"
-                    raise DamageError("damage.manifest", message, where=place)
-                if head[:HEAD_BYTES] != part_head(0, size, size):
-                    message = "its record does not begin as the index says"
-                    raise DamageError("damage.record", message, where=place)
-                data = self.read_range(start, part.length)
-                if self.read_range(start + part.length, len(pad)) != pad:
-                    message = "its record is not padded with zeros"
-                    raise DamageError("damage.record", message, where=place)
-                return head[HEAD_BYTES:], data
         try:
             return _header_and_content(self.read_range(sample.offset, sample.length))
         except ValueError as error:
-            message = f"its record is damaged: {error}"
+            place, message = f"{self.url}: {sample.key}", f"its record is damaged: {error}"
             raise DamageError("damage.record", message, where=place) from None
 
     def _label(self, part: IndexedPart, sample: IndexedSample, header: bytes) -> bytes:
@@ -225,7 +207,7 @@ def _known(header: bytes) -> tuple[bytes, bytes]:
 
 
 def _header_and_content(record: bytes) -> tuple[bytes, bytes]:
-    """Header and content of a record of several parts; raises ValueError if it is none."""
+    """Header and content of a record; raises ValueError if it is none."""
     header, content = b"", io.BytesIO()
     for piece in record_data(record):
         missing = IMAGE_HEADER.size - len(header)

@@ -7,12 +7,13 @@ of them, and fails without a word about the column where a date has more than fo
 from __future__ import annotations
 
 import datetime
-import re
 from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+
+from larder.samples.naming import path_fault
 
 _NANOSECONDS = 1_000
 """In a microsecond, the finest unit that Python has."""
@@ -110,9 +111,6 @@ def _time(scalar: pa.Scalar) -> Any:
     return f"{plain.isoformat(timespec='microseconds')}{nanos:03d}{offset}"
 
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-
-
 class Named(NamedTuple):
     """The columns of a table that say something about samples.
 
@@ -172,13 +170,8 @@ def _reason(text: str) -> str:
         text.encode()
     except UnicodeEncodeError:
         return "is not valid Unicode"
-    if _CONTROL.search(text):
-        return "contains a control character"
-    *folders, name = text.split("/")
-    if "" in folders or not name:
-        return "is empty, or has an empty segment"
-    if {".", ".."} & {*folders, name}:
-        return "has a segment . or .."
-    if "." in name:
+    if fault := path_fault(text):
+        return fault
+    if "." in text.rpartition("/")[2]:
         return "contains a dot, where the extension of a part would begin"
     return ""

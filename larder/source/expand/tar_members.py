@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
 from larder.errors import ObjectError
+from larder.samples.naming import path_fault
 
 Kind = Literal["file", "folder", "hard link", "symbolic link", "special file", "sparse file"]
 
@@ -45,7 +46,6 @@ COMPRESSED_ARCHIVE = r"[^/]\.(?:tar\.(?:gz|bz2|xz|zst|lz4|lzma|z|br)|tgz|tbz2?|t
 
 _ARCHIVE = re.compile(ARCHIVE, re.IGNORECASE)
 _COMPRESSED_KEY = re.compile(COMPRESSED_ARCHIVE, re.IGNORECASE)
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 class TarMember(NamedTuple):
@@ -172,17 +172,8 @@ def _bad_name(raw: bytes, name: str) -> str | None:
         raw.decode()
     except UnicodeDecodeError:
         return "the name of the member is not UTF-8"
-    if _CONTROL.search(name):
-        return "the name of the member contains a control character"
-    if name.startswith("/"):
-        return "the name of the member begins with /"
-    segments = name.split("/")
-    if not segments[-1]:
-        return "the name of the member is empty or ends in /"
-    for segment, noun in (("", "an empty segment"), (".", "a segment ."), ("..", "a segment ..")):
-        if segment in segments:
-            return f"the name of the member contains {noun}"
-    return None
+    fault = path_fault(name)
+    return f"the name of the member {fault}" if fault else None
 
 
 def _bad_kind(member: TarMember) -> str | None:

@@ -37,8 +37,11 @@ class _Walk:
     def omit(self, path: bytes, code: str, message: str, hint: str) -> None:
         """Leave out what holds no data of its own: only ``unlisted`` is told."""
         if self.unlisted is not None:
-            where = object_url(self.store_url, _shown(path))
-            self.unlisted(path, ObjectError(code, message, where=where, hint=hint))
+            self.unlisted(path, self.error(path, code, message, hint))
+
+    def error(self, path: bytes, code: str, message: str, hint: str) -> ObjectError:
+        where = object_url(self.store_url, _shown(path))
+        return ObjectError(code, message, where=where, hint=hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,21 +156,15 @@ def _stat(search: _Walk, path: bytes) -> os.stat_result | None:
             if not isinstance(reason, ObjectError):
                 raise reason from error
         else:
-            reason = ObjectError(
-                "object.unreadable",
-                "a dangling symbolic link",
-                where=object_url(search.store_url, _shown(path)),
-                hint="restore its target, or remove the link",
-            )
+            hint = "restore its target, or remove the link"
+            reason = search.error(path, "object.unreadable", "a dangling symbolic link", hint)
         search.skip(path, reason)
         return None
 
 
 def _no_root(search: _Walk) -> StoreError:
-    hint = "create the directory, or mount it"
-    return StoreError(
-        "store.missing", "the directory does not exist", where=search.store_url, hint=hint
-    )
+    message, hint = "the directory does not exist", "create the directory, or mount it"
+    return StoreError("store.missing", message, where=search.store_url, hint=hint)
 
 
 def _decode(search: _Walk, path: bytes) -> str | None:
@@ -175,12 +172,7 @@ def _decode(search: _Walk, path: bytes) -> str | None:
     try:
         return path.decode()
     except UnicodeDecodeError:
-        error = ObjectError(
-            "object.bad_key",
-            "the file name is not UTF-8",
-            where=object_url(search.store_url, _shown(path)),
-            hint="rename the file",
-        )
+        error = search.error(path, "object.bad_key", "the file name is not UTF-8", "rename it")
     search.skip(path, error)
     return None
 
