@@ -291,3 +291,5 @@ def fake_gcs() -> Iterator[FakeGcs]:
 
     with serving(Handler) as state.endpoint:
         yield state
+    state.asked.clear()  # the handler, a class, may not be collected for a long time
+    state.contents.clear()
