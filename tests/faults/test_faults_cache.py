@@ -40,7 +40,7 @@ def test_a_file_cut_short_is_never_mapped(tmp_path: Path, left: int) -> None:
     path = tmp_path / "a.mdb"
     facts = build(path)
     os.truncate(path, left if left >= 0 else facts.bytes + left)
-    with pytest.raises(DamageError, match=f"instead of {facts.bytes}") as caught:
+    with pytest.raises(DamageError) as caught:
         open_file(path, facts)
     assert caught.value.code == "damage.size"
 
@@ -68,7 +68,7 @@ def test_a_flipped_bit_of_a_record_is_found_when_it_is_read(tmp_path: Path) -> N
         path.write_bytes(changed)
         with open_file(path, facts) as file:
             for read in (lambda file=file: file[7], lambda file=file: file.batch([6, 7])):
-                with pytest.raises(DamageError, match="record 7: the checksum does not") as caught:
+                with pytest.raises(DamageError) as caught:
                     read()
                 assert caught.value.code == "damage.record"
             with pytest.raises(DamageError):
@@ -87,7 +87,7 @@ def test_a_part_of_other_records_is_damage(tmp_path: Path) -> None:
     facts = build(tmp_path / "b.mdb", 100)
     size_bytes = (tmp_path / "a.mdb").stat().st_size
     claimed = CacheFileFacts(size_bytes, facts.sha256, facts.digest, 100)
-    with pytest.raises(DamageError, match="the file has 99 records instead of 100"):
+    with pytest.raises(DamageError):
         open_file(tmp_path / "a.mdb", claimed)
 
 
@@ -97,7 +97,7 @@ def test_a_part_of_other_records_is_damage(tmp_path: Path) -> None:
 def test_another_kind_of_file_is_refused(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "a.mdb"
     path.write_bytes(data)
-    with pytest.raises(FatalError, match="not an LMDB 0\\.9 file") as caught:
+    with pytest.raises(FatalError) as caught:
         open_file(path, CacheFileFacts(len(data), "", "", 1))
     assert caught.value.code == "cache.format"
 

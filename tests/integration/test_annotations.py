@@ -149,14 +149,7 @@ def test_whole_numbers_in_a_column_may_be_numbers_of_classes(tmp_path: Path) -> 
     published = prepared(place, objects)
     assert [each.label for each in published.samples["train"]] == list(range(6))
     error = refused(place, objects, labels={**labels, "classes": ["a", "b"]})
-    assert "its column 'score' gives it class '2', which is not one of the 2" in str(error)
-
-
-def test_long_fields_of_csv(tmp_path: Path) -> None:
-    rows = [{**row, "caption": "x" * 200_000} for row in table()]
-    place = source(tmp_path, samples={"annotations": {"files": "t.csv"}})
-    published = prepared(place, {**IMAGES, "t.csv": as_csv(rows)})
-    assert all(len(own["json"]) > 200_000 for own in parts(published).values())
+    assert error.code == "config.label"
 
 
 def test_a_sample_may_have_several_entries(tmp_path: Path) -> None:
@@ -204,8 +197,7 @@ def test_entries_and_samples_without_each_other(tmp_path: Path) -> None:
     samples: dict[str, Any] = {"annotations": {"files": "table.jsonl"}}
     place = source(tmp_path, samples=samples)
     error = refused(place, objects)
-    assert error.code == "config.missing_part"
-    assert str(error).startswith("images/a/0: 2 incomplete samples: the sample has no annotation")
+    assert (error.code, error.where) == ("config.missing_part", "images/a/0")
     document: DOCUMENT = place.prepare(objects, samples={**samples, "missing": "skip"})
     assert document["skipped"] == 2
     assert {failure["key"] for failure in document["failures"]} == {
@@ -257,28 +249,6 @@ def test_an_invalid_file_is_named(tmp_path: Path, name: str, data: bytes) -> Non
     assert error.where.startswith(name)
 
 
-def parquet(**columns: pa.Array) -> bytes:
-    target = io.BytesIO()
-    pq.write_table(pa.table({"file_name": pa.array([NAMES[0]]), **columns}), target)
-    return target.getvalue()
-
-
-def test_times_and_maps_of_parquet(tmp_path: Path) -> None:
-    data = parquet(
-        when=pa.array([1_577_840_523_123_456_789], pa.timestamp("ns")),
-        span=pa.array([1_500], pa.duration("ms")),
-        tags=pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64())),
-    )
-    place = source(tmp_path, samples={"annotations": {"files": "x.parquet"}, "missing": "skip"})
-    (own,) = parts(prepared(place, {**IMAGES, "x.parquet": data})).values()
-    assert json.loads(own["json"]) == {
-        "file_name": NAMES[0],
-        "when": "2020-01-01T01:02:03.123456789",
-        "span": 1.5,
-        "tags": [["a", 1]],
-    }
-
-
 MISTAKES: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str]] = {
     "several samples": ([{"file_name": "0.png"}], {}, "0.png"),
     "another part": ([*table(), table()[0]], {}, "t.jsonl/images/a/0.png/json"),
@@ -301,7 +271,7 @@ def test_other_mistakes_are_named(
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     place = source(tmp_path, samples={"annotations": {"files": "no.jsonl"}})
-    assert "no.jsonl" in str(refused(place, IMAGES))
+    assert refused(place, IMAGES).code == "config.annotations"
 
 
 def test_a_plan_writes_nothing_and_the_file_is_read_once(tmp_path: Path) -> None:

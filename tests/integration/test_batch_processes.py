@@ -86,13 +86,6 @@ def test_a_batch_that_failed_here_leaves_its_place(tmp_path: Path, begun: list[i
     processes._this_process.release()
 
 
-def test_small_batches_are_not_worth_a_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(processes, "Process", None)
-    directory_lab(tmp_path, OBJECTS, **TWO).prepare()
-
-
 def test_a_bad_sample_is_reported_as_in_one_process(tmp_path: Path, apart: list[int]) -> None:
     lab = directory_lab(tmp_path, OBJECTS, **{**TWO, "validate": "decode"})
     write(lab.source, {"b/05.png": b"no image"})
@@ -125,7 +118,7 @@ def test_a_killed_process_fails_the_run_and_the_next_run_continues(
 ) -> None:
     lab = directory_lab(tmp_path, OBJECTS, **TWO)
     progress = Watching(lambda: [os.kill(pid, signal.SIGKILL) for pid in apart])
-    with pytest.raises(FatalError, match="ended with status -9") as caught:
+    with pytest.raises(FatalError) as caught:
         prepare(lab.settings(), InlineRunner(2, progress))
     assert caught.value.code == "run.failed"
     lab.prepare()

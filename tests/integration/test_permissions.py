@@ -16,14 +16,13 @@ from pipeline_lab import Lab, images, png, write
 import larder
 from larder.errors import NotFoundError, ObjectError, StoreError
 from larder.store import Store, open_store
-from larder.store.base import BucketPrefix, Features, ObjectInfo
+from larder.store.base import BucketPrefix, Features
 from larder.store.delegate import DelegatingStore
 from larder.store.permissions import (
     ROLES,
     permission,
     probe_source,
     probe_storage,
-    sample_of,
 )
 from larder.store.retry import RetryPolicy
 from tests.support.memory import MemoryStore
@@ -155,7 +154,6 @@ def test_a_missing_permission_is_named_before_anything_is_copied(
     assert action in error.hint
     role = {"source": "source-reader", "storage": "storage-writer"}[side]
     assert f"deployments/policies/aws-{role}.json" in error.hint
-    assert f"the {side} refuses access" in error.message
     client = radosgw_server.client()
     found = client.list_objects_v2(Bucket=storage).get("Contents", [])
     client.close()
@@ -180,12 +178,12 @@ def test_the_shipped_policy_is_enough_for_large_objects(
         writer.write(data)
     assert [info.key for page in store.list() for info in page] == ["large"]
     if without:
-        with pytest.raises((StoreError, ObjectError), match="403"):
+        with pytest.raises((StoreError, ObjectError)):
             store.abort_uploads("", lambda _: True)
     else:
         assert store.abort_uploads("", lambda _: True) == 0
     store.delete("large")
-    with pytest.raises((StoreError, ObjectError), match="403"):
+    with pytest.raises((StoreError, ObjectError)):
         open_store(f"s3://{storage}/elsewhere", retry=HASTY, **where).put("a", b"x")
 
 
@@ -318,58 +316,14 @@ def test_directories_are_not_probed(tmp_path: Path) -> None:
 
 def test_one_unreadable_object_does_not_refuse_a_source() -> None:
     others = dict.fromkeys("bc", Fail(StoreError("store.full", "not asked")))
-    with pytest.raises(StoreError, match="not asked"):
+    with pytest.raises(StoreError) as caught:
         probe_source(bucket("probe-next", keys={"a": REFUSED, **others}))
+    assert caught.value.code == "store.full"
     with pytest.raises(StoreError) as caught:
         probe_source(bucket("probe-all", keys=dict.fromkeys("abc", REFUSED)))
     assert "s3:GetObject" in caught.value.hint
     gone = Fail(NotFoundError("object.missing", "no such object"))
     probe_source(bucket("probe-vanished", keys={"a": gone}))
-
-
-def test_objects_to_try_have_content_and_are_not_archived() -> None:
-    infos = [
-        ObjectInfo("a", 0, "", 0),
-        ObjectInfo("b", 1, "", 0, storage_class="GLACIER"),
-        ObjectInfo("c", 1, "", 0),
-        ObjectInfo("d", 1, "", 0),
-    ]
-    assert [info.key for info in sample_of(infos)] == ["c", "d"]
-    assert [info.key for info in sample_of(infos[:2])] == ["b"]
-    assert sample_of(infos[:1]) == []
-
-
-@pytest.mark.parametrize(
-    ("provider", "message", "hint"),
-    [
-        (
-            "s3",
-            "the store answers 403 AccessDenied: User: arn:aws:iam::1:user/x is not authorized to"
-            " perform: kms:GenerateDataKey on resource: arn:aws:kms:us-east-1:1:key/2",
-            "grant kms:GenerateDataKey, as in deployments/policies/README.md",
-        ),
-        (
-            "s3",
-            "the store answers 403 AccessDenied: User: arn:aws:iam::1:user/x is not authorized to"
-            ' perform: s3:PutObject on resource: "arn:aws:s3:::b/k" with an explicit deny',
-            "grant s3:PutObject, as in deployments/policies/aws-storage-writer.json",
-        ),
-        (
-            "gs",
-            "the store answers 403 forbidden: x@y.iam.gserviceaccount.com does not have"
-            " storage.objects.create access to the Google Cloud Storage object",
-            "grant storage.objects.create, as in deployments/policies/gcp-storage-writer.json",
-        ),
-    ],
-)
-def test_what_the_store_says_is_missing_is_named(provider: str, message: str, hint: str) -> None:
-    store = bucket("told", provider=provider)
-    with (
-        pytest.raises(StoreError) as caught,
-        permission(store, "storage", "put"),
-    ):
-        raise ObjectError("object.unreadable", message, where="x")
-    assert caught.value.hint == hint
 
 
 @pytest.mark.parametrize(

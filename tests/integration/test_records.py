@@ -135,28 +135,10 @@ def test_features_as_configured(tmp_path: Path) -> None:
     assert before["train", "a/01"]["weight"] == b"0.5 -2"
     # They are in the segment's document, with which its shards are read again.
     plan = lab.plan(shards={"format": "tfrecord", "bytes": 2_000})
-    assert plan["growth"]["reason"] == "shards.features was different"
     assert plan["growth"]["packed"]["count"] == len(before)
     lab.prepare(shards={"format": "webdataset", "bytes": 2_000})
     for published in lab.check().values():
         assert contents(published) == before
-
-
-def test_features_that_no_sample_has_are_told_by_the_plan(tmp_path: Path) -> None:
-    lab = with_features(tmp_path, numbered(OBJECTS))
-
-    def warnings(**features: str) -> dict[str, str]:
-        shards = {"format": "tfrecord", "features": features}
-        found = lab.plan(shards=shards)["warnings"]
-        return {each["code"]: each["message"] for each in found}
-
-    assert "unused_parts" not in warnings(a="image", b="label", c=".count.txt int64", d="key")
-    assert warnings(a=".jpg", b=".png", c=".txt float")["unused_parts"] == (
-        "no sample has the part for a, c: check shards.features"
-    )
-    texts = {key: data for key, data in numbered(OBJECTS).items() if key.endswith(".txt")}
-    lab = with_features(tmp_path / "texts", texts, validate="none", cache=None)
-    assert "picture" in warnings(picture="image")["unused_parts"]
 
 
 def test_new_classes_are_appended_and_other_names_pack_everything_again(tmp_path: Path) -> None:
@@ -168,14 +150,4 @@ def test_new_classes_are_appended_and_other_names_pack_everything_again(tmp_path
     texts = [parsed(data)["text"][1] for path in shards(lab) for _, data in records(path)]
     assert sorted({text for (text,) in texts}) == [b"a", b"b", b"d"]
     plan = lab.plan(labels={"classes": ["d", "a", "b", "c"]})
-    assert plan["growth"]["reason"] == "shards contain other names of classes"
-
-
-def test_a_dataset_with_names_of_classes_and_a_number_of_shards_is_compacted(
-    tmp_path: Path,
-) -> None:
-    lab = with_features(tmp_path, numbered(OBJECTS))
-    shards = {**lab.fields["shards"], "count_min": 4}
-    first = lab.prepare(shards=shards)
-    document = lab.compact(shards=shards)
-    assert (document["status"], document["digest"]) == ("reused", first["digest"])
+    assert plan["growth"]["decision"] == "fresh"

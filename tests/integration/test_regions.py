@@ -51,14 +51,6 @@ def test_a_region_that_is_found_prices_and_mirrors_like_a_configured_one(tmp_pat
         assert asked == [], "nobody needs to know"
 
 
-def test_beside_the_storage_nothing_is_mirrored(tmp_path: Path) -> None:
-    with between(somewhere("us-west-2", "us-east-1", [])):
-        lab = lab_of(tmp_path, "beside", {}, WEST)
-        plan = lab.plan()
-        assert not plan["mirror"]["wanted"]
-        assert plan["cost"]["egress_usd"] == 0
-
-
 @pytest.mark.parametrize("found", ["", "us-east-1"])
 def test_a_copy_is_priced_by_regions_that_are_found(tmp_path: Path, found: str) -> None:
     asked: list[str] = []

@@ -60,9 +60,15 @@ def report(store: Store, prefix: str, keys: Mapping[str, bytes], *, etags: bool)
     return key
 
 
-@pytest.mark.parametrize("etags", [True, False])
-@pytest.mark.parametrize("mirror", [True, False])
-@pytest.mark.parametrize("name", ["rclone", "moto"])
+@pytest.mark.parametrize(
+    ("name", "mirror", "etags"),
+    [
+        ("rclone", True, True),
+        ("rclone", False, False),
+        ("moto", True, False),
+        ("moto", False, True),
+    ],
+)
 def test_a_run_from_a_report(
     name: str, mirror: bool, etags: bool, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -80,9 +86,7 @@ def test_a_run_from_a_report(
         lab = Lab(source, str(tmp_path / "storage"), tmp_path / "out", {**FIELDS, "mirror": mirror})
 
         planned = lab.plan()
-        (warning,) = [w for w in planned["warnings"] if w["code"] == "reported_source"]
-        assert "a report of 2026-11-20 02:00 UTC" in warning["message"]
-
+        assert "reported_source" in {warning["code"] for warning in planned["warnings"]}
         built = lab.prepare()
         assert built["status"] == "built"
         assert lab.check().keys() == {built["version"]}

@@ -16,9 +16,6 @@ from pipeline_lab import Lab, directory_lab, flip, images
 import larder
 from larder.errors import DamageError
 from larder.jobs import batch_receipts
-from larder.jobs.runner import InlineRunner
-from larder.pipeline.prepare import prepare
-from larder.progress import NullProgress, StageTimes
 from larder.store.base import Store
 from tests.support.runs import between
 from tests.support.stores import KeyStop
@@ -120,31 +117,6 @@ def test_the_cache_is_not_built_from_a_shard_that_differs_from_its_index(lab: La
     assert caught.value.code == "damage.record"
     assert caught.value.where.endswith(".cols: c/00.png")
     assert lab.check() == {}
-
-
-def test_planned_bytes_are_reported_if_sizes_are_estimates(lab: Lab) -> None:
-    planned = {}
-
-    class Listener(NullProgress):
-        def start(
-            self, stage: str, *, objects: int | None = None, bytes: int | None = None
-        ) -> None:
-            planned[stage] = objects, bytes
-
-    times = StageTimes(Listener())
-    document = prepare(lab.settings(), InlineRunner(1, times))
-    done = times.stages()["shard"]
-    assert planned["shard"] == (done["objects"], done["bytes"])
-    assert done["bytes"] == sum(map(len, OBJECTS.values())) + len(OBJECTS) - 3  # labels of a digit
-    assert done["bytes"] != document["shards"]["bytes"]
-
-
-def test_count_min_goes_by_the_estimates(tmp_path: Path) -> None:
-    shards = {"format": "columns", "bytes": 10**6, "count_min": 4}
-    lab = directory_lab(tmp_path, OBJECTS, **{**FIELDS, "shards": shards})
-    lab.prepare()
-    splits = lab.only().version.splits
-    assert all(4 <= split.shards < 8 for split in splits.values())
 
 
 def test_a_shard_without_samples_leaves_no_file(tmp_path: Path) -> None:
