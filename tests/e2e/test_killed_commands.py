@@ -83,7 +83,7 @@ def test_killed_while_it_shards_and_run_again(
     reporting: Workplace, undisturbed: tuple[dict[str, Any], dict[str, str]]
 ) -> None:
     kill_when(reporting, f"{ROOT}/segments/*/work/shards/*.json")
-    with pytest.raises(ConfigError, match="nothing was published there"):
+    with pytest.raises(ConfigError):
         opened(reporting)
     assert checked(reporting) == []
     standing = receipted(reporting)

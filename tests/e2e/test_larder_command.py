@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prefect_server import PrefectServer
 
 from tests.support.commands import Finished, Workplace
 
@@ -34,15 +35,14 @@ SAME = [
     ["--help"],
     [*IMAGENET, "--plan", "--json", "--quiet", *SMALL],
     ["--dataset", "imagenett", "--json"],
-    [*IMAGENET, "--set", "source.url=/nowhere/at/all", "--json"],
 ]
 
 
 def lines(text: str, way: tuple[str, ...]) -> list[str]:
-    """What was printed, without seconds, without Prefect's own stage, and by one name."""
+    """What was printed, without seconds, without what only Prefect has, and by one name."""
     prog = "larder prepare" if way == LARDER else "python -m flows.prepare"
     found = [SECONDS.sub("in N s", line.replace(prog, "PROG")) for line in text.splitlines()]
-    return [line for line in found if not line.startswith("prefect: ")]
+    return [line for line in found if not line.startswith(("prefect: ", "run: "))]
 
 
 def words(text: str, way: tuple[str, ...]) -> list[str]:
@@ -83,14 +83,14 @@ def test_both_answer_the_same(place: Workplace, arguments: list[str]) -> None:
 @pytest.mark.parametrize("way", [LARDER, FLOW], ids=["larder", "flow"])
 @pytest.mark.exhaustive(after=1)
 def test_skipped_samples_are_always_reported(
-    reporting: Workplace, own_source: Callable[[Workplace], Path], way: tuple[str, ...]
+    place: Workplace, own_source: Callable[[Workplace], Path], way: tuple[str, ...]
 ) -> None:
-    folder = own_source(reporting)
+    folder = own_source(place)
     bad = sorted(folder.glob("train/*/*.JPEG"))[:12]
     for path in bad:
         path.write_bytes(b"no image")
     skipping = (*IMAGENET, "--set", "on_bad_sample=skip", *SMALL)
-    done = reporting.run(*skipping, "--quiet", python=way)
+    done = place.run(*skipping, "--quiet", python=way)
     assert (done.status, done.out) == (0, ""), done.err
     shown = done.err.splitlines()
     *told, more = [line for line in shown if not line.startswith("warning[few_shards]: ")]
@@ -100,19 +100,18 @@ def test_skipped_samples_are_always_reported(
     assert len(told) == len(keys) == 10
     assert keys <= {path.relative_to(folder).as_posix() for path in bad}
     assert more == "and 2 more (--json lists them)"
-    done = reporting.run(*skipping, "--quiet", python=way)
+    done = place.run(*skipping, "--quiet", python=way)
     assert (done.status, done.out) == (0, "")
     assert done.err == "skipped: 12, when this version was built\n"
 
 
 @pytest.fixture(scope="module")
 def built(
-    tmp_path_factory: pytest.TempPathFactory, source: Path, prefect_home: Path
+    tmp_path_factory: pytest.TempPathFactory, source: Path, prefect_server: PrefectServer
 ) -> tuple[Workplace, Finished, Finished]:
     """What both ways print of a first run in the same place; that of the flow is left there."""
-    place = Workplace(
-        tmp_path_factory.mktemp("both"), IMAGENET_SOURCE=str(source), PREFECT_HOME=str(prefect_home)
-    )
+    folder, url = tmp_path_factory.mktemp("both"), prefect_server.url
+    place = Workplace(folder, IMAGENET_SOURCE=str(source), PREFECT_API_URL=url)
     one = place.run(*IMAGENET, "--json", *SMALL, python=("-X", "importtime", *LARDER))
     kept = snapshot(place)
     shutil.rmtree(place.folder / "data")
@@ -153,7 +152,7 @@ class TestBuilt:
         stages = one.document["stages"]
         order = ["inventory", "plan", "mirror", "shard", "index", "cache", "publish", "emit"]
         assert list(stages) == order
-        assert list(other.document["stages"]) == [*order[:2], "prefect", *order[2:]]
+        assert list(other.document["stages"]) == ["prefect", *order]
         for name in ("inventory", "mirror", "shard", "cache"):
             assert stages[name]["objects"] == 60, name
         assert stages["mirror"]["bytes"] == one.document["objects"]["bytes"]
@@ -166,7 +165,8 @@ class TestBuilt:
     ) -> None:
         place, first, _ = built
         for flags in (["--json"], []):
-            both = [place.run(*IMAGENET, *flags, *SMALL, python=way) for way in (LARDER, FLOW)]
+            ways = [place.start(*IMAGENET, *flags, *SMALL, python=way) for way in (LARDER, FLOW)]
+            both = [running.wait() for running in ways]
             assert_same(*both, document="--json" in flags)
             if flags == ["--json"]:
                 assert both[0].document["status"] == "reused"

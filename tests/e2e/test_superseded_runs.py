@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -113,16 +112,3 @@ def test_one_flow_run_starts_again_and_ends_as_completed(
     assert "Superseded" in states
     assert {task["state_name"] for task in tasks} == {"Superseded", "Completed"}
     assert any(AGAIN.fullmatch(line) for line in prefect_server.logs(run, "another run has moved"))
-
-
-def test_a_command_that_is_superseded_every_time_ends_with_status_1(
-    place: Workplace, own_source: Callable[[Workplace], Path]
-) -> None:
-    source = own_source(place)
-    done = superseded(place, source, "larder", "--json", times=4)
-    assert done.status == 1, done.err
-    assert [number for _, number in restarts(done)] == ["1", "2", "3"]
-    error = json.loads(done.out)["error"]
-    assert (error["code"], error["hint"]) == ("version.superseded", "run again")
-    _, samples = samples_of_latest(place)
-    assert samples == len([*source.rglob("*.JPEG")]) - 1

@@ -20,8 +20,10 @@ FLOW = ("-m", "flows.verify")
 SMALL = ("--dataset", "imagenet", "--set", "shards.bytes=400 kB", "--set", "mirror=false")
 
 
-@pytest.fixture
-def prepared(place: Workplace) -> Workplace:
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory, source: Path) -> Workplace:
+    """A dataset that every test damages and repairs."""
+    place = Workplace(tmp_path_factory.mktemp("prepared"), IMAGENET_SOURCE=str(source))
     done = place.run(*SMALL, "--quiet", python=PREPARE)
     assert done.status == 0, done.err
     return place
@@ -64,12 +66,11 @@ def test_damage_is_named_with_status_4_and_repaired_with_status_0(prepared: Work
     assert (done.status, done.document["status"]) == (0, "intact")
 
 
-def test_the_flow_does_the_same(
-    reporting: Workplace, prepared: Workplace, prefect_server: PrefectServer
-) -> None:
+def test_the_flow_does_the_same(prepared: Workplace, prefect_server: PrefectServer) -> None:
+    server = {"PREFECT_API_URL": prefect_server.url}
     damaged = shards(prepared)[0]
     before = flip(damaged)
-    done = reporting.run(*SMALL, "--json", python=FLOW)
+    done = prepared.run(*SMALL, "--json", python=FLOW, **server)
     assert done.status == 4, done.err
     (finding,) = done.document["findings"]
     assert finding["path"].endswith(damaged.name)
@@ -81,7 +82,7 @@ def test_the_flow_does_the_same(
     (row,) = json.loads(table["data"])
     assert (row["path"], row["samples"]) == (finding["path"], 1)
 
-    done = reporting.run(*SMALL, "--repair", "--json", python=FLOW)
+    done = prepared.run(*SMALL, "--repair", "--json", python=FLOW, **server)
     assert (done.status, done.document["status"]) == (0, "repaired"), done.err
     assert damaged.read_bytes() == before
     *_, run = prefect_server.flow_runs("verify imagenet for local")
