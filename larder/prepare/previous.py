@@ -170,7 +170,6 @@ _PUBLISHED = """
     )
     JOIN splits USING (split)
     GROUP BY key
-    ORDER BY key
 """
 
 
@@ -180,7 +179,7 @@ def published_splits(
     """The split of each sample of the previous version, also of those that were left out as bad.
 
     A sample of a split that is not in ``split_names``, those of today in order, is left out. Yields
-    rows of `larder.samples.strata.PUBLISHED`, ordered by sample, each sample once.
+    rows of `larder.samples.strata.PUBLISHED`, each sample once.
     """
     splits = pa.record_batch({"split": split_names, "number": range(len(split_names))})
     inputs = {

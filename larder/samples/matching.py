@@ -8,25 +8,13 @@ in the same way. Where several samples fit, the one with exactly this key counts
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.errors import ConfigError, Failure, Failures
-from larder.manifest.query import Stream
-from larder.manifest.sort import (
-    SortedFile,
-    aligned,
-    sort,
-    sort_to_file,
-    whole_keys,
-    work_folder,
-    write_rows,
-)
+from larder.manifest.query import Stream, query
 
 ENTRIES = pa.schema(
     [
@@ -51,12 +39,41 @@ MATCHED = pa.schema(
 )
 """One row per part: its sample, and an object of this sample."""
 
+_NAMES = pa.schema([ENTRIES.field("name")])
 _OBJECTS = pa.schema(
     [
         pa.field("name", pa.string(), nullable=False),
         pa.field("sample", pa.string(), nullable=False),
         pa.field("object", pa.string(), nullable=False),
         pa.field("partial", pa.bool_(), nullable=False),
+    ]
+)
+
+_MATCH = """
+    WITH fitting AS (
+        SELECT
+            name,
+            min(sample) AS sample,
+            max(sample) AS other_sample,
+            arg_min(object, {'sample': sample, 'object': object}) AS object
+        FROM objects SEMI JOIN names USING (name)
+        GROUP BY name, partial
+        QUALIFY row_number() OVER (PARTITION BY name ORDER BY partial) = 1
+    )
+    SELECT
+        sample, object, entries.* EXCLUDE (name), name, other_sample,
+        row_number() OVER (PARTITION BY name ORDER BY entries.key, etag) = 1 AS is_first
+    FROM entries LEFT JOIN fitting USING (name)
+    ORDER BY name, entries.key, etag
+"""
+"""Each entry with the sample that it fits; where a whole key fits, no other does."""
+
+_FITTED = pa.schema(
+    [
+        *(field.with_nullable(True) for field in MATCHED),
+        pa.field("name", pa.string(), nullable=False),
+        pa.field("other_sample", pa.string()),
+        pa.field("is_first", pa.bool_(), nullable=False),
     ]
 )
 
@@ -76,48 +93,24 @@ class Matching:
         self._work_dir = work_dir
 
     def rows(self) -> Iterator[pa.RecordBatch]:
-        with work_folder(self._work_dir) as folder:
-            # One after the other, so that there is the memory of one sort at a time.
-            entries = sort_to_file(
-                Stream(ENTRIES, self._entries()), ("name", "key", "etag"), folder / "entries.arrow"
-            )
-            matched = write_rows(Stream(MATCHED, self._pieces(entries)), folder / "matched.arrow")
-            yield from matched.read()
-
-    def _pieces(self, entries: SortedFile) -> Iterator[pa.RecordBatch]:
-        depths = _depths(entries.read())
-        objects = (_named(batch, depths) for batch in self._objects)
-        by = ("name", "partial", "sample", "object")
-        with closing(sort(Stream(_OBJECTS, objects), by, work_dir=self._work_dir)) as named:
-            pieces = aligned(
-                Stream(ENTRIES, whole_keys(entries.read(), "name")),
-                Stream(_OBJECTS, whole_keys(named, "name")),
-                ("name",),
-            )
-            for entry_rows, object_rows in pieces:
-                if entry_rows.num_rows:
-                    yield self._matched(entry_rows, object_rows)
+        depths = _depths(self._entries())
+        inputs = {
+            "entries": Stream(ENTRIES, self._entries()),
+            "names": Stream(_NAMES, (batch.select(["name"]) for batch in self._entries())),
+            "objects": Stream(_OBJECTS, (_named(batch, depths) for batch in self._objects)),
+        }
+        for batch in query(_MATCH, inputs, _FITTED, work_dir=self._work_dir):
+            _check_unique(batch)
+            fits = batch.column("sample").is_valid()
+            self._note(batch.filter(pc.and_(batch.column("is_first"), pc.invert(fits))))
+            yield batch.filter(fits).select(MATCHED.names).cast(MATCHED)
 
     def _note(self, rows: pa.RecordBatch) -> None:
-        """Count the entries of some parts, all of which are there."""
-        names = rows.column("name")
-        first = pc.index_in(pc.unique(names), names)
-        shown = rows.take(first).slice(0, self.unfit.room).to_pylist()
         failures = (
             Failure(row["key"], "config.missing_part", f"the entry {row['name']} fits no sample")
-            for row in shown
+            for row in rows.slice(0, self.unfit.room).to_pylist()
         )
-        self.unfit.add_counted(failures, len(first))
-
-    def _matched(self, entries: pa.RecordBatch, objects: pa.RecordBatch) -> pa.RecordBatch:
-        places = pc.index_in(entries.column("name"), objects.column("name"))
-        missing = places.is_null()
-        self._note(entries.filter(missing))
-        entries, places = entries.filter(pc.invert(missing)), places.drop_null()
-        _check_unique(objects, pc.unique(places).to_numpy())
-        columns = [objects.column(name).take(places) for name in ("sample", "object")]
-        columns += [entries.column(name) for name in ENTRIES.names[1:]]
-        return pa.RecordBatch.from_arrays(columns, schema=MATCHED)
+        self.unfit.add_counted(failures, rows.num_rows)
 
 
 def _depths(entries: Iterable[pa.RecordBatch]) -> tuple[list[int], list[int]]:
@@ -147,28 +140,13 @@ def _named(batch: pa.RecordBatch, depths: tuple[Sequence[int], Sequence[int]]) -
     return pa.concat_batches([pa.RecordBatch.from_pylist([], schema=_OBJECTS), *rows])
 
 
-def _check_unique(objects: pa.RecordBatch, places: npt.NDArray[np.int32]) -> None:
-    """Check that names fit one sample each: those of which these are the first rows."""
-    if objects.num_rows < 2:
-        return
-    one, other = objects.slice(0, objects.num_rows - 1), objects.slice(1)
-    alike = {
-        name: pc.equal(one.column(name), other.column(name)).to_numpy(zero_copy_only=False)
-        for name in ("name", "partial", "sample")
-    }
-    group = np.append(0, np.cumsum(~alike["name"]))
-    starts = np.flatnonzero(np.diff(group, prepend=-1))
-    partial = objects.column("partial").to_numpy(zero_copy_only=False)
-    counts = partial == partial[starts][group]  # where a whole key fits, no other does
-    used = np.zeros(len(starts), np.bool_)
-    used[group[places]] = True
-    several = alike["name"] & alike["partial"] & ~alike["sample"] & counts[:-1] & used[group[:-1]]
-    if several.any():
-        at = int(np.argmax(several))
-        first, second = (rows.column("sample")[at].as_py() for rows in (one, other))
+def _check_unique(rows: pa.RecordBatch) -> None:
+    """Check that entries fit one sample each."""
+    several = rows.filter(pc.not_equal(rows.column("sample"), rows.column("other_sample")))
+    for row in several.slice(0, 1).to_pylist():
         raise ConfigError(
             "config.annotations",
-            f"the entry fits several samples, such as {first} and {second}",
-            where=one.column("name")[at].as_py(),
+            f"the entry fits several samples, such as {row['sample']} and {row['other_sample']}",
+            where=row["name"],
             hint="use the whole keys of objects in the column samples.annotations.key",
         )

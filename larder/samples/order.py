@@ -123,7 +123,7 @@ def order_samples(
         work_dir: Directory for what does not fit into memory; nothing remains in it.
         known_classes: Classes that keep their numbers, in order; new ones follow.
         published: If classes are divided: the samples that keep their splits, as rows of
-            `larder.samples.strata.PUBLISHED`, ordered by sample, each sample once.
+            `larder.samples.strata.PUBLISHED`, each sample once.
         annotated: The entries of annotation files, if there are any.
     """
     bad_keys = Failures()

@@ -7,7 +7,6 @@ objects are in several places, such as images and their masks.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -19,9 +18,8 @@ from larder.config.patterns import PartPattern, part_pattern
 from larder.config.shape import Transform
 from larder.errors import ConfigError, Failure, Failures
 from larder.limits import MAX_KEY_BYTES
-from larder.manifest.query import Stream
+from larder.manifest.query import Stream, query
 from larder.manifest.schemas import OBJECTS
-from larder.manifest.sort import aligned, sort
 from larder.samples.images import role
 from larder.samples.naming import bad_key_reason, bad_path_reason, normalise_ext
 from larder.samples.splits import NO_SPLIT, SplitRule, Splits
@@ -231,16 +229,12 @@ def with_labels(
 ) -> Iterator[pa.RecordBatch]:
     """Objects with a further column ``class_name``, which a row of a table gives the sample.
 
-    Objects are ordered by key; ``labels`` has the columns ``key`` and ``class_name``, in any order.
+    Objects are in the order of their keys; ``labels`` has the columns ``key`` and ``class_name``.
     """
-    schema = pa.schema([PARTS.field(name).with_nullable(False) for name in ("key", "class_name")])
-    with closing(sort(Stream(schema, labels), ("key",), work_dir=work_dir)) as ordered:
-        for batch, given in aligned(Stream(OBJECTS, objects), Stream(schema, ordered), ("key",)):
-            if batch.num_rows:
-                places = pc.index_in(batch.column("key"), given.column("key"))
-                yield batch.append_column(
-                    PARTS.field("class_name"), given.column("class_name").take(places)
-                )
+    names = pa.schema([PARTS.field(name).with_nullable(False) for name in ("key", "class_name")])
+    inputs = {"objects": Stream(OBJECTS, objects), "labels": Stream(names, labels)}
+    statement = "SELECT * FROM objects LEFT JOIN labels USING (key) ORDER BY key"
+    return query(statement, inputs, OBJECTS.append(PARTS.field("class_name")), work_dir=work_dir)
 
 
 def _class_names(batch: pa.RecordBatch) -> pa.Array:

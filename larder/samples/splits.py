@@ -98,16 +98,9 @@ class KeyHashes:
         self._seed = splits.seed
         self._group = None if splits.group is None else KeyPattern(splits.group, "splits.group")
 
-    def groups(self, sample_keys: Sequence[str]) -> Sequence[str | None]:
-        """What is hashed of each key; None where the pattern is not found."""
-        return sample_keys if self._group is None else self._group.groups(sample_keys)
-
-    def of_groups(self, groups: Iterable[str]) -> npt.NDArray[np.uint64]:
-        return seeded_hashes(self._seed, b"larder split", groups)
-
     def of(self, sample_keys: Sequence[str]) -> npt.NDArray[np.uint64]:
         """The hash of each; ``config.unmatched_split`` where the pattern is not found."""
-        groups = self.groups(sample_keys)
+        groups = sample_keys if self._group is None else self._group.groups(sample_keys)
         for key, group in zip(sample_keys, groups, strict=True):
             if group is None:
                 raise ConfigError(
@@ -116,4 +109,4 @@ class KeyHashes:
                     where=key,
                     hint="change the pattern, or exclude the sample with source.exclude",
                 )
-        return self.of_groups(cast("Sequence[str]", groups))
+        return seeded_hashes(self._seed, b"larder split", cast("Sequence[str]", groups))

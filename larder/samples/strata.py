@@ -10,17 +10,14 @@ split gets its fraction of the class, rounded up or down so that the counts add 
 follows from a seeded number for the class, so that classes that are too small to be divided, such
 as a thousand classes of two samples, are spread over the splits in the right proportion.
 
-Samples are written to a file when they are labelled, because a class can be divided only when all
-of it is known.
+Parts are written to a file when their samples are labelled, because a class can be divided only
+when all of it is known.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,9 +25,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.config.models import HashSplits
-from larder.disk import disk_errors
-from larder.manifest.query import Stream
-from larder.manifest.sort import SortedFile, aligned, sort, whole_keys, write_rows
+from larder.manifest.query import Stream, query
+from larder.manifest.sort import SortedFile, write_rows
 from larder.samples.columns import column_texts
 from larder.samples.keys import seeded_hashes
 from larder.samples.labels import Labeller
@@ -42,27 +38,46 @@ PUBLISHED = pa.schema(
 )
 """One row per sample of the previous version: its key, and the index of its split."""
 
-_NEW = -1
-"""The split of what the previous version does not have."""
-
-_SAMPLES = pa.schema(
-    [
-        pa.field("sample", pa.string(), nullable=False),
-        pa.field("unit", pa.uint64(), nullable=False),
-        pa.field("label", pa.int32(), nullable=False),
-    ]
-)
+_SPOOLED = PARTS.append(pa.field("unit", pa.uint64()))
+_NUMBERS = pa.schema([("code", pa.int32()), ("number", pa.int32())])
 _UNITS = pa.schema(
     [
         pa.field("unit", pa.uint64(), nullable=False),
-        pa.field("label", pa.int32(), nullable=False),
-        pa.field("split", pa.int16(), nullable=False),
+        pa.field("class", pa.int32(), nullable=False),
+        pa.field("samples", pa.int64(), nullable=False),
+        pa.field("split", pa.int16()),
     ]
 )
-_SPOOLED = PARTS.append(pa.field("unit", pa.uint64(), nullable=False))
+_DECIDED = pa.schema([_UNITS.field("unit"), _UNITS.field("split")])
+
+_DIVIDED = """
+    WITH samples AS (
+        SELECT DISTINCT sample, unit, label FROM parts WHERE unit IS NOT NULL
+    ), strata AS (
+        SELECT unit, number, count(*) AS samples, max(split) AS split
+        FROM samples
+        JOIN numbers ON code = label
+        LEFT JOIN published USING (sample)
+        GROUP BY unit, number
+    )
+    SELECT
+        unit,
+        first(number ORDER BY samples DESC, number) AS class,
+        sum(samples) AS samples,
+        max(split) AS split
+    FROM strata
+    GROUP BY unit
+    ORDER BY unit
+"""
+"""The units, with the class that most of their samples have; new ones have no split."""
+
+_PLACED = """
+    SELECT parts.* EXCLUDE (unit) REPLACE (coalesce(decided.split, parts.split) AS split)
+    FROM parts
+    LEFT JOIN decided ON decided.unit = parts.unit
+"""
 
 _Numbers = npt.NDArray[np.int64]
-_Hashes = npt.NDArray[np.uint64]
 
 
 class StrataRule(SplitRule):
@@ -70,6 +85,7 @@ class StrataRule(SplitRule):
 
     def __init__(self, splits: HashSplits) -> None:
         self._splits = splits
+        self._hashes = KeyHashes(splits)
 
     def of_samples(self, sample_keys: pa.Array, of_objects: Splits) -> Splits:
         return np.zeros(len(sample_keys), np.int16)
@@ -81,169 +97,59 @@ class StrataRule(SplitRule):
         published: Iterable[pa.RecordBatch],
         folder: Path,
     ) -> Iterator[pa.RecordBatch]:
-        """The same parts, each with the split of its sample.
+        """The same parts, each with the split of its sample, in any order.
 
-        Memory is that of one sort, of a few numbers for each class, and of one row for each sample
-        of a group. The rows of samples, with labels, are ordered by sample; the other rows, with
-        the split `NO_SAMPLE`, may be anywhere. ``published`` has rows of `PUBLISHED`, ordered by
-        sample, each sample once.
+        ``published`` has rows of `PUBLISHED`, each sample once.
         """
         assert labeller is not None, "classes are divided"
-        intake = _Intake(KeyHashes(self._splits), folder / "strata-samples.arrow")
-        spooled = write_rows(Stream(_SPOOLED, intake.spool(parts)), folder / "strata-parts.arrow")
-        if not intake.samples.rows:
-            yield from (rows.select(PARTS.names) for rows in spooled.read())
-            return
+        spooled = write_rows(
+            Stream(_SPOOLED, map(self._with_units, parts)), folder / "strata-parts.arrow"
+        )
         numbering = labeller.number()
-        units = _units(intake.samples, numbering.labels, published)
-        with disk_errors(folder):
-            decided = _decide(units, self._splits, numbering.classes, folder)
-        for rows in spooled.read():
-            yield _with_splits(rows, decided)
+        numbers = {"code": range(len(numbering.labels)), "number": numbering.labels}
+        inputs = {
+            "parts": Stream(_SPOOLED, spooled.read()),
+            "numbers": Stream(_NUMBERS, [pa.record_batch(numbers, schema=_NUMBERS)]),
+            "published": Stream(PUBLISHED, published),
+        }
+        divided = Stream(_UNITS, query(_DIVIDED, inputs, _UNITS, work_dir=folder))
+        units = write_rows(divided, folder / "strata-units.arrow")
+        inputs = {
+            "parts": Stream(_SPOOLED, spooled.read()),
+            "decided": Stream(_DECIDED, _decided(units, self._splits, numbering.classes)),
+        }
+        yield from query(_PLACED, inputs, PARTS, work_dir=folder)
+
+    def _with_units(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Parts with a further column ``unit``: the hash of their sample or its group."""
+        real = pc.not_equal(rows.column("split"), NO_SAMPLE)
+        samples = pc.if_else(real, rows.column("sample"), None).dictionary_encode()
+        hashes = pa.array(self._hashes.of(column_texts(samples.dictionary)))
+        return rows.append_column(_SPOOLED.field("unit"), hashes.take(samples.indices))
 
 
-class _Intake:
-    """Notes the samples while their parts are written to a file."""
-
-    def __init__(self, hashes: KeyHashes, path: Path) -> None:
-        self._hashes = hashes
-        self._path = path
-        self.samples: SortedFile
-
-    def spool(self, parts: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Rows with a further column ``unit``; afterwards, ``samples`` has one row per sample."""
-        noted: list[pa.RecordBatch] = []
-        with self._open() as writer:
-            for rows in parts:
-                yield self._noted(rows, noted)
-                for batch in noted:
-                    writer.write_batch(batch)
-                noted.clear()
-        self.samples = SortedFile(self._path, _SAMPLES)
-
-    def _open(self) -> pa.RecordBatchWriter:
-        with disk_errors(self._path):
-            return pa.ipc.new_file(str(self._path), _SAMPLES)
-
-    def _noted(self, rows: pa.RecordBatch, noted: list[pa.RecordBatch]) -> pa.RecordBatch:
-        real = np.flatnonzero(rows.column("split").to_numpy() != NO_SAMPLE)
-        units = np.zeros(rows.num_rows, np.uint64)
-        if len(real):
-            keys = rows.column("sample").take(pa.array(real))
-            new = np.ones(len(real), np.bool_)
-            new[1:] = pc.not_equal(keys[1:], keys[:-1]).to_numpy(zero_copy_only=False)
-            firsts = np.flatnonzero(new)
-            samples = keys.take(pa.array(firsts))
-            hashes = self._hashes.of(column_texts(samples))
-            units[real] = hashes[np.cumsum(new) - 1]
-            labels = rows.column("label").take(pa.array(real[firsts]))
-            noted.append(
-                pa.RecordBatch.from_arrays([samples, pa.array(hashes), labels], schema=_SAMPLES)
-            )
-        return rows.append_column(_SPOOLED.field("unit"), pa.array(units))
-
-
-def _units(
-    samples: SortedFile, numbers: npt.NDArray[np.int32], published: Iterable[pa.RecordBatch]
+def _decided(
+    units: SortedFile, rule: HashSplits, classes: tuple[str, ...]
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of `_UNITS`: each sample's class number, and its split in the previous version."""
-    pieces = aligned(Stream(_SAMPLES, samples.read()), Stream(PUBLISHED, published), ("sample",))
-    for now, then in pieces:
-        if now.num_rows:
-            places = pc.index_in(now.column("sample"), then.column("sample"))
-            splits = pc.fill_null(then.column("split").take(places), _NEW)
-            labels = pa.array(numbers[now.column("label").to_numpy()])
-            yield pa.RecordBatch.from_arrays([now.column("unit"), labels, splits], schema=_UNITS)
-
-
-@dataclass(frozen=True, slots=True)
-class _Decided:
-    """The split of each unit, ordered by unit; both are files, mapped into memory."""
-
-    units: _Hashes
-    splits: Splits
-
-
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """Some units, ordered by unit, in columns; ``weights`` are numbers of samples."""
-
-    units: _Hashes
-    classes: _Numbers
-    weights: _Numbers
-    splits: Splits
-
-
-def _decide(
-    samples: Iterable[pa.RecordBatch],
-    rule: HashSplits,
-    classes: tuple[str, ...],
-    folder: Path,
-) -> _Decided:
+    """The split of each unit, given all of them in their order."""
     totals = np.zeros(len(classes), np.int64)
     kept = np.zeros((len(classes), len(rule.fractions)), np.int64)
-    ordered = sort(Stream(_UNITS, samples), ("unit", "label"), ties=("split",), work_dir=folder)
-    names = [folder / f"strata-{name}" for name in ("units", "classes", "weights", "splits")]
-    with ExitStack() as stack:
-        files = [stack.enter_context(name.open("wb")) for name in names]
-        for piece in map(_piece, whole_keys(ordered, "unit")):
-            np.add.at(totals, piece.classes, piece.weights)
-            old = piece.splits != _NEW
-            np.add.at(kept, (piece.classes[old], piece.splits[old]), piece.weights[old])
-            columns: tuple[npt.NDArray[Any], ...] = (
-                piece.units,
-                piece.classes,
-                piece.weights,
-                piece.splits,
-            )
-            for file, column in zip(files, columns, strict=True):
-                column.tofile(file)
+    for batch in units.read():
+        new = batch.column("split").is_null().to_numpy(zero_copy_only=False)
+        strata, samples = (batch.column(name).to_numpy() for name in ("class", "samples"))
+        np.add.at(totals, strata, samples)
+        splits = batch.column("split").drop_null().to_numpy()
+        np.add.at(kept, (strata[~new], splits), samples[~new])
     hashes = seeded_hashes(rule.seed, b"larder stratum", classes)
     offsets = (hashes >> np.uint64(11)).astype(np.float64) / 2.0**53
     wanted = targets(totals, list(rule.fractions.values()), offsets)
     divider = Divider(needs(wanted, kept, offsets))
-    units, strata, weights, splits = (
-        np.memmap(path, kind, "r+")
-        for path, kind in zip(names, (np.uint64, np.int64, np.int64, np.int16), strict=True)
-    )
-    for start in range(0, len(units), _STEP):
-        part = slice(start, start + _STEP)
-        new = np.flatnonzero(splits[part] == _NEW)
-        splits[part][new] = divider.splits(strata[part][new], weights[part][new])
-    return _Decided(units, splits)
-
-
-_STEP = 100_000
-
-
-def _piece(rows: pa.RecordBatch) -> _Piece:
-    units, labels = rows.column("unit").to_numpy(), rows.column("label").to_numpy()
-    first = np.ones(len(units), np.bool_)
-    first[1:] = units[1:] != units[:-1]
-    starts = np.flatnonzero(first)
-    runs = first.copy()
-    runs[1:] |= labels[1:] != labels[:-1]
-    run_starts = np.flatnonzero(runs)
-    lengths = np.diff(np.append(run_starts, len(units)))
-    owners = (np.cumsum(first) - 1)[run_starts]
-    # Of each unit's runs the longest, which is the first of equally long ones.
-    order = np.lexsort((-lengths, owners))
-    longest = order[np.flatnonzero(np.diff(owners[order], prepend=-1))]
-    return _Piece(
-        units=units[starts],
-        classes=labels[run_starts[longest]].astype(np.int64),
-        weights=np.diff(np.append(starts, len(units))),
-        splits=np.maximum.reduceat(rows.column("split").to_numpy(), starts),
-    )
-
-
-def _with_splits(rows: pa.RecordBatch, decided: _Decided) -> pa.RecordBatch:
-    before = rows.column("split").to_numpy()
-    places = np.searchsorted(decided.units, rows.column("unit").to_numpy())
-    decisions = decided.splits[np.minimum(places, len(decided.units) - 1)]
-    splits = np.where(before == NO_SAMPLE, before, decisions).astype(np.int16)
-    at = PARTS.get_field_index("split")
-    return rows.select(PARTS.names).set_column(at, PARTS.field(at), pa.array(splits))
+    for batch in units.read():
+        new = batch.column("split").is_null()
+        strata, samples = (batch.column(name).filter(new) for name in ("class", "samples"))
+        chosen = divider.splits(strata.to_numpy().astype(np.int64), samples.to_numpy())
+        splits = pc.replace_with_mask(batch.column("split"), new, pa.array(chosen))
+        yield pa.RecordBatch.from_arrays([batch.column("unit"), splits], schema=_DECIDED)
 
 
 _DIGITS = 6
