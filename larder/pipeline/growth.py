@@ -117,7 +117,7 @@ def plan_growth(
         decision = decide((), Changes(added=order.samples), dataset.growth)
         changes = Changes(added=order.samples)
         return Growth(None, decision, changes, select_all(order), (), {}, None, 0)
-    comparison = _compare(state, root, previous, order, folder, progress)
+    comparison = _compare(state, previous, order, folder, progress)
     decision = decide(
         _states(previous, comparison),
         comparison.changes,
@@ -125,7 +125,7 @@ def plan_growth(
         fresh=_fresh(state, previous, order, comparison.changes, folder),
     )
     transform = planned_transform(dataset)
-    selection = Selection(root, previous, comparison, decision, transform, folder)
+    selection = Selection(previous, comparison, decision, transform, folder)
     omitted = selection.omitted()
     encoded, file = encode_omitted(omitted)
     return Growth(
@@ -146,7 +146,6 @@ def plan_growth(
 
 def _compare(
     state: SourceState,
-    root: Store,
     previous: Previous,
     order: SampleOrder,
     folder: Path,
@@ -157,7 +156,7 @@ def _compare(
     transforms = [segment.document.shape.images.transform for segment in previous.segments]
     source, rules = source_of(dataset, state.cluster), image_rules(dataset, state.cluster)
     with ContentCheck(source, rules, transforms, progress) as content:
-        return compare(order, root, previous, check, content, folder)
+        return compare(order, previous, check, content, folder)
 
 
 def _states(previous: Previous, comparison: Comparison) -> list[SegmentState]:

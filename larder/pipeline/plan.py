@@ -112,7 +112,7 @@ def make_plan(state: SourceState, folder: Path, progress: Progress) -> Plan:
     dataset, cluster = state.dataset, state.cluster
     root = storage_of(dataset, cluster)
     previous = find_previous(state, root)
-    sample_order = _order(state, root, previous, folder)
+    sample_order = _order(state, previous, folder)
     growth = plan_growth(state, root, previous, sample_order, folder, progress)
     new = plan_segment(state, root, growth, sample_order.classes, folder)
     version = _version_id(dataset, new, growth, sample_order.classes)
@@ -167,7 +167,7 @@ def _version_id(
     )
 
 
-def _order(state: SourceState, root: Store, previous: Previous | None, folder: Path) -> SampleOrder:
+def _order(state: SourceState, previous: Previous | None, folder: Path) -> SampleOrder:
     objects = _objects(state, folder)
     labels = state.inventory.labels
     if labels is not None:
@@ -179,19 +179,19 @@ def _order(state: SourceState, root: Store, previous: Previous | None, folder: P
         out=folder / "sample-order.parquet",
         work_dir=folder,
         known_classes=known_classes(state),
-        published=_published(state, root, previous, folder),
+        published=_published(state, previous, folder),
         annotated=match_annotations(state.dataset, state.inventory, state.annotations, folder),
     )
     return _with_unlisted(order, state.inventory)
 
 
 def _published(
-    state: SourceState, root: Store, previous: Previous | None, folder: Path
+    state: SourceState, previous: Previous | None, folder: Path
 ) -> Iterator[pa.RecordBatch]:
     """The samples that keep their splits, if classes are divided: those of the previous version."""
     if previous is None or not keeps_splits(state, previous):
         return iter(())
-    return published_splits(root, previous, state.dataset.split_names, folder)
+    return published_splits(previous, state.dataset.split_names, folder)
 
 
 def _with_unlisted(order: SampleOrder, inventory: Inventory) -> SampleOrder:

@@ -26,9 +26,8 @@ from larder.manifest.rows import RowDigest
 from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER, SAMPLES
 from larder.manifest.spool import Spool
 from larder.prepare.content_check import ContentCheck
-from larder.prepare.previous import PACKED, RECORDS, Previous, bad_records, packed_samples
+from larder.prepare.previous import PACKED, RECORDS, Previous
 from larder.samples.order import SampleOrder
-from larder.store.base import Store
 
 COMPARED = pa.schema(
     [
@@ -197,12 +196,15 @@ class Comparison:
     outdated: tuple[str | None, ...]
 
     def rows(self) -> Stream:
-        return Stream(COMPARED, read_manifest(self.file.path, COMPARED))
+        return _rows(self.file)
+
+
+def _rows(file: ManifestFile) -> Stream:
+    return Stream(COMPARED, read_manifest(file.path, COMPARED))
 
 
 def compare(
     order: SampleOrder,
-    root: Store,
     previous: Previous,
     check: str | None,
     content: ContentCheck,
@@ -213,21 +215,19 @@ def compare(
     ``check`` is how images are checked: records of bad samples count only if they were checked in
     the same way; None if none counts, because bad samples are not left out.
     """
-    file = _compared(order, root, previous, check, content, folder)
+    file = _compared(order, previous, check, content, folder)
     counts = dict.fromkeys(Changes.__dataclass_fields__, 0)
     live = tuple(np.zeros(len(segment.rows), np.int64) for segment in previous.segments)
-    compared = Stream(COMPARED, read_manifest(file.path, COMPARED))
-    for batch in query(_COUNTS, {"compared": compared}, _COUNTED, work_dir=folder):
+    for batch in query(_COUNTS, {"compared": _rows(file)}, _COUNTED, work_dir=folder):
         columns = (column.to_pylist() for column in batch.columns)
         for kind, segment, shard, samples in zip(*columns, strict=True):
             counts[kind] += samples
             if kind == "unchanged":
                 live[segment][shard] = samples
     matched = sum(counts[kind] for kind in ("unchanged", "changed", "relabelled", "moved"))
-    counts["removed"] = (
-        sum(int(segment.live_rows().sum()) for segment in previous.segments) - matched
-    )
-    return Comparison(Changes(**counts), file, live, _outdated(root, previous, file, folder))
+    before = sum(int(segment.live_rows().sum()) for segment in previous.segments)
+    counts["removed"] = before - matched
+    return Comparison(Changes(**counts), file, live, _outdated(previous, file, folder))
 
 
 def ordered_samples(order: SampleOrder) -> Stream:
@@ -247,7 +247,6 @@ def ordered_samples(order: SampleOrder) -> Stream:
 
 def _compared(
     order: SampleOrder,
-    root: Store,
     previous: Previous,
     check: str | None,
     content: ContentCheck,
@@ -255,8 +254,8 @@ def _compared(
 ) -> ManifestFile:
     inputs = {
         "now": ordered_samples(order),
-        "packed": _as_sources(packed_samples(root, previous), content),
-        "records": _checked_as(bad_records(root, previous), check),
+        "packed": _as_sources(previous.samples(), content),
+        "records": _checked_as(previous.bad_records(), check),
     }
     doubts = Spool(_MATCHED)
     with ManifestWriter(folder / "compared.parquet", COMPARED) as writer:
@@ -266,11 +265,8 @@ def _compared(
             doubts.append(batch.filter(pc.greater(lengths, 0)))
     if not doubts.num_rows:
         return writer.file
-    different = _different(doubts, order, root, previous, content, folder)
-    inputs = {
-        "compared": Stream(COMPARED, read_manifest(writer.file.path, COMPARED)),
-        "different": Stream(_PLACES, different.read()),
-    }
+    different = _different(doubts, order, previous, content, folder)
+    inputs = {"compared": _rows(writer.file), "different": Stream(_PLACES, different.read())}
     revised = query(_REVISED, inputs, COMPARED, work_dir=folder)
     return write_manifest(folder / "revised.parquet", COMPARED, revised)
 
@@ -278,7 +274,6 @@ def _compared(
 def _different(
     doubts: Spool,
     order: SampleOrder,
-    root: Store,
     previous: Previous,
     content: ContentCheck,
     folder: Path,
@@ -288,7 +283,7 @@ def _different(
     objects = ManifestRef.of(previous.version.file("objects"))
     inputs = {
         "matched": Stream(_MATCHED, doubts.read()),
-        "objects": Stream(_SEEN, read_ref(root, objects, OBJECTS, columns=_SEEN.names)),
+        "objects": Stream(_SEEN, read_ref(previous.root, objects, OBJECTS, columns=_SEEN.names)),
     }
     for parts in query(_UNSEEN, inputs, _PARTS, work_dir=folder):
         was_bad = pc.equal(parts.column("kind"), "bad")
@@ -328,16 +323,11 @@ def _checked_as(records: Stream, check: str | None) -> Stream:
     return Stream(RECORDS, batches if check else ())
 
 
-def _outdated(
-    root: Store, previous: Previous, file: ManifestFile, folder: Path
-) -> tuple[str | None, ...]:
+def _outdated(previous: Previous, file: ManifestFile, folder: Path) -> tuple[str | None, ...]:
     """A digest for each segment that has such records."""
     digests: list[RowDigest | None] = [None] * len(previous.segments)
     schema = pa.schema([RECORDS.field(name) for name in ("segment", "key")])
-    inputs = {
-        "records": bad_records(root, previous),
-        "compared": Stream(COMPARED, read_manifest(file.path, COMPARED)),
-    }
+    inputs = {"records": previous.bad_records(), "compared": _rows(file)}
     if previous.version.files_of("skipped"):
         for batch in query(_OUTDATED, inputs, schema, work_dir=folder):
             for place in pc.unique(batch.column("segment")).to_pylist():

@@ -103,14 +103,25 @@ class PreviousSegment:
 class Previous:
     """The version that this run starts from, and its segments in order."""
 
+    root: Store
     version: VersionDocument
     segments: tuple[PreviousSegment, ...]
+
+    def samples(self) -> Stream:
+        """Its samples, rows of `PACKED`."""
+        return Stream(PACKED, _packed(self))
+
+    def bad_records(self) -> Stream:
+        """The records of samples that were left out as bad, rows of `RECORDS`."""
+        return Stream(RECORDS, _records(self))
 
 
 def read_previous(root: Store, version: VersionDocument) -> Previous:
     """Read what a version is made of; what is damaged or missing is a DamageError."""
     omitted = read_omitted(root, version)
-    return Previous(version, tuple(_segment(root, use.id, omitted) for use in version.segments))
+    return Previous(
+        root, version, tuple(_segment(root, use.id, omitted) for use in version.segments)
+    )
 
 
 def _segment(
@@ -151,16 +162,6 @@ def _segment(
     )
 
 
-def packed_samples(root: Store, previous: Previous) -> Stream:
-    """The samples of the previous version, rows of `PACKED`."""
-    return Stream(PACKED, _packed(root, previous))
-
-
-def bad_records(root: Store, previous: Previous) -> Stream:
-    """The records of samples that were left out as bad, rows of `RECORDS`."""
-    return Stream(RECORDS, _records(root, previous))
-
-
 _PUBLISHED = """
     SELECT key AS sample, arg_min(number, rank) AS split
     FROM (
@@ -174,7 +175,7 @@ _PUBLISHED = """
 
 
 def published_splits(
-    root: Store, previous: Previous, split_names: Sequence[str], work_dir: Path
+    previous: Previous, split_names: Sequence[str], work_dir: Path
 ) -> Iterator[pa.RecordBatch]:
     """The split of each sample of the previous version, also of those that were left out as bad.
 
@@ -183,17 +184,17 @@ def published_splits(
     """
     splits = pa.record_batch({"split": split_names, "number": range(len(split_names))})
     inputs = {
-        "packed": packed_samples(root, previous),
-        "records": bad_records(root, previous),
+        "packed": previous.samples(),
+        "records": previous.bad_records(),
         "splits": Stream(splits.schema, [splits]),
     }
     return query(_PUBLISHED, inputs, PUBLISHED, work_dir=work_dir)
 
 
-def _packed(root: Store, previous: Previous) -> Iterator[pa.RecordBatch]:
+def _packed(previous: Previous) -> Iterator[pa.RecordBatch]:
     for place, segment in enumerate(previous.segments):
         first_row = 0
-        for batch in read_ref(root, segment.manifest("samples"), SAMPLES):
+        for batch in read_ref(previous.root, segment.manifest("samples"), SAMPLES):
             rows = np.arange(first_row, first_row + batch.num_rows)
             shards = np.searchsorted(segment.first_rows, rows, side="right") - 1
             columns = {
@@ -237,11 +238,11 @@ def _without_labels(lists: pa.Array) -> pa.Array:
     )
 
 
-def _records(root: Store, previous: Previous) -> Iterator[pa.RecordBatch]:
+def _records(previous: Previous) -> Iterator[pa.RecordBatch]:
     places = {segment.id: place for place, segment in enumerate(previous.segments)}
     for rank, file in enumerate(reversed(previous.version.files_of("skipped")), 1):
         place = next((at for id_, at in places.items() if id_ in file.path.split("/")), -1)
-        for batch in read_ref(root, ManifestRef.of(file), SKIPPED):
+        for batch in read_ref(previous.root, ManifestRef.of(file), SKIPPED):
             count = batch.num_rows
             places_and_ranks = (
                 pa.array(np.full(count, each), pa.int32()) for each in (place, rank)

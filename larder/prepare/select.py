@@ -20,9 +20,8 @@ from larder.manifest.rows import RowDigest
 from larder.manifest.schemas import SAMPLE_ORDER, SKIPPED
 from larder.prepare.compare import Comparison, ordered_samples
 from larder.prepare.decide import Decision
-from larder.prepare.previous import Previous, packed_samples
+from larder.prepare.previous import Previous
 from larder.samples.order import SampleOrder, identity_parts
-from larder.store.base import Store
 from larder.versions.omitted import Omitted
 
 
@@ -139,14 +138,12 @@ class Selection:
 
     def __init__(
         self,
-        root: Store,
         previous: Previous,
         comparison: Comparison,
         decision: Decision,
         transform: Transform | None,
         folder: Path,
     ) -> None:
-        self._root = root
         self._previous = previous
         self._comparison = comparison
         self._fresh = decision.kind == "fresh"
@@ -166,7 +163,7 @@ class Selection:
         inputs = {
             "now": ordered_samples(order),
             "compared": self._comparison.rows(),
-            "packed": packed_samples(self._root, self._previous),
+            "packed": self._previous.samples(),
             "segments": self._segments,
             "leaving": self._leaving,
             "going": _table(_KINDS, going),
