@@ -26,7 +26,7 @@ from larder.shards.build import ShardBuild, build_shard
 from larder.shards.formats import shard_format, tar
 from larder.shards.formats.base import ShardFormat
 from larder.shards.images.check import ImageRules
-from larder.shards.index_rows import numbered, sample_rows
+from larder.shards.index_rows import sample_rows
 from larder.shards.model import ShardPlan, read_samples
 from larder.shards.output import HashedOutput
 from larder.shards.packing import RunningTotals, batch_shards, plan_shards, target_for
@@ -135,9 +135,10 @@ def _pack(
             )
             assert result.written, result.failures
             first_row = plan.first_row
-            for batch in sample_rows(result, "segment"):
-                found.append_batch(numbered(batch, first_row))
-                first_row += batch.num_rows
+            for rows in result.samples.read():
+                place = ("segment", result.split, result.name, first_row)
+                found.append_batch(sample_rows(rows, *place))
+                first_row += rows.num_rows
 
 
 def _format(setting: Setting, name: str) -> ShardFormat:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass
-from itertools import groupby
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,7 +23,6 @@ from larder.manifest.reference import ManifestRef
 from larder.manifest.schemas import SAMPLES
 from larder.manifest.sealed import seal, unseal
 from larder.pipeline.completeness import first_written_us, written_since
-from larder.pipeline.finished import has_sha256
 from larder.pipeline.image_rules import image_rules
 from larder.pipeline.job import Job, SegmentJob, UsedSegment, open_root
 from larder.progress import Progress
@@ -41,7 +39,7 @@ from larder.shards.images.check import (
 )
 from larder.store import local_path, object_url
 from larder.store.base import Store
-from larder.store.own_files import listed
+from larder.store.own_files import has_sha256, listed
 from larder.units import format_count
 from larder.versions import layout
 from larder.versions.documents import CacheFile
@@ -250,23 +248,21 @@ _HINT = "convert or exclude one of them, or set cache.records: encoded"
 _LOOKED_AT = 1_000
 
 
-def check_forms(job: Job, root: Store, shards: Iterable[tuple[str, tuple[FormNote, ...]]]) -> None:
+def check_forms(job: Job, root: Store, forms: Mapping[str, tuple[FormNote, ...]]) -> None:
     """Refuse parts that differ from the others, naming one of either kind (``cache.schema``).
 
     They must have the same type of elements as those of the segments next to the new one and, with
     ``cache.same_size``, images the same height and width. Other parts must have the same number of
     dimensions.
 
-    ``shards`` are the split of each shard of the new segment, in order, and the notes of its
-    receipt; none in a receipt of an earlier Larder, of which only the cache build finds out.
+    ``forms`` says what the parts of each split of the new segment decode to.
     """
     cache = job.dataset.cache
     if cache is None or cache.records != "decoded":
         return
     failures: list[Failure] = []
     count = 0
-    for split, group in groupby(shards, key=lambda shard: shard[0]):
-        notes = joined(notes for _, notes in group)
+    for split, notes in forms.items():
         kept = (
             joined(_looked_at(job, root, segment, split) for segment in job.kept) if notes else ()
         )

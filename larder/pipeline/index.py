@@ -1,48 +1,39 @@
-"""The index step: the manifests of samples, shards and skipped samples, from the receipts."""
+"""The index step: the manifests of samples, shards and bad samples, concatenated from receipts."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
-from itertools import chain, groupby, islice, repeat
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from larder.disk import scratch
 from larder.errors import SHOWN_FAILURES, Failure, FatalError
 from larder.jobs.manifests import fetched, put_named, read_ref
-from larder.manifest.files import ManifestFile, read_manifest, write_manifest
+from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest
 from larder.manifest.reference import ManifestRef
-from larder.manifest.schemas import INDEXES, SAMPLE_ORDER, SAMPLES, SHARDS, SKIPPED
+from larder.manifest.schemas import INDEXES, SAMPLES, SHARDS, SKIPPED
 from larder.pipeline.cache import check_forms
 from larder.pipeline.completeness import check_segment
 from larder.pipeline.contents import listed_shards, listed_splits
-from larder.pipeline.finished import Finished, FinishedShard, finished_shards
 from larder.pipeline.job import Job, SegmentJob, UsedSegment, open_root
-from larder.pipeline.reader_indexes import Indexed, PutIndexes, index_rows, put_indexes
-from larder.pipeline.receipts import Shard
+from larder.pipeline.reader_indexes import PutIndexes, ShardIndexes, put_indexes
+from larder.pipeline.receipts import Receipt, Shard, planned_receipts
 from larder.progress import Progress
-from larder.samples.columns import column_texts
 from larder.shards.formats import shard_format
-from larder.shards.index_rows import numbered
-from larder.shards.reading.fetch import UNDECODABLE
+from larder.shards.images.check import FormNote, joined
+from larder.shards.index_rows import sample_rows
+from larder.shards.model import ShardPlan
+from larder.shards.reading.fetch import skipped_failure
 from larder.store.base import Store
 from larder.versions import layout
-from larder.versions.documents import (
-    FileFacts,
-    SegmentDocument,
-    SegmentSplit,
-    SegmentUse,
-    SplitFacts,
-)
+from larder.versions.documents import FileFacts, SegmentDocument, SegmentSplit, SegmentUse
 from larder.versions.identity import image_check
 from larder.versions.publish import read_segment
-
-_BATCH_FILES = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,21 +62,19 @@ def index_shards(job: Job, *, progress: Progress) -> Index:
         progress.finish("index")
         return index
     with ExitStack() as stack:
-        folder = stack.enter_context(scratch())
-        planned = finished_shards(root, job)
-        check_forms(job, root, ((entry.shard.split, entry.shard.forms) for entry in planned))
-        files = index_files(root, job, planned, folder)
+        made = make_manifests(root, job, stack.enter_context(scratch()))
+        check_forms(job, root, made.forms)
+        files = {**made.files}
         for role, ref in (("order", job.sample_order), ("plan", job.shard_plan)):
             path = stack.enter_context(fetched(root, ref))
             files[role] = ManifestFile(path, ref.rows, ref.bytes, ref.sha256)
-        table = read_manifest(files["shards"].path, SHARDS)
-        facts = listed_splits(listed_shards(table, {}))
+        listed = listed_splits(listed_shards(read_manifest(files["shards"].path, SHARDS), {}))
         index = Index(
             segment=UsedSegment(
                 use=SegmentUse(job.segment),
                 format=job.shape.use,
-                splits=_splits(planned, facts),
-                listed=facts,
+                splits=made.splits,
+                listed=listed,
                 files=tuple(
                     FileFacts.of(
                         put_named(root, layout.index_key(job.segment, role, file.sha256), file),
@@ -94,8 +83,8 @@ def index_shards(job: Job, *, progress: Progress) -> Index:
                     for role, file in files.items()
                 ),
             ),
-            omitted=_omitted(planned),
-            omitted_count=sum(entry.shard.omitted_count for entry in planned),
+            omitted=tuple(made.omitted),
+            omitted_count=made.omitted_count,
         )
     progress.finish("index")
     return index
@@ -122,186 +111,110 @@ def _published(root: Store, job: Job, progress: Progress) -> Index:
 def _left_out(root: Store, document: SegmentDocument) -> Iterator[Failure]:
     """The first samples that a complete segment has left out."""
     shown = min(SHOWN_FAILURES, document.skipped)
+    columns = ["key", "parts", "message"]
     for file in document.files:
         if file.role == "skipped":
-            rows = read_ref(
-                root, ManifestRef.of(file), SKIPPED, columns=["key", "message"], rows=shown
-            )
-            for batch in rows:
-                columns = (column.to_pylist() for column in batch.columns)
-                for key, message in zip(*columns, strict=True):
-                    yield Failure(key, UNDECODABLE, message)
+            rows = read_ref(root, ManifestRef.of(file), SKIPPED, columns=columns, rows=shown)
+            for row in chain.from_iterable(batch.to_pylist() for batch in rows):
+                keys = (part["key"] for part in row["parts"])
+                yield skipped_failure(row["key"], keys, row["message"])
 
 
-def index_files(
-    root: Store, job: SegmentJob, planned: Finished, folder: Path, put: PutIndexes = put_indexes
-) -> dict[str, ManifestFile]:
-    """The manifests of the segment as local files, by role, from the receipts of its shards."""
-    rows = write_manifest(folder / "samples.parquet", SAMPLES, _samples(root, _standing(planned)))
-    shards = (entry.shard for entry in _standing(planned))
-    table = write_manifest(folder / "shards.parquet", SHARDS, _shards(job, shards))
-    files = {"samples": rows, "shards": table}
-    format_ = shard_format(*job.shape.use)
-    if table.rows and format_.indexes:
-        shards_of = (
-            Indexed(entry.shard, entry.rows, entry.first_row) for entry in _standing(planned)
-        )
-        indexes = index_rows(root, job.segment, format_, shards_of, put)
-        files["indexes"] = write_manifest(folder / "indexes.parquet", INDEXES, indexes)
-    if any(entry.shard.omitted_count for entry in planned):
-        left_out = _skipped(root, job, planned, rows.path)
-        files["skipped"] = write_manifest(folder / "skipped.parquet", SKIPPED, left_out)
-    return files
+def make_manifests(
+    root: Store, job: SegmentJob, folder: Path, put: PutIndexes = put_indexes
+) -> Manifests:
+    """Make the manifests of a segment as local files, in one pass over the receipts of its shards.
 
-
-def _omitted(planned: Iterable[FinishedShard]) -> tuple[Failure, ...]:
-    failures = chain.from_iterable(entry.shard.omitted for entry in planned)
-    return tuple(islice(failures, SHOWN_FAILURES))
-
-
-def _skipped(
-    root: Store, job: SegmentJob, planned: Iterable[FinishedShard], samples: Path
-) -> Iterator[pa.RecordBatch]:
-    failures = chain.from_iterable(entry.shard.omitted for entry in planned)
-    return skipped_rows(
-        read_ref(root, job.sample_order, SAMPLE_ORDER, columns=["split", "key", "parts"]),
-        read_manifest(samples, SAMPLES, columns=["split", "key"]),
-        {failure.key: failure.message for failure in failures},
-        image_check(job.dataset),
-    )
-
-
-def _standing(planned: Iterable[FinishedShard]) -> Iterator[FinishedShard]:
-    return (entry for entry in planned if entry.shard.samples)
-
-
-def _samples(root: Store, shards: Iterable[FinishedShard]) -> Iterator[pa.RecordBatch]:
-    next_id: Counter[str] = Counter()
-    for split, rows in _runs(shards):
-        for batch in read_ref(root, rows[0], SAMPLES, first_row=rows[1], rows=rows[2]):
-            yield numbered(batch, next_id[split])
-            next_id[split] += batch.num_rows
-
-
-def _runs(shards: Iterable[FinishedShard]) -> Iterator[tuple[str, tuple[ManifestRef, int, int]]]:
-    """The split of shards whose rows are consecutive, and the rows: read at once.
-
-    A row group has the rows of many shards if samples are small.
+    ``put`` is called for a shard that lacks an index file for other readers.
     """
-    run: tuple[str, tuple[ManifestRef, int, int]] | None = None
-    for entry in shards:
-        split, ref = entry.shard.split, entry.rows
-        first_row, rows = entry.first_row, entry.shard.samples
-        if run is not None:
-            before, (held_ref, held_row, held_rows) = run
-            if (before, held_ref, held_row + held_rows) == (split, ref, first_row):
-                run = split, (ref, held_row, held_rows + rows)
-                continue
-            yield run
-        run = split, (ref, first_row, rows)
-    if run is not None:
-        yield run
+    schemas = {"samples": SAMPLES, "shards": SHARDS, "indexes": INDEXES, "skipped": SKIPPED}
+    with ExitStack() as stack:
+        writers = {
+            role: stack.enter_context(ManifestWriter(folder / f"{role}.parquet", schema))
+            for role, schema in schemas.items()
+        }
+        manifests = Manifests(root, job, writers, put)
+        for plan, receipt in planned_receipts(root, job):
+            manifests.add(plan, receipt)
+    indexed = bool(shard_format(*job.shape.use).indexes) and writers["shards"].file.rows > 0
+    used = {"samples", "shards", *(["indexes"] if indexed else [])}
+    used |= {"skipped"} if manifests.omitted_count else set()
+    manifests.files = {role: writer.file for role, writer in writers.items() if role in used}
+    return manifests
 
 
-def _shards(job: SegmentJob, shards: Iterable[Shard]) -> Iterator[pa.RecordBatch]:
-    files = (
-        (job.segment, shard.split, file.name, file.bytes, samples, file.sha256)
-        for shard in shards
-        for file, samples in zip(shard.files, chain([shard.samples], repeat(0)), strict=False)
-    )
-    while rows := list(islice(files, _BATCH_FILES)):
-        yield pa.record_batch(
-            [
-                pa.array(column, field.type)
-                for column, field in zip(zip(*rows, strict=True), SHARDS, strict=True)
-            ],
-            schema=SHARDS,
-        )
+class Manifests:
+    """What the receipts of a segment's shards add up to.
 
-
-def _splits(
-    planned: Iterable[FinishedShard], listed: Mapping[str, SplitFacts]
-) -> dict[str, SegmentSplit]:
-    facts = {}
-    first_row = 0
-    for split, group in groupby(planned, key=lambda entry: entry.shard.split):
-        first, last = _ends(entry.index for entry in group)
-        total = listed.get(split, SplitFacts(0, 0, 0, ()))
-        facts[split] = SegmentSplit(
-            samples=total.samples,
-            shards=total.shards,
-            bytes=total.bytes,
-            first_row=first_row,
-            first_shard=first,
-            end_shard=last + 1,
-        )
-        first_row += total.samples
-    return facts
-
-
-def _ends(numbers: Iterator[int]) -> tuple[int, int]:
-    first = last = next(numbers)
-    for number in numbers:
-        last = number
-    return first, last
-
-
-UNKNOWN = "it was left out as bad, for a reason that was not recorded"
-"""The message for a sample that the receipts only count."""
-
-_PARTS = SKIPPED.field("parts").type
-
-
-def skipped_rows(
-    order: Iterable[pa.RecordBatch],
-    kept: Iterable[pa.RecordBatch],
-    messages: Mapping[str, str],
-    check: str,
-) -> Iterator[pa.RecordBatch]:
-    """The planned samples that are in no shard, in one pass over both.
-
-    ``order`` are rows of SAMPLE_ORDER, and ``kept`` of SAMPLES, in the same order; of both,
-    ``split`` and ``key`` are needed, and ``parts`` of the former. ``messages`` is what is known of
-    samples that were left out, by the key of an object or sample. Yields rows of SKIPPED.
+    ``files`` are its manifests by role, once all shards were added; ``forms`` says what the images
+    of each split decode to; ``omitted`` are the first of the ``omitted_count`` samples that were
+    left out as bad.
     """
-    following = chain(_keys(kept), [None])
-    kept_key = next(following)
-    for batch in order:
-        left_out = np.zeros(len(batch), np.bool_)
-        for number, key in enumerate(_keys([batch])):
-            if key == kept_key:
-                kept_key = next(following)
-            else:
-                left_out[number] = key[0] != ""  # not an object of no sample
-        if left_out.any():
-            yield _rows(batch.filter(pa.array(left_out)), messages, check)
-    assert kept_key is None, "every sample was planned"
 
+    def __init__(
+        self, root: Store, job: SegmentJob, writers: Mapping[str, ManifestWriter], put: PutIndexes
+    ) -> None:
+        self.files: Mapping[str, ManifestFile] = {}
+        self.splits: dict[str, SegmentSplit] = {}
+        self.forms: dict[str, tuple[FormNote, ...]] = {}
+        self.omitted: list[Failure] = []
+        self.omitted_count = 0
+        self._segment = job.segment
+        self._check = image_check(job.dataset)
+        self._indexes = ShardIndexes(root, job.segment, shard_format(*job.shape.use), put)
+        self._writers = writers
 
-def _keys(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, str]]:
-    for batch in batches:
-        columns = (column_texts(batch.column(name)) for name in ("split", "key"))
-        yield from zip(*columns, strict=True)
+    def add(self, plan: ShardPlan, receipt: Receipt) -> None:
+        """Add the next shard in the order of the plan."""
+        shard, split = receipt.shard, plan.split
+        first_id = self.splits[split].samples if split in self.splits else 0
+        for rows in receipt.rows():
+            bad = rows.column("bad").is_valid()
+            self._add_skipped(split, rows.filter(bad))
+            samples = rows.filter(pc.invert(bad))
+            numbered = sample_rows(samples, self._segment, split, shard.name, first_id)
+            self._writers["samples"].append_batch(numbered)
+            first_id += samples.num_rows
+        for number, file in enumerate(shard.files):
+            samples_of = 0 if number else shard.samples
+            row = (self._segment, split, file.name, file.bytes, samples_of, file.sha256)
+            self._writers["shards"].append([row])
+        if shard.samples:
+            self._writers["indexes"].append(self._indexes.rows(receipt))
+        self.forms[split] = joined([self.forms.get(split, ()), shard.forms])
+        self._count(plan, shard)
 
+    def _add_skipped(self, split: str, rows: pa.RecordBatch) -> None:
+        for row in rows.to_pylist():
+            keys = [part["source"] for part in row["parts"]]
+            parts = [
+                {
+                    "ext": part["ext"],
+                    "key": part["source"],
+                    "size_bytes": part["length"],
+                    "etag": part["etag"],
+                }
+                for part in row["parts"]
+            ]
+            record = (split, row["key"], parts, self._check, row["bad"])
+            self._writers["skipped"].append([record])
+            self.omitted_count += 1
+            if len(self.omitted) < SHOWN_FAILURES:
+                self.omitted.append(skipped_failure(row["key"], keys, row["bad"]))
 
-def _rows(batch: pa.RecordBatch, messages: Mapping[str, str], check: str) -> pa.RecordBatch:
-    lists = batch.column("parts")
-    entries = lists.flatten()
-    fields = list(_PARTS.value_type)
-    parts = pa.StructArray.from_arrays([entries.field(f.name) for f in fields], fields=fields)
-    offsets = lists.offsets.to_numpy()
-    owners = (
-        [key, *(part["key"] for part in entry)]
-        for key, entry in zip(column_texts(batch.column("key")), lists.to_pylist(), strict=True)
-    )
-    reasons = [next((messages[key] for key in keys if key in messages), UNKNOWN) for keys in owners]
-    return pa.RecordBatch.from_arrays(
-        [
-            batch.column("split"),
-            batch.column("key"),
-            pa.ListArray.from_arrays(pa.array(offsets - offsets[0]), parts, type=_PARTS),
-            pa.repeat(pa.scalar(check, pa.string()), len(batch)),
-            pa.array(reasons, pa.string()),
-        ],
-        schema=SKIPPED,
-    )
+    def _count(self, plan: ShardPlan, shard: Shard) -> None:
+        before = self.splits.get(plan.split) or SegmentSplit(
+            samples=0,
+            shards=0,
+            bytes=0,
+            first_row=sum(facts.samples for facts in self.splits.values()),
+            first_shard=plan.index,
+            end_shard=plan.index,
+        )
+        self.splits[plan.split] = replace(
+            before,
+            samples=before.samples + shard.samples,
+            shards=before.shards + bool(shard.files),
+            bytes=before.bytes + shard.bytes,
+            end_shard=plan.index + 1,
+        )

@@ -7,29 +7,16 @@ are missing or altered, or of shards that an earlier release wrote.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
 
-import pyarrow as pa
-
-from larder.jobs.manifests import read_ref
-from larder.manifest.reference import ManifestRef
-from larder.manifest.schemas import INDEXES, SAMPLES
 from larder.manifest.spool import Spool
-from larder.pipeline.receipts import Shard
+from larder.pipeline.receipts import Receipt
 from larder.shards.formats.base import ShardFormat
 from larder.shards.indexes import IndexContent, IndexFile, index_contents, index_files
+from larder.shards.model import ROWS
 from larder.store.base import Store
 from larder.store.own_files import listed
 from larder.versions import layout
-
-
-class Indexed(NamedTuple):
-    """A finished shard; its rows of schema SAMPLES begin at ``first_row`` of ``rows``."""
-
-    shard: Shard
-    rows: ManifestRef
-    first_row: int
 
 
 def put_indexes(
@@ -67,49 +54,39 @@ def described_indexes(
     return tuple(file for file, _ in index_files(shard_format.indexes, shard, rows))
 
 
-def index_rows(
-    root: Store,
-    segment: str,
-    shard_format: ShardFormat,
-    shards: Iterable[Indexed],
-    put: PutIndexes = put_indexes,
-) -> Iterator[pa.RecordBatch]:
-    """Rows of `larder.manifest.schemas.INDEXES` for some shards, all of which exist then.
+class ShardIndexes:
+    """The index files of a segment's shards. Listed once.
 
     ``put`` is called for a shard that lacks an index file, and returns those of the shard.
     """
-    infos = {info.key: info for info in listed(root, layout.index_prefix(segment))}
-    kinds = {index.kind for index in shard_format.indexes}
-    for indexed in shards:
-        shard = indexed.shard
+
+    def __init__(
+        self, root: Store, segment: str, shard_format: ShardFormat, put: PutIndexes
+    ) -> None:
+        self._root = root
+        self._segment = segment
+        self._format = shard_format
+        self._put = put
+        self._kinds = {index.kind for index in shard_format.indexes}
+        prefix = layout.index_prefix(segment)
+        self._infos = {info.key: info for info in listed(root, prefix)} if self._kinds else {}
+
+    def rows(self, receipt: Receipt) -> Iterator[tuple[str, str, str, str, str, int, str]]:
+        """Rows of `larder.manifest.schemas.INDEXES` for a shard, whose index files exist then."""
+        shard = receipt.shard
         files = shard.indexes
-        objects = [
-            infos.get(layout.reader_index_key(segment, file.kind, shard.split, file.name))
-            for file in files
-        ]
-        complete = all(
-            info is not None and (info.size_bytes, info.etag) == (file.bytes, file.etag)
-            for info, file in zip(objects, files, strict=True)
-        )
-        if not complete or {file.kind for file in files} != kinds:
-            rows = _rows(root, indexed)
-            files = put(root, segment, shard.split, shard.name, shard_format, rows)
-        if files:
-            yield _batch(segment, shard, files)
+        if not all(self._exists(shard.split, file) for file in files) or (
+            {file.kind for file in files} != self._kinds
+        ):
+            rows = Spool.of(receipt.samples(), ROWS)
+            files = self._put(
+                self._root, self._segment, shard.split, shard.name, self._format, rows
+            )
+        for file in files:
+            place = (self._segment, shard.split, shard.name)
+            yield (*place, file.kind, file.name, file.bytes, file.sha256)
 
-
-def _rows(root: Store, indexed: Indexed) -> Spool:
-    rows = read_ref(
-        root, indexed.rows, SAMPLES, first_row=indexed.first_row, rows=indexed.shard.samples
-    )
-    return Spool.of(rows, SAMPLES)
-
-
-def _batch(segment: str, shard: Shard, files: Iterable[IndexFile]) -> pa.RecordBatch:
-    rows = [
-        (segment, shard.split, shard.name, file.kind, file.name, file.bytes, file.sha256)
-        for file in files
-    ]
-    columns = zip(*rows, strict=True)
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, INDEXES, strict=True)]
-    return pa.record_batch(arrays, schema=INDEXES)
+    def _exists(self, split: str, file: IndexFile) -> bool:
+        key = layout.reader_index_key(self._segment, file.kind, split, file.name)
+        info = self._infos.get(key)
+        return info is not None and (info.size_bytes, info.etag) == (file.bytes, file.etag)

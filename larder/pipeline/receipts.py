@@ -1,43 +1,62 @@
-"""Receipts of shards: documents that list finished shards and their samples.
+"""The receipts of shards: what is known of a finished shard, in one file beside it.
 
-A receipt is written after the shards and rows that it names. A batch writes partial receipts while
-it is in progress, and one for all its shards at the end.
+A receipt is written after its shard, at ``work/shards/SPLIT/NAME-DIGEST.parquet``. Its rows are
+those of the shard's samples, then those of the samples that were left out as bad; its metadata says
+what the shard's files are. The digest is of the lengths and etags of these files, so a listing
+tells whether the receipt is of the objects that are there now.
+
+An object whose length matches a receipt, and whose etag does not, was written to, copied or
+restored since: it is read and compared with the receipt's sha256. On a file system, an etag
+consists of time, size and inode, so a change that restores all three is not detected here (as rsync
+would not detect it); on S3 this cannot happen.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import chain, groupby, takewhile
+from pathlib import Path
+from typing import IO, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
-from larder.disk import scratch
-from larder.errors import Failure
-from larder.jobs.batch_receipts import BatchReceipts
-from larder.jobs.manifests import put_named
-from larder.jobs.results import Totals
-from larder.manifest.files import ManifestWriter
-from larder.manifest.reference import ManifestRef
-from larder.manifest.schemas import SAMPLES
+from larder.disk import disk_errors, scratch
+from larder.errors import DamageError, FatalError
+from larder.jobs.manifests import fetched
+from larder.limits import map_ahead
+from larder.manifest.digest import canonical_json, sha256_hex
+from larder.manifest.files import read_manifest, write_manifest
 from larder.manifest.sealed import seal, unseal
-from larder.manifest.spool import Spool
+from larder.pipeline.job import SegmentJob
+from larder.pipeline.pack import planned_shards
+from larder.progress import Progress
+from larder.shards.formats import shard_format
 from larder.shards.images.check import FormNote
-from larder.shards.index_rows import sample_rows
 from larder.shards.indexes import IndexFile
-from larder.shards.model import ShardFile, ShardResult
-from larder.store import object_url
-from larder.store.base import Store
-from larder.store.own_files import listed
+from larder.shards.model import RECEIPT_ROWS, ROWS, ShardFile, ShardPlan, ShardResult
+from larder.store import local_path, object_url
+from larder.store.base import ObjectInfo, Store
+from larder.store.own_files import has_sha256, listed, published_file_errors
+from larder.units import format_count
 from larder.versions import layout
+
+READERS = 8
+
+_GROUP_ROWS = 8_192
+"""Rows of a receipt that are compressed together, which are what writing it holds."""
+
+_METADATA = b"larder.shard"
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """A finished shard; it has no ``files`` if all of its samples were left out.
+    """A finished shard; it has no ``files`` if all of its samples were left out as bad.
 
-    ``omitted`` are the first samples that were left out, ``omitted_count`` is their number;
     ``forms`` says what its images decode to, if that was asked for; ``indexes`` are its index files
     for other readers.
     """
@@ -46,8 +65,6 @@ class Shard:
     name: str
     files: tuple[ShardFile, ...]
     samples: int
-    omitted: tuple[Failure, ...]
-    omitted_count: int
     forms: tuple[FormNote, ...] = ()
     indexes: tuple[IndexFile, ...] = ()
 
@@ -56,177 +73,224 @@ class Shard:
         return sum(file.bytes for file in self.files)
 
 
+def shard_of(result: ShardResult, indexes: Sequence[IndexFile] = ()) -> Shard:
+    """A shard that did not fail, with its index files for other readers."""
+    samples = result.samples.num_rows
+    return Shard(result.split, result.name, result.files, samples, result.forms, tuple(indexes))
+
+
+def put_receipt(root: Store, segment: str, shard: Shard, rows: Iterable[pa.RecordBatch]) -> None:
+    """Write the receipt of a shard; ``rows`` are of `larder.shards.model.RECEIPT_ROWS`."""
+    digest = _digest((file.name, file.bytes, file.etag) for file in shard.files)
+    key = layout.receipt_key(segment, shard.split, shard.name, digest)
+    schema = RECEIPT_ROWS.with_metadata({_METADATA: seal({"shard": shard})})
+    with scratch() as folder:
+        path = folder / "receipt.parquet"
+        write_manifest(path, schema, rows, row_group_rows=_GROUP_ROWS)
+        with published_file_errors():
+            root.upload(key, path)
+
+
+def _digest(files: Iterable[tuple[str, int, str]]) -> str:
+    return sha256_hex(canonical_json([list(file) for file in files]))[:16]
+
+
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """Shards that were finished together, in that order.
+    """A receipt as a local file; ``url`` is where it is in the storage."""
 
-    ``rows`` is a manifest of schema SAMPLES: the samples of all these shards in order, with ids
-    that count within their shards.
+    url: str
+    path: Path
+    shard: Shard
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """The samples of the shard, then those that were left out as bad.
+
+        By `larder.shards.model.RECEIPT_ROWS`. ``damage.manifest``: they cannot be read.
+        """
+        try:
+            yield from read_manifest(self.path, RECEIPT_ROWS)
+        except DamageError as error:
+            raise _damaged(self.url, error.message) from error
+
+    def samples(self) -> Iterator[pa.RecordBatch]:
+        """The samples of the shard, by `larder.shards.model.ROWS`."""
+        for batch in self.rows():
+            samples = batch.filter(batch.column("bad").is_null())
+            yield samples.select(ROWS.names).cast(ROWS)
+
+
+def _damaged(url: str, message: str) -> DamageError:
+    hint = "delete it and run again: its shard is made again"
+    return DamageError("damage.manifest", message, where=url, hint=hint)
+
+
+@contextmanager
+def opened_receipt(root: Store, key: str) -> Iterator[Receipt]:
+    """A receipt, which exists locally for the duration of a ``with`` block.
+
+    ``damage.manifest``: it cannot be read.
     """
-
-    key: str
-    shards: tuple[Shard, ...]
-    rows: ManifestRef
+    with scratch() as folder:
+        yield _read(root, key, folder)
 
 
-def read_receipts(root: Store, segment: str) -> Iterator[Receipt]:
-    """The receipts of a segment's shards: of finished batches first, then partial ones.
-
-    Receipts whose rows do not exist, or which were written by an incompatible version of Larder,
-    are left out. Receipts are listed and read only as they are requested.
-    """
-    partial = layout.partial_shards_prefix(segment)
-    finished: set[str] = set()
-
-    def wanted(key: str) -> bool:
-        return not (key.startswith(partial) and _stem(key).rsplit("-", 2)[0] in finished)
-
-    for receipt in _read(root, layout.shards_work_prefix(segment), wanted):
-        if not receipt.key.startswith(partial):  # these are listed before the partial ones
-            finished.add(_stem(receipt.key))
-        yield receipt
+def _read(root: Store, key: str, folder: Path) -> Receipt:
+    """A receipt in a directory, or a copy of it in ``folder``."""
+    if root.features.local_path:
+        path = local_path(root, key)
+    else:
+        path = folder / sha256_hex(key.encode())
+        with published_file_errors(), root.open(key) as reader, _created(path) as file:
+            for buffer in reader:
+                file.write(buffer)
+    url = object_url(root.url, key)
+    return Receipt(url, path, _shard(path, url))
 
 
-def partial_receipts(root: Store, segment: str, batch: str) -> Iterator[Receipt]:
-    """The receipts that a batch wrote before it was finished; otherwise like `read_receipts`."""
-    yield from _read(root, layout.partial_shards_prefix(segment, batch), lambda _: True)
+@contextmanager
+def _created(path: Path) -> Iterator[IO[bytes]]:
+    with disk_errors(path), path.open("wb") as file:
+        yield file
 
 
-def _stem(key: str) -> str:
-    return key.rpartition("/")[2].removesuffix(".json")
-
-
-def _read(root: Store, prefix: str, wanted: Callable[[str], bool]) -> Iterator[Receipt]:
-    sizes: dict[str, int] = {}
-    for info in listed(root, prefix):
-        if not info.key.endswith(".json"):
-            sizes[info.key] = info.size_bytes  # rows, NAME-SHA.parquet, come before NAME.json
-        elif wanted(info.key):
-            plain = unseal(bytes(root.get(info.key)), object_url(root.url, info.key))
-            receipt = _receipt(info.key, plain)
-            if receipt is not None and sizes.get(receipt.rows.key) == receipt.rows.bytes:
-                yield receipt
-
-
-def _receipt(key: str, plain: dict[str, Any]) -> Receipt | None:
+def _shard(path: Path, url: str) -> Shard:
     try:
-        shards = tuple(map(plain_shard, plain["shards"]))
-        return Receipt(key, shards, ManifestRef(**plain["rows"]))
-    except (KeyError, TypeError):
-        return None
+        plain: dict[str, Any] = unseal(pq.read_schema(path).metadata[_METADATA], url)["shard"]
+        lists = {
+            name: tuple(kind(**each) for each in plain.pop(name))
+            for name, kind in (("files", ShardFile), ("forms", FormNote), ("indexes", IndexFile))
+        }
+        return Shard(**plain, **lists)  # type: ignore[arg-type]
+    except (pa.ArrowException, OSError, KeyError, TypeError, DamageError) as error:
+        raise _damaged(url, f"the receipt cannot be read: {error}") from error
 
 
-def plain_shard(plain: dict[str, Any]) -> Shard:
-    """A shard of the JSON of a receipt; KeyError or TypeError: a field is missing or unknown."""
-    return _shard(**plain)
+@dataclass(frozen=True, slots=True)
+class ListedShard:
+    """What listings show of a planned shard.
 
-
-def _shard(
-    *,
-    files: Iterable[dict[str, Any]],
-    omitted: Iterable[dict[str, Any]],
-    forms: Iterable[dict[str, Any]] = (),
-    indexes: Iterable[dict[str, Any]] = (),
-    **fields: Any,
-) -> Shard:
-    return Shard(
-        files=tuple(ShardFile(**file) for file in files),
-        omitted=tuple(Failure(**failure) for failure in omitted),
-        forms=tuple(FormNote(**note) for note in forms),
-        indexes=tuple(IndexFile(**file) for file in indexes),
-        **fields,
-    )
-
-
-def put_receipt(root: Store, receipt: Receipt) -> None:
-    root.put(receipt.key, seal({"shards": receipt.shards, "rows": receipt.rows}))
-
-
-_GROUP_ROWS = 8_192
-"""Rows of a receipt that are compressed together, which are what writing it holds."""
-
-
-class ShardReceipts(BatchReceipts[tuple[Shard, range]]):
-    """Records the shards that one batch writes; see `larder.jobs.batch_receipts.BatchReceipts`.
-
-    The rows of their samples are in a temporary file. ``name`` is unique within the segment;
-    ``count`` is the number of shards in the batch; ``written`` is false in a repair, whose shards
-    have their manifests: no receipts are written.
+    ``objects`` are those of its files that exist; ``receipts`` are the keys of all its receipts,
+    and ``receipt`` is that of the one which is of these objects.
     """
 
-    def __init__(
-        self,
-        root: Store,
-        segment: str,
-        name: str,
-        *,
-        count: int,
-        concurrent_batches: int = 1,
-        written: bool = True,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        super().__init__(count, concurrent_batches=concurrent_batches, clock=clock)
-        self._root = root
-        self._segment = segment
-        self._name = f"{layout.shards_work_prefix(segment)}{name}"
-        self._partial_prefix = layout.partial_shards_prefix(segment, name)
-        self._rows = Spool(SAMPLES)
-        self._written = written
+    plan: ShardPlan
+    objects: tuple[ObjectInfo, ...]
+    receipts: tuple[str, ...]
+    receipt: str | None
 
     @property
-    def recorded(self) -> frozenset[tuple[str, str]]:
-        """Split and name of every shard so far."""
-        return frozenset((shard.split, shard.name) for shard, _ in self._items.since(0))
-
-    @property
-    def done(self) -> Totals:
-        """The finished shards, without those whose samples were all left out."""
-        sizes = [shard.bytes for shard, _ in self._items.since(0) if shard.bytes]
-        return Totals(len(sizes), sum(sizes))
-
-    def adopt(self, shards: Iterable[tuple[Shard, Iterable[pa.RecordBatch]]]) -> None:
-        """Adopt shards with their rows, as `carry` does."""
-        self.carry([(shard, self._kept(rows)) for shard, rows in shards])
-
-    def add(self, result: ShardResult, indexes: Sequence[IndexFile] = ()) -> None:
-        """Record a shard that did not fail, and its index files for other readers."""
-        rows = self._kept(sample_rows(result, self._segment))
-        self._items.append((_finished(result, indexes), rows))
-        self._due.add(result.bytes)
-        self.leave_if_due()
-
-    def _kept(self, batches: Iterable[pa.RecordBatch]) -> range:
-        first_row = self._rows.num_rows
-        for batch in batches:
-            self._rows.append(batch)
-        return range(first_row, self._rows.num_rows)
-
-    def _leave(self, items: Iterable[tuple[Shard, range]], count: int, first: int | None) -> None:
-        if not self._written:
-            return
-        items = list(items)
-        place = f"{self._partial_prefix}{first:06d}-{count}" if first is not None else self._name
-        with scratch() as folder:
-            path = folder / "rows.parquet"
-            with ManifestWriter(path, SAMPLES, row_group_rows=_GROUP_ROWS) as writer:
-                for _, rows in items:
-                    for batch in self._rows.read(rows.start, len(rows)):
-                        writer.append_batch(batch)
-            # Another run may write the same receipt now, with other bytes for the rows.
-            name = f"{place}-{writer.file.sha256[:16]}.parquet"
-            written = put_named(self._root, name, writer.file)
-        shards = tuple(shard for shard, _ in items)
-        put_receipt(self._root, Receipt(f"{place}.json", shards, written))
+    def bytes(self) -> int:
+        """Of its files; 0 for a shard whose samples were all left out."""
+        return sum(info.size_bytes for info in self.objects)
 
 
-def _finished(result: ShardResult, indexes: Sequence[IndexFile]) -> Shard:
-    return Shard(
-        split=result.split,
-        name=result.name,
-        files=result.files,
-        samples=result.samples.num_rows,
-        omitted=result.omitted,
-        omitted_count=result.omitted_count,
-        forms=result.forms,
-        indexes=tuple(indexes),
-    )
+def list_shards(root: Store, job: SegmentJob, plans: Iterable[ShardPlan]) -> list[ListedShard]:
+    """List the objects and the receipts of some shards of a segment, in their order.
+
+    Of each split, everything between its first and its last of these shards is listed.
+    """
+    format_ = shard_format(*job.shape.use)
+    shards: list[ListedShard] = []
+    for split, members in groupby(plans, key=lambda plan: plan.split):
+        files = {plan: format_.file_names(plan.name) for plan in members}
+        names = sorted(chain.from_iterable(files.values()))
+        objects = {
+            info.key: info
+            for info in _between(root, layout.shard_key(job.segment, split, ""), names)
+        }
+        receipts: dict[str, list[str]] = defaultdict(list)
+        for info in _between(root, layout.receipts_prefix(job.segment, split), names):
+            receipts[layout.receipt_shard(info.key)].append(info.key)
+        for plan, file_names in files.items():
+            keys = (layout.shard_key(job.segment, split, name) for name in file_names)
+            infos = [objects.get(key) for key in keys]
+            shards.append(_listed_shard(job.segment, plan, file_names, infos, receipts[plan.name]))
+    return shards
+
+
+def _between(root: Store, prefix: str, names: Sequence[str]) -> Iterator[ObjectInfo]:
+    """The objects from the first of some sorted names to what begins with the last one."""
+    pages = listed(root, prefix, start_after=f"{prefix}{names[0][:-1]}")
+    last = f"{prefix}{names[-1]}"
+    return takewhile(lambda info: info.key <= last or info.key.startswith(last), pages)
+
+
+def _listed_shard(
+    segment: str,
+    plan: ShardPlan,
+    names: Sequence[str],
+    infos: Sequence[ObjectInfo | None],
+    receipts: Sequence[str],
+) -> ListedShard:
+    files = [
+        (name, info.size_bytes, info.etag)
+        for name, info in zip(names, infos, strict=True)
+        if info is not None
+    ]
+    key = layout.receipt_key(segment, plan.split, plan.name, _digest(files))
+    objects = tuple(info for info in infos if info is not None)
+    return ListedShard(plan, objects, tuple(receipts), key if key in receipts else None)
+
+
+def finished_shards(
+    root: Store, job: SegmentJob, plans: Iterable[ShardPlan], progress: Progress
+) -> list[ListedShard]:
+    """The shards that are finished, among some of a segment.
+
+    Where a shard has receipts, of which none is of its objects, it is read and compared with them;
+    if it is right, it gets a receipt that is.
+    """
+    shards = list_shards(root, job, plans)
+    finished = [shard for shard in shards if shard.receipt]
+    doubtful = [shard for shard in shards if shard.receipts and shard.objects and not shard.receipt]
+    if doubtful:
+        size_bytes = sum(shard.bytes for shard in doubtful)
+        progress.start("compare", objects=len(doubtful), bytes=size_bytes)
+
+        def compared(shard: ListedShard) -> bool:
+            right = any(_is_of(root, job.segment, shard, key) for key in shard.receipts)
+            progress.advance("compare", objects=1, bytes=shard.bytes)
+            return right
+
+        with ThreadPoolExecutor(READERS, thread_name_prefix="check") as pool:
+            verdicts = list(map_ahead(pool, compared, doubtful, window=2 * READERS))
+        finished += [shard for shard, right in zip(doubtful, verdicts, strict=True) if right]
+        progress.finish("compare")
+    return finished
+
+
+def _is_of(root: Store, segment: str, shard: ListedShard, key: str) -> bool:
+    """Whether a receipt has the contents of a shard; if so, another one gets its etags."""
+    with opened_receipt(root, key) as receipt:
+        files = receipt.shard.files
+        if [file.bytes for file in files] != [info.size_bytes for info in shard.objects]:
+            return False
+        pairs = list(zip(files, shard.objects, strict=True))
+        if not all(has_sha256(root, info, file.sha256) for file, info in pairs):
+            return False
+        renewed = tuple(replace(file, etag=info.etag) for file, info in pairs)
+        put_receipt(root, segment, replace(receipt.shard, files=renewed), receipt.rows())
+    return True
+
+
+def planned_receipts(root: Store, job: SegmentJob) -> Iterator[tuple[ShardPlan, Receipt]]:
+    """All shards of a segment in the order of its plan, each with its receipt, read ahead.
+
+    Of several receipts, the one of the objects that are there. ``run.failed``: a shard has none.
+    """
+    with fetched(root, job.shard_plan) as path:
+        shards = list_shards(root, job, planned_shards(path))
+    if missing := [shard.plan.name for shard in shards if not shard.receipts]:
+        number = format_count(len(missing), "shard")
+        message = f"{number} without a receipt, such as {missing[0]}"
+        raise FatalError("run.failed", message, where=root.url, hint="run again")
+    with scratch() as folder, ThreadPoolExecutor(READERS, thread_name_prefix="receipt") as pool:
+
+        def read(shard: ListedShard) -> tuple[ShardPlan, Receipt]:
+            return shard.plan, _read(root, shard.receipt or shard.receipts[-1], folder)
+
+        for plan, receipt in map_ahead(pool, read, shards, window=2 * READERS):
+            yield plan, receipt
+            if receipt.path.is_relative_to(folder):
+                receipt.path.unlink()

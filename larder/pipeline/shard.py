@@ -1,7 +1,4 @@
-"""The shard step: writes shards in batches with receipts.
-
-The next run reads the receipts, finds the finished shards and makes the others.
-"""
+"""The shard step: writes shards, each with a receipt, in batches of neighbours."""
 
 from __future__ import annotations
 
@@ -25,7 +22,6 @@ from larder.jobs.results import BatchReport, Totals
 from larder.machine import usable_cores
 from larder.manifest.reference import ManifestRef
 from larder.manifest.schemas import SAMPLE_ORDER
-from larder.pipeline.finished import finished_sizes, shards_before
 from larder.pipeline.image_rules import batch_read_bytes, check_codecs, image_rules, strongest_check
 from larder.pipeline.job import (
     SegmentJob,
@@ -38,13 +34,15 @@ from larder.pipeline.job import (
 from larder.pipeline.mirror import copied_rows, receipts_by_sample
 from larder.pipeline.pack import planned_shards
 from larder.pipeline.reader_indexes import put_indexes
-from larder.pipeline.receipts import ShardReceipts
+from larder.pipeline.receipts import finished_shards, list_shards, put_receipt, shard_of
 from larder.progress import Progress
 from larder.samples.order import FROM_PREVIOUS, from_objects
 from larder.shards.build import ShardBuild, build_shard
 from larder.shards.formats import shard_format
+from larder.shards.formats.base import ShardFormat
 from larder.shards.images.pool import shared_pool
-from larder.shards.model import PlannedSample, ShardBatch, ShardPlan, read_samples
+from larder.shards.index_rows import receipt_rows
+from larder.shards.model import PlannedSample, ShardBatch, ShardPlan, ShardResult, read_samples
 from larder.shards.old_shards import OldShards
 from larder.shards.packing import batch_shards
 from larder.shards.reading.readahead import open_reads, suited_concurrency
@@ -76,16 +74,16 @@ def shard_batches(
 ) -> tuple[list[PackBatch], Totals]:
     """The shards to make, in batches of about ``runner.batch_bytes``, and the finished ones.
 
-    ``copies`` have been made for this run. See `larder.pipeline.finished.finished_sizes`.
+    ``copies`` have been made for this run. See `larder.pipeline.receipts.finished_shards`.
     """
     root = open_root(job)
     with fetched(root, job.shard_plan) as path:
-        names = {(plan.split, plan.name) for plan in planned_shards(path)}
-        done = finished_sizes(root, job.segment, names, progress)
+        finished = finished_shards(root, job, planned_shards(path), progress)
+        names = {(shard.plan.split, shard.plan.name) for shard in finished}
         plans = planned_shards(path)
-        missing = [plan for plan in plans if (plan.split, plan.name) not in done]
+        missing = [plan for plan in plans if (plan.split, plan.name) not in names]
         receipts = receipts_by_sample(root, copies) if copies else []
-    reused = sum((Totals(1, size_bytes) for size_bytes in done.values() if size_bytes), Totals())
+    reused = sum((Totals(1, shard.bytes) for shard in finished if shard.bytes), Totals())
     size_bytes, rows = _batch_size(job, missing)
     batches = batch_shards(missing, size_bytes, batch_rows=rows)
     return list(with_receipts(batches, receipts)), reused
@@ -124,10 +122,10 @@ def with_receipts(
 def shard_batch(
     job: SegmentJob, batch: PackBatch, *, progress: Progress, concurrent_batches: int = 1
 ) -> BatchReport:
-    """Make the shards of one batch and write a receipt, in another process if that is faster.
+    """Make the shards of one batch, each with a receipt, in another process if that is faster.
 
-    Shards in receipts of an earlier attempt at the same batch are not made again; those that failed
-    are not written and have no receipt. Concurrent batches share ``copy.concurrency`` and
+    What an earlier attempt at the batch has finished is not made again; shards that failed are not
+    written and have no receipt. Concurrent batches share ``copy.concurrency`` and
     ``copy.memory_bytes``. ``run.failed``: this machine cannot transform images as planned.
     """
     places = job.dataset.source, job.cluster.storage
@@ -146,13 +144,14 @@ def shard_batch_here(
     limits = job.cluster.copy_
     allowed = max(1, limits.concurrency // concurrent_batches)
     format_ = shard_format(*job.shape.use)
-    name = f"{batch.first_row:012d}-{batch.rows}"
-    failures = Failures()
+    failures, done = Failures(), Totals()
     rules = image_rules(job.dataset, job.cluster)
     check_codecs(job.shape.images.transform)
     check = strongest_check(job.dataset)
     processes = (job.cluster.runner.workers or usable_cores()) if rules.transform else 1
     root = open_root(job)
+    finished = () if job.again else list_shards(root, job, batch.shards)
+    receipts = {shard.plan: shard for shard in finished if shard.receipt}
     objects, packed = _reads(job, root, batch)
     source = _reading(job, root, batch) if objects else root
     stores = [source, root] if packed else [source]
@@ -168,39 +167,34 @@ def shard_batch_here(
         ) as reads,
         shared_pool(processes) as pool,
         closing(_samples(job, root, batch)) as samples,
-        ShardReceipts(
-            root,
-            job.segment,
-            name,
-            count=len(batch.shards),
-            concurrent_batches=concurrent_batches,
-            written=not job.again,
-        ) as receipts,
     ):
         beside = waits or concurrent_batches < usable_cores()
         checks = replace(rules, pool=pool)
         build = ShardBuild(source, reads, old_shards, checks, beside, progress)
-        receipts.adopt(() if job.again else shards_before(root, job.segment, name))
-        before = receipts.recorded
         for plan in batch.shards:
             shard_samples = islice(samples, plan.rows)
-            if (plan.split, plan.name) in before:
+            if plan in receipts:
                 _pass_over(shard_samples)
-                continue
-            result = build_shard(
-                plan,
-                shard_samples,
-                format_,
-                partial(_writer, root, job.segment, plan.split),
-                build,
-            )
-            _pass_over(shard_samples)
-            failures.add_counted(result.failures, result.failed)
-            progress.advance("shard")  # no receipt is written for what ends after a stop
-            if not result.failed:
-                place = (job.segment, plan.split, plan.name)
-                receipts.add(result, put_indexes(root, *place, format_, result.samples))
-    return BatchReport.of(failures, receipts.done)
+                size_bytes = receipts[plan].bytes
+            else:
+                open_writer = partial(_writer, root, job.segment, plan.split)
+                result = build_shard(plan, shard_samples, format_, open_writer, build)
+                _pass_over(shard_samples)
+                failures.add_counted(result.failures, result.failed)
+                progress.advance("shard")  # no receipt is written for what ends after a stop
+                if not result.failed:
+                    _finish(job, root, format_, result)
+                size_bytes = result.bytes
+            done += Totals(1, size_bytes) if size_bytes else Totals()
+    return BatchReport.of(failures, done)
+
+
+def _finish(job: SegmentJob, root: Store, format_: ShardFormat, result: ShardResult) -> None:
+    """Write the indexes of a shard, then its receipt; in a repair, whose receipts exist, none."""
+    place = (job.segment, result.split, result.name)
+    indexes = put_indexes(root, *place, format_, result.samples)
+    if not job.again:
+        put_receipt(root, job.segment, shard_of(result, indexes), receipt_rows(result))
 
 
 def _pass_over(samples: Iterator[PlannedSample]) -> None:

@@ -12,6 +12,7 @@ from larder.manifest.spool import Spool
 from larder.progress import NullProgress, Progress
 from larder.shards.formats.base import ShardFormat
 from larder.shards.images.check import PLAIN, FormTally, ImageRules
+from larder.shards.index_rows import SkippedRows
 from larder.shards.model import NO_ROWS, PlannedSample, ShardFile, ShardPlan, ShardResult
 from larder.shards.old_shards import OldShards
 from larder.shards.output import HashedOutput
@@ -80,7 +81,7 @@ def build_shard(
         building = _Building(plan, shard_format, outputs, build)
         stack.callback(building.shard.close)
         building.add(islice(samples, plan.rows))
-        omitted, failures = building.omitted, building.failures
+        skipped, failures = building.skipped, building.failures
 
         def result(files: tuple[ShardFile, ...], rows: Spool) -> ShardResult:
             return ShardResult(
@@ -88,8 +89,7 @@ def build_shard(
                 plan.name,
                 files,
                 rows,
-                tuple(omitted.shown),
-                omitted.count,
+                skipped.finish(),
                 tuple(failures.shown),
                 failures.count,
                 building.forms.notes() if files else (),
@@ -100,7 +100,7 @@ def build_shard(
         rows = building.shard.finish()
         sums = [output.finish() for output in outputs]
         sizes = [output.bytes for output in outputs]
-        as_planned = omitted.count or sum(sizes) == plan.bytes
+        as_planned = skipped.count or sum(sizes) == plan.bytes
         assert as_planned or not building.sizes_known, "a shard is as long as planned"
         # The first file last, so that the others are there if it is.
         etags = [writer.commit().etag for writer in reversed(writers)][::-1]
@@ -120,7 +120,7 @@ class _Building:
         self.shard = shard_format.writer(outputs, plan)
         self.sizes_known = shard_format.sizes_known and build.rules.transform is None
         self.samples = 0
-        self.omitted = Failures()
+        self.skipped = SkippedRows()
         self.failures = Failures()
         self.forms = FormTally()
         self._plan = plan
@@ -175,7 +175,7 @@ class _Building:
         if fetched is not None:
             self._add_fetched(sample, fetched)
         elif sample.bad is not None:
-            self._note([known_failure(sample)])
+            self._note(sample, [known_failure(sample)])
         elif sample.packed is None and self._rules.transform is not None:
             self._add_transformed(sample)
         elif sample.packed is None:
@@ -191,39 +191,46 @@ class _Building:
 
     def _add_fetched(self, sample: PlannedSample, fetched: Fetched) -> None:
         if fetched.failures:
-            self._note(fetched.failures)
+            self._note(sample, fetched.failures)
         else:
             self._appended(self.shard.append(sample, fetched.bodies), sample, fetched)
 
     def _add_transformed(self, sample: PlannedSample) -> None:
         rules = self._rules
-        sample, source, failures = transformed_sample(self._source, sample, rules)
+        stored, source, failures = transformed_sample(self._source, sample, rules)
         if failures:
-            self._note(failures)
+            self._note(sample, failures)
         else:
             # Images are decoded by now, other parts are not.
             done = rules if rules.decoders.uses else replace(rules, validate="none")
-            self._add_streamed(sample, source, done)
+            self._add_streamed(stored, source, done, planned=sample)
 
-    def _add_streamed(self, sample: PlannedSample, source: Readable, rules: ImageRules) -> None:
+    def _add_streamed(
+        self,
+        sample: PlannedSample,
+        source: Readable,
+        rules: ImageRules,
+        planned: PlannedSample | None = None,
+    ) -> None:
+        """Add a sample; ``planned`` is how it was planned, if it was transformed since."""
         checked = check_streamed(source, sample, rules)
         if checked.failures:
-            self._note(checked.failures)
+            self._note(planned or sample, checked.failures)
         else:
             self._appended(self.shard.append_streamed(sample, source), sample, checked)
 
     def _appended(self, failure: Failure | None, sample: PlannedSample, fetched: Fetched) -> None:
         if failure is not None:
-            self._note([failure])
+            self._note(sample, [failure])
             return
         self.samples += 1
         for part in sample.parts if fetched.forms else ():
             if form := fetched.forms.get(part.ext):
                 self.forms.add(part.ext, part.key, form)
 
-    def _note(self, failures: list[Failure]) -> None:
+    def _note(self, sample: PlannedSample, failures: list[Failure]) -> None:
         if self._rules.skip and all(failure.code == UNDECODABLE for failure in failures):
-            self.omitted.add(failures[0])  # one for each sample
+            self.skipped.add(sample, failures[0].message)
         else:
             self.failures.add(*failures)
             for output in self._outputs:

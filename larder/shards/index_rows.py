@@ -12,7 +12,7 @@ from larder.manifest.schemas import SAMPLES
 from larder.manifest.spool import Spool
 from larder.samples.naming import LABEL_EXT
 from larder.shards.members import label_body, label_place
-from larder.shards.model import ROWS, PlannedSample, ShardResult
+from larder.shards.model import RECEIPT_ROWS, ROWS, PlannedSample, ShardResult
 
 PartRow = tuple[str, str | None, str | None, int | None, int, int]
 """Extension, source, etag, offset, length, crc32c of a part, as in `larder.shards.model.ROWS`."""
@@ -102,39 +102,63 @@ def _array(values: Sequence[object], field: pa.Field) -> pa.Array:
     return pa.array(values, field.type)
 
 
-def sample_rows(result: ShardResult, segment: str) -> Iterator[pa.RecordBatch]:
-    """Rows of `larder.manifest.schemas.SAMPLES` for the samples of one shard, none if not written.
+class SkippedRows:
+    """The samples of a shard that are left out as bad, as rows of `RECEIPT_ROWS`."""
 
-    Their ``id`` counts within the shard; `numbered` adds what comes before it in the split.
-    """
-    first_id = 0
-    for rows in result.samples.read():
-        count = rows.num_rows
-        yield pa.RecordBatch.from_arrays(
-            [
-                _ids(first_id, count),
-                _repeat(result.split, count),
-                rows.column("key"),
-                _repeat(segment, count),
-                _repeat(result.name, count),
-                rows.column("offset"),
-                rows.column("length"),
-                rows.column("label"),
-                rows.column("parts"),
-            ],
-            schema=SAMPLES,
+    def __init__(self) -> None:
+        self._spool = Spool(RECEIPT_ROWS)
+        self._rows: list[dict[str, object]] = []
+
+    def add(self, sample: PlannedSample, message: str) -> None:
+        parts = [
+            {"ext": ext, "source": key, "etag": etag, "length": size_bytes, "crc32c": 0}
+            for ext, key, size_bytes, etag in sample.parts
+        ]
+        self._rows.append(
+            {"key": sample.key, "label": sample.label, "parts": parts, "bad": message}
         )
-        first_id += count
+        if len(self._rows) >= _BATCH_ROWS:
+            self._pack()
+
+    @property
+    def count(self) -> int:
+        return self._spool.num_rows + len(self._rows)
+
+    def finish(self) -> Spool:
+        self._pack()
+        return self._spool
+
+    def _pack(self) -> None:
+        if self._rows:
+            self._spool.append(pa.RecordBatch.from_pylist(self._rows, schema=RECEIPT_ROWS))
+            self._rows = []
 
 
-def numbered(rows: pa.RecordBatch, first_id: int) -> pa.RecordBatch:
-    """Rows of `sample_rows`, with ids that count from ``first_id``."""
-    ids = _ids(first_id, rows.num_rows)
-    return rows.set_column(SAMPLES.get_field_index("id"), SAMPLES.field("id"), ids)
+def receipt_rows(result: ShardResult) -> Iterator[pa.RecordBatch]:
+    """Rows of `RECEIPT_ROWS`: the samples of a shard, then those that were left out as bad."""
+    for rows in result.samples.read():
+        columns = [*rows.columns, pa.nulls(rows.num_rows, pa.string())]
+        yield pa.RecordBatch.from_arrays(columns, schema=RECEIPT_ROWS)
+    yield from result.skipped.read()
 
 
-def _ids(first_id: int, count: int) -> pa.Array:
-    return pa.array(np.arange(first_id, first_id + count, dtype=np.int64))
+def sample_rows(
+    rows: pa.RecordBatch, segment: str, split: str, shard: str, first_id: int
+) -> pa.RecordBatch:
+    """Rows of `larder.manifest.schemas.SAMPLES` for samples of a shard, by `ROWS` at least.
+
+    ``first_id`` is the number of the first one in its split.
+    """
+    count = rows.num_rows
+    ids = np.arange(first_id, first_id + count, dtype=np.int64)
+    columns = {
+        "id": pa.array(ids),
+        "split": _repeat(split, count),
+        "segment": _repeat(segment, count),
+        "shard": _repeat(shard, count),
+        **{name: rows.column(name) for name in ROWS.names},
+    }
+    return pa.RecordBatch.from_arrays([columns[name] for name in SAMPLES.names], schema=SAMPLES)
 
 
 def _repeat(value: str, count: int) -> pa.Array:

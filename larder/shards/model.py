@@ -24,6 +24,22 @@ ROWS = pa.schema([SAMPLES.field(name) for name in ("key", "offset", "length", "l
 NO_ROWS = Spool(ROWS)
 """The rows of a shard that was not written."""
 
+RECEIPT_ROWS = pa.schema(
+    [
+        pa.field("key", pa.string(), nullable=False),
+        pa.field("offset", pa.int64()),
+        pa.field("length", pa.int64()),
+        pa.field("label", pa.int32()),
+        ROWS.field("parts"),
+        pa.field("bad", pa.string()),
+    ]
+)
+"""One row per sample that was planned for a shard: the columns of `ROWS`, and why it was left out.
+
+A sample that was left out as bad has no place, and its parts have the lengths of their objects and
+no checksum (0).
+"""
+
 
 _AT_A_TIME = 1_024
 
@@ -125,18 +141,18 @@ class ShardFile:
 
 @dataclass(frozen=True, slots=True)
 class ShardResult:
-    """The result of one `ShardPlan`: the first samples that were left out, and the first failures.
+    """The result of one `ShardPlan`: its samples (by `ROWS`), those left out as bad (by
+    `RECEIPT_ROWS`), and the first failures.
 
-    There are no files and no samples (by `ROWS`) if it was not written. ``forms`` are what its
-    images decode to, if that was asked for.
+    There are no files and no samples if it was not written. ``forms`` are what its images decode
+    to, if that was asked for.
     """
 
     split: str
     name: str
     files: tuple[ShardFile, ...]
     samples: Spool
-    omitted: tuple[Failure, ...] = ()
-    omitted_count: int = 0
+    skipped: Spool
     failures: tuple[Failure, ...] = ()
     failed: int = 0
     forms: tuple[FormNote, ...] = ()

@@ -33,10 +33,12 @@ def read_optional(store: Store, key: str) -> bytes | None:
         return None
 
 
-def read_digest(store: Readable, key: str, each: Callable[[Any], object] = len) -> tuple[int, str]:
+def read_digest(
+    store: Readable, key: str, each: Callable[[Any], object] = len, *, if_match: str | None = None
+) -> tuple[int, str]:
     """The length and the sha256 of an object; ``each`` gets every buffer of it."""
     hasher, size_bytes = hashlib.sha256(), 0
-    with store.open(key) as reader:
+    with store.open(key, if_match=if_match) as reader:
         for buffer in reader:
             hasher.update(buffer)
             size_bytes += len(buffer)
@@ -44,12 +46,21 @@ def read_digest(store: Readable, key: str, each: Callable[[Any], object] = len) 
     return size_bytes, hasher.hexdigest()
 
 
-def listed(root: Store, prefix: str) -> Iterator[ObjectInfo]:
+def has_sha256(store: Readable, info: ObjectInfo, sha256: str) -> bool:
+    """Whether the content of an object has a digest; false if it cannot be read, or changes."""
+    try:
+        return read_digest(store, info.key, if_match=info.etag)[1] == sha256
+    except ObjectError:
+        return False
+
+
+def listed(root: Store, prefix: str, *, start_after: str = "") -> Iterator[ObjectInfo]:
     """The objects below the root whose keys begin with ``prefix``, in order.
 
-    A directory that does not exist is empty, like a prefix in a bucket.
+    Only those after the key ``start_after``. A directory that does not exist is empty, like a
+    prefix in a bucket.
     """
-    pages = root.list(prefix)
+    pages = root.list(prefix, start_after=start_after)
     try:
         yield from chain.from_iterable(pages)
     except StoreError as error:

@@ -22,8 +22,7 @@ from larder.manifest.spool import Spool
 from larder.pipeline.cache import CacheBatch, cache_split
 from larder.pipeline.contents import derived_files
 from larder.pipeline.expanding import expand_inventory
-from larder.pipeline.finished import finished_shards
-from larder.pipeline.index import index_files
+from larder.pipeline.index import make_manifests
 from larder.pipeline.job import NewSegment, SegmentJob, source_of
 from larder.pipeline.pack import planned_shards
 from larder.pipeline.reader_indexes import described_indexes, put_indexes
@@ -209,7 +208,7 @@ def _made(
     if file.role in _OF_SEGMENT and file.path.startswith(layout.SEGMENTS_PREFIX):
         document = _segment(root, file.path.split("/")[1])
         build = _segment_job(job, root, document)
-        files = index_files(root, build, finished_shards(root, build), folder, described_indexes)
+        files = make_manifests(root, build, folder, described_indexes).files
         if file.role in files:
             return files[file.role].path, "the receipts of the shards"
     raise _Refused("nothing else has what was in it; restore it")

@@ -18,7 +18,8 @@
                                readers' indexes
       index/KIND/SPLIT/NAME    what readers other than Larder's need to find samples in a shard
       caches/CACHE/            one LMDB file per split; cache.json is the last write, and twice
-      work/                    receipts of finished batches, from which the next run continues
+      work/shards/SPLIT/       a receipt of each finished shard: its rows of the index
+      work/caches/             receipts of finished cache files
     versions/ID/
       version.json             the last write, created if absent; version-SHA.json is a second copy
       manifests/               the objects it was made from
@@ -127,16 +128,19 @@ def copy_key(document: str, sha256: str) -> str:
     return f"{document.removesuffix('.json')}-{sha256[:16]}.json"
 
 
-def shards_work_prefix(segment: str) -> str:
-    return f"{work_prefix(segment)}shards/"
+def receipts_prefix(segment: str, split: str = "") -> str:
+    """Prefix of the receipts of the shards of a split, or of all shards of a segment."""
+    return f"{work_prefix(segment)}shards/" + (f"{split}/" if split else "")
 
 
-def partial_shards_prefix(segment: str, batch: str | None = None) -> str:
-    """Prefix of those that were left before their batch was finished; of one batch, or of all.
+def receipt_key(segment: str, split: str, name: str, digest: str) -> str:
+    """Key of the receipt of a shard; ``digest`` is 16 hex digits that tell its objects."""
+    return f"{receipts_prefix(segment, split)}{name}-{digest}.parquet"
 
-    It comes after those of batches in every listing: the names of batches begin with digits.
-    """
-    return f"{shards_work_prefix(segment)}partial/" + (f"{batch}-" if batch else "")
+
+def receipt_shard(key: str) -> str:
+    """The name of the shard of a receipt."""
+    return key.rpartition("/")[2].rpartition("-")[0]
 
 
 def version_prefix(version: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 import signal
 import time
@@ -54,9 +53,8 @@ def shards(place: Workplace) -> dict[str, str]:
 
 def receipted(place: Workplace) -> int:
     """Shards that have a receipt."""
-    receipts = place.storage.glob(f"{ROOT}/segments/*/work/shards/**/*.json")
-    shards = [shard for path in receipts for shard in json.loads(path.read_bytes())["shards"]]
-    return len({(shard["split"], shard["name"]) for shard in shards})
+    receipts = place.storage.glob(f"{ROOT}/segments/*/work/shards/*/*.parquet")
+    return len({(path.parent.name, path.name.rpartition("-")[0]) for path in receipts})
 
 
 def checked(place: Workplace) -> list[str]:
@@ -82,7 +80,7 @@ def undisturbed(
 def test_killed_while_it_shards_and_run_again(
     reporting: Workplace, undisturbed: tuple[dict[str, Any], dict[str, str]]
 ) -> None:
-    kill_when(reporting, f"{ROOT}/segments/*/work/shards/*.json")
+    kill_when(reporting, f"{ROOT}/segments/*/work/shards/*/*.parquet")
     with pytest.raises(ConfigError):
         opened(reporting)
     assert checked(reporting) == []

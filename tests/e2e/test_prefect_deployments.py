@@ -51,7 +51,7 @@ def deployed(
         text = text.replace("name: imagenet", f"name: {name}")
         text = text.replace("mirror: auto", "mirror: true")
         assert "bytes: 150 MB" in text
-        (configs / f"datasets/{name}.yaml").write_text(text.replace("150 MB", "100 kB"))
+        (configs / f"datasets/{name}.yaml").write_text(text.replace("150 MB", "200 kB"))
         cluster = configs / "clusters/local.yaml"
         limits = f"runner: {{workers: {WORKERS}, batch_bytes: 200 kB}}"
         cluster.write_text(f"{cluster.read_text()}\n{limits}\n")
@@ -106,7 +106,7 @@ def test_a_deployment_keeps_the_limits_of_the_cluster_file_and_logs_its_stages(
     root = reporting.storage / "larder" / dataset
     batches = {
         "copy": copy_batches(root, 200_000),
-        "shards": len(list(root.glob("segments/*/work/shards/*.json"))),
+        "shards": len(list(root.glob("segments/*/work/shards/*/*.parquet"))),
     }
     tasks = prefect_server.task_runs(run, sum(batches.values()) + 8)
     for kind, count in batches.items():

@@ -18,7 +18,7 @@ from larder.pipeline.settings import load_settings
 from tests.support.commands import Finished, Workplace
 from tests.support.runs import copy_batches
 
-SMALL = ("--set", "shards.bytes=200 kB", "--set", "cluster.runner.batch_bytes=600 kB")
+SMALL = ("--set", "shards.bytes=600 kB", "--set", "cluster.runner.batch_bytes=600 kB")
 SMALL += ("--set", "mirror=true")
 SECRET = "anotherverysecretvalue987654321"
 NAMES = {
@@ -75,7 +75,7 @@ def test_a_run_and_the_same_again(
     }
     root = reporting.storage / "larder" / name
     copied = copy_batches(root, 600_000)
-    sharded = len(list(root.glob("segments/*/work/shards/*.json")))
+    sharded = len(list(root.glob("segments/*/work/shards/*/*.parquet")))
     assert 3 < copied < 12
     assert 3 < sharded < 12
     expected = {"copy": copied, "shard": sharded, "cache": 2}

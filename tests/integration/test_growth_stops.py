@@ -21,6 +21,7 @@ from larder.copy.receipts import find_receipts, receipt_rows
 from larder.copy.record import read_record, record_rows
 from larder.errors import DamageError, LarderError
 from larder.pipeline.mirror import PLACE
+from larder.pipeline.receipts import opened_receipt
 from larder.store.base import Store
 from larder.versions.tags import read_tag
 from tests.support.checker import Published
@@ -210,13 +211,14 @@ def finished_work(root: Store) -> set[str]:
     for page in root.list():
         for info in page:
             names = info.key.split("/")
-            if names[0] == "segments" and names[2] == "work" and info.key.endswith(".json"):
-                document = json.loads(root.get(info.key))
-                if names[3] == "caches":
-                    found.add(document["path"])
-                for shard in document.get("shards", ()):
-                    shards = f"segments/{names[1]}/shards/{shard['split']}"
-                    found |= {f"{shards}/{file['name']}" for file in shard["files"]}
+            if names[0] != "segments" or names[2:3] != ["work"]:
+                continue
+            if names[3] == "caches":
+                found.add(json.loads(root.get(info.key))["path"])
+            elif names[3] == "shards":
+                with opened_receipt(root, info.key) as receipt:
+                    shards = f"segments/{names[1]}/shards/{receipt.shard.split}"
+                    found |= {f"{shards}/{file.name}" for file in receipt.shard.files}
     return found
 
 

@@ -12,7 +12,6 @@ import pytest
 from pipeline_lab import Lab, directory_lab, flip, images, memory_lab, png, write
 
 from larder.errors import DamageError, ObjectError
-from larder.jobs import batch_receipts
 from larder.shards.reading import fetch
 from tests.support.runs import between
 from tests.support.servers import S3Server
@@ -137,7 +136,6 @@ def test_of_several_receipts_of_a_shard_the_one_that_matches_its_object_counts(
             raise ObjectError("sample.undecodable", "an older Pillow cannot", where=where)
         return check(ext, data, mode, where=where, **rules)
 
-    monkeypatch.setattr(batch_receipts, "RECEIPT_BYTES", 1)  # a partial receipt for every shard
     monkeypatch.setattr(fetch, "check_decodable", strict)
     cut_off(lab, "-000002.tar")
     monkeypatch.setattr(fetch, "check_decodable", check)
@@ -199,11 +197,7 @@ def test_altered_files_in_a_bucket_are_made_again(
     lab.check()
 
 
-def test_shards_of_a_batch_that_was_cut_off_are_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """All of them are one batch, whose receipt comes at its end."""
-    monkeypatch.setattr("larder.jobs.batch_receipts.RECEIPT_BYTES", 1)
+def test_shards_of_a_batch_that_was_cut_off_are_kept(tmp_path: Path) -> None:
     lab = directory_lab(tmp_path, **{**FIELDS, "cluster": {"runner": {"workers": 1}}})
     cut_off(lab, "-000001.tar")
     document, calls = lab.recorded()

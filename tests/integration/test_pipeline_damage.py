@@ -63,7 +63,7 @@ def test_a_damaged_file_of_a_version_is_found_or_made_again(
 
 @pytest.mark.parametrize(
     "damaged",
-    ["work/shards/*.json", "work/shards/*.parquet", "../../work/mirror/*.*", "work/caches/*/*"],
+    ["work/shards/*/*", "../../work/mirror/*.*", "work/caches/*/*"],
 )
 def test_a_damaged_receipt_is_found_and_made_again(tmp_path: Path, damaged: str) -> None:
     lab = directory_lab(tmp_path / "1", **FIELDS)

@@ -15,7 +15,6 @@ from pipeline_lab import Lab, contents, directory_lab, memory_lab, write
 from required import read_by_others
 
 import larder
-from larder.jobs import batch_receipts
 from tests.support.runs import between
 from tests.support.stores import Stop
 
@@ -235,15 +234,12 @@ def test_wids_reads_every_sample(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["parquet", "records", "batches", "columns"])
-def test_a_run_killed_at_any_write_can_be_continued(
-    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(batch_receipts, "RECEIPT_BYTES", 1)
+def test_a_run_killed_at_any_write_can_be_continued(tmp_path: Path, name: str) -> None:
     fields = {"labels": {"from": "folder"}, "shards": FORMATS[name], "splits": SPLITS}
     lab, whole = memory_lab(tmp_path, blobs(each=6), **fields), Stop()
     lab.stopped(whole)
     expected = lab.only()
-    for after in range(2, len(whole.writes) - 5, 9):  # a slow machine leaves more receipts
+    for after in range(2, len(whole.writes) - 5, 9):
         lab, stop = memory_lab(tmp_path, blobs(each=6), **fields), Stop(after)
         assert lab.stopped(stop) is None
         lab.check()

@@ -504,7 +504,7 @@ def test_clocks_that_differ_by_an_hour_decide_nothing(race: Race, offsets: tuple
 
 GROWING = [
     ("upload", "order-"),
-    ("put", "work/shards/"),
+    ("upload", "work/shards/"),
     ("put", "segment.json"),
     ("put", "cache.json"),
     ("put", "version.json"),

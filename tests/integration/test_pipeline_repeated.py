@@ -13,7 +13,6 @@ from larder.copy.job import copy_batches, copy_objects
 from larder.copy.receipts import find_receipts, receipt_rows
 from larder.disk import scratch
 from larder.errors import RetryableError
-from larder.jobs import batch_receipts
 from larder.pipeline.job import Job
 from larder.pipeline.mirror import PLACE, begin_mirror
 from larder.pipeline.plan_checks import checked_plan
@@ -110,11 +109,8 @@ def test_a_batch_of_copies_copies_only_the_rest(lab: Lab) -> None:
         lab.check()
 
 
-def test_a_retried_batch_of_shards_makes_only_the_rest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_retried_batch_of_shards_makes_only_the_rest(tmp_path: Path) -> None:
     expected = directory_lab(tmp_path / "1", OBJECTS, **{**FIELDS, "mirror": False}).prepare()
-    monkeypatch.setattr(batch_receipts, "RECEIPT_BYTES", 16_000)
     lab = directory_lab(tmp_path / "2", OBJECTS, **{**FIELDS, "mirror": False})
     job = begun(lab)
     (batch,), _ = shard_batches(job, QUIET)
@@ -129,25 +125,7 @@ def test_a_retried_batch_of_shards_makes_only_the_rest(
         report = shard_batch(job, batch, progress=QUIET)
     assert tries.with_part("commit", ".tar") == [keys[1], *keys[5:]]
     assert report.done.count == len(keys)
-    # Once each: rows that were read for one shard would keep those of others in memory.
-    rows = [key for key in tries.with_part("head", "/partial/") if key.endswith(".parquet")]
-    assert len(rows) == len(set(rows)) > 0
-    with lab.opened_root() as root:  # the receipt of the whole batch has them all
-        for page in root.list(layout.partial_shards_prefix(job.segment)):
-            for info in page:
-                root.delete(info.key)
     again = lab.prepare()
     assert again["shards"]["reused"] == len(keys)
     assert again["digest"] == expected["digest"]
-    lab.check()
-
-
-def test_the_index_reads_the_rows_of_many_shards_at_once(tmp_path: Path) -> None:
-    """One by one, the rows of a shard would be read with those of all others of its receipt."""
-    lab = directory_lab(tmp_path, OBJECTS, **FIELDS, shards={"bytes": 1})
-    tries = Tries("none", "")
-    tries.again()
-    with between(tries):
-        assert lab.prepare()["shards"]["count"] == 60
-    assert len(tries.with_part("head", "/work/shards/")) == 2  # of one receipt, once for each split
     lab.check()

@@ -145,8 +145,7 @@ def test_a_directory_keeps_its_promise_too(tmp_path: Path) -> None:
     "lost",
     [
         "work/**/*",
-        "work/shards/*.json",
-        "work/shards/*.parquet",
+        "work/shards/*/*",
         "../../work/mirror/*.*",
         "work/caches/*/*",
         "shards/train/*-000001.tar",

@@ -15,7 +15,6 @@ from pipeline_lab import Lab, directory_lab, flip, images
 
 import larder
 from larder.errors import DamageError
-from larder.jobs import batch_receipts
 from larder.store.base import Store
 from tests.support.runs import between
 from tests.support.stores import KeyStop
@@ -34,9 +33,7 @@ OBJECTS = images(each=5) | {"a/01.png": b"no image" * 40}
 
 
 @pytest.fixture(autouse=True)
-def columns(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The format is known, and every shard leaves a receipt."""
-    monkeypatch.setattr(batch_receipts, "RECEIPT_BYTES", 1)
+def columns() -> Iterator[None]:
     with registered():
         yield
 

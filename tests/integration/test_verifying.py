@@ -94,7 +94,7 @@ FOREIGN = [
 ]
 NOT_FOREIGN = [
     "segments/SEGMENT/work/anything",
-    "segments/SEGMENT/work/shards/partial/x",
+    "segments/SEGMENT/work/shards/train/x",
     "segments/SEGMENT/caches/0123456789abcdef0123456789abcdef/unfinished.mdb",
     "work/x",
     "mirror/x",

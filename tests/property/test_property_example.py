@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from larder.config.shape import Feature, FormatOptions, parse_feature
 from larder.errors import ConfigError
-from larder.samples.indexed import read_index
 from larder.shards.formats import shard_format
 from larder.shards.formats.tfrecord.example import (
     Skeletons,
@@ -27,11 +26,10 @@ from larder.shards.formats.tfrecord.example import (
     varint,
 )
 from larder.shards.formats.tfrecord.format import masked, record_header
-from larder.shards.index_rows import sample_rows
 from larder.shards.model import Part, PlannedSample
 from larder.store import Store
 from tests.support.memory import MemoryStore, forget
-from tests.support.packing import pack, planned
+from tests.support.packing import indexed, pack, planned
 from tests.support.sample_orders import Content, order_samples
 
 names = st.text(min_size=0, max_size=200) | st.sampled_from(["image/encoded", "ü" * 70])
@@ -223,7 +221,7 @@ def test_planned_written_and_read_back(
     assert format_.sizes_known == (not of_numbers)
     assert result.bytes == plan.bytes or of_numbers
     data = store.get(result.name)
-    rows = list(read_index(sample_rows(result, "s")))
+    rows = indexed(result)
     with format_.open(store, result.name) as reader:
         for row, content in zip(rows, own, strict=True):
             label = {} if content.label is None else {"cls": b"%d" % content.label}

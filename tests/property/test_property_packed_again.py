@@ -13,13 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from larder.shards.formats import shard_format
-from larder.shards.index_rows import sample_rows
 from larder.shards.model import ShardResult
 from larder.shards.old_shards import OldShards
 from larder.store import Store
 from tests.support import packing
 from tests.support.memory import MemoryStore, forget
-from tests.support.packing import planned
+from tests.support.packing import index_of, planned
 from tests.support.sample_orders import Content, order_samples, with_packed
 
 FORMAT = st.sampled_from([*RAGGED, column_format.NAME])
@@ -102,7 +101,7 @@ def test_packed_from_old_shards_as_from_the_source(
         own = [row for row, place in enumerate(places) if place == number]
         some = in_splits(order, data.draw(st.permutations(own)))
         for result in pack(some, store, f"s{number}", old_format, old_bytes):
-            index += sample_rows(result, f"s{number}")
+            index += index_of(result, f"s{number}")
     # Now they may have another split, another label and another order.
     columns = {
         "split": data.draw(st.lists(SPLIT, min_size=count, max_size=count)),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
 
 from larder.config.shape import FormatOptions, Layout
+from larder.errors import Failure
 from larder.samples.indexed import IndexedSample, read_index
 from larder.shards.build import ShardBuild, build_shard
 from larder.shards.formats import shard_format
@@ -16,6 +17,7 @@ from larder.shards.images.check import ImageRules
 from larder.shards.index_rows import sample_rows
 from larder.shards.model import ShardPlan, ShardResult, read_samples
 from larder.shards.packing import plan_shards
+from larder.shards.reading.fetch import skipped_failure
 from larder.shards.reading.readahead import open_reads
 from larder.shards.sizes import split_sizes
 from larder.store.base import Readable, Store
@@ -74,8 +76,25 @@ def surveyed(
     return shard_format(name, FormatOptions(layout=format_.survey(batches, before)))
 
 
+def index_of(result: ShardResult, segment: str = "s") -> Iterator[pa.RecordBatch]:
+    """The rows of a shard's samples in the index of a segment of which it is the first."""
+    first_id = 0
+    for rows in result.samples.read():
+        yield sample_rows(rows, segment, result.split, result.name, first_id)
+        first_id += rows.num_rows
+
+
 def indexed(result: ShardResult) -> list[IndexedSample]:
-    return list(read_index(sample_rows(result, "s")))
+    return list(read_index(index_of(result)))
+
+
+def left_out(result: ShardResult) -> list[Failure]:
+    """The samples that were left out as bad, in their order."""
+    return [
+        skipped_failure(row["key"], [part["source"] for part in row["parts"]], row["bad"])
+        for batch in result.skipped.read()
+        for row in batch.to_pylist()
+    ]
 
 
 def read_back(

@@ -121,11 +121,16 @@ def failure_of(part: Part, error: ObjectError, rules: ImageRules) -> Failure:
     return Failure.of(part.key, error)
 
 
+def skipped_failure(sample: str, objects: Iterable[str], message: str) -> Failure:
+    """The failure of a sample that was left out as bad, under the object that its message names."""
+    named = (key for key in objects if message.startswith(f"{printable(key)}: "))
+    return Failure(key=next(named, sample), code=UNDECODABLE, message=message)
+
+
 def known_failure(sample: PlannedSample) -> Failure:
     """The failure of a sample that an earlier run found bad, as that run reported it."""
     assert sample.bad is not None, "it was found bad"
-    named = (part.key for part in sample.parts if sample.bad.startswith(f"{printable(part.key)}: "))
-    return Failure(key=next(named, sample.key), code=UNDECODABLE, message=sample.bad)
+    return skipped_failure(sample.key, (part.key for part in sample.parts), sample.bad)
 
 
 class _DerivedRange(NamedTuple):

@@ -1,16 +1,11 @@
-"""The manifest of skipped samples, and what is not copied."""
+"""Which objects of samples are copied."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from larder.manifest.schemas import SAMPLE_ORDER, SAMPLES, SKIPPED
-from larder.pipeline.index import UNKNOWN, skipped_rows
+from larder.manifest.schemas import SAMPLE_ORDER, SAMPLES
 from larder.pipeline.mirror import _due
 from larder.samples.order import from_objects
 
@@ -29,44 +24,6 @@ def row(number: int, split: str = "train", parts: int = 2) -> dict[str, object]:
         for part in range(parts)
     ]
     return {"split": split, "key": f"k{number}", "parts": entries}
-
-
-def cut(rows: list[dict[str, object]], schema: pa.Schema, size: int) -> Iterator[pa.RecordBatch]:
-    for start in range(0, len(rows), size):
-        yield pa.RecordBatch.from_pylist([{}, *rows[start : start + size]], schema=schema).slice(1)
-
-
-@given(
-    kept=st.lists(st.booleans(), max_size=60),
-    cuts=st.tuples(st.integers(1, 20), st.integers(1, 20)),
-    others=st.integers(0, 3),
-)
-def test_what_is_planned_and_in_no_shard(
-    kept: list[bool], cuts: tuple[int, int], others: int
-) -> None:
-    rows = [
-        row(number, "train" if number < 30 else "test", number % 3 + 1)
-        for number in range(len(kept))
-    ]
-    there = [each for each, is_kept in zip(rows, kept, strict=True) if is_kept]
-    order = rows + [row(number, "", 1) for number in range(others)]  # objects of no sample
-    messages = {"k1.e1": "the second", "k2": "the sample"}
-    batches = list(
-        skipped_rows(cut(order, SAMPLE_ORDER, cuts[0]), cut(there, KEPT, cuts[1]), messages, "how")
-    )
-    assert all(batch.schema == SKIPPED for batch in batches)
-    for batch in batches:
-        batch.validate(full=True)
-    found = [each for batch in batches for each in batch.to_pylist()]
-    left_out = [each for each, is_kept in zip(rows, kept, strict=True) if not is_kept]
-    assert [(each["split"], each["key"]) for each in found] == [
-        (each["split"], each["key"]) for each in left_out
-    ]
-    for each, wanted in zip(found, left_out, strict=True):
-        parts: list[dict[str, object]] = wanted["parts"]  # type: ignore[assignment]
-        assert each["parts"] == [{name: part[name] for name in FIELDS} for part in parts]
-        expected = {"k1": "the second", "k2": "the sample"}.get(each["key"], UNKNOWN)
-        assert (each["check"], each["message"]) == ("how", expected)
 
 
 PACKED = {"segment": "s", "split": "t", "shard": "x", "offset": 0, "length": 1, "parts": []}

@@ -10,13 +10,11 @@ import pytest
 
 from larder.config.shape import Layout
 from larder.errors import ConfigError, DamageError
-from larder.samples.indexed import read_index
 from larder.shards.formats import shard_format
 from larder.shards.formats.batches import MAX_BYTES, BatchWriter
-from larder.shards.index_rows import sample_rows
 from larder.shards.model import ShardPlan, ShardResult
 from larder.store import Store
-from tests.support.packing import pack, planned, surveyed
+from tests.support.packing import indexed, pack, planned, surveyed
 from tests.support.sample_orders import Content, order_samples
 
 CONTENTS = [
@@ -57,7 +55,7 @@ def test_numpy_loads_a_batch(store: Store) -> None:
 def test_labels_in_a_damaged_archive_are_damage_or_right(store: Store, bit: int) -> None:
     (shard,) = write(store, CONTENTS, 9)
     data = store.get(shard.name)
-    samples = list(read_index(sample_rows(shard, "s")))
+    samples = indexed(shard)
     found = 0
     for at in range(len(data)):
         store.put(shard.name, data[:at] + bytes([data[at] ^ bit]) + data[at + 1 :])

@@ -17,14 +17,13 @@ from larder.errors import DamageError, FatalError
 from larder.manifest.schemas import SAMPLES
 from larder.shards.formats import shard_format
 from larder.shards.images.check import ImageRules
-from larder.shards.index_rows import sample_rows
 from larder.shards.model import ShardResult
 from larder.shards.old_shards import OldShards
 from larder.store import Store
 from larder.store.delegate import DelegatingReadable
 from tests.support.memory import MemoryStore, forget
+from tests.support.packing import index_of, left_out, planned
 from tests.support.packing import pack as packed_into
-from tests.support.packing import planned
 from tests.support.sample_orders import Content, order_samples, with_packed
 from tests.support.stores import FaultyStore, RecordingStore, unreadable
 
@@ -98,7 +97,7 @@ def pack(
 
 
 def index(results: Sequence[ShardResult], segment: str) -> list[pa.RecordBatch]:
-    return [rows for result in results for rows in sample_rows(result, segment)]
+    return [rows for result in results for rows in index_of(result, segment)]
 
 
 def packed(
@@ -255,11 +254,11 @@ def test_images_are_checked_again_if_they_were_checked_more_weakly(
     rules = ImageRules("decode", skip=True)
     options: dict[str, Any] = {"rules": rules, "memory_bytes": memory_bytes}
     (expected,) = pack(order, source, target, "webdataset", **options)
-    assert len(expected.omitted) == 2
+    assert len(left_out(expected)) == 2
     weaker = old(store, weaker=("old",))
     assert pack_again(again, weaker, target, **options) == [expected]
     (found,) = pack_again(again, old(store), target, **options)
-    assert not found.omitted
+    assert not left_out(found)
     assert found.samples.num_rows == again.num_rows
 
 
@@ -277,8 +276,8 @@ def test_a_sample_that_was_bad_is_left_out_without_being_read(
     order = order_samples(source, [*CONTENTS[:20], *BAD, *CONTENTS[20:30]])
     options: dict[str, Any] = {"rules": ImageRules("decode", skip=True)}
     (expected,) = pack(order, source, target, name, **options)
-    assert [failure.key for failure in expected.omitted] == ["b/1.jpg", "b/2.jpg"]
-    messages = {failure.key[:3]: failure.message for failure in expected.omitted}
+    assert [failure.key for failure in left_out(expected)] == ["b/1.jpg", "b/2.jpg"]
+    messages = {failure.key[:3]: failure.message for failure in left_out(expected)}
     for part in ("b/1.jpg", "b/1.seg.png", "b/2.jpg"):
         source.delete(part)
     options |= {"concurrency": concurrency, "memory_bytes": memory_bytes}

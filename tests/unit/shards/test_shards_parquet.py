@@ -18,15 +18,13 @@ from required import read_by_others
 
 from larder.config.shape import FormatOptions, Layout
 from larder.errors import ConfigError
-from larder.samples.indexed import read_index
 from larder.shards.formats import parquet
 from larder.shards.formats.parquet import ParquetFormat
-from larder.shards.index_rows import sample_rows
 from larder.shards.model import Part, PlannedSample, ShardResult
 from larder.shards.output import HashedOutput
 from larder.shards.reading.fetch import Body
 from larder.store import Store
-from tests.support.packing import pack, planned, surveyed
+from tests.support.packing import indexed, pack, planned, surveyed
 from tests.support.sample_orders import Content, order_samples
 
 CONTENTS = [
@@ -172,7 +170,7 @@ def test_a_large_sample_that_was_read_is_not_kept(store: Store) -> None:
     """Growth keeps some shards open that it packs samples of again."""
     size_bytes = parquet.ROW_GROUP_BYTES + 1
     (shard,) = write(store, [Content(f"{n}", {"bin": bytes(size_bytes)}) for n in range(2)])
-    samples = list(read_index(sample_rows(shard, "segment")))
+    samples = indexed(shard)
     with ParquetFormat(FormatOptions()).open(store, shard.name) as reader:
         before = pa.total_allocated_bytes()
         for sample in samples:

@@ -15,13 +15,12 @@ from larder.shards.formats import FORMATS
 from larder.shards.formats.base import ShardFormat
 from larder.shards.formats.recordio import MAGIC
 from larder.shards.formats.webdataset import WebDataset
-from larder.shards.index_rows import sample_rows
 from larder.shards.model import ShardFile
 from larder.store import Store, open_store
 from larder.verify.findings import Finding
 from larder.verify.shard_check import ShardIndex, inspect_shard
 from tests.support.memory import MemoryStore, forget
-from tests.support.packing import pack, surveyed
+from tests.support.packing import index_of, pack, surveyed
 from tests.support.sample_orders import Content, order_samples
 from tests.support.stores import FaultyStore, RecordingStore, unreadable
 
@@ -84,7 +83,7 @@ def made(name: str, contents: Sequence[bytes], *, labelled: bool) -> Shard:
     )
     format_ = surveyed(name, [order])
     (result,) = pack(order, store, format_, memory_bytes=1 << 20)
-    index = ShardIndex(pa.Table.from_batches(sample_rows(result, "s")))
+    index = ShardIndex(pa.Table.from_batches(index_of(result, "s")))
     return Shard(store, format_, result.files, index)
 
 

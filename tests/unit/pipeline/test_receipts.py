@@ -1,0 +1,215 @@
+"""The receipts of shards: what they hold, which one counts, and how shards are found by them."""
+
+from __future__ import annotations
+
+import hashlib
+import tracemalloc
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pyarrow as pa
+import pytest
+
+from larder.config.shape import FormatOptions
+from larder.errors import DamageError, FatalError
+from larder.jobs.manifests import put_named
+from larder.manifest.files import write_manifest
+from larder.pipeline.job import Job
+from larder.pipeline.pack import SHARD_PLAN
+from larder.pipeline.receipts import (
+    Shard,
+    finished_shards,
+    list_shards,
+    opened_receipt,
+    planned_receipts,
+    put_receipt,
+)
+from larder.progress import NullProgress
+from larder.shards.index_rows import IndexRows, SkippedRows, receipt_rows
+from larder.shards.indexes import IndexFile
+from larder.shards.model import Part, PlannedSample, ShardFile, ShardPlan, ShardResult
+from larder.store import open_store
+from larder.store.base import Store
+from larder.versions import layout
+from tests.support.stores import RecordingStore
+
+QUIET = NullProgress()
+
+
+@pytest.fixture(params=["memory", "directory"])
+def root(request: pytest.FixtureRequest, tmp_path: Path) -> RecordingStore:
+    directory = request.param == "directory"
+    url = str(tmp_path / "root") if directory else f"memory://{uuid.uuid4().hex}/"
+    return RecordingStore(open_store(url))
+
+
+def name(number: int) -> str:
+    return f"d-train-{number:06d}.tar"
+
+
+def plans(*numbers: int, split: str = "train") -> list[ShardPlan]:
+    return [ShardPlan(split, number, name(number), 0, 2, 5) for number in numbers]
+
+
+def job(root: Store, folder: Path, numbers: Sequence[int] = (1,)) -> Job:
+    """A job whose plan has these shards of split ``train``."""
+    count = len(numbers)
+    columns = [["train"] * count, numbers, [*map(name, numbers)], [0] * count, [1] * count]
+    rows = pa.record_batch([*columns, [5] * count], schema=SHARD_PLAN)
+    file = write_manifest(folder / "plan.parquet", SHARD_PLAN, [rows])
+    shape = SimpleNamespace(use=("webdataset", FormatOptions()))
+    ref = put_named(root, "plan.parquet", file)
+    return cast("Job", SimpleNamespace(segment="s", shard_plan=ref, shape=shape))
+
+
+def result(number: int, files: Sequence[ShardFile], skipped: int) -> ShardResult:
+    """A shard of one sample if it has files, and of samples that were left out."""
+    rows, bad = IndexRows(), SkippedRows()
+    if files:
+        rows.add((f"{number}/good", 0, 512, 3), [("jpg", "good.jpg", "e", 512, 7, 11)])
+    for place in range(skipped):
+        part = Part("jpg", "bad.jpg", 9, "f")
+        bad.add(PlannedSample("train", f"{number}/bad{place}", 3, (part,)), "x" * 300)
+    return ShardResult("train", name(number), tuple(files), rows.finish(), bad.finish())
+
+
+def put_shard(root: Store, number: int, data: bytes = b"shard", skipped: int = 1) -> Shard:
+    """Write a shard and its receipt; without data, all of its samples were left out."""
+    files: tuple[ShardFile, ...] = ()
+    if data:
+        etag = root.put(layout.shard_key("s", "train", name(number)), data).etag
+        files = (ShardFile(name(number), len(data), hashlib.sha256(data).hexdigest(), etag),)
+    index = IndexFile("dali", "x", 1, "0" * 64)
+    shard = Shard("train", name(number), files, len(files), (), (index,))
+    put_receipt(root, "s", shard, receipt_rows(result(number, files, skipped)))
+    return shard
+
+
+def receipt_keys(root: Store) -> list[str]:
+    return [info.key for page in root.list(layout.receipts_prefix("s")) for info in page]
+
+
+def numbers(shards: Sequence[object]) -> list[int]:
+    return [shard.plan.index for shard in shards]  # type: ignore[attr-defined]
+
+
+def test_a_receipt_has_the_shard_its_samples_and_those_left_out(root: Store) -> None:
+    shard = put_shard(root, 1)
+    (key,) = receipt_keys(root)
+    with opened_receipt(root, key) as receipt:
+        assert receipt.shard == shard
+        rows = [row for batch in receipt.rows() for row in batch.to_pylist()]
+        (samples,) = receipt.samples()
+    assert [(row["key"], row["length"], row["bad"]) for row in rows] == [
+        ("1/good", 512, None),
+        ("1/bad0", None, "x" * 300),
+    ]
+    assert rows[1]["parts"] == [
+        {"ext": "jpg", "source": "bad.jpg", "etag": "f", "offset": None, "length": 9, "crc32c": 0}
+    ]
+    assert samples.column("key").to_pylist() == ["1/good"]
+
+
+def test_shards_are_found_by_listings_alone(root: RecordingStore, tmp_path: Path) -> None:
+    for number in (1, 2, 4, 5, 7):
+        put_shard(root, number)
+    root.delete(layout.shard_key("s", "train", name(4)))
+    root.put(layout.shard_key("s", "train", name(6)), b"of a run that was killed")
+    put_shard(root, 8, b"")  # all of its samples were left out
+    asked = job(root, tmp_path)
+    root.forget()
+    finished = finished_shards(root, asked, plans(2, 3, 4, 5, 6, 8), QUIET)
+    assert numbers(finished) == [2, 5, 8]
+    assert [shard.bytes for shard in finished] == [5, 5, 0]
+    assert {call.method for call in root.calls} == {"list"}
+
+
+def test_only_what_is_between_the_first_and_the_last_shard_is_listed(
+    root: RecordingStore, tmp_path: Path
+) -> None:
+    for number in range(1, 8):
+        put_shard(root, number)
+    listed = list_shards(root, job(root, tmp_path), plans(3, 4))
+    assert [len(shard.receipts) for shard in listed] == [1, 1]
+    lists = [call for call in root.calls if call.method == "list"]
+    assert len(lists) == 2
+
+
+def test_a_shard_that_was_written_again_with_the_same_bytes_gets_a_receipt(
+    root: RecordingStore, tmp_path: Path
+) -> None:
+    put_shard(root, 1, b"right")
+    put_shard(root, 2, b"right")
+    for number, data in ((1, b"right"), (2, b"wrong")):
+        root.delete(layout.shard_key("s", "train", name(number)))
+        etag = root.put(layout.shard_key("s", "train", name(number)), data).etag
+        assert etag
+    asked = job(root, tmp_path)
+    before = receipt_keys(root)
+    assert numbers(finished_shards(root, asked, plans(1, 2), QUIET)) in ([1], [1])
+    if root.features.local_path:  # in memory, an etag is of the content
+        assert len(receipt_keys(root)) == len(before) + 1
+    root.forget()
+    (first, second) = list_shards(root, asked, plans(1, 2))
+    assert first.receipt
+    assert not second.receipt
+
+
+def test_of_several_receipts_the_one_of_the_objects_counts(root: Store, tmp_path: Path) -> None:
+    put_shard(root, 1, b"first")
+    put_shard(root, 1, b"other")
+    put_shard(root, 2, b"first")
+    receipts = dict(planned_receipts(root, job(root, tmp_path, [1, 2])))
+    found = {plan.index: receipt.shard.files[0].sha256 for plan, receipt in receipts.items()}
+    assert found == {
+        1: hashlib.sha256(b"other").hexdigest(),
+        2: hashlib.sha256(b"first").hexdigest(),
+    }
+
+
+def test_a_shard_without_a_receipt_is_named(root: Store, tmp_path: Path) -> None:
+    put_shard(root, 1)
+    with pytest.raises(FatalError) as caught:
+        list(planned_receipts(root, job(root, tmp_path, [1, 2, 3])))
+    assert caught.value.code == "run.failed"
+    assert name(2) in caught.value.message
+
+
+def test_a_damaged_receipt_is_named(root: Store, tmp_path: Path) -> None:
+    """At any place: in its rows, or in what it says of the shard."""
+    put_shard(root, 1)
+    (key,) = receipt_keys(root)
+    data = bytes(root.get(key))
+    asked = job(root, tmp_path)
+    accepted = 0
+    for place in range(0, len(data), 7):
+        root.put(key, data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+        try:
+            for _, receipt in planned_receipts(root, asked):
+                rows = [row for batch in receipt.rows() for row in batch.to_pylist()]
+                assert [row["key"] for row in rows] == ["1/good", "1/bad0"]
+                accepted += 1
+        except DamageError:
+            continue
+    assert accepted < len(data) / 7 / 2  # what no reader looks at, such as statistics
+
+
+def test_what_receipts_say_of_shards_does_not_stay_in_memory(tmp_path: Path) -> None:
+    root = open_store(f"memory://{uuid.uuid4().hex}/")
+    for number in range(120):
+        put_shard(root, number, skipped=20)
+
+    def peak_bytes(count: int) -> int:
+        asked = job(root, tmp_path, range(count))
+        tracemalloc.start()
+        for _, receipt in planned_receipts(root, asked):
+            assert receipt.shard.samples == 1
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return peak
+
+    peak_bytes(2)
+    assert peak_bytes(120) < peak_bytes(40) + 300_000
