@@ -1,30 +1,18 @@
-"""A large object, copied in parts by several threads.
-
-How the copy is proved::
-
-    check    what proves it
-    md5      its etag is the MD5 of the content, and so is the source's
-    md5      each part is proved (`larder.store.s3.multipart`), and the bytes that were read have
-             the MD5 that is the source's etag
-    crc32c   each part is proved, and the source keeps the CRC32C of its content, or no digest
-
-Otherwise the copy is read back, and compared with the MD5 of the source or, if its etag is none,
-with the CRC32C of the bytes that were read. With ``verify: size``, it is compared by its size.
-"""
+"""A large object, copied in parts by several threads."""
 
 from __future__ import annotations
 
 import hashlib
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 
 import google_crc32c
 
 from larder.copy.limits import CopyLimits
-from larder.copy.object import CopiedObject, copy_object, known_md5
+from larder.copy.object import copy_object
+from larder.copy.proof import Content, CopiedObject, crc32c_of, known_md5, read_back, removed
 from larder.copy.uploads import RESUME_BYTES
-from larder.errors import LarderError, NotFoundError, ObjectError, RetryableError
+from larder.errors import LarderError, RetryableError
 from larder.manifest.digest import combined_crc32c, format_crc32c
 from larder.store import object_url
 from larder.store.base import ObjectInfo, Reader, Store, Upload, UploadedPart
@@ -221,59 +209,21 @@ class LargeObject:
         if len(checksums) == len(parts):
             checksum = format_crc32c(combined_crc32c(checksums))
         if written.size_bytes != self.info.size_bytes:
-            raise self._mismatch(f"the copy has {written.size_bytes:,} bytes")
-        kept = self._listed.checksum or ""
-        if checksum and kept.startswith("crc32c:") and kept != checksum:
-            raise self._mismatch(f"{checksum} was read, but the source keeps {kept}")
-        if self._md5 and written.etag == self._md5:
-            return CopiedObject.of(self.info, written, checksum, "md5")
-        if kept and kept == written.checksum:
-            return CopiedObject.of(self.info, written, kept, "crc32c")
-        if all(part.proved for part in parts):
-            md5 = self._order.hexdigest() if self._order else None
-            if md5 and md5 == self._md5:
-                return CopiedObject.of(self.info, written, checksum, "md5")
-            if self._md5 is None or kept == checksum:
-                return CopiedObject.of(self.info, written, checksum, "crc32c")
-        if self._limits.verify == "size":
-            return CopiedObject.of(self.info, written, checksum, "size")
-        return self._read_back(written, checksum)
-
-    def _read_back(self, written: ObjectInfo, checksum: str | None) -> CopiedObject:
-        """Read the copy, and compare it with the digests of the source, or of what was read."""
-        crc32c, md5 = 0, hashlib.md5(usedforsecurity=False)
-        with self._target.open(self._key) as reader:
-            for buffer in reader:
-                self._ready()
-                piece = bytes(buffer)
-                crc32c = google_crc32c.extend(crc32c, piece)
-                md5.update(piece)
-        seen = format_crc32c(crc32c)
-        if self._md5 and md5.hexdigest() == self._md5:
-            return CopiedObject.of(self.info, reader.info, seen, "md5")
-        if seen == (checksum or self._listed.checksum):
-            return CopiedObject.of(self.info, reader.info, seen, "crc32c")
-        if checksum is None and self._md5 is None and seen == self._source_crc32c():
-            return CopiedObject.of(self.info, reader.info, seen, "crc32c")
-        raise self._mismatch(f"the copy has {seen}")
-
-    def _source_crc32c(self) -> str:
-        crc32c = 0
-        with self._source.open(self.info.key, if_match=self._listed.etag) as reader:
-            for buffer in reader:
-                self._ready()
-                crc32c = google_crc32c.extend(crc32c, bytes(buffer))
-        return format_crc32c(crc32c)
-
-    def _mismatch(self, what: str) -> ObjectError:
-        with suppress(NotFoundError):
-            self._target.delete(self._key)
-        return ObjectError(
-            "object.mismatch",
-            f"{what}; it is not that of its source",
-            where=object_url(self._target.url, self._key),
-            hint="the copy was removed; run again",
-        )
+            raise removed(self._target, written, f"the copy has {written.size_bytes:,} bytes")
+        kept = crc32c_of(self._listed.checksum)
+        if checksum and kept and kept != checksum:
+            raise removed(
+                self._target, written, f"{checksum} was read, but the source keeps {kept}"
+            )
+        read_md5 = self._order.hexdigest() if self._order else None
+        content = Content(self._md5, self._listed.checksum, read_md5, checksum)
+        proved = all(part.proved for part in parts)
+        check = content.check(written, etag_is_md5=True, stored_as_sent=proved)
+        if check is None and self._limits.verify == "size":
+            check = "size"
+        if check is None:
+            return read_back(self._source, self.info, content, self._target, written, self._ready)
+        return CopiedObject.of(self.info, written, content.crc32c, check)
 
     def end(self, *, keep: bool) -> None:
         """Stop copying it, unless it is complete; ``keep`` leaves many parts to the next run."""

@@ -18,7 +18,7 @@ from typing import Self
 
 import pyarrow as pa
 
-from larder.copy.object import CopiedObject
+from larder.copy.proof import CopiedObject
 from larder.copy.record import CopyPlace
 from larder.errors import LarderError, NotFoundError
 from larder.jobs.manifests import put_named, read_ref

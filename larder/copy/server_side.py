@@ -26,7 +26,8 @@ from itertools import islice
 from typing import NamedTuple
 
 from larder.copy.limits import CopyLimits
-from larder.copy.object import WHOLE_BYTES, CopiedObject, known_md5
+from larder.copy.object import WHOLE_BYTES
+from larder.copy.proof import Content, CopiedObject, crc32c_of, known_md5
 from larder.errors import LarderError, NotFoundError, PreconditionError, RetryableError
 from larder.store.base import ObjectInfo, Store
 
@@ -122,11 +123,12 @@ class ServerSide:
     def _by_checksum(self, info: ObjectInfo, copy: ObjectInfo) -> CopiedObject | None:
         """The copy, if both stores keep the same checksum of the whole content."""
         written, original = self._target.head(copy.key), self._source.head(info.key)
-        same = written.checksum == original.checksum and written.size_bytes == info.size_bytes
+        same = written.size_bytes == info.size_bytes
         changed = bool(info.etag) and original.etag != info.etag
-        if written.checksum is None or not same or changed:
+        check = Content(kept=original.checksum).check(written, etag_is_md5=False)
+        if check is None or not same or changed:
             return None
-        return CopiedObject.of(info, written, written.checksum, "crc32c")
+        return CopiedObject.of(info, written, crc32c_of(written.checksum), check)
 
     def due_checks(self) -> Iterator[Callable[[], None]]:
         """Steps that check copies, if there are enough of them, or some of them long enough."""
@@ -177,9 +179,9 @@ class ServerSide:
     def _verdict(self, one: _Made, current: ObjectInfo | None) -> None:
         info, copy = one
         if current and (current.size_bytes, current.etag) == (info.size_bytes, copy.etag):
-            check = "size"
-            if copy.etag == info.etag:
-                check = "md5" if known_md5(self._source, info.etag) else "etag"
+            content = Content(known_md5(self._source, info.etag))
+            check = content.check(current, etag_is_md5=True)
+            check = check or ("etag" if copy.etag == info.etag else "size")
             self._done(info, CopiedObject.of(info, current, None, check))
             return
         self.fault()

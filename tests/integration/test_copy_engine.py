@@ -16,7 +16,7 @@ import pytest
 from larder.copy import parts, uploads
 from larder.copy.engine import copy_batch
 from larder.copy.limits import CopyLimits
-from larder.copy.object import CopiedObject
+from larder.copy.proof import CopiedObject
 from larder.copy.uploads import UploadRecords
 from larder.errors import FatalError, StoreError
 from larder.limits import ByteBudget

@@ -19,7 +19,7 @@ from copy_lab import buckets
 from larder.copy import route
 from larder.copy.engine import copy_batch
 from larder.copy.limits import Bandwidth, Buffers, CopyLimits
-from larder.copy.object import CopiedObject
+from larder.copy.proof import CopiedObject
 from larder.copy.skyplane.adapter import Transfer
 from larder.copy.skyplane.choice import Choice, Side
 from larder.errors import Failure, FatalError, ObjectError

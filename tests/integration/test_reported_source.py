@@ -17,7 +17,7 @@ from pipeline_lab import Lab, images, opened, png
 
 from larder.copy.engine import copy_batch
 from larder.copy.limits import CopyLimits
-from larder.copy.object import CopiedObject
+from larder.copy.proof import CopiedObject
 from larder.errors import LarderError
 from larder.limits import ByteBudget
 from larder.progress import NullProgress

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from larder.copy import receipts as module
-from larder.copy.object import CopiedObject
+from larder.copy.proof import CopiedObject
 from larder.copy.receipts import CopySets, Receipt, find_receipts, receipt_rows
 from larder.copy.record import CopyPlace, Origin
 from larder.errors import RetryableError

@@ -13,7 +13,8 @@ import pytest
 
 from larder.copy.limits import CopyLimits
 from larder.copy.mirror_reader import Copies, FirstOf, KnownCopy, Mirror, Unconditional
-from larder.copy.object import CopiedObject, copy_object
+from larder.copy.object import copy_object
+from larder.copy.proof import CopiedObject
 from larder.errors import LarderError, NotFoundError, ObjectError, StoreError
 from larder.limits import ByteBudget
 from larder.manifest.schemas import OBJECTS

@@ -1,0 +1,182 @@
+"""What proves that a copy has the content of its source: one ladder for every way of copying.
+
+Without a further request, by the first of these that applies::
+
+    check    what proves it
+    md5      the copy's etag is the MD5 of the source, or of the bytes that were read
+    crc32c   the copy's store keeps the CRC32C of the bytes that were read, or the checksum that
+             the source's store keeps
+    md5      the bytes that were sent are stored, and have the MD5 of the source
+    crc32c   the bytes that were sent are stored, and the source has no MD5, or keeps their CRC32C
+
+A directory stores what is sent, and so does an upload of which each part is proved
+(`larder.store.s3.multipart`). If none applies, the copy is read, and compared with what is known of
+the source; if that is too little, the source is read, too. With ``verify: size``, it is only
+compared by its size (check ``size``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple
+
+import google_crc32c
+
+from larder.errors import NotFoundError, ObjectError
+from larder.manifest.digest import format_crc32c
+from larder.store import object_url
+from larder.store.base import ObjectInfo, Readable, Store
+from larder.store.etags import is_md5
+
+
+class CopiedObject(NamedTuple):
+    """An object that was copied: a row of `larder.manifest.schemas.OBJECTS`.
+
+    Attributes:
+        etag: Its etag in the listing.
+        modified_us: When the copy was written, microseconds since 1970 UTC.
+        checksum: ``crc32c:`` and eight hex digits, of the bytes read from the source; None if they
+            did not pass through this machine, and no store keeps it.
+        check: How the copy was verified: ``md5``, ``crc32c``, ``etag`` or ``size``.
+    """
+
+    key: str
+    size_bytes: int
+    etag: str
+    modified_us: int
+    checksum: str | None
+    mirror_etag: str
+    check: str
+
+    @staticmethod
+    def of(source: ObjectInfo, copy: ObjectInfo, checksum: str | None, check: str) -> CopiedObject:
+        return CopiedObject(
+            source.key,
+            source.size_bytes,
+            source.etag,
+            copy.modified_us,
+            checksum,
+            copy.etag,
+            check,
+        )
+
+
+def known_md5(store: Readable, etag: str) -> str | None:
+    """The MD5 of the content of an object in hex, if its etag says it."""
+    features = store.features
+    trusted = features.etag_trust is None or not features.etag_trust.misleading
+    return etag if features.etag_is_md5 and is_md5(etag) and trusted else None
+
+
+def crc32c_of(checksum: str | None) -> str | None:
+    """A checksum, if it is a CRC32C."""
+    return checksum if (checksum or "").startswith("crc32c:") else None
+
+
+class Content(NamedTuple):
+    """What is known of the content of an object in the source.
+
+    ``md5`` is what its etag says, ``kept`` the checksum that its store keeps; ``read_md5`` and
+    ``read_crc32c`` (with ``crc32c:`` before it) are of the bytes that were read from it.
+    """
+
+    md5: str | None = None
+    kept: str | None = None
+    read_md5: str | None = None
+    read_crc32c: str | None = None
+
+    @property
+    def crc32c(self) -> str | None:
+        """The checksum for the record of its copy."""
+        return self.read_crc32c or crc32c_of(self.kept)
+
+    def check(
+        self, copy: ObjectInfo, *, etag_is_md5: bool, stored_as_sent: bool = False
+    ) -> str | None:
+        """What proves a copy according to the table above; None if nothing does."""
+        if etag_is_md5 and copy.etag and copy.etag in (self.md5, self.read_md5):
+            return "md5"
+        if copy.checksum and copy.checksum in (self.read_crc32c, self.kept):
+            return copy.checksum.partition(":")[0]
+        if stored_as_sent and self.md5 is not None and self.md5 == self.read_md5:
+            return "md5"
+        if stored_as_sent and (self.md5 is None or self.kept == self.read_crc32c):
+            return "crc32c"
+        return None
+
+
+class ReadCopy(NamedTuple):
+    """A copy as it was read: ``check`` says what proves it, and is None if it is another object."""
+
+    info: ObjectInfo
+    crc32c: str
+    check: str | None
+
+
+def read_copy(
+    source: Readable,
+    info: ObjectInfo,
+    content: Content,
+    target: Readable,
+    key: str,
+    *,
+    if_match: str | None = None,
+    ready: Callable[[], None] = lambda: None,
+) -> ReadCopy:
+    """Read a copy, and compare it with its source; ``ready`` raises an error to stop it."""
+    copy, crc32c, md5 = _digests(target, key, if_match, ready)
+    if md5 in (content.md5, content.read_md5):
+        return ReadCopy(copy, crc32c, "md5")
+    expected = content.crc32c
+    if expected is None:
+        _, expected, _ = _digests(source, info.key, info.etag or None, ready)
+    return ReadCopy(copy, crc32c, "crc32c" if crc32c == expected else None)
+
+
+def _digests(
+    store: Readable, key: str, if_match: str | None, ready: Callable[[], None]
+) -> tuple[ObjectInfo, str, str]:
+    crc32c, md5 = 0, hashlib.md5(usedforsecurity=False)
+    with store.open(key, if_match=if_match) as reader:
+        for buffer in reader:
+            ready()
+            data = bytes(buffer)
+            crc32c = google_crc32c.extend(crc32c, data)
+            md5.update(data)
+    return reader.info, format_crc32c(crc32c), md5.hexdigest()
+
+
+def read_back(
+    source: Readable,
+    info: ObjectInfo,
+    content: Content,
+    target: Store,
+    written: ObjectInfo,
+    ready: Callable[[], None] = lambda: None,
+) -> CopiedObject:
+    """The current copy, if it has the content of its source; another run may have written it again.
+
+    If nothing else did, it is deleted, and the error is ``object.mismatch``.
+    """
+    copy = read_copy(source, info, content, target, written.key, ready=ready)
+    if copy.check:
+        return CopiedObject.of(info, copy.info, copy.crc32c, copy.check)
+    if copy.info.etag != written.etag:
+        hint = "another run copies another state of the source; run again when it is done"
+        raise _mismatch(target, written, f"the copy has {copy.crc32c}", hint)
+    raise removed(target, written, f"the copy has {copy.crc32c}")
+
+
+def removed(target: Store, written: ObjectInfo, what: str) -> ObjectError:
+    """Delete a copy that is wrong; returns the error to raise."""
+    with suppress(NotFoundError):
+        target.delete(written.key)
+    return _mismatch(target, written, what, "the copy was removed; run again")
+
+
+def _mismatch(target: Store, written: ObjectInfo, what: str, hint: str) -> ObjectError:
+    where = object_url(target.url, written.key)
+    message = f"{what}; it is not that of its source"
+    return ObjectError("object.mismatch", message, where=where, hint=hint)
