@@ -1,10 +1,7 @@
 """Credentials in the blocks of a real Prefect server, for a source and a storage of their own."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -61,8 +58,8 @@ def create_block(
 @pytest.mark.slow
 @pytest.mark.exhaustive
 def test_source_and_storage_have_blocks_of_their_own(
-    tmp_path: Path, prefect_server: PrefectServer, source_server: S3Server, rclone_server: S3Server
-) -> None:
+    tmp_path, prefect_server, source_server, rclone_server
+):
     keys = {"aws_access_key_id": KEY, "aws_secret_access_key": SECRET}
     create_block(prefect_server, "aws-credentials", CREDENTIALS_SCHEMA, "reader", keys)
     pair = {

@@ -1,15 +1,9 @@
 """``larder compact`` and ``python -m flows.compact``, after a dataset has grown."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 
 from larder.store import open_store
 from tests.support.checker import check_all
-from tests.support.commands import Workplace
 
 LARDER = ("-m", "larder.cli.main")
 WAYS = {
@@ -20,9 +14,7 @@ SMALL = ("--dataset", "imagenet", "--set", "shards.bytes=400 kB", "--set", "mirr
 
 
 @pytest.mark.parametrize("way", ["larder", pytest.param("flow", marks=pytest.mark.exhaustive)])
-def test_a_dataset_that_has_grown_becomes_one_segment(
-    place: Workplace, own_source: Callable[[Workplace], Path], way: str
-) -> None:
+def test_a_dataset_that_has_grown_becomes_one_segment(place, own_source, way):
     prepare, compact = WAYS[way]
     folder = own_source(place)
     first = place.run(*SMALL, "--json", python=prepare)

@@ -1,7 +1,5 @@
 """``larder copy`` and ``larder prune``, and the same as flows: real commands, and a real server."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import signal
@@ -13,7 +11,7 @@ from prefect_server import PrefectServer
 
 from larder.cli.copy import COPY as COPY_COMMAND
 from larder.cli.exit import run
-from tests.support.commands import Finished, Workplace
+from tests.support.commands import Finished
 
 LARDER = ("-m", "larder.cli.main")
 COPY, PRUNE = (*LARDER, "copy"), (*LARDER, "prune")
@@ -41,7 +39,7 @@ def ok(done: Finished) -> Finished:
     return done
 
 
-def test_copy_again_change_and_prune(place: Workplace) -> None:
+def test_copy_again_change_and_prune(place):
     source, storage = fill(place.folder / "from"), place.folder / "to"
     first = ok(place.run("from", "./to/", python=COPY))
     assert files(storage) == files(source)
@@ -70,7 +68,7 @@ def test_copy_again_change_and_prune(place: Workplace) -> None:
     assert files(storage) == files(source)
 
 
-def test_an_interrupted_copy_continues(place: Workplace) -> None:
+def test_an_interrupted_copy_continues(place):
     source, storage = fill(place.folder / "from", 30, MEGABYTE), place.folder / "to"
     limits = ("copy.max_bytes_per_second=3 MB", "runner.batch_bytes=2 MB", "runner.workers=2")
     slow = [word for limit in limits for word in ("--set", limit)]
@@ -115,9 +113,7 @@ ODD: dict[str, tuple[tuple[str, ...], str, int]] = {
 
 
 @pytest.mark.parametrize("what", ODD)
-def test_odd_input_is_refused_in_one_line(
-    what: str, place: Workplace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_odd_input_is_refused_in_one_line(what, place, monkeypatch, capsys):
     arguments, code, expected = ODD[what]
     fill(place.folder / "from")
     (place.folder / "empty").mkdir()
@@ -144,7 +140,7 @@ def artifacts(server: PrefectServer, run: dict[str, Any]) -> list[dict[str, Any]
 
 
 @pytest.mark.exhaustive
-def test_a_copy_as_a_flow_run(reporting: Workplace, prefect_server: PrefectServer) -> None:
+def test_a_copy_as_a_flow_run(reporting, prefect_server):
     source = fill(reporting.folder / "source-of-flow")
     storage = reporting.folder / "to"
     (storage / "a/05.bin/in the way").mkdir(parents=True)

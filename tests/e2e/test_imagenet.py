@@ -1,9 +1,6 @@
 """ImageNet's official layout, from one bucket to another on a real S3 server."""
 
-from __future__ import annotations
-
 import uuid
-from pathlib import Path
 
 import pytest
 from webdataset import tariterators
@@ -55,12 +52,7 @@ def built(
     return place, done
 
 
-def test_samples_and_labels_as_webdataset_reads_them(
-    built: tuple[Workplace, Finished],
-    s3_server: S3Server,
-    variables: dict[str, str],
-    tmp_path: Path,
-) -> None:
+def test_samples_and_labels_as_webdataset_reads_them(built, s3_server, variables, tmp_path):
     source, storage = (opened(variables[name], s3_server) for name in SIDES)
     root = f"{variables['LARDER_STORAGE']}/larder/imagenet"
     data = larder.open(root, endpoint=s3_server.endpoint, region=s3_server.region)
@@ -87,9 +79,7 @@ def test_samples_and_labels_as_webdataset_reads_them(
         assert seen == count
 
 
-def test_the_variable_of_aws_also_selects_the_server(
-    built: tuple[Workplace, Finished], s3_server: S3Server
-) -> None:
+def test_the_variable_of_aws_also_selects_the_server(built, s3_server):
     place, first = built
     nothing = {f"{name}_ENDPOINT": "" for name in SIDES}
     asked = (*ASKED, "--plan", "--set", "shards.shuffle_seed=8")
@@ -100,7 +90,7 @@ def test_the_variable_of_aws_also_selects_the_server(
     assert (plan["copied"]["count"], plan["cost"]["total_usd"]) == (0, 0)
 
 
-def test_no_secret_is_shown(built: tuple[Workplace, Finished], s3_server: S3Server) -> None:
+def test_no_secret_is_shown(built, s3_server):
     place, done = built
     assert s3_server.secret_key not in done.out + done.err
     for path in place.folder.rglob("*"):

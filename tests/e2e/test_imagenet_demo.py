@@ -1,7 +1,5 @@
 """``make demo-imagenet``: its commands can be pasted, and its servers can be started again."""
 
-from __future__ import annotations
-
 import signal
 import socket
 import subprocess
@@ -29,7 +27,7 @@ def taken_ports() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("taken_ports")
-def test_the_commands_that_the_demo_prints_continue_it(reporting: Workplace) -> None:
+def test_the_commands_that_the_demo_prints_continue_it(reporting):
     done = reporting.run("--count", "40", python=DEMO)
     assert done.status == 0, done.err
     config = reporting.folder / "out/aws-us-west-2/imagenet/experiment.yaml"
@@ -71,7 +69,7 @@ def shell(place: Workplace, script: str) -> str:
 
 
 @pytest.mark.exhaustive
-def test_a_second_demo_finds_the_dataset_of_the_first(reporting: Workplace) -> None:
+def test_a_second_demo_finds_the_dataset_of_the_first(reporting):
     for expected in ("imagenet built", "imagenet reused"):
         done = reporting.run("--count", "20", python=DEMO)
         assert (done.status, expected in done.out + done.err) == (0, True), done.err

@@ -1,7 +1,5 @@
 """Runs that are interrupted or killed with a Prefect server of their own, and what stays behind."""
 
-from __future__ import annotations
-
 import os
 import pty
 import signal
@@ -15,7 +13,6 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from prefect_server import PrefectServer
 
 from flows.runs.server import TemporaryServer
 from tests.support.commands import Workplace
@@ -95,7 +92,7 @@ many()
 
 
 @pytest.mark.slow
-def test_a_temporary_server_saves_all_events(place: Workplace) -> None:
+def test_a_temporary_server_saves_all_events(place):
     done = place.run(python=("-c", MANY_TASKS))
     assert done.status == 0, done.err
     assert wait_until(lambda: not processes(place))
@@ -103,7 +100,7 @@ def test_a_temporary_server_saves_all_events(place: Workplace) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_interrupted_while_it_copies_and_then_run_to_the_end(place: Workplace) -> None:
+def test_a_run_interrupted_while_it_copies_and_then_run_to_the_end(place):
     running = place.start(*FEW, "--json")
     running.read_until("mirror: started")
     running.send(signal.SIGINT)
@@ -135,7 +132,7 @@ def test_a_run_interrupted_while_it_copies_and_then_run_to_the_end(place: Workpl
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_run_interrupted_before_it_needs_prefect(place: Workplace, number: int) -> None:
+def test_a_run_interrupted_before_it_needs_prefect(place, number):
     running = place.start(*FEW, "--json")
     running.read_until("prefect: started")
     running.send(number)
@@ -147,7 +144,7 @@ def test_a_run_interrupted_before_it_needs_prefect(place: Workplace, number: int
     assert wait_until(lambda: not processes(place))
 
 
-def test_sigterm_while_it_copies(reporting: Workplace, prefect_server: PrefectServer) -> None:
+def test_sigterm_while_it_copies(reporting, prefect_server):
     running = reporting.start(*FEW)
     identity = running.read_until("run: ").rpartition("/")[2]
     running.read_until("mirror: started")
@@ -161,9 +158,7 @@ def test_sigterm_while_it_copies(reporting: Workplace, prefect_server: PrefectSe
 
 
 @pytest.mark.slow
-def test_nobody_waits_for_a_temporary_server_and_it_ends(
-    place: Workplace, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nobody_waits_for_a_temporary_server_and_it_ends(place, monkeypatch):
     for name, value in place.environment.items():
         monkeypatch.setenv(name, value)
     server = TemporaryServer()
@@ -178,7 +173,7 @@ def test_nobody_waits_for_a_temporary_server_and_it_ends(
 
 
 @pytest.mark.slow
-def test_a_killed_run_ends_its_prefect_server(place: Workplace) -> None:
+def test_a_killed_run_ends_its_prefect_server(place):
     running = place.start(*FEW)
     running.read_until("mirror: started")
     assert len(processes(place)) == 2
@@ -187,7 +182,7 @@ def test_a_killed_run_ends_its_prefect_server(place: Workplace) -> None:
     assert wait_until(lambda: not processes(place))
 
 
-def test_a_terminal_shows_rows_and_its_cursor_is_restored(reporting: Workplace) -> None:
+def test_a_terminal_shows_rows_and_its_cursor_is_restored(reporting):
     master, slave = pty.openpty()
     seen = bytearray()
 

@@ -1,12 +1,9 @@
 """The real command, killed at any stage, or run twice concurrently: one correct version."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -77,9 +74,7 @@ def undisturbed(
     return finished(place), shards(place)
 
 
-def test_killed_while_it_shards_and_run_again(
-    reporting: Workplace, undisturbed: tuple[dict[str, Any], dict[str, str]]
-) -> None:
+def test_killed_while_it_shards_and_run_again(reporting, undisturbed):
     kill_when(reporting, f"{ROOT}/segments/*/work/shards/*/*.parquet")
     with pytest.raises(ConfigError):
         opened(reporting)
@@ -97,9 +92,7 @@ def test_killed_while_it_shards_and_run_again(
     assert checked(reporting) == [document["version"]] == [opened(reporting)]
 
 
-def test_readers_keep_their_version_while_the_next_is_made_and_killed(
-    reporting: Workplace, own_source: Callable[[Workplace], Path]
-) -> None:
+def test_readers_keep_their_version_while_the_next_is_made_and_killed(reporting, own_source):
     folder = own_source(reporting)
     first = finished(reporting)
     image = min(folder.glob("train/*/*.JPEG"))
@@ -113,9 +106,7 @@ def test_readers_keep_their_version_while_the_next_is_made_and_killed(
     assert opened(reporting) == second["version"] != first["version"]
 
 
-def test_two_concurrent_commands_have_separate_servers(
-    place: Workplace, undisturbed: tuple[dict[str, Any], dict[str, str]]
-) -> None:
+def test_two_concurrent_commands_have_separate_servers(place, undisturbed):
     both = [place.start(*MANY), place.start(*MANY)]
     for done in [running.wait() for running in both]:
         assert done.status == 0, done.err

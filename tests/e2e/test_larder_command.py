@@ -3,15 +3,12 @@
 And what ``larder prepare`` does by itself: run in its own process, and stop when it is asked to.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import pty
 import re
 import shutil
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +70,7 @@ def assert_same(one: Finished, other: Finished, *, document: bool) -> None:
 
 
 @pytest.mark.parametrize("arguments", SAME, ids=" ".join)
-def test_both_answer_the_same(place: Workplace, arguments: list[str]) -> None:
+def test_both_answer_the_same(place, arguments):
     both = [place.start(*arguments, python=way) for way in (LARDER, FLOW)]
     one, other = (running.wait() for running in both)
     assert_same(one, other, document="--json" in arguments)
@@ -82,9 +79,7 @@ def test_both_answer_the_same(place: Workplace, arguments: list[str]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("way", [LARDER, FLOW], ids=["larder", "flow"])
 @pytest.mark.exhaustive(after=1)
-def test_skipped_samples_are_always_reported(
-    place: Workplace, own_source: Callable[[Workplace], Path], way: tuple[str, ...]
-) -> None:
+def test_skipped_samples_are_always_reported(place, own_source, way):
     folder = own_source(place)
     bad = sorted(folder.glob("train/*/*.JPEG"))[:12]
     for path in bad:
@@ -134,9 +129,7 @@ def snapshot(place: Workplace) -> dict[str, bytes]:
 
 @pytest.mark.slow
 class TestBuilt:
-    def test_both_build_the_same_and_say_so(
-        self, built: tuple[Workplace, Finished, Finished]
-    ) -> None:
+    def test_both_build_the_same_and_say_so(self, built):
         _, one, other = built
         imports = [line for line in one.err.splitlines() if line.startswith("import time:")]
         assert imports
@@ -145,9 +138,7 @@ class TestBuilt:
         assert_same(Finished(one.status, one.out, err), other, document=True)
         assert one.document["status"] == "built"
 
-    def test_the_stages_are_those_of_the_run(
-        self, built: tuple[Workplace, Finished, Finished]
-    ) -> None:
+    def test_the_stages_are_those_of_the_run(self, built):
         _, one, other = built
         stages = one.document["stages"]
         order = ["inventory", "plan", "mirror", "shard", "index", "cache", "publish", "emit"]
@@ -160,9 +151,7 @@ class TestBuilt:
             spent = sum(stage["seconds"] for stage in document["stages"].values())
             assert 0 < spent <= document["seconds"]
 
-    def test_both_reuse_what_the_other_built(
-        self, built: tuple[Workplace, Finished, Finished]
-    ) -> None:
+    def test_both_reuse_what_the_other_built(self, built):
         place, first, _ = built
         for flags in (["--json"], []):
             ways = [place.start(*IMAGENET, *flags, *SMALL, python=way) for way in (LARDER, FLOW)]
@@ -177,9 +166,7 @@ class TestBuilt:
 @pytest.mark.exhaustive
 class TestInterrupted:
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-    def test_larder_stops_between_two_objects_and_continues(
-        self, place: Workplace, number: int
-    ) -> None:
+    def test_larder_stops_between_two_objects_and_continues(self, place, number):
         running = place.start(*FEW, "--json", python=LARDER)
         running.read_until("mirror: started")
         running.send(number)
@@ -194,7 +181,7 @@ class TestInterrupted:
         assert (done.status, done.document["status"]) == (0, "built"), done.err
 
     @pytest.mark.parametrize("way", [LARDER, FLOW], ids=["larder", "flow"])
-    def test_three_signals_are_130_too(self, reporting: Workplace, way: tuple[str, ...]) -> None:
+    def test_three_signals_are_130_too(self, reporting, way):
         running = reporting.start(*FEW, "--json", python=way)
         running.read_until("mirror: started")
         running.send(signal.SIGINT)
@@ -207,7 +194,7 @@ class TestInterrupted:
         assert done.err.count(LINE) == 1
         assert "Traceback" not in done.err
 
-    def test_a_terminal_that_hangs_up_interrupts(self, place: Workplace) -> None:
+    def test_a_terminal_that_hangs_up_interrupts(self, place):
         """The command leads the terminal's session, as a shell's foreground job shares it."""
         script = """
 import fcntl, os, sys, termios
@@ -231,9 +218,7 @@ os.execv(sys.executable, [sys.executable, *sys.argv[2:]])
         assert not list(place.storage.glob("larder/imagenet/versions/*/version.json"))
 
     @pytest.mark.parametrize("way", [LARDER, FLOW], ids=["larder", "flow"])
-    def test_a_signal_while_modules_are_imported(
-        self, place: Workplace, way: tuple[str, ...]
-    ) -> None:
+    def test_a_signal_while_modules_are_imported(self, place, way):
         """One at some imports of the command's own, from the first to the last."""
         script = """
 import os, runpy, signal, sys

@@ -1,7 +1,5 @@
 """What people do in Prefect's UI: start the flow by a deployment, read its log, cancel it."""
 
-from __future__ import annotations
-
 import re
 import signal
 import time
@@ -94,8 +92,8 @@ def most_at_once(tasks: list[dict[str, Any]]) -> int:
 
 
 def test_a_deployment_keeps_the_limits_of_the_cluster_file_and_logs_its_stages(
-    reporting: Workplace, prefect_server: PrefectServer, deployed: Callable[..., str]
-) -> None:
+    reporting, prefect_server, deployed
+):
     identity = deployed()
     done = reporting.run(identity, python=EXECUTE)
     assert done.status == 0, done.err
@@ -124,9 +122,7 @@ def test_a_deployment_keeps_the_limits_of_the_cluster_file_and_logs_its_stages(
     assert f"{dataset} built: version {version}" in "\n".join(lines)
 
 
-def test_a_schedule_fires_until_it_is_paused(
-    reporting: Workplace, prefect_server: PrefectServer, deployed: Callable[..., str]
-) -> None:
+def test_a_schedule_fires_until_it_is_paused(reporting, prefect_server, deployed):
     pool = {"name": "scheduled", "type": "process"}
     prefect_server.post("/work_pools/", pool)
     schedules = [{"active": True, "schedule": {"interval": 15.0}}]
@@ -165,9 +161,7 @@ def cancel(server: PrefectServer, run: str) -> None:
     server.post(f"/flow_runs/{run}/set_state", {"state": {"type": "CANCELLING"}})
 
 
-def test_a_deployed_run_is_cancelled_between_two_objects(
-    reporting: Workplace, prefect_server: PrefectServer, deployed: Callable[..., str]
-) -> None:
+def test_a_deployed_run_is_cancelled_between_two_objects(reporting, prefect_server, deployed):
     (reporting.folder / "endless.py").write_text(DEPLOYED)
     identity = deployed("endless.py:prepare")
     running = reporting.start(identity, python=EXECUTE)
@@ -182,9 +176,7 @@ def test_a_deployed_run_is_cancelled_between_two_objects(
     ] * WORKERS
 
 
-def test_a_command_whose_run_is_cancelled_stops_between_two_objects(
-    reporting: Workplace, prefect_server: PrefectServer
-) -> None:
+def test_a_command_whose_run_is_cancelled_stops_between_two_objects(reporting, prefect_server):
     limits = ("--set", "cluster.runner.workers=2", "--set", "cluster.runner.batch_bytes=600 kB")
     limits += ("--set", "mirror=true")
     running = reporting.start("--dataset", "imagenet", "--json", *limits, python=("-c", COMMAND))

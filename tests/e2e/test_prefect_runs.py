@@ -1,12 +1,9 @@
 """What Prefect sees of a run: names, states, one task run for each batch, nothing that grows."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -53,9 +50,7 @@ def succeeded(done: Finished) -> dict[str, Any]:
     return done.document
 
 
-def test_a_run_and_the_same_again(
-    reporting: Workplace, prefect_server: PrefectServer, named: Callable[[], str]
-) -> None:
+def test_a_run_and_the_same_again(reporting, prefect_server, named):
     name = named()
     for variable in ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
         reporting.environment[variable] = SECRET
@@ -101,9 +96,7 @@ def test_a_run_and_the_same_again(
 
 
 @pytest.mark.exhaustive
-def test_the_log_of_a_run_has_every_mistake_of_its_configuration(
-    reporting: Workplace, prefect_server: PrefectServer, named: Callable[[], str]
-) -> None:
+def test_the_log_of_a_run_has_every_mistake_of_its_configuration(reporting, prefect_server, named):
     name = named()
     settings = ["shards.bytes=many", "on_bad_key=never", "cluster.copy.nonsense=1"]
     script = f"from flows.prepare import prepare\nprepare(dataset={name!r}, settings={settings!r})"
@@ -168,7 +161,7 @@ print(json.dumps(answers))
 
 
 @pytest.mark.exhaustive
-def test_tasks_are_repeated_twice_and_only_where_that_can_help(reporting: Workplace) -> None:
+def test_tasks_are_repeated_twice_and_only_where_that_can_help(reporting):
     cases = [
         ("retryable", 2, 3, "worked"),
         ("retryable", 9, 3, "RetryableError"),
@@ -264,8 +257,8 @@ def states(server: PrefectServer, name: str, count: int) -> dict[str, str]:
 
 
 def test_batches_are_submitted_in_a_window_and_failed_ones_are_failed_task_runs(
-    reporting: Workplace, prefect_server: PrefectServer
-) -> None:
+    reporting, prefect_server
+):
     done = reporting.run("all", "window of all", python=("-c", WINDOW))
     assert succeeded(done) == {
         "begun": list("abcdef"),
@@ -282,8 +275,8 @@ def test_batches_are_submitted_in_a_window_and_failed_ones_are_failed_task_runs(
 
 @pytest.mark.exhaustive
 def test_an_error_of_one_batch_stops_the_others_and_no_more_are_submitted(
-    reporting: Workplace, prefect_server: PrefectServer
-) -> None:
+    reporting, prefect_server
+):
     document = succeeded(reporting.run("stop", "window that stops", python=("-c", WINDOW)))
     assert (document["begun"], document["error"]) == (["a", "b"], "store.denied")
     assert document["stopped"] == ["run.interrupted"]
@@ -299,11 +292,8 @@ def untimed(line: str) -> str:
 
 
 def test_the_log_of_a_run_has_its_stages_and_the_terminal_has_them_once(
-    reporting: Workplace,
-    prefect_server: PrefectServer,
-    named: Callable[[], str],
-    own_source: Callable[[Workplace], Path],
-) -> None:
+    reporting, prefect_server, named, own_source
+):
     name = named()
     bad = min(own_source(reporting).glob("train/*/*.JPEG"))
     bad.write_bytes(b"no image")
@@ -333,11 +323,8 @@ def test_the_log_of_a_run_has_its_stages_and_the_terminal_has_them_once(
 
 @pytest.mark.exhaustive
 def test_batches_whose_objects_failed_are_failed_and_reported_as_without_prefect(
-    reporting: Workplace,
-    prefect_server: PrefectServer,
-    named: Callable[[], str],
-    own_source: Callable[[Workplace], Path],
-) -> None:
+    reporting, prefect_server, named, own_source
+):
     name = named()
     images = sorted(own_source(reporting).glob("train/*/*.JPEG"))
     for bad in (images[0], images[-1]):
@@ -381,9 +368,7 @@ def test_batches_whose_objects_failed_are_failed_and_reported_as_without_prefect
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("port", ["server", 9])
-def test_the_servers_password_is_never_shown(
-    reporting: Workplace, prefect_server: PrefectServer, named: Callable[[], str], port: int | str
-) -> None:
+def test_the_servers_password_is_never_shown(reporting, prefect_server, named, port):
     name = named()
     host = f"127.0.0.1:{prefect_server.port if port == 'server' else port}"
     reporting.environment |= {

@@ -1,7 +1,5 @@
 """``python -m flows.prepare`` as a user runs it: what it prints, what it leaves, how it ends."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path
@@ -46,7 +44,7 @@ def built(
     return place, done
 
 
-def test_it_is_answered_before_anything_heavy_is_imported(place: Workplace) -> None:
+def test_it_is_answered_before_anything_heavy_is_imported(place):
     done = timed(place, "--help")
     assert done.status == 0
     assert "--plan" in done.out
@@ -56,7 +54,7 @@ def test_it_is_answered_before_anything_heavy_is_imported(place: Workplace) -> N
     assert not imported(done) & heavy
 
 
-def test_it_writes_nothing_and_does_without_prefect(place: Workplace) -> None:
+def test_it_writes_nothing_and_does_without_prefect(place):
     before = place.files()
     done = timed(place, "--dataset", "imagenet", "--plan", *SMALL)
     assert done.status == 0, done.err
@@ -69,9 +67,7 @@ def test_it_writes_nothing_and_does_without_prefect(place: Workplace) -> None:
     assert {name for name in after if after[name] != before[name]} <= {"tmp"}
 
 
-def test_one_document_on_stdout_and_progress_on_stderr(
-    built: tuple[Workplace, Finished], source: Path
-) -> None:
+def test_one_document_on_stdout_and_progress_on_stderr(built, source):
     place, done = built
     assert done.status == 0, done.err
     document = done.document
@@ -91,16 +87,14 @@ def test_one_document_on_stdout_and_progress_on_stderr(
     assert list(place.temporary.iterdir()) == []
 
 
-def test_no_secret_is_written_anywhere(built: tuple[Workplace, Finished]) -> None:
+def test_no_secret_is_written_anywhere(built):
     place, done = built
     assert SECRET not in done.out + done.err
     for path in place.folder.rglob("*"):
         assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path
 
 
-def test_again_nothing_is_written_and_prefect_not_imported(
-    built: tuple[Workplace, Finished],
-) -> None:
+def test_again_nothing_is_written_and_prefect_not_imported(built):
     place, first = built
     before = place.files()
     done = timed(place, "--dataset", "imagenet", "--json", *SMALL)
@@ -116,7 +110,7 @@ def test_again_nothing_is_written_and_prefect_not_imported(
     assert {name for name in after if after[name] != before.get(name)} <= {"tmp"}
 
 
-def test_for_people_it_ends_with_a_summary(built: tuple[Workplace, Finished]) -> None:
+def test_for_people_it_ends_with_a_summary(built):
     place, first = built
     done = place.run("--dataset", "imagenet", "--output", "elsewhere", *SMALL)
     lines = done.out.splitlines()
@@ -126,7 +120,7 @@ def test_for_people_it_ends_with_a_summary(built: tuple[Workplace, Finished]) ->
     shutil.rmtree(place.folder / "elsewhere")
 
 
-def test_a_missing_prefect_server(place: Workplace) -> None:
+def test_a_missing_prefect_server(place):
     done = place.run("--dataset", "imagenet", PREFECT_API_URL="http://127.0.0.1:9/api")
     assert (done.status, done.out) == (1, "")
     (line,) = [line for line in done.err.splitlines() if not PROGRESS.match(line)]
@@ -134,7 +128,7 @@ def test_a_missing_prefect_server(place: Workplace) -> None:
     assert "127.0.0.1:9" in line
 
 
-def test_a_server_that_cannot_start_says_why(place: Workplace) -> None:
+def test_a_server_that_cannot_start_says_why(place):
     home = place.folder / "home/.prefect"
     home.write_text("in the way")
     done = place.run("--dataset", "imagenet", "--json", *SMALL)

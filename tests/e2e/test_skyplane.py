@@ -1,7 +1,5 @@
 """Skyplane's own client, planner and two of its gateways, on this machine, against a local S3."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -205,7 +203,7 @@ def pattern(size_bytes: int) -> bytes:
     return bytes(range(256)) * 7 * (size_bytes // 1792) + b"end" + bytes(size_bytes % 1792 - 3)
 
 
-def test_what_skyplane_copies_is_adopted_and_the_rest_copied(lab: Lab, tmp_path: Path) -> None:
+def test_what_skyplane_copies_is_adopted_and_the_rest_copied(lab, tmp_path):
     lab.put("large.bin", pattern(LARGE_BYTES), ContentType="image/png")
     lab.put("small.bin", b"small" * 1000)
     lab.put("typed.json", b"{}", ContentType="application/json", Metadata={"origin": "camera 1"})
@@ -239,8 +237,8 @@ def test_what_skyplane_copies_is_adopted_and_the_rest_copied(lab: Lab, tmp_path:
 
 @pytest.mark.exhaustive
 def test_a_gateway_killed_in_mid_transfer_is_a_failure_that_the_native_engine_repairs(
-    lab: Lab, tmp_path: Path
-) -> None:
+    lab, tmp_path
+):
     lab.put("a first object", b"first")
     lab.put("large.bin", pattern(LARGE_BYTES))
     hold_parts(tmp_path)
@@ -263,9 +261,7 @@ def test_a_gateway_killed_in_mid_transfer_is_a_failure_that_the_native_engine_re
 
 
 @pytest.mark.exhaustive
-def test_a_gateway_that_stops_answering_in_mid_transfer_is_given_up(
-    lab: Lab, tmp_path: Path
-) -> None:
+def test_a_gateway_that_stops_answering_in_mid_transfer_is_given_up(lab, tmp_path):
     lab.put("large.bin", pattern(LARGE_BYTES))
     hold_parts(tmp_path)
     ended = lab.run(OnBytes(lambda: send_to_sink(tmp_path, signal.SIGSTOP)), timeout_seconds=60)
@@ -276,9 +272,7 @@ def test_a_gateway_that_stops_answering_in_mid_transfer_is_given_up(
 
 
 @pytest.mark.exhaustive
-def test_an_interruption_in_mid_transfer_ends_everything_and_then_its_machines(
-    lab: Lab, tmp_path: Path
-) -> None:
+def test_an_interruption_in_mid_transfer_ends_everything_and_then_its_machines(lab, tmp_path):
     lab.put("large.bin", pattern(LARGE_BYTES))
     hold_parts(tmp_path)
 
@@ -313,9 +307,7 @@ adapter.transfer(
 
 
 @pytest.mark.exhaustive
-def test_a_runner_whose_caller_is_killed_ends_its_machines_by_itself(
-    lab: Lab, tmp_path: Path
-) -> None:
+def test_a_runner_whose_caller_is_killed_ends_its_machines_by_itself(lab, tmp_path):
     lab.put("large.bin", pattern(LARGE_BYTES))
     hold_parts(tmp_path)
     command = [sys.executable, "-c", SUPERVISOR, str(LOCAL), lab.server.endpoint]
@@ -329,7 +321,7 @@ def test_a_runner_whose_caller_is_killed_ends_its_machines_by_itself(
     wait_until(lambda: not is_running(int((tmp_path / "sink.pid").read_text())))
 
 
-def test_a_missing_bucket_is_a_failure_and_not_a_hang(lab: Lab) -> None:
+def test_a_missing_bucket_is_a_failure_and_not_a_hang(lab):
     lab.put("a", b"a")
     missing = lab.open("s3://missing/x", "eu-west-1")
     ended = lab.run(target=Side("s3://missing/x", missing, Access()))
@@ -342,7 +334,7 @@ def test_a_missing_bucket_is_a_failure_and_not_a_hang(lab: Lab) -> None:
 
 
 @pytest.mark.exhaustive
-def test_objects_that_vanish_before_the_transfer_are_a_failure_and_not_a_hang(lab: Lab) -> None:
+def test_objects_that_vanish_before_the_transfer_are_a_failure_and_not_a_hang(lab):
     lab.put("a", b"a")
     ended = lab.run(keys=["b"])
     assert not ended.done

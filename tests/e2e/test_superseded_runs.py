@@ -1,13 +1,9 @@
 """A command that another run supersedes starts again, in the same process and the same flow run."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from prefect_server import PrefectServer
 
 from larder.store import open_store
 from larder.versions.tags import read_tag
@@ -79,8 +75,8 @@ def restarts(done: Finished) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("way", ["larder", "flow"])
 def test_a_command_that_is_superseded_starts_again_and_says_so_in_one_line(
-    place: Workplace, own_source: Callable[[Workplace], Path], prefect_home: Path, way: str
-) -> None:
+    place, own_source, prefect_home, way
+):
     place.environment["PREFECT_HOME"] = str(prefect_home)
     source = own_source(place)
     done = superseded(place, source, way, "--json")
@@ -93,9 +89,7 @@ def test_a_command_that_is_superseded_starts_again_and_says_so_in_one_line(
     assert not re.search("error|warning|Superseded|Traceback", done.err)
 
 
-def test_one_flow_run_starts_again_and_ends_as_completed(
-    reporting: Workplace, own_source: Callable[[Workplace], Path], prefect_server: PrefectServer
-) -> None:
+def test_one_flow_run_starts_again_and_ends_as_completed(reporting, own_source, prefect_server):
     earlier = {run["id"] for run in prefect_server.flow_runs("prepare imagenet for local")}
     source = own_source(reporting)
     done = superseded(reporting, source, "flow", "--json", times=2)

@@ -1,12 +1,9 @@
 """``larder verify`` and ``python -m flows.verify``: damage, exit status, repair."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
 import pytest
-from prefect_server import PrefectServer
 from test_copy_command import artifacts
 
 from larder.cli.exit import run
@@ -42,7 +39,7 @@ def flip(path: Path, place: int = 5_000) -> bytes:
     return before
 
 
-def test_damage_is_named_with_status_4_and_repaired_with_status_0(prepared: Workplace) -> None:
+def test_damage_is_named_with_status_4_and_repaired_with_status_0(prepared):
     done = prepared.run(*SMALL, python=VERIFY)
     assert done.status == 0, done.err
     assert ": intact, verified in " in done.out
@@ -66,7 +63,7 @@ def test_damage_is_named_with_status_4_and_repaired_with_status_0(prepared: Work
     assert (done.status, done.document["status"]) == (0, "intact")
 
 
-def test_the_flow_does_the_same(prepared: Workplace, prefect_server: PrefectServer) -> None:
+def test_the_flow_does_the_same(prepared, prefect_server):
     server = {"PREFECT_API_URL": prefect_server.url}
     damaged = shards(prepared)[0]
     before = flip(damaged)
@@ -107,13 +104,7 @@ def test_the_flow_does_the_same(prepared: Workplace, prefect_server: PrefectServ
         (("--dataset", "other"), "config.unknown_dataset"),
     ],
 )
-def test_invalid_input_is_refused(
-    place: Workplace,
-    arguments: tuple[str, ...],
-    code: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_invalid_input_is_refused(place, arguments, code, monkeypatch, capsys):
     monkeypatch.chdir(place.folder)
     monkeypatch.setenv("IMAGENET_SOURCE", place.environment["IMAGENET_SOURCE"])
     assert run(lambda: COMMAND.main([*SMALL, *arguments, "--json"]), json=True) == 2

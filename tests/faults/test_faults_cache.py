@@ -1,7 +1,5 @@
 """Caches that were truncated or changed, or whose builder was killed."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import resource
@@ -36,7 +34,7 @@ def build(path: Path, count: int = 100) -> CacheFileFacts:
 
 
 @pytest.mark.parametrize("left", [0, 1, 4096, 8192, 20_000, -4096, -1])
-def test_a_file_cut_short_is_never_mapped(tmp_path: Path, left: int) -> None:
+def test_a_file_cut_short_is_never_mapped(tmp_path, left):
     path = tmp_path / "a.mdb"
     facts = build(path)
     os.truncate(path, left if left >= 0 else facts.bytes + left)
@@ -45,7 +43,7 @@ def test_a_file_cut_short_is_never_mapped(tmp_path: Path, left: int) -> None:
     assert caught.value.code == "damage.size"
 
 
-def test_a_flipped_bit_anywhere_is_found_by_verify(tmp_path: Path) -> None:
+def test_a_flipped_bit_anywhere_is_found_by_verify(tmp_path):
     path = tmp_path / "a.mdb"
     facts = build(path)
     data = path.read_bytes()
@@ -56,7 +54,7 @@ def test_a_flipped_bit_anywhere_is_found_by_verify(tmp_path: Path) -> None:
         assert caught.value.code == "damage.digest"
 
 
-def test_a_flipped_bit_of_a_record_is_found_when_it_is_read(tmp_path: Path) -> None:
+def test_a_flipped_bit_of_a_record_is_found_when_it_is_read(tmp_path):
     path = tmp_path / "a.mdb"
     facts = build(path)
     record = Codec(SCHEMA).encode(values(7))
@@ -82,7 +80,7 @@ def test_a_flipped_bit_of_a_record_is_found_when_it_is_read(tmp_path: Path) -> N
         assert caught.value.code == "damage.digest"
 
 
-def test_a_part_of_other_records_is_damage(tmp_path: Path) -> None:
+def test_a_part_of_other_records_is_damage(tmp_path):
     build(tmp_path / "a.mdb", 99)
     facts = build(tmp_path / "b.mdb", 100)
     size_bytes = (tmp_path / "a.mdb").stat().st_size
@@ -94,7 +92,7 @@ def test_a_part_of_other_records_is_damage(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"\0" * 8192, b"SQLite format 3" * 1000], ids=["0", "z", "s"]
 )
-def test_another_kind_of_file_is_refused(tmp_path: Path, data: bytes) -> None:
+def test_another_kind_of_file_is_refused(tmp_path, data):
     path = tmp_path / "a.mdb"
     path.write_bytes(data)
     with pytest.raises(FatalError) as caught:
@@ -102,7 +100,7 @@ def test_another_kind_of_file_is_refused(tmp_path: Path, data: bytes) -> None:
     assert caught.value.code == "cache.format"
 
 
-def test_the_format_of_lmdb_1_is_refused(tmp_path: Path) -> None:
+def test_the_format_of_lmdb_1_is_refused(tmp_path):
     path = tmp_path / "a.mdb"
     facts = build(path)
     data = bytearray(path.read_bytes())
@@ -131,7 +129,7 @@ build_file(records(), SCHEMA, Path(sys.argv[2]), limit_bytes=1 << 40, transactio
 """
 
 
-def test_a_killed_build_leaves_nothing_under_the_name(tmp_path: Path) -> None:
+def test_a_killed_build_leaves_nothing_under_the_name(tmp_path):
     path = tmp_path / "a.mdb"
     for _ in range(2):
         with subprocess.Popen(
@@ -161,7 +159,7 @@ build(Path(sys.argv[2]))
 """
 
 
-def test_a_full_disk_is_said_and_nothing_is_left(tmp_path: Path) -> None:
+def test_a_full_disk_is_said_and_nothing_is_left(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", FULL, str(Path(__file__).parent), str(tmp_path / "a.mdb")],
         capture_output=True,
@@ -182,7 +180,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         yield place
 
 
-def test_files_that_are_built_concurrently_share_the_free_space(small_disk: Path) -> None:
+def test_files_that_are_built_concurrently_share_the_free_space(small_disk):
     """Neither ends, and the disk is never full."""
     reserve_bytes = 2_000_000
     least_bytes = [shutil.disk_usage(small_disk).free]

@@ -1,7 +1,5 @@
 """Runs that are killed with SIGKILL, in separate processes, and concurrent runs."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -113,9 +111,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any
 
 @pytest.mark.parametrize("at", ["mirror/c/", "/shards/train/", "/index/samples", "version.json"])
 @pytest.mark.exhaustive(after=2)
-def test_a_run_that_was_killed_is_finished_by_the_next(
-    tmp_path: Path, undisturbed: tuple[dict[str, Any], dict[str, str]], at: str
-) -> None:
+def test_a_run_that_was_killed_is_finished_by_the_next(tmp_path, undisturbed, at):
     document, expected = undisturbed
     fill(tmp_path)
     place = next(number for number, key in enumerate(document["writes"], 1) if at in key)
@@ -151,9 +147,7 @@ GROWTH = ["/work/order", "mirror/d/", "/shards/train/", "/index/samples", "/cach
 @pytest.mark.parametrize(
     ("what", "at"), [*(("prepare", at) for at in GROWTH), *(("compact", at) for at in GROWTH[2:])]
 )
-def test_a_growth_or_compaction_that_was_killed_is_finished_by_the_next(
-    tmp_path: Path, what: str, at: str
-) -> None:
+def test_a_growth_or_compaction_that_was_killed_is_finished_by_the_next(tmp_path, what, at):
     fill(tmp_path)
     first = finished(start(tmp_path))["version"]
     grow(tmp_path)
@@ -207,13 +201,8 @@ def tag(folder: Path) -> str | None:
 @pytest.mark.parametrize("changed", [False, True])
 @pytest.mark.exhaustive
 def test_the_next_run_sweeps_what_a_killed_run_left(
-    tmp_path: Path,
-    undisturbed: tuple[dict[str, Any], dict[str, str]],
-    method: str,
-    at: str,
-    kinds: set[str],
-    changed: bool,
-) -> None:
+    tmp_path, undisturbed, method, at, kinds, changed
+):
     """In the system's directory for temporary files and in the storage."""
     document, _ = undisturbed
     writes = zip(document["methods"], document["writes"], strict=True)
@@ -244,8 +233,8 @@ def test_the_next_run_sweeps_what_a_killed_run_left(
 
 @pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.exhaustive)])
 def test_processes_at_once_end_with_one_version_and_sweep_nothing_of_each_other(
-    tmp_path: Path, undisturbed: tuple[dict[str, Any], dict[str, str]], count: int
-) -> None:
+    tmp_path, undisturbed, count
+):
     """Each of them looks for what others left."""
     document, expected = undisturbed
     fill(tmp_path)

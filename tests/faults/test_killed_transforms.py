@@ -1,14 +1,11 @@
 """Runs that transform images and are killed or interrupted: the next one makes the same bytes."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -77,8 +74,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], di
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 @pytest.mark.exhaustive(after=1)
 def test_a_run_that_ends_in_the_middle_leaves_no_process_and_is_finished_by_the_next(
-    tmp_path: Path, undisturbed: tuple[list[str], dict[str, str]], number: int
-) -> None:
+    tmp_path, undisturbed, number
+):
     keys, expected = undisturbed
     assert len(expected) > 3
     fill(tmp_path)
@@ -89,7 +86,7 @@ def test_a_run_that_ends_in_the_middle_leaves_no_process_and_is_finished_by_the_
     assert shards(tmp_path) == expected
 
 
-def test_limits_of_a_run_do_not_show_in_its_bytes(tmp_path: Path, undisturbed: Any) -> None:
+def test_limits_of_a_run_do_not_show_in_its_bytes(tmp_path, undisturbed):
     """The same on one worker, without processes."""
     fill(tmp_path)
     single = RUN.replace('"workers": 2', '"workers": 1')

@@ -1,7 +1,5 @@
 """Roles and public buckets, against a server that enforces permissions."""
 
-from __future__ import annotations
-
 import uuid
 from typing import Any
 
@@ -28,7 +26,7 @@ def opened(server: S3Server, bucket: str, **fields: Any) -> Any:
     return open_store(f"s3://{bucket}/", access=Access(endpoint=server.endpoint, **fields))
 
 
-def test_a_role_is_assumed_at_the_server_itself(radosgw_server: S3Server, bucket: str) -> None:
+def test_a_role_is_assumed_at_the_server_itself(radosgw_server, bucket):
     store = opened(radosgw_server, bucket, role=radosgw_server.role)
     store.put("k", b"by the role")
     with store.writer("large") as writer:
@@ -44,9 +42,7 @@ def test_a_role_is_assumed_at_the_server_itself(radosgw_server: S3Server, bucket
     assert f"no credentials of the role {radosgw_server.role}-not-there" in caught.value.message
 
 
-def test_anonymous_requests_read_what_is_public(
-    radosgw_server: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_anonymous_requests_read_what_is_public(radosgw_server, bucket, monkeypatch):
     client = radosgw_server.client()
     client.put_bucket_acl(Bucket=bucket, ACL="public-read")
     client.put_object(Bucket=bucket, Key="public", Body=b"1", ACL="public-read")

@@ -1,7 +1,5 @@
 """Annotation files: one file with an entry for each of many samples."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -85,7 +83,7 @@ def prepared(place: Source, objects: Mapping[str, bytes], **more: Any) -> Publis
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_an_entry_becomes_a_part_of_its_sample(tmp_path: Path, name: str) -> None:
+def test_an_entry_becomes_a_part_of_its_sample(tmp_path, name):
     place = source(tmp_path, samples={"annotations": {"files": name}})
     found = parts(prepared(place, {**IMAGES, name: FILES[name]}))
     assert len(found) == len(IMAGES)
@@ -98,7 +96,7 @@ def test_an_entry_becomes_a_part_of_its_sample(tmp_path: Path, name: str) -> Non
 
 
 @pytest.mark.parametrize("source_kind", ["directory", "memory"])
-def test_coco(tmp_path: Path, source_kind: str) -> None:
+def test_coco(tmp_path, source_kind):
     place = Source(
         tmp_path,
         source_kind,
@@ -120,7 +118,7 @@ def test_coco(tmp_path: Path, source_kind: str) -> None:
     assert json.loads(found["images/b/0"]["json"])["annotations"] == []
 
 
-def test_columns_become_parts_and_labels(tmp_path: Path) -> None:
+def test_columns_become_parts_and_labels(tmp_path):
     annotations = {
         "files": "table.jsonl",
         "part": None,
@@ -141,7 +139,7 @@ def test_columns_become_parts_and_labels(tmp_path: Path) -> None:
     }
 
 
-def test_whole_numbers_in_a_column_may_be_numbers_of_classes(tmp_path: Path) -> None:
+def test_whole_numbers_in_a_column_may_be_numbers_of_classes(tmp_path):
     annotations = {"files": "t.jsonl", "part": None, "columns": {"txt": "caption"}}
     labels: dict[str, Any] = {"column": "score", "classes": list("abcdef")}
     place = source(tmp_path, samples={"annotations": annotations}, labels=labels)
@@ -152,7 +150,7 @@ def test_whole_numbers_in_a_column_may_be_numbers_of_classes(tmp_path: Path) -> 
     assert error.code == "config.label"
 
 
-def test_a_sample_may_have_several_entries(tmp_path: Path) -> None:
+def test_a_sample_may_have_several_entries(tmp_path):
     rows = [{"image": name, "box": [at]} for at in range(2) for name in NAMES]
     annotations = {"files": "boxes.jsonl", "key": "image", "many": True, "columns": {"n": "box"}}
     place = source(tmp_path, samples={"annotations": annotations}, mirror=True)
@@ -165,7 +163,7 @@ def test_a_sample_may_have_several_entries(tmp_path: Path) -> None:
         assert json.loads(own["n"]) == [[0], [1]]
 
 
-def test_a_changed_entry_packs_its_sample_again_and_no_other(tmp_path: Path) -> None:
+def test_a_changed_entry_packs_its_sample_again_and_no_other(tmp_path):
     """Also where the others have moved in the file."""
     fields: dict[str, Any] = {
         "samples": {"annotations": {"files": "table.jsonl"}},
@@ -190,7 +188,7 @@ def refused(place: Source, objects: Mapping[str, bytes], **more: Any) -> ConfigE
     return caught.value
 
 
-def test_entries_and_samples_without_each_other(tmp_path: Path) -> None:
+def test_entries_and_samples_without_each_other(tmp_path):
     rows = [row for row in table() if row["file_name"] != "images/a/0.png"]
     rows.append({**rows[0], "file_name": "images/z.png"})
     objects = {**IMAGES, "table.jsonl": as_lines(rows)}
@@ -242,7 +240,7 @@ def test_entries_and_samples_without_each_other(tmp_path: Path) -> None:
         ("x.txt", b""),
     ],
 )
-def test_an_invalid_file_is_named(tmp_path: Path, name: str, data: bytes) -> None:
+def test_an_invalid_file_is_named(tmp_path, name, data):
     place = source(tmp_path, samples={"annotations": {"files": name}})
     error = refused(place, {**IMAGES, name: data})
     assert error.code == "config.annotations"
@@ -262,19 +260,17 @@ MISTAKES: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("rows", "fields", "where"), MISTAKES.values(), ids=MISTAKES)
-def test_other_mistakes_are_named(
-    tmp_path: Path, rows: list[dict[str, Any]], fields: dict[str, Any], where: str
-) -> None:
+def test_other_mistakes_are_named(tmp_path, rows, fields, where):
     place = source(tmp_path, samples={"annotations": {"files": "t.jsonl"}})
     assert refused(place, {**IMAGES, "t.jsonl": as_lines(rows)}, **fields).where == where
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_named(tmp_path):
     place = source(tmp_path, samples={"annotations": {"files": "no.jsonl"}})
     assert refused(place, IMAGES).code == "config.annotations"
 
 
-def test_a_plan_writes_nothing_and_the_file_is_read_once(tmp_path: Path) -> None:
+def test_a_plan_writes_nothing_and_the_file_is_read_once(tmp_path):
     place = source(tmp_path, samples={"annotations": {"files": "table.jsonl"}})
     lab: Lab = place.lab
     write(str(lab.source), {**IMAGES, "table.jsonl": FILES["table.jsonl"]})
@@ -301,7 +297,7 @@ REVIEWS = [
 
 
 @pytest.mark.parametrize("name", ["reviews.csv", "reviews.jsonl", "reviews.parquet"])
-def test_rows_have_their_class_in_a_column(tmp_path: Path, name: str) -> None:
+def test_rows_have_their_class_in_a_column(tmp_path, name):
     make = {"csv": as_csv, "jsonl": as_lines, "parquet": as_parquet}[name.rpartition(".")[2]]
     place = {"url": str(tmp_path / "source"), "rows": {"key": "id"}}
     splits = {"by": "hash", "seed": 1, "fractions": {"train": 0.5, "test": 0.5}, "stratify": True}
@@ -328,7 +324,7 @@ def test_rows_have_their_class_in_a_column(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("mood", [{}, {"mood": None}, {"mood": True}, {"mood": [1]}], ids=str)
-def test_a_row_without_a_class_is_named(tmp_path: Path, mood: dict[str, Any]) -> None:
+def test_a_row_without_a_class_is_named(tmp_path, mood):
     place = {"url": str(tmp_path / "source"), "rows": {"key": "id"}}
     write(place["url"], {"t.jsonl": as_lines([*REVIEWS, {"id": "x", **mood}])})
     lab = Lab(place, str(tmp_path / "local"), tmp_path / "out", {"labels": {"column": "mood"}})

@@ -1,7 +1,5 @@
 """Archives as sources: ``source.archives: expand``."""
 
-from __future__ import annotations
-
 import tarfile
 from pathlib import Path
 
@@ -24,7 +22,7 @@ def expected(prefix: str, classes: str = "abc") -> dict[str, dict[str, bytes]]:
     return found
 
 
-def test_archives_of_classes_beside_loose_objects(tmp_path: Path) -> None:
+def test_archives_of_classes_beside_loose_objects(tmp_path):
     classes = by_class()
     loose = {f"c/{name}": data for name, data in classes.pop("c").items()}
     objects = {f"{name}.tar": tar(members) for name, members in classes.items()}
@@ -35,7 +33,7 @@ def test_archives_of_classes_beside_loose_objects(tmp_path: Path) -> None:
     }
 
 
-def test_globs_match_members_or_archives(tmp_path: Path) -> None:
+def test_globs_match_members_or_archives(tmp_path):
     objects = {"in/train.tar": imagenet(), "val.tar": imagenet("de"), "test.tar": b"not read"}
     lab = with_source(
         archive_lab(tmp_path, objects),
@@ -55,7 +53,7 @@ def test_globs_match_members_or_archives(tmp_path: Path) -> None:
     }
 
 
-def test_links_and_unsafe_members_are_not_left_out_silently(tmp_path: Path) -> None:
+def test_links_and_unsafe_members_are_not_left_out_silently(tmp_path):
     path = tmp_path / "x.tar"
     with tarfile.open(path, "w") as file:
         for key, data in by_class("a")["a"].items():
@@ -80,7 +78,7 @@ def test_links_and_unsafe_members_are_not_left_out_silently(tmp_path: Path) -> N
     assert samples(lab) == expected("x.tar/{}", "a")
 
 
-def test_of_members_with_one_name_the_last_counts(tmp_path: Path) -> None:
+def test_of_members_with_one_name_the_last_counts(tmp_path):
     first, second = by_class("ab").values()
     path = tmp_path / "x.tar"
     for mode, found in (("w", first), ("a", second)):
@@ -96,7 +94,7 @@ def test_of_members_with_one_name_the_last_counts(tmp_path: Path) -> None:
     }
 
 
-def test_of_archives_with_one_name_only_the_last_counts(tmp_path: Path) -> None:
+def test_of_archives_with_one_name_only_the_last_counts(tmp_path):
     inner = [tar({"a/0.jpg": b"1", "a/1.jpg": b"2"}), tar({"a/1.jpg": b"3"})]
     path = tmp_path / "x.tar"
     with tarfile.open(path, "w") as file:
@@ -108,7 +106,7 @@ def test_of_archives_with_one_name_only_the_last_counts(tmp_path: Path) -> None:
     assert samples(lab) == {"x.tar/inner.tar/a/1": {"jpg": b"3", "cls": b"a"}}
 
 
-def test_a_member_and_an_object_with_one_key_are_refused(tmp_path: Path) -> None:
+def test_a_member_and_an_object_with_one_key_are_refused(tmp_path):
     url = "memory://archives-clash"
     write(url, {"x.tar": imagenet("ab"), "x.tar/a.tar/00.png": b"1"})
     lab = Lab(
@@ -124,7 +122,7 @@ def test_a_member_and_an_object_with_one_key_are_refused(tmp_path: Path) -> None
     ]
 
 
-def test_damaged_archives_are_all_named(tmp_path: Path) -> None:
+def test_damaged_archives_are_all_named(tmp_path):
     good = imagenet()
     assert good[512:612].startswith(b"00.png")  # the header of an archive in it
     bad = {
@@ -140,7 +138,7 @@ def test_damaged_archives_are_all_named(tmp_path: Path) -> None:
     assert failures == dict.fromkeys(bad, "object.format")
 
 
-def test_compressed_archives_are_refused(tmp_path: Path) -> None:
+def test_compressed_archives_are_refused(tmp_path):
     lab = archive_lab(tmp_path, {"x.tar": imagenet(), "y.tar.gz": b"1", "z.tgz": b"2"})
     with pytest.raises(RunError) as caught:
         lab.plan()
@@ -148,14 +146,14 @@ def test_compressed_archives_are_refused(tmp_path: Path) -> None:
     assert with_source(lab, exclude=["*.tar.gz", "*.tgz"]).prepare()["status"] == "built"
 
 
-def test_members_cannot_be_mirrored(tmp_path: Path) -> None:
+def test_members_cannot_be_mirrored(tmp_path):
     lab = archive_lab(tmp_path, {"x.tar": imagenet()})
     with pytest.raises(ValidationError):
         lab.plan(mirror=True)
     assert lab.plan()["mirror"]["wanted"] is False
 
 
-def test_imagenet_as_it_ships(tmp_path: Path) -> None:
+def test_imagenet_as_it_ships(tmp_path):
     """A tar of tars for training, a flat tar for validation, and its labels in a file."""
     val = {
         f"val_{number}.png": data
@@ -184,7 +182,7 @@ def test_imagenet_as_it_ships(tmp_path: Path) -> None:
     assert lab.prepare()["status"] == "reused"
 
 
-def test_shards_of_other_tools_are_a_source(tmp_path: Path) -> None:
+def test_shards_of_other_tools_are_a_source(tmp_path):
     """WebDataset archives: their members are parts of samples again."""
     lab = directory_lab(tmp_path / "first")
     lab.prepare()
@@ -198,7 +196,7 @@ def test_shards_of_other_tools_are_a_source(tmp_path: Path) -> None:
     assert all(parts["cls"] == key[:1].encode() for key, parts in found.items())
 
 
-def test_members_are_joined_and_annotated_like_objects(tmp_path: Path) -> None:
+def test_members_are_joined_and_annotated_like_objects(tmp_path):
     pictures = {f"{number}.png": png(number) for number in range(4)}
     captions = {f"{number}.txt": b"caption %d" % number for number in range(4)}
     table = "file_name,kind\n" + "".join(f"{n}.png,{'xy'[n % 2]}\n" for n in range(4))

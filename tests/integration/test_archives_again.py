@@ -1,7 +1,5 @@
 """Archives that are read once: runs that follow, that grow, and that were cut off."""
 
-from __future__ import annotations
-
 import os
 import uuid
 from collections.abc import Callable
@@ -61,7 +59,7 @@ def indexes(lab: Lab) -> list[str]:
         return [info.key for page in root.list("work/derived/") for info in page]
 
 
-def test_a_second_run_reads_no_header(tmp_path: Path) -> None:
+def test_a_second_run_reads_no_header(tmp_path):
     lab = archive_lab(tmp_path, classes("abc"))
     _, first = reads(lab.prepare)
     assert {call.key for call in first} == {"a.tar", "b.tar", "c.tar"}
@@ -69,7 +67,7 @@ def test_a_second_run_reads_no_header(tmp_path: Path) -> None:
     assert (document["status"], again) == ("reused", [])
 
 
-def test_a_touched_archive_is_compared_not_packed(tmp_path: Path) -> None:
+def test_a_touched_archive_is_compared_not_packed(tmp_path):
     lab = archive_lab(tmp_path, classes("ab"))
     first = lab.prepare()
     path = Path(lab.source["url"], "a.tar")  # type: ignore[index]
@@ -83,7 +81,7 @@ def test_a_touched_archive_is_compared_not_packed(tmp_path: Path) -> None:
     assert (third["status"], calls) == ("reused", [])
 
 
-def test_a_member_that_changed_is_packed_again(tmp_path: Path) -> None:
+def test_a_member_that_changed_is_packed_again(tmp_path):
     lab = archive_lab(tmp_path, classes("ab"))
     lab.prepare()
     members = by_class()["a"] | {"01.png": png(77)}
@@ -94,7 +92,7 @@ def test_a_member_that_changed_is_packed_again(tmp_path: Path) -> None:
     assert samples(lab, second)["a.tar/01"]["png"] == png(77)
 
 
-def test_a_damaged_index_is_made_again(tmp_path: Path) -> None:
+def test_a_damaged_index_is_made_again(tmp_path):
     lab = archive_lab(tmp_path, classes("ab"))
     lab.prepare()
     with lab.opened_root() as root:
@@ -105,7 +103,7 @@ def test_a_damaged_index_is_made_again(tmp_path: Path) -> None:
     assert len(samples(lab, again)) == 8
 
 
-def test_an_archive_that_changes_while_shards_are_made_fails_the_run(tmp_path: Path) -> None:
+def test_an_archive_that_changes_while_shards_are_made_fails_the_run(tmp_path):
     lab = archive_lab(tmp_path, {"train.tar": imagenet()})
     meanwhile = Meanwhile()
     meanwhile.before(
@@ -132,7 +130,7 @@ def writes(lab: Lab) -> int:
 
 
 @pytest.mark.exhaustive
-def test_a_run_can_be_cut_off_anywhere(tmp_path: Path) -> None:
+def test_a_run_can_be_cut_off_anywhere(tmp_path):
     """Whatever was written: the next run ends with the same version."""
     whole = archive_lab(tmp_path / "whole", {"train.tar": imagenet()})
     count = writes(whole)
@@ -159,7 +157,7 @@ class Refusing(DelegatingStore):
         return super().get(key, offset=offset, length=length, if_match=if_match)
 
 
-def test_a_refusal_is_not_hidden_by_damage(tmp_path: Path) -> None:
+def test_a_refusal_is_not_hidden_by_damage(tmp_path):
     lab = archive_lab(tmp_path, classes("bc") | {"a.tar": b"damaged"})
     with between(Refusing), pytest.raises(StoreError):
         lab.prepare()
@@ -176,7 +174,7 @@ def bucket(rclone_server: S3Server) -> dict[str, str]:
     }
 
 
-def test_from_a_bucket(bucket: dict[str, str], tmp_path: Path) -> None:
+def test_from_a_bucket(bucket, tmp_path):
     options = {name: bucket[name] for name in ("endpoint", "region")}
     write(bucket["url"], {"train.tar": imagenet()}, **options)
     source = {**bucket, "archives": "expand"}
@@ -198,9 +196,7 @@ def test_from_a_bucket(bucket: dict[str, str], tmp_path: Path) -> None:
     assert {call.key for call in calls} == {"more.tar"}
 
 
-def test_a_run_takes_the_index_that_its_plan_has_kept(
-    bucket: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_takes_the_index_that_its_plan_has_kept(bucket, tmp_path, monkeypatch):
     kept = tmp_path / "cache"
     monkeypatch.setenv("LARDER_CACHE_DIR", str(kept))
     options = {name: bucket[name] for name in ("endpoint", "region")}

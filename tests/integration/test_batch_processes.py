@@ -1,12 +1,9 @@
 """Batches in processes of their own: the same shards, errors and stops as in one process."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,7 +53,7 @@ def gone(pid: int) -> bool:
     return False
 
 
-def test_processes_make_the_same_version_as_threads(tmp_path: Path, apart: list[int]) -> None:
+def test_processes_make_the_same_version_as_threads(tmp_path, apart):
     one = directory_lab(tmp_path / "one", OBJECTS, **SHARED)
     two = Lab(one.source, str(tmp_path / "two"), tmp_path / "out", {**one.fields, **TWO})
     alone = one.prepare()
@@ -70,14 +67,14 @@ def test_processes_make_the_same_version_as_threads(tmp_path: Path, apart: list[
     two.only()
 
 
-def test_one_batch_at_a_time_stays_here(tmp_path: Path, begun: list[int]) -> None:
+def test_one_batch_at_a_time_stays_here(tmp_path, begun):
     lab = directory_lab(tmp_path, OBJECTS, **TWO)
     lab.prepare()
     assert len(begun) == 1, "the other one of two"
     lab.only()
 
 
-def test_a_batch_that_failed_here_leaves_its_place(tmp_path: Path, begun: list[int]) -> None:
+def test_a_batch_that_failed_here_leaves_its_place(tmp_path, begun):
     lab = directory_lab(tmp_path, OBJECTS, **TWO)
     stop = threading.Event()
     with pytest.raises(FatalError):
@@ -86,7 +83,7 @@ def test_a_batch_that_failed_here_leaves_its_place(tmp_path: Path, begun: list[i
     processes._this_process.release()
 
 
-def test_a_bad_sample_is_reported_as_in_one_process(tmp_path: Path, apart: list[int]) -> None:
+def test_a_bad_sample_is_reported_as_in_one_process(tmp_path, apart):
     lab = directory_lab(tmp_path, OBJECTS, **{**TWO, "validate": "decode"})
     write(lab.source, {"b/05.png": b"no image"})
     with pytest.raises(RunError) as caught:
@@ -113,9 +110,7 @@ class Watching(StageTimes):
             then()
 
 
-def test_a_killed_process_fails_the_run_and_the_next_run_continues(
-    tmp_path: Path, apart: list[int]
-) -> None:
+def test_a_killed_process_fails_the_run_and_the_next_run_continues(tmp_path, apart):
     lab = directory_lab(tmp_path, OBJECTS, **TWO)
     progress = Watching(lambda: [os.kill(pid, signal.SIGKILL) for pid in apart])
     with pytest.raises(FatalError) as caught:
@@ -125,7 +120,7 @@ def test_a_killed_process_fails_the_run_and_the_next_run_continues(
     lab.only()
 
 
-def test_a_run_that_is_stopped_leaves_no_process(tmp_path: Path, apart: list[int]) -> None:
+def test_a_run_that_is_stopped_leaves_no_process(tmp_path, apart):
     lab = directory_lab(tmp_path, OBJECTS, **TWO)
     stop = threading.Event()
     with pytest.raises(FatalError) as caught:
@@ -137,7 +132,7 @@ def test_a_run_that_is_stopped_leaves_no_process(tmp_path: Path, apart: list[int
     lab.only()
 
 
-def test_a_process_ends_with_the_one_that_started_it(tmp_path: Path) -> None:
+def test_a_process_ends_with_the_one_that_started_it(tmp_path):
     process = processes.Process()
     process._stdin.close()
     assert process.process.wait(timeout=60) == 1
@@ -152,9 +147,7 @@ def test_a_process_ends_with_the_one_that_started_it(tmp_path: Path) -> None:
         ({"url": "s3://bucket/data", "block": "aws-credentials/team"}, False),
     ],
 )
-def test_what_only_this_process_has_stays_here(
-    place: Any, apart_there: bool, tmp_path: Path
-) -> None:
+def test_what_only_this_process_has_stays_here(place, apart_there, tmp_path):
     lab = Lab(place, str(tmp_path), tmp_path / "out", {})
     settings = lab.settings()
 

@@ -1,7 +1,5 @@
 """The benchmarks run, print their documents, and check what was packed."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess
@@ -44,14 +42,14 @@ def check_targets(cases: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-def test_images(tmp_path: Path) -> None:
+def test_images(tmp_path):
     cases, _ = run("images", tmp_path, "--runs", "1", "--files-scale", "0.004")
     assert len(cases) == 6
     assert all(case["ours"] > 0 and case["peers"] for case in cases.values())
 
 
 @pytest.mark.slow
-def test_planning(tmp_path: Path) -> None:
+def test_planning(tmp_path):
     cases, said = run("planning", tmp_path, "--runs", "1", "--files-scale", "0.004")
     assert len(cases) == said.count("peak MB") == 5
     assert all(case["ours"] > 0 for case in cases.values())
@@ -59,7 +57,7 @@ def test_planning(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_copy(tmp_path: Path) -> None:
+def test_copy(tmp_path):
     flags = ["--peers", str(Path(sys.executable).parent), "--latency-seconds", "0.01"]
     cases, _ = run("copy", tmp_path, "--runs", "1", "--files-scale", "0.01", *flags)
     assert len(cases) > 26
@@ -69,7 +67,7 @@ def test_copy(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_growth(tmp_path: Path) -> None:
+def test_growth(tmp_path):
     """What was written is what the arithmetic says, or more; what was not costs nothing."""
     cases, said = run("growth", tmp_path, "--quick", "--large")
     assert said.count("### ") == 6
@@ -90,7 +88,7 @@ def test_growth(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @needs_tar
-def test_shards(tmp_path: Path) -> None:
+def test_shards(tmp_path):
     asked = ("tar-small", "formats-small", "s3", "memory-many", "memory-mirrored", "memory-parquet")
     flags = [flag for name in asked for flag in ("--only", name)]
     cases, said = run("shards", tmp_path, "--runs", "1", "--files-scale", "0.0005", *flags)
@@ -109,7 +107,7 @@ def test_shards(tmp_path: Path) -> None:
 
 @needs_tar
 @pytest.mark.parametrize("name", KINDS)
-def test_packing_by_one_and_by_two_is_whole(name: str, tmp_path: Path) -> None:
+def test_packing_by_one_and_by_two_is_whole(name, tmp_path):
     setting = Setting(tmp_path)
     setting.prepare(Body("files", 12, 2_000))
     for pack in (turn, turn_of_two) if name in ("webdataset", "tfrecord") else (turn,):

@@ -1,10 +1,8 @@
 """A secret that is passed in through every input appears nowhere: refused, and not repeated."""
 
-from __future__ import annotations
-
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,6 @@ from larder.errors import ConfigError, LarderError
 from larder.pipeline.prepare import prepare
 from larder.pipeline.settings import load_settings
 from larder.store import open_store
-from tests.support.servers import S3Server
 
 pytestmark = pytest.mark.exhaustive
 
@@ -88,7 +85,7 @@ def place(
 
 
 @pytest.mark.parametrize(("key", "is_text"), FIELDS)
-def test_every_field_by_set(place: Place, key: str, is_text: bool) -> None:
+def test_every_field_by_set(place, key, is_text):
     place.refused("--set", f"{key}={URL}")
     place.refused("--set", f"{key}={SIGNED}")
     if not is_text:
@@ -97,9 +94,7 @@ def test_every_field_by_set(place: Place, key: str, is_text: bool) -> None:
 
 
 @pytest.mark.parametrize(("key", "is_text"), FIELDS)
-def test_every_field_in_a_file_and_from_a_variable(
-    place: Place, key: str, is_text: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_field_in_a_file_and_from_a_variable(place, key, is_text, monkeypatch):
     monkeypatch.setenv("PLANTED", URL)
     for value in (URL, "${PLANTED}"):
         put(place.folder, key, value)
@@ -145,15 +140,13 @@ def put(folder: Path, key: str, value: str) -> None:
         [f"--quiet={SECRET}"],
     ],
 )
-def test_every_flag(place: Place, arguments: list[str]) -> None:
+def test_every_flag(place, arguments):
     place.refused(*arguments)
 
 
 @pytest.mark.parametrize("name", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"])
 @pytest.mark.parametrize("side", ["source", "cluster.storage"])
-def test_an_endpoint_of_the_environment(
-    place: Place, name: str, side: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_endpoint_of_the_environment(place, name, side, monkeypatch):
     monkeypatch.setenv(name, f"http://user:{SECRET}@127.0.0.1:9")
     document = place.refused("--set", f"{side}.url=s3://bucket/x")
     assert document["error"]["code"] == "config.secret"
@@ -169,9 +162,7 @@ ENDPOINTS = [f"http://user:{SECRET}@127.0.0.1:9", f"http://127.0.0.1:9/?token={S
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
-def test_an_endpoint_of_a_profile(
-    place: Place, endpoint: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_endpoint_of_a_profile(place, endpoint, monkeypatch):
     profile(place.folder / "aws", {"endpoint_url": endpoint, "aws_secret_access_key": SECRET})
     monkeypatch.setenv("AWS_CONFIG_FILE", str(place.folder / "aws"))
     code = "config.secret" if "canary" in endpoint else "config.invalid_value"
@@ -199,7 +190,7 @@ def profile(path: Path, values: Mapping[str, str]) -> None:
         lambda: larder.open("s3://bucket/larder/x", endpoint=f"ftp://u:{SECRET}@127.0.0.1:9"),
     ],
 )
-def test_arguments_in_python(call: Callable[[], object]) -> None:
+def test_arguments_in_python(call):
     with pytest.raises(LarderError) as caught:
         call()
     assert caught.value.code == "config.secret"
@@ -220,7 +211,7 @@ def test_arguments_in_python(call: Callable[[], object]) -> None:
         "data: {path: canary}\n",
     ],
 )
-def test_secrets_of_a_template(place: Place, template: str) -> None:
+def test_secrets_of_a_template(place, template):
     path = place.folder / "configs/experiments/default.yaml"
     variables = f"environment:\n  environment_variables: [TOKEN={SECRET}, {SECRET}]\n"
     kept = [line for line in path.read_text().splitlines() if not line.startswith("entrypoint")]
@@ -228,9 +219,7 @@ def test_secrets_of_a_template(place: Place, template: str) -> None:
     place.refused()
 
 
-def test_a_run_leaves_no_secret_of_a_profile(
-    place: Place, rclone_server: S3Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_leaves_no_secret_of_a_profile(place, rclone_server, monkeypatch):
     """The keys of a profile and of the environment go to the server, and nowhere else."""
     server = rclone_server
     server.create_bucket("canaries")

@@ -1,7 +1,5 @@
 """The tests' checker finds whatever is wrong with versions of several segments."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -39,7 +37,7 @@ def lab(made: Lab, tmp_path: Path) -> Lab:
     return replace(made, storage=str(tmp_path / "local"))
 
 
-def test_it_accepts_what_was_made(lab: Lab) -> None:
+def test_it_accepts_what_was_made(lab):
     (first, second) = sorted(lab.check().values(), key=lambda each: len(each.version.segments))
     assert first.version.omitted == 0
     assert second.version.omitted == 5
@@ -135,7 +133,7 @@ def latest(root: Store) -> VersionDocument:
 
 
 @pytest.mark.parametrize("name", ALTERATIONS)
-def test_version_documents(lab: Lab, name: str) -> None:
+def test_version_documents(lab, name):
     with lab.opened_root() as root:
         version = ALTERATIONS[name](latest(root))
         root.put(layout.version_key(version.id), seal(version))
@@ -143,20 +141,20 @@ def test_version_documents(lab: Lab, name: str) -> None:
             check_all(root)
 
 
-def test_caches_that_no_version_uses_any_more(lab: Lab) -> None:
+def test_caches_that_no_version_uses_any_more(lab):
     lab.prepare(cache=None)
     flip(lab.files("train-*.mdb")[0])
     with pytest.raises(AssertionError):
         lab.check()
 
 
-def test_what_does_not_belong_to_a_segment(lab: Lab) -> None:
+def test_what_does_not_belong_to_a_segment(lab):
     lab.files("*.tar")[0].with_name("more.tar").write_bytes(b"more")
     with pytest.raises(AssertionError):
         lab.check()
 
 
-def test_a_tag_that_names_no_version(lab: Lab) -> None:
+def test_a_tag_that_names_no_version(lab):
     with lab.opened_root() as root:
         root.delete(layout.version_key(latest(root).id))
         with pytest.raises(AssertionError):
@@ -164,9 +162,7 @@ def test_a_tag_that_names_no_version(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("kind", ["manifests/omitted-*.npy", "lists/train-*.txt"])
-def test_lists_and_files_of_omitted_rows(
-    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lists_and_files_of_omitted_rows(tmp_path, kind, monkeypatch):
     """They exist only where there are many."""
     monkeypatch.setattr(contents, "MAX_PATTERNS", 1)
     monkeypatch.setattr(omission, "MAX_INLINE_RANGES", 1)

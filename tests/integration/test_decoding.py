@@ -1,7 +1,5 @@
 """Samples of audio, arrays and text, decoded in complete runs."""
 
-from __future__ import annotations
-
 import io
 import struct
 import sys
@@ -61,7 +59,7 @@ def failed(lab: Lab, **fields: Any) -> list[str]:
     return [failure.key for failure in caught.value.report.failures]
 
 
-def test_a_decoded_cache_has_arrays(tmp_path: Path) -> None:
+def test_a_decoded_cache_has_arrays(tmp_path):
     lab = clip_lab(tmp_path)
     document = lab.prepare()
     assert "unused_parts" not in str(document)
@@ -84,7 +82,7 @@ def test_a_decoded_cache_has_arrays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("memory_bytes", ["1 MiB", "64 MiB"], ids=["streamed", "whole"])
-def test_what_cannot_be_decoded_is_found_while_sharding(tmp_path: Path, memory_bytes: str) -> None:
+def test_what_cannot_be_decoded_is_found_while_sharding(tmp_path, memory_bytes):
     long = wav(200_000)
     bad = {"a/90.wav": long[:-1], "a/91.npy": b"none", "b/92.txt": b"\xff", "b/93.wav": long}
     cluster = {"copy": {"memory_bytes": memory_bytes}, "runner": {"batch_bytes": 200_000}}
@@ -96,7 +94,7 @@ def test_what_cannot_be_decoded_is_found_while_sharding(tmp_path: Path, memory_b
     assert lab.prepare(on_bad_sample="skip")["skipped"] == 2
 
 
-def test_a_version_grows_by_arrays_of_the_same_kind(tmp_path: Path) -> None:
+def test_a_version_grows_by_arrays_of_the_same_kind(tmp_path):
     lab = clip_lab(tmp_path)
     lab.prepare()
     write(str(lab.source), {"b/99.npy": npy(1, dtype="<f8")})
@@ -111,7 +109,7 @@ def test_a_version_grows_by_arrays_of_the_same_kind(tmp_path: Path) -> None:
     assert [array.shape for array in cache.batch([0, 5])["wav"]] == [(2, 1), (2, 2)]
 
 
-def test_a_decoder_less_makes_another_cache_of_the_same_shards(tmp_path: Path) -> None:
+def test_a_decoder_less_makes_another_cache_of_the_same_shards(tmp_path):
     lab = clip_lab(tmp_path)
     first = lab.prepare()
     second = lab.prepare(decoding={"wav": "wav"})
@@ -121,7 +119,7 @@ def test_a_decoder_less_makes_another_cache_of_the_same_shards(tmp_path: Path) -
     assert [use.cache for use in before.segments] != [use.cache for use in after.segments]
 
 
-def test_a_new_decoder_checks_all_samples_again(tmp_path: Path) -> None:
+def test_a_new_decoder_checks_all_samples_again(tmp_path):
     lab = clip_lab(tmp_path, clips() | {"a/90.bin": b"odd"}, decoding={"wav": "wav"}, cache=None)
     lab.prepare()
     assert failed(lab, decoding={"wav": "wav", "bin": "npy"}) == ["a/90.bin"]
@@ -134,7 +132,7 @@ def test_a_new_decoder_checks_all_samples_again(tmp_path: Path) -> None:
     assert uses == [("bin", "npy", "1"), ("wav", "wav", "1")]
 
 
-def test_a_function_of_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_function_of_the_users(tmp_path, monkeypatch):
     module = tmp_path / "own_levels.py"
     text = """
 import numpy as np
@@ -168,7 +166,7 @@ levels.fields = ("", "peak")
     assert failed(lab) == ["b/99.txt"]
 
 
-def test_a_decoder_that_cannot_be_imported_ends_the_plan(tmp_path: Path) -> None:
+def test_a_decoder_that_cannot_be_imported_ends_the_plan(tmp_path):
     lab = clip_lab(tmp_path, decoding={"txt": "no_such_module_here:decode"})
     for run in (lab.plan, lab.prepare):
         with pytest.raises(ConfigError) as caught:
@@ -177,12 +175,12 @@ def test_a_decoder_that_cannot_be_imported_ends_the_plan(tmp_path: Path) -> None
     assert not Path(str(lab.storage)).exists()
 
 
-def test_a_plan_tells_of_decoders_without_a_part(tmp_path: Path) -> None:
+def test_a_plan_tells_of_decoders_without_a_part(tmp_path):
     document = clip_lab(tmp_path, decoding={**DECODING, "flac": "bytes"}).plan()
     assert "unused_parts" in {warning["code"] for warning in document["warnings"]}
 
 
-def test_images_with_a_decoder_of_their_own(tmp_path: Path) -> None:
+def test_images_with_a_decoder_of_their_own(tmp_path):
     """Two images of one sample are two fields; transformed ones are decoded as they are stored."""
     objects = {f"a/{n}.jpg": png(n, 40, 30) for n in range(3)}
     objects |= {f"a/{n}.png": png(n, 8, 6) for n in range(3)}
@@ -199,7 +197,7 @@ def test_images_with_a_decoder_of_their_own(tmp_path: Path) -> None:
     lab.only()
 
 
-def test_a_damaged_cache_is_made_again(tmp_path: Path) -> None:
+def test_a_damaged_cache_is_made_again(tmp_path):
     lab = clip_lab(tmp_path)
     lab.prepare()
     for name in ("*.mdb", "cache.json", "segment.json"):

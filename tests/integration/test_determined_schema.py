@@ -4,8 +4,6 @@ The newest wheel that holds them is determined 0.21.0 (later ones validate in th
 is unpacked into .cache/ without its dependencies, and only its schemas are imported.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tempfile
@@ -142,7 +140,7 @@ BROKEN = {
 }
 
 
-def test_the_validator_rejects_a_relative_host_path(check: Check) -> None:
+def test_the_validator_rejects_a_relative_host_path(check):
     """Or else it has silently lost Determined's keywords, and all other tests here say nothing."""
     assert check(one_mount()) == []
     assert check(BROKEN["relative host_path"]) == [
@@ -152,22 +150,20 @@ def test_the_validator_rejects_a_relative_host_path(check: Check) -> None:
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_the_model_rejects_what_determined_rejects(name: str, check: Check) -> None:
+def test_the_model_rejects_what_determined_rejects(name, check):
     assert check(BROKEN[name])
     with pytest.raises(ConfigError) as caught:
         validate(BROKEN[name], RELEASE)
     assert caught.value.code == "config.invalid_experiment"
 
 
-def test_our_table_of_keys_is_determineds(
-    wheel: tuple[types.ModuleType, dict[str, dict[str, Any]]],
-) -> None:
+def test_our_table_of_keys_is_determineds(wheel):
     keys = wheel[1][f"{SCHEMA}experiment.json"]["properties"].keys()
     assert determined_keys(RELEASE) == keys - {"data_layer"}
 
 
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
-def test_emitted_configs_are_valid(path: Path, check: Check, check_complete: Check) -> None:
+def test_emitted_configs_are_valid(path, check, check_complete):
     config = YAML(typ="safe").load(path.read_text())
     # 0.21 still wants the length of a search that 0.38 leaves to the training code.
     config["searcher"]["max_length"] = {"batches": 1}

@@ -1,7 +1,5 @@
 """The examples of docs/how-to/streaming.md, run against what a run publishes in a bucket."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any
@@ -43,7 +41,7 @@ def prepared(server: S3Server, folder: Path, objects: dict[str, bytes], shards: 
     return bucket
 
 
-def test_batches_are_streamed(s3_env: S3Server, tmp_path: Path, page: dict[str, Any]) -> None:
+def test_batches_are_streamed(s3_env, tmp_path, page):
     objects = {f"{'ab'[n % 2]}/{n:02}.png": png(n) for n in range(11)}
     shards = {"format": "batches", "samples_per_shard": 4}
     bucket = prepared(s3_env, tmp_path, objects, shards)
@@ -57,7 +55,7 @@ def test_batches_are_streamed(s3_env: S3Server, tmp_path: Path, page: dict[str, 
     assert labels[:11] == ["ab".index(key[0]) for key in order]
 
 
-def test_records_are_streamed(s3_env: S3Server, tmp_path: Path, page: dict[str, Any]) -> None:
+def test_records_are_streamed(s3_env, tmp_path, page):
     objects: dict[str, bytes] = {}
     for n in range(11):
         values = np.arange(5, dtype="<f4") + n
@@ -72,9 +70,7 @@ def test_records_are_streamed(s3_env: S3Server, tmp_path: Path, page: dict[str, 
     assert sequence[12]["f4"].tobytes() in objects.values()
 
 
-def test_arrays_of_equal_parts_need_no_loop(
-    s3_env: S3Server, tmp_path: Path, page: dict[str, Any]
-) -> None:
+def test_arrays_of_equal_parts_need_no_loop(s3_env, tmp_path, page):
     (line,) = re.findall(r"`(arrays\[\"f4\"\]\.view.*?)`", PAGE)
     values = np.arange(12, dtype="<f4").reshape(4, 3)
     arrays = {"f4": np.frombuffer(values.tobytes(), np.uint8), "label": np.zeros(4)}

@@ -1,7 +1,5 @@
 """Growth in small: what random histories have found, one test for each."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -62,7 +60,7 @@ def assert_compacted(
 
 
 @pytest.mark.parametrize("kind", ["directory", "memory"])
-def test_a_version_counts_the_bad_samples_that_are_there(tmp_path: Path, kind: str) -> None:
+def test_a_version_counts_the_bad_samples_that_are_there(tmp_path, kind):
     """The record of a bad sample stays in its segment; the version ID says which ones apply."""
     bad = {**TEXTS, "t/a/bad.png": BAD}
     source = Source(tmp_path, kind, mirror=False)
@@ -77,7 +75,7 @@ def test_a_version_counts_the_bad_samples_that_are_there(tmp_path: Path, kind: s
     assert [checked[version].version.skipped for version in versions] == [1, 0, 1, 0, 0, 1]
 
 
-def test_records_count_also_while_bad_samples_are_not_skipped(tmp_path: Path) -> None:
+def test_records_count_also_while_bad_samples_are_not_skipped(tmp_path):
     bad = {**TEXTS, "t/a/bad.png": BAD}
     source = Source(tmp_path)
     versions = [
@@ -89,8 +87,8 @@ def test_records_count_also_while_bad_samples_are_not_skipped(tmp_path: Path) ->
 
 @pytest.mark.parametrize("most_bytes", [content_check.MAX_CHECKED_BYTES, 10])
 def test_a_sample_that_is_bad_in_another_way_is_planned_alike_everywhere(
-    tmp_path: Path, most_bytes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, most_bytes, monkeypatch
+):
     """A file system does not tell whether its content has changed; a bucket does."""
     monkeypatch.setattr(content_check, "MAX_CHECKED_BYTES", most_bytes)
     shards = {"bytes": 5_000}
@@ -104,7 +102,7 @@ def test_a_sample_that_is_bad_in_another_way_is_planned_alike_everywhere(
     assert digests[0] == digests[1]
 
 
-def test_a_run_says_what_changed_as_its_plan_does(tmp_path: Path) -> None:
+def test_a_run_says_what_changed_as_its_plan_does(tmp_path):
     source = Source(tmp_path, labels={"from": "folder"})
     objects = {f"{name}/{number}.txt": b"%d" % number for name in "ab" for number in range(3)}
     first = source.prepare(objects)
@@ -129,7 +127,7 @@ MORE = {f"t/a/0{number}.txt": b"%d" % number * 400 for number in range(9)} | {
 }
 
 
-def test_a_single_segment_that_is_not_the_first_one_is_compacted(tmp_path: Path) -> None:
+def test_a_single_segment_that_is_not_the_first_one_is_compacted(tmp_path):
     """Its shards are numbered from where those of the first one ended."""
     source = Source(tmp_path, shards={"bytes": 4_000})
     first, second = {"t/a/1.txt": b"1" * 900}, {"t/a/2.txt": b"2" * 900}
@@ -139,7 +137,7 @@ def test_a_single_segment_that_is_not_the_first_one_is_compacted(tmp_path: Path)
     assert_compacted(tmp_path, source, second)
 
 
-def test_a_segment_that_was_planned_with_a_bad_sample_is_compacted(tmp_path: Path) -> None:
+def test_a_segment_that_was_planned_with_a_bad_sample_is_compacted(tmp_path):
     """The shards would be cut in other places without it."""
     source = Source(tmp_path, shards={"bytes": 4_000})
     source.prepare({**TEXTS, "t/a/00.png": BAD})
@@ -147,14 +145,14 @@ def test_a_segment_that_was_planned_with_a_bad_sample_is_compacted(tmp_path: Pat
     assert_compacted(tmp_path, source, TEXTS)
 
 
-def test_a_segment_of_another_count_min_is_compacted(tmp_path: Path) -> None:
+def test_a_segment_of_another_count_min_is_compacted(tmp_path):
     source = Source(tmp_path)
     source.prepare(TEXTS, shards={"count_min": 4})
     source.prepare(TEXTS, shards={"count_min": 2})
     assert_compacted(tmp_path, source, TEXTS, shards={"count_min": 2})
 
 
-def test_a_compaction_checks_images_that_were_checked_more_weakly(tmp_path: Path) -> None:
+def test_a_compaction_checks_images_that_were_checked_more_weakly(tmp_path):
     """Its header is an image's, but it cannot be decoded."""
     source = Source(tmp_path)
     objects = {**TEXTS, "t/a/cut.png": png(1)[:-30]}
@@ -163,7 +161,7 @@ def test_a_compaction_checks_images_that_were_checked_more_weakly(tmp_path: Path
     assert_compacted(tmp_path, source, objects, validate="decode")
 
 
-def test_a_shard_of_bad_samples_alone_is_no_reason_to_pack_again(tmp_path: Path) -> None:
+def test_a_shard_of_bad_samples_alone_is_no_reason_to_pack_again(tmp_path):
     """With ``shards.count_min``, it counts as one that a first build cannot have either."""
     large, small = b"1" * 4_000, b"2" * 100
     objects = {"t/a/1.txt": large, "t/a/2.png": BAD * 200, "t/a/3.txt": small, "t/a/4.txt": small}

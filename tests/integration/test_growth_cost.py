@@ -7,8 +7,6 @@ tenth of one percent of a smaller dataset. Manifests are measured with 20,000 ob
 those of ImageNet; a Parquet file has some 2 kB of its own.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import tarfile
@@ -56,9 +54,7 @@ def untouched(costs: Costs) -> None:
 
 @pytest.mark.parametrize("shuffle_seed", [None, 7])
 @pytest.mark.parametrize("cache", [None, ENCODED], ids=["no cache", "encoded"])
-def test_one_percent_more_writes_one_percent(
-    tmp_path: Path, shuffle_seed: int | None, cache: dict[str, str] | None
-) -> None:
+def test_one_percent_more_writes_one_percent(tmp_path, shuffle_seed, cache):
     shards = {"bytes": 160_000, "shuffle_seed": shuffle_seed}
     splits = {"by": "hash", "seed": 1, "fractions": {"train": 0.9, "validation": 0.1}}
     fields = {"labels": LABELS, "shards": shards, "cache": cache, "splits": splits}
@@ -91,7 +87,7 @@ def test_one_percent_more_writes_one_percent(
 
 
 @pytest.mark.parametrize("mirror", [True, False])
-def test_manifests_of_a_growth_take_60_bytes_an_object(tmp_path: Path, mirror: bool) -> None:
+def test_manifests_of_a_growth_take_60_bytes_an_object(tmp_path, mirror):
     """And the record of a mirror 50 more."""
 
     def images(first: int, stop: int) -> dict[str, bytes]:
@@ -151,7 +147,7 @@ def change(lab: Field, what: str) -> list[str]:
 @pytest.mark.parametrize("what", ["removed", "changed", "relabelled"])
 @pytest.mark.parametrize("removals", ["repack", "omit"])
 @pytest.mark.parametrize("mirror", [True, False])
-def test_what_a_change_packs_again(tmp_path: Path, what: str, removals: str, mirror: bool) -> None:
+def test_what_a_change_packs_again(tmp_path, what, removals, mirror):
     growth = {"removals": removals}
     with numbered(tmp_path, mirror=mirror, growth=growth) as lab:
         first = lab.run().document
@@ -198,7 +194,7 @@ def test_what_a_change_packs_again(tmp_path: Path, what: str, removals: str, mir
         assert set(before) - set(after) == (touched if removals == "repack" else set())
 
 
-def test_touching_400_files_and_deleting_one_copies_nothing(tmp_path: Path) -> None:
+def test_touching_400_files_and_deleting_one_copies_nothing(tmp_path):
     objects = {f"{number:03}.bin": blob(str(number), 300) for number in range(400)}
     lab = directory_lab(tmp_path, objects, shards={"bytes": 30_000}, labels=None, cache=None)
     first = lab.prepare()
@@ -225,7 +221,7 @@ def test_touching_400_files_and_deleting_one_copies_nothing(tmp_path: Path) -> N
 # What leaves shards alone
 
 
-def test_a_cache_that_is_turned_on_or_off_leaves_the_shards_alone(tmp_path: Path) -> None:
+def test_a_cache_that_is_turned_on_or_off_leaves_the_shards_alone(tmp_path):
     with field(tmp_path, blobs(60, 2_000), **SMALL, validate="decode") as lab:
         lab.run()
         lab.add(blobs(20, 2_000, first=60))
@@ -256,7 +252,7 @@ def test_a_cache_that_is_turned_on_or_off_leaves_the_shards_alone(tmp_path: Path
         lab.check()
 
 
-def test_growth_and_mirror_leave_everything_alone(tmp_path: Path) -> None:
+def test_growth_and_mirror_leave_everything_alone(tmp_path):
     with field(tmp_path, blobs(60, 2_000), **SMALL, cache=ENCODED) as lab:
         lab.run()
         lab.add(blobs(20, 2_000, first=60))
@@ -273,7 +269,7 @@ def test_growth_and_mirror_leave_everything_alone(tmp_path: Path) -> None:
             untouched(costs)
 
 
-def test_a_mirror_that_is_turned_on_copies_only_what_is_packed_from_then_on(tmp_path: Path) -> None:
+def test_a_mirror_that_is_turned_on_copies_only_what_is_packed_from_then_on(tmp_path):
     with field(tmp_path, blobs(60, 2_000), **SMALL, mirror=False) as lab:
         lab.run()
         more = blobs(3, 2_000, first=60)
@@ -317,7 +313,7 @@ def without_growing(costs: Costs) -> int:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("mode", ["append", "rebuild"])
-def test_planning_costs_the_same_after_3_and_after_30_versions(tmp_path: Path, mode: str) -> None:
+def test_planning_costs_the_same_after_3_and_after_30_versions(tmp_path, mode):
     few, many = (planned_after(tmp_path, versions, mode=mode) for versions in (3, 30))
     assert many.requests == few.requests
     assert without_growing(many) <= 1.02 * without_growing(few)
@@ -326,7 +322,7 @@ def test_planning_costs_the_same_after_3_and_after_30_versions(tmp_path: Path, m
 
 
 @pytest.mark.parametrize("mirror", [True, False])
-def test_the_figures_of_a_plan_are_those_of_the_run(tmp_path: Path, mirror: bool) -> None:
+def test_the_figures_of_a_plan_are_those_of_the_run(tmp_path, mirror):
     def change_nothing(lab: Field) -> None:
         pass
 
@@ -376,9 +372,7 @@ def test_the_figures_of_a_plan_are_those_of_the_run(tmp_path: Path, mirror: bool
 
 @pytest.mark.parametrize(("removals", "other"), [("repack", "omit"), ("omit", "repack")])
 @pytest.mark.parametrize("what", ["removed", "changed"])
-def test_what_the_other_policy_would_do_is_what_it_does(
-    tmp_path: Path, removals: str, other: str, what: str
-) -> None:
+def test_what_the_other_policy_would_do_is_what_it_does(tmp_path, removals, other, what):
     with numbered(tmp_path) as lab:
         lab.run()
         change(lab, what)
@@ -399,9 +393,7 @@ def test_what_the_other_policy_would_do_is_what_it_does(
 
 
 @pytest.mark.parametrize("shuffle_seed", [None, 7])
-def test_a_compaction_reads_every_shard_once_and_nothing_else(
-    tmp_path: Path, shuffle_seed: int | None
-) -> None:
+def test_a_compaction_reads_every_shard_once_and_nothing_else(tmp_path, shuffle_seed):
     shards = {**SMALL["shards"], "shuffle_seed": shuffle_seed}
     with numbered(tmp_path, growth={"removals": "omit"}, shards=shards) as lab:
         lab.run()
@@ -430,7 +422,7 @@ DAYS = 100
 
 
 @pytest.mark.exhaustive
-def test_a_sample_a_day_for_a_hundred_days_stays_cheap(tmp_path: Path) -> None:
+def test_a_sample_a_day_for_a_hundred_days_stays_cheap(tmp_path):
     """Small segments are folded when there would be more than 16: packed again, from shards."""
     sample = 2_000 + 512 + 48 + 1_024
     with field(tmp_path, blobs(40, 2_000), **SMALL, cache=ENCODED) as lab:

@@ -254,8 +254,8 @@ CASES = [
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(("scene", "kind", "step"), CASES)
 def test_a_run_stopped_at_any_write_publishes_nothing_in_part_and_can_be_continued(
-    place: Place, scene: str, step: int
-) -> None:
+    place, scene, step
+):
     drama = SCENES[scene]
     drama.before(place)
     drama.change(place)
@@ -339,9 +339,7 @@ def change_again(place: Place) -> None:
     [("grow", "kept", 7), ("grow", "directory", 13), ("compact", "ignored", 13)],
 )
 @pytest.mark.exhaustive
-def test_a_source_that_changes_after_a_stop_is_followed(
-    place: Place, scene: str, step: int, then: Callable[[Place], None]
-) -> None:
+def test_a_source_that_changes_after_a_stop_is_followed(place, scene, step, then):
     drama = SCENES[scene]
     drama.before(place)
     drama.change(place)
@@ -398,9 +396,7 @@ def before_the_last(stop: Stop, name: str) -> int:
     ],
 )
 @pytest.mark.exhaustive
-def test_a_finished_file_that_is_damaged_after_a_stop_is_noticed(
-    place: Place, at: str, how: str
-) -> None:
+def test_a_finished_file_that_is_damaged_after_a_stop_is_noticed(place, at, how):
     """One file of each kind that the stopped run had written: made again, or an error."""
     before_growing(place)
     grow(place)

@@ -1,9 +1,6 @@
 """Growth of a dataset whose classes are divided: what is published keeps its split."""
 
-from __future__ import annotations
-
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -44,7 +41,7 @@ FIELDS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("kind", ["directory", "memory"])
-def test_growth_packs_only_new_samples_and_fills_up_the_classes(tmp_path: Path, kind: str) -> None:
+def test_growth_packs_only_new_samples_and_fills_up_the_classes(tmp_path, kind):
     source = Source(tmp_path, kind, **FIELDS)
     document = source.prepare(texts("ab", range(8)))
     first = split_of(source.check()[document["version"]])
@@ -63,7 +60,7 @@ def test_growth_packs_only_new_samples_and_fills_up_the_classes(tmp_path: Path, 
     assert split_of(again) == found
 
 
-def test_another_rule_divides_everything_anew(tmp_path: Path) -> None:
+def test_another_rule_divides_everything_anew(tmp_path):
     objects = texts("ab", range(8))
     source = Source(tmp_path, **FIELDS)
     source.prepare(objects)
@@ -75,7 +72,7 @@ def test_another_rule_divides_everything_anew(tmp_path: Path) -> None:
     assert split_of(fresh.check()[document["version"]]) == split_of(found)
 
 
-def test_a_bad_sample_keeps_its_split_too(tmp_path: Path) -> None:
+def test_a_bad_sample_keeps_its_split_too(tmp_path):
     source = Source(tmp_path, **FIELDS)
     objects = texts("a", range(8)) | {"a/bad.png": b"no image"}
     source.prepare(objects)

@@ -4,8 +4,6 @@ The objects are in memory, where an etag follows from the bytes alone, so the id
 runs are the same everywhere: tests/golden/identities.json has them.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -142,9 +140,7 @@ CASES: list[tuple[dict[str, Any], set[str]]] = [
 
 
 @pytest.mark.parametrize(("fields", "changed"), CASES)
-def test_a_field_changes_the_identities_that_it_must(
-    shelf: Shelf, base: dict[str, Any], fields: dict[str, Any], changed: set[str]
-) -> None:
+def test_a_field_changes_the_identities_that_it_must(shelf, base, fields, changed):
     found = shelf.first_build(**fields)
     assert {name for name in ALL if found[name] != base[name]} == changed
 
@@ -160,9 +156,7 @@ def test_a_field_changes_the_identities_that_it_must(
         ({"c/00.json": b"excluded"}, set()),
     ],
 )
-def test_an_object_changes_the_identities_that_it_must(
-    shelf: Shelf, base: dict[str, Any], objects: dict[str, bytes], changed: set[str]
-) -> None:
+def test_an_object_changes_the_identities_that_it_must(shelf, base, objects, changed):
     found = shelf.first_build({**OBJECTS, **objects})
     assert {name for name in ALL if found[name] != base[name]} == changed
 
@@ -171,7 +165,7 @@ class _NewTar(WebDataset):
     version = 2
 
 
-def test_formats_that_are_not_in_use_change_nothing(shelf: Shelf, base: dict[str, Any]) -> None:
+def test_formats_that_are_not_in_use_change_nothing(shelf, base):
     with mock.patch.dict(FORMATS, {"newer": _NewTar}):
         assert shelf.first_build() == base
     plain = shelf.first_build(cache=None)
@@ -181,15 +175,13 @@ def test_formats_that_are_not_in_use_change_nothing(shelf: Shelf, base: dict[str
     assert {name for name in ALL if found[name] != base[name]} == {"cache", "version"}
 
 
-def test_a_newer_version_of_the_format_in_use_makes_other_segments_of_the_same_inputs(
-    shelf: Shelf, base: dict[str, Any]
-) -> None:
+def test_a_newer_version_of_the_format_in_use_makes_other_segments_of_the_same_inputs(shelf, base):
     with mock.patch.dict(FORMATS, {"webdataset": _NewTar}):
         found = shelf.first_build()
     assert {name for name in ALL if found[name] != base[name]} == {"segment", "cache", "version"}
 
 
-def test_identities_of_runs(shelf: Shelf, base: dict[str, Any]) -> None:
+def test_identities_of_runs(shelf, base):
     hashed = {"by": "hash", "seed": 1, "fractions": {"train": 0.5, "test": 0.5}}
     assert_golden(
         "runs",

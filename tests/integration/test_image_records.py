@@ -1,7 +1,5 @@
 """Complete runs with image records of RecordIO: built, grown, cached and read."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 from typing import Any
@@ -57,7 +55,7 @@ def expected(objects: dict[str, bytes]) -> list[Record]:
     return sorted(("abcd".index(key[0]), key, data) for key, data in objects.items())
 
 
-def test_a_whole_run(lab: Lab) -> None:
+def test_a_whole_run(lab):
     assert not lab.plan()["shards"]["exact"]
     built = lab.prepare()
     found = records(lab)
@@ -86,7 +84,7 @@ def digests(lab: Lab) -> dict[str, str]:
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
 
 
-def test_numbers_are_unique_however_a_dataset_grows(lab: Lab) -> None:
+def test_numbers_are_unique_however_a_dataset_grows(lab):
     """Bad samples have numbers, too, which are not given again."""
     bad = {"a/06.png": b"no image" * 40, "c/06.png": b"no image" * 40}
     write(lab.source, bad)
@@ -106,7 +104,7 @@ def test_numbers_are_unique_however_a_dataset_grows(lab: Lab) -> None:
     lab.check()
 
 
-def test_a_compacted_dataset_counts_from_0_again(lab: Lab, tmp_path: Path) -> None:
+def test_a_compacted_dataset_counts_from_0_again(lab, tmp_path):
     lab.prepare()
     now = OBJECTS | {"a/06.png": png(906), "b/09.png": png(909)}
     write(lab.source, now)

@@ -1,12 +1,9 @@
 """Samples whose parts are under different prefixes, of any kind: text, audio, video, images."""
 
-from __future__ import annotations
-
 import json
 import random
 import struct
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +12,6 @@ from test_growth import Source
 
 from larder.errors import ConfigError
 from tests.support.checker import Published
-from tests.support.servers import S3Server
 
 JOIN = {"image": "images/{id}.png", "mask": "masks/{id}_mask.png", "caption": "captions/{id}.txt"}
 CLASSES = ("cat", "dog")
@@ -73,7 +69,7 @@ def check_joined(published: Published, numbers: range) -> None:
         }
 
 
-def test_images_with_masks_and_captions_grow(tmp_path: Path) -> None:
+def test_images_with_masks_and_captions_grow(tmp_path):
     source = Source(tmp_path, **FIELDS, cache={"records": "decoded"})
     document = source.prepare(objects(range(5)))
     check_joined(source.check()[document["version"]], range(5))
@@ -86,7 +82,7 @@ def test_images_with_masks_and_captions_grow(tmp_path: Path) -> None:
     assert parts(source.check()[document["version"]])["dog/2"]["mask.png"] == png(7)
 
 
-def test_from_a_bucket_to_a_bucket(rclone_server: S3Server, tmp_path: Path) -> None:
+def test_from_a_bucket_to_a_bucket(rclone_server, tmp_path):
     rclone_server.create_bucket("joined")
     place = {"endpoint": rclone_server.endpoint, "region": "us-east-1"}
     rows = [{"image": f"{name}/{at}.png", "n": at} for name in CLASSES for at in range(4)]
@@ -113,7 +109,7 @@ def refused(source: Source, found: Mapping[str, bytes], **more: Any) -> ConfigEr
     return caught.value
 
 
-def test_samples_that_lack_a_part(tmp_path: Path) -> None:
+def test_samples_that_lack_a_part(tmp_path):
     found = objects(range(3))
     del found["masks/cat/1_mask.png"], found["captions/dog/2.txt"], found["masks/dog/2_mask.png"]
     source = Source(tmp_path, **FIELDS)
@@ -135,7 +131,7 @@ def test_samples_that_lack_a_part(tmp_path: Path) -> None:
     assert document["skipped"] == 0
 
 
-def test_objects_that_match_no_pattern(tmp_path: Path) -> None:
+def test_objects_that_match_no_pattern(tmp_path):
     found = {**objects(range(2)), "readme.md": b"x", "images/cat/9.jpg": b"x"}
     source = Source(tmp_path, **FIELDS)
     error = refused(source, found)
@@ -145,14 +141,14 @@ def test_objects_that_match_no_pattern(tmp_path: Path) -> None:
     check_joined(source.check()[document["version"]], range(2))
 
 
-def test_parts_of_one_sample_in_two_splits_are_refused(tmp_path: Path) -> None:
+def test_parts_of_one_sample_in_two_splits_are_refused(tmp_path):
     splits = {"train": "images/**", "validation": ["masks/**", "captions/**"]}
     source = Source(tmp_path, **FIELDS, splits=splits)
     error = refused(source, objects(range(2)))
     assert error.code == "config.unmatched_split"
 
 
-def test_videos_with_frames_sound_and_text(tmp_path: Path) -> None:
+def test_videos_with_frames_sound_and_text(tmp_path):
     found: dict[str, bytes] = {}
     for at in range(5):
         found[f"videos/v{at}.mp4"] = mp4(at)

@@ -1,7 +1,5 @@
 """What `pip install larder-data` gives: the command ``larder`` from the wheel, alone and light."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -20,7 +18,6 @@ from pipeline_lab import directory_lab, png
 import larder
 from larder.packages import EXTRAS
 from larder.store import open_store
-from tests.support.servers import S3Server
 
 pytestmark = pytest.mark.exhaustive
 
@@ -87,7 +84,7 @@ def run(place: Path, cwd: Path, program: str, *arguments: str) -> subprocess.Com
     )
 
 
-def test_help_version_and_init_work_in_a_light_install(light: Path, tmp_path: Path) -> None:
+def test_help_version_and_init_work_in_a_light_install(light, tmp_path):
     assert run(light, tmp_path, "larder", "--version").stdout == f"larder {larder.__version__}\n"
     for arguments in (["--help"], ["prepare", "--help"]):
         done = run(light, tmp_path, "larder", *arguments)
@@ -100,7 +97,7 @@ def test_help_version_and_init_work_in_a_light_install(light: Path, tmp_path: Pa
         assert written.read_bytes() == path.read_bytes()
 
 
-def test_preparing_in_a_light_install_names_what_is_missing(light: Path, tmp_path: Path) -> None:
+def test_preparing_in_a_light_install_names_what_is_missing(light, tmp_path):
     run(light, tmp_path, "larder", "init")
     done = run(light, tmp_path, "larder", "prepare", "--dataset", "files", "--json")
     missing = f"this needs packages that are not installed: {', '.join(PREPARE)}"
@@ -126,7 +123,7 @@ except ConfigError as error:
     assert (done.stdout, done.stderr) == (f"config.missing_package {command}\n", "")
 
 
-def test_a_light_install_reads_what_was_decoded(light: Path, tmp_path: Path) -> None:
+def test_a_light_install_reads_what_was_decoded(light, tmp_path):
     file = io.BytesIO()
     with wave.open(file, "wb") as writer:
         writer.setparams((1, 2, 8_000, 0, "NONE", ""))
@@ -144,7 +141,7 @@ print(batch["wav"].tolist(), batch["wav.rate"].tolist())
     assert done.stdout == "[[[1], [2]], [[1], [2]]] [8000, 8000]\n", done
 
 
-def test_google_cloud_storage_names_the_extra_that_it_needs(light: Path, tmp_path: Path) -> None:
+def test_google_cloud_storage_names_the_extra_that_it_needs(light, tmp_path):
     script = """
 import larder
 from larder.errors import ConfigError
@@ -159,7 +156,7 @@ except ConfigError as error:
     assert (done.stdout, done.stderr) == (f"config.missing_package {missing}; {hint}\n", "")
 
 
-def test_a_directory_is_prepared_outside_a_checkout(full: Path, tmp_path: Path) -> None:
+def test_a_directory_is_prepared_outside_a_checkout(full, tmp_path):
     source = tmp_path / "source"
     source.mkdir()
     for number in range(3):
@@ -180,9 +177,7 @@ PICTURE = "n01440764_10026.JPEG"
 VALIDATION = "ILSVRC2012_val_00000001"
 
 
-def test_every_command_of_the_examples_runs_as_written(
-    full: Path, tmp_path: Path, s3_env: S3Server
-) -> None:
+def test_every_command_of_the_examples_runs_as_written(full, tmp_path, s3_env):
     """From the wheel alone, in the folder in which they were written, one block after another."""
     (tmp_path / "my-directory").mkdir()
     (tmp_path / "my-directory/1.txt").write_text("1")

@@ -1,7 +1,5 @@
 """Conditional writes whose answers are lost: sent again, they meet what they have written."""
 
-from __future__ import annotations
-
 import http.client
 import uuid
 from collections.abc import Callable
@@ -82,9 +80,7 @@ def stores(url: str, server: S3Server) -> tuple[Store, Store]:
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_a_conditional_write_meets_itself(
-    proxy: LosingProxy, moto_server: S3Server, times: int
-) -> None:
+def test_a_conditional_write_meets_itself(proxy, moto_server, times):
     with serving(proxy.handler) as url:
         for trial in range(TRIALS):
             store, direct = stores(url, moto_server)
@@ -98,9 +94,7 @@ def test_a_conditional_write_meets_itself(
     assert proxy.lost == 2 * times * TRIALS
 
 
-def test_what_somebody_else_wrote_in_the_meantime_is_still_a_conflict(
-    proxy: LosingProxy, moto_server: S3Server
-) -> None:
+def test_what_somebody_else_wrote_in_the_meantime_is_still_a_conflict(proxy, moto_server):
     with serving(proxy.handler) as url:
         store, direct = stores(url, moto_server)
         first = store.put("k", b"first")

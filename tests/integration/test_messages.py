@@ -3,8 +3,6 @@
 ``LARDER_WRITE_GOLDEN=1`` rewrites the file. Everywhere else, tests assert codes and places.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex
@@ -261,12 +259,7 @@ def sections() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.title)
-def test_the_message_is_that_of_the_golden_file(
-    case: Case,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_message_is_that_of_the_golden_file(case, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         if case.environ.get(name) == "":
@@ -294,5 +287,5 @@ def test_the_message_is_that_of_the_golden_file(
     assert sections()[case.title].strip() == text.strip()
 
 
-def test_every_section_has_a_case() -> None:
+def test_every_section_has_a_case():
     assert list(sections()) == [case.title for case in CASES]

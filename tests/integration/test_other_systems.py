@@ -1,10 +1,7 @@
 """Features of Linux are not needed: a run in a Python without them, as on macOS."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from pathlib import Path
 
 from pipeline_lab import write
 
@@ -46,7 +43,7 @@ assert prepare(settings)["status"] == "reused"
 """
 
 
-def test_a_run_without_linux_features(tmp_path: Path) -> None:
+def test_a_run_without_linux_features(tmp_path):
     write(tmp_path / "source", {f"{name}.bin": name.encode() for name in "abc"})
     script = f"ONLY_LINUX = {ONLY_LINUX!r}\n{RUN}"
     command = [sys.executable, "-c", script, str(tmp_path)]

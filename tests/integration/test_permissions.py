@@ -1,7 +1,5 @@
 """Permissions: complete runs need no others, and a missing one is named in the first seconds."""
 
-from __future__ import annotations
-
 import copy
 import json
 import uuid
@@ -106,9 +104,7 @@ def buckets(lab: Lab) -> tuple[str, str]:
 
 
 @pytest.mark.radosgw
-def test_the_shipped_policies_are_enough_for_a_run(
-    lab: Lab, radosgw_server: S3Server, guest: S3Server, tmp_path: Path
-) -> None:
+def test_the_shipped_policies_are_enough_for_a_run(lab, radosgw_server, guest, tmp_path):
     source, storage = buckets(lab)
     allow(radosgw_server, source, statements("source-reader", source, "in/"))
     allow(radosgw_server, storage, statements("storage-writer", storage, "out/"))
@@ -139,8 +135,8 @@ def test_the_shipped_policies_are_enough_for_a_run(
     ],
 )
 def test_a_missing_permission_is_named_before_anything_is_copied(
-    lab: Lab, radosgw_server: S3Server, guest: S3Server, side: str, action: str
-) -> None:
+    lab, radosgw_server, guest, side, action
+):
     source, storage = buckets(lab)
     missing = {side: action}
     reader = statements("source-reader", source, "in/")
@@ -163,9 +159,7 @@ def test_a_missing_permission_is_named_before_anything_is_copied(
 
 @pytest.mark.radosgw
 @pytest.mark.parametrize("without", ["", "s3:ListBucketMultipartUploads"])
-def test_the_shipped_policy_is_enough_for_large_objects(
-    lab: Lab, radosgw_server: S3Server, guest: S3Server, without: str
-) -> None:
+def test_the_shipped_policy_is_enough_for_large_objects(lab, radosgw_server, guest, without):
     _, storage = buckets(lab)
     allow(radosgw_server, storage, statements("storage-writer", storage, "out/"), without)
     where = {"endpoint": guest.endpoint, "region": guest.region}
@@ -188,16 +182,14 @@ def test_the_shipped_policy_is_enough_for_large_objects(
 
 
 @pytest.mark.radosgw
-def test_a_plan_needs_no_permission_to_write(
-    lab: Lab, radosgw_server: S3Server, guest: S3Server
-) -> None:
+def test_a_plan_needs_no_permission_to_write(lab, radosgw_server, guest):
     source, storage = buckets(lab)
     allow(radosgw_server, source, statements("source-reader", source, "in/"))
     allow(radosgw_server, storage, statements("trainer", storage, "out/"))
     assert lab.plan()["shards"]["samples"] == 12
 
 
-def test_complete_runs_call_no_other_methods(tmp_path: Path) -> None:
+def test_complete_runs_call_no_other_methods(tmp_path):
     write("memory://roles-source", images())
     lab = Lab("memory://roles-source", "s3://memory-roles", tmp_path / "out", FIELDS)
     with between(recorder := Recorder()):
@@ -229,7 +221,7 @@ def counted(run: Callable[[], Any]) -> list[tuple[str, str, str]]:
 
 
 @pytest.mark.radosgw
-def test_a_run_with_nothing_to_do_tries_nothing(lab: Lab) -> None:
+def test_a_run_with_nothing_to_do_tries_nothing(lab):
     first = counted(lab.prepare)
     probes = [call for call in first if "work/probe-" in call[2]]
     assert [method for _, method, _ in probes] == ["put", "get", "list", "delete"]
@@ -290,7 +282,7 @@ def bucket(
         ("gs", "delete", "grant storage.objects.delete"),
     ],
 )
-def test_the_storage_probe_names_what_is_refused(provider: str, method: str, needed: str) -> None:
+def test_the_storage_probe_names_what_is_refused(provider, method, needed):
     store = bucket(f"probe-{provider}-{method}", method, provider=provider)
     with pytest.raises(StoreError) as caught:
         probe_storage(store, "work/probe-")
@@ -298,7 +290,7 @@ def test_the_storage_probe_names_what_is_refused(provider: str, method: str, nee
     assert needed in caught.value.hint
 
 
-def test_the_storage_probe_leaves_nothing_behind() -> None:
+def test_the_storage_probe_leaves_nothing_behind():
     store = bucket("probe-clean")
     probe_storage(store, "work/probe-")
     assert list(store.list()) == []
@@ -308,13 +300,13 @@ def test_the_storage_probe_leaves_nothing_behind() -> None:
     assert list(broken.list()) == []
 
 
-def test_directories_are_not_probed(tmp_path: Path) -> None:
+def test_directories_are_not_probed(tmp_path):
     probe_storage(open_store(str(tmp_path / "none")), "work/probe-")
     probe_source(open_store(str(tmp_path / "none")))
     assert not (tmp_path / "none").exists()
 
 
-def test_one_unreadable_object_does_not_refuse_a_source() -> None:
+def test_one_unreadable_object_does_not_refuse_a_source():
     others = dict.fromkeys("bc", Fail(StoreError("store.full", "not asked")))
     with pytest.raises(StoreError) as caught:
         probe_source(bucket("probe-next", keys={"a": REFUSED, **others}))
@@ -335,7 +327,7 @@ def test_one_unreadable_object_does_not_refuse_a_source() -> None:
         ObjectError("object.unreadable", "the store answers 400 BadRequest"),
     ],
 )
-def test_other_errors_stay_as_they_are(error: StoreError | ObjectError) -> None:
+def test_other_errors_stay_as_they_are(error):
     with pytest.raises(type(error)) as caught, permission(bucket("other"), "source", "get"):
         raise error
     assert caught.value is error

@@ -1,7 +1,5 @@
 """Complete runs, without an orchestrator: the result has exactly what was in the source."""
 
-from __future__ import annotations
-
 import gc
 import io
 import itertools
@@ -67,7 +65,7 @@ def lab_of(folder: Path, variant: str, **fields: Any) -> tuple[Lab, dict[str, by
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_what_is_published_is_what_was_in_the_source(tmp_path: Path, variant: str) -> None:
+def test_what_is_published_is_what_was_in_the_source(tmp_path, variant):
     lab, objects = lab_of(tmp_path, variant)
     document = lab.prepare(cluster=CONCURRENCY)
     published = lab.only()
@@ -96,7 +94,7 @@ def test_what_is_published_is_what_was_in_the_source(tmp_path: Path, variant: st
         ("labels in a file", {"a": 0, "b": 1, "c/00": 3, "c/01": 2, "c/02": 3, "c/03": 2}),
     ],
 )
-def test_labels(tmp_path: Path, variant: str, label_of: dict[str, int]) -> None:
+def test_labels(tmp_path, variant, label_of):
     lab, _ = lab_of(tmp_path, variant)
     lab.prepare()
     for sample in itertools.chain.from_iterable(lab.only().samples.values()):
@@ -104,7 +102,7 @@ def test_labels(tmp_path: Path, variant: str, label_of: dict[str, int]) -> None:
 
 
 @pytest.mark.parametrize("variant", ["as it is", "bytes as they are in the cache"])
-def test_the_cache_is_what_pillow_makes_of_the_source(tmp_path: Path, variant: str) -> None:
+def test_the_cache_is_what_pillow_makes_of_the_source(tmp_path, variant):
     lab, objects = lab_of(tmp_path, variant, splits=GLOBS)
     lab.prepare()
     data = larder.open(f"{lab.storage}/larder/d@latest")
@@ -126,7 +124,7 @@ def test_the_cache_is_what_pillow_makes_of_the_source(tmp_path: Path, variant: s
 
 
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # webdataset's own
-def test_webdataset_reads_what_the_config_names(tmp_path: Path) -> None:
+def test_webdataset_reads_what_the_config_names(tmp_path):
     lab, objects = lab_of(tmp_path, "shuffled")
     document = lab.prepare()
     (path,) = document["configs"]

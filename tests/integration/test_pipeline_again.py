@@ -1,7 +1,5 @@
 """Repeated runs: what did not change is not done again, and the result stays the same."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os
@@ -42,7 +40,7 @@ def touch(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("mirror", [True, False])
-def test_an_unchanged_run_writes_nothing(tmp_path: Path, mirror: bool) -> None:
+def test_an_unchanged_run_writes_nothing(tmp_path, mirror):
     lab = directory_lab(tmp_path, mirror=mirror)
     first = lab.prepare()
     before = files(tmp_path)
@@ -63,7 +61,7 @@ def test_an_unchanged_run_writes_nothing(tmp_path: Path, mirror: bool) -> None:
 
 
 @pytest.mark.parametrize("mirror", [True, False])
-def test_touched_files_are_hashed_once_and_the_version_stays(tmp_path: Path, mirror: bool) -> None:
+def test_touched_files_are_hashed_once_and_the_version_stays(tmp_path, mirror):
     lab = directory_lab(tmp_path, mirror=mirror)
     first = lab.prepare()
     touch(lab)
@@ -81,7 +79,7 @@ def test_touched_files_are_hashed_once_and_the_version_stays(tmp_path: Path, mir
 
 
 @pytest.mark.parametrize("mirror", [True, False])
-def test_touched_files_that_are_no_samples_change_nothing(tmp_path: Path, mirror: bool) -> None:
+def test_touched_files_that_are_no_samples_change_nothing(tmp_path, mirror):
     objects = images() | {"labels.txt": b"c/00 x\nc/01 x\nc/02 y\nc/03 y\n", ".hidden": b"1"}
     lab = directory_lab(
         tmp_path,
@@ -99,7 +97,7 @@ def test_touched_files_that_are_no_samples_change_nothing(tmp_path: Path, mirror
     assert (second["status"], second["version"]) == ("reused", first["version"])
 
 
-def test_a_touched_image_that_was_left_out_is_looked_at_again(tmp_path: Path) -> None:
+def test_a_touched_image_that_was_left_out_is_looked_at_again(tmp_path):
     broken = b"no image" + bytes(len(png(3)) - 8)
     lab = directory_lab(tmp_path, images() | {"a/03.png": broken}, on_bad_sample="skip")
     first = lab.prepare()
@@ -116,7 +114,7 @@ def test_a_touched_image_that_was_left_out_is_looked_at_again(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("kind", ["directory", "memory"])
-def test_one_changed_object_is_the_only_one_copied(tmp_path: Path, kind: str) -> None:
+def test_one_changed_object_is_the_only_one_copied(tmp_path, kind):
     make = directory_lab if kind == "directory" else memory_lab
     lab = make(tmp_path, mirror=True)
     with between():
@@ -137,7 +135,7 @@ def test_one_changed_object_is_the_only_one_copied(tmp_path: Path, kind: str) ->
     assert parts[second["version"]]["a/01"] == png(9)[:-1] + b"!"
 
 
-def test_an_old_version_stays_open_while_the_source_moves_on(tmp_path: Path) -> None:
+def test_an_old_version_stays_open_while_the_source_moves_on(tmp_path):
     lab = directory_lab(tmp_path, mirror=True)
     first = lab.prepare()
     url = f"{lab.storage}/larder/d"
@@ -158,7 +156,7 @@ def test_an_old_version_stays_open_while_the_source_moves_on(tmp_path: Path) -> 
     assert set(lab.check()) == {first["version"], second["version"], third["version"]}
 
 
-def test_a_rebuilt_source_that_changes_back_leads_to_the_old_version(tmp_path: Path) -> None:
+def test_a_rebuilt_source_that_changes_back_leads_to_the_old_version(tmp_path):
     lab = memory_lab(tmp_path, name="rebuilt", cache={}, growth={"mode": "rebuild"})
     with between():
         first = lab.prepare()
@@ -176,7 +174,7 @@ def test_a_rebuilt_source_that_changes_back_leads_to_the_old_version(tmp_path: P
     lab.check()
 
 
-def test_a_copy_that_was_tampered_with_is_made_again(tmp_path: Path) -> None:
+def test_a_copy_that_was_tampered_with_is_made_again(tmp_path):
     lab = directory_lab(tmp_path, mirror=True)
     lab.prepare()
     mirrored = Path(str(lab.storage), "larder/d/mirror/a/00.png")
@@ -200,7 +198,7 @@ def forget_versions(lab: Lab) -> None:
 # The same everywhere
 
 
-def test_the_same_files_give_the_same_content_everywhere(tmp_path: Path) -> None:
+def test_the_same_files_give_the_same_content_everywhere(tmp_path):
     plain = directory_lab(tmp_path / "1")
     other = directory_lab(tmp_path / "2", dict(reversed(images().items())), mirror=False)
     touch(other)
@@ -220,9 +218,7 @@ def test_the_same_files_give_the_same_content_everywhere(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EINVAL])
-def test_a_storage_that_refuses_locks_can_get_a_second_version(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
+def test_a_storage_that_refuses_locks_can_get_a_second_version(tmp_path, monkeypatch, number):
     def refuse(*_: object) -> None:
         raise OSError(number, os.strerror(number))
 

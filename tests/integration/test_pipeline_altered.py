@@ -1,10 +1,7 @@
 """Finished work that something altered, at the same size, before the next run continues."""
 
-from __future__ import annotations
-
 import os
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -51,9 +48,7 @@ def replaced_with_its_time(path: Path) -> None:
 
 @pytest.mark.parametrize("alter", [flip, replaced_with_its_time])
 @pytest.mark.parametrize("part", [SHARD, CACHE])
-def test_altered_files_in_a_directory_are_made_again(
-    tmp_path: Path, part: str, alter: Callable[[Path], None]
-) -> None:
+def test_altered_files_in_a_directory_are_made_again(tmp_path, part, alter):
     expected = directory_lab(tmp_path / "1", **FIELDS).prepare()
     lab = directory_lab(tmp_path / "2", **FIELDS)
     cut_off(lab)
@@ -72,9 +67,7 @@ PARTS = [SHARD, "*train-000001.idx", CACHE, *(f"index/{role}-*" for role in ROLE
 
 @pytest.mark.parametrize("alter", [flip, replaced_with_its_time])
 @pytest.mark.parametrize("part", PARTS)
-def test_altered_files_of_a_complete_segment_are_not_published(
-    tmp_path: Path, part: str, alter: Callable[[Path], None]
-) -> None:
+def test_altered_files_of_a_complete_segment_are_not_published(tmp_path, part, alter):
     """The run was killed between segment.json and version.json."""
     lab = directory_lab(tmp_path, **FIELDS)
     cut_off(lab, "version.json")
@@ -93,7 +86,7 @@ def test_altered_files_of_a_complete_segment_are_not_published(
     assert document["digest"] == expected["digest"]
 
 
-def test_altered_files_of_a_complete_segment_in_a_bucket_are_not_published(tmp_path: Path) -> None:
+def test_altered_files_of_a_complete_segment_in_a_bucket_are_not_published(tmp_path):
     lab = memory_lab(tmp_path, **FIELDS)
     cut_off(lab, "version.json")
     flip_in_bucket(lab, "-train-000001.tar")
@@ -101,7 +94,7 @@ def test_altered_files_of_a_complete_segment_in_a_bucket_are_not_published(tmp_p
         lab.prepare()
 
 
-def test_what_is_older_than_its_segment_is_not_read_again(tmp_path: Path) -> None:
+def test_what_is_older_than_its_segment_is_not_read_again(tmp_path):
     lab = directory_lab(tmp_path, **FIELDS)
     cut_off(lab, "version.json")
     _, calls = lab.recorded()
@@ -109,7 +102,7 @@ def test_what_is_older_than_its_segment_is_not_read_again(tmp_path: Path) -> Non
     assert not [key for key in read if key.endswith((".tar", ".idx", ".mdb"))]
 
 
-def test_caches_of_a_published_version_are_not_read_again(tmp_path: Path) -> None:
+def test_caches_of_a_published_version_are_not_read_again(tmp_path):
     """As after its storage was copied, which changes the times of all files."""
     lab = directory_lab(tmp_path, **FIELDS)
     lab.prepare()
@@ -121,8 +114,8 @@ def test_caches_of_a_published_version_are_not_read_again(tmp_path: Path) -> Non
 
 
 def test_of_several_receipts_of_a_shard_the_one_that_matches_its_object_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     """A rerun decodes an image that the killed run could not: the shard has other samples now."""
     runner = {"runner": {"workers": 1}}
     lab = directory_lab(
@@ -144,7 +137,7 @@ def test_of_several_receipts_of_a_shard_the_one_that_matches_its_object_counts(
     lab.check()
 
 
-def test_touched_files_are_read_once_and_kept(tmp_path: Path) -> None:
+def test_touched_files_are_read_once_and_kept(tmp_path):
     lab = directory_lab(tmp_path, **FIELDS)
     cut_off(lab)
     made = [path for end in ("tar", "mdb") for path in lab.files(f"*.{end}")]
@@ -175,9 +168,7 @@ def flip_in_bucket(lab: Lab, end: str) -> None:
 
 @pytest.mark.parametrize("server", SERVERS)
 @pytest.mark.parametrize("end", ["-train-000001.tar", ".mdb"])
-def test_altered_files_in_a_bucket_are_made_again(
-    tmp_path: Path, request: pytest.FixtureRequest, server: str, end: str
-) -> None:
+def test_altered_files_in_a_bucket_are_made_again(tmp_path, request, server, end):
     found: S3Server = request.getfixturevalue(f"{server}_server")
     expected = directory_lab(tmp_path, **FIELDS).prepare()
     found.create_bucket("altered")
@@ -197,7 +188,7 @@ def test_altered_files_in_a_bucket_are_made_again(
     lab.check()
 
 
-def test_shards_of_a_batch_that_was_cut_off_are_kept(tmp_path: Path) -> None:
+def test_shards_of_a_batch_that_was_cut_off_are_kept(tmp_path):
     lab = directory_lab(tmp_path, **{**FIELDS, "cluster": {"runner": {"workers": 1}}})
     cut_off(lab, "-000001.tar")
     document, calls = lab.recorded()

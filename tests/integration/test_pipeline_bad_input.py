@@ -1,7 +1,5 @@
 """Bad input: one line that says what, why and what to do; nothing published, nothing lost."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile
@@ -96,7 +94,7 @@ def faulty(faults: Callable[[FaultyStore], None], url: str) -> Callable[[Store],
     return wrap
 
 
-def test_objects_that_may_not_be_read_are_all_listed(tmp_path: Path) -> None:
+def test_objects_that_may_not_be_read_are_all_listed(tmp_path):
     lab = directory_lab(tmp_path, mirror=True)
 
     def faults(store: FaultyStore) -> None:
@@ -136,14 +134,14 @@ def nobody() -> Iterator[Path]:
             os.seteuid(0)
 
 
-def test_a_file_that_may_not_be_read(nobody: Path) -> None:
+def test_a_file_that_may_not_be_read(nobody):
     lab = directory_lab(nobody)
     Path(str(lab.source), "b/01.png").chmod(0)
     for mirror in (True, False):
         assert failures(lab, mirror=mirror) == {"b/01.png": "object.unreadable"}
 
 
-def test_a_source_that_may_not_be_listed(nobody: Path) -> None:
+def test_a_source_that_may_not_be_listed(nobody):
     lab = directory_lab(nobody)
     (nobody / "source").chmod(0)
     error = run_error(lab)
@@ -152,7 +150,7 @@ def test_a_source_that_may_not_be_listed(nobody: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["local", "local/larder/d/segments", "local/larder/d/mirror/a"])
-def test_a_local_side_that_may_not_be_written(nobody: Path, name: str) -> None:
+def test_a_local_side_that_may_not_be_written(nobody, name):
     lab = directory_lab(nobody, mirror=True)
     (nobody / name).mkdir(parents=True)
     (nobody / name).chmod(0o555)
@@ -179,7 +177,7 @@ class Tampering:
 
 
 @pytest.mark.parametrize("mirror", [True, False])
-def test_objects_that_change_or_vanish_once_they_are_listed(tmp_path: Path, mirror: bool) -> None:
+def test_objects_that_change_or_vanish_once_they_are_listed(tmp_path, mirror):
     lab = directory_lab(tmp_path, mirror=mirror)
     source = str(lab.source)
 
@@ -214,9 +212,7 @@ EMPTY = {"b/00.png": b""}
 
 @pytest.mark.parametrize("validate", ["header", "decode"])
 @pytest.mark.parametrize("mirror", [True, False])
-def test_images_that_cannot_be_decoded_are_all_named(
-    tmp_path: Path, validate: str, mirror: bool
-) -> None:
+def test_images_that_cannot_be_decoded_are_all_named(tmp_path, validate, mirror):
     lab = directory_lab(tmp_path, images() | BROKEN, validate=validate, mirror=mirror, cache=None)
     found = failures(lab)
     assert set(found.values()) == {"sample.undecodable"}
@@ -226,9 +222,7 @@ def test_images_that_cannot_be_decoded_are_all_named(
 
 
 @pytest.mark.parametrize("validate", ["header", "decode"])
-def test_images_without_bytes_are_refused_before_anything_is_copied(
-    tmp_path: Path, validate: str
-) -> None:
+def test_images_without_bytes_are_refused_before_anything_is_copied(tmp_path, validate):
     objects = images() | EMPTY | {"c/01.seg.JPEG": b"", "c/01.txt": b""}
     lab = directory_lab(tmp_path, objects, validate=validate, cache=None)
     error = refused(lab)
@@ -243,7 +237,7 @@ def test_images_without_bytes_are_refused_before_anything_is_copied(
 
 
 @pytest.mark.parametrize("batch_bytes", [1, 10**9])
-def test_images_that_are_left_out(tmp_path: Path, batch_bytes: int) -> None:
+def test_images_that_are_left_out(tmp_path, batch_bytes):
     """The others are in the shards that were planned for them, and the cache agrees."""
     fields = {
         "splits": {"train": ["a/**", "b/**"], "validation": "c/**"},
@@ -270,7 +264,7 @@ def test_images_that_are_left_out(tmp_path: Path, batch_bytes: int) -> None:
     assert lab.prepare()["status"] == "reused"
 
 
-def test_nothing_is_left_when_every_image_is_broken(tmp_path: Path) -> None:
+def test_nothing_is_left_when_every_image_is_broken(tmp_path):
     lab = directory_lab(tmp_path, {"a/1.png": b"x", "b/2.png": b"y"}, on_bad_sample="skip")
     error = refused(lab)
     assert status(error) == ("run.failed", 1)
@@ -288,9 +282,7 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize("mirror", [True, False])
 @pytest.mark.parametrize("disk", ["256k"], indirect=True)
-def test_what_does_not_fit_is_refused_before_work_begins(
-    tmp_path: Path, disk: Path, mirror: bool
-) -> None:
+def test_what_does_not_fit_is_refused_before_work_begins(tmp_path, disk, mirror):
     size_bytes = 45_000 if mirror else 90_000
     objects = {f"a/{number}.bin": os.urandom(size_bytes) for number in range(4)}
     lab = directory_lab(tmp_path, objects, mirror=mirror, labels=None, cache=None, validate="none")
@@ -300,9 +292,7 @@ def test_what_does_not_fit_is_refused_before_work_begins(
     assert not [*disk.rglob("*.tar"), *disk.rglob("*.bin")]
 
 
-def test_what_an_interrupted_run_has_written_is_not_asked_for_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_an_interrupted_run_has_written_is_not_asked_for_again(tmp_path, monkeypatch):
     lab = directory_lab(tmp_path, mirror=True, cache=None)
     other = Lab(lab.source, str(tmp_path / "other"), lab.output, lab.fields)
     other.prepare()
@@ -329,7 +319,7 @@ def test_what_an_interrupted_run_has_written_is_not_asked_for_again(
 
 @pytest.mark.parametrize("filled", sorted({*range(100, 375, 25), *range(212, 252, 4)}))
 @pytest.mark.parametrize("disk", ["384k"], indirect=True)
-def test_a_disk_that_is_really_full(tmp_path: Path, disk: Path, filled: int) -> None:
+def test_a_disk_that_is_really_full(tmp_path, disk, filled):
     """What a full disk has left over fits beside a whole run."""
     lab = directory_lab(tmp_path, mirror=True)
     lab = Lab(lab.source, str(disk / "local"), lab.output, lab.fields)
@@ -347,7 +337,7 @@ def test_a_disk_that_is_really_full(tmp_path: Path, disk: Path, filled: int) -> 
 
 
 @pytest.mark.parametrize("side", ["source", "local"])
-def test_a_bucket_that_answers_503_now_and_then(tmp_path: Path, side: str) -> None:
+def test_a_bucket_that_answers_503_now_and_then(tmp_path, side):
     """Nobody but the store repeats a call, and that is enough."""
     lab = directory_lab(tmp_path)
     url = f"file://{lab.source}" if side == "source" else lab.root
@@ -368,7 +358,7 @@ def test_a_bucket_that_answers_503_now_and_then(tmp_path: Path, side: str) -> No
 
 
 @pytest.mark.parametrize("side", ["source", "local"])
-def test_a_bucket_that_goes_on_answering_503(tmp_path: Path, side: str) -> None:
+def test_a_bucket_that_goes_on_answering_503(tmp_path, side):
     """Here the store is out of retries."""
     lab = directory_lab(tmp_path)
     url = f"file://{lab.source}" if side == "source" else lab.root
@@ -419,7 +409,7 @@ def odd_lab(name: str, folder: Path, **fields: Any) -> Lab:
 
 
 @pytest.mark.parametrize("mirror", [True, False])
-def test_bad_keys_are_accepted_or_left_out(tmp_path: Path, mirror: bool) -> None:
+def test_bad_keys_are_accepted_or_left_out(tmp_path, mirror):
     lab = odd_lab(f"odd-{mirror}", tmp_path, on_bad_key="skip", mirror=mirror)
     document = lab.prepare()
     bad = [key for key, kind in ODD.items() if kind == "bad"]
@@ -431,7 +421,7 @@ def test_bad_keys_are_accepted_or_left_out(tmp_path: Path, mirror: bool) -> None
     assert lab.prepare()["status"] == "reused"
 
 
-def test_a_key_that_a_file_cannot_have(tmp_path: Path) -> None:
+def test_a_key_that_a_file_cannot_have(tmp_path):
     long = "k" * 996 + ".txt"
     write("memory://long", {long: b"1", "a/b.txt": b"2", "a/b.txt/c.txt": b"3"})
     fields = {"labels": None, "cache": None, "on_bad_key": "skip", "mirror": True}
@@ -452,7 +442,7 @@ def test_a_key_that_a_file_cannot_have(tmp_path: Path) -> None:
     assert lab.only().samples["train"][0].key == "k" * 996
 
 
-def test_two_images_of_a_sample_that_would_be_one_field_of_the_cache(tmp_path: Path) -> None:
+def test_two_images_of_a_sample_that_would_be_one_field_of_the_cache(tmp_path):
     objects = images() | {"a/00.jpg": png(7), "b/01.jpg": png(8), "b/01.seg.png": png(9)}
     lab = directory_lab(tmp_path, objects)
     error = refused(lab)
@@ -475,7 +465,7 @@ def test_two_images_of_a_sample_that_would_be_one_field_of_the_cache(tmp_path: P
 # The dataset file
 
 
-def test_configs_that_cannot_be_written(tmp_path: Path) -> None:
+def test_configs_that_cannot_be_written(tmp_path):
     lab = directory_lab(tmp_path)
     lab.output.write_text("a file")
     error = run_error(lab)
@@ -485,7 +475,7 @@ def test_configs_that_cannot_be_written(tmp_path: Path) -> None:
     assert lab.prepare()["status"] == "built"
 
 
-def test_paths_that_cannot_be_listed_are_failures_unless_they_are_excluded(tmp_path: Path) -> None:
+def test_paths_that_cannot_be_listed_are_failures_unless_they_are_excluded(tmp_path):
     lab = directory_lab(tmp_path)
     source = Path(str(lab.source))
     (source / "b/link.png").symlink_to("nowhere")
@@ -512,7 +502,7 @@ def test_paths_that_cannot_be_listed_are_failures_unless_they_are_excluded(tmp_p
     assert fresh.prepare(on_bad_key="skip")["status"] == "reused"
 
 
-def test_a_directory_that_may_not_be_listed_can_be_excluded_or_skipped(nobody: Path) -> None:
+def test_a_directory_that_may_not_be_listed_can_be_excluded_or_skipped(nobody):
     lab = directory_lab(nobody)
     (nobody / "source/b").chmod(0)
     try:

@@ -1,7 +1,5 @@
 """Caches of segments: each is built once, and on its own."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -29,7 +27,7 @@ def keys(lab: Lab, split: str) -> list[str]:
         return [record["key"] for record in cache]
 
 
-def test_a_growth_builds_the_cache_of_its_new_segment_alone(tmp_path: Path) -> None:
+def test_a_growth_builds_the_cache_of_its_new_segment_alone(tmp_path):
     lab = directory_lab(tmp_path, **FIELDS)
     lab.prepare()
     first = lab.file("cache.json")
@@ -50,9 +48,7 @@ def test_a_growth_builds_the_cache_of_its_new_segment_alone(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("turned_on", [False, True])
-def test_a_run_killed_between_the_files_and_their_document_goes_on(
-    tmp_path: Path, turned_on: bool
-) -> None:
+def test_a_run_killed_between_the_files_and_their_document_goes_on(tmp_path, turned_on):
     lab = directory_lab(tmp_path, **FIELDS)
     if turned_on:
         lab.prepare(cache=None)
@@ -70,7 +66,7 @@ def test_a_run_killed_between_the_files_and_their_document_goes_on(
 
 
 @pytest.mark.parametrize("receipt", [True, False])
-def test_a_lost_file_of_a_complete_cache_is_made_again(tmp_path: Path, receipt: bool) -> None:
+def test_a_lost_file_of_a_complete_cache_is_made_again(tmp_path, receipt):
     """The cache is complete, but no version is: nothing else has looked at it since."""
     lab = directory_lab(tmp_path, **FIELDS)
     lab.prepare(cache=None)
@@ -88,9 +84,7 @@ def test_a_lost_file_of_a_complete_cache_is_made_again(tmp_path: Path, receipt: 
     lab.check()
 
 
-def test_a_lost_file_that_another_machine_has_written_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lost_file_that_another_machine_has_written_is_named(tmp_path, monkeypatch):
     """Here its bytes would differ, so it would get another name than cache.json says."""
     lab = directory_lab(tmp_path, **FIELDS)
     lab.prepare(cache=None)
@@ -112,7 +106,7 @@ def test_a_lost_file_that_another_machine_has_written_is_named(
     lab.check()
 
 
-def test_a_cache_has_the_records_of_omitted_samples_too(tmp_path: Path) -> None:
+def test_a_cache_has_the_records_of_omitted_samples_too(tmp_path):
     """They are left out by whoever reads it; so a removal builds no cache."""
     lab = directory_lab(tmp_path, **FIELDS, growth={"removals": "omit"})
     lab.prepare()

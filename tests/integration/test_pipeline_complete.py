@@ -1,9 +1,6 @@
 """A run whose version exists already checks that it is complete, by listing it."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -64,9 +61,7 @@ def do_as_it_says(lab: Lab, error: DamageError) -> None:
         "manifests/objects-*",
     ],
 )
-def test_missing_or_truncated_files_are_named_and_the_hint_works(
-    tmp_path: Path, part: str, alter: Callable[[Path], None]
-) -> None:
+def test_missing_or_truncated_files_are_named_and_the_hint_works(tmp_path, part, alter):
     lab = directory_lab(tmp_path, **FIELDS)
     first = lab.prepare()
     before = listing(str(lab.storage))
@@ -86,7 +81,7 @@ def test_missing_or_truncated_files_are_named_and_the_hint_works(
     assert published == {key for key in before if "/work/" not in key}
 
 
-def test_the_first_is_named_and_the_others_are_counted(tmp_path: Path) -> None:
+def test_the_first_is_named_and_the_others_are_counted(tmp_path):
     lab = directory_lab(tmp_path, **FIELDS)
     lab.prepare()
     for path in lab.files("*.tar"):
@@ -96,7 +91,7 @@ def test_the_first_is_named_and_the_others_are_counted(tmp_path: Path) -> None:
     assert error.message == "the file is missing; 5 more files of this version, too"
 
 
-def test_other_inputs_of_the_same_version_do_not_reuse_a_damaged_one(tmp_path: Path) -> None:
+def test_other_inputs_of_the_same_version_do_not_reuse_a_damaged_one(tmp_path):
     """An object came that makes no sample: the version is found by its content."""
     lab = directory_lab(tmp_path, on_bad_key="skip", **FIELDS)
     lab.prepare()
@@ -108,7 +103,7 @@ def test_other_inputs_of_the_same_version_do_not_reuse_a_damaged_one(tmp_path: P
         prepare(lab.settings())
 
 
-def test_it_costs_a_few_listings_whatever_the_number_of_shards(tmp_path: Path) -> None:
+def test_it_costs_a_few_listings_whatever_the_number_of_shards(tmp_path):
     for name, shard_bytes in (("few", 100_000), ("many", 1)):
         fields = {**FIELDS, "labels": {"from": "folder"}, "shards": {"bytes": shard_bytes}}
         lab = memory_lab(tmp_path, name=f"whole-{name}", cache={}, **fields)
@@ -170,9 +165,7 @@ def of_segments(lab: Lab, pattern: str) -> list[Path]:
         ("segment.json", gone),
     ],
 )
-def test_files_of_every_segment_are_looked_for_and_the_hint_works(
-    tmp_path: Path, pattern: str, place: int, alter: Callable[[Path], None]
-) -> None:
+def test_files_of_every_segment_are_looked_for_and_the_hint_works(tmp_path, pattern, place, alter):
     lab = grown(tmp_path, "repack")
     version = larder.open(f"{lab.storage}/larder/d").version
     unlisted = {*of_segments(lab, "shards/*/*")} - {*listed(lab)}
@@ -197,9 +190,7 @@ def listed(lab: Lab) -> list[Path]:
 
 
 @pytest.mark.parametrize("removals", ["repack", "omit"])
-def test_listed_shards_of_every_segment_are_looked_for_and_no_others(
-    tmp_path: Path, removals: str
-) -> None:
+def test_listed_shards_of_every_segment_are_looked_for_and_no_others(tmp_path, removals):
     lab = grown(tmp_path, removals)
     there = listed(lab)
     unlisted = [path for path in of_segments(lab, "shards/*/*.tar") if path not in there]
@@ -219,9 +210,7 @@ def test_listed_shards_of_every_segment_are_looked_for_and_no_others(
 
 @pytest.mark.parametrize("alter", [gone, cut_short])
 @pytest.mark.parametrize("kind", ["manifests/omitted-*.npy", "my-train-*.txt"])
-def test_omitted_rows_and_lists_are_looked_for(
-    tmp_path: Path, alter: Callable[[Path], None], kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_omitted_rows_and_lists_are_looked_for(tmp_path, alter, kind, monkeypatch):
     monkeypatch.setattr(contents, "MAX_PATTERNS", 1)
     monkeypatch.setattr(omitted, "MAX_INLINE_RANGES", 1)
     splits = {"my-train": ["a/**", "b/**"], "validation": "c/**"}
@@ -231,9 +220,7 @@ def test_omitted_rows_and_lists_are_looked_for(
     assert damage(lab).where == f"file://{path}"
 
 
-def test_damaged_omitted_rows_are_not_believed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_damaged_omitted_rows_are_not_believed(tmp_path, monkeypatch):
     monkeypatch.setattr(omitted, "MAX_INLINE_RANGES", 1)
     lab = grown(tmp_path, "omit")
     path = lab.file("manifests/omitted-*.npy")
@@ -242,7 +229,7 @@ def test_damaged_omitted_rows_are_not_believed(
     assert (error.code, error.where) == ("damage.digest", f"file://{path}")
 
 
-def test_a_record_of_bad_samples_is_looked_for(tmp_path: Path) -> None:
+def test_a_record_of_bad_samples_is_looked_for(tmp_path):
     objects = images("abc", each=8) | {"a/05.png": b"no image"}
     lab = directory_lab(tmp_path, objects, on_bad_sample="skip", **FIELDS)
     lab.prepare()

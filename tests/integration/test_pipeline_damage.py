@@ -1,7 +1,5 @@
 """Damaged files are found and named, and can be deleted and made again."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +42,7 @@ def carried_out(lab: Lab, most: int) -> DOCUMENT:
     ["version.json", "segment.json", "latest.json", "objects-*", "mirror/manifest-*.parquet"],
 )
 @pytest.mark.parametrize("changed", [False, True])
-def test_a_damaged_file_of_a_version_is_found_or_made_again(
-    tmp_path: Path, damaged: str, changed: bool
-) -> None:
+def test_a_damaged_file_of_a_version_is_found_or_made_again(tmp_path, damaged, changed):
     fields = {**FIELDS, "growth": {"mode": "rebuild"}}  # so that the digest is of the inputs alone
     lab = directory_lab(tmp_path / "1", **fields)
     lab.prepare()
@@ -65,7 +61,7 @@ def test_a_damaged_file_of_a_version_is_found_or_made_again(
     "damaged",
     ["work/shards/*/*", "../../work/mirror/*.*", "work/caches/*/*"],
 )
-def test_a_damaged_receipt_is_found_and_made_again(tmp_path: Path, damaged: str) -> None:
+def test_a_damaged_receipt_is_found_and_made_again(tmp_path, damaged):
     lab = directory_lab(tmp_path / "1", **FIELDS)
     expected = directory_lab(tmp_path / "2", **FIELDS).prepare()["digest"]
     assert lab.stopped(KeyStop("segment.json")) is None

@@ -1,8 +1,5 @@
 """A bucket whose etags look like an MD5 but are not: SSE-KMS."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +18,7 @@ FIELDS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("mirror", [True, False])
-def test_only_one_object_is_read_twice(tmp_path: Path, mirror: bool) -> None:
+def test_only_one_object_is_read_twice(tmp_path, mirror):
     objects = images()
     lab = memory_lab(tmp_path, objects, **FIELDS, mirror=mirror)
     sources: list[RecordingStore] = []

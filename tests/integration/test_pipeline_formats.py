@@ -1,7 +1,5 @@
 """Complete runs in every format: what comes out, growth, caches, and the indexes of splits."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,7 +66,7 @@ def sources(objects: dict[str, bytes]) -> dict[tuple[str, str], dict[str, bytes]
     return found
 
 
-def test_what_is_published_is_what_was_in_the_source(lab: Lab) -> None:
+def test_what_is_published_is_what_was_in_the_source(lab):
     document = lab.prepare()
     assert contents(lab.only()) == sources(blobs())
     assert document["shards"]["count"] > 4
@@ -85,7 +83,7 @@ def test_what_is_published_is_what_was_in_the_source(lab: Lab) -> None:
     assert lab.prepare()["status"] == "reused"
 
 
-def test_the_bytes_do_not_depend_on_workers_and_batches(tmp_path: Path) -> None:
+def test_the_bytes_do_not_depend_on_workers_and_batches(tmp_path):
     for name in FORMATS:
         one = lab_of(tmp_path / name / "1", name).prepare()
         cluster = {"runner": {"workers": 2, "batch_bytes": 1}, "copy": {"memory_bytes": "1 MiB"}}
@@ -94,7 +92,7 @@ def test_the_bytes_do_not_depend_on_workers_and_batches(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("removals", ["repack", "omit"])
-def test_a_version_grows(tmp_path: Path, removals: str) -> None:
+def test_a_version_grows(tmp_path, removals):
     for name in FORMATS:
         objects = blobs(each=40)
         lab = lab_of(tmp_path / name, name, objects, growth={"removals": removals})
@@ -110,7 +108,7 @@ def test_a_version_grows(tmp_path: Path, removals: str) -> None:
         assert contents(published) == sources(objects | more)
 
 
-def test_a_version_is_compacted_from_its_shards(tmp_path: Path) -> None:
+def test_a_version_is_compacted_from_its_shards(tmp_path):
     """Samples are read back from every format and packed again into any other."""
     names = list(FORMATS)
     lab = lab_of(tmp_path, names[-1])
@@ -123,7 +121,7 @@ def test_a_version_is_compacted_from_its_shards(tmp_path: Path) -> None:
         assert contents(published) == sources(blobs())
 
 
-def test_a_bad_sample_leaves_a_smaller_batch(tmp_path: Path) -> None:
+def test_a_bad_sample_leaves_a_smaller_batch(tmp_path):
     for name in FORMATS:
         objects = {f"a/{n}.png": b"no image" for n in range(5, 7)}
         objects |= {f"a/{n}.bin": b"12345678" for n in range(9) if n not in (5, 6)}
@@ -136,7 +134,7 @@ def test_a_bad_sample_leaves_a_smaller_batch(tmp_path: Path) -> None:
         assert keys == [f"a/{n}" for n in range(9) if n not in (5, 6)]
 
 
-def test_columns_stay_as_a_dataset_grows(tmp_path: Path) -> None:
+def test_columns_stay_as_a_dataset_grows(tmp_path):
     lab = lab_of(tmp_path, "parquet", cache=None)
     lab.prepare()
     write(str(lab.source), {"a/98.txt": b"only a text"})
@@ -152,7 +150,7 @@ def test_columns_stay_as_a_dataset_grows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["webdataset", "records", "batches"])
-def test_a_split_has_an_index_for_other_readers(tmp_path: Path, name: str) -> None:
+def test_a_split_has_an_index_for_other_readers(tmp_path, name):
     kind = "wids" if name == "webdataset" else name
     lab = lab_of(tmp_path, name)
     lab.prepare()
@@ -180,7 +178,7 @@ def test_a_split_has_an_index_for_other_readers(tmp_path: Path, name: str) -> No
     assert len(version.files_of("readers")) == 2
 
 
-def test_shards_with_omitted_samples_have_no_such_index(tmp_path: Path) -> None:
+def test_shards_with_omitted_samples_have_no_such_index(tmp_path):
     lab = lab_of(tmp_path, "webdataset", growth={"removals": "omit"})
     lab.prepare()
     for ext in ("bin", "pos.f4"):
@@ -218,7 +216,7 @@ print(json.dumps([
 """
 
 
-def test_wids_reads_every_sample(tmp_path: Path) -> None:
+def test_wids_reads_every_sample(tmp_path):
     lab = lab_of(tmp_path, "webdataset")
     lab.prepare()
     write(str(lab.source), {"a/99.bin": b"!" * 300, "a/99.pos.f4": b"4444"})
@@ -234,7 +232,7 @@ def test_wids_reads_every_sample(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["parquet", "records", "batches", "columns"])
-def test_a_run_killed_at_any_write_can_be_continued(tmp_path: Path, name: str) -> None:
+def test_a_run_killed_at_any_write_can_be_continued(tmp_path, name):
     fields = {"labels": {"from": "folder"}, "shards": FORMATS[name], "splits": SPLITS}
     lab, whole = memory_lab(tmp_path, blobs(each=6), **fields), Stop()
     lab.stopped(whole)

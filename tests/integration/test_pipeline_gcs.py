@@ -1,7 +1,5 @@
 """Complete runs from, to and within Google Cloud Storage, as an emulator answers."""
 
-from __future__ import annotations
-
 import random
 import uuid
 from collections.abc import Mapping
@@ -70,9 +68,7 @@ def listing(place: Place) -> dict[str, tuple[str, str | None]]:
     [("gs", "gs"), ("gs", "s3"), ("s3", "gs"), ("gs", "file"), ("file", "gs")],
 )
 @pytest.mark.exhaustive
-def test_a_dataset_is_the_same_between_any_two_stores(
-    places: Places, tmp_path: Path, source: str, storage: str
-) -> None:
+def test_a_dataset_is_the_same_between_any_two_stores(places, tmp_path, source, storage):
     objects = images() | {"c/large.bin": LARGE}
     here, there = places(source), places(storage)
     fill(here, objects)
@@ -91,7 +87,7 @@ def test_a_dataset_is_the_same_between_any_two_stores(
     assert contents(lab.only()) == contents(local.only())
 
 
-def test_a_run_in_a_bucket_is_repeated_grown_and_read(places: Places, tmp_path: Path) -> None:
+def test_a_run_in_a_bucket_is_repeated_grown_and_read(places, tmp_path):
     here, there = places("gs"), places("gs")
     fill(here, images())
     lab = Lab(here, there, tmp_path / "out", FIELDS)

@@ -1,7 +1,5 @@
 """What a run starts from if documents were deleted: the history of the tag."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -48,7 +46,7 @@ def delete(lab: Lab, *keys: str) -> None:
             root.delete(key)
 
 
-def test_of_several_deleted_versions_the_newest_that_is_left_is_grown(lab: Lab) -> None:
+def test_of_several_deleted_versions_the_newest_that_is_left_is_grown(lab):
     first, second, third = grow(lab)
     delete(lab, *(layout.version_key(each["version"]) for each in (second, third)))
     again = lab.prepare()
@@ -61,9 +59,7 @@ def test_of_several_deleted_versions_the_newest_that_is_left_is_grown(lab: Lab) 
     assert lab.prepare()["status"] == "reused"
 
 
-def test_without_any_document_the_dataset_is_built_like_the_first_time(
-    lab: Lab, tmp_path: Path
-) -> None:
+def test_without_any_document_the_dataset_is_built_like_the_first_time(lab, tmp_path):
     documents = grow(lab)
     delete(lab, *(layout.version_key(each["version"]) for each in documents))
     again = lab.prepare()

@@ -1,7 +1,5 @@
 """Images in complete runs: the limit on pixels, forms that one cache cannot hold, transforms."""
 
-from __future__ import annotations
-
 import io
 from dataclasses import replace
 from pathlib import Path
@@ -41,7 +39,7 @@ def failed(lab: Lab, **fields: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("memory_bytes", ["1 MiB", "64 MiB"], ids=["streamed", "whole"])
-def test_images_with_too_many_pixels_are_all_named(tmp_path: Path, memory_bytes: str) -> None:
+def test_images_with_too_many_pixels_are_all_named(tmp_path, memory_bytes):
     large = {f"a/{number}.png": png(number, 300, 200) for number in range(3)}  # 180 KB
     cluster = {"copy": {"memory_bytes": memory_bytes}, "runner": {"batch_bytes": 200_000}}
     lab = directory_lab(tmp_path, images() | large, cluster=cluster, validate="header", cache=None)
@@ -49,7 +47,7 @@ def test_images_with_too_many_pixels_are_all_named(tmp_path: Path, memory_bytes:
     assert lab.prepare(images={"max_pixels": 60_000})["status"] == "built"
 
 
-def test_a_lower_limit_checks_again_and_a_higher_one_tries_again(tmp_path: Path) -> None:
+def test_a_lower_limit_checks_again_and_a_higher_one_tries_again(tmp_path):
     lab = directory_lab(tmp_path, images() | LARGE, on_bad_sample="skip", cache=None)
     assert lab.prepare()["skipped"] == 0
     lower = {"images": {"max_pixels": 1_200}}
@@ -66,9 +64,7 @@ def test_a_lower_limit_checks_again_and_a_higher_one_tries_again(tmp_path: Path)
 
 @pytest.mark.parametrize("batch_bytes", [1, 10**9], ids=["many batches", "one batch"])
 @pytest.mark.parametrize("skip", ["fail", "skip"])
-def test_images_that_one_cache_cannot_hold_are_found_while_sharding(
-    tmp_path: Path, batch_bytes: int, skip: str
-) -> None:
+def test_images_that_one_cache_cannot_hold_are_found_while_sharding(tmp_path, batch_bytes, skip):
     odd = {"a/00.seg.png": WORDS, "b/50.png": WORDS, "b/51.png": WORDS, "c/52.tif": FLOATS}
     cluster = {"runner": {"batch_bytes": batch_bytes, "workers": 2}}
     lab = directory_lab(tmp_path, images() | odd, cluster=cluster, on_bad_sample=skip)
@@ -80,7 +76,7 @@ def test_images_that_one_cache_cannot_hold_are_found_while_sharding(
     lab.check()
 
 
-def test_sizes_may_differ_unless_they_must_not(tmp_path: Path) -> None:
+def test_sizes_may_differ_unless_they_must_not(tmp_path):
     lab = directory_lab(tmp_path, images() | LARGE | {"a/00.seg.png": png(7, 4, 4)})
     same = {"cache": {"records": "decoded", "same_size": True}}
     assert failed(lab, **same) == ["b/90.png"]
@@ -88,7 +84,7 @@ def test_sizes_may_differ_unless_they_must_not(tmp_path: Path) -> None:
     lab.check()
 
 
-def test_a_new_segment_is_compared_with_those_beside_it(tmp_path: Path) -> None:
+def test_a_new_segment_is_compared_with_those_beside_it(tmp_path):
     same = {"cache": {"records": "decoded", "same_size": True}}
     lab = directory_lab(tmp_path, images(), **same)
     first = lab.prepare()
@@ -100,7 +96,7 @@ def test_a_new_segment_is_compared_with_those_beside_it(tmp_path: Path) -> None:
     lab.check()
 
 
-def test_a_run_that_was_stopped_says_the_same(tmp_path: Path) -> None:
+def test_a_run_that_was_stopped_says_the_same(tmp_path):
     """What was noted before is in the receipts."""
     cluster = {"runner": {"batch_bytes": 1}}
     lab = directory_lab(tmp_path, images() | {"b/50.png": WORDS}, cluster=cluster)
@@ -122,7 +118,7 @@ def test_a_run_that_was_stopped_says_the_same(tmp_path: Path) -> None:
         {"shards": {"format": "records", "images": {"resize": 9}}},
     ],
 )
-def test_options_that_are_refused(fields: dict[str, Any]) -> None:
+def test_options_that_are_refused(fields):
     with pytest.raises(ValidationError):
         Dataset.model_validate({"name": "d", "source": {"url": "/s"}, **fields})
 
@@ -159,7 +155,7 @@ def sizes(published: Published) -> dict[str, tuple[str | None, tuple[int, int]]]
     return found
 
 
-def test_images_are_resized_and_encoded_again(tmp_path: Path) -> None:
+def test_images_are_resized_and_encoded_again(tmp_path):
     lab = transform_lab(tmp_path)
     document = lab.plan()
     assert document["shards"]["exact"] is False
@@ -179,9 +175,7 @@ def test_images_are_resized_and_encoded_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("memory_bytes", ["1 MiB", "64 MiB"], ids=["streamed", "whole"])
-def test_limits_and_processes_do_not_change_the_bytes(
-    tmp_path: Path, workers: int, memory_bytes: str
-) -> None:
+def test_limits_and_processes_do_not_change_the_bytes(tmp_path, workers, memory_bytes):
     large = {"a/50.jpg": photo(50, 2_400, 1_600), "b/51.jpg": photo(51, 2_400, 1_600)}
     assert min(map(len, large.values())) > 2**20 / 8
     one = transform_lab(tmp_path, cluster={"runner": {"workers": 1}})
@@ -194,7 +188,7 @@ def test_limits_and_processes_do_not_change_the_bytes(
     assert sizes(other.only())["a/50.jpg"] == ("JPEG", (24, 16))
 
 
-def test_images_that_cannot_be_transformed_are_bad_samples(tmp_path: Path) -> None:
+def test_images_that_cannot_be_transformed_are_bad_samples(tmp_path):
     lab = transform_lab(tmp_path, validate="none")
     gif = saved(Image.new("RGB", (30, 20)), "GIF")
     bad = {"a/60.gif": gif, "a/61.jpg": photo(61)[:-600], "b/62.png": photo(62)[:9]}
@@ -204,7 +198,7 @@ def test_images_that_cannot_be_transformed_are_bad_samples(tmp_path: Path) -> No
     assert not sizes(lab.only()).keys() & bad.keys()
 
 
-def test_the_format_decides_about_the_extension(tmp_path: Path) -> None:
+def test_the_format_decides_about_the_extension(tmp_path):
     images = {"format": "jpeg", "masks": ["seg"]}
     lab = transform_lab(tmp_path, shards={"images": images})
     mask = np.arange(600, dtype=np.uint8).reshape(20, 30) % 7
@@ -218,7 +212,7 @@ def test_the_format_decides_about_the_extension(tmp_path: Path) -> None:
         lab.prepare(growth={"mode": "rebuild"})
 
 
-def test_growth_transforms_what_is_new_and_nothing_twice(tmp_path: Path) -> None:
+def test_growth_transforms_what_is_new_and_nothing_twice(tmp_path):
     lab = transform_lab(tmp_path)
     lab.prepare()
     before = contents(lab.only())
@@ -241,7 +235,7 @@ def test_growth_transforms_what_is_new_and_nothing_twice(tmp_path: Path) -> None
     assert lab.plan()["status"] == "reused"
 
 
-def test_other_options_transform_the_originals_again(tmp_path: Path) -> None:
+def test_other_options_transform_the_originals_again(tmp_path):
     lab = transform_lab(tmp_path)
     lab.prepare()
     for options, size in (
@@ -257,9 +251,7 @@ def test_other_options_transform_the_originals_again(tmp_path: Path) -> None:
         assert sizes(lab.newest())["a/00.jpg"] == ("JPEG", size)
 
 
-def test_other_libraries_make_new_segments_and_transform_the_originals(
-    tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_other_libraries_make_new_segments_and_transform_the_originals(tmp_path, monkeypatch):
     """What is packed again must be what a first build with these libraries would make."""
     lab = transform_lab(tmp_path)
     lab.prepare()
@@ -278,7 +270,7 @@ def test_other_libraries_make_new_segments_and_transform_the_originals(
     assert pillows == [codec_versions()["pillow"], "99.0"]
 
 
-def test_a_machine_with_other_libraries_writes_nothing(tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_machine_with_other_libraries_writes_nothing(tmp_path, monkeypatch):
     planned = {**codec_versions(), "jpeg": "libjpeg 9"}
     lab = transform_lab(tmp_path)
     monkeypatch.setattr(new_segment, "image_options", lambda dataset: replace(
@@ -289,7 +281,7 @@ def test_a_machine_with_other_libraries_writes_nothing(tmp_path: Path, monkeypat
     assert caught.value.code == "run.failed"
 
 
-def test_a_compaction_makes_what_a_first_build_makes(tmp_path: Path) -> None:
+def test_a_compaction_makes_what_a_first_build_makes(tmp_path):
     lab = transform_lab(tmp_path)
     lab.prepare()
     write(tmp_path / "source", {"a/80.jpg": photo(80)})
@@ -301,7 +293,7 @@ def test_a_compaction_makes_what_a_first_build_makes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("format_", ["tfrecord", "recordio", "parquet", "batches"])
-def test_every_format_has_transformed_images(tmp_path: Path, format_: str) -> None:
+def test_every_format_has_transformed_images(tmp_path, format_):
     size = {"samples_per_shard": 3} if format_ == "batches" else {"bytes": 8_000}
     shards = {"format": format_, "images": TRANSFORM, **size}
     lab = transform_lab(tmp_path, shards=shards)

@@ -1,7 +1,5 @@
 """Memory is bounded by the configuration, not by the objects."""
 
-from __future__ import annotations
-
 import io
 import json
 import subprocess
@@ -85,7 +83,7 @@ def png(width: int, height: int) -> bytes:
     return file.getvalue()
 
 
-def test_a_large_object_is_prepared_and_verified_in_small_pieces(tmp_path: Path) -> None:
+def test_a_large_object_is_prepared_and_verified_in_small_pieces(tmp_path):
     write(tmp_path / "small" / "source", {"a.bin": b"1", "b.bin": b"2"})
     write(tmp_path / "large" / "source", {"a.bin": bytes(OBJECT_BYTES), "b.bin": b"2"})
     assert more_bytes(tmp_path, 16 * 1024**2) < BOUND_BYTES
@@ -95,9 +93,7 @@ def test_a_large_object_is_prepared_and_verified_in_small_pieces(tmp_path: Path)
 @pytest.mark.parametrize(
     ("shard_format", "times"), [("webdataset", 0), ("tfrecord", 0), ("recordio", 0), ("parquet", 2)]
 )
-def test_how_often_a_large_sample_is_in_memory(
-    tmp_path: Path, shard_format: str, times: int
-) -> None:
+def test_how_often_a_large_sample_is_in_memory(tmp_path, shard_format, times):
     """With two batches at once. As it was read it is in a file; pyarrow makes copies."""
     size_bytes = OBJECT_BYTES // 2
     write(tmp_path / "small" / "source", {f"{name}.bin": b"1" for name in "abcd"})
@@ -115,7 +111,7 @@ def write_rows(folder: Path, most: int) -> None:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("shard_format", ["webdataset", "tfrecord", "recordio", "parquet"])
-def test_memory_does_not_grow_with_the_number_of_samples(tmp_path: Path, shard_format: str) -> None:
+def test_memory_does_not_grow_with_the_number_of_samples(tmp_path, shard_format):
     """Beyond a row group of the manifests, which both fill."""
     write_rows(tmp_path, 300_000)
     fields: dict[str, Any] = {"source": {"rows": {}}, "shards": {"format": shard_format}}
@@ -124,9 +120,7 @@ def test_memory_does_not_grow_with_the_number_of_samples(tmp_path: Path, shard_f
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("shard_format", ["webdataset", "parquet"])
-def test_memory_of_a_verification_does_not_grow_with_the_number_of_shards(
-    tmp_path: Path, shard_format: str
-) -> None:
+def test_memory_of_a_verification_does_not_grow_with_the_number_of_shards(tmp_path, shard_format):
     """The index of one shard is in memory at a time."""
     write_rows(tmp_path, 200_000)
     shards = {"format": shard_format, "samples_per_shard": 20_000}
@@ -148,8 +142,8 @@ def test_memory_of_a_verification_does_not_grow_with_the_number_of_shards(
 )
 @pytest.mark.exhaustive(after=2)
 def test_one_image_is_decoded_at_a_time_if_memory_is_short(
-    tmp_path: Path, fields: dict[str, Any], names: str, bytes_per_pixel: int
-) -> None:
+    tmp_path, fields, names, bytes_per_pixel
+):
     for folder, data in (("small", png(60, 50)), ("large", png(WIDE, HIGH))):
         images = {f"{split}/{number}.png": data for number, split in enumerate(names)}
         write(tmp_path / folder / "source", images)

@@ -1,10 +1,7 @@
 """A mirror that is interrupted: how little of it the next run copies again."""
 
-from __future__ import annotations
-
 import threading
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -52,9 +49,7 @@ def mirrored(root: str) -> set[str]:
         return {info.key for page in store.list("mirror/") for info in page}
 
 
-def test_an_interrupted_mirror_continues_where_it_stopped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_mirror_continues_where_it_stopped(tmp_path, monkeypatch):
     """All of it is one set, of which a receipt is left when it is stopped."""
     lab = directory_lab(tmp_path, OBJECTS, **ONE_BATCH)
     with monkeypatch.context() as patched:
@@ -71,9 +66,7 @@ def test_an_interrupted_mirror_continues_where_it_stopped(
 
 
 @pytest.mark.exhaustive
-def test_a_killed_mirror_repeats_no_more_than_the_sets_in_progress(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_mirror_repeats_no_more_than_the_sets_in_progress(tmp_path, monkeypatch):
     size_bytes = sum(map(len, OBJECTS.values())) / len(OBJECTS)
     monkeypatch.setattr(job, "SET_BYTES", int(5 * size_bytes))
     for after in (25, 40, 60):

@@ -1,7 +1,5 @@
 """Runs that pack samples again: damaged old shards, and what is known of bad samples."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any
@@ -33,7 +31,7 @@ def reads(lab: Lab, recorder: Recorder) -> set[str]:
 
 
 @pytest.mark.parametrize("way_out", ["restore", "start over"])
-def test_a_damaged_old_shard_ends_the_run(tmp_path: Path, way_out: str) -> None:
+def test_a_damaged_old_shard_ends_the_run(tmp_path, way_out):
     lab = directory_lab(tmp_path, OBJECTS, **FIELDS)
     first = lab.prepare(on_bad_sample="skip")
     shard = next(
@@ -78,7 +76,7 @@ def skipped_rows(lab: Lab, segment: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("mirror", [True, False])
-def test_bad_samples_are_recorded_and_not_tried_again(tmp_path: Path, mirror: bool) -> None:
+def test_bad_samples_are_recorded_and_not_tried_again(tmp_path, mirror):
     fields = {**FIELDS, "on_bad_sample": "skip", "mirror": mirror, "validate": "header"}
     lab = directory_lab(tmp_path, OBJECTS | BAD, **fields)
     first, recorded = lab.recorded()

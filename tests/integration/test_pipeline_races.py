@@ -5,8 +5,6 @@ of the first one. After each test everything that is published is complete, and 
 version with the samples that the source had when the last run that finished listed it.
 """
 
-from __future__ import annotations
-
 import os
 import time
 import uuid
@@ -180,9 +178,7 @@ MOMENTS = [
 
 @pytest.mark.parametrize("race", EVERYWHERE, indirect=True)
 @pytest.mark.parametrize("moment", MOMENTS, ids=lambda moment: moment[1])
-def test_a_first_build_from_an_older_listing_starts_again(
-    race: Race, moment: tuple[str, str]
-) -> None:
+def test_a_first_build_from_an_older_listing_starts_again(race, moment):
     meanwhile = Meanwhile()
     meanwhile.before(*moment, race.other_run({"d/00.png": png(91)}))
     document, told = race.run(meanwhile)
@@ -195,7 +191,7 @@ def test_a_first_build_from_an_older_listing_starts_again(
 
 
 @pytest.mark.parametrize("race", EVERYWHERE, indirect=True)
-def test_a_first_build_from_a_newer_listing_starts_again_too(race: Race) -> None:
+def test_a_first_build_from_a_newer_listing_starts_again_too(race):
     """It lists first, and the other one lists an older state: nobody can tell, and none is lost."""
 
     def older() -> None:
@@ -217,9 +213,7 @@ def test_a_first_build_from_a_newer_listing_starts_again_too(race: Race) -> None
 
 @pytest.mark.parametrize("race", EVERYWHERE, indirect=True)
 @pytest.mark.parametrize("moment", MOMENTS, ids=lambda moment: moment[1])
-def test_two_first_builds_of_the_same_inputs_make_one_version(
-    race: Race, moment: tuple[str, str]
-) -> None:
+def test_two_first_builds_of_the_same_inputs_make_one_version(race, moment):
     meanwhile = Meanwhile()
     meanwhile.before(*moment, race.other_run({}))
     document, told = race.run(meanwhile)
@@ -235,7 +229,7 @@ def test_two_first_builds_of_the_same_inputs_make_one_version(
 
 @pytest.mark.parametrize("race", EVERYWHERE, indirect=True)
 @pytest.mark.parametrize("first", [True, False])
-def test_a_tag_that_moves_right_before_it_is_written(race: Race, first: bool) -> None:
+def test_a_tag_that_moves_right_before_it_is_written(race, first):
     """With conditions the run starts again; without, it wins, and the next run sees the source."""
     if not first:
         race.run()
@@ -253,9 +247,7 @@ def test_a_tag_that_moves_right_before_it_is_written(race: Race, first: bool) ->
 
 
 @pytest.mark.parametrize("race", EVERYWHERE, indirect=True)
-def test_another_run_of_the_same_inputs_moves_the_tag_right_before_it_is_written(
-    race: Race,
-) -> None:
+def test_another_run_of_the_same_inputs_moves_the_tag_right_before_it_is_written(race):
     race.run()
     race.change({"a/01.png": png(90), "b/02.png": None})
     meanwhile = Meanwhile()
@@ -269,7 +261,7 @@ def test_another_run_of_the_same_inputs_moves_the_tag_right_before_it_is_written
 
 
 @pytest.mark.parametrize("race", IN_MEMORY, indirect=True)
-def test_a_tag_that_is_deleted_in_the_meantime_is_made_again(race: Race) -> None:
+def test_a_tag_that_is_deleted_in_the_meantime_is_made_again(race):
     race.run()
     race.change({"a/01.png": png(90)})
 
@@ -304,7 +296,7 @@ class Changing:
 
 @pytest.mark.parametrize("race", IN_MEMORY, indirect=True)
 @pytest.mark.parametrize("times", range(1, RESTARTS + 1))
-def test_a_run_that_is_superseded_a_few_times_finishes(race: Race, times: int) -> None:
+def test_a_run_that_is_superseded_a_few_times_finishes(race, times):
     race.run()
     race.change({"a/01.png": png(80), "c/02.png": None})
     changing, meanwhile = Changing(race), Meanwhile()
@@ -316,7 +308,7 @@ def test_a_run_that_is_superseded_a_few_times_finishes(race: Race, times: int) -
 
 
 @pytest.mark.parametrize("race", IN_MEMORY, indirect=True)
-def test_a_run_that_is_superseded_every_time_ends_with_an_error(race: Race) -> None:
+def test_a_run_that_is_superseded_every_time_ends_with_an_error(race):
     changing, meanwhile, told = Changing(race), Meanwhile(), Told()
     meanwhile.before("head", TAG, changing, times=RESTARTS + 1)
     with between(lambda store: MeanwhileStore(race.wrap(store), meanwhile)):
@@ -335,7 +327,7 @@ def test_a_run_that_is_superseded_every_time_ends_with_an_error(race: Race) -> N
 
 
 @pytest.mark.parametrize("race", IN_MEMORY, indirect=True)
-def test_a_run_that_only_notes_new_inputs_starts_again_too(race: Race) -> None:
+def test_a_run_that_only_notes_new_inputs_starts_again_too(race):
     """An object that makes no sample was added: the version stays, and its inputs change."""
     first, _ = race.run()
     race.change({"README": b"words"})
@@ -350,7 +342,7 @@ def test_a_run_that_only_notes_new_inputs_starts_again_too(race: Race) -> None:
 
 
 @pytest.mark.parametrize("race", ["directory"], indirect=True)
-def test_a_run_that_found_the_contents_unchanged_starts_again_too(race: Race) -> None:
+def test_a_run_that_found_the_contents_unchanged_starts_again_too(race):
     race.run()
     for path in Path(race.source["url"]).rglob("*.*"):
         os.utime(path, ns=(1, path.stat().st_mtime_ns + 1_000_000))
@@ -371,9 +363,7 @@ def segments(published: Published) -> list[str]:
 
 @pytest.mark.parametrize("race", ["kept", "ignored"], indirect=True)
 @pytest.mark.parametrize("times", [1, 3])
-def test_a_compaction_that_is_superseded_adds_the_difference_to_its_own_result(
-    race: Race, times: int
-) -> None:
+def test_a_compaction_that_is_superseded_adds_the_difference_to_its_own_result(race, times):
     race.run()
     race.change({"a/01.png": png(80), "b/02.png": None})
     grown, _ = race.run()
@@ -401,7 +391,7 @@ def test_a_compaction_that_is_superseded_adds_the_difference_to_its_own_result(
 
 
 @pytest.mark.parametrize("race", ["kept", "ignored"], indirect=True)
-def test_a_growth_that_a_compaction_supersedes_grows_the_compaction(race: Race) -> None:
+def test_a_growth_that_a_compaction_supersedes_grows_the_compaction(race):
     race.run()
     race.change({"a/01.png": png(80), "b/02.png": None})
     race.run()
@@ -427,9 +417,7 @@ def test_a_growth_that_a_compaction_supersedes_grows_the_compaction(race: Race) 
 
 
 @pytest.mark.parametrize("race", ["kept", "ignored"], indirect=True)
-def test_a_compaction_starts_over_if_another_run_gave_its_number_to_another_class(
-    race: Race,
-) -> None:
+def test_a_compaction_starts_over_if_another_run_gave_its_number_to_another_class(race):
     race.run()
     race.change({"e/00.png": png(80)})
     other = race.other_run({"e/00.png": None, "d/00.png": png(81)})
@@ -445,7 +433,7 @@ def test_a_compaction_starts_over_if_another_run_gave_its_number_to_another_clas
 
 
 @pytest.mark.parametrize("race", ["kept", "ignored"], indirect=True)
-def test_two_compactions_at_once_make_one_version(race: Race) -> None:
+def test_two_compactions_at_once_make_one_version(race):
     race.run()
     race.change({"a/01.png": png(80), "b/02.png": None})
     race.run()
@@ -475,7 +463,7 @@ def clock(offset_seconds: int) -> Iterator[None]:
 
 @pytest.mark.parametrize("race", ["kept", "directory"], indirect=True)
 @pytest.mark.parametrize("offsets", [(3600, -3600), (-3600, 3600), (3600, 0), (0, -3600)])
-def test_clocks_that_differ_by_an_hour_decide_nothing(race: Race, offsets: tuple[int, int]) -> None:
+def test_clocks_that_differ_by_an_hour_decide_nothing(race, offsets):
     """Neither between a run and the next one, nor between two that overlap."""
     one, other = offsets
     with clock(one):
@@ -523,9 +511,7 @@ GROWING_WHERE = pytest.mark.parametrize(
 
 @GROWING_WHERE
 @pytest.mark.parametrize("removals", ["repack", "omit"])
-def test_two_runs_grow_from_listings_before_and_after_a_change(
-    race: Race, moment: tuple[str, str], removals: str
-) -> None:
+def test_two_runs_grow_from_listings_before_and_after_a_change(race, moment, removals):
     race.run()
     race.change({"d/00.png": png(91), "a/01.png": None})
     meanwhile = Meanwhile()
@@ -538,9 +524,7 @@ def test_two_runs_grow_from_listings_before_and_after_a_change(
 
 
 @GROWING_WHERE
-def test_a_compaction_adds_what_another_run_published_in_the_meantime(
-    race: Race, moment: tuple[str, str]
-) -> None:
+def test_a_compaction_adds_what_another_run_published_in_the_meantime(race, moment):
     race.run()
     race.change({"d/00.png": png(91), "a/01.png": None})
     before, _ = race.run()

@@ -1,7 +1,5 @@
 """A batch that is retried, as by Prefect: what an earlier attempt finished is not done again."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -81,7 +79,7 @@ def mirrored(lab: Lab) -> set[str]:
         return {info.key for page in root.list("mirror/") for info in page}
 
 
-def test_a_batch_of_copies_copies_only_the_rest(lab: Lab) -> None:
+def test_a_batch_of_copies_copies_only_the_rest(lab):
     tries = Tries("open", "b/15.png")
     with lab.opened_root() as root:
         with between(tries):
@@ -109,7 +107,7 @@ def test_a_batch_of_copies_copies_only_the_rest(lab: Lab) -> None:
         lab.check()
 
 
-def test_a_retried_batch_of_shards_makes_only_the_rest(tmp_path: Path) -> None:
+def test_a_retried_batch_of_shards_makes_only_the_rest(tmp_path):
     expected = directory_lab(tmp_path / "1", OBJECTS, **{**FIELDS, "mirror": False}).prepare()
     lab = directory_lab(tmp_path / "2", OBJECTS, **{**FIELDS, "mirror": False})
     job = begun(lab)

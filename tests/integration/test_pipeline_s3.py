@@ -1,7 +1,5 @@
 """Complete runs between real S3 servers."""
 
-from __future__ import annotations
-
 import uuid
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ from pipeline_lab import (
 
 import larder
 from larder.errors import LarderError
+from larder.readers.data import Data
 from larder.store.retry import RetryPolicy
 from tests.support.runs import between
 from tests.support.servers import S3Server
@@ -48,7 +47,7 @@ def server(request: pytest.FixtureRequest) -> S3Server:
 class BucketLab(Lab):
     """From one prefix of a server to another."""
 
-    def open(self, cache_dir: Path) -> larder.Dataset:
+    def open(self, cache_dir: Path) -> Data:
         storage = self.settings().cluster.storage
         url, access = f"{storage.url}/larder/d", storage.access
         return larder.open(url, endpoint=access.endpoint, region=access.region, cache_dir=cache_dir)
@@ -75,7 +74,7 @@ def lab(server: S3Server, tmp_path: Path) -> BucketLab:
     return BucketLab(source, place(server, "local"), tmp_path / "out", {**FIELDS, "mirror": True})
 
 
-def test_from_bucket_to_bucket(lab: BucketLab, tmp_path: Path) -> None:
+def test_from_bucket_to_bucket(lab, tmp_path):
     first = lab.prepare()
     assert first["copied"]["count"] == 15
     published = lab.only()
@@ -104,7 +103,7 @@ def test_from_bucket_to_bucket(lab: BucketLab, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mirror", [True, False])
-def test_samples_are_packed_again_from_shards_in_a_bucket(lab: BucketLab, mirror: bool) -> None:
+def test_samples_are_packed_again_from_shards_in_a_bucket(lab, mirror):
     fields = {"mirror": mirror, "cache": None, "shards": {"bytes": 20_000}}
     lab.prepare(**fields)
     where = dict(lab.settings().dataset.source)
@@ -126,7 +125,7 @@ def test_samples_are_packed_again_from_shards_in_a_bucket(lab: BucketLab, mirror
     assert keys == {key.partition(".")[0] for key in images()} - {"a/02"}
 
 
-def test_no_secret_is_written_anywhere(lab: BucketLab, server: S3Server) -> None:
+def test_no_secret_is_written_anywhere(lab, server):
     document = lab.prepare()
     with lab.opened_root() as root:
         published = [root.get(info.key) for page in root.list() for info in page]
@@ -148,7 +147,7 @@ def refused(lab: Lab) -> LarderError:
     return caught.value
 
 
-def test_a_bucket_that_does_not_exist(server: S3Server, tmp_path: Path) -> None:
+def test_a_bucket_that_does_not_exist(server, tmp_path):
     missing = {**place(server, "x"), "url": "s3://no-such-bucket/prefix"}
     full = place(server, "source")
     fill(full, images())
@@ -158,9 +157,7 @@ def test_a_bucket_that_does_not_exist(server: S3Server, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["rclone", pytest.param("radosgw", marks=pytest.mark.radosgw)])
-def test_credentials_that_are_wrong(
-    kind: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_credentials_that_are_wrong(kind, request, tmp_path, monkeypatch):
     server: S3Server = request.getfixturevalue(f"{kind}_server")
     source = place(server, "source")
     fill(source, images())
@@ -192,9 +189,7 @@ def grow(source: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("mirror", [True, False])
 @pytest.mark.parametrize("removals", ["repack", "omit"])
-def test_a_growth_and_a_compaction(
-    server: S3Server, tmp_path: Path, removals: str, mirror: bool
-) -> None:
+def test_a_growth_and_a_compaction(server, tmp_path, removals, mirror):
     source = place(server, "source side")
     fill(source, OBJECTS)
     fields = {**GROWING, "mirror": mirror, "growth": {"removals": removals}}

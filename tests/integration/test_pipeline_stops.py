@@ -1,7 +1,5 @@
 """A run that is stopped at any write, and the run after it."""
 
-from __future__ import annotations
-
 import random
 import shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -77,9 +75,7 @@ def undisturbed(tmp_path: Path) -> tuple[Lab, DOCUMENT, list[int]]:
 
 
 @pytest.mark.exhaustive
-def test_a_run_stopped_at_any_write_can_be_continued(
-    tmp_path: Path, undisturbed: tuple[Lab, DOCUMENT, list[int]]
-) -> None:
+def test_a_run_stopped_at_any_write_can_be_continued(tmp_path, undisturbed):
     whole, document, stops = undisturbed
     expected = whole.only()
     copied = []
@@ -102,9 +98,7 @@ def test_a_run_stopped_at_any_write_can_be_continued(
     assert copied[-1] == 0
 
 
-def test_a_new_version_stopped_at_any_write_leaves_the_old_one(
-    tmp_path: Path, undisturbed: tuple[Lab, DOCUMENT, list[int]]
-) -> None:
+def test_a_new_version_stopped_at_any_write_leaves_the_old_one(tmp_path, undisturbed):
     """At every moment `latest` names the old or the new version, and both are complete."""
     old, first, stops = undisturbed
     changed = {"a/00.png": png(91), "d/00.png": png(92)}
@@ -127,7 +121,7 @@ def test_a_new_version_stopped_at_any_write_leaves_the_old_one(
 
 
 @pytest.mark.exhaustive
-def test_a_directory_keeps_its_promise_too(tmp_path: Path) -> None:
+def test_a_directory_keeps_its_promise_too(tmp_path):
     lab = directory_lab(tmp_path, OBJECTS, **FIELDS)
     document, stop = stopped(lab, None)
     assert document is not None
@@ -155,7 +149,7 @@ def test_a_directory_keeps_its_promise_too(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("published", [0, 1, 2])
 @pytest.mark.exhaustive
-def test_lost_unfinished_work_is_made_again(tmp_path: Path, lost: str, published: int) -> None:
+def test_lost_unfinished_work_is_made_again(tmp_path, lost, published):
     """Before the segment is published, before its cache is, and before the version is."""
     lab = directory_lab(tmp_path, OBJECTS, **FIELDS)
     document, stop = stopped(lab, None)
@@ -183,7 +177,7 @@ def test_lost_unfinished_work_is_made_again(tmp_path: Path, lost: str, published
 
 
 @pytest.mark.exhaustive
-def test_any_history_leads_to_the_same_content(tmp_path: Path) -> None:
+def test_any_history_leads_to_the_same_content(tmp_path):
     """Whatever changed, and wherever runs were stopped: as if prepared for the first time.
 
     Where every change packs all samples again, to the byte.
@@ -218,7 +212,7 @@ def test_any_history_leads_to_the_same_content(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mirror", [True, False])
-def test_two_runs_at_once_make_one_version(tmp_path: Path, mirror: bool) -> None:
+def test_two_runs_at_once_make_one_version(tmp_path, mirror):
     for number in range(3):
         lab = directory_lab(tmp_path / str(number), mirror=mirror)
         barrier = Barrier(4)
@@ -235,7 +229,7 @@ def test_two_runs_at_once_make_one_version(tmp_path: Path, mirror: bool) -> None
 
 
 @pytest.mark.exhaustive
-def test_two_runs_at_once_of_two_states_of_the_source(tmp_path: Path) -> None:
+def test_two_runs_at_once_of_two_states_of_the_source(tmp_path):
     """Each makes a version of its own state, or says that the mirror changed under it."""
     changed = images() | {"a/00.png": png(91), "b/00.png": png(92)}
     lab = directory_lab(tmp_path)
@@ -277,7 +271,7 @@ class Meddler(RecordingStore):
         return super().writer(key, **more)
 
 
-def test_no_shard_is_made_from_objects_that_were_not_copied(tmp_path: Path) -> None:
+def test_no_shard_is_made_from_objects_that_were_not_copied(tmp_path):
     lab = directory_lab(tmp_path, mirror=True)
     with between(Meddler), pytest.raises(RunError) as caught:
         lab.prepare()
@@ -290,7 +284,7 @@ def test_no_shard_is_made_from_objects_that_were_not_copied(tmp_path: Path) -> N
     assert lab.only().samples["train"][0].parts["png"] == png(0)
 
 
-def test_a_sample_too_large_to_be_held_is_read_from_the_mirror(tmp_path: Path) -> None:
+def test_a_sample_too_large_to_be_held_is_read_from_the_mirror(tmp_path):
     """It is streamed: that its mirrored copy has an etag of its own must not matter."""
     large = random.Random(1).randbytes(300_000)
     lab = directory_lab(tmp_path, images() | {"a/00.bin": large}, mirror=True)

@@ -1,7 +1,5 @@
 """The contents of a plan: statistics, exclusions and warnings, as lines and as a document."""
 
-from __future__ import annotations
-
 import gc
 import json
 import re
@@ -55,7 +53,7 @@ def as_webdataset_reads(shards: Sequence[str]) -> dict[str, dict[str, bytes]]:
     return found
 
 
-def test_excluded_objects_are_counted_and_named(tmp_path: Path) -> None:
+def test_excluded_objects_are_counted_and_named(tmp_path):
     extra = {"README": b"x", "a/raw.tif": b"x", "b/notes.txt": b"y", "b/zz.png": png(1)}
     lab = directory_lab(tmp_path, images() | extra)
     source = {"url": lab.source, "include": ["**/*.png", "**/*.json"], "exclude": ["b/zz*"]}
@@ -69,7 +67,7 @@ def test_excluded_objects_are_counted_and_named(tmp_path: Path) -> None:
     }
 
 
-def test_only_the_first_keys_are_named_and_none_can_alter_a_terminal(tmp_path: Path) -> None:
+def test_only_the_first_keys_are_named_and_none_can_alter_a_terminal(tmp_path):
     write("memory://escape", {f"x{n:05}\x1b[31m.log": b"" for n in range(2_300)} | {"a/1.txt": b""})
     source = {"url": "memory://escape", "include": ["**/*.txt"]}
     document = prepare(run_settings(source, tmp_path / "local", tmp_path), plan_only=True)
@@ -79,7 +77,7 @@ def test_only_the_first_keys_are_named_and_none_can_alter_a_terminal(tmp_path: P
     assert "x00003\\x1b[31m.log and 2,296 more" in text(document)
 
 
-def test_parts_and_classes(tmp_path: Path) -> None:
+def test_parts_and_classes(tmp_path):
     objects = images("abc", 4) | {"d/00.png": png(9), "d/00.json": b"{}"}
     document = directory_lab(tmp_path, objects).plan()
     sizes = {
@@ -99,7 +97,7 @@ def test_parts_and_classes(tmp_path: Path) -> None:
     assert directory_lab(tmp_path / "2", labels=None).plan()["classes"] is None
 
 
-def test_objects_that_merge_into_one_sample(tmp_path: Path) -> None:
+def test_objects_that_merge_into_one_sample(tmp_path):
     objects = images() | {"a/img.v1.png": png(1), "a/img.v2.png": png(2)}
     document = directory_lab(tmp_path, objects).plan()
     assert "a/img.v1.png and a/img.v2.png" in warnings(document)["merged_samples"]
@@ -108,7 +106,7 @@ def test_objects_that_merge_into_one_sample(tmp_path: Path) -> None:
     assert "a/1.jpg and a/1.png" in warnings(both)["merged_samples"]
 
 
-def test_samples_without_a_part_that_others_have(tmp_path: Path) -> None:
+def test_samples_without_a_part_that_others_have(tmp_path):
     """Three of twelve have a json; one has no png."""
     lab = directory_lab(tmp_path)
     assert "uneven_samples" in warnings(lab.plan())
@@ -137,14 +135,12 @@ def with_workers(**hyperparameters: Any) -> dict[str, Any]:
         ({**TEMPLATE, "resources": {"slots_per_trial": 0}}, {"count_min": 2}, False),
     ],
 )
-def test_fewer_shards_than_readers(
-    tmp_path: Path, template: Any, shards: dict[str, Any], few: bool
-) -> None:
+def test_fewer_shards_than_readers(tmp_path, template, shards, few):
     found = warnings(directory_lab(tmp_path, shards=shards).plan(template=template))
     assert ("few_shards" in found) is few
 
 
-def test_the_shipped_templates_need_as_many_shards_as_their_loaders_read(tmp_path: Path) -> None:
+def test_the_shipped_templates_need_as_many_shards_as_their_loaders_read(tmp_path):
     """45 shards of ImageNet's validation are too few for eight GPUs with eight loaders each."""
     write(
         "memory://readers", {f"val/{name}/1.JPEG": b"x" for name in "ab"} | {"train/a/1.JPEG": b"x"}
@@ -159,7 +155,7 @@ def test_the_shipped_templates_need_as_many_shards_as_their_loaders_read(tmp_pat
     assert "validation has 1 shard; resnet50.yaml has 64 readers" in " ".join(found)
 
 
-def test_count_min_packs_nothing_again_unless_it_needs_more_shards(tmp_path: Path) -> None:
+def test_count_min_packs_nothing_again_unless_it_needs_more_shards(tmp_path):
     lab = directory_lab(tmp_path)
     first = lab.prepare()
     count = first["shards"]["count"]
@@ -175,9 +171,7 @@ def test_count_min_packs_nothing_again_unless_it_needs_more_shards(tmp_path: Pat
 
 
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # webdataset's own
-def test_every_loader_worker_of_webdataset_finds_a_shard(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_loader_worker_of_webdataset_finds_a_shard(tmp_path, monkeypatch):
     def worker_of_four(number: int) -> set[str]:
         monkeypatch.setenv("NUM_WORKERS", "4")
         monkeypatch.setenv("WORKER", str(number))
@@ -198,7 +192,7 @@ def test_every_loader_worker_of_webdataset_finds_a_shard(
 
 
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # webdataset's own
-def test_the_dataset_files_leaves_out_what_is_not_a_sample(tmp_path: Path) -> None:
+def test_the_dataset_files_leaves_out_what_is_not_a_sample(tmp_path):
     """An arbitrary folder: the bundled file accepts it, and lists what it left out."""
     source = tmp_path / "source"
     odd = {".DS_Store": b"\0", "README": b"read", "b/.DS_Store": b"\0", "b/Makefile": b"all:"}
@@ -224,9 +218,7 @@ def test_the_dataset_files_leaves_out_what_is_not_a_sample(tmp_path: Path) -> No
 
 
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # webdataset's own
-def test_the_tutorial_does_what_it_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_tutorial_does_what_it_says(tmp_path, monkeypatch, capsys):
     tutorial = (REPOSITORY / "docs/tutorial.md").read_text()
     described, code = (
         re.search(rf"```{kind}\n(.*?)```", tutorial, re.DOTALL) for kind in ("yaml", "python")

@@ -1,7 +1,5 @@
 """What a plan says about the mirror, the cost and archived objects; and the run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -46,7 +44,7 @@ def lab_of(
     )
 
 
-def test_a_directory_beside_the_storage_is_not_copied(tmp_path: Path) -> None:
+def test_a_directory_beside_the_storage_is_not_copied(tmp_path):
     lab = directory_lab(tmp_path)
     plan = lab.plan()
     assert (plan["mirror"]["wanted"], plan["engine"]) == (False, None)
@@ -56,7 +54,7 @@ def test_a_directory_beside_the_storage_is_not_copied(tmp_path: Path) -> None:
     assert not Path(str(lab.storage), "larder/d/mirror").exists()
 
 
-def test_another_region_is_mirrored_and_priced(tmp_path: Path) -> None:
+def test_another_region_is_mirrored_and_priced(tmp_path):
     lab = lab_of(tmp_path, "priced", EAST, WEST)
     with between():
         plan = lab.plan()
@@ -71,7 +69,7 @@ def test_another_region_is_mirrored_and_priced(tmp_path: Path) -> None:
         assert document["copied"]["count"] == 15
 
 
-def test_a_plan_that_costs_more_than_the_limit_is_refused(tmp_path: Path) -> None:
+def test_a_plan_that_costs_more_than_the_limit_is_refused(tmp_path):
     lab = lab_of(tmp_path, "limited", EAST, {"region": "ap-east-1"})
     with between(lambda store: Large(store) if "source" in store.url else store):
         lab.plan(cluster={"copy": {"max_cost_usd": 31}})
@@ -80,7 +78,7 @@ def test_a_plan_that_costs_more_than_the_limit_is_refused(tmp_path: Path) -> Non
     assert caught.value.code == "config.cost_limit"
 
 
-def test_a_limit_needs_a_known_price(tmp_path: Path) -> None:
+def test_a_limit_needs_a_known_price(tmp_path):
     limited = {"cluster": {"copy": {"max_cost_usd": 1000}}}
     with between():
         lab_of(tmp_path, "known", EAST, WEST).plan(**limited)
@@ -89,7 +87,7 @@ def test_a_limit_needs_a_known_price(tmp_path: Path) -> None:
     assert caught.value.code == "config.cost_limit"
 
 
-def test_servers_of_ones_own_are_not_priced(tmp_path: Path) -> None:
+def test_servers_of_ones_own_are_not_priced(tmp_path):
     servers = ({"endpoint": f"http://127.0.0.1:{port}"} for port in (9000, 9001))
     lab = lab_of(tmp_path, "own", *servers)
     with between():
@@ -99,9 +97,7 @@ def test_servers_of_ones_own_are_not_priced(tmp_path: Path) -> None:
     assert plan["mirror"]["wanted"], "they are different servers"
 
 
-def test_a_plan_says_a_time_only_where_an_earlier_run_measured_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_says_a_time_only_where_an_earlier_run_measured_one(tmp_path, monkeypatch):
     monkeypatch.setattr(mirror, "ENOUGH", Totals(15, 10**12))
     lab = lab_of(tmp_path, "pace", EAST, WEST)
     with between():
@@ -123,7 +119,7 @@ def test_a_plan_says_a_time_only_where_an_earlier_run_measured_one(
         assert lab.prepare()["status"] == "built"
 
 
-def test_a_bad_image_has_everything_read_again_unless_there_is_a_mirror(tmp_path: Path) -> None:
+def test_a_bad_image_has_everything_read_again_unless_there_is_a_mirror(tmp_path):
     """Why `mirror: auto` has one for a source that is elsewhere."""
     read = {}
     for name, setting in (("with", "auto"), ("without", False)):
@@ -180,9 +176,7 @@ class Glacier(DelegatingStore):
 
 
 @pytest.mark.parametrize("mirror", [True, False])
-def test_archived_objects_are_planned_and_refused_before_anything_is_written(
-    tmp_path: Path, mirror: bool
-) -> None:
+def test_archived_objects_are_planned_and_refused_before_anything_is_written(tmp_path, mirror):
     name = f"archive-{mirror}".lower()
     lab = lab_of(tmp_path, name, EAST, WEST, mirror=mirror)
     archived = {"a/01.png", "c/02.png"}
@@ -206,7 +200,7 @@ def test_archived_objects_are_planned_and_refused_before_anything_is_written(
         assert lab.prepare()["shards"]["samples"] == 12, "a listing does not say that"
 
 
-def test_objects_archived_after_they_were_packed_do_not_matter(tmp_path: Path) -> None:
+def test_objects_archived_after_they_were_packed_do_not_matter(tmp_path):
     lab = lab_of(tmp_path, "sunk", EAST, WEST, mirror=False)
 
     def wrap(store: Store) -> Store:

@@ -1,7 +1,5 @@
 """A run also reports the warnings of its plan, and a plan refuses what the run would refuse."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -29,7 +27,7 @@ def messages(document: dict[str, Any], code: str) -> list[str]:
     return [each["message"] for each in document["warnings"] if each["code"] == code]
 
 
-def test_a_run_reports_what_its_plan_warns_of(tmp_path: Path) -> None:
+def test_a_run_reports_what_its_plan_warns_of(tmp_path):
     splits = {"train": "**", "validation": "nothing/**"}
     lab = directory_lab(tmp_path, images() | DOTS, splits=splits)
     planned = lab.plan()["warnings"]
@@ -43,9 +41,7 @@ def test_a_run_reports_what_its_plan_warns_of(tmp_path: Path) -> None:
     assert "warning" not in as_text(run_lines(again))
 
 
-def test_a_run_says_that_the_storage_ignores_conditions_and_plans_do_from_then_on(
-    tmp_path: Path,
-) -> None:
+def test_a_run_says_that_the_storage_ignores_conditions_and_plans_do_from_then_on(tmp_path):
     lab = directory_lab(tmp_path, images() | {"d/00.png": png(7), "d/01.png": png(8)})
     with between(UnconditionalStore):
         assert messages(lab.plan(), "unconditional_writes") == [], (
@@ -61,9 +57,7 @@ def test_a_run_says_that_the_storage_ignores_conditions_and_plans_do_from_then_o
 
 
 @pytest.mark.parametrize("flag", ["--quiet", "--json"])
-def test_warnings_are_shown_on_stderr_without_a_summary(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], flag: str
-) -> None:
+def test_warnings_are_shown_on_stderr_without_a_summary(tmp_path, monkeypatch, capsys, flag):
     write(tmp_path / "source", {"1.txt": b"x", "img.v1.txt": b"y", "img.v2.txt": b"z"})
     monkeypatch.chdir(tmp_path)
     arguments = ["--dataset", "files", "--config-dir", str(CONFIGS), flag]
@@ -85,7 +79,7 @@ def test_warnings_are_shown_on_stderr_without_a_summary(
     assert "warning" not in capsys.readouterr().err
 
 
-def test_a_config_that_would_be_written_is_named(tmp_path: Path) -> None:
+def test_a_config_that_would_be_written_is_named(tmp_path):
     lab = directory_lab(tmp_path)
     (config,) = lab.prepare()["configs"]
     document = lab.plan()
@@ -103,7 +97,7 @@ def test_a_config_that_would_be_written_is_named(tmp_path: Path) -> None:
     assert lab.prepare()["configs"] == [config]
 
 
-def test_a_plan_refuses_what_the_run_refuses_of_an_existing_version(tmp_path: Path) -> None:
+def test_a_plan_refuses_what_the_run_refuses_of_an_existing_version(tmp_path):
     lab = directory_lab(tmp_path)
     lab.prepare()
     for more in (
@@ -119,9 +113,7 @@ def test_a_plan_refuses_what_the_run_refuses_of_an_existing_version(tmp_path: Pa
         assert codes[0] == codes[1]
 
 
-def test_annotation_entries_that_fit_no_sample_are_warned_of_if_samples_are_kept(
-    tmp_path: Path,
-) -> None:
+def test_annotation_entries_that_fit_no_sample_are_warned_of_if_samples_are_kept(tmp_path):
     entries = b'{"file_name": "/a/00.png", "text": "x"}\n{"file_name": "a/01.png", "text": "y"}\n'
     lab = directory_lab(tmp_path, images() | {"x.jsonl": entries})
     annotations = {"files": "x.jsonl", "columns": {"txt": "text"}}
@@ -132,7 +124,7 @@ def test_annotation_entries_that_fit_no_sample_are_warned_of_if_samples_are_kept
     assert messages(skipped, "unused_entries") == []
 
 
-def test_masks_that_are_not_there_are_warned_of(tmp_path: Path) -> None:
+def test_masks_that_are_not_there_are_warned_of(tmp_path):
     lab = directory_lab(tmp_path, images() | {"a/00.seg.png": png(1)})
     wrong = lab.plan(shards={"images": {"resize": 4, "masks": ["seg", "seg.png", "mask"]}})
     assert messages(wrong, "unused_parts")
@@ -140,7 +132,7 @@ def test_masks_that_are_not_there_are_warned_of(tmp_path: Path) -> None:
     assert messages(right, "unused_parts") == []
 
 
-def test_a_run_says_that_it_moved_the_tag_back(tmp_path: Path) -> None:
+def test_a_run_says_that_it_moved_the_tag_back(tmp_path):
     lab = directory_lab(tmp_path)
     first = lab.prepare()
     write(lab.source, {"a/99.png": png(9)})

@@ -1,7 +1,5 @@
 """The index files that readers other than Larder's need, from the run to the published version."""
 
-from __future__ import annotations
-
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -39,7 +37,7 @@ def text_of(archive: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def test_every_archive_of_all_segments_has_an_index_for_dali(lab: Lab) -> None:
+def test_every_archive_of_all_segments_has_an_index_for_dali(lab):
     lab.prepare()
     write(str(lab.source), {"a/new.png": png(1234)})
     Path(str(lab.source), "c/01.png").unlink()
@@ -53,7 +51,7 @@ def test_every_archive_of_all_segments_has_an_index_for_dali(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("damage", ["missing", "shorter", "altered"])
-def test_an_index_that_is_not_there_is_made_again_with_the_segment(lab: Lab, damage: str) -> None:
+def test_an_index_that_is_not_there_is_made_again_with_the_segment(lab, damage):
     assert lab.stopped(KeyStop("segment.json")) is None
     wanted = {name: path.read_bytes() for name, path in files(lab, "index/dali/*/*.idx").items()}
     for path in files(lab, "index/dali/*/*.idx").values():

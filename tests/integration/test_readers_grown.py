@@ -1,13 +1,10 @@
 """What training sees of versions that grew: several segments, and samples that are left out."""
 
-from __future__ import annotations
-
 import gc
 import io
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +23,6 @@ from larder.jobs.results import RunError
 from tests.support.checker import Published, check_all
 from tests.support.memory import forget
 from tests.support.runs import between
-from tests.support.servers import S3Server
 
 pytestmark = pytest.mark.exhaustive
 
@@ -63,7 +59,7 @@ def keys_of(published: Published, split: str) -> list[str]:
     return [sample.key for sample in published.samples[split]]
 
 
-def test_left_out_by_every_reader(tmp_path: Path) -> None:
+def test_left_out_by_every_reader(tmp_path):
     lab, document, published = grown(tmp_path, "omit")
     assert document["segments"] == {"total": 2, "new": 1, "omitted": 4}
     assert document["shards"]["patterns"] == {}
@@ -87,7 +83,7 @@ def test_left_out_by_every_reader(tmp_path: Path) -> None:
     assert found == set(objects)
 
 
-def test_the_shards_as_they_are_have_more(tmp_path: Path) -> None:
+def test_the_shards_as_they_are_have_more(tmp_path):
     """So nobody is handed their names."""
     lab, document, published = grown(tmp_path, "omit")
     with lab.opened_root() as root:
@@ -112,7 +108,7 @@ def test_the_shards_as_they_are_have_more(tmp_path: Path) -> None:
     assert [sample.key for sample in trained.samples("train")] == keys_of(published, "train")
 
 
-def test_in_a_bucket_and_in_any_format(tmp_path: Path) -> None:
+def test_in_a_bucket_and_in_any_format(tmp_path):
     names = ("memory://grown-source", "s3://memory-grown")
     fields = {"labels": {"from": "folder"}, "splits": SPLITS, "cache": {"records": "encoded"}}
     shards = {"format": "columns", "bytes": 700}
@@ -143,7 +139,7 @@ def test_in_a_bucket_and_in_any_format(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # webdataset's own
-def test_packed_again_they_are_read_by_the_patterns_of_the_config(tmp_path: Path) -> None:
+def test_packed_again_they_are_read_by_the_patterns_of_the_config(tmp_path):
     lab, document, published = grown(tmp_path / "team data", "repack", shards={"bytes": 3_000})
     assert document["segments"]["total"] == 2
     config = emitted(document)
@@ -180,7 +176,7 @@ MANY = 210
 
 
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # webdataset's own
-def test_many_patterns_become_a_list_and_the_docs_read_it(tmp_path: Path) -> None:
+def test_many_patterns_become_a_list_and_the_docs_read_it(tmp_path):
     fields = {"splits": {"my-train": "**"}, "cache": None, "shards": {"bytes": 1}}
     lab, document, published = every_other(tmp_path, 2 * MANY, **fields)
     assert len(published.version.splits["my-train"].patterns) == MANY
@@ -209,7 +205,7 @@ def documented(name: str, **given: Any) -> dict[str, Any]:
     return given
 
 
-def test_the_docs_read_lists_in_a_bucket(s3_env: S3Server) -> None:
+def test_the_docs_read_lists_in_a_bucket(s3_env):
     s3_env.create_bucket("lists")
     keys = [f"segments/s/shards/train/d-train-{n:06}.tar" for n in range(3)]
     name = "versions/v/lists/train-0123456789abcdef.txt"
@@ -226,7 +222,7 @@ def test_the_docs_read_lists_in_a_bucket(s3_env: S3Server) -> None:
     ]
 
 
-def test_two_thousand_gaps_are_read_with_numpy_alone(tmp_path: Path) -> None:
+def test_two_thousand_gaps_are_read_with_numpy_alone(tmp_path):
     fields = {"growth": {"removals": "omit"}, "shards": {}, "cache": {"records": "encoded"}}
     lab, _, published = every_other(tmp_path, 2_100, **fields)
     (file,) = published.version.files_of("omitted")
@@ -258,7 +254,7 @@ def grey(mode: str) -> bytes:
     return target.getvalue()
 
 
-def test_segments_whose_records_cannot_be_read_as_one_are_refused(tmp_path: Path) -> None:
+def test_segments_whose_records_cannot_be_read_as_one_are_refused(tmp_path):
     """As images of both types are in one segment: no version is published that nothing can read."""
     lab = directory_lab(tmp_path, images("abc", each=8))
     first = lab.prepare()
@@ -272,7 +268,7 @@ def test_segments_whose_records_cannot_be_read_as_one_are_refused(tmp_path: Path
     assert len(larder.open(f"{lab.storage}/larder/d").cache("train")) == 25
 
 
-def test_a_split_without_a_sample_left_has_no_cache_file(tmp_path: Path) -> None:
+def test_a_split_without_a_sample_left_has_no_cache_file(tmp_path):
     lab = directory_lab(tmp_path, images("abc", each=8), splits=SPLITS)
     lab.prepare()
     for path in Path(str(lab.source), "c").iterdir():
@@ -309,9 +305,7 @@ def changed(path: Path) -> None:
         (gone, "segments/*/segment.json", "damage.size"),
     ],
 )
-def test_damage_is_found_while_samples_are_read(
-    tmp_path: Path, alter: Callable[[Path], None], name: str, code: str
-) -> None:
+def test_damage_is_found_while_samples_are_read(tmp_path, alter, name, code):
     lab, _, _ = grown(tmp_path, "omit", cache=None, shards={"bytes": 100_000})
     for path in Path(str(lab.storage), "larder/d").glob(name):
         alter(path)
@@ -321,7 +315,7 @@ def test_damage_is_found_while_samples_are_read(
     assert str(lab.storage) in caught.value.where or caught.value.code == "damage.record"
 
 
-def test_the_omitted_rows_are_checked_too(tmp_path: Path) -> None:
+def test_the_omitted_rows_are_checked_too(tmp_path):
     lab, _, _ = grown(tmp_path, "omit")
     data = larder.open(f"{lab.storage}/larder/d")
     version = data._document  # as if it omitted rows that do not exist

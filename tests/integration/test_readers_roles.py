@@ -1,7 +1,5 @@
 """The light install reads a bucket on a role: real servers give the credentials, and check them."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -145,9 +143,7 @@ def read(url: str, environment: dict[str, str]) -> str:
     return done.stdout.strip()
 
 
-def test_the_role_of_an_instance(
-    rclone_server: S3Server, published: str, environment: dict[str, str]
-) -> None:
+def test_the_role_of_an_instance(rclone_server, published, environment):
     with serving(handler(imds(rclone_server))) as url:
         environment["AWS_EC2_METADATA_SERVICE_ENDPOINT"] = f"{url}/"
         assert read(published, environment) == "[2, 0]"
@@ -156,9 +152,7 @@ def test_the_role_of_an_instance(
         assert "latest" in said, "it lists what there is"
 
 
-def test_the_role_of_a_container(
-    rclone_server: S3Server, published: str, environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_the_role_of_a_container(rclone_server, published, environment, tmp_path):
     (tmp_path / "token").write_text(TOKEN)
     with serving(handler(agent(rclone_server))) as url:
         environment["AWS_CONTAINER_CREDENTIALS_FULL_URI"] = f"{url}/v1/credentials"
@@ -171,9 +165,7 @@ def test_the_role_of_a_container(
         assert read(published, environment).startswith("store.denied: ")
 
 
-def test_a_web_identity(
-    rclone_server: S3Server, published: str, environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_web_identity(rclone_server, published, environment, tmp_path):
     (tmp_path / "token").write_text(TOKEN)
     tls = local_certificate(tmp_path).context()
     with serving(handler(sts(rclone_server)), tls) as url:
@@ -191,9 +183,7 @@ def test_a_web_identity(
         assert TOKEN not in said
 
 
-def test_metadata_without_a_role_is_not_a_missing_version(
-    published: str, environment: dict[str, str]
-) -> None:
+def test_metadata_without_a_role_is_not_a_missing_version(published, environment):
     with serving(handler(lambda *_: (404, "<Code>NoSuchKey</Code>"))) as url:
         environment["AWS_EC2_METADATA_SERVICE_ENDPOINT"] = url
         said = read(published, environment)
@@ -229,9 +219,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("secure", [False, True])
-def test_workers_of_both_kinds_list_and_stream(
-    environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secure: bool
-) -> None:
+def test_workers_of_both_kinds_list_and_stream(environment, tmp_path, monkeypatch, secure):
     program = tmp_path / "program.py"
     program.write_text(LIGHT + WORKERS)
     with rclone_s3(tls=local_certificate(tmp_path) if secure else None) as server:

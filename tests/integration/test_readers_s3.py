@@ -1,15 +1,10 @@
 """Reading a version out of a bucket, as a training container does."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 from reading_lab import LIGHT, publish_toy
-
-from tests.support.servers import S3Server
 
 READ = """
 import larder
@@ -19,7 +14,7 @@ print(data.cache("train", verify=True).batch([2, 0])["x"].tolist())
 """
 
 
-def test_a_bucket_is_read_with_the_base_packages_alone(s3_env: S3Server, tmp_path: Path) -> None:
+def test_a_bucket_is_read_with_the_base_packages_alone(s3_env, tmp_path):
     s3_env.create_bucket("readers")
     url = "s3://readers/deep/larder/toy"
     sha256 = publish_toy(url, tmp_path)

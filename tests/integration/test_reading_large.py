@@ -5,8 +5,6 @@ The version is simulated: the end of its index describes 3,724 row groups, all o
 is real; every request and its bytes are counted.
 """
 
-from __future__ import annotations
-
 import io
 import uuid
 from collections.abc import Iterator
@@ -27,6 +25,7 @@ from larder.manifest.digest import sha256_hex
 from larder.manifest.files import ROW_GROUP_ROWS, write_manifest
 from larder.manifest.schemas import SAMPLES
 from larder.manifest.sealed import seal
+from larder.readers.data import Data
 from larder.store import object_url
 from larder.store.base import Reader
 from larder.versions import layout
@@ -169,7 +168,7 @@ def store(index: bytes) -> Iterator[Simulated]:
     forget(name)
 
 
-def opened(store: Simulated) -> larder.Data:
+def opened(store: Simulated) -> Data:
     return larder.open(f"{store.url.removesuffix('larder/d/')}larder/d@{VERSION}")
 
 
@@ -183,7 +182,7 @@ def names(store: Simulated) -> list[str]:
     return [name.rpartition(".")[2] for name, _ in store.requests]
 
 
-def test_opening_reads_one_document(store: Simulated) -> None:
+def test_opening_reads_one_document(store):
     data = opened(store)
     assert data.splits["train"].samples == SAMPLES_IN_ALL - 3 > 244_000_000
     ((name, size_bytes),) = store.requests
@@ -200,9 +199,7 @@ def test_opening_reads_one_document(store: Simulated) -> None:
         (123 * ROW_GROUP_ROWS - 3 - 2, 4),
     ],
 )
-def test_samples_take_the_index_rows_and_bytes_of_their_own(
-    store: Simulated, index: bytes, start: int, count: int
-) -> None:
+def test_samples_take_the_index_rows_and_bytes_of_their_own(store, index, start, count):
     data = opened(store)
     found = list(data.samples("train", start, start + count))
     assert [(sample.key, sample.parts) for sample in found] == [
@@ -223,7 +220,7 @@ def test_samples_take_the_index_rows_and_bytes_of_their_own(
     assert shards <= groups * SHARD_ROWS * RECORD_BYTES
 
 
-def test_nothing_is_read_before_it_is_asked_for(store: Simulated) -> None:
+def test_nothing_is_read_before_it_is_asked_for(store):
     samples = opened(store).samples("train", 1_000_000)
     assert "parquet" not in names(store)
     assert next(samples).key == expected(1_000_000)[0]
@@ -233,7 +230,7 @@ def test_nothing_is_read_before_it_is_asked_for(store: Simulated) -> None:
     assert len(store.requests) - before <= 1  # the next shard
 
 
-def test_memory_is_that_of_a_row_group(store: Simulated) -> None:
+def test_memory_is_that_of_a_row_group(store):
     pool = pa.default_memory_pool()
     held = pool.bytes_allocated()
     samples = opened(store).samples("train", 150_000_000)
@@ -242,7 +239,7 @@ def test_memory_is_that_of_a_row_group(store: Simulated) -> None:
     assert pool.bytes_allocated() - held < 64 << 20
 
 
-def test_samples_that_do_not_exist(store: Simulated) -> None:
+def test_samples_that_do_not_exist(store):
     data = opened(store)
     assert list(data.samples("train", SAMPLES_IN_ALL)) == []
     assert list(data.samples("train", 7, 7)) == []
@@ -253,7 +250,7 @@ def test_samples_that_do_not_exist(store: Simulated) -> None:
 
 
 @pytest.mark.parametrize("damage", ["shorter", "gone", "flipped"])
-def test_damage_of_the_index_is_found(store: Simulated, index: bytes, damage: str) -> None:
+def test_damage_of_the_index_is_found(store, index, damage):
     infos = [info for page in store.list("segments/") for info in page]
     (path,) = [info.key for info in infos if info.key.endswith(".parquet")]
     if damage == "gone":

@@ -1,7 +1,5 @@
 """Complete runs with records of tf.train.Example: built, grown, cached and read."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -63,7 +61,7 @@ def example(key: str, label: int, **parts: bytes) -> dict[str, tuple[str, list[A
     }
 
 
-def test_a_whole_run(lab: Lab) -> None:
+def test_a_whole_run(lab):
     document = lab.plan()
     assert document["shards"]["exact"]
     built = lab.prepare()
@@ -115,7 +113,7 @@ def with_features(folder: Path, objects: dict[str, bytes], **fields: Any) -> Lab
     return directory_lab(folder, objects, **{**FIELDS, "shards": format_, **fields})
 
 
-def test_features_as_configured(tmp_path: Path) -> None:
+def test_features_as_configured(tmp_path):
     lab = with_features(tmp_path, numbered(OBJECTS))
     assert not lab.plan()["shards"]["exact"]
     lab.prepare()
@@ -141,7 +139,7 @@ def test_features_as_configured(tmp_path: Path) -> None:
         assert contents(published) == before
 
 
-def test_new_classes_are_appended_and_other_names_pack_everything_again(tmp_path: Path) -> None:
+def test_new_classes_are_appended_and_other_names_pack_everything_again(tmp_path):
     lab = with_features(tmp_path, numbered(OBJECTS))
     lab.prepare(labels={"classes": ["a", "b", "c"]})
     write(lab.source, numbered({"d/00.png": png(950)}))

@@ -1,7 +1,5 @@
 """TensorFlow reads the records, in a process of its own."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any
@@ -88,7 +86,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
     return read
 
 
-def test_the_code_of_the_guide_reads_the_default_features(found: dict[str, list[Any]]) -> None:
+def test_the_code_of_the_guide_reads_the_default_features(found):
     pictures = {key: data for key, data in images().items() if key.endswith(".png")}
     assert sorted(found["default"]) == sorted(
         ["abc".index(key[0]), key.removesuffix(".png"), data.hex()]
@@ -96,7 +94,7 @@ def test_the_code_of_the_guide_reads_the_default_features(found: dict[str, list[
     )
 
 
-def test_tensorflow_reads_what_was_written(found: dict[str, list[Any]]) -> None:
+def test_tensorflow_reads_what_was_written(found):
     assert found["features"] == [
         {
             "image": data.hex(),

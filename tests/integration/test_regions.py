@@ -1,9 +1,6 @@
 """Regions that the configuration does not say: for prices and automatic mirrors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from copy_lab import CopyLab
@@ -34,7 +31,7 @@ def somewhere(source: str, storage: str, asked: list[str]) -> Callable[[Store], 
     return wrap
 
 
-def test_a_region_that_is_found_prices_and_mirrors_like_a_configured_one(tmp_path: Path) -> None:
+def test_a_region_that_is_found_prices_and_mirrors_like_a_configured_one(tmp_path):
     asked: list[str] = []
     with between():
         configured = lab_of(tmp_path, "told", EAST, WEST).plan()
@@ -52,7 +49,7 @@ def test_a_region_that_is_found_prices_and_mirrors_like_a_configured_one(tmp_pat
 
 
 @pytest.mark.parametrize("found", ["", "us-east-1"])
-def test_a_copy_is_priced_by_regions_that_are_found(tmp_path: Path, found: str) -> None:
+def test_a_copy_is_priced_by_regions_that_are_found(tmp_path, found):
     asked: list[str] = []
     name = f"copied-{found}"
     write(f"memory://{name}-source", {"a": b"1" * 1_000_000})

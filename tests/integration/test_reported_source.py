@@ -1,14 +1,11 @@
 """A source that a report lists: complete runs, with and without etags, against real S3 servers."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote_plus
 
@@ -69,9 +66,7 @@ def report(store: Store, prefix: str, keys: Mapping[str, bytes], *, etags: bool)
         ("moto", False, True),
     ],
 )
-def test_a_run_from_a_report(
-    name: str, mirror: bool, etags: bool, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_a_run_from_a_report(name, mirror, etags, tmp_path, request):
     server: S3Server = request.getfixturevalue(f"{name}_server")
     server.create_bucket("reported")
     prefix = f"{uuid.uuid4().hex}/a b+c/"
@@ -102,7 +97,7 @@ def test_a_run_from_a_report(
         assert caught.value.code == "run.failed", str(caught.value)
 
 
-def test_a_report_needs_no_listing_of_the_source(rclone_server: S3Server, tmp_path: Path) -> None:
+def test_a_report_needs_no_listing_of_the_source(rclone_server, tmp_path):
     """The report is on this machine, and may be in any table."""
     rclone_server.create_bucket("reported")
     prefix = f"{uuid.uuid4().hex}/"
@@ -122,9 +117,7 @@ def test_a_report_needs_no_listing_of_the_source(rclone_server: S3Server, tmp_pa
 
 
 @pytest.mark.parametrize("target_url", ["s3://reported/", "memory://without-etags"])
-def test_objects_without_etags_are_copied_as_they_are_now(
-    target_url: str, moto_server: S3Server
-) -> None:
+def test_objects_without_etags_are_copied_as_they_are_now(target_url, moto_server):
     """Small and in parts, through this machine and by the server; the size must be that listed."""
     moto_server.create_bucket("reported")
     own = uuid.uuid4().hex

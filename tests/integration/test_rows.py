@@ -1,7 +1,5 @@
 """Rows of tables as samples: ``source.rows``."""
 
-from __future__ import annotations
-
 import csv
 import datetime
 import io
@@ -63,7 +61,7 @@ def source_reads(run: Callable[[], DOCUMENT], piece: str) -> tuple[DOCUMENT, lis
     ]
 
 
-def test_lines_of_json_are_samples_as_they_are(tmp_path: Path) -> None:
+def test_lines_of_json_are_samples_as_they_are(tmp_path):
     data = b'\xef\xbb\xbf{"b": 1, "a":"\xc3\xa9"}\r\n\r\n  \n[1,2]\n"no newline"'
     assert made(row_lab(tmp_path, {"d/x.jsonl": data})) == {
         "d/x.jsonl/000000000": {"json": b'{"b": 1, "a":"\xc3\xa9"}'},
@@ -72,7 +70,7 @@ def test_lines_of_json_are_samples_as_they_are(tmp_path: Path) -> None:
     }
 
 
-def test_a_delimiter_of_files_that_are_named(tmp_path: Path) -> None:
+def test_a_delimiter_of_files_that_are_named(tmp_path):
     rows = {"format": "csv", "files": "*.data", "delimiter": ";"}
     lab = row_lab(tmp_path, {"x.data": b"a;b\n1;2\n"}, **rows)
     assert made(lab) == {"x.data/000000000": {"json": b'{"a":"1","b":"2"}'}}
@@ -84,7 +82,7 @@ def parquet(table: pa.Table, **options: Any) -> bytes:
     return target.getvalue()
 
 
-def test_rows_of_parquet(tmp_path: Path) -> None:
+def test_rows_of_parquet(tmp_path):
     when = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
     table = pa.table(
         {
@@ -131,7 +129,7 @@ def test_rows_of_parquet(tmp_path: Path) -> None:
     assert json.loads(found["x.parquet/000000002"]["json"])["image"] is None
 
 
-def test_a_table_of_images_and_classes_as_records_of_one_part(tmp_path: Path) -> None:
+def test_a_table_of_images_and_classes_as_records_of_one_part(tmp_path):
     """Without plain columns there is no json; the class may be a column that is left out."""
     images = [{"bytes": png(at), "path": None} for at in range(2)]
     table = pa.table({"image": images, "label": ["cat", "dog"]})
@@ -144,7 +142,7 @@ def test_a_table_of_images_and_classes_as_records_of_one_part(tmp_path: Path) ->
     }
 
 
-def test_columns_of_parquet_as_other_programs_write_them(tmp_path: Path) -> None:
+def test_columns_of_parquet_as_other_programs_write_them(tmp_path):
     """Times of pandas have nanoseconds, its categories are dictionaries."""
     table = pa.table(
         {
@@ -177,7 +175,7 @@ def test_columns_of_parquet_as_other_programs_write_them(tmp_path: Path) -> None
         ("x.parquet", parquet(pa.table({"id": ["b/2", "7"], "v": [1, 2]}))),
     ],
 )
-def test_a_column_can_name_the_samples(tmp_path: Path, name: str, data: bytes) -> None:
+def test_a_column_can_name_the_samples(tmp_path, name, data):
     assert set(made(row_lab(tmp_path, {name: data}, key="id"))) == {f"{name}/b/2", f"{name}/7"}
 
 
@@ -200,7 +198,7 @@ BAD_ROWS = {
 
 
 @pytest.mark.parametrize(("rows", "name", "data"), BAD_ROWS.values(), ids=BAD_ROWS)
-def test_bad_rows_are_named(tmp_path: Path, rows: dict[str, Any], name: str, data: bytes) -> None:
+def test_bad_rows_are_named(tmp_path, rows, name, data):
     lab = row_lab(tmp_path, {name: data}, **rows)
     (failure,) = failures(lab)
     assert (failure.code, failure.key.startswith(f"{name}/")) == ("config.bad_key", True)
@@ -235,9 +233,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize(("rows", "name", "data"), DAMAGED.values(), ids=DAMAGED)
-def test_damaged_tables_are_named(
-    tmp_path: Path, rows: dict[str, Any], name: str, data: bytes
-) -> None:
+def test_damaged_tables_are_named(tmp_path, rows, name, data):
     lab = row_lab(tmp_path, {name: data, f"y/{name}": data}, **rows)
     found = failures(Lab(lab.source, lab.storage, lab.output, {**PLAIN, "on_bad_key": "skip"}))
     assert {each.key: each.code for each in found} == dict.fromkeys(
@@ -245,7 +241,7 @@ def test_damaged_tables_are_named(
     )
 
 
-def test_a_damaged_page_of_parquet_is_noticed(tmp_path: Path) -> None:
+def test_a_damaged_page_of_parquet_is_noticed(tmp_path):
     table = pa.table({"n": list(range(10_000))})
     data = bytearray(parquet(table, write_page_checksum=True))
     data[100] ^= 0xFF
@@ -262,9 +258,7 @@ def test_a_damaged_page_of_parquet_is_noticed(tmp_path: Path) -> None:
     ],
     ids=["text", "csv", "an open quote"],
 )
-def test_a_huge_line_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, data: bytes
-) -> None:
+def test_a_huge_line_is_refused(tmp_path, monkeypatch, name, data):
     for module in (line_rows, table_rows):
         monkeypatch.setattr(module, "MAX_ROW_BYTES", 3_000_000)
     csv.field_size_limit(1 << 26)
@@ -272,7 +266,7 @@ def test_a_huge_line_is_refused(
     assert failure.code == "object.format"
 
 
-def test_label_files_are_not_tables(tmp_path: Path) -> None:
+def test_label_files_are_not_tables(tmp_path):
     lab = row_lab(tmp_path, {"x.jsonl": b"1\n2\n", "labels.txt": b"000000000 a\n000000001 b\n"})
     labels = {"from": "folder", "files": {"train": "labels.txt"}}
     lab.prepare(labels=labels)
@@ -288,7 +282,7 @@ def test_label_files_are_not_tables(tmp_path: Path) -> None:
         ({}, 0),
     ],
 )
-def test_nothing_to_expand_is_a_warning(tmp_path: Path, source: dict[str, Any], count: int) -> None:
+def test_nothing_to_expand_is_a_warning(tmp_path, source, count):
     lab = directory_lab(tmp_path, {"x.jsonl.gz": b"1", "tables.bin": b"2"}, **PLAIN)
     lab = Lab({"url": lab.source, **source}, lab.storage, lab.output, lab.fields)
     codes = [each["code"] for each in lab.plan()["warnings"]]
@@ -304,9 +298,7 @@ def lines_of(rows: list[dict[str, str]]) -> bytes:
 
 
 @pytest.mark.parametrize(("name", "file_of"), [("x.csv", csv_of), ("x.jsonl", lines_of)])
-def test_a_row_more_packs_one_sample(
-    tmp_path: Path, name: str, file_of: Callable[[list[dict[str, str]]], bytes]
-) -> None:
+def test_a_row_more_packs_one_sample(tmp_path, name, file_of):
     """Also where the others have moved in the file."""
     rows = [{"id": f"{number:03}", "v": f"{number}"} for number in range(40)]
     lab = row_lab(tmp_path, {name: file_of(rows)}, key="id")
@@ -319,7 +311,7 @@ def test_a_row_more_packs_one_sample(
     assert values == {f"{name}/{row['id']}": row for row in grown}
 
 
-def test_tables_are_read_once(tmp_path: Path) -> None:
+def test_tables_are_read_once(tmp_path):
     rows = [{"id": f"{at}", "v": "x" * 1_000} for at in range(500)]
     lab = row_lab(tmp_path, {"x.csv": csv_of(rows), "y.csv": b"id,v\nb,2\n"})
     _, calls = source_reads(lab.prepare, ".csv")
@@ -330,7 +322,7 @@ def test_tables_are_read_once(tmp_path: Path) -> None:
     assert (document["status"], calls) == ("built", [])
 
 
-def test_a_container_that_was_deleted_is_made_again(tmp_path: Path) -> None:
+def test_a_container_that_was_deleted_is_made_again(tmp_path):
     lab = row_lab(tmp_path, {"x.csv": csv_of([{"id": "a", "v": "1"}])})
     expected = made(lab)
     with lab.opened_root() as root:
@@ -346,7 +338,7 @@ def test_a_container_that_was_deleted_is_made_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.exhaustive
-def test_a_run_can_be_cut_off_anywhere(tmp_path: Path) -> None:
+def test_a_run_can_be_cut_off_anywhere(tmp_path):
     table = pa.table({"n": list(range(6)), "image": [png(number) for number in range(6)]})
     objects = {"x.parquet": parquet(table), "y.csv": b"a\n1\n2\n", "z.jsonl": b"1\n2\n"}
     columns = {"image": "png"}
@@ -366,7 +358,7 @@ def test_a_run_can_be_cut_off_anywhere(tmp_path: Path) -> None:
         lab.check()
 
 
-def test_many_rows_are_read_with_few_requests(tmp_path: Path) -> None:
+def test_many_rows_are_read_with_few_requests(tmp_path):
     lines = b"".join(b'{"n":%d}\n' % number for number in range(5_000))
     lab = row_lab(tmp_path, {"x.jsonl": lines})
     lab = Lab(lab.source, lab.storage, lab.output, {**PLAIN, "shards": {"bytes": "150 MB"}})
@@ -389,6 +381,6 @@ def test_many_rows_are_read_with_few_requests(tmp_path: Path) -> None:
         {"delimiter": '"'},
     ],
 )
-def test_options_that_do_not_fit_are_refused(rows: dict[str, Any]) -> None:
+def test_options_that_do_not_fit_are_refused(rows):
     with pytest.raises(ValidationError):
         Rows.model_validate(rows)

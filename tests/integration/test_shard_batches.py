@@ -1,7 +1,5 @@
 """How a batch of shards is read."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 from typing import Any
@@ -18,9 +16,7 @@ from larder.progress import StageTimes
 pytestmark = pytest.mark.exhaustive
 
 
-def test_a_shard_that_ends_after_a_stop_has_no_receipt(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_shard_that_ends_after_a_stop_has_no_receipt(tmp_path, monkeypatch):
     stop, build = threading.Event(), shard.build_shard
 
     def late(*arguments: Any, **more: Any) -> Any:

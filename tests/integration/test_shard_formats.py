@@ -1,7 +1,5 @@
 """A complete run with a shard format that differs from tar in every respect."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections import Counter
@@ -49,7 +47,7 @@ def shard_files(lab: Lab) -> dict[str, int]:
     return {f"{path.parent.name}/{path.name}": path.stat().st_size for path in paths}
 
 
-def test_training_gets_the_first_file_of_every_shard(lab: Lab) -> None:
+def test_training_gets_the_first_file_of_every_shard(lab):
     lab.prepare()
     data = larder.open(f"{lab.storage}/larder/d@latest")
     names = [Path(path).name for path in data.shards("train")]
@@ -62,7 +60,7 @@ def test_training_gets_the_first_file_of_every_shard(lab: Lab) -> None:
 
 @pytest.mark.parametrize("ext", ["cols", "rows"])
 @pytest.mark.parametrize("lost", [False, True])
-def test_a_shard_with_one_altered_file_is_made_again(lab: Lab, ext: str, lost: bool) -> None:
+def test_a_shard_with_one_altered_file_is_made_again(lab, ext, lost):
     expected = lab.prepare()["digest"]
     shutil.rmtree(str(lab.storage))
     assert lab.stopped(KeyStop("segment.json")) is None
@@ -80,7 +78,7 @@ def test_a_shard_with_one_altered_file_is_made_again(lab: Lab, ext: str, lost: b
     lab.check()
 
 
-def test_a_published_shard_that_lacks_a_file_is_named(lab: Lab) -> None:
+def test_a_published_shard_that_lacks_a_file_is_named(lab):
     document = lab.prepare()
     assert document["status"] == "built"
     path = lab.file("d-validation-00000-of-*.rows")
@@ -91,7 +89,7 @@ def test_a_published_shard_that_lacks_a_file_is_named(lab: Lab) -> None:
     assert caught.value.where.endswith(path.name)
 
 
-def test_the_cache_is_not_built_from_a_shard_that_differs_from_its_index(lab: Lab) -> None:
+def test_the_cache_is_not_built_from_a_shard_that_differs_from_its_index(lab):
     class Shifted:
         """A storage in which two parts of a shard are not cut where they were."""
 
@@ -116,7 +114,7 @@ def test_the_cache_is_not_built_from_a_shard_that_differs_from_its_index(lab: La
     assert lab.check() == {}
 
 
-def test_a_shard_without_samples_leaves_no_file(tmp_path: Path) -> None:
+def test_a_shard_without_samples_leaves_no_file(tmp_path):
     """The names of the others count it: they were given before anything was read."""
     objects = {f"a/{n}.png": b"no image" * 90 if n == 1 else images()["a/00.png"] for n in range(3)}
     fields = {"splits": {"train": "**"}, "shards": {"format": "columns", "bytes": 300}}

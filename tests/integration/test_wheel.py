@@ -1,7 +1,5 @@
 """What users install: the wheel contains only larder, and has few requirements."""
 
-from __future__ import annotations
-
 import email
 import re
 import shutil
@@ -29,7 +27,7 @@ def checked_out(folder: Path) -> Path:
     return folder
 
 
-def test_the_wheel_is_larder_alone_and_light(tmp_path: Path) -> None:
+def test_the_wheel_is_larder_alone_and_light(tmp_path):
     source = checked_out(tmp_path / "source")
     (source / "larder/cli/examples/datasets/pets.yaml").write_text("source: {url: ./private}")
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir"]
@@ -61,7 +59,7 @@ def test_the_wheel_is_larder_alone_and_light(tmp_path: Path) -> None:
     assert not any("prefect" in line and '"prepare"' in line for line in required)
 
 
-def test_an_editable_install_is_found_in_the_folder_that_holds_the_checkout(tmp_path: Path) -> None:
+def test_an_editable_install_is_found_in_the_folder_that_holds_the_checkout(tmp_path):
     """There, ``larder`` is also a folder without code, which Python takes if it finds no other."""
     checkout = checked_out(tmp_path / "larder")
     (line,) = re.findall(r"--editable \. *(.*)", (ROOT / "Makefile").read_text())

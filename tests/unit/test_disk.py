@@ -1,7 +1,5 @@
 """Files that are written, and what remains of them if their owner was killed."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -54,7 +52,7 @@ def age(*paths: Path) -> None:
             os.utime(each, (seconds, seconds))
 
 
-def test_nothing_is_left_at_the_end_or_after_an_error(tmp_path: Path) -> None:
+def test_nothing_is_left_at_the_end_or_after_an_error(tmp_path):
     parent = tmp_path / "made" / "if needed"
     with workshop(parent) as folder:
         (folder / "data").write_bytes(b"x")
@@ -63,7 +61,7 @@ def test_nothing_is_left_at_the_end_or_after_an_error(tmp_path: Path) -> None:
     assert names(parent) == set()
 
 
-def test_a_draft_is_published_in_one_step(tmp_path: Path) -> None:
+def test_a_draft_is_published_in_one_step(tmp_path):
     final = tmp_path / "new" / "a.mdb"
     with draft(final) as file:
         file.write(b"ab")
@@ -74,9 +72,7 @@ def test_a_draft_is_published_in_one_step(tmp_path: Path) -> None:
     assert names(final.parent) == {"a.mdb"}
 
 
-def test_files_of_killed_owners_go_after_a_day_and_those_of_living_ones_never(
-    tmp_path: Path,
-) -> None:
+def test_files_of_killed_owners_go_after_a_day_and_those_of_living_ones_never(tmp_path):
     killed, left = owner(tmp_path)
     living, used = owner(tmp_path)
     with killed, living:
@@ -89,9 +85,7 @@ def test_files_of_killed_owners_go_after_a_day_and_those_of_living_ones_never(
 
 
 @pytest.mark.parametrize("how", ["draft", "workshop"])
-def test_abandoned_files_are_looked_for_where_something_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
-) -> None:
+def test_abandoned_files_are_looked_for_where_something_is_written(tmp_path, monkeypatch, how):
     killed, left = owner(tmp_path)
     with killed:
         killed.kill()
@@ -103,7 +97,7 @@ def test_abandoned_files_are_looked_for_where_something_is_written(
     assert names(tmp_path) == {"other"}
 
 
-def test_a_folder_is_as_old_as_what_was_last_written_in_it(tmp_path: Path) -> None:
+def test_a_folder_is_as_old_as_what_was_last_written_in_it(tmp_path):
     folder = tmp_path / ".larder-tmp-workshop-abc"
     (folder / "inner").mkdir(parents=True)
     age(folder)
@@ -124,14 +118,14 @@ def test_a_folder_is_as_old_as_what_was_last_written_in_it(tmp_path: Path) -> No
         ".larder-tmp-workshop-",
     ],
 )
-def test_files_of_others_are_left_alone(tmp_path: Path, name: str) -> None:
+def test_files_of_others_are_left_alone(tmp_path, name):
     (tmp_path / "file").mkdir()
     (tmp_path / "file" / name).write_bytes(b"x")
     (tmp_path / "folder" / name).mkdir(parents=True)
     assert sweep(tmp_path / "file", 1e12) == sweep(tmp_path / "folder", 1e12) == {name}
 
 
-def test_a_directory_is_searched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_is_searched_once(tmp_path, monkeypatch):
     """Or writing many files there would take as long as their number squared."""
     searched: list[bytes] = []
     monkeypatch.setattr(disk, "remove_abandoned", lambda folder, _: searched.append(folder))

@@ -1,7 +1,5 @@
 """docs/reference/formats.md matches what the code writes."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -32,7 +30,7 @@ REFERENCE = Path(__file__).parents[2] / "docs/reference"
 PAGE, IMAGES = ((REFERENCE / name).read_text() for name in ("formats.md", "images.md"))
 
 
-def test_the_record_is_that_of_the_example() -> None:
+def test_the_record_is_that_of_the_example():
     schema = RecordSchema(
         (
             Field("label", "int64"),
@@ -46,7 +44,7 @@ def test_the_record_is_that_of_the_example() -> None:
     assert bytes.fromhex(example) == record
 
 
-def test_the_schema_of_the_example_is_canonical() -> None:
+def test_the_schema_of_the_example_is_canonical():
     (example,) = re.findall(r"^\{\"fields\".*$", PAGE, re.MULTILINE)
     schema = RecordSchema.parse(example.encode(), "formats.md")
     assert schema.document() == example.encode()
@@ -62,7 +60,7 @@ def test_the_schema_of_the_example_is_canonical() -> None:
         ("skipped", SKIPPED),
     ],
 )
-def test_columns_are_those_of_the_manifests(name: str, schema: pa.Schema) -> None:
+def test_columns_are_those_of_the_manifests(name, schema):
     (row,) = re.findall(rf"^\| {name} \|.*\| (.*) \|$", PAGE, re.MULTILINE)
     stated = re.findall(r"`(\w+)` (.+?)(?=, `|$)", row)
     assert stated == [
@@ -74,7 +72,7 @@ def test_columns_are_those_of_the_manifests(name: str, schema: pa.Schema) -> Non
     ]
 
 
-def test_parts_are_those_of_the_samples() -> None:
+def test_parts_are_those_of_the_samples():
     (text,) = re.findall(r"`parts` holds structs of (.*): where", PAGE.replace("\n  ", " "))
     stated = re.findall(r"`(\w+)` (\w+\??)", text)
     struct = SAMPLES.field("parts").type.value_type
@@ -89,7 +87,7 @@ def test_parts_are_those_of_the_samples() -> None:
         (VersionDocument, "**larder-version-1**"),
     ],
 )
-def test_keys_are_those_of_the_documents(document: type, heading: str) -> None:
+def test_keys_are_those_of_the_documents(document, heading):
     stated = [name for names, _ in rows_of(heading) for name in names]
     assert sorted(stated) == sorted(document.__dataclass_fields__)
     (formats,) = (text for names, text in rows_of(heading) if "format" in names)
@@ -115,18 +113,18 @@ def rows_of(heading: str) -> list[tuple[list[str], str]]:
         ("**larder-version-1**", "files", FileFacts),
     ],
 )
-def test_nested_keys_are_those_of_the_documents(heading: str, key: str, nested: type) -> None:
+def test_nested_keys_are_those_of_the_documents(heading, key, nested):
     (text,) = (text for names, text in rows_of(heading) if key in names)
     assert set(nested.__dataclass_fields__) <= set(re.findall(r"`(\w+)`", text))
 
 
-def test_roles_and_the_limits_of_ranges_and_patterns_are_stated() -> None:
+def test_roles_and_the_limits_of_ranges_and_patterns_are_stated():
     (text,) = (text for names, text in rows_of("**larder-version-1**") if "files" in names)
     assert set(ROLES) <= set(re.findall(r"`(\w+)`", text))
     assert f"more than {MAX_INLINE_RANGES:,} ranges" in PAGE
     assert f"more than {MAX_PATTERNS} patterns" in PAGE
 
 
-def test_extensions_of_images_are_listed() -> None:
+def test_extensions_of_images_are_listed():
     (text,) = re.findall(r"component of its extension is ([^.]*)\.", IMAGES)
     assert set(re.findall(r"[a-z0-9]+", text)) - {"or"} == EXTENSIONS

@@ -1,7 +1,5 @@
 """Links and paths in the documentation have a target."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -20,7 +18,7 @@ def anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_have_a_target(page: Path) -> None:
+def test_links_have_a_target(page):
     for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
         if not re.match(r"https?:", link):
             path, _, anchor = link.partition("#")
@@ -30,7 +28,7 @@ def test_links_have_a_target(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PATHS)
-def test_files_that_are_named_exist(page: str) -> None:
+def test_files_that_are_named_exist(page):
     text = (ROOT / page).read_text()
     named = re.findall(r"\b(?:larder|tasks|flows|tests|configs|docs)/[\w./-]*\w", text)
     assert named

@@ -94,12 +94,12 @@ OTHER_KEYS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(("heading", "model", "least"), MODELS)
-def test_every_key_is_described(heading: str, model: type[BaseModel], least: Any) -> None:
+def test_every_key_is_described(heading, model, least):
     assert [row[0].strip("`") for row in rows("config.md", heading)] == list(fields(model))
 
 
 @pytest.mark.parametrize(("heading", "model", "least"), MODELS)
-def test_defaults_are_those_of_the_models(heading: str, model: type[BaseModel], least: Any) -> None:
+def test_defaults_are_those_of_the_models(heading, model, least):
     stated: dict[str, Any] = {"name": "x"}
     for key, _, default, _ in rows("config.md", heading):
         name = key.strip("`")
@@ -119,7 +119,7 @@ def _is_inner(name: str) -> bool:
 
 
 @pytest.mark.parametrize(("heading", "model", "least"), MODELS)
-def test_examples_are_accepted(heading: str, model: type[BaseModel], least: Any) -> None:
+def test_examples_are_accepted(heading, model, least):
     for key, _, _, example in rows("config.md", heading):
         name = key.strip("`")
         if name.startswith("splits."):
@@ -158,7 +158,7 @@ def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     return base | over | both
 
 
-def test_the_files_on_the_pages_are_valid(tmp_path: Path) -> None:
+def test_the_files_on_the_pages_are_valid(tmp_path):
     """Every dataset and cluster file that the tutorial and the reference show with its name."""
     shown = 0
     for page in (REFERENCE / "config.md", REFERENCE.parent / "tutorial.md"):
@@ -174,7 +174,7 @@ def test_the_files_on_the_pages_are_valid(tmp_path: Path) -> None:
     assert shown == 4
 
 
-def test_every_error_code_is_there_with_its_meaning_and_status() -> None:
+def test_every_error_code_is_there_with_its_meaning_and_status():
     table = rows("errors.md", "`run.failed`.")
     assert {row[0].strip("`"): row[1] for row in table} == CODES
     for _, _, advice, status in table:
@@ -182,13 +182,13 @@ def test_every_error_code_is_there_with_its_meaning_and_status() -> None:
         assert status in ("1", "2", "3", "4", "130")
 
 
-def test_every_warning_of_a_plan_is_there_with_its_meaning() -> None:
+def test_every_warning_of_a_plan_is_there_with_its_meaning():
     table = rows("cli.md", "A warning has one of these codes:")
     meanings = {code: meaning for code, (meaning, _) in WARNINGS.items()}
     assert {code.strip("`"): meaning for code, meaning in table} == meanings
 
 
-def test_every_flag_is_there_and_the_exit_statuses_agree_with_help() -> None:
+def test_every_flag_is_there_and_the_exit_statuses_agree_with_help():
     parser = dataset_parser("x", "x")
     flags = {flag for flag in parser._option_string_actions if flag.startswith("--")}
     stated = {row[0].strip("`").split()[0] for row in rows("cli.md", "## Flags that all share")}
@@ -202,7 +202,7 @@ def _flags(parser: argparse.ArgumentParser) -> set[str]:
     return {flag for flag in parser._option_string_actions if flag.startswith("--")} - {"--help"}
 
 
-def test_the_flags_of_copies_are_there() -> None:
+def test_the_flags_of_copies_are_there():
     stated = {row[0].strip("`").split()[0] for row in rows("cli.md", "## copy")}
     assert stated == _flags(COPY.parser("x"))
     own = {row[0].strip("`").split()[0] for row in rows("cli.md", "## prune")}
@@ -210,7 +210,7 @@ def test_the_flags_of_copies_are_there() -> None:
     assert stated - {"--verify", "--retry-failed"} | own == _flags(PRUNE.parser("x"))
 
 
-def test_the_flags_of_verifications_are_there() -> None:
+def test_the_flags_of_verifications_are_there():
     stated = {row[0].strip("`").split()[0] for row in rows("cli.md", "## verify")}
     assert stated | _flags(dataset_parser("x", "x")) == _flags(VERIFY.parser("x"))
 
@@ -239,7 +239,7 @@ def _told(path: Path) -> Iterator[str]:
                 yield constants[name.id]
 
 
-def test_the_stages_shown_are_those_described() -> None:
+def test_the_stages_shown_are_those_described():
     told = set[str]()
     for folder in ("larder", "tasks", "flows"):
         for path in (REFERENCE.parents[1] / folder).rglob("*.py"):

@@ -1,7 +1,5 @@
 """An error is one line that no key can colour, break or forge."""
 
-from __future__ import annotations
-
 import pickle
 
 import pytest
@@ -22,7 +20,7 @@ from larder.errors import SHOWN_FAILURES, Failure, Failures, LarderError, Object
         ("日本語\u3000übung.jpg", "日本語\u3000übung.jpg"),
     ],
 )
-def test_a_key_is_shown_on_one_line_without_control_characters(key: str, shown: str) -> None:
+def test_a_key_is_shown_on_one_line_without_control_characters(key, shown):
     error = ObjectError("object.missing", "it is not there", where=key, hint="look again")
     assert str(error) == f"{shown}: it is not there; look again"
     assert Failure.of(key, error).line == str(error)
@@ -31,7 +29,7 @@ def test_a_key_is_shown_on_one_line_without_control_characters(key: str, shown: 
     assert error.where == key, "what a program reads is the key itself"
 
 
-def test_the_lines_of_another_program_become_one() -> None:
+def test_the_lines_of_another_program_become_one():
     error = LarderError("store.refused", "it says:\n\n  no \x1b[1mway\t", hint="see\nthere")
     assert str(error) == r"it says: no \x1b[1mway; see there"
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
@@ -41,7 +39,7 @@ def failures(first: int, last: int) -> list[Failure]:
     return [Failure(f"{number}", "object.missing", "") for number in range(first, last)]
 
 
-def test_the_first_are_kept_and_all_are_counted() -> None:
+def test_the_first_are_kept_and_all_are_counted():
     counted = Failures()
     counted.add(*failures(0, 2))
     assert (counted.count, counted.room) == (2, SHOWN_FAILURES - 2)

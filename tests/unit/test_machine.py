@@ -49,13 +49,11 @@ def reader(files: Mapping[str, str]) -> Callable[[str], str]:
         ({"/proc/self/cgroup": "nonsense\n\n:::\n0::/../..\n"}, 16 * GIB),
     ],
 )
-def test_memory_is_what_the_machine_and_its_groups_leave(
-    files: dict[str, str], expected: int
-) -> None:
+def test_memory_is_what_the_machine_and_its_groups_leave(files, expected):
     assert memory_bytes(reader(MEMINFO | files)) == expected
 
 
-def test_without_the_files_of_linux_the_system_is_asked() -> None:
+def test_without_the_files_of_linux_the_system_is_asked():
     assert memory_bytes(reader({})) == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -63,7 +61,7 @@ def test_without_the_files_of_linux_the_system_is_asked() -> None:
     ("total_kib", "expected"),
     [(16 * 1024**2, 2 * GIB), (4 * 1024**2, GIB // 2), (100, 128 * 1024**2)],
 )
-def test_a_copy_takes_an_eighth_within_bounds(total_kib: int, expected: int) -> None:
+def test_a_copy_takes_an_eighth_within_bounds(total_kib, expected):
     read = reader({"/proc/meminfo": f"MemTotal: {total_kib} kB\n"})
     assert copy_memory_bytes(read) == expected
 
@@ -89,7 +87,7 @@ def test_a_copy_takes_an_eighth_within_bounds(total_kib: int, expected: int) -> 
         ),
     ],
 )
-def test_cores_are_those_that_the_process_may_use(files: dict[str, str], quota: int) -> None:
+def test_cores_are_those_that_the_process_may_use(files, quota):
     assert usable_cores(reader(files)) == min(quota, len(os.sched_getaffinity(0)))
 
 
@@ -102,9 +100,7 @@ print(pyarrow.default_memory_pool().backend_name)
 
 
 @pytest.mark.parametrize(("given", "pool"), [({}, "system"), ({POOL: "jemalloc"}, "jemalloc")])
-def test_arrow_has_the_allocator_of_the_c_library_unless_told_otherwise(
-    given: dict[str, str], pool: str
-) -> None:
+def test_arrow_has_the_allocator_of_the_c_library_unless_told_otherwise(given, pool):
     others = {name: value for name, value in os.environ.items() if name != POOL}
     done = subprocess.run(
         [sys.executable, "-c", _ARROW], env=others | given, capture_output=True, text=True
@@ -122,7 +118,7 @@ print(len(list(Path("/proc/self/task").iterdir())))
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="Linux tells it there")
-def test_numpy_starts_no_threads() -> None:
+def test_numpy_starts_no_threads():
     environment = dict(os.environ)
     environment.pop("OPENBLAS_NUM_THREADS", None)
     done = subprocess.run(
@@ -132,7 +128,7 @@ def test_numpy_starts_no_threads() -> None:
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/environ"), reason="Linux tells it there")
-def test_programs_of_ours_start_with_small_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_of_ours_start_with_small_memory(monkeypatch):
     for name in small_memory_environment():
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("MALLOC_ARENA_MAX", "7")

@@ -1,7 +1,5 @@
 """The packages that preparing needs, and the error if they are missing."""
 
-from __future__ import annotations
-
 import ast
 import re
 import sys
@@ -34,7 +32,7 @@ def imported() -> set[str]:
     return found - set(sys.stdlib_module_names) - {"larder"}
 
 
-def test_every_package_that_is_imported_is_light_or_in_the_extra() -> None:
+def test_every_package_that_is_imported_is_light_or_in_the_extra():
     assert imported() <= LIGHT | EXTRAS["prepare"].keys() | EXTRAS["gcs"].keys()
 
 
@@ -46,14 +44,12 @@ def brought(extra: str) -> set[str]:
 
 
 @pytest.mark.parametrize("extra", EXTRAS)
-def test_the_extras_of_the_distribution_bring_them(extra: str) -> None:
+def test_the_extras_of_the_distribution_bring_them(extra):
     assert set(EXTRAS[extra].values()) <= brought(extra) | brought("flows")
 
 
 @pytest.mark.parametrize("module", EXTRAS["prepare"])
-def test_each_that_is_missing_is_named_with_the_command(
-    module: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_that_is_missing_is_named_with_the_command(module, monkeypatch):
     require("prepare")
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ConfigError) as caught:
@@ -63,12 +59,12 @@ def test_each_that_is_missing_is_named_with_the_command(
     assert caught.value.hint == "in a checkout of Larder: pip install '.[prepare]'"
 
 
-def test_no_page_installs_from_an_index_that_has_no_release() -> None:
+def test_no_page_installs_from_an_index_that_has_no_release():
     for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
         assert not re.search(r"pip install '?larder-data", page.read_text()), page
 
 
-def test_a_package_that_another_needs_in_turn_is_named_too() -> None:
+def test_a_package_that_another_needs_in_turn_is_named_too():
     for name, part in {"jmespath.parser": ": jmespath", "prefect.flows": ": prefect"}.items():
         error = missing_package(ModuleNotFoundError("no", name=name))
         assert error is not None

@@ -1,7 +1,5 @@
 """Tests of deployments/policies: exactly the permissions that the calls of each role need."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -25,7 +23,7 @@ def needed(provider: str, role: str) -> set[str]:
     return {action for method in ROLES[role] for action in ACTIONS[provider][method]}
 
 
-def test_there_is_a_policy_for_each_role_and_no_other() -> None:
+def test_there_is_a_policy_for_each_role_and_no_other():
     expected = {f"{cloud}-{name}.json" for cloud in ("aws", "gcp") for name in NAMES}
     assert {path.name for path in POLICIES.glob("*.json")} == expected
     text = (POLICIES / "README.md").read_text(encoding="utf-8")
@@ -33,7 +31,7 @@ def test_there_is_a_policy_for_each_role_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_aws_policies_allow_exactly_what_is_needed(role: str) -> None:
+def test_aws_policies_allow_exactly_what_is_needed(role):
     document = read(f"aws-{role}.json")
     assert document["Version"] == "2012-10-17"
     bucket, objects = document["Statement"]
@@ -47,7 +45,7 @@ def test_aws_policies_allow_exactly_what_is_needed(role: str) -> None:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_gcp_roles_include_exactly_what_is_needed(role: str) -> None:
+def test_gcp_roles_include_exactly_what_is_needed(role):
     document = read(f"gcp-{role}.json")
     assert set(document["includedPermissions"]) == needed("gs", role)
     assert document["title"]
@@ -55,7 +53,7 @@ def test_gcp_roles_include_exactly_what_is_needed(role: str) -> None:
 
 
 @pytest.mark.parametrize("cloud", ["aws", "gcp"])
-def test_who_prunes_may_not_do_more_than_who_writes(cloud: str) -> None:
+def test_who_prunes_may_not_do_more_than_who_writes(cloud):
     document = read(f"{cloud}-prune.json")
     if cloud == "gcp":
         assert set(document["includedPermissions"]) == needed("gs", "storage-writer")
@@ -66,7 +64,7 @@ def test_who_prunes_may_not_do_more_than_who_writes(cloud: str) -> None:
 
 
 @pytest.mark.parametrize("provider", ACTIONS)
-def test_the_table_has_every_method_of_a_store(provider: str) -> None:
+def test_the_table_has_every_method_of_a_store(provider):
     """A new one needs a row, and perhaps a permission in the policies."""
     methods = {
         name

@@ -1,7 +1,5 @@
 """The progress of a stage: forwarded, stopped between two objects, recorded."""
 
-from __future__ import annotations
-
 from threading import Event
 from typing import Any
 from unittest import mock
@@ -12,7 +10,7 @@ from larder.errors import FatalError
 from larder.progress import CancellableProgress, NullProgress, StageTimes
 
 
-def test_it_forwards_calls_until_it_is_asked_to_stop() -> None:
+def test_it_forwards_calls_until_it_is_asked_to_stop():
     listener, stop = mock.create_autospec(NullProgress, instance=True), Event()
     progress = CancellableProgress(listener, stop)
 
@@ -35,7 +33,7 @@ def test_it_forwards_calls_until_it_is_asked_to_stop() -> None:
         CancellableProgress(listener, stop)
 
 
-def test_stages_are_remembered_in_the_order_they_began() -> None:
+def test_stages_are_remembered_in_the_order_they_began():
     listener, now = mock.create_autospec(NullProgress, instance=True), 100.0
     times = StageTimes(listener, clock=lambda: now)
     times.start("copy", objects=3, bytes=40)
@@ -59,7 +57,7 @@ def test_stages_are_remembered_in_the_order_they_began() -> None:
     listener.finish.assert_called_with("copy")
 
 
-def test_a_run_that_starts_again_ends_its_stages_and_adds_to_them() -> None:
+def test_a_run_that_starts_again_ends_its_stages_and_adds_to_them():
     listener, now = mock.create_autospec(NullProgress, instance=True), 100.0
     times = StageTimes(listener, clock=lambda: now)
     times.start("list")

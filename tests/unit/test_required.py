@@ -1,14 +1,10 @@
 """What a machine lacks skips a test, but never in CI."""
 
-from __future__ import annotations
-
 import pytest
 import required
 
 
-def test_what_is_missing_fails_where_everything_is_required(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_is_missing_fails_where_everything_is_required(monkeypatch):
     monkeypatch.delenv("LARDER_REQUIRE", raising=False)
     with pytest.raises(pytest.skip.Exception, match="no such thing"):
         required.missing("no such thing")

@@ -1,7 +1,5 @@
 """Numbers, sizes and names as people read them."""
 
-from __future__ import annotations
-
 import pytest
 
 from larder.units import format_names
@@ -18,5 +16,5 @@ from larder.units import format_names
         ("abcd", 1_004, "a, b, c and 1,001 more"),
     ],
 )
-def test_a_list_of_names_never_hides_a_single_one(names: str, total: int | None, text: str) -> None:
+def test_a_list_of_names_never_hides_a_single_one(names, total, text):
     assert format_names(list(names), 3, total=total) == text

@@ -1,7 +1,5 @@
 """Parts with a decoder become fields of a cache."""
 
-from __future__ import annotations
-
 import io
 import struct
 import wave
@@ -65,7 +63,7 @@ def refused(shelf: Shelf, tmp_path: Path, **lines: str) -> LarderError:
     return caught.value
 
 
-def test_arrays_of_one_shape_are_stacked(shelf: Shelf, tmp_path: Path) -> None:
+def test_arrays_of_one_shape_are_stacked(shelf, tmp_path):
     values = [np.arange(6).reshape(2, 3) + number for number in range(5)]
     filled(shelf, *({"npy": npy(value)} for value in values))
     with built(shelf, tmp_path, npy="npy") as reader:
@@ -73,7 +71,7 @@ def test_arrays_of_one_shape_are_stacked(shelf: Shelf, tmp_path: Path) -> None:
         assert reader.batch([4, 0])["npy"].tolist() == [values[4].tolist(), values[0].tolist()]
 
 
-def test_dimensions_that_differ_are_open(shelf: Shelf, tmp_path: Path) -> None:
+def test_dimensions_that_differ_are_open(shelf, tmp_path):
     shapes = [(3, 2, 4), (5, 2, 4), (3, 2, 7)]
     filled(shelf, *({"npy": npy(np.ones(shape))} for shape in shapes))
     with built(shelf, tmp_path, npy="npy") as reader:
@@ -82,7 +80,7 @@ def test_dimensions_that_differ_are_open(shelf: Shelf, tmp_path: Path) -> None:
         assert [array.shape for array in reader.batch([0, 1])["npy"]] == shapes[:2]
 
 
-def test_audio_keeps_its_rate(shelf: Shelf, tmp_path: Path) -> None:
+def test_audio_keeps_its_rate(shelf, tmp_path):
     filled(shelf, {"wav": wav(3)}, {"wav": wav(5, rate=44_100)}, {"txt": b"silent"})
     with built(shelf, tmp_path, wav="wav") as reader:
         assert reader.schema.fields == (
@@ -96,7 +94,7 @@ def test_audio_keeps_its_rate(shelf: Shelf, tmp_path: Path) -> None:
         assert reader[2].keys() == {"txt", "key"}
 
 
-def test_a_smallest_array_is_like_any_other(shelf: Shelf, tmp_path: Path) -> None:
+def test_a_smallest_array_is_like_any_other(shelf, tmp_path):
     """The shape of a field before anything was seen is also one that an array may have."""
     filled(shelf, *({"npy": npy(np.zeros(shape), "u1")} for shape in ((0, 0, 1), (2, 0, 1))))
     with built(shelf, tmp_path, npy="npy") as reader:
@@ -104,7 +102,7 @@ def test_a_smallest_array_is_like_any_other(shelf: Shelf, tmp_path: Path) -> Non
         assert [record["npy"].shape for record in reader] == [(0, 0, 1), (2, 0, 1)]
 
 
-def test_images_beside_other_parts(shelf: Shelf, tmp_path: Path) -> None:
+def test_images_beside_other_parts(shelf, tmp_path):
     grey, colour = np.full((2, 3), 7, np.uint8), np.full((2, 3, 3), 9, np.uint8)
     picture = encoded_image(grey)
     filled(
@@ -125,14 +123,14 @@ def test_images_beside_other_parts(shelf: Shelf, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("other", [npy([1], "<f8"), npy([[1]])], ids=["float64", "rank 2"])
-def test_arrays_of_another_kind_are_refused(shelf: Shelf, tmp_path: Path, other: bytes) -> None:
+def test_arrays_of_another_kind_are_refused(shelf, tmp_path, other):
     filled(shelf, {"npy": npy([1])}, {"npy": npy([2, 3])}, {"npy": other})
     error = refused(shelf, tmp_path, npy="npy")
     assert error.code == "cache.schema"
     assert error.where.endswith("2.tar: k2.npy")
 
 
-def test_a_part_that_cannot_be_decoded_is_named(shelf: Shelf, tmp_path: Path) -> None:
+def test_a_part_that_cannot_be_decoded_is_named(shelf, tmp_path):
     filled(shelf, {"wav": wav(3)}, {"wav": wav(3)[:-1]})
     error = refused(shelf, tmp_path, wav="wav")
     assert error.code == "sample.undecodable"
@@ -144,7 +142,5 @@ def test_a_part_that_cannot_be_decoded_is_named(shelf: Shelf, tmp_path: Path) ->
     [[{"wav": wav(3), "wav.rate": b"16000"}], [{"wav": wav(3)}, {"wav.rate": b"16000"}]],
     ids=["two parts of one sample", "bytes in some samples and numbers in others"],
 )
-def test_parts_that_cannot_share_a_field_are_refused(
-    shelf: Shelf, tmp_path: Path, samples: list[Mapping[str, bytes]]
-) -> None:
+def test_parts_that_cannot_share_a_field_are_refused(shelf, tmp_path, samples):
     assert refused(filled(shelf, *samples), tmp_path, wav="wav").code == "cache.schema"

@@ -1,7 +1,5 @@
 """Cache files in remote stores are downloaded once, and only verified files get their name."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os
@@ -56,7 +54,7 @@ def store(tmp_path: Path, facts: CacheFileFacts) -> Iterator[Remote]:
     forget("fetch")
 
 
-def test_a_part_is_downloaded_once(store: Remote, facts: CacheFileFacts, tmp_path: Path) -> None:
+def test_a_part_is_downloaded_once(store, facts, tmp_path):
     for _ in range(2):
         path = fetch_file(store, "cache/a.mdb", facts, tmp_path / "c" / "d")
         with open_file(path, facts, verify=True) as file:
@@ -66,7 +64,7 @@ def test_a_part_is_downloaded_once(store: Remote, facts: CacheFileFacts, tmp_pat
     assert sorted(os.listdir(path.parent)) == [f".{path.name}.lock", path.name]
 
 
-def test_a_directory_is_read_in_place(facts: CacheFileFacts, tmp_path: Path) -> None:
+def test_a_directory_is_read_in_place(facts, tmp_path):
     path = fetch_file(LocalStore(tmp_path), "built.mdb", facts, tmp_path / "c")
     assert path == tmp_path / "built.mdb"
     assert not (tmp_path / "c").exists()
@@ -80,9 +78,7 @@ def test_a_directory_is_read_in_place(facts: CacheFileFacts, tmp_path: Path) -> 
         (lambda data: data[:5000] + bytes([data[5000] ^ 1]) + data[5001:], "damage.digest"),
     ],
 )
-def test_other_bytes_are_refused(
-    store: Remote, facts: CacheFileFacts, tmp_path: Path, change: Any, code: str
-) -> None:
+def test_other_bytes_are_refused(store, facts, tmp_path, change, code):
     store.put("cache/a.mdb", change(store.get("cache/a.mdb")))
     with pytest.raises(DamageError) as caught:
         fetch_file(store, "cache/a.mdb", facts, tmp_path / "c")
@@ -91,17 +87,13 @@ def test_other_bytes_are_refused(
     assert os.listdir(tmp_path / "c") == [f".{facts.sha256}.mdb.lock"]
 
 
-def test_a_file_of_another_length_is_downloaded_again(
-    store: Remote, facts: CacheFileFacts, tmp_path: Path
-) -> None:
+def test_a_file_of_another_length_is_downloaded_again(store, facts, tmp_path):
     (tmp_path / f"{facts.sha256}.mdb").write_bytes(b"cut short")
     path = fetch_file(store, "cache/a.mdb", facts, tmp_path)
     open_file(path, facts, verify=True).close()
 
 
-def test_ranks_that_want_the_same_part_download_it_once(
-    store: Remote, facts: CacheFileFacts, tmp_path: Path
-) -> None:
+def test_ranks_that_want_the_same_part_download_it_once(store, facts, tmp_path):
     store.gate.clear()
     with ThreadPoolExecutor(4) as pool:
         wanted = [
@@ -112,7 +104,7 @@ def test_ranks_that_want_the_same_part_download_it_once(
     assert store.opened == 1
 
 
-def test_a_part_larger_than_the_disk_is_refused(store: Remote, tmp_path: Path) -> None:
+def test_a_part_larger_than_the_disk_is_refused(store, tmp_path):
     facts = CacheFileFacts(bytes=1 << 62, sha256="f" * 64, digest="d" * 64, records=1)
     with pytest.raises(StoreError) as caught:
         fetch_file(store, "cache/a.mdb", facts, tmp_path / "c")
@@ -120,14 +112,14 @@ def test_a_part_larger_than_the_disk_is_refused(store: Remote, tmp_path: Path) -
     assert store.opened == 0
 
 
-def test_a_file_in_the_way_is_said(store: Remote, facts: CacheFileFacts, tmp_path: Path) -> None:
+def test_a_file_in_the_way_is_said(store, facts, tmp_path):
     (tmp_path / "c").write_bytes(b"")
     with pytest.raises(ConfigError) as caught:
         fetch_file(store, "cache/a.mdb", facts, tmp_path / "c")
     assert caught.value.code == "config.path"
 
 
-def test_where_downloads_go(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_downloads_go(monkeypatch):
     monkeypatch.setenv("HOME", "/home/someone")
     monkeypatch.delenv(VARIABLE, raising=False)
     assert cache_directory() == Path("/home/someone/.cache/larder")
@@ -138,12 +130,8 @@ def test_where_downloads_go(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EINVAL, errno.EIO])
 def test_a_file_system_that_refuses_locks_can_be_written(
-    store: Remote,
-    facts: CacheFileFacts,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    number: int,
-) -> None:
+    store, facts, tmp_path, monkeypatch, number
+):
 
     def refuse(*_: object) -> None:
         raise OSError(number, os.strerror(number))

@@ -3,8 +3,6 @@
 Numbers of records, and batches of them: tests/property/test_property_cache_reader.py.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import pickle
@@ -69,7 +67,7 @@ def assert_record(found: Mapping[str, Any], number: int) -> None:
         assert found.get("mask") is None
 
 
-def test_facts_are_those_of_the_file(tmp_path: Path) -> None:
+def test_facts_are_those_of_the_file(tmp_path):
     path = tmp_path / "new" / "train.mdb"
     facts = build(path, 10)
     assert facts.records == 10
@@ -78,7 +76,7 @@ def test_facts_are_those_of_the_file(tmp_path: Path) -> None:
     assert os.listdir(path.parent) == ["train.mdb"]
 
 
-def test_content_digest_is_of_schema_and_records(tmp_path: Path) -> None:
+def test_content_digest_is_of_schema_and_records(tmp_path):
     facts = build(tmp_path / "a.mdb", 10)
     plain = hashlib.sha256()
     codec = Codec(SCHEMA)
@@ -88,13 +86,13 @@ def test_content_digest_is_of_schema_and_records(tmp_path: Path) -> None:
     assert ContentDigest(SCHEMA).hexdigest() != facts.digest
 
 
-def test_arrays_belong_to_the_caller(file: CacheFileReader) -> None:
+def test_arrays_belong_to_the_caller(file):
     record = file[3]
     record["image"][:] = 0
     assert_record(file[3], 3)
 
 
-def test_the_map_grows_and_loses_nothing(tmp_path: Path) -> None:
+def test_the_map_grows_and_loses_nothing(tmp_path):
     facts = build(tmp_path / "a.mdb", 1000, map_bytes=1 << 16, transaction_bytes=1 << 15)
     assert facts.digest == build(tmp_path / "b.mdb", 1000).digest
     with open_file(tmp_path / "a.mdb", facts) as reader:
@@ -103,7 +101,7 @@ def test_the_map_grows_and_loses_nothing(tmp_path: Path) -> None:
             assert_record(record, number)
 
 
-def test_an_endless_dataset_is_refused(tmp_path: Path) -> None:
+def test_an_endless_dataset_is_refused(tmp_path):
     def endless() -> Iterator[dict[str, Any]]:
         while True:
             yield values(4)
@@ -116,14 +114,14 @@ def test_an_endless_dataset_is_refused(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_the_file_is_never_larger_than_the_budget(tmp_path: Path) -> None:
+def test_the_file_is_never_larger_than_the_budget(tmp_path):
     facts = build(tmp_path / "a.mdb", 500)
     assert build(tmp_path / "b.mdb", 500, limit_bytes=facts.bytes) == facts
     with pytest.raises(FatalError):
         build(tmp_path / "c.mdb", 500, limit_bytes=facts.bytes - 1)
 
 
-def test_a_builder_that_fails_leaves_the_old_part(tmp_path: Path) -> None:
+def test_a_builder_that_fails_leaves_the_old_part(tmp_path):
     path = tmp_path / "a.mdb"
     facts = build(path, 10)
 
@@ -146,7 +144,7 @@ print(build(Path(sys.argv[2]), 2000, transaction_bytes=100_000, map_bytes=1 << 2
 """
 
 
-def test_the_same_records_give_the_same_bytes_in_every_process(tmp_path: Path) -> None:
+def test_the_same_records_give_the_same_bytes_in_every_process(tmp_path):
     def sha256(name: str, seed: str) -> str:
         return subprocess.run(
             [sys.executable, "-c", BUILD, str(Path(__file__).parent), str(tmp_path / name)],
@@ -159,7 +157,7 @@ def test_the_same_records_give_the_same_bytes_in_every_process(tmp_path: Path) -
     assert sha256("a.mdb", "1") == sha256("b.mdb", "2")
 
 
-def test_two_readers_of_one_file_share_it(tmp_path: Path) -> None:
+def test_two_readers_of_one_file_share_it(tmp_path):
     facts = build(tmp_path / "a.mdb", 10)
     os.link(tmp_path / "a.mdb", tmp_path / "b.mdb")
     first = open_file(tmp_path / "a.mdb", facts)
@@ -172,7 +170,7 @@ def test_two_readers_of_one_file_share_it(tmp_path: Path) -> None:
         assert_record(third[4], 4)
 
 
-def test_a_reader_is_pickled_as_its_path(file: CacheFileReader) -> None:
+def test_a_reader_is_pickled_as_its_path(file):
     data = pickle.dumps(file)
     assert len(data) < 1000
     with pickle.loads(data) as copy:
@@ -200,7 +198,7 @@ assert_record(part[3], 3)
 """
 
 
-def test_a_reader_lives_on_in_a_fork(tmp_path: Path) -> None:
+def test_a_reader_lives_on_in_a_fork(tmp_path):
     subprocess.run(
         [sys.executable, "-c", FORK, str(Path(__file__).parent), str(tmp_path / "a.mdb")],
         check=True,

@@ -1,7 +1,3 @@
-from __future__ import annotations
-
-from typing import Any
-
 import google_crc32c
 import numpy as np
 import pytest
@@ -21,14 +17,14 @@ SCHEMA = RecordSchema(
 CODEC = Codec(SCHEMA)
 
 
-def test_a_record_is_laid_out_as_documented() -> None:
+def test_a_record_is_laid_out_as_documented():
     grid = np.array([[1, 2], [3, 4], [5, 6]], np.uint16)
     record = CODEC.encode({"label": -2, "grid": grid, "flag": True, "key": b"ab"})
     body = b"\xfe\xff\x01" + b"\x03\0\0\0" + b"\1\0\2\0\3\0\4\0\5\0\6\0\x01\x02\0\0\0ab"
     assert record == body + google_crc32c.value(body).to_bytes(4, "little")
 
 
-def test_an_absent_field_takes_one_byte() -> None:
+def test_an_absent_field_takes_one_byte():
     record = CODEC.encode({"label": 0, "flag": False, "key": b""})
     assert record[:-4] == b"\0\0" + b"\0" + b"\0" + b"\0\0\0\0"
     assert CODEC.decode(record).keys() == {"label", "flag", "key"}
@@ -43,7 +39,7 @@ def test_an_absent_field_takes_one_byte() -> None:
     ],
     ids=["big-endian", "strided", "fortran"],
 )
-def test_the_layout_of_the_array_does_not_matter(array: np.ndarray[Any, Any]) -> None:
+def test_the_layout_of_the_array_does_not_matter(array):
     values = {"label": 1, "flag": True, "key": b"k"}
     plain = np.ascontiguousarray(array).astype("<u2")
     record = CODEC.encode({**values, "grid": array})
@@ -51,7 +47,7 @@ def test_the_layout_of_the_array_does_not_matter(array: np.ndarray[Any, Any]) ->
     np.testing.assert_array_equal(CODEC.decode(record)["grid"], array)
 
 
-def test_a_record_of_another_length_is_damage() -> None:
+def test_a_record_of_another_length_is_damage():
     record = CODEC.encode(
         {"label": 1, "grid": np.ones((1, 2), np.uint16), "flag": True, "key": b""}
     )

@@ -1,7 +1,5 @@
 """Samples of shards become records."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,7 +55,7 @@ def labelled(shelf: Shelf) -> Shelf:
     return shelf
 
 
-def test_images_of_one_size_make_arrays(labelled: Shelf, tmp_path: Path) -> None:
+def test_images_of_one_size_make_arrays(labelled, tmp_path):
     with built(labelled, "decoded", tmp_path) as part:
         assert part.schema.fields == (
             Field("label", "int64"),
@@ -71,13 +69,13 @@ def test_images_of_one_size_make_arrays(labelled: Shelf, tmp_path: Path) -> None
         assert bytes(part[5]["key"]) == b"a/11"
 
 
-def test_encoded_parts_keep_their_bytes(labelled: Shelf, tmp_path: Path) -> None:
+def test_encoded_parts_keep_their_bytes(labelled, tmp_path):
     with built(labelled, "encoded", tmp_path) as part:
         assert part.schema.names == ("label", "png", "key")
         assert bytes(part[6]["png"]) == png(8, 8, 1, 2)
 
 
-def test_every_shard_is_read_once_in_one_pass(labelled: Shelf, tmp_path: Path) -> None:
+def test_every_shard_is_read_once_in_one_pass(labelled, tmp_path):
     opened: list[str] = []
 
     def noted(name: str) -> Any:
@@ -103,9 +101,7 @@ def test_every_shard_is_read_once_in_one_pass(labelled: Shelf, tmp_path: Path) -
         ([(8, 8, 3), (5, 8, 1)], (None, 8, 3)),
     ],
 )
-def test_the_shape_is_the_narrowest_that_fits(
-    shelf: Shelf, tmp_path: Path, sizes: list[tuple[int, int, int]], shape: tuple[Any, ...]
-) -> None:
+def test_the_shape_is_the_narrowest_that_fits(shelf, tmp_path, sizes, shape):
     samples = [(str(n), None, {"png": png(*size, n + 1)}) for n, size in enumerate(sizes)]
     shelf.add_shard("a", samples)
     with built(shelf, "decoded", tmp_path) as part:
@@ -115,7 +111,7 @@ def test_the_shape_is_the_narrowest_that_fits(
             np.testing.assert_array_equal(record["image"], wanted)
 
 
-def test_parts_that_some_samples_do_not_have_are_optional(shelf: Shelf, tmp_path: Path) -> None:
+def test_parts_that_some_samples_do_not_have_are_optional(shelf, tmp_path):
     shelf.add_shard("a", [("x", 1, {"jpg": png(2, 2)}), ("y", None, {"json": b"{}"})])
     with built(shelf, "decoded", tmp_path) as part:
         assert [(field.name, field.optional) for field in part.schema.fields] == [
@@ -128,7 +124,7 @@ def test_parts_that_some_samples_do_not_have_are_optional(shelf: Shelf, tmp_path
         assert part[1].keys() == {"json", "key"}
 
 
-def test_samples_without_labels_or_images(shelf: Shelf, tmp_path: Path) -> None:
+def test_samples_without_labels_or_images(shelf, tmp_path):
     shelf.add_shard(
         "a", [("größe", None, {"txt": b"hello", "cls": b"5"}), ("b", None, {"txt": b""})]
     )
@@ -141,7 +137,7 @@ def test_samples_without_labels_or_images(shelf: Shelf, tmp_path: Path) -> None:
             assert part[1]["txt"].size == 0
 
 
-def test_an_empty_split(shelf: Shelf, tmp_path: Path) -> None:
+def test_an_empty_split(shelf, tmp_path):
     with built(shelf, "decoded", tmp_path) as part:
         assert len(part) == 0
         assert part.schema.names == ("key",)
@@ -158,22 +154,20 @@ def test_an_empty_split(shelf: Shelf, tmp_path: Path) -> None:
         ("image.png", "part.image.png", "image.image"),
     ],
 )
-def test_parts_called_like_our_fields_have_other_names(
-    ext: str, encoded: str, decoded: str
-) -> None:
+def test_parts_called_like_our_fields_have_other_names(ext, encoded, decoded):
     assert field_name(ext, "encoded") == encoded
     assert field_name(ext, "decoded") == decoded
 
 
 @pytest.mark.parametrize("data", [b"", b"text", png(40, 40, 3)[:60]])
-def test_an_undecodable_image_is_named(shelf: Shelf, tmp_path: Path, data: bytes) -> None:
+def test_an_undecodable_image_is_named(shelf, tmp_path, data):
     shelf.add_shard("a", [("x", None, {"png": png(40, 40)}), ("y", None, {"png": data})])
     error = refused(shelf, "decoded", tmp_path)
     assert error.code == "sample.undecodable"
     assert "shards/a: y.png" in error.where
 
 
-def test_a_changed_byte_of_a_shard_is_damage(labelled: Shelf, tmp_path: Path) -> None:
+def test_a_changed_byte_of_a_shard_is_damage(labelled, tmp_path):
     data = bytearray(labelled.store.get("shards/1.tar"))
     data[labelled.rows[6]["parts"][1]["offset"] + 30] ^= 1
     labelled.store.put("shards/1.tar", data)
@@ -182,16 +176,14 @@ def test_a_changed_byte_of_a_shard_is_damage(labelled: Shelf, tmp_path: Path) ->
     assert error.where.endswith("shards/1.tar: a/12.png")
 
 
-def test_an_index_that_goes_back_is_damage(labelled: Shelf, tmp_path: Path) -> None:
+def test_an_index_that_goes_back_is_damage(labelled, tmp_path):
     labelled.rows[0], labelled.rows[1] = labelled.rows[1], labelled.rows[0]
     assert refused(labelled, "encoded", tmp_path).code == "damage.manifest"
 
 
 @pytest.mark.parametrize("window_bytes", [1, 200, 1 << 20])
 @pytest.mark.parametrize("threads", [1, 3])
-def test_limits_do_not_change_the_bytes(
-    labelled: Shelf, tmp_path: Path, threads: int, window_bytes: int
-) -> None:
+def test_limits_do_not_change_the_bytes(labelled, tmp_path, threads, window_bytes):
     options: dict[str, Any] = {"limit_bytes": AMPLE_BYTES}
     plain = build_samples(labelled.samples("decoded"), tmp_path / "a.mdb", **options)
     options |= {"threads": threads, "budget": ByteBudget(window_bytes)}
@@ -212,7 +204,7 @@ class Slow(Making):
         return {}
 
 
-def test_the_window_bounds_memory() -> None:
+def test_the_window_bounds_memory():
     taken: list[Slow] = []
     most = 0
 

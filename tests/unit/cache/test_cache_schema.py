@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -17,7 +15,7 @@ SCHEMA = RecordSchema(
 )
 
 
-def test_the_document_is_canonical_json() -> None:
+def test_the_document_is_canonical_json():
     small = RecordSchema((Field("x", "uint8", (None, 2)),))
     assert small.document() == (
         b'{"fields":[{"dtype":"uint8","name":"x","optional":false,"shape":[null,2]}],'
@@ -38,13 +36,13 @@ def test_the_document_is_canonical_json() -> None:
     ],
     ids=ascii,
 )
-def test_other_fields_are_refused(field: Any) -> None:
+def test_other_fields_are_refused(field):
     with pytest.raises(FatalError) as caught:
         Field(*field)
     assert caught.value.code == "cache.schema"
 
 
-def test_names_are_unique_and_there_is_one() -> None:
+def test_names_are_unique_and_there_is_one():
     for fields in ((), (Field("x", "int8"), Field("x", "int8", (1,)))):
         with pytest.raises(FatalError) as caught:
             RecordSchema(fields)
@@ -66,7 +64,7 @@ def changed(**fields: Any) -> bytes:
         *(b"", b"{", b"[]", b"3", b"{}", b"\xff"),
     ],
 )
-def test_unreadable_documents_are_refused(data: bytes) -> None:
+def test_unreadable_documents_are_refused(data):
     with pytest.raises(FatalError) as caught:
         RecordSchema.parse(data, "here.mdb")
     assert (caught.value.code, caught.value.where) == ("cache.format", "here.mdb")

@@ -53,7 +53,7 @@ def refused(*arguments: str) -> ConfigError:
     "arguments",
     [(), ("--dataset",), ("--dataset", "d", "more"), ("--data", "d"), ("--datset", "digits")],
 )
-def test_wrong_flags_are_refused(arguments: tuple[str, ...]) -> None:
+def test_wrong_flags_are_refused(arguments):
     refused(*arguments)
 
 
@@ -71,9 +71,7 @@ def test_wrong_flags_are_refused(arguments: tuple[str, ...]) -> None:
         (MemoryError(), 1, "run.internal"),
     ],
 )
-def test_errors_are_one_line_and_one_document(
-    capsys: pytest.CaptureFixture[str], error: BaseException, status: int, code: str
-) -> None:
+def test_errors_are_one_line_and_one_document(capsys, error, status, code):
     assert run(raising(error), json=False) == status
     plain = capsys.readouterr()
     assert plain.out == ""
@@ -88,9 +86,7 @@ def test_errors_are_one_line_and_one_document(
     assert document["error"]["code"] == code
 
 
-def test_a_traceback_only_when_asked_for(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_traceback_only_when_asked_for(capsys, monkeypatch):
     monkeypatch.setenv("LARDER_DEBUG", "1")
     assert run(raising(ValueError("x")), json=False) == 1
     assert "Traceback" in capsys.readouterr().err
@@ -99,7 +95,7 @@ def test_a_traceback_only_when_asked_for(
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_the_status_of_main_and_of_exit() -> None:
+def test_the_status_of_main_and_of_exit():
     assert run(lambda: 4, json=False) == 4
     assert run(raising(SystemExit(0)), json=False) == 0
     assert run(raising(SystemExit(None)), json=False) == 0
@@ -120,7 +116,7 @@ def start(
 
 
 @pytest.mark.parametrize(("argument", "status"), [("--help", 0), ("--dataset=d", 1)])
-def test_a_closed_pipe_leaves_no_traceback(argument: str, status: int) -> None:
+def test_a_closed_pipe_leaves_no_traceback(argument, status):
     reading, writing = os.pipe()
     os.close(reading)
     try:
@@ -131,9 +127,7 @@ def test_a_closed_pipe_leaves_no_traceback(argument: str, status: int) -> None:
     assert done.stderr == ""
 
 
-def test_every_problem_of_the_configuration_is_a_line_and_in_the_document(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_every_problem_of_the_configuration_is_a_line_and_in_the_document(capsys):
     problems = [
         ConfigError("config.unknown_key", "unknown key", where="x.yaml:1", hint="did you mean b?"),
         ConfigError("config.invalid_value", "b: expected a string", where="y.yaml:2"),
@@ -147,7 +141,7 @@ def test_every_problem_of_the_configuration_is_a_line_and_in_the_document(
     assert document["problems"] == [{key: getattr(p, key) for key in keys} for p in problems]
 
 
-def test_a_thousand_problems_are_not_a_thousand_lines(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_thousand_problems_are_not_a_thousand_lines(capsys):
     problems = [ConfigError("config.invalid_value", f"{number}") for number in range(1000)]
     assert run(raising(ProblemsError(problems)), json=True) == 2
     told = capsys.readouterr()
@@ -157,5 +151,5 @@ def test_a_thousand_problems_are_not_a_thousand_lines(capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize("arguments", [["token=hunter2"], ["--json=secret:hunter2"]])
-def test_an_argument_that_may_be_a_credential_is_not_repeated(arguments: list[str]) -> None:
+def test_an_argument_that_may_be_a_credential_is_not_repeated(arguments):
     assert "hunter2" not in str(refused("--dataset", "d", *arguments))

@@ -31,7 +31,7 @@ def clock() -> Clock:
     return Clock()
 
 
-def test_plain_lines_at_the_start_the_end_and_every_five_seconds(clock: Clock) -> None:
+def test_plain_lines_at_the_start_the_end_and_every_five_seconds(clock):
     stream = io.StringIO()
     with Display(stream=stream, clock=clock) as display:
         display.start("mirror", objects=30, bytes=60_000_000)
@@ -49,7 +49,7 @@ def test_plain_lines_at_the_start_the_end_and_every_five_seconds(clock: Clock) -
     assert len(lines) == 8
 
 
-def test_unknown_totals_and_totals_that_come_later(clock: Clock) -> None:
+def test_unknown_totals_and_totals_that_come_later(clock):
     stream = io.StringIO()
     with Display(stream=stream, clock=clock) as display:
         display.start("inventory")
@@ -67,7 +67,7 @@ def test_unknown_totals_and_totals_that_come_later(clock: Clock) -> None:
     ]
 
 
-def test_a_run_that_starts_again_counts_again(clock: Clock) -> None:
+def test_a_run_that_starts_again_counts_again(clock):
     stream = io.StringIO()
     with Display(stream=stream, clock=clock) as display:
         display.start("copy", objects=4)
@@ -93,7 +93,7 @@ def test_a_run_that_starts_again_counts_again(clock: Clock) -> None:
     assert display.stages()["publish"]["seconds"] == 0.0
 
 
-def test_quiet_shows_nothing() -> None:
+def test_quiet_shows_nothing():
     stream = Terminal()
     with Display(stream=stream, quiet=True) as display:
         display.start("mirror", objects=1)
@@ -103,7 +103,7 @@ def test_quiet_shows_nothing() -> None:
     assert stream.getvalue() == ""
 
 
-def test_a_closed_stderr_does_not_stop_the_work(clock: Clock) -> None:
+def test_a_closed_stderr_does_not_stop_the_work(clock):
     class Gone(io.StringIO):
         def write(self, text: str) -> int:
             raise BrokenPipeError
@@ -130,7 +130,7 @@ def rows(view: LiveView) -> list[str]:
     return [" ".join(line.split()) for line in capture.get().splitlines()]
 
 
-def test_the_rows_of_imagenet_fit_into_80_columns(clock: Clock) -> None:
+def test_the_rows_of_imagenet_fit_into_80_columns(clock):
     display, view, _, _ = live(clock, width=80)
     with display:
         display.start("inventory")
@@ -146,7 +146,7 @@ def test_the_rows_of_imagenet_fit_into_80_columns(clock: Clock) -> None:
         ]
 
 
-def test_plain_lines_show_the_note_of_a_stage(clock: Clock) -> None:
+def test_plain_lines_show_the_note_of_a_stage(clock):
     stream = io.StringIO()
     with Display(stream=stream, clock=clock) as display:
         display.start("prefect")
@@ -162,7 +162,7 @@ def test_plain_lines_show_the_note_of_a_stage(clock: Clock) -> None:
     ]
 
 
-def test_the_terminal_is_left_clean_after_an_error(clock: Clock) -> None:
+def test_the_terminal_is_left_clean_after_an_error(clock):
     display, _, stream, _ = live(clock)
 
     def work() -> None:
@@ -181,7 +181,7 @@ def test_the_terminal_is_left_clean_after_an_error(clock: Clock) -> None:
     assert not [thread for thread in threading.enumerate() if "refresh" in thread.name.lower()]
 
 
-def test_a_terminal_gets_rows_and_a_dumb_one_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_gets_rows_and_a_dumb_one_lines(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     assert isinstance(Display(stream=Terminal())._view, LiveView)
     monkeypatch.setenv("TERM", "dumb")
@@ -189,7 +189,7 @@ def test_a_terminal_gets_rows_and_a_dumb_one_lines(monkeypatch: pytest.MonkeyPat
     assert isinstance(Display(stream=io.StringIO())._view, PlainView)
 
 
-def test_a_closed_terminal_does_not_stop_the_work(clock: Clock) -> None:
+def test_a_closed_terminal_does_not_stop_the_work(clock):
     class Gone(Terminal):
         def write(self, text: str) -> int:
             raise OSError(5, "Input/output error")
@@ -203,7 +203,7 @@ def test_a_closed_terminal_does_not_stop_the_work(clock: Clock) -> None:
         display.finish("mirror")
 
 
-def test_a_terminal_is_restored_without_a_lock() -> None:
+def test_a_terminal_is_restored_without_a_lock():
     master, slave = os.openpty()
     with open(slave, "w") as stream:
         view = LiveView(Console(file=stream, force_terminal=True), time.monotonic)

@@ -1,7 +1,5 @@
 """``larder init``: which files it writes, and what it leaves alone."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import tomllib
@@ -30,7 +28,7 @@ def tracked() -> list[str]:
     return subprocess.run(git, check=True, capture_output=True, text=True).stdout.split()
 
 
-def test_the_examples_are_the_configs_that_are_tracked() -> None:
+def test_the_examples_are_the_configs_that_are_tracked():
     assert examples() == SHIPPED
     assert list(SHIPPED) == sorted(tracked())
     project = tomllib.loads((CONFIGS.parent / "pyproject.toml").read_text())
@@ -46,7 +44,7 @@ def test_the_examples_are_the_configs_that_are_tracked() -> None:
     }
 
 
-def test_all_are_written_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_are_written_once(tmp_path, capsys):
     base = tmp_path / "a/with space"
     assert main([str(base)]) == 0
     assert files(base) == {f"configs/{name}": data for name, data in SHIPPED.items()}
@@ -61,9 +59,7 @@ def test_all_are_written_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert {path: path.stat().st_mtime_ns for path in base.rglob("*")} == before
 
 
-def test_a_users_file_next_to_the_examples_is_not_an_example(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_users_file_next_to_the_examples_is_not_an_example(tmp_path, monkeypatch):
     beside = tmp_path / "examples"
     for name, data in SHIPPED.items():
         (beside / name).parent.mkdir(parents=True, exist_ok=True)
@@ -77,9 +73,7 @@ def test_a_users_file_next_to_the_examples_is_not_an_example(
 @pytest.mark.parametrize(
     ("given", "code"), [("s3://bucket/x", "config.path"), ("https://u:pw@host/x", "config.secret")]
 )
-def test_configs_cannot_be_written_to_a_url(
-    given: str, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_configs_cannot_be_written_to_a_url(given, code, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError) as caught:
         main([given])
@@ -87,7 +81,7 @@ def test_configs_cannot_be_written_to_a_url(
     assert not files(tmp_path)
 
 
-def test_a_file_that_differs_is_named_and_nothing_is_written(tmp_path: Path) -> None:
+def test_a_file_that_differs_is_named_and_nothing_is_written(tmp_path):
     own = tmp_path / "datasets/files.yaml"
     own.parent.mkdir()
     own.write_text("my own")
@@ -104,7 +98,7 @@ def test_a_file_that_differs_is_named_and_nothing_is_written(tmp_path: Path) -> 
     assert files(tmp_path) == {**SHIPPED, "datasets/mine.yaml": b"not shipped"}
 
 
-def test_a_folder_that_cannot_be_is_one_line(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_is_one_line(tmp_path):
     (tmp_path / "file").write_text("in the way")
     (tmp_path / "taken/datasets/files.yaml").mkdir(parents=True)
     for folder in (tmp_path / "file", tmp_path / "taken"):

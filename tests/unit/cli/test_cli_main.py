@@ -1,7 +1,5 @@
 """The command ``larder``: which subcommand is called, and what is refused."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -25,9 +23,7 @@ def larder_command(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_first_argument_chooses_the_module_and_the_others_go_there(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_first_argument_chooses_the_module_and_the_others_go_there(monkeypatch):
     called = []
 
     def main(arguments: Sequence[str], prog: str) -> int:
@@ -41,13 +37,13 @@ def test_the_first_argument_chooses_the_module_and_the_others_go_there(
 
 
 @pytest.mark.parametrize("arguments", [[], ["--"], ["prepar", "--json"], ["--json"]])
-def test_an_unknown_command_is_refused(arguments: list[str]) -> None:
+def test_an_unknown_command_is_refused(arguments):
     with pytest.raises(ConfigError) as caught:
         dispatch(arguments)
     assert caught.value.code == "config.invalid_flag"
 
 
-def test_help_lists_every_command() -> None:
+def test_help_lists_every_command():
     done = larder_command("--help")
     assert (done.returncode, done.stderr) == (0, "")
     for name, command in COMMANDS.items():
@@ -55,12 +51,12 @@ def test_help_lists_every_command() -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_has_help(name: str) -> None:
+def test_every_command_has_help(name):
     assert f"usage: larder {name} " in larder_command(name, "--help").stdout
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_refuses_flags_that_it_does_not_have(name: str) -> None:
+def test_every_command_refuses_flags_that_it_does_not_have(name):
     of_larder = [] if name == "verify" else ["--version"]
     for flag in ("--no-such", "--jso", "--versio", *of_larder):
         with pytest.raises(ConfigError) as caught:
@@ -68,7 +64,7 @@ def test_every_command_refuses_flags_that_it_does_not_have(name: str) -> None:
         assert (caught.value.code, caught.value.exit_status) == ("config.invalid_flag", 2)
 
 
-def test_help_and_version_load_nothing_heavy() -> None:
+def test_help_and_version_load_nothing_heavy():
     for arguments in (["--version"], ["prepare", "--help"], ["init", "--help"]):
         script = f"""
 import atexit, sys

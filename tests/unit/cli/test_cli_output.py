@@ -52,7 +52,7 @@ def shell(redirect: str, what: str, *arguments: str) -> subprocess.CompletedProc
         ("json", "1</dev/null", "Bad file descriptor"),
     ],
 )
-def test_stdout_that_cannot_be_written_is_one_line(what: str, redirect: str, reason: str) -> None:
+def test_stdout_that_cannot_be_written_is_one_line(what, redirect, reason):
     done = shell(redirect, PRINTS[what], "--json")
     assert (done.returncode, done.stdout) == (1, "")
     (line,) = done.stderr.splitlines()
@@ -60,26 +60,26 @@ def test_stdout_that_cannot_be_written_is_one_line(what: str, redirect: str, rea
 
 
 @pytest.mark.parametrize("redirect", [">/dev/full", ">&-"])
-def test_an_error_keeps_its_line_and_status_if_its_document_is_lost(redirect: str) -> None:
+def test_an_error_keeps_its_line_and_status_if_its_document_is_lost(redirect):
     done = shell(redirect, "damage()", "--json")
     assert (done.returncode, done.stdout) == (4, "")
     assert done.stderr == "error[damage.digest]: torn\n"
 
 
 @pytest.mark.parametrize("redirect", ["2>/dev/full", "2>&-"])
-def test_stderr_that_cannot_be_written_changes_nothing(redirect: str) -> None:
+def test_stderr_that_cannot_be_written_changes_nothing(redirect):
     done = shell(redirect, "damage()", "--json")
     assert (done.returncode, done.stderr) == (4, "")
     assert json.loads(done.stdout)["error"]["code"] == "damage.digest"
     assert shell(redirect, PRINTS["text"]).stdout == "text\n"
 
 
-def test_nothing_is_left_to_write_to() -> None:
+def test_nothing_is_left_to_write_to():
     done = shell(">&- 2>&- <&-", PRINTS["json"], "--json")
     assert (done.returncode, done.stdout, done.stderr) == (1, "", "")
 
 
-def test_characters_outside_the_encoding_are_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_characters_outside_the_encoding_are_escaped(monkeypatch):
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
     value = {"key": "übung \udcff"}
     done = shell("", f"print_json({value!r})")
@@ -87,9 +87,7 @@ def test_characters_outside_the_encoding_are_escaped(monkeypatch: pytest.MonkeyP
     assert shell("", f"print_text({value['key']!r})").stdout == "\\xfcbung \\udcff\n"
 
 
-def test_nothing_that_is_printed_reaches_the_terminal_as_a_control(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_nothing_that_is_printed_reaches_the_terminal_as_a_control(capsys):
     print_text("one \x1b[31mred\ntwo \u202eturned")
     tell("three \x9b31m\n  four\r")
     captured = capsys.readouterr()
@@ -102,9 +100,7 @@ def test_nothing_that_is_printed_reaches_the_terminal_as_a_control(
 
 
 @pytest.mark.parametrize("json_flag", [(), ("--json",)])
-def test_a_plan_that_cannot_be_printed_does_not_claim_to_have_done_work(
-    tmp_path: Path, json_flag: tuple[str, ...]
-) -> None:
+def test_a_plan_that_cannot_be_printed_does_not_claim_to_have_done_work(tmp_path, json_flag):
     (tmp_path / "source").mkdir()
     (tmp_path / "source/a.txt").write_text("a")
     larder = [sys.executable, "-P", "-m", "larder.cli.main", "prepare", "--plan", "--quiet"]

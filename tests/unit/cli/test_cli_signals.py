@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_asks_the_steps_to_stop(number: int) -> None:
+def test_a_signal_asks_the_steps_to_stop(number):
     stop, said = threading.Event(), threading.Event()
     before = signal.getsignal(number)
 
@@ -34,7 +34,7 @@ def test_a_signal_asks_the_steps_to_stop(number: int) -> None:
     assert signal.getsignal(number) is before
 
 
-def test_prefects_handler_is_replaced_within_and_nothing_without() -> None:
+def test_prefects_handler_is_replaced_within_and_nothing_without():
     before = signal.getsignal(signal.SIGTERM)
     with interruptible(threading.Event(), print):
         ours = signal.getsignal(signal.SIGTERM)
@@ -45,7 +45,7 @@ def test_prefects_handler_is_replaced_within_and_nothing_without() -> None:
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_an_interrupt_that_something_caught_still_counts() -> None:
+def test_an_interrupt_that_something_caught_still_counts():
     def work() -> None:
         with suppress(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
@@ -109,7 +109,7 @@ def assert_interrupted(done: subprocess.CompletedProcess[str]) -> None:
         ),
     ],
 )
-def test_one_line_one_document_and_130_wherever_it_comes(script: str, number: int) -> None:
+def test_one_line_one_document_and_130_wherever_it_comes(script, number):
     assert_interrupted(finished(script.format(int(number)), "--json"))
 
 
@@ -121,7 +121,7 @@ def test_one_line_one_document_and_130_wherever_it_comes(script: str, number: in
         (signal.SIGHUP, signal.SIGHUP),
     ],
 )
-def test_a_second_signal_ends_the_process_at_once_as_interrupted(first: int, second: int) -> None:
+def test_a_second_signal_ends_the_process_at_once_as_interrupted(first, second):
     script = f"""
 def main():
     with (
@@ -139,7 +139,7 @@ sys.exit(run(main))
     assert_interrupted(done)
 
 
-def test_signals_while_the_interrupt_is_reported_and_cleaned_up() -> None:
+def test_signals_while_the_interrupt_is_reported_and_cleaned_up():
     script = """
 def main():
     try:
@@ -152,7 +152,7 @@ sys.exit(run(main))
     assert_interrupted(finished(script, "--json"))
 
 
-def test_once_the_command_is_over_a_signal_does_not_change_its_status() -> None:
+def test_once_the_command_is_over_a_signal_does_not_change_its_status():
     script = """
 import atexit
 atexit.register(lambda: kill() or os.write(2, b"went on"))
@@ -164,7 +164,7 @@ sys.exit(3)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
-def test_signals_ignored_at_the_start_stay_ignored(number: signal.Signals) -> None:
+def test_signals_ignored_at_the_start_stay_ignored(number):
     script = f"""
 def main():
     kill({int(number)})
@@ -177,7 +177,7 @@ sys.exit(run(main))
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_closed_standard_streams_are_not_taken_by_other_files() -> None:
+def test_closed_standard_streams_are_not_taken_by_other_files():
     script = """
 opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(3)]
 assert min(opened) > 2, opened

@@ -14,7 +14,7 @@ def location(url: str, endpoint: str | None = None) -> Location:
     return Cluster.model_validate({"name": "x", "storage": storage}).storage
 
 
-def test_paths_are_relative_to_the_base(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_are_relative_to_the_base(monkeypatch):
     monkeypatch.setenv("HOME", "/home/me")
     base = Path("/srv/here")
     assert resolve_url("./data/../x", base) == "/srv/here/x"
@@ -45,7 +45,7 @@ def test_paths_are_relative_to_the_base(monkeypatch: pytest.MonkeyPatch) -> None
         ("memory://m/a", "memory://m", (None, None)),
     ],
 )
-def test_overlaps(source: str, storage: str, endpoints: tuple[str | None, str | None]) -> None:
+def test_overlaps(source, storage, endpoints):
     there = location(source, endpoints[0])
     with pytest.raises(ConfigError) as caught:
         check_overlap(there, storage, storage_endpoint=endpoints[1])
@@ -69,11 +69,11 @@ def test_overlaps(source: str, storage: str, endpoints: tuple[str | None, str | 
         ("memory://m/a", "memory://n/a", (None, None)),
     ],
 )
-def test_places_apart(source: str, storage: str, endpoints: tuple[str | None, str | None]) -> None:
+def test_places_apart(source, storage, endpoints):
     check_overlap(location(source, endpoints[0]), storage, storage_endpoint=endpoints[1])
 
 
-def test_a_link_is_followed(tmp_path: Path) -> None:
+def test_a_link_is_followed(tmp_path):
     (tmp_path / "real/inner").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "real")
     with pytest.raises(ConfigError):

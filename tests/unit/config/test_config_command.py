@@ -1,7 +1,5 @@
 """Settings of commands that name a source and a storage: arguments, --set, and a cluster."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -32,7 +30,7 @@ def problems(*arguments: str, **more: Any) -> list[tuple[str, str, str]]:
     return [(each.code, each.where, each.message) for each in ProblemsError.of(caught.value)]
 
 
-def test_arguments_are_fields_and_settings_replace_them() -> None:
+def test_arguments_are_fields_and_settings_replace_them():
     found = places(
         "s3://a-bucket/x",
         "./there",
@@ -48,7 +46,7 @@ def test_arguments_are_fields_and_settings_replace_them() -> None:
     assert places().copy_ == places().copy_.__class__()
 
 
-def test_each_mistake_is_named_by_what_was_given() -> None:
+def test_each_mistake_is_named_by_what_was_given():
     assert problems("ftp://x", "") == [
         ("config.unsupported_url", "SOURCE", "unsupported scheme ftp://"),
         ("config.invalid_value", "STORAGE", "expected a non-empty string"),
@@ -85,7 +83,7 @@ CLUSTER = Cluster.model_validate(
         ("bucket/to", False),
     ],
 )
-def test_a_cluster_gives_limits_and_how_its_storage_is_reached(storage: str, reached: bool) -> None:
+def test_a_cluster_gives_limits_and_how_its_storage_is_reached(storage, reached):
     found = places("s3://bucket/from", storage, "copy.verify=size", cluster=CLUSTER)
     assert (found.copy_.concurrency, found.copy_.skyplane.max_instances) == (5, 3)
     assert (found.copy_.verify, found.runner.workers) == ("size", 7)
@@ -94,7 +92,7 @@ def test_a_cluster_gives_limits_and_how_its_storage_is_reached(storage: str, rea
     assert found.source.access.profile is None
 
 
-def test_settings_replace_what_a_cluster_gives() -> None:
+def test_settings_replace_what_a_cluster_gives():
     settings = ("storage.region=eu-west-1", "copy.concurrency=9")
     found = places("a", "s3://bucket/to/x", *settings, cluster=CLUSTER)
     assert found.storage.access.region == "eu-west-1"

@@ -1,7 +1,5 @@
 """``shards.features``: what can be written, and what is refused how."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -36,7 +34,7 @@ def dataset(features: Any, **fields: Any) -> Dataset:
         (".é bytes", Feature("part", "bytes", "é")),
     ],
 )
-def test_a_feature_in_words(text: str, feature: Feature) -> None:
+def test_a_feature_in_words(text, feature):
     assert parse_feature(text) == feature
     assert dataset({"a": text}).shards.options.features == {"a": feature}
 
@@ -44,29 +42,29 @@ def test_a_feature_in_words(text: str, feature: Feature) -> None:
 @pytest.mark.parametrize(
     "text", ["jpg", "", ".", ". int64", "Image", "label double", ".JPG", ".seg.jpeg", "key float"]
 )
-def test_what_is_no_feature(text: str) -> None:
+def test_what_is_no_feature(text):
     with pytest.raises(ValidationError):
         dataset({"a": text})
 
 
 @pytest.mark.parametrize("features", [{"": "key"}, {"a b": "key"}, {"ü": "key"}, {"a": 1}, ["key"]])
-def test_what_are_no_features(features: Any) -> None:
+def test_what_are_no_features(features):
     with pytest.raises(ValidationError):
         dataset(features)
 
 
-def test_no_features_are_not_the_default() -> None:
+def test_no_features_are_not_the_default():
     assert dataset({}).shards.options.features == {}
     assert dataset(None).shards.options == DEFAULTS
 
 
-def test_only_records_have_features() -> None:
+def test_only_records_have_features():
     with pytest.raises(ValidationError):
         dataset({}, shards={"features": {}})
 
 
 @pytest.mark.parametrize("text", ["label", "class", "label float"])
-def test_a_label_needs_labels(text: str) -> None:
+def test_a_label_needs_labels(text):
     assert dataset({"a": text})
     with pytest.raises(ValidationError):
         dataset({"a": text, "b": "key"}, labels=None)

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 
@@ -52,7 +50,7 @@ def matches(globs: Sequence[str], key: str) -> bool:
         ("a\\*", ["a\\", "a\\b"], ["a*"]),
     ],
 )
-def test_globs(glob: str, matching: list[str], others: list[str]) -> None:
+def test_globs(glob, matching, others):
     assert [key for key in matching if not matches([glob], key)] == []
     assert [key for key in others if matches([glob], key)] == []
 
@@ -60,13 +58,13 @@ def test_globs(glob: str, matching: list[str], others: list[str]) -> None:
 @pytest.mark.parametrize(
     "glob", ["a[b", "a[", "[]", "[!]", "a{b", "{a,{b}", "[z-a]", "[a/]", "[+-9]"]
 )
-def test_invalid_globs_are_refused(glob: str) -> None:
+def test_invalid_globs_are_refused(glob):
     with pytest.raises(ConfigError) as caught:
         glob_regex(glob)
     assert caught.value.code == "config.invalid_value"
 
 
-def test_without_globs_nothing_matches() -> None:
+def test_without_globs_nothing_matches():
     assert compile_globs([]) is None
     assert not matches([], "a")
 
@@ -76,7 +74,7 @@ keys = st.text("ab./é \n", max_size=8)
 
 
 @given(st.lists(pieces, max_size=5).map("".join), st.lists(keys, min_size=1, max_size=8))
-def test_python_and_arrow_agree(glob: str, found: list[str]) -> None:
+def test_python_and_arrow_agree(glob, found):
     regex = glob_regex(glob)
     by_column = pc.match_substring_regex(pa.array(found, pa.string()), f"^(?:{regex})$")
     by_key = [re.fullmatch(regex, key) is not None for key in found]
@@ -84,7 +82,7 @@ def test_python_and_arrow_agree(glob: str, found: list[str]) -> None:
 
 
 @given(st.text("".join(map(chr, range(0x01, 0x100))), min_size=1, max_size=6))
-def test_any_key_can_be_quoted(key: str) -> None:
+def test_any_key_can_be_quoted(key):
     quoted = re.sub(r"[][*?{}]", lambda found: "[[]" if found[0] == "[" else f"[{found[0]}]", key)
     assert matches([quoted], key)
     regex = f"^(?:{glob_regex(quoted)})$"
@@ -106,5 +104,5 @@ def reference(glob: list[str], segments: list[str]) -> bool:
     st.lists(st.sampled_from(["**", "*", "a", "b"]), min_size=1, max_size=5),
     st.lists(st.sampled_from(["a", "b", "ab", ""]), min_size=1, max_size=5),
 )
-def test_segments_match_as_by_recursion(glob: list[str], segments: list[str]) -> None:
+def test_segments_match_as_by_recursion(glob, segments):
     assert matches(["/".join(glob)], "/".join(segments)) == reference(glob, segments)

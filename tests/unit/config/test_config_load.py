@@ -56,13 +56,13 @@ def problems_of(error: ConfigError) -> list[Problem]:
     ]
 
 
-def test_the_name_is_that_of_the_file(load: Callable[..., Dataset], refused: Refuse) -> None:
+def test_the_name_is_that_of_the_file(load, refused):
     assert load(SOURCE).name == "x"
     assert load("name: x\n" + SOURCE).name == "x"
     assert problems_of(refused(SOURCE + "name: y\n")) == [("invalid_value", f"{HERE}:3", "name")]
 
 
-def test_all_mistakes_of_a_file_are_listed(refused: Refuse) -> None:
+def test_all_mistakes_of_a_file_are_listed(refused):
     text = (
         "name: y\n"
         "source: {url: 's3://${MISSING}/x', endpoint: 'localhost:9000', profile: '[', nope: 1}\n"
@@ -114,17 +114,13 @@ def test_all_mistakes_of_a_file_are_listed(refused: Refuse) -> None:
         ("source: {url: a, include: []}\n", 1, "source.include"),
     ],
 )
-def test_a_mistake_has_its_line_and_its_key(
-    refused: Refuse, text: str, line: int, key: str
-) -> None:
+def test_a_mistake_has_its_line_and_its_key(refused, text, line, key):
     ((code, where, message),) = problems_of(refused(text))
     assert (code, where) == ("invalid_value", f"{HERE}:{line}")
     assert message.startswith(key)
 
 
-def test_a_setting_makes_the_variable_it_replaces_unnecessary(
-    load: Callable[..., Dataset], refused: Refuse
-) -> None:
+def test_a_setting_makes_the_variable_it_replaces_unnecessary(load, refused):
     assert load("source: {url: '${A}'}", "source.url=s3://bucket").source.url == "s3://bucket"
     assert load("source: {url: a, include: ['${A}']}", "source.include=*").source.include == ("*",)
     assert load("source: {url: a, exclude: '*.tmp'}").source.exclude == ("*.tmp",)
@@ -145,20 +141,20 @@ def test_a_setting_makes_the_variable_it_replaces_unnecessary(
         "source: {url: a}\nlabels: {classes: ['${A}', '${A}']}",
     ],
 )
-def test_values_of_variables_are_not_repeated(refused: Refuse, text: str) -> None:
+def test_values_of_variables_are_not_repeated(refused, text):
     error = refused(text, A="hunter2")
     assert "hunter2" not in str(error)
     assert error.where.startswith(f"{HERE}:")
 
 
-def test_values_given_by_set_are_not_repeated(refused: Refuse) -> None:
+def test_values_given_by_set_are_not_repeated(refused):
     keys = ("shards.bytes", "shards.shuffle_seed", "mirror", "cache.records", "name")
     for setting in (*(f"{key}=hunter2" for key in keys), "splits.x=[[hunter2]]"):
         assert "hunter2" not in str(refused(SOURCE, setting))
     assert "AKIA" not in str(refused(SOURCE + "shards: {bytes: AKIAIOSFODNN7EXAMPLE}\n"))
 
 
-def test_unknown_names_are_refused(config_dir: Path) -> None:
+def test_unknown_names_are_refused(config_dir):
     for name in ("digits", "imagenet", "files"):
         (config_dir / f"datasets/{name}.yaml").write_text(SOURCE)
     (config_dir / "datasets/Not A Name.yaml").write_text(SOURCE)
@@ -170,14 +166,14 @@ def test_unknown_names_are_refused(config_dir: Path) -> None:
         assert caught.value.where == "configs/datasets"
 
 
-def test_an_unknown_cluster_and_a_missing_directory(config_dir: Path) -> None:
+def test_an_unknown_cluster_and_a_missing_directory(config_dir):
     for folder, code in ((config_dir, "unknown_cluster"), (Path("elsewhere"), "unreadable")):
         with pytest.raises(ConfigError) as caught:
             load_cluster(folder, "local")
         assert caught.value.code == f"config.{code}"
 
 
-def test_cluster_settings_go_to_the_cluster(config_dir: Path) -> None:
+def test_cluster_settings_go_to_the_cluster(config_dir):
     (config_dir / "clusters/c.yaml").write_text("storage: {url: '${A}'}\ncopy: {concurrency: 4}\n")
     (config_dir / "datasets/x.yaml").write_text(SOURCE)
     settings = ["cluster.storage.url=./there", "mirror=false", "cluster.copy.memory_bytes=1 MiB"]
@@ -195,15 +191,13 @@ def test_cluster_settings_go_to_the_cluster(config_dir: Path) -> None:
     assert caught.value.hint.endswith("--set cluster.storage.url=VALUE")
 
 
-def test_the_environment_is_that_of_the_process(
-    config_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_environment_is_that_of_the_process(config_dir, monkeypatch):
     (config_dir / "datasets/x.yaml").write_text("source: {url: '${LARDER_TEST_URL}'}")
     monkeypatch.setenv("LARDER_TEST_URL", "s3://bucket")
     assert load_dataset(config_dir, "x").source.url == "s3://bucket"
 
 
-def test_templates(config_dir: Path) -> None:
+def test_templates(config_dir):
     (config_dir / "experiments/deep/t.yaml").write_text("lr: 1e-3\nentrypoint: run ${X}\n")
     (config_dir / "experiments/list.yaml").write_text("- a\n")
     (config_dir / "experiments/date.yaml").write_text("a: 2026-13-01\n")

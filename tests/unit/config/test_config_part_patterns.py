@@ -1,7 +1,4 @@
-from __future__ import annotations
-
 import re
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -23,7 +20,7 @@ def split(pattern: str, *keys: str) -> list[tuple[str, str] | None]:
     return [(row["sample"], row["ext"]) if row["sample"] is not None else None for row in rows]
 
 
-def test_the_placeholder_is_the_sample_and_may_have_slashes() -> None:
+def test_the_placeholder_is_the_sample_and_may_have_slashes():
     keys = ["images/a.jpg", "images/x/y.z/a.jpg", "images/a.b.jpg", "images/a.jpgx", "other/a.jpg"]
     found = split("images/{id}.jpg", *keys)
     assert found == [("a", "jpg"), ("x/y.z/a", "jpg"), None, None, None]
@@ -34,7 +31,7 @@ def test_the_placeholder_is_the_sample_and_may_have_slashes() -> None:
     ]
 
 
-def test_wildcards_tell_objects_of_one_pattern_apart() -> None:
+def test_wildcards_tell_objects_of_one_pattern_apart():
     assert split("frames/{id}/*.jpg", "frames/v/0001.jpg", "frames/s/v/.jpg") == [
         ("v", "0001.jpg"),
         ("s/v", "jpg"),
@@ -44,7 +41,7 @@ def test_wildcards_tell_objects_of_one_pattern_apart() -> None:
     ) == [("x", "2.left.png"), None, ("y", "1.jpg")]
 
 
-def test_the_first_pattern_that_matches_counts_and_names_come_first() -> None:
+def test_the_first_pattern_that_matches_counts_and_names_come_first():
     joins = Joins({"special": "a/{id}_x.jpg", "any": "a/{id}.jpg", "text": "a/{id}.*"})
     keys = pa.array(["a/1_x.jpg", "a/2.jpg", "a/2.txt", "b/1.jpg"])
     assert [tuple(row.values()) for row in joins.split(keys).to_pylist()] == [
@@ -75,7 +72,7 @@ def test_the_first_pattern_that_matches_counts_and_names_come_first() -> None:
         "{id}." + "{a," * 5_000,  # a deep glob is refused, not crashed on
     ],
 )
-def test_invalid_patterns_are_refused(pattern: str) -> None:
+def test_invalid_patterns_are_refused(pattern):
     with pytest.raises(ConfigError) as caught:
         part_pattern(pattern)
     assert caught.value.code == "config.invalid_value"
@@ -96,7 +93,7 @@ def test_invalid_patterns_are_refused(pattern: str) -> None:
         {"missing": False},
     ],
 )
-def test_invalid_joins_are_refused(fields: dict[str, Any]) -> None:
+def test_invalid_joins_are_refused(fields):
     with pytest.raises(ValidationError):
         Samples.model_validate(fields)
 
@@ -104,7 +101,7 @@ def test_invalid_joins_are_refused(fields: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "join", [True, 3, "{id}.x", {"a": "x.jpg"}, {"a": 3}, {"A": "{id}.x"}, ["x.jpg"], [3]]
 )
-def test_a_mistake_in_a_join_is_reported_once(join: Any) -> None:
+def test_a_mistake_in_a_join_is_reported_once(join):
     """It was also said of a mapping with a mistake that a list was expected."""
     with pytest.raises(ValidationError) as caught:
         Samples.model_validate({"join": join})

@@ -27,19 +27,19 @@ ENVIRON = {"A": "1", "EMPTY": "", "TEXT": "${A} $$ {x: y}"}
         (r"patient-(\d+)$", r"patient-(\d+)$"),
     ],
 )
-def test_interpolate(text: str, result: str) -> None:
+def test_interpolate(text, result):
     assert interpolate(text, ENVIRON).text == result
 
 
 @pytest.mark.parametrize("text", ["${", "${}", "${1A}", "${A", "${A-x}", "${A:x}", "a ${ b }"])
-def test_a_brace_without_a_variable(text: str) -> None:
+def test_a_brace_without_a_variable(text):
     with pytest.raises(ValueError, match="variable"):
         interpolate(text, ENVIRON)
     (problem,) = expand(parse(f"a:\n  - '{text}'", "x.yaml"), ENVIRON).problems
     assert problem.where == "x.yaml:2"
 
 
-def test_keys_and_other_scalars_stay() -> None:
+def test_keys_and_other_scalars_stay():
     document = expand(parse("${A}: 1\nb: [true, '${A}']\n", "x.yaml"), ENVIRON).document
     assert document.value == {"${A}": 1, "b": [True, "1"]}
     assert document.variables == {("b", 1): ("A",)}
@@ -62,18 +62,18 @@ def test_keys_and_other_scalars_stay() -> None:
         ("a=${A}", "${A}"),
     ],
 )
-def test_values(text: str, value: object) -> None:
+def test_values(text, value):
     assert parse_settings([text]).dataset[0].value == value
 
 
 @pytest.mark.parametrize("text", ["", "a", "=1", "a..b=1", ".a=1", "a.=1", "a b=1", "cluster=x"])
-def test_wrong_syntax(text: str) -> None:
+def test_wrong_syntax(text):
     with pytest.raises(ConfigError) as caught:
         parse_settings([text])
     assert caught.value.code == "config.invalid_setting"
 
 
-def test_wrong_yaml_names_the_key_and_not_the_value() -> None:
+def test_wrong_yaml_names_the_key_and_not_the_value():
     with pytest.raises(ConfigError) as caught:
         parse_settings(["a.b=[hunter2"])
     assert caught.value.code == "config.invalid_setting"
@@ -81,7 +81,7 @@ def test_wrong_yaml_names_the_key_and_not_the_value() -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_settings_are_separated_by_their_first_key() -> None:
+def test_settings_are_separated_by_their_first_key():
     dataset, cluster = parse_settings(["a=1", "cluster.a=2", "clusters.a=3"])
     assert [(setting.path, setting.where) for setting in dataset] == [
         (("a",), "--set a"),
@@ -91,7 +91,7 @@ def test_settings_are_separated_by_their_first_key() -> None:
 
 
 @pytest.mark.parametrize("key", ["a.b", "l.0"])
-def test_a_path_through_a_value_without_keys(key: str) -> None:
+def test_a_path_through_a_value_without_keys(key):
     problems: list[ConfigError] = []
     settings = parse_settings([f"{key}=1"]).dataset
     apply(parse("a: text\nl: [1]\n", "x.yaml"), settings, problems)

@@ -26,7 +26,7 @@ def described(node: Any, path: str) -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
-def test_every_field_has_a_description(name: str) -> None:
+def test_every_field_has_a_description(name):
     whole = schema(SCHEMAS[name])
     texts = dict(described(whole, name))
     for title, each in whole["$defs"].items():
@@ -36,15 +36,13 @@ def test_every_field_has_a_description(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
-def test_schemas_are_current(name: str) -> None:
+def test_schemas_are_current(name):
     written = (CONFIGS / "schema" / name).read_text(encoding="utf-8")
     assert written == text(SCHEMAS[name]), "run python -m larder.config.json_schema"
     jsonschema.Draft202012Validator.check_schema(json.loads(written))
 
 
-def test_the_command_writes_only_what_differs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_writes_only_what_differs(tmp_path, capsys):
     assert main([str(tmp_path)]) == 0
     (tmp_path / "dataset.json").write_text("{}")
     capsys.readouterr()
@@ -73,9 +71,7 @@ def test_the_command_writes_only_what_differs(
         ("cluster", {"nodes": {"mounts": [{}]}}),
     ],
 )
-def test_the_schema_refuses_what_the_loader_refuses(
-    noun: str, change: dict[str, Any], tmp_path: Path
-) -> None:
+def test_the_schema_refuses_what_the_loader_refuses(noun, change, tmp_path):
     content = {**LEAST[noun], **change}
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(content, schema(SCHEMAS[f"{noun}.json"]))
@@ -100,12 +96,12 @@ def test_the_schema_refuses_what_the_loader_refuses(
         {"mirror": "auto"},
     ],
 )
-def test_valid_files_have_no_errors(change: dict[str, Any]) -> None:
+def test_valid_files_have_no_errors(change):
     jsonschema.validate({**LEAST["dataset"], **change}, schema(SCHEMAS["dataset.json"]))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_files_fit_their_schema_before_variables_are_filled_in(path: Path) -> None:
+def test_files_fit_their_schema_before_variables_are_filled_in(path):
     name = f"{path.parent.name.removesuffix('s')}.json"
     jsonschema.validate(read(path).value, schema(SCHEMAS[name]))
     first = path.read_text().splitlines()[0]

@@ -19,9 +19,7 @@ FILES = sorted(CONFIGS.glob("datasets/*.yaml")) + sorted(CONFIGS.glob("clusters/
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_a_copy_under_another_name_has_that_name_and_its_template(
-    path: Path, tmp_path: Path
-) -> None:
+def test_a_copy_under_another_name_has_that_name_and_its_template(path, tmp_path):
     copy = tmp_path / path.parent.name / "mine.yaml"
     copy.parent.mkdir()
     shutil.copy(path, copy)
@@ -35,7 +33,7 @@ def test_a_copy_under_another_name_has_that_name_and_its_template(
 
 
 @pytest.mark.parametrize("name", ["imagenet", "imagenet-folders", "files"])
-def test_a_source_url_is_all_that_the_others_need(name: str) -> None:
+def test_a_source_url_is_all_that_the_others_need(name):
     with pytest.raises(ConfigError) as caught:
         load_dataset(CONFIGS, name, (), {})
     assert caught.value.code == "config.missing_variable"

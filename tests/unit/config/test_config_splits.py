@@ -1,7 +1,5 @@
 """Splits by class need labels that are known before there are splits."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -24,19 +22,19 @@ def dataset(labels: Any, **splits: Any) -> Dataset:
     "labels",
     [None, {"files": {"train": "a.txt"}}, {"files": {"train": "a.txt", "validation": "b.txt"}}],
 )
-def test_labels_that_depend_on_splits_are_refused(labels: Any) -> None:
+def test_labels_that_depend_on_splits_are_refused(labels):
     with pytest.raises(ValidationError):
         dataset(labels)
 
 
 @pytest.mark.parametrize("value", [1, "yes", None, "true"])
-def test_it_is_true_or_false(value: Any) -> None:
+def test_it_is_true_or_false(value):
     with pytest.raises(ValidationError):
         dataset({}, stratify=value)
 
 
 @pytest.mark.parametrize("labels", [{}, {"files": dict.fromkeys(FRACTIONS, "a.txt")}])
-def test_labels_that_do_not_are_accepted(labels: Any) -> None:
+def test_labels_that_do_not_are_accepted(labels):
     described = dataset(labels)
     assert isinstance(described.splits, HashSplits)
     assert described.splits.stratify
@@ -45,5 +43,5 @@ def test_labels_that_do_not_are_accepted(labels: Any) -> None:
     )
 
 
-def test_other_splits_have_no_rule_that_depends_on_all_samples() -> None:
+def test_other_splits_have_no_rule_that_depends_on_all_samples():
     assert split_rule(dataset(None, stratify=False)) == ""

@@ -34,7 +34,7 @@ def refusals(tmp_path: Path, text: str, *settings: str, **environ: str) -> list[
     ]
 
 
-def test_a_location_says_how_its_store_is_reached(tmp_path: Path) -> None:
+def test_a_location_says_how_its_store_is_reached(tmp_path):
     text = f"{{url: 's3://bucket', region: a, endpoint: 'http://h:1', profile: p, role: '{ROLE}'}}"
     expected = Access(endpoint="http://h:1", region="a", profile="p", role=ROLE)
     assert source(tmp_path, text).access == expected
@@ -52,7 +52,7 @@ def test_a_location_says_how_its_store_is_reached(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("url", ["./here", "gs://bucket", "s3://bucket"])
-def test_keys_of_other_providers_may_say_nothing(url: str, tmp_path: Path) -> None:
+def test_keys_of_other_providers_may_say_nothing(url, tmp_path):
     keys = "region: '', endpoint: null, profile: '${NO:-}', anonymous: '${FALSE}', project: ''"
     assert source(tmp_path, f"{{url: '{url}', {keys}}}", FALSE="false").access == Access()
 
@@ -73,12 +73,12 @@ def test_keys_of_other_providers_may_say_nothing(url: str, tmp_path: Path) -> No
         ("{profile: p}", ["url"]),
     ],
 )
-def test_keys_of_other_providers_are_refused(text: str, keys: list[str], tmp_path: Path) -> None:
+def test_keys_of_other_providers_are_refused(text, keys, tmp_path):
     """Without a valid URL, only the URL is wrong."""
     assert [each.partition("source.")[2] for each in refusals(tmp_path, text)] == keys
 
 
-def test_a_setting_or_a_variable_decides_about_the_provider(tmp_path: Path) -> None:
+def test_a_setting_or_a_variable_decides_about_the_provider(tmp_path):
     text = "{url: 's3://bucket', region: a}"
     assert refusals(tmp_path, text, "source.url=./here") == ["invalid_value source.region"]
     settings = ["source.url=./here", "source.region="]
@@ -91,7 +91,7 @@ def test_a_setting_or_a_variable_decides_about_the_provider(tmp_path: Path) -> N
     "bucket",
     ["abc", "a-b_c.d", "0ab", "gcp-public-data-landsat", "www.example.com", f"{'a' * 63}.b"],
 )
-def test_names_of_gcs_buckets(bucket: str, tmp_path: Path) -> None:
+def test_names_of_gcs_buckets(bucket, tmp_path):
     assert source(tmp_path, f"{{url: 'gs://{bucket}/p'}}").url == f"gs://{bucket}/p"
 
 
@@ -99,7 +99,7 @@ def test_names_of_gcs_buckets(bucket: str, tmp_path: Path) -> None:
     "bucket",
     ["", "ab", "Upper", "-ab", "ab-", ".ab", "a b", "a,b", "äbc"],
 )
-def test_other_names_are_refused(bucket: str, tmp_path: Path) -> None:
+def test_other_names_are_refused(bucket, tmp_path):
     assert refusals(tmp_path, f"{{url: 'gs://{bucket}/p'}}") == ["unsupported_url source.url"]
 
 
@@ -115,7 +115,7 @@ def test_other_names_are_refused(bucket: str, tmp_path: Path) -> None:
         ("profile", "My profile (2)"),
     ],
 )
-def test_references_of_s3(key: str, value: str, tmp_path: Path) -> None:
+def test_references_of_s3(key, value, tmp_path):
     found = source(tmp_path, f"{{url: 's3://bucket', {key}: '{value}'}}")
     assert getattr(found, key) == value
 
@@ -135,12 +135,12 @@ def test_references_of_s3(key: str, value: str, tmp_path: Path) -> None:
         ("region", "us east"),
     ],
 )
-def test_what_is_no_reference_is_refused(key: str, value: str, tmp_path: Path) -> None:
+def test_what_is_no_reference_is_refused(key, value, tmp_path):
     text = f'{{url: "s3://bucket", {key}: "{value}"}}'
     assert refusals(tmp_path, text) == [f"invalid_value source.{key}"]
 
 
-def test_references_of_gcs(tmp_path: Path) -> None:
+def test_references_of_gcs(tmp_path):
     text = "{url: 'gs://bucket', project: '123456789012', block: gcp-credentials/x}"
     assert source(tmp_path, text).access.project == "123456789012"
     refused = refusals(tmp_path, "{url: 'gs://bucket', block: aws-credentials/x}")
@@ -151,7 +151,7 @@ def test_references_of_gcs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "value", [SECRET, "AKIAIOSFODNN7EXAMPLE", "ghp_" + "a1B2" * 9, "GOOG" + "A1" * 10]
 )
-def test_no_field_takes_a_secret(key: str, value: str, tmp_path: Path) -> None:
+def test_no_field_takes_a_secret(key, value, tmp_path):
     with pytest.raises(ProblemsError) as caught:
         source(tmp_path, f"{{url: 's3://bucket', {key}: '{value}'}}")
     assert value not in str(caught.value)
@@ -169,11 +169,11 @@ def test_no_field_takes_a_secret(key: str, value: str, tmp_path: Path) -> None:
         ("{url: './here', inventory: {url: 's3://b-2'}}", "inventory.url"),
     ],
 )
-def test_keys_that_contradict_each_other(text: str, key: str, tmp_path: Path) -> None:
+def test_keys_that_contradict_each_other(text, key, tmp_path):
     assert refusals(tmp_path, text) == [f"invalid_value source.{key}"]
 
 
-def test_a_report_may_be_beside_the_source_or_here(tmp_path: Path) -> None:
+def test_a_report_may_be_beside_the_source_or_here(tmp_path):
     for url in ("s3://reports/x/manifest.json", "./objects.csv", "file:///objects.parquet"):
         found: Any = source(tmp_path, f"{{url: 's3://bucket', inventory: {{url: '{url}'}}}}")
         assert (found.inventory.url, found.inventory.format) == (url, "auto")

@@ -123,9 +123,7 @@ def _flow(value: Any) -> str:
 
 
 @pytest.mark.parametrize(("model", "key", "kind"), FIELDS, ids=str)
-def test_no_value_is_accepted_as_another_type(
-    model: type[BaseModel], key: str, kind: type, tmp_path: Path
-) -> None:
+def test_no_value_is_accepted_as_another_type(model, key, kind, tmp_path):
     for value in WRONG[kind]:
         if key in BYTES and value == "'7'":
             continue  # bytes may be strings
@@ -148,9 +146,7 @@ VALUES = {bool: False, int: 7, float: 0.5}
     [(model, key, kind) for model, key, kind in FIELDS if kind is not str],
     ids=str,
 )
-def test_a_variable_may_have_any_value_that_the_file_could(
-    model: type[BaseModel], key: str, kind: type, tmp_path: Path
-) -> None:
+def test_a_variable_may_have_any_value_that_the_file_could(model, key, kind, tmp_path):
     text = f"'${{{VARIABLES[kind]}}}'"
     if key == "splits.fractions.train":
         text = f"{text}, test: 0.5"
@@ -175,9 +171,7 @@ def test_a_variable_may_have_any_value_that_the_file_could(
         (Cluster, "storage.region"),
     ],
 )
-def test_an_empty_variable_is_null_where_that_may_be(
-    model: type[BaseModel], key: str, tmp_path: Path
-) -> None:
+def test_an_empty_variable_is_null_where_that_may_be(model, key, tmp_path):
     found: Any = load(tmp_path, model, key, "'${NOT_SET:-}'").model_dump(by_alias=True)
     for part in key.split("."):
         found = found[part]

@@ -28,7 +28,7 @@ SIGNED = f"X-Amz-Credential={ACCESS_KEY}%2F20261121&X-Amz-Signature={SECRET}"
         "dir ",
     ],
 )
-def test_valid_urls(url: str) -> None:
+def test_valid_urls(url):
     check_url(url)
 
 
@@ -53,7 +53,7 @@ def test_valid_urls(url: str) -> None:
         f"s3://bucket/{ACCESS_KEY}/x",
     ],
 )
-def test_credentials_in_urls_are_refused(url: str) -> None:
+def test_credentials_in_urls_are_refused(url):
     with pytest.raises(ConfigError) as caught:
         check_url(url, where="source.url")
     assert caught.value.code == "config.secret"
@@ -84,7 +84,7 @@ def test_credentials_in_urls_are_refused(url: str) -> None:
         ("/a\udcff", "config.invalid_value"),
     ],
 )
-def test_urls_that_are_not_supported(url: str, code: str) -> None:
+def test_urls_that_are_not_supported(url, code):
     with pytest.raises(ConfigError) as caught:
         check_url(url)
     assert caught.value.code == code in CODES
@@ -100,7 +100,7 @@ def test_urls_that_are_not_supported(url: str, code: str) -> None:
         "http://my_server",
     ],
 )
-def test_valid_endpoints(endpoint: str) -> None:
+def test_valid_endpoints(endpoint):
     check_endpoint(endpoint)
 
 
@@ -135,7 +135,7 @@ def test_valid_endpoints(endpoint: str) -> None:
         (f"http://host/?{SIGNED}", "config.secret"),
     ],
 )
-def test_endpoints_that_are_refused(endpoint: str, code: str) -> None:
+def test_endpoints_that_are_refused(endpoint, code):
     with pytest.raises(ConfigError) as caught:
         check_endpoint(endpoint, where="endpoint")
     assert caught.value.code == code in CODES
@@ -143,7 +143,7 @@ def test_endpoints_that_are_refused(endpoint: str, code: str) -> None:
     assert SECRET not in str(caught.value)
 
 
-def test_what_messages_repeat() -> None:
+def test_what_messages_repeat():
     for text in ("encodd", "1 QB", "a b", "it's", "us-west-2"):
         assert shown(text) == repr(text)
     for text in (
@@ -173,7 +173,7 @@ def test_what_messages_repeat() -> None:
         ("", "", "", True),
     ],
 )
-def test_a_url_is_parsed(url: str, scheme: str, rest: str, is_directory: bool) -> None:
+def test_a_url_is_parsed(url, scheme, rest, is_directory):
     assert parse_url(url) == (scheme, rest)
     assert parse_url(url).is_directory == is_directory
     assert (parse_url("s3://b/p/q/").bucket, parse_url("s3://b/p/q/").prefix) == ("b", "p/q/")

@@ -1,7 +1,6 @@
 """YAML with lines: what is read, what is refused, and where."""
 
 import io
-from pathlib import Path
 
 import pytest
 
@@ -42,12 +41,12 @@ def refused(text: str) -> ConfigError:
         ("9" * 5000, "9" * 5000),
     ],
 )
-def test_plain_scalars_follow_the_core_schema_of_yaml_1_2(text: str, value: object) -> None:
+def test_plain_scalars_follow_the_core_schema_of_yaml_1_2(text, value):
     assert scalar(text) == value
     assert type(scalar(text)) is type(value)
 
 
-def test_values_and_their_lines() -> None:
+def test_values_and_their_lines():
     document = parse("a: 1\nb:\n  c: '2'\n  d:\n  - x\n  - {e: '3'}\n", "x.yaml")
     assert document.value == {"a": 1, "b": {"c": "2", "d": ["x", {"e": "3"}]}}
     assert document.place(("b", "c")).where == "x.yaml:3"
@@ -56,7 +55,7 @@ def test_values_and_their_lines() -> None:
     assert document.place(("zzz",)).where == "x.yaml:1"
 
 
-def test_keys_are_strings_as_written() -> None:
+def test_keys_are_strings_as_written():
     assert parse("1: a\ntrue: b\n0x10: c\n", "x").value == {"1": "a", "true": "b", "0x10": "c"}
 
 
@@ -77,19 +76,19 @@ def test_keys_are_strings_as_written() -> None:
         ("[" * 4000, "x.yaml"),
     ],
 )
-def test_invalid_yaml_is_refused(text: str, where: str) -> None:
+def test_invalid_yaml_is_refused(text, where):
     error = refused(text)
     assert (error.code, error.where) == ("config.invalid_yaml", where)
 
 
-def test_a_duplicate_key_names_both_lines() -> None:
+def test_a_duplicate_key_names_both_lines():
     error = refused("a:\n  b: 1\n  c: 2\n  b: 3\n")
     assert error.code == "config.duplicate_key"
     assert error.where == "x.yaml:4"
     assert "'a.b' (first on line 2)" in error.message
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+def test_files_that_cannot_be_read(tmp_path):
     (tmp_path / "latin.yaml").write_bytes(b"a: \xe9")
     for path in (tmp_path / "latin.yaml", tmp_path):
         with pytest.raises(ConfigError) as caught:
@@ -98,12 +97,12 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         assert caught.value.where == str(path)
 
 
-def test_a_byte_order_mark_is_ignored(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_ignored(tmp_path):
     (tmp_path / "bom.yaml").write_bytes(b"\xef\xbb\xbfa: 1")
     assert read(tmp_path / "bom.yaml").value == {"a": 1}
 
 
-def test_an_endless_file_is_not_read(tmp_path: Path) -> None:
+def test_an_endless_file_is_not_read(tmp_path):
     path = tmp_path / "x.yaml"
     with path.open("wb") as file:
         file.truncate(MAX_FILE_BYTES + 1)
@@ -113,13 +112,13 @@ def test_an_endless_file_is_not_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["a: *hunter2", "a: !hunter2", "a: !hunter2! x"])
-def test_a_password_that_is_yaml_is_not_repeated(text: str) -> None:
+def test_a_password_that_is_yaml_is_not_repeated(text):
     error = refused(text)
     assert error.code == "config.invalid_yaml"
     assert "hunter2" not in str(error)
 
 
-def test_a_template_does_not_repeat_what_may_be_secret(tmp_path: Path) -> None:
+def test_a_template_does_not_repeat_what_may_be_secret(tmp_path):
     path = tmp_path / "t.yaml"
     for text in ("a: *hunter2", "a: hunter2\na: hunter2", "a: [hunter2", "d: 2026-13-01 # hunter2"):
         path.write_text(text)
@@ -128,7 +127,7 @@ def test_a_template_does_not_repeat_what_may_be_secret(tmp_path: Path) -> None:
         assert "hunter2" not in str(caught.value)
 
 
-def test_comments_are_kept(tmp_path: Path) -> None:
+def test_comments_are_kept(tmp_path):
     text = "# head\na: 1e-3 # of a\n\nb: &b [x, 'y']\nc: *b\n"
     path, written = tmp_path / "t.yaml", io.StringIO()
     path.write_text(text)

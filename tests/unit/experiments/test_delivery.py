@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from typing import get_args
 
 import pytest
@@ -20,7 +18,7 @@ from larder.experiments.delivery import RULES, TAKES, Situation, advise, choose
         ("bucket", "S3://bucket", "bucket", "requested-bucket"),
     ],
 )
-def test_the_table(requested: str, storage_url: str, delivery: str, rule: str) -> None:
+def test_the_table(requested, storage_url, delivery, rule):
     advice = choose(requested, storage_url)
     assert (advice.delivery, advice.rule) == (delivery, rule)
 
@@ -35,7 +33,7 @@ def test_the_table(requested: str, storage_url: str, delivery: str, rule: str) -
         ("bind_mount", "memory://test/"),
     ],
 )
-def test_impossible_choices_are_refused(requested: str, storage_url: str) -> None:
+def test_impossible_choices_are_refused(requested, storage_url):
     with pytest.raises(ConfigError) as caught:
         choose(requested, storage_url)
     assert caught.value.code == "config.invalid_value"
@@ -52,9 +50,7 @@ def test_impossible_choices_are_refused(requested: str, storage_url: str) -> Non
         ("bucket", "gs://bucket/", "bucket", "omitted-bucket"),
     ],
 )
-def test_shards_with_omitted_samples_are_not_named(
-    requested: str, storage_url: str, delivery: str, rule: str
-) -> None:
+def test_shards_with_omitted_samples_are_not_named(requested, storage_url, delivery, rule):
     advice = choose(requested, storage_url, segments=2, omitted=1, unlisted=5)
     assert (advice.delivery, advice.rule, advice.shards) == (delivery, rule, False)
     assert "larder.open" in advice.sentence
@@ -78,9 +74,7 @@ def test_shards_with_omitted_samples_are_not_named(
     ],
 )
 @pytest.mark.parametrize("scheme", ["file", "s3"])
-def test_what_a_consumer_takes(
-    takes: str, segments: int, omitted: int, unlisted: int, refused: str | None, scheme: str
-) -> None:
+def test_what_a_consumer_takes(takes, segments, omitted, unlisted, refused, scheme):
     situation = Situation("auto", scheme, takes, segments, omitted, unlisted)
     if refused is None:
         assert advise(situation).shards is (omitted == 0)
@@ -92,7 +86,7 @@ def test_what_a_consumer_takes(
     assert (rule.code == "version.omitted") == (omitted > 0)
 
 
-def test_it_is_known_what_every_consumer_takes() -> None:
+def test_it_is_known_what_every_consumer_takes():
     kinds = get_args(Consumer.model_fields["kind"].annotation)
     assert set(TAKES) == set(kinds)
     assert set(TAKES.values()) <= {"code", "shards", "prefix"}

@@ -1,9 +1,6 @@
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +17,7 @@ VERSION = "0123456789abcdef0123456789abcdef"
 Make = Callable[..., Any]
 
 
-def test_the_template_is_kept(delivered: Make, cluster: Make) -> None:
+def test_the_template_is_kept(delivered, cluster):
     template = {
         "zebra": 1,
         "searcher": {"name": "single", "metric": "loss"},
@@ -38,9 +35,7 @@ def test_the_template_is_kept(delivered: Make, cluster: Make) -> None:
 
 
 @pytest.mark.parametrize("container_path", ["/srv", "/srv/", "//srv/."])
-def test_a_template_that_mounts_the_same_path_is_refused(
-    delivered: Make, cluster: Make, container_path: str
-) -> None:
+def test_a_template_that_mounts_the_same_path_is_refused(delivered, cluster, container_path):
     template = {"bind_mounts": [{"host_path": "/x", "container_path": container_path}]}
     with pytest.raises(ConfigError) as caught:
         render(template, delivered("/srv"), cluster("/srv"), where="t.yaml")
@@ -51,9 +46,7 @@ def test_a_template_that_mounts_the_same_path_is_refused(
 @pytest.mark.parametrize(
     "template", [{"data": {"version": 1, "path": "/x"}}, {"data": []}, {"bind_mounts": {}}]
 )
-def test_a_template_in_the_way_is_refused(
-    delivered: Make, cluster: Make, template: dict[str, Any]
-) -> None:
+def test_a_template_in_the_way_is_refused(delivered, cluster, template):
     with pytest.raises(ConfigError) as caught:
         render(template, delivered("/srv"), cluster("/srv"))
     assert caught.value.code == "config.template"
@@ -86,17 +79,13 @@ REGION, ENDPOINT = "AWS_DEFAULT_REGION=us-west-2", "AWS_ENDPOINT_URL=http://127.
         ),
     ],
 )
-def test_region_and_endpoint_of_the_bucket_reach_the_container(
-    delivered: Make, cluster: Make, own: Any, expected: Any
-) -> None:
+def test_region_and_endpoint_of_the_bucket_reach_the_container(delivered, cluster, own, expected):
     environment = own and {"environment_variables": own}
     assert bucket_variables(delivered, cluster, environment) == expected
 
 
 @pytest.mark.parametrize("url", ["file:///srv", "s3://bucket/team"])
-def test_a_split_without_samples_has_no_pattern(
-    url: str, cluster: Make, delivered: Make, template: dict[str, Any]
-) -> None:
+def test_a_split_without_samples_has_no_pattern(url, cluster, delivered, template):
     """The dataset's root in its place would be read as a shard."""
     given = delivered(url)
     given = replace(given, splits={**given.splits, "test": DeliveredSplit(0, 0, 0, ())})
@@ -109,9 +98,7 @@ def test_a_split_without_samples_has_no_pattern(
     ("url", "where"),
     [("/srv", "/data/larder/digits"), ("s3://bucket/team", "s3://bucket/team/larder/digits")],
 )
-def test_many_patterns_become_a_list(
-    url: str, where: str, cluster: Make, delivered: Make, template: dict[str, Any]
-) -> None:
+def test_many_patterns_become_a_list(url, where, cluster, delivered, template):
     given = delivered(url)
     path = f"versions/{VERSION}/lists/train-0123456789abcdef.txt"
     train = replace(given.splits["train"], list=path)
@@ -126,9 +113,7 @@ def test_many_patterns_become_a_list(
     assert "list" not in found["validation"]
 
 
-def test_comments_order_and_aliases_of_the_template_are_kept(
-    delivered: Make, cluster: Make, tmp_path: Path
-) -> None:
+def test_comments_order_and_aliases_of_the_template_are_kept(delivered, cluster, tmp_path):
     lines = (
         "# of the team",
         "zebra: &z {a: 1e-3} # first",
@@ -143,7 +128,7 @@ def test_comments_order_and_aliases_of_the_template_are_kept(
     assert text.splitlines()[: len(lines) + 2] == ["# made", "", *lines]
 
 
-def test_ids_are_quoted_because_yaml_1_2_takes_some_for_numbers() -> None:
+def test_ids_are_quoted_because_yaml_1_2_takes_some_for_numbers():
     text = to_yaml({"version": "1234567890123456789012345678e012"})
     assert text == "version: '1234567890123456789012345678e012'\n"
 
@@ -160,11 +145,11 @@ plain = st.one_of(
 
 
 @given(st.dictionaries(st.text(max_size=5), plain, max_size=4))
-def test_values_come_back_as_they_were(values: dict[str, Any]) -> None:
+def test_values_come_back_as_they_were(values):
     assert YAML(typ="safe", pure=True).load(to_yaml(values)) == values
 
 
 @given(st.from_regex(r"[0-9eExob.+-]{1,6}|true|Null|~", fullmatch=True))
-def test_a_string_stays_a_string_for_yaml_1_2(text: str) -> None:
+def test_a_string_stays_a_string_for_yaml_1_2(text):
     written = to_yaml({"a": text}).removeprefix("a: ").rstrip("\n")
     assert written[0] in "'\"" or scalar(written) == text

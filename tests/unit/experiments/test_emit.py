@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -48,7 +46,7 @@ def situations(delivered: Make, cluster: Make) -> dict[str, tuple[DeliveredVersi
 @pytest.mark.parametrize(
     "name", ["digits-directory", "digits-mount", "imagenet-bucket", "files-bucket"]
 )
-def test_the_bytes_are_those_of_the_golden_file(name: str, delivered: Make, cluster: Make) -> None:
+def test_the_bytes_are_those_of_the_golden_file(name, delivered, cluster):
     given, here, template = situations(delivered, cluster)[name]
     (file,) = emit(given, here, template_of(template), template_name=template)
     golden = GOLDEN / f"{name}.yaml"
@@ -58,18 +56,18 @@ def test_the_bytes_are_those_of_the_golden_file(name: str, delivered: Make, clus
     assert file.text == golden.read_text()
 
 
-def test_every_golden_file_is_tested(delivered: Make, cluster: Make) -> None:
+def test_every_golden_file_is_tested(delivered, cluster):
     found = {path.stem for path in GOLDEN.glob("*.yaml")}
     assert found == set(situations(delivered, cluster))
 
 
-def test_a_result_that_breaks_a_rule_is_not_emitted(delivered: Make, cluster: Make) -> None:
+def test_a_result_that_breaks_a_rule_is_not_emitted(delivered, cluster):
     with pytest.raises(ConfigError) as caught:
         emit(delivered("/srv"), cluster("/srv"), {"name": "x"}, template_name="t.yaml")
     assert caught.value.code == "config.invalid_experiment"
 
 
-def test_only_what_changed_is_written(tmp_path: Path) -> None:
+def test_only_what_changed_is_written(tmp_path):
     output = tmp_path / "out" / "here" / "digits"
     files = (ConfigFile("a.yaml", "a: ä\n"), ConfigFile("b.yaml", "b: 1\n"))
     assert [written.changed for written in write_configs(files, output)] == [True, True]
@@ -85,7 +83,7 @@ def test_only_what_changed_is_written(tmp_path: Path) -> None:
     assert sorted(path.name for path in output.iterdir()) == ["a.yaml", "b.yaml"]
 
 
-def test_a_file_in_the_way_of_the_directory(tmp_path: Path) -> None:
+def test_a_file_in_the_way_of_the_directory(tmp_path):
     (tmp_path / "out").write_text("")
     with pytest.raises(ConfigError) as caught:
         write_configs([ConfigFile("a.yaml", "")], tmp_path / "out")

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -29,7 +27,7 @@ def refused(release: str = "0.38", **more: Any) -> ConfigError:
     return error
 
 
-def test_fields_that_are_not_ours_pass() -> None:
+def test_fields_that_are_not_ours_pass():
     validate(
         experiment(
             log_policies=[],
@@ -63,12 +61,12 @@ def test_fields_that_are_not_ours_pass() -> None:
     ],
     ids=str,
 )
-def test_a_broken_rule_is_refused(more: dict[str, Any]) -> None:
+def test_a_broken_rule_is_refused(more):
     refused(**more)
 
 
 @pytest.mark.parametrize("variables", [{"A": "b"}, ["=b"], "A=b", ["hunter2"]], ids=str)
-def test_no_value_of_a_wrong_variable_is_repeated(variables: Any) -> None:
+def test_no_value_of_a_wrong_variable_is_repeated(variables):
     error = refused(environment={"environment_variables": variables})
     assert "hunter2" not in str(error)
 
@@ -82,18 +80,18 @@ def test_no_value_of_a_wrong_variable_is_repeated(variables: Any) -> None:
         [("/a", "/b"), ("/c", "/b/")],
     ],
 )
-def test_mounts_that_the_schema_lets_through(mounts: list[tuple[str, str]]) -> None:
+def test_mounts_that_the_schema_lets_through(mounts):
     found = [{"host_path": host, "container_path": container} for host, container in mounts]
     refused(bind_mounts=found)
 
 
-def test_asha_of_0_38_needs_a_time() -> None:
+def test_asha_of_0_38_needs_a_time():
     validate(experiment(searcher={**ASHA, "max_time": 9, "time_metric": "epochs"}), "0.38.1")
     validate(experiment(searcher={**ASHA, "max_length": {"epochs": 3}}), "0.37.0")
 
 
 @pytest.mark.parametrize(("release", "known"), [("0.19.9", True), ("0.19.10", False)])
-def test_data_layer_is_known_as_long_as_it_worked(release: str, known: bool) -> None:
+def test_data_layer_is_known_as_long_as_it_worked(release, known):
     assert ("data_layer" in determined_keys(release)) is known
     if known:
         validate(experiment(data_layer={}), release)
@@ -101,5 +99,5 @@ def test_data_layer_is_known_as_long_as_it_worked(release: str, known: bool) -> 
         refused(release, data_layer={})
 
 
-def test_keys_that_came_later() -> None:
+def test_keys_that_came_later():
     refused("0.21.0", log_policies=[])

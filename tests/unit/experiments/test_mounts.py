@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,9 +35,7 @@ def mounts(pairs: Pairs, *, read_only: bool = True) -> list[Mount]:
         ("/srv/x", [("/", "/host")], ("/", "/host", "/host/srv/x")),
     ],
 )
-def test_the_mount_that_contains_the_storage(
-    url: str, pairs: Pairs, binding: tuple[str, str, str]
-) -> None:
+def test_the_mount_that_contains_the_storage(url, pairs, binding):
     host, container, data = binding
     assert bind(url, mounts(pairs)) == Binding(host, container, True, data)
 
@@ -65,14 +61,14 @@ def test_the_mount_that_contains_the_storage(
         *((url, []) for url in ("/srv/{a,b}", "/srv/a::b", "/srv/a\\b")),
     ],
 )
-def test_an_unusable_mount_is_refused(url: str, pairs: Pairs) -> None:
+def test_an_unusable_mount_is_refused(url, pairs):
     with pytest.raises(ConfigError) as caught:
         bind(url, mounts(pairs), where="cluster here")
     assert caught.value.code == "config.path"
     assert caught.value.where in ("cluster here", url)
 
 
-def test_relative_container_paths_meet_in_the_work_directory() -> None:
+def test_relative_container_paths_meet_in_the_work_directory():
     both = [
         {"host_path": "/a", "container_path": "sub"},
         {"host_path": "/b", "container_path": f"{WORK_DIR}/sub/"},
@@ -84,9 +80,7 @@ segments = st.lists(st.sampled_from(["a", "b", "", "."]), min_size=1, max_size=5
 
 
 @given(segments, st.integers(min_value=0, max_value=5), st.booleans())
-def test_the_container_path_plus_the_rest_is_the_data_path(
-    parts: list[str], cut: int, slash: bool
-) -> None:
+def test_the_container_path_plus_the_rest_is_the_data_path(parts, cut, slash):
     host = "/mnt/" + "/".join(parts[:cut])
     local = "/mnt/" + "/".join(parts) + ("/" if slash else "")
     binding = bind(local, mounts([(host, "/data")]))

@@ -1,7 +1,5 @@
 """The plan of a command is used only by the flow run that it was made for."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +10,7 @@ from larder.progress import StageTimes
 
 
 @pytest.mark.parametrize(("same", "called"), [(True, "execute"), (False, "compose")])
-def test_a_plan_serves_its_own_settings_only(same: bool, called: str) -> None:
+def test_a_plan_serves_its_own_settings_only(same, called):
     from flows.runs import flow_run  # sets up Prefect's logging, which other tests do not expect
 
     def record(name: str) -> Any:

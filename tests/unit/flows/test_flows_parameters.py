@@ -1,11 +1,6 @@
 """Parameters of flows, which a deployment or the form in Prefect's UI gives."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
-from prefect import Flow
 from prefect.exceptions import ParameterTypeError
 
 from flows.copy import copy
@@ -25,13 +20,11 @@ PLACES = {"source": "from", "storage": "to"}
         (copy, PLACES, "retry_failed", [1, "no"]),
     ],
 )
-def test_nothing_is_taken_for_something_else(
-    flow: Flow[..., Any], given: dict[str, Any], name: str, values: list[Any]
-) -> None:
+def test_nothing_is_taken_for_something_else(flow, given, name, values):
     for value in values:
         with pytest.raises(ParameterTypeError, match=name):
             flow.validate_parameters({**given, name: value})
 
 
-def test_whole_percentages_are_numbers() -> None:
+def test_whole_percentages_are_numbers():
     assert verify.validate_parameters({"dataset": "digits", "sample": 5})["sample"] == 5

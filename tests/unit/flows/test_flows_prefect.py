@@ -29,7 +29,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_server_is_named_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_is_named_by_the_environment(monkeypatch):
     assert not has_server()
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:4200/api")
     assert has_server()
@@ -37,9 +37,7 @@ def test_a_server_is_named_by_the_environment(monkeypatch: pytest.MonkeyPatch) -
     assert not has_server()
 
 
-def test_a_server_is_named_by_the_active_profile(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_is_named_by_the_active_profile(home, monkeypatch):
     (home / "profiles.toml").write_text(PROFILES)
     assert not has_server()
     monkeypatch.setenv("PREFECT_PROFILE", "work")
@@ -53,12 +51,12 @@ def test_a_server_is_named_by_the_active_profile(
 
 
 @pytest.mark.parametrize("text", ["not TOML", "profiles = 1", 'active = ["x"]'])
-def test_invalid_profiles_are_reported_by_prefect(home: Path, text: str) -> None:
+def test_invalid_profiles_are_reported_by_prefect(home, text):
     (home / "profiles.toml").write_text(text)
     assert not has_server()
 
 
-def test_settings_of_the_user_are_kept() -> None:
+def test_settings_of_the_user_are_kept():
     with mock.patch.dict(os.environ, PREFECT_LOGGING_LEVEL="DEBUG"):
         configure_prefect()
         assert os.environ["PREFECT_LOGGING_LEVEL"] == "DEBUG"
@@ -83,7 +81,7 @@ def handlers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("handlers")
-def test_warnings_are_one_line_and_errors_of_runs_are_left_to_the_command() -> None:
+def test_warnings_are_one_line_and_errors_of_runs_are_left_to_the_command():
     said: list[str] = []
     show_logs(said.append, Hidden([]))
     logging.getLogger("prefect.events.clients").warning("no\n  connection")
@@ -96,7 +94,7 @@ def test_warnings_are_one_line_and_errors_of_runs_are_left_to_the_command() -> N
 
 
 @pytest.mark.usefixtures("handlers")
-def test_a_log_line_shows_no_secret_and_the_runs_own_handlers_stay() -> None:
+def test_a_log_line_shows_no_secret_and_the_runs_own_handlers_stay():
     runs, own, said = logging.getLogger("prefect.flow_runs"), logging.NullHandler(), list[str]()
     runs.addHandler(own)
     try:
@@ -111,15 +109,13 @@ def test_a_log_line_shows_no_secret_and_the_runs_own_handlers_stay() -> None:
 @pytest.mark.parametrize(
     ("level", "of_runs"), [(None, "INFO"), ("ERROR", "INFO"), ("info", "INFO"), ("debug", None)]
 )
-def test_runs_log_what_they_do_whatever_the_terminal_shows(
-    level: str | None, of_runs: str | None
-) -> None:
+def test_runs_log_what_they_do_whatever_the_terminal_shows(level, of_runs):
     with mock.patch.dict(os.environ, {"PREFECT_LOGGING_LEVEL": level} if level else {}):
         configure_prefect()
         assert os.environ.get("PREFECT_LOGGING_LOGGERS_PREFECT_FLOW_RUNS_LEVEL") == of_runs
 
 
-def test_settings_of_the_active_profile_are_kept(home: Path) -> None:
+def test_settings_of_the_active_profile_are_kept(home):
     (home / "profiles.toml").write_text(PROFILES)
     with mock.patch.dict(os.environ):
         configure_prefect()
@@ -128,9 +124,7 @@ def test_settings_of_the_active_profile_are_kept(home: Path) -> None:
 
 
 @pytest.mark.usefixtures("handlers")
-def test_the_terminal_shows_what_its_level_lets_through_of_runs_that_log_more(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_terminal_shows_what_its_level_lets_through_of_runs_that_log_more(monkeypatch):
     said: list[str] = []
     monkeypatch.setattr(logging.getLogger("prefect"), "level", logging.ERROR)
     monkeypatch.setattr(logging.getLogger("prefect.flow_runs"), "level", logging.INFO)

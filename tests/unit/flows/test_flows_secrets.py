@@ -2,7 +2,6 @@
 
 import os
 import traceback
-from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -25,7 +24,7 @@ SECRET = "canary0987654321"
         ("https://token@host/api", "https://host/api", "token"),
     ],
 )
-def test_a_password_is_removed_from_a_url(url: str, plain: str, auth: str) -> None:
+def test_a_password_is_removed_from_a_url(url, plain, auth):
     assert auth_of(url, where="X") == (plain, auth)
 
 
@@ -41,14 +40,14 @@ def test_a_password_is_removed_from_a_url(url: str, plain: str, auth: str) -> No
         SECRET,
     ],
 )
-def test_an_invalid_server_url_is_refused_and_not_shown(url: str) -> None:
+def test_an_invalid_server_url_is_refused_and_not_shown(url):
     with mock.patch.dict(os.environ, PREFECT_API_URL=url), pytest.raises(ConfigError) as raised:
         configure_prefect()
     assert raised.value.code == "config.invalid_value"
     assert SECRET not in "".join(traceback.format_exception(raised.value))
 
 
-def test_prefect_gets_the_password_separately_from_the_url(tmp_path: Path) -> None:
+def test_prefect_gets_the_password_separately_from_the_url(tmp_path):
     (tmp_path / "profiles.toml").write_text(
         f'active = "x"\n[profiles.x]\nPREFECT_API_URL = "http://me:{SECRET}@host/api"\n'
     )
@@ -60,7 +59,7 @@ def test_prefect_gets_the_password_separately_from_the_url(tmp_path: Path) -> No
     assert hidden(f"with {SECRET}") == "with ***"
 
 
-def test_urls_keep_what_is_not_secret() -> None:
+def test_urls_keep_what_is_not_secret():
     text = f"for 'http://me:{SECRET}@host:80/api/x?key={SECRET}#{SECRET}' and s3://bucket/a"
     assert without_auth(text) == "for 'http://host:80/api/x' and s3://bucket/a"
 
@@ -73,7 +72,7 @@ def test_urls_keep_what_is_not_secret() -> None:
         "Basic bWU6Y2FuYXJ5MDk4NzY1NDMyMQ==",  # base64 of me:canary...
     ],
 )
-def test_an_error_that_shows_a_secret_becomes_one_that_does_not(shown: str) -> None:
+def test_an_error_that_shows_a_secret_becomes_one_that_does_not(shown):
     with pytest.raises(FatalError) as raised, Hidden([f"me:{SECRET}"]).guard():
         raise ValueError(f"refused: {shown}")
     assert raised.value.code == "run.server"
@@ -82,21 +81,21 @@ def test_an_error_that_shows_a_secret_becomes_one_that_does_not(shown: str) -> N
     assert "bWU6" not in everything
 
 
-def test_an_error_of_larder_stays_without_the_cause_that_shows_a_secret() -> None:
+def test_an_error_of_larder_stays_without_the_cause_that_shows_a_secret():
     with pytest.raises(LarderError) as raised, Hidden([SECRET]).guard():
         raise FatalError("run.server", "refused") from ValueError(SECRET)
     assert str(raised.value) == "refused"
     assert SECRET not in "".join(traceback.format_exception(raised.value))
 
 
-def test_an_error_about_an_object_is_unchanged() -> None:
+def test_an_error_about_an_object_is_unchanged():
     where = "s3://bucket/train/a@2x.jpg?version=1"
     with pytest.raises(ObjectError) as raised, Hidden([SECRET]).guard():
         raise ObjectError("object.missing", "it is gone", where=where)
     assert str(raised.value) == f"{where}: it is gone"
 
 
-def test_other_errors_and_their_causes_are_unchanged() -> None:
+def test_other_errors_and_their_causes_are_unchanged():
     cause = ValueError("no secret")
     with pytest.raises(FatalError) as raised, Hidden([SECRET, "", "abc"]).guard():
         raise FatalError("run.server", "abc refused") from cause

@@ -48,13 +48,13 @@ def load(home: Path, **environment: str) -> tuple[list[str], str]:
         ("PREFECT_CLIENT_CUSTOM_HEADERS", f'{{"{CANARY}'),
     ],
 )
-def test_a_wrong_setting_is_named_and_not_shown(tmp_path: Path, name: str, value: str) -> None:
+def test_a_wrong_setting_is_named_and_not_shown(tmp_path, name, value):
     (line,), err = load(tmp_path, **{name: value})
     assert line.startswith(f"config.invalid_value {name}: ")
     assert CANARY not in line + err
 
 
-def test_every_wrong_setting_of_a_kind_is_named(tmp_path: Path) -> None:
+def test_every_wrong_setting_of_a_kind_is_named(tmp_path):
     name = "PREFECT_SERVER_EPHEMERAL_"
     wrong = {f"{name}STARTUP_TIMEOUT_SECONDS": CANARY, f"{name}ENABLED": CANARY}
     lines, err = load(tmp_path, **wrong)
@@ -62,15 +62,13 @@ def test_every_wrong_setting_of_a_kind_is_named(tmp_path: Path) -> None:
     assert CANARY not in "".join(lines) + err
 
 
-def test_incompatible_settings_are_named_by_their_common_prefix(tmp_path: Path) -> None:
+def test_incompatible_settings_are_named_by_their_common_prefix(tmp_path):
     (line,), _ = load(tmp_path, PREFECT_LOGGING_TO_API_BATCH_SIZE="1")
     assert line.startswith("config.invalid_value PREFECT_LOGGING_TO_API_*: ")
 
 
 @pytest.mark.parametrize(("given", "seconds"), [("-5", 1.0), ("9" * 30, 86_400.0)])
-def test_the_timeout_of_a_server_is_one_that_a_socket_accepts(
-    tmp_path: Path, given: str, seconds: float
-) -> None:
+def test_the_timeout_of_a_server_is_one_that_a_socket_accepts(tmp_path, given, seconds):
     script = "from flows.runs.settings import *; load_prefect(); print(startup_seconds())"
     done = run(script, tmp_path, PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS=given)
     assert float(done.stdout) == seconds
@@ -79,7 +77,7 @@ def test_the_timeout_of_a_server_is_one_that_a_socket_accepts(
 @pytest.mark.parametrize(
     "text", [f"broken = [{CANARY}", f'active = "x"\nprofiles = {{x = "{CANARY}"}}']
 )
-def test_profiles_that_cannot_be_read_are_wrong_input_too(tmp_path: Path, text: str) -> None:
+def test_profiles_that_cannot_be_read_are_wrong_input_too(tmp_path, text):
     (tmp_path / "profiles.toml").write_text(text)
     (line,), err = load(tmp_path)
     assert line.startswith("config.invalid_value ")

@@ -1,7 +1,5 @@
 """Manifests by reference: verified, fetched once, and dropped only when nothing reads them."""
 
-from __future__ import annotations
-
 import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -38,7 +36,7 @@ def rows(path: Path) -> list[int]:
     return [row for batch in read_manifest(path, SCHEMA) for row in batch.column(0).to_pylist()]
 
 
-def test_a_manifest_is_read_from_the_store_once(store: RecordingStore, tmp_path: Path) -> None:
+def test_a_manifest_is_read_from_the_store_once(store, tmp_path):
     ref, manifests = put(store, tmp_path, 1), Manifests()
 
     def read(_: int) -> list[int]:
@@ -53,7 +51,7 @@ def test_a_manifest_is_read_from_the_store_once(store: RecordingStore, tmp_path:
     assert store.count("open") == 2
 
 
-def test_fetching_one_does_not_block_another(store: RecordingStore, tmp_path: Path) -> None:
+def test_fetching_one_does_not_block_another(store, tmp_path):
     slow, other = put(store, tmp_path, 1), put(store, tmp_path, 2)
     manifests, begun, done = Manifests(), threading.Event(), threading.Event()
 
@@ -78,7 +76,7 @@ def test_fetching_one_does_not_block_another(store: RecordingStore, tmp_path: Pa
         assert future.result() == [1, 2]
 
 
-def test_unused_manifests_are_dropped(store: RecordingStore, tmp_path: Path) -> None:
+def test_unused_manifests_are_dropped(store, tmp_path):
     refs = [put(store, tmp_path, number) for number in range(4)]
     manifests, paths = Manifests(kept=2), []
     with manifests.fetched(store, refs[0]) as held:
@@ -93,7 +91,7 @@ def test_unused_manifests_are_dropped(store: RecordingStore, tmp_path: Path) -> 
     assert [path.exists() for path in (held, *paths)] == [in_place] * 4
 
 
-def test_damage_is_found(store: RecordingStore, tmp_path: Path) -> None:
+def test_damage_is_found(store, tmp_path):
     ref, manifests = put(store, tmp_path, 1), Manifests()
     with manifests.fetched(store, ref):
         pass
@@ -106,7 +104,7 @@ def test_damage_is_found(store: RecordingStore, tmp_path: Path) -> None:
         assert caught.value.code == "damage.digest"
 
 
-def test_a_missing_one(store: RecordingStore, tmp_path: Path) -> None:
+def test_a_missing_one(store, tmp_path):
     ref, manifests = put(store, tmp_path, 1), Manifests()
     store.delete(ref.key)
     with pytest.raises(NotFoundError), manifests.fetched(store, ref):

@@ -1,9 +1,7 @@
 """Batches in threads: the first error, or Ctrl-C, stops the other batches."""
 
-from __future__ import annotations
-
 import threading
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -23,7 +21,7 @@ def advance_for_ever(progress: Progress) -> None:
         progress.advance("copy", objects=1)
 
 
-def test_results_come_in_the_order_of_the_batches() -> None:
+def test_results_come_in_the_order_of_the_batches():
     def step(
         job: Job, batch: int, *, progress: Progress, concurrent_batches: int
     ) -> tuple[int, int]:
@@ -35,9 +33,7 @@ def test_results_come_in_the_order_of_the_batches() -> None:
 
 @pytest.mark.parametrize("error", [FatalError("run.internal", "x"), KeyboardInterrupt()])
 @pytest.mark.parametrize("failing", [0, 1])
-def test_an_error_or_an_interrupt_stops_the_other_batches(
-    error: BaseException, failing: int
-) -> None:
+def test_an_error_or_an_interrupt_stops_the_other_batches(error, failing):
     begun, ran, ended = threading.Barrier(2), [], []
 
     def step(job: Job, batch: int, *, progress: Progress, concurrent_batches: int) -> None:
@@ -67,6 +63,6 @@ def test_an_error_or_an_interrupt_stops_the_other_batches(
         ({"copy": {"memory_bytes": "1 TiB"}}, usable_cores()),
     ],
 )
-def test_memory_bounds_the_batches_at_once(fields: dict[str, Any], expected: int) -> None:
+def test_memory_bounds_the_batches_at_once(fields, expected):
     cluster = Cluster.model_validate({"name": "c", "storage": {"url": "/x"}, **fields})
     assert workers(cluster.runner, cluster.copy_) == expected

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import hashlib
 from typing import Any
 from unittest import mock
@@ -68,14 +66,14 @@ def batch(values: list[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
 
 
 @given(rows)
-def test_no_two_rows_are_confused(row: tuple[Any, ...]) -> None:
+def test_no_two_rows_are_confused(row):
     found, end = decode(encode_field(row))
     assert found == row
     assert end == len(encode_field(row))
 
 
 @given(st.lists(rows, max_size=8), st.integers(0, 8))
-def test_by_row_and_by_batch_agree(values: list[tuple[Any, ...]], cut: int) -> None:
+def test_by_row_and_by_batch_agree(values, cut):
     by_row, by_batch = RowDigest(), RowDigest()
     for row in values:
         by_row.update(*row)
@@ -86,7 +84,7 @@ def test_by_row_and_by_batch_agree(values: list[tuple[Any, ...]], cut: int) -> N
     assert by_batch.hexdigest() == by_row.hexdigest()
 
 
-def test_the_bytes_are_pinned() -> None:
+def test_the_bytes_are_pinned():
     digest = RowDigest()
     digest.update("é", -3, None, b"\0", ["a"], ("b", 1))
     expected = b"2:\xc3\xa9i-3,~b1:\0[1:a](1:bi1,);"
@@ -94,17 +92,17 @@ def test_the_bytes_are_pinned() -> None:
 
 
 @pytest.mark.parametrize("value", [1.5, True, {"a": 1}])
-def test_other_types_are_refused(value: object) -> None:
+def test_other_types_are_refused(value):
     with pytest.raises(TypeError):
         RowDigest().update(value)
 
 
-def test_other_columns_are_refused() -> None:
+def test_other_columns_are_refused():
     with pytest.raises(TypeError):
         RowDigest().update_batch(pa.record_batch({"x": [1.5]}))
 
 
-def test_canonical_json() -> None:
+def test_canonical_json():
     assert canonical_json({"b": [1, None], "a": "é"}) == '{"a":"é","b":[1,null]}'.encode()
     with pytest.raises(ValueError, match="JSON"):
         canonical_json(float("nan"))

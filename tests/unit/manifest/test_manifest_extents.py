@@ -1,7 +1,5 @@
 """The etags of derived objects."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -27,16 +25,14 @@ def one(offset: int, length: int, end: str) -> str:
 
 
 @given(NUMBERS, NUMBERS, st.text(min_size=1), st.text(st.characters(exclude_categories=["Cs"])))
-def test_an_etag_says_where_in_which_object(offset: int, length: int, key: str, etag: str) -> None:
+def test_an_etag_says_where_in_which_object(offset, length, key, etag):
     found = parse_extent(one(offset, length, in_object(key, etag)))
     assert found == Extent(offset, length, len(key), etag, "")
     assert found.container(f"{key}/member.jpg") == key
 
 
 @given(NUMBERS, NUMBERS, st.from_regex(r"[0-9a-f]{32}\.jsonl", fullmatch=True))
-def test_an_etag_says_where_in_which_container_of_larders_own(
-    offset: int, length: int, name: str
-) -> None:
+def test_an_etag_says_where_in_which_container_of_larders_own(offset, length, name):
     found = parse_extent(one(offset, length, in_own(name)))
     assert found == Extent(offset, length, 0, "", name)
     assert found.container("any/key.json") == name
@@ -60,11 +56,11 @@ ORDINARY = [
 
 
 @pytest.mark.parametrize("etag", [None, *ORDINARY])
-def test_other_etags_are_of_ordinary_objects(etag: str | None) -> None:
+def test_other_etags_are_of_ordinary_objects(etag):
     assert parse_extent(etag) is None
 
 
-def test_columns_are_told_apart() -> None:
+def test_columns_are_told_apart():
     derived = ["@1+2/3:e", "@1+2=a.jsonl", "@0+0/1:"]
     etags = pa.array([*derived, *(etag for etag in ORDINARY if not etag.startswith("@1+2="))])
     found = is_derived(etags).to_pylist()

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from contextlib import suppress
@@ -56,7 +54,7 @@ def manifest(tmp_path: Path) -> ManifestFile:
     return hundred_rows(tmp_path / "m.parquet")
 
 
-def test_a_row_group_is_held_at_a_time(tmp_path: Path) -> None:
+def test_a_row_group_is_held_at_a_time(tmp_path):
     def shards() -> Iterator[pa.RecordBatch]:
         for at in range(40):
             digests = [hashlib.sha256(b"%d %d" % (at, row)).hexdigest() for row in range(2_000)]
@@ -82,9 +80,7 @@ def test_a_row_group_is_held_at_a_time(tmp_path: Path) -> None:
     cuts=st.tuples(st.integers(1, 60), st.integers(1, 60)),
     row_group_rows=st.integers(1, 20),
 )
-def test_same_rows_same_bytes_however_they_come(
-    tmp_path_factory: pytest.TempPathFactory, count: int, cuts: tuple[int, int], row_group_rows: int
-) -> None:
+def test_same_rows_same_bytes_however_they_come(tmp_path_factory, count, cuts, row_group_rows):
     folder = tmp_path_factory.mktemp("same")
     rows = [row(at) for at in range(count)]
     groups = {"row_group_rows": row_group_rows}
@@ -106,14 +102,14 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @given(first_row=st.integers(0, 100), rows=st.integers(0, 100), batch_rows=st.integers(1, 40))
-def test_reads_any_range_of_rows(shared: Path, first_row: int, rows: int, batch_rows: int) -> None:
+def test_reads_any_range_of_rows(shared, first_row, rows, batch_rows):
     rows = min(rows, 100 - first_row)
     found = read(shared, first_row=first_row, rows=rows, batch_rows=batch_rows)
     assert found == [row(at) for at in range(first_row, first_row + rows)]
     assert read(shared, first_row=first_row) == [row(at) for at in range(first_row, 100)]
 
 
-def test_reads_only_the_row_groups_that_hold_the_rows(manifest: ManifestFile) -> None:
+def test_reads_only_the_row_groups_that_hold_the_rows(manifest):
     metadata = pq.read_metadata(manifest.path)
     data = bytearray(manifest.path.read_bytes())
     column = metadata.row_group(0).column(1)
@@ -124,7 +120,7 @@ def test_reads_only_the_row_groups_that_hold_the_rows(manifest: ManifestFile) ->
         read(manifest.path, first_row=15, rows=5)
 
 
-def test_an_error_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_an_error_leaves_nothing_behind(tmp_path):
     (tmp_path / "m").write_text("before")
 
     def broken() -> Iterator[pa.RecordBatch]:
@@ -138,7 +134,7 @@ def test_an_error_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 @pytest.mark.exhaustive
-def test_every_flipped_bit_is_found_or_harmless(tmp_path: Path) -> None:
+def test_every_flipped_bit_is_found_or_harmless(tmp_path):
     rows = [(*row(at)[:4], None, None) for at in range(8)]
     file = write_manifest(tmp_path / "m", SAMPLE_ORDER, batches(rows, 8), row_group_rows=4)
     data = file.path.read_bytes()
@@ -153,7 +149,7 @@ def test_every_flipped_bit_is_found_or_harmless(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "data", [None, b"", b"PAR1", b"not a manifest at all"], ids=["missing", "empty", "cut", "text"]
 )
-def test_a_file_that_is_not_a_manifest_is_damage(tmp_path: Path, data: bytes | None) -> None:
+def test_a_file_that_is_not_a_manifest_is_damage(tmp_path, data):
     if data is not None:
         (tmp_path / "m").write_bytes(data)
     with pytest.raises(DamageError) as caught:
@@ -161,18 +157,18 @@ def test_a_file_that_is_not_a_manifest_is_damage(tmp_path: Path, data: bytes | N
     assert caught.value.code == "damage.manifest"
 
 
-def test_another_schema_is_damage(manifest: ManifestFile) -> None:
+def test_another_schema_is_damage(manifest):
     with pytest.raises(DamageError):
         list(read_manifest(manifest.path, SHARDS))
 
 
 @pytest.mark.parametrize(("first_row", "rows"), [(101, None), (90, 11), (0, 101)])
-def test_missing_rows_are_damage(manifest: ManifestFile, first_row: int, rows: int | None) -> None:
+def test_missing_rows_are_damage(manifest, first_row, rows):
     with pytest.raises(DamageError):
         read(manifest.path, first_row=first_row, rows=rows)
 
 
-def test_a_full_disk_while_writing() -> None:
+def test_a_full_disk_while_writing():
     full = Path("/dev/full")
     if not full.exists():
         missing("needs /dev/full")

@@ -1,7 +1,5 @@
 """Two sorted streams, cut at the same places: joined piece by piece, they give the plain join."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
@@ -70,9 +68,7 @@ def pieces(
 
 
 @given(SIDES, SIDES, CUTS)
-def test_of_a_repeated_key_the_first_row_is_in_the_pair(
-    left: list[Key], right: list[Key], cuts: list[int]
-) -> None:
+def test_of_a_repeated_key_the_first_row_is_in_the_pair(left, right, cuts):
     """As of the samples of a version, and the records of bad ones, by rank."""
     left = list(dict.fromkeys(left))
     found = pieces(left, right, cuts)
@@ -85,7 +81,7 @@ def test_of_a_repeated_key_the_first_row_is_in_the_pair(
     assert joined == {key: str(right.index(key)) for key in left if key in right}
 
 
-def test_a_stream_is_not_read_ahead() -> None:
+def test_a_stream_is_not_read_ahead():
     """Memory is that of one batch of each, however long the other stream is."""
     read: list[str] = []
 
@@ -102,9 +98,7 @@ def test_a_stream_is_not_read_ahead() -> None:
 
 
 @given(st.lists(st.tuples(SIDES, CUTS), min_size=1, max_size=4))
-def test_any_number_of_streams_is_cut_at_the_same_keys(
-    sides: Sequence[tuple[Sequence[Key], Sequence[int]]],
-) -> None:
+def test_any_number_of_streams_is_cut_at_the_same_keys(sides):
     seen: list[list[Key]] = [[] for _ in sides]
     last: Key | None = None
     for pieces in aligned_all([stream(LEFT, keys, cuts) for keys, cuts in sides], BY):
@@ -123,7 +117,7 @@ def by_bytes(key: Key) -> tuple[int, int, bytes]:
 
 
 @given(st.lists(TEXTS, max_size=25).map(lambda keys: sorted(keys, key=str.encode)), CUTS)
-def test_no_batch_of_whole_keys_ends_within_a_key(keys: list[str], cuts: list[int]) -> None:
+def test_no_batch_of_whole_keys_ends_within_a_key(keys, cuts):
     rows = [(0, 0, key) for key in keys]
     batches = [keys_of(each) for each in whole_keys(stream(LEFT, rows, cuts).batches, "key")]
     assert [key for batch in batches for key in batch] == rows

@@ -1,7 +1,5 @@
 """One statement over streams of rows: the result, its order and columns, and what goes wrong."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -47,9 +45,7 @@ texts = st.one_of(
 
 @settings(deadline=None, max_examples=30)
 @given(keys=st.lists(texts, max_size=60), rows=st.integers(1, 25))
-def test_sorts_by_the_bytes_of_strings(
-    tmp_path_factory: pytest.TempPathFactory, keys: list[str], rows: int
-) -> None:
+def test_sorts_by_the_bytes_of_strings(tmp_path_factory, keys, rows):
     work_dir = tmp_path_factory.mktemp("query")
     found = query(SORTED, {"input": cut(keys, rows)}, KEYS, work_dir=work_dir)
     pairs = [(row["key"], row["row"]) for batch in found for row in batch.to_pylist()]
@@ -58,7 +54,7 @@ def test_sorts_by_the_bytes_of_strings(
     assert list(work_dir.iterdir()) == []
 
 
-def test_memory_and_spilling_change_nothing(tmp_path: Path) -> None:
+def test_memory_and_spilling_change_nothing(tmp_path):
     def run(memory_bytes: int) -> list[pa.RecordBatch]:
         with tables_in(tmp_path, memory_bytes):
             found = query(SORTED, {"input": many(300_000)}, KEYS, work_dir=tmp_path)
@@ -90,7 +86,7 @@ print(rows, status.partition("VmHWM:")[2].split()[0])
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_the_result_is_streamed(tmp_path: Path) -> None:
+def test_the_result_is_streamed(tmp_path):
     here = str(Path(__file__).parent)
     done = subprocess.run(
         [sys.executable, "-c", PEAK, here, str(tmp_path)],
@@ -119,7 +115,7 @@ TYPES = pa.schema(
 )
 
 
-def test_the_columns_are_those_asked_for(tmp_path: Path) -> None:
+def test_the_columns_are_those_asked_for(tmp_path):
     moment = datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC)
     most = {"crc32c": 2**32 - 1, "hash": 2**64 - 1, "split": -1, "modified": moment}
     parts = [{"ext": "jpg", "source": "b.jpg"}, {"ext": "cls", "source": None}]
@@ -136,7 +132,7 @@ def test_the_columns_are_those_asked_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["it's", 'with "quotes"', "white space; DROP", "%s {0}", "é\n"])
-def test_a_folder_may_have_any_name(tmp_path: Path, name: str) -> None:
+def test_a_folder_may_have_any_name(tmp_path, name):
     with tables_in(tmp_path / name, 40 * 1024**2):
         found = query(SORTED, {"input": many(300_000)}, KEYS, work_dir=tmp_path / name / "below")
         assert next(found).column("row").to_pylist() == list(range(16_384))
@@ -145,7 +141,7 @@ def test_a_folder_may_have_any_name(tmp_path: Path, name: str) -> None:
     assert list((tmp_path / name).iterdir()) == []
 
 
-def test_statements_of_a_folder_share_its_memory(tmp_path: Path) -> None:
+def test_statements_of_a_folder_share_its_memory(tmp_path):
     """Each of them would have it without the disk."""
     with tables_in(tmp_path, 60 * 1024**2):
         inner = query(SORTED, {"input": many(300_000)}, KEYS, work_dir=tmp_path)
@@ -158,7 +154,7 @@ def test_statements_of_a_folder_share_its_memory(tmp_path: Path) -> None:
         assert sum(batch.num_rows for batch in (*batches, *outer)) == 300_000
 
 
-def test_memory_that_does_not_suffice_is_refused(tmp_path: Path) -> None:
+def test_memory_that_does_not_suffice_is_refused(tmp_path):
     statement = "SELECT string_agg(key) AS key, 0 AS row FROM input"
     with tables_in(tmp_path, 20 * 1024**2), pytest.raises(ConfigError) as caught:
         list(query(statement, {"input": many(300_000)}, KEYS, work_dir=tmp_path))
@@ -167,7 +163,7 @@ def test_memory_that_does_not_suffice_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [DamageError, KeyError, KeyboardInterrupt])
-def test_an_error_of_an_input_is_raised(tmp_path: Path, kind: type[BaseException]) -> None:
+def test_an_error_of_an_input_is_raised(tmp_path, kind):
     error = kind("damage.manifest", "it is gone")
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -196,13 +192,13 @@ def test_an_error_of_an_input_is_raised(tmp_path: Path, kind: type[BaseException
         "SELECT a.key, b.row FROM input AS a JOIN input AS b USING (key)",
     ],
 )
-def test_a_forbidden_statement_is_an_error_of_larder(tmp_path: Path, statement: str) -> None:
+def test_a_forbidden_statement_is_an_error_of_larder(tmp_path, statement):
     with pytest.raises(FatalError) as caught:
         list(query(statement, {"input": cut("ab")}, KEYS, work_dir=tmp_path))
     assert caught.value.code == "run.internal"
 
 
-def test_a_work_dir_in_the_way_is_named(tmp_path: Path) -> None:
+def test_a_work_dir_in_the_way_is_named(tmp_path):
     file = tmp_path / "file"
     file.write_text("")
     with pytest.raises(ConfigError) as caught:
@@ -220,7 +216,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("filled", [False, True], ids=["before", "meanwhile"])
-def test_a_full_disk_is_said(small_disk: Path, filled: bool) -> None:
+def test_a_full_disk_is_said(small_disk, filled):
     def batches() -> Iterator[pa.RecordBatch]:
         for at, batch in enumerate(many(300_000).batches):
             if filled and at == 20:  # after DuckDB has seen how much is free

@@ -1,7 +1,5 @@
 """Ranges of rows of a manifest, by ranged requests."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable
 from contextlib import suppress
@@ -75,7 +73,7 @@ def expected(first: int, count: int) -> list[dict]:  # type: ignore[type-arg]
 
 @pytest.mark.parametrize("first", [0, 1, 15, 16, 17, 50, 99])
 @pytest.mark.parametrize("count", [0, 1, 2, 16, 40, 100])
-def test_any_range_of_rows(data: bytes, first: int, count: int) -> None:
+def test_any_range_of_rows(data, first, count):
     count = min(count, 100 - first)
     file = File(data)
     manifest = file.open()
@@ -86,12 +84,12 @@ def test_any_range_of_rows(data: bytes, first: int, count: int) -> None:
 
 
 @pytest.mark.parametrize("cut", [0, 3, 50, 100_000])
-def test_a_file_that_is_cut(data: bytes, cut: int) -> None:
+def test_a_file_that_is_cut(data, cut):
     with pytest.raises(DamageError):
         read(File(data[:cut] if cut < len(data) else data[:-1]).open(), 0, 100)
 
 
-def test_a_flipped_bit_is_found_or_harmless(data: bytes) -> None:
+def test_a_flipped_bit_is_found_or_harmless(data):
     found = 0
     for place in range(0, len(data), 37):
         flipped = data[:place] + bytes([data[place] ^ 16]) + data[place + 1 :]
@@ -117,7 +115,7 @@ def check_flips(data: bytes, places: Iterable[int], bits: range) -> None:
                 assert read(File(bytes(flipped)).open(), 10, 30) == expected(10, 30), (place, bit)
 
 
-def test_a_damaged_end_of_the_file_is_found_or_harmless(data: bytes) -> None:
+def test_a_damaged_end_of_the_file_is_found_or_harmless(data):
     """pyarrow ended the process, without an error, where it says how often levels occur."""
     first = footer(data)[0]
     ending, renamed = [456, 537, 674, 781], range(159, 177)
@@ -126,5 +124,5 @@ def test_a_damaged_end_of_the_file_is_found_or_harmless(data: bytes) -> None:
 
 
 @pytest.mark.exhaustive
-def test_many_flipped_bits_of_the_end_of_the_file_are_found_or_harmless(data: bytes) -> None:
+def test_many_flipped_bits_of_the_end_of_the_file_are_found_or_harmless(data):
     check_flips(data, random.Random(2).sample(footer(data), 200), range(8))

@@ -1,7 +1,5 @@
 """Rows in order pass; others are sorted, wherever the disorder begins."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -66,9 +64,7 @@ def _amount(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(ROWS, st.integers(1, 9), st.booleans())
-def test_rows_come_out_sorted_by_bytes(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, int]], cut: int, ordered: bool
-) -> None:
+def test_rows_come_out_sorted_by_bytes(tmp_path_factory, rows, cut, ordered):
     if ordered:
         rows = sorted(rows, key=lambda row: (row[0].encode(), row[1]))
     assert run(rows, tmp_path_factory.mktemp("s"), cut) == expected(rows)
@@ -79,22 +75,20 @@ def no_query(*_: Any, **__: Any) -> Any:
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 40_000])
-def test_rows_in_order_are_not_sorted(
-    count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_in_order_are_not_sorted(count, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "query", no_query)
     rows = [(f"{n:06d}", 0) for n in range(count)]
     assert run(rows, tmp_path, cut=max(1, count)) == expected(rows)
 
 
 @pytest.mark.usefixtures("_amount")
-def test_ties_are_broken_by_further_columns(tmp_path: Path) -> None:
+def test_ties_are_broken_by_further_columns(tmp_path):
     assert run([("a", 0)] * 3, tmp_path, ties=["-value"]) == [("a", 0, n) for n in (2, 1, 0)]
 
 
 @pytest.mark.usefixtures("_amount")
 @pytest.mark.parametrize(("tie", "order"), [("value", [None, 1, 2]), ("-value", [2, 1, None])])
-def test_null_is_less_than_everything(tmp_path: Path, tie: str, order: list[int | None]) -> None:
+def test_null_is_less_than_everything(tmp_path, tie, order):
     values = pa.array([None, 2, 1], pa.uint64())
     keys = [pa.array(["a"] * 3), pa.array([0] * 3, pa.int32())]
     rows = Stream(SCHEMA, [pa.RecordBatch.from_arrays([*keys, values], schema=SCHEMA)])
@@ -102,7 +96,7 @@ def test_null_is_less_than_everything(tmp_path: Path, tie: str, order: list[int 
     assert [row["value"] for batch in found for row in batch.to_pylist()] == order
 
 
-def test_an_error_of_the_rows_is_passed_on(tmp_path: Path) -> None:
+def test_an_error_of_the_rows_is_passed_on(tmp_path):
     def broken(rows: list[tuple[str, int]]) -> Iterator[pa.RecordBatch]:
         yield from batches(rows, 2)
         raise FatalError("run.internal", "the rows end here")
@@ -126,14 +120,7 @@ def rows_of(found: Iterator[pa.RecordBatch]) -> list[Any]:
 
 @settings(max_examples=60, deadline=None)
 @given(ROWS, st.integers(1, 9), st.booleans(), st.integers(0, 31), st.integers(0, 31))
-def test_any_range_of_a_sorted_file_can_be_read(
-    tmp_path_factory: pytest.TempPathFactory,
-    rows: list[tuple[str, int]],
-    cut: int,
-    ordered: bool,
-    first: int,
-    stop: int,
-) -> None:
+def test_any_range_of_a_sorted_file_can_be_read(tmp_path_factory, rows, cut, ordered, first, stop):
     if ordered:
         rows = sorted(rows, key=lambda row: (row[0].encode(), row[1]))
     found = to_file(rows, tmp_path_factory.mktemp("s") / "sorted.arrow", cut)
@@ -143,7 +130,7 @@ def test_any_range_of_a_sorted_file_can_be_read(
     assert all(batch.num_rows for batch in found.read(first, stop)), "a batch without rows"
 
 
-def test_a_range_reads_the_batches_that_it_is_in(tmp_path: Path) -> None:
+def test_a_range_reads_the_batches_that_it_is_in(tmp_path):
     rows = [(f"{n:06d}", 0) for n in range(40)]
     found = to_file(rows, tmp_path / "sorted.arrow", 10)
     assert [batch.num_rows for batch in found.read(10, 20)] == [10]
@@ -152,9 +139,7 @@ def test_a_range_reads_the_batches_that_it_is_in(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("to_a_file", [False, True])
-def test_a_full_disk_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to_a_file: bool
-) -> None:
+def test_a_full_disk_is_told(tmp_path, monkeypatch, to_a_file):
     opened = pa.OSFile
     monkeypatch.setattr(pa, "OSFile", lambda _path, mode="rb": opened("/dev/full", mode))
     rows = [("a", 0), ("b", 0)]
@@ -164,7 +149,7 @@ def test_a_full_disk_is_told(
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux tells what is mapped")
-def test_what_was_read_of_a_file_does_not_stay_in_memory(tmp_path: Path) -> None:
+def test_what_was_read_of_a_file_does_not_stay_in_memory(tmp_path):
     rows, schema = 1_000, pa.schema([pa.field("key", pa.string(), nullable=False)])
 
     def long_keys() -> Iterator[pa.RecordBatch]:

@@ -1,7 +1,5 @@
 """Rows that are kept for a while."""
 
-from __future__ import annotations
-
 import errno
 import gc
 import tempfile
@@ -29,13 +27,13 @@ def keys(batches: Any) -> list[str]:
 
 @pytest.mark.parametrize("first", range(8))
 @pytest.mark.parametrize("count", [None, 0, 1, 3, 7])
-def test_any_range_is_read(first: int, count: int | None) -> None:
+def test_any_range_is_read(first, count):
     spool = Spool.of([rows(0, 3), rows(3, 4)], SCHEMA)
     stop = 7 if count is None else min(7, first + count)
     assert keys(spool.read(first, count)) == [f"k{n}" for n in range(first, stop)]
 
 
-def test_rows_are_added_between_reads() -> None:
+def test_rows_are_added_between_reads():
     spool = Spool(SCHEMA)
     assert not list(spool.read())
     for first in range(0, 9, 3):
@@ -47,7 +45,7 @@ def test_rows_are_added_between_reads() -> None:
     assert keys(reading) == [f"k{n}" for n in range(3, 9)]
 
 
-def test_many_rows_are_in_a_file_that_goes_with_them() -> None:
+def test_many_rows_are_in_a_file_that_goes_with_them():
     """They are not in memory, and what was opened is closed."""
     before = pa.total_allocated_bytes()
     batch = rows(0, 10_000)
@@ -62,7 +60,7 @@ def test_many_rows_are_in_a_file_that_goes_with_them() -> None:
     gc.collect()  # a file that is not closed is a warning
 
 
-def test_a_full_disk_is_an_error_with_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_an_error_with_a_name(monkeypatch):
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 

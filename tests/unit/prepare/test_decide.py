@@ -1,7 +1,5 @@
 """What becomes of the segments of a version: every row of the table, and both sides of borders."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -39,7 +37,7 @@ def shape(decision: Decision) -> dict[str, list[int]]:
 
 
 @pytest.mark.parametrize("growth", [APPEND, OMIT, REBUILD])
-def test_the_first_version_is_one_segment(growth: Growth) -> None:
+def test_the_first_version_is_one_segment(growth):
     found = decide((), Changes(added=7), growth)
     assert (found.kind, found.reason, shape(found)) == ("fresh", "this is the first version", {})
     assert (found.policy, found.other) == (None, None)
@@ -47,13 +45,13 @@ def test_the_first_version_is_one_segment(growth: Growth) -> None:
 
 @pytest.mark.parametrize("growth", [APPEND, OMIT, REBUILD])
 @pytest.mark.parametrize("changes", [Changes(unchanged=10), Changes(unchanged=9, added=1)])
-def test_a_reason_for_one_segment_comes_before_all_else(growth: Growth, changes: Changes) -> None:
+def test_a_reason_for_one_segment_comes_before_all_else(growth, changes):
     found = decide([whole("s", 100)], changes, growth, fresh="shards.bytes was 1 kB")
     assert (found.kind, found.reason, shape(found)) == ("fresh", "shards.bytes was 1 kB", {})
 
 
 @pytest.mark.parametrize("growth", [APPEND, OMIT, REBUILD])
-def test_nothing_changed(growth: Growth) -> None:
+def test_nothing_changed(growth):
     """Whatever the segments are: half omitted before, too many, or small."""
     segments = [segment("a", (10, 2, 2, 100), (10, 0, 0, 100)), whole("b", 1, 2), segment("c")]
     found = decide(segments, Changes(unchanged=22, bad=3), growth)
@@ -65,12 +63,12 @@ def test_nothing_changed(growth: Growth) -> None:
 @pytest.mark.parametrize(
     "changes", [{"added": 1}, {"changed": 1}, {"relabelled": 1}, {"moved": 1}, {"removed": 1}]
 )
-def test_a_rebuild_packs_all_whatever_changed(changes: dict[str, int]) -> None:
+def test_a_rebuild_packs_all_whatever_changed(changes):
     found = decide([whole("s", 100)], Changes(unchanged=9, **changes), REBUILD)
     assert (found.kind, found.reason) == ("fresh", "growth.mode is rebuild")
 
 
-def test_samples_are_added_to_a_new_segment() -> None:
+def test_samples_are_added_to_a_new_segment():
     found = decide([whole("a", 100, 100), whole("b", 5)], Changes(unchanged=30, added=1200), APPEND)
     assert (found.kind, found.reason) == ("grow", "what differs goes into a new segment")
     assert shape(found) == {"a": [], "b": []}
@@ -84,7 +82,7 @@ TOUCHED = [
 ]
 
 
-def test_repack_packs_the_rest_of_touched_shards() -> None:
+def test_repack_packs_the_rest_of_touched_shards():
     found = decide(TOUCHED, Changes(unchanged=39, removed=11), APPEND)
     assert (found.kind, shape(found)) == ("grow", {"a": [0], "b": []})
     policy, other = found.policy, found.other
@@ -96,7 +94,7 @@ def test_repack_packs_the_rest_of_touched_shards() -> None:
     assert (other.omitted, other.shards) == (1, 1), "the shard without a sample is not listed"
 
 
-def test_omit_packs_nothing() -> None:
+def test_omit_packs_nothing():
     found = decide(TOUCHED, Changes(unchanged=39, removed=11), OMIT)
     assert (found.kind, shape(found)) == ("grow", {"a": [], "b": []})
     assert found.policy is not None
@@ -105,7 +103,7 @@ def test_omit_packs_nothing() -> None:
     assert (found.other.removals, found.other.packed) == ("repack", Totals(9, 90))
 
 
-def test_repack_takes_over_what_omit_left() -> None:
+def test_repack_takes_over_what_omit_left():
     """Rows that the previous version omits are like removed ones: the policy has changed."""
     before = segment("a", (10, 7, 7, 100), *[(10, 10, 10, 100)] * 3)
     found = decide([before], Changes(unchanged=37, added=1), APPEND)
@@ -114,7 +112,7 @@ def test_repack_takes_over_what_omit_left() -> None:
 
 
 @pytest.mark.parametrize(("rest", "kind"), [(499, "fresh"), (500, "grow"), (501, "grow")])
-def test_more_than_half_is_packed_again_as_a_whole(rest: int, kind: str) -> None:
+def test_more_than_half_is_packed_again_as_a_whole(rest, kind):
     """Three of four samples of 1,000 bytes are 750; exactly half is not more."""
     segments = [segment("a", (4, 4, 3, 1000), (9, 9, 9, rest))]
     changes = Changes(unchanged=12, removed=1)
@@ -127,7 +125,7 @@ def test_more_than_half_is_packed_again_as_a_whole(rest: int, kind: str) -> None
     assert decide(segments, changes, OMIT).kind == "grow"
 
 
-def test_shards_that_were_not_listed_do_not_count_for_the_half() -> None:
+def test_shards_that_were_not_listed_do_not_count_for_the_half():
     """A segment keeps its shards when a version lists them no longer."""
     gone: Shard = (10, 0, 0, 1_000_000)
     segments = [segment("a", gone, (10, 10, 9, 100), (10, 10, 10, 70))]
@@ -135,13 +133,13 @@ def test_shards_that_were_not_listed_do_not_count_for_the_half() -> None:
     assert decide(segments, Changes(unchanged=19, removed=1), OMIT).kind == "grow"
 
 
-def test_omit_never_packs_half_again() -> None:
+def test_omit_never_packs_half_again():
     segments = [segment("a", *[(10, 10, 1, 100)] * 5)]
     found = decide(segments, Changes(unchanged=5, removed=45), OMIT)
     assert (found.kind, shape(found)) == ("grow", {"a": []})
 
 
-def test_a_segment_without_a_live_sample_is_dropped() -> None:
+def test_a_segment_without_a_live_sample_is_dropped():
     segments = [whole("a", 100), segment("b", (10, 10, 0, 9)), segment("c"), whole("d", 100)]
     for growth in (APPEND, OMIT):
         found = decide(segments, Changes(unchanged=20, removed=10), growth)
@@ -150,7 +148,7 @@ def test_a_segment_without_a_live_sample_is_dropped() -> None:
 
 
 @pytest.mark.parametrize("growth", [APPEND, OMIT])
-def test_nothing_is_left(growth: Growth) -> None:
+def test_nothing_is_left(growth):
     segments = [segment("a", (10, 10, 0, 100)), segment("b", (10, 10, 0, 100))]
     found = decide(segments, Changes(added=20, removed=20), growth)
     assert (found.kind, found.reason) == ("fresh", "nothing is left of the previous version")
@@ -166,7 +164,7 @@ def many(small: int, *, first: Sequence[int] = (1000,)) -> list[SegmentState]:
 ONE_MORE: dict[str, Any] = {"added": 1}
 
 
-def test_sixteen_segments_are_left_alone() -> None:
+def test_sixteen_segments_are_left_alone():
     found = decide(many(14), Changes(unchanged=150, **ONE_MORE), APPEND)
     assert (len(found.again), found.folded) == (15, ())
     found = decide(many(15), Changes(unchanged=160, removed=1), OMIT)
@@ -175,9 +173,7 @@ def test_sixteen_segments_are_left_alone() -> None:
 
 @pytest.mark.parametrize("changes", [{"added": 1}, {"changed": 1}, {"relabelled": 1}, {"moved": 1}])
 @pytest.mark.parametrize("growth", [APPEND, OMIT])
-def test_the_seventeenth_segment_takes_the_small_ones(
-    growth: Growth, changes: dict[str, int]
-) -> None:
+def test_the_seventeenth_segment_takes_the_small_ones(growth, changes):
     segments = many(15)
     assert len(segments) == MAX_SEGMENTS
     found = decide(segments, Changes(unchanged=160, **changes), growth)
@@ -187,7 +183,7 @@ def test_the_seventeenth_segment_takes_the_small_ones(
     assert found.reason == reason
 
 
-def test_a_touched_shard_makes_a_new_segment_too() -> None:
+def test_a_touched_shard_makes_a_new_segment_too():
     """A removal alone adds a segment if the rest of the shard is packed again."""
     segments = [segment("large", (10, 10, 9, 100), *[(10, 10, 10, 100)] * 9), *many(15, first=())]
     changes = Changes(unchanged=249, removed=1)
@@ -195,7 +191,7 @@ def test_a_touched_shard_makes_a_new_segment_too() -> None:
     assert len(decide(segments, changes, OMIT).again) == 16
 
 
-def test_a_segment_that_goes_makes_room() -> None:
+def test_a_segment_that_goes_makes_room():
     segments = [*many(14), segment("gone", (10, 10, 0, 1))]
     changes = Changes(unchanged=150, added=1, removed=10)
     for growth in (APPEND, OMIT):
@@ -203,7 +199,7 @@ def test_a_segment_that_goes_makes_room() -> None:
         assert (len(found.again), found.folded) == (15, ())
 
 
-def test_small_is_less_than_a_tenth() -> None:
+def test_small_is_less_than_a_tenth():
     """Of the bytes that would be left of the version: here 1000."""
     segments = many(13, first=(687, 100, 100))
     segments[-1] = whole("edge", 101)
@@ -219,7 +215,7 @@ def test_small_is_less_than_a_tenth() -> None:
     }
 
 
-def test_segments_that_are_all_small_become_one() -> None:
+def test_segments_that_are_all_small_become_one():
     segments = [whole(f"s{n}", 100) for n in range(16)]
     found = decide(segments, Changes(unchanged=160, added=1), APPEND)
     assert (found.kind, found.reason, shape(found)) == ("fresh", "all segments are small", {})
@@ -239,9 +235,7 @@ def _consistent(rows: int, before: float, live: float, size_bytes: int) -> Shard
 
 
 @given(states, st.sampled_from([APPEND, OMIT]), st.integers(0, 3))
-def test_whatever_it_is_a_version_stays_in_its_limits(
-    segments: list[SegmentState], growth: Growth, added: int
-) -> None:
+def test_whatever_it_is_a_version_stays_in_its_limits(segments, growth, added):
     before, live = (
         sum(int(getattr(state, name).sum()) for state in segments) for name in ("before", "live")
     )

@@ -1,7 +1,5 @@
 """larder.open, on versions written by hand."""
 
-from __future__ import annotations
-
 import pickle
 import subprocess
 import sys
@@ -18,7 +16,7 @@ from larder.cache.build import build_file
 from larder.cache.schema import Field, RecordSchema
 from larder.errors import ConfigError, FatalError, LarderError
 from larder.manifest.sealed import seal
-from larder.readers.data import expand
+from larder.readers.data import Data, expand
 from larder.store import open_store
 from larder.versions import layout
 from larder.versions.documents import CacheFacts, CacheFile, SegmentUse, SplitFacts, VersionDocument
@@ -98,7 +96,7 @@ def toy(root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.parametrize("name", ["", "@latest", "@v1", f"@{ID}", f"/versions/{ID}", "/", "@v1/"])
-def test_a_version_opens_by_every_name(toy: str, name: str) -> None:
+def test_a_version_opens_by_every_name(toy, name):
     data = larder.open(toy + name)
     assert (data.dataset, data.version, data.digest) == ("toy", ID, "d" * 64)
     assert data.classes == ("cat", "dog")
@@ -111,7 +109,7 @@ def test_a_version_opens_by_every_name(toy: str, name: str) -> None:
     assert data.shards("validation") == [f"{folder}/validation/toy-validation-000000.tar"]
 
 
-def test_the_cache_reads_as_numpy(toy: str, tmp_path: Path) -> None:
+def test_the_cache_reads_as_numpy(toy, tmp_path):
     with larder.open(toy).cache("train", verify=True) as cache:
         assert len(cache) == 10
         batch = cache.batch([3, -1])
@@ -122,13 +120,13 @@ def test_the_cache_reads_as_numpy(toy: str, tmp_path: Path) -> None:
     assert (tmp_path / "downloads").exists() == toy.startswith("memory:")
 
 
-def test_data_and_caches_are_pickled(toy: str) -> None:
+def test_data_and_caches_are_pickled(toy):
     data = pickle.loads(pickle.dumps(larder.open(toy)))
     with data.cache("train") as cache, pickle.loads(pickle.dumps(cache)) as copy:
         assert copy[4]["label"] == 4
 
 
-def test_the_directory_of_downloads_can_be_given(tmp_path: Path) -> None:
+def test_the_directory_of_downloads_can_be_given(tmp_path):
     part = write_part(tmp_path, "train.mdb", 3)
     publish(
         "memory://given/larder/toy", document(CacheFacts("decoded", {"train": (part,)})), tmp_path
@@ -145,7 +143,7 @@ def refusal(call: Any, *arguments: Any) -> str:
     return caught.value.code
 
 
-def test_unknown_names_are_refused(toy: str) -> None:
+def test_unknown_names_are_refused(toy):
     for address in (f"{toy}@v9", f"{toy}@{OTHER}", f"{toy}x"):
         assert refusal(larder.open, address) == "version.missing"
     data = larder.open(toy)
@@ -155,7 +153,7 @@ def test_unknown_names_are_refused(toy: str) -> None:
 
 
 @pytest.mark.parametrize("wrong", [[1.5], [1.0], [True, False], ["1"], np.array([0.0])])
-def test_a_record_number_must_be_an_integer(toy: str, wrong: Any) -> None:
+def test_a_record_number_must_be_an_integer(toy, wrong):
     with larder.open(toy).cache("train") as reader:
         with pytest.raises(TypeError):
             reader.batch(wrong)
@@ -169,7 +167,7 @@ def test_a_record_number_must_be_an_integer(toy: str, wrong: Any) -> None:
         assert reader.batch([]).keys() == first
 
 
-def test_a_version_without_a_cache(root: str, tmp_path: Path) -> None:
+def test_a_version_without_a_cache(root, tmp_path):
     publish(f"{root}/larder/toy", document(None), tmp_path)
     assert refusal(larder.open(f"{root}/larder/toy").cache, "train") == "cache.missing"
 
@@ -181,13 +179,13 @@ a/larder/toy@../x a/larder/toy/versions/v1 a/larder/TOY
 
 
 @pytest.mark.parametrize("url", ["", "a/larder/to y", *OTHER_ADDRESSES.split()])
-def test_other_addresses_are_refused(url: str) -> None:
+def test_other_addresses_are_refused(url):
     with pytest.raises(ConfigError) as caught:
         larder.open(url)
     assert caught.value.code == "config.invalid_value"
 
 
-def test_a_changed_document_is_damage(toy: str) -> None:
+def test_a_changed_document_is_damage(toy):
     store = open_store(toy)
     data = bytes(store.get(layout.version_key(ID)))
     store.put(layout.version_key(ID), data.replace(b"cat", b"cow"))
@@ -198,19 +196,19 @@ def test_a_changed_document_is_damage(toy: str) -> None:
     assert refusal(larder.open, f"{toy}@v1") == "damage.manifest"
 
 
-def test_a_changed_cache_is_damage(toy: str) -> None:
+def test_a_changed_cache_is_damage(toy):
     store = open_store(toy)
     store.put("train.mdb", bytes(store.get("train.mdb"))[:-1])
     assert refusal(larder.open(toy).cache, "train") == "damage.size"
 
 
-def published(tmp_path: Path, *parts: CacheFile) -> larder.Data:
+def published(tmp_path: Path, *parts: CacheFile) -> Data:
     url = f"{tmp_path}/larder/toy"
     publish(url, document(CacheFacts("decoded", {"train": parts})), tmp_path)
     return larder.open(url)
 
 
-def test_parts_are_seen_as_one(tmp_path: Path) -> None:
+def test_parts_are_seen_as_one(tmp_path):
     """Of any parts: tests/property/test_property_cache_reader.py."""
     parts = (write_part(tmp_path, "a.mdb", 3), write_part(tmp_path, "c.mdb", 4, start=3))
     with published(tmp_path, *parts).cache("train") as cache:
@@ -224,7 +222,7 @@ def test_parts_are_seen_as_one(tmp_path: Path) -> None:
                 cache.batch([0, wrong])
 
 
-def test_parts_of_other_shapes_make_ragged_fields(tmp_path: Path) -> None:
+def test_parts_of_other_shapes_make_ragged_fields(tmp_path):
     parts = (
         write_part(tmp_path, "a.mdb", 2),
         write_part(tmp_path, "b.mdb", 2, start=2, size=5, note=True),
@@ -237,7 +235,7 @@ def test_parts_of_other_shapes_make_ragged_fields(tmp_path: Path) -> None:
         assert [note is None for note in batch["note"]] == [False, True]
 
 
-def test_parts_of_other_kinds_are_refused(tmp_path: Path) -> None:
+def test_parts_of_other_kinds_are_refused(tmp_path):
     parts = (write_part(tmp_path, "a.mdb", 1), write_part(tmp_path, "b.mdb", 1, dtype="int32"))
     with pytest.raises(FatalError):
         published(tmp_path, *parts).cache("train")
@@ -260,7 +258,7 @@ assert data.cache("train", verify=True).batch([1])["label"].tolist() == [1]
 """
 
 
-def test_reading_needs_the_base_packages_alone(tmp_path: Path) -> None:
+def test_reading_needs_the_base_packages_alone(tmp_path):
     part = write_part(tmp_path, "train.mdb", 3)
     url = f"{tmp_path}/larder/toy"
     publish(url, document(CacheFacts("decoded", {"train": (part,)})), tmp_path)
@@ -268,7 +266,7 @@ def test_reading_needs_the_base_packages_alone(tmp_path: Path) -> None:
         subprocess.run([sys.executable, "-c", READ, address], check=True)
 
 
-def test_patterns_expand_as_in_a_shell() -> None:
+def test_patterns_expand_as_in_a_shell():
     assert expand("a.tar") == ["a.tar"]
     assert expand("a-{08..11}.tar") == ["a-08.tar", "a-09.tar", "a-10.tar", "a-11.tar"]
     assert expand("a-{9..10}") == ["a-9", "a-10"]

@@ -1,7 +1,5 @@
 """What decoders make of parts, and what they refuse."""
 
-from __future__ import annotations
-
 import io
 import struct
 import wave
@@ -51,7 +49,7 @@ def saved(array: np.ndarray[Any, Any], **options: Any) -> bytes:
     return file.getvalue()
 
 
-def test_a_wav_file_of_the_standard_library() -> None:
+def test_a_wav_file_of_the_standard_library():
     file = io.BytesIO()
     with wave.open(file, "wb") as writer:
         writer.setnchannels(2)
@@ -77,7 +75,7 @@ def test_a_wav_file_of_the_standard_library() -> None:
         (3, 64, struct.pack("<3d", -0.1, 0, 2), np.array([-0.1, 0, 2], np.float64)),
     ],
 )
-def test_every_encoding_of_wav(tag: int, bits: int, body: bytes, wanted: Any) -> None:
+def test_every_encoding_of_wav(tag, bits, body, wanted):
     plain = fmt(tag, 1, bits)
     guid = struct.pack("<H", tag) + b"\0\0\0\0\x10\0\x80\0\0\xaa\0\x38\x9b\x71"
     extensible = fmt(0xFFFE, 1, bits) + struct.pack("<HHI", 22, bits, 4) + guid
@@ -105,7 +103,7 @@ NO_WAV = {
 
 
 @pytest.mark.parametrize("data", NO_WAV.values(), ids=NO_WAV)
-def test_what_is_no_wav_file(data: bytes) -> None:
+def test_what_is_no_wav_file(data):
     refused("wav", data)
 
 
@@ -119,7 +117,7 @@ def test_what_is_no_wav_file(data: bytes) -> None:
         np.zeros((0, 4), np.float16),
     ],
 )
-def test_arrays(array: np.ndarray[Any, Any]) -> None:
+def test_arrays(array):
     for version in ((1, 0), (2, 0)):
         found = decode("npy", saved(array, version=version))[""]
         assert (found.dtype, found.shape) == (array.dtype, array.shape)
@@ -145,18 +143,18 @@ NO_ARRAY = {
 
 
 @pytest.mark.parametrize("data", NO_ARRAY.values(), ids=NO_ARRAY)
-def test_what_is_no_array(data: bytes) -> None:
+def test_what_is_no_array(data):
     refused("npy", data)
 
 
-def test_text_and_bytes_stay_as_they_are() -> None:
+def test_text_and_bytes_stay_as_they_are():
     for use, data in (("text", "grüß\r\n".encode()), ("text", b""), ("bytes", b"\xff\0")):
         found = decode(use, data)[""]
         assert (found.dtype, found.tobytes(), found.shape) == (np.uint8, data, (len(data),))
     refused("text", b"a\xff")
 
 
-def test_a_shape_that_must_be() -> None:
+def test_a_shape_that_must_be():
     data = saved(np.zeros((80, 3), np.float32))
     for shape in ("80,3", "80,*", "*,*"):
         assert decode(f"npy shape={shape}", data)[""].shape == (80, 3)
@@ -196,7 +194,7 @@ class Kept:
 """
 
 
-def test_a_function_of_the_users(own: Any) -> None:
+def test_a_function_of_the_users(own):
     name = own(GAIN)
     found = decode(f"{name}:gain times=3 name=x=1", b"\x01\x02")
     lists = {key: array.tolist() for key, array in found.items()}
@@ -220,7 +218,7 @@ def test_a_function_of_the_users(own: Any) -> None:
         "BROKEN:f",
     ],
 )
-def test_what_is_no_decoder(own: Any, text: str) -> None:
+def test_what_is_no_decoder(own, text):
     module = own(
         "number = 7\n"
         "def fine(data): ...\nfine.version = 1\n"
@@ -237,20 +235,20 @@ def test_what_is_no_decoder(own: Any, text: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["[1, 2]", "None", "{'': np.zeros(1), 'rate': 3}", "{}"])
-def test_a_function_that_returns_no_array_ends_the_run(own: Any, value: str) -> None:
+def test_a_function_that_returns_no_array_ends_the_run(own, value):
     name = own(f"def f(data):\n    return {value}\nf.version = 1\n")
     with pytest.raises(FatalError) as caught:
         decode(f"{name}:f", b"")
     assert (caught.value.code, caught.value.where) == ("cache.schema", "a/b.x")
 
 
-def test_an_error_of_memory_is_not_a_bad_sample(own: Any) -> None:
+def test_an_error_of_memory_is_not_a_bad_sample(own):
     name = own("def f(data):\n    raise MemoryError\nf.version = 1\n")
     with pytest.raises(MemoryError):
         decode(f"{name}:f", b"")
 
 
-def test_which_decoder_a_part_has() -> None:
+def test_which_decoder_a_part_has():
     uses = decoder_uses({"npy": "npy", "raw.npy": "bytes", "img": "image", "png": "bytes"})
     decoders = Decoders(uses)
     expected = {"npy": "npy", "a.npy": "npy", "raw.npy": "bytes", "seg.png": "bytes"}
@@ -261,7 +259,7 @@ def test_which_decoder_a_part_has() -> None:
         assert (found, decoders.decodes(ext)) == (name, name is not None)
 
 
-def test_lines_of_decoding() -> None:
+def test_lines_of_decoding():
     assert parse_decoder("wav", "wav") == DecoderUse("wav", "wav")
     found = parse_decoder("a.b", "m.n:f.g  shape=3,* b=true n=-1 x=1.5 t=a=b e= i=1e999")
     arguments = '{"b":true,"e":"","i":"1e999","n":-1,"t":"a=b","x":1.5}'
@@ -276,6 +274,6 @@ def test_lines_of_decoding() -> None:
         ("seg.jpeg", "bytes"),
     ],
 )
-def test_what_is_no_line_of_decoding(ext: str, text: str) -> None:
+def test_what_is_no_line_of_decoding(ext, text):
     with pytest.raises(ValueError, match=r"\w"):
         parse_decoder(ext, text)

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import io
 import tarfile
 from collections.abc import Iterator
@@ -35,7 +33,7 @@ keys = st.text("aB._/ é\n\x7f", max_size=12) | st.text(max_size=12)
         ("a..jpg", "a", ".jpg"),
     ],
 )
-def test_splits_keys(key: str, sample_key: str, ext: str) -> None:
+def test_splits_keys(key, sample_key, ext):
     assert bad_key_reason(key) is None
     assert split_key(key) == SampleName(sample_key, ext)
 
@@ -49,36 +47,36 @@ def test_splits_keys(key: str, sample_key: str, ext: str) -> None:
         "é" * 511 + ".jpg",
     ],
 )
-def test_bad_keys_have_a_reason(key: str) -> None:
+def test_bad_keys_have_a_reason(key):
     assert bad_key_reason(key)
 
 
 @pytest.mark.parametrize(
     "key", ["a/__b__/c.jpg", "__a.jpg", "__a__b/c.jpg", "x" * 1_020 + ".jpg", "..a/b.c"]
 )
-def test_keys_that_only_look_bad(key: str) -> None:
+def test_keys_that_only_look_bad(key):
     assert bad_key_reason(key) is None
 
 
-def test_directory_markers() -> None:
+def test_directory_markers():
     assert is_directory_marker("a/", 0)
     assert not is_directory_marker("a/", 1)
     assert not is_directory_marker("a", 0)
 
 
 @given(keys)
-def test_keys_that_webdataset_cannot_split_are_bad(key: str) -> None:
+def test_keys_that_webdataset_cannot_split_are_bad(key):
     if base_plus_ext(key)[0] is None:
         assert bad_key_reason(key) is not None
 
 
 @given(keys)
-def test_normalising_once_is_enough(ext: str) -> None:
+def test_normalising_once_is_enough(ext):
     assert normalise_ext(normalise_ext(ext)) == normalise_ext(ext)
 
 
 @given(st.lists(keys, max_size=8, unique=True))
-def test_webdataset_reads_good_keys_back_as_the_same_samples(found: list[str]) -> None:
+def test_webdataset_reads_good_keys_back_as_the_same_samples(found):
     members: dict[tuple[str, str], bytes] = {}
     for key in found:
         if bad_key_reason(key) is None:

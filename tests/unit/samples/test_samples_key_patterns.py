@@ -1,7 +1,5 @@
 """Regular expressions of users in sample keys: bounded, and otherwise as Python has them."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -26,16 +24,14 @@ KEYS = ["dog/ab_017", "é/x_1", "no", "", "a" * 40 + "!", "emoji 😀/q_7", 'quo
         "(.)",
     ],
 )
-def test_groups_are_those_of_python(text: str) -> None:
+def test_groups_are_those_of_python(text):
     matches = [re.search(text, key) for key in KEYS]
     expected = [match[1] if match else None for match in matches]
     assert KeyPattern(text, "labels.pattern").groups(KEYS) == expected
 
 
 @pytest.mark.parametrize("text", ["(a|aa)+$", "(.*)_.*_.*_.*_.*_.*_.*x$"])
-def test_an_expression_that_takes_too_long_is_refused_by_name(
-    text: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_expression_that_takes_too_long_is_refused_by_name(text, monkeypatch):
     """It went on for hours, and nothing could interrupt a run as a flow."""
     monkeypatch.setattr(keys, "SECONDS", 0.2)
     slow = "a" * 60 + "_" * 200 + "!"
@@ -46,7 +42,7 @@ def test_an_expression_that_takes_too_long_is_refused_by_name(
     assert len(pattern.groups(["b"])) == 1, "it goes on"
 
 
-def test_a_rule_for_groups_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rule_for_groups_is_bounded(monkeypatch):
     monkeypatch.setattr(keys, "SECONDS", 0.2)
     splits = HashSplits.model_validate(
         {"by": "hash", "seed": 1, "fractions": {"train": 1}, "group": "(a|aa)+$"}

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -37,7 +35,7 @@ PARTS = SAMPLE_ORDER.field("parts").type
         ("", {}),
     ],
 )
-def test_label_files(text: str, labels: dict[str, str]) -> None:
+def test_label_files(text, labels):
     assert parse_label_file(text.encode(), "val.txt") == labels
 
 
@@ -52,7 +50,7 @@ def test_label_files(text: str, labels: dict[str, str]) -> None:
         (b'a,"cat\n', "val.txt, line 1"),
     ],
 )
-def test_invalid_label_files(data: bytes, where: str) -> None:
+def test_invalid_label_files(data, where):
     with pytest.raises(ConfigError) as caught:
         parse_label_file(data, "val.txt")
     assert (caught.value.code, caught.value.where) == ("config.label", where)
@@ -62,7 +60,7 @@ names = st.text("ab ,.é'", min_size=1, max_size=6).filter(lambda name: name == 
 
 
 @given(st.dictionaries(names, st.sampled_from(["cat", "n01", "7"]), min_size=1))
-def test_names_survive_tabs(labels: dict[str, str]) -> None:
+def test_names_survive_tabs(labels):
     text = "".join(f"{name}\t{label}\n" for name, label in labels.items())
     assert parse_label_file(text.encode(), "x") == labels
 
@@ -109,14 +107,7 @@ def numbered(
         (None, ("0", "1"), ["cat"], ["1"], ("0", "1", "cat"), [2, 1]),
     ],
 )
-def test_classes_are_numbered(
-    pinned: tuple[str, ...] | None,
-    known: tuple[str, ...],
-    folders: list[str],
-    tokens: list[str],
-    classes: tuple[str, ...],
-    labels: list[int],
-) -> None:
+def test_classes_are_numbered(pinned, known, folders, tokens, classes, labels):
     assert numbered(pinned, folders, tokens, known) == (classes, labels)
 
 
@@ -124,7 +115,7 @@ class_names = st.lists(st.text("ab0é", min_size=1, max_size=2), max_size=6, uni
 
 
 @given(class_names, class_names)
-def test_classes_grow_at_the_end(before: list[str], now: list[str]) -> None:
+def test_classes_grow_at_the_end(before, now):
     known, _ = numbered(None, before, [])
     classes, labels = numbered(None, now, [], known)
     new = sorted(set(now) - set(before), key=str.encode)
@@ -142,15 +133,13 @@ def test_classes_grow_at_the_end(before: list[str], now: list[str]) -> None:
         (("dog",), [], ["9" * 10], "v"),
     ],
 )
-def test_samples_of_unknown_classes_are_named(
-    pinned: tuple[str, ...] | None, folders: list[str], tokens: list[str], where: str
-) -> None:
+def test_samples_of_unknown_classes_are_named(pinned, folders, tokens, where):
     with pytest.raises(ConfigError) as caught:
         numbered(pinned, folders, tokens)
     assert (caught.value.code, caught.value.where) == ("config.label", where)
 
 
-def test_a_class_pinned_twice_is_named() -> None:
+def test_a_class_pinned_twice_is_named():
     with pytest.raises(ConfigError) as caught:
         ClassTable(("a", "b", "a"))
     assert caught.value.where == "labels.classes"
@@ -174,18 +163,18 @@ VAL = Labels(files={"val": "val.txt"})
 @pytest.mark.parametrize(
     "name", ["val/1.seg.PNG", "val/1.JPEG", "1.JPEG", "1.seg.PNG", "val/1", "1"]
 )
-def test_a_label_file_may_name_a_sample_in_several_ways(name: str) -> None:
+def test_a_label_file_may_name_a_sample_in_several_ways(name):
     samples = {"val/1": ["val/1.JPEG", "val/1.seg.PNG"]}
     assert label(VAL, samples, f"{name} cat\n".encode()) == ["cat"]
 
 
-def test_the_most_specific_name_wins() -> None:
+def test_the_most_specific_name_wins():
     samples = {"val/a/1": ["val/a/1.jpg"], "val/b/1": ["val/b/1.jpg"], "val/c/1": ["val/c/1.jpg"]}
     file = b"1 cat\n1.jpg dog\nval/b/1.jpg owl\nval/c/1 hen"
     assert label(VAL, samples, file) == ["dog", "owl", "hen"]
 
 
-def test_folders_and_a_file_share_the_classes() -> None:
+def test_folders_and_a_file_share_the_classes():
     samples = {"x/train/n2/a": ["x/train/n2/a.jpg"], "n1/b": ["n1/b.jpg"], "val/1": ["val/1.jpg"]}
     assert label(VAL, samples, b"ImageId,Prediction\n1,1\n") == ["n2", "n1", "n2"]
 
@@ -202,26 +191,26 @@ PATTERN = Labels.model_validate({"pattern": r"([a-z])\d$"})
         (PATTERN, ["a1", "2", "x/3"]),
     ],
 )
-def test_the_first_sample_without_a_label_is_named(labels: Labels, samples: list[str]) -> None:
+def test_the_first_sample_without_a_label_is_named(labels, samples):
     with pytest.raises(ConfigError) as caught:
         label(labels, {key: [f"{key}.jpg"] for key in samples}, b"val/1 cat\n")
     assert (caught.value.code, caught.value.where) == ("config.label", samples[1])
 
 
-def test_a_pattern_finds_the_class_in_the_sample_key() -> None:
+def test_a_pattern_finds_the_class_in_the_sample_key():
     samples = {key: [f"{key}.wav"] for key in ("a/dog_1", "b/dog_02", "cat_3", "x/ünï_4")}
     found = label(Labels.model_validate({"pattern": r"([^/]+)_\d+$"}), samples)
     assert found == ["dog", "dog", "cat", "ünï"]
 
 
 @pytest.mark.parametrize("pattern", [r"(\d)$", r"(b)?/", r"(\d*)$"])
-def test_a_sample_that_a_pattern_gives_no_class_is_named(pattern: str) -> None:
+def test_a_sample_that_a_pattern_gives_no_class_is_named(pattern):
     with pytest.raises(ConfigError) as caught:
         label(Labels.model_validate({"from": "pattern", "pattern": pattern}), {"a/x": ["a/x.txt"]})
     assert (caught.value.code, caught.value.where) == ("config.label", "a/x")
 
 
-def test_a_class_of_a_pattern_that_is_not_pinned_is_named() -> None:
+def test_a_class_of_a_pattern_that_is_not_pinned_is_named():
     labels = Labels.model_validate({"pattern": "^(.)", "classes": ["a", "b"]})
     with pytest.raises(ConfigError) as caught:
         label(labels, {"ax": [], "cx": []})
@@ -237,6 +226,6 @@ def test_a_class_of_a_pattern_that_is_not_pinned_is_named() -> None:
         {"from": True},
     ],
 )
-def test_labels_with_a_wrong_pattern_are_refused(fields: dict[str, object]) -> None:
+def test_labels_with_a_wrong_pattern_are_refused(fields):
     with pytest.raises(ValidationError):
         Labels.model_validate(fields)

@@ -1,7 +1,5 @@
 """What every kind of image of docs/reference/images.md decodes to."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from typing import Any
@@ -221,7 +219,7 @@ def decoded(data: bytes) -> Array:
     return array
 
 
-def test_the_page_lists_these_kinds() -> None:
+def test_the_page_lists_these_kinds():
     kinds = list(dict.fromkeys(kind for kind, *_ in CASES))
     assert rows("becomes an array of shape") == kinds
 
@@ -230,9 +228,7 @@ def test_the_page_lists_these_kinds() -> None:
     ("kind", "_name", "data", "array"), CASES, ids=[f"{case[0][:9]}-{case[1]}" for case in CASES]
 )
 @pytest.mark.parametrize("strip_bytes", [1, 1 << 20], ids=["rows", "whole"])
-def test_an_image_decodes_as_the_page_says(
-    monkeypatch: Any, strip_bytes: int, kind: str, _name: str, data: bytes, array: Array
-) -> None:
+def test_an_image_decodes_as_the_page_says(monkeypatch, strip_bytes, kind, _name, data, array):
     monkeypatch.setattr(images, "_STRIP_BYTES", strip_bytes)
     expected = array.reshape(*array.shape[:2], -1)
     found = decoded(data)
@@ -260,13 +256,13 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("data", REFUSED.values(), ids=REFUSED)
-def test_an_image_that_would_decode_to_other_values_is_refused(data: bytes) -> None:
+def test_an_image_that_would_decode_to_other_values_is_refused(data):
     with pytest.raises(ObjectError) as caught:
         open_picture(data, "a.tar: x").array()
     assert (caught.value.code, caught.value.where) == ("sample.undecodable", "a.tar: x")
 
 
-def test_a_mode_without_an_array_is_refused() -> None:
+def test_a_mode_without_an_array_is_refused():
     class Other:
         mode, size, format, info = "Q;9", (3, 2), "PNG", {}
 
@@ -292,9 +288,7 @@ def test_a_mode_without_an_array_is_refused() -> None:
         ("L", "JPEG2000", {}, 7),
     ],
 )
-def test_the_memory_is_known_from_the_header(
-    image: str, format_: str, options: dict[str, Any], bytes_per_pixel: int
-) -> None:
+def test_the_memory_is_known_from_the_header(image, format_, options, bytes_per_pixel):
     data = saved(Image.new(image, (30, 20)), format_, **options)
     with open_image(io.BytesIO(data)) as opened:
         assert loading_bytes(opened) == 600 * bytes_per_pixel

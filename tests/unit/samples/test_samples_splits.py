@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np
@@ -32,36 +30,36 @@ def by_hash(seed: int, parts: dict[str, float], group: str | None = None) -> Has
     return HashRule(HashSplits(by="hash", seed=seed, fractions=parts, group=group))
 
 
-def test_the_first_glob_that_matches_wins() -> None:
+def test_the_first_glob_that_matches_wins():
     rule = globs({"a": ("x/*", "y/1*"), "b": ("y/**",), "c": ("**/c",)})
     keys = pa.array(["x/c", "y/12", "y/2", "c", "z"])
     assert rule.of_objects(keys).tolist() == [0, 0, 1, 2, NO_SPLIT]
 
 
-def test_hashes_are_pinned() -> None:
+def test_hashes_are_pinned():
     found = seeded_hashes(7, b"larder split", ["train/a", "", "ü"])
     assert found.tolist() == PINNED
     assert found.dtype == np.uint64
 
 
-def test_hash_splits_are_pinned() -> None:
+def test_hash_splits_are_pinned():
     rule = by_hash(7, {"train": 0.8, "validation": 0.2})
     assert "".join(map(str, of_samples(rule, map(str, range(60))))) == PINNED_SPLITS
 
 
-def test_fractions_are_respected() -> None:
+def test_fractions_are_respected():
     rule = by_hash(1, {"a": 0.5, "b": 0.3, "c": 0.2})
     counts = np.bincount(of_samples(rule, (f"k{at}" for at in range(20_000))), minlength=3)
     assert np.abs(counts / 20_000 - [0.5, 0.3, 0.2]).max() < 0.02
 
 
-def test_fractions_that_do_not_add_up_because_of_rounding() -> None:
+def test_fractions_that_do_not_add_up_because_of_rounding():
     parts = {f"s{at}": 0.1 for at in range(10)}
     found = of_samples(by_hash(1, parts), (f"k{at}" for at in range(5_000)))
     assert set(found.tolist()) == set(range(10))
 
 
-def test_seeds_and_purposes_are_unrelated() -> None:
+def test_seeds_and_purposes_are_unrelated():
     keys = [f"k{at}" for at in range(2_000)]
     ones = seeded_hashes(1, b"larder split", keys)
     for other in (
@@ -73,12 +71,12 @@ def test_seeds_and_purposes_are_unrelated() -> None:
 
 
 @given(st.integers(), st.lists(st.text(max_size=4), max_size=5), st.text(max_size=4))
-def test_a_hash_depends_on_its_own_key_alone(seed: int, others: list[str], key: str) -> None:
+def test_a_hash_depends_on_its_own_key_alone(seed, others, key):
     alone = seeded_hashes(seed, b"x", [key])[0]
     assert seeded_hashes(seed, b"x", [*others, key])[-1] == alone
 
 
-def test_groups_stay_together() -> None:
+def test_groups_stay_together():
     rule = by_hash(3, {"a": 0.5, "b": 0.5}, r"patient-(\d+)")
     keys = [f"scans/patient-{patient}/{scan}" for patient in range(50) for scan in range(4)]
     found = of_samples(rule, keys).reshape(50, 4)
@@ -89,7 +87,7 @@ def test_groups_stay_together() -> None:
 
 
 @pytest.mark.parametrize("key", ["other/1", "patient-"])
-def test_a_key_without_the_group_is_named(key: str) -> None:
+def test_a_key_without_the_group_is_named(key):
     rule = by_hash(3, {"a": 0.5, "b": 0.5}, r"patient-(\d+)?")
     with pytest.raises(ConfigError) as caught:
         of_samples(rule, ["patient-1", key])

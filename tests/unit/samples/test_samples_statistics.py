@@ -1,7 +1,5 @@
 """The statistics of the samples match those of a slow count."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import combinations
 from typing import Any
@@ -57,7 +55,7 @@ def count(found: Samples, step: int = 1_000) -> SampleStatistics:
     return tally.statistics()
 
 
-def test_objects_that_merge_are_named() -> None:
+def test_objects_that_merge_are_named():
     found = count(
         [
             ("img", {"v1.jpg": 1, "v2.jpg": 1, "json": 1}),
@@ -70,14 +68,14 @@ def test_objects_that_merge_are_named() -> None:
     assert found.clashing.examples == (("b", ("jpg", "png")),)
 
 
-def test_examples_are_limited_and_the_count_is_complete() -> None:
+def test_examples_are_limited_and_the_count_is_complete():
     found = count([(f"s{n:05}", {"jpg": 1, "png": 1}) for n in range(2_500)], step=700)
     assert (found.merged.samples, len(found.merged.examples)) == (2_500, 3)
     assert (found.clashing.samples, len(found.clashing.examples)) == (2_500, 1_000)
     assert found.clashing.examples[-1][0] == "s00999"
 
 
-def test_memory_is_bounded_where_every_name_has_another_extension() -> None:
+def test_memory_is_bounded_where_every_name_has_another_extension():
     found = count([("2024", {f"{n:05}.jpg": 2 for n in range(3_000)}), ("2025", {"jpg": 1})])
     assert len(found.parts) == statistics.MOST_EXTENSIONS
     assert found.other_parts.objects + sum(part.objects for part in found.parts) == 3_001
@@ -89,7 +87,7 @@ def test_memory_is_bounded_where_every_name_has_another_extension() -> None:
 
 
 @given(samples, st.integers(1, 7))
-def test_counts_are_those_of_a_slow_count(found: Samples, step: int) -> None:
+def test_counts_are_those_of_a_slow_count(found, step):
     counted = count(found, step)
     objects = Counter(ext for _, parts in found for ext in parts)
     sizes: Counter[str] = Counter()
@@ -121,7 +119,7 @@ def test_counts_are_those_of_a_slow_count(found: Samples, step: int) -> None:
     assert counted.most_parts == max((len(parts) for _, parts in found), default=0)
 
 
-def test_parts_clash_exactly_where_they_would_be_one_field_of_a_decoded_cache() -> None:
+def test_parts_clash_exactly_where_they_would_be_one_field_of_a_decoded_cache():
     exts = [*EXTS, "key", "image.png", "image.x", "part.label", "seg.image", "tif", "x.webp", "x"]
     for one, other in combinations(exts, 2):
         alike = field_name(one, "decoded") == field_name(other, "decoded")

@@ -1,7 +1,5 @@
 """Batches, read by numpy and the standard library."""
 
-from __future__ import annotations
-
 import io
 from itertools import pairwise
 
@@ -35,7 +33,7 @@ def texts(batch: dict[str, np.ndarray], name: str) -> list[bytes]:  # type: igno
     return [batch[name][start:stop].tobytes() for start, stop in pairwise(ends)]
 
 
-def test_numpy_loads_a_batch(store: Store) -> None:
+def test_numpy_loads_a_batch(store):
     first, second = write(store, CONTENTS, 2)
     assert (first.name, second.name) == ("d-train-000000.npz", "d-train-000001.npz")
     with np.load(io.BytesIO(store.get(first.name))) as file:
@@ -52,7 +50,7 @@ def test_numpy_loads_a_batch(store: Store) -> None:
 
 
 @pytest.mark.parametrize("bit", [1, 4, 8, 128])
-def test_labels_in_a_damaged_archive_are_damage_or_right(store: Store, bit: int) -> None:
+def test_labels_in_a_damaged_archive_are_damage_or_right(store, bit):
     (shard,) = write(store, CONTENTS, 9)
     data = store.get(shard.name)
     samples = indexed(shard)
@@ -67,7 +65,7 @@ def test_labels_in_a_damaged_archive_are_damage_or_right(store: Store, bit: int)
     assert found > 100
 
 
-def test_a_batch_that_no_archive_can_hold_is_refused() -> None:
+def test_a_batch_that_no_archive_can_hold_is_refused():
     plan = ShardPlan("train", 0, "d-train-000000.npz", 0, 5, MAX_BYTES + 1)
     with pytest.raises(ConfigError):
         BatchWriter(None, Layout({}, labelled=False), plan)  # type: ignore[arg-type]
@@ -76,6 +74,6 @@ def test_a_batch_that_no_archive_can_hold_is_refused() -> None:
 @pytest.mark.parametrize(
     "parts", [{"key": b""}, {"label": b""}, {"a": b"", "a.offsets": b""}, {"key.offsets": b""}]
 )
-def test_a_part_cannot_be_called_as_another_array(store: Store, parts: dict[str, bytes]) -> None:
+def test_a_part_cannot_be_called_as_another_array(store, parts):
     with pytest.raises(ConfigError):
         write(store, [Content("x", parts, 1)], 1)

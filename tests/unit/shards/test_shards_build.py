@@ -1,7 +1,5 @@
 """Building shards: the same bytes however they are read, and failures by name."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -93,7 +91,7 @@ def names(store: Store) -> list[str]:
     return [info.key for page in store.list() for info in page]
 
 
-def test_the_result_describes_the_file(source: Store, target: Store) -> None:
+def test_the_result_describes_the_file(source, target):
     planned = plan(source, IMAGES)
     result = build(planned, source, target)
     data = target.get("pets-train-000000.tar")
@@ -124,8 +122,8 @@ def test_the_result_describes_the_file(source: Store, target: Store) -> None:
 @pytest.mark.parametrize("concurrency", [1, 4])
 @pytest.mark.parametrize("memory_bytes", [800, 1 << 20])
 def test_all_failures_are_reported_and_nothing_is_written(
-    source: Store, target: Store, concurrency: int, memory_bytes: int
-) -> None:
+    source, target, concurrency, memory_bytes
+):
     planned = plan(source, IMAGES)
     source.delete("train/cat/003.jpg")
     source.put("train/cat/005.jpg", b"another content")
@@ -157,9 +155,7 @@ BAD = [
 
 @pytest.mark.parametrize("concurrency", [1, 3])
 @pytest.mark.parametrize("memory_bytes", [800, 1 << 20])
-def test_undecodable_images_fail_or_are_left_out(
-    source: Store, target: Store, concurrency: int, memory_bytes: int
-) -> None:
+def test_undecodable_images_fail_or_are_left_out(source, target, concurrency, memory_bytes):
     batch = order_samples(source, [*IMAGES[:3], *BAD, *IMAGES[3:]])
     planned = plan_of(batch)
     bad = ["train/cat/005b.jpg", "train/cat/006b.jpg", "train/cat/007b.seg.png"]
@@ -181,7 +177,7 @@ def test_undecodable_images_fail_or_are_left_out(
     assert skipped.samples == undisturbed.samples
 
 
-def test_a_sample_larger_than_memory_is_streamed(source: Store, target: Store) -> None:
+def test_a_sample_larger_than_memory_is_streamed(source, target):
     class NoGets(DelegatingReadable):
         """The source, of which no object may be held in memory completely."""
 
@@ -198,9 +194,7 @@ def test_a_sample_larger_than_memory_is_streamed(source: Store, target: Store) -
     assert streamed == whole
 
 
-def test_a_streamed_object_that_changes_while_it_is_read_fails_the_shard(
-    source: Store, target: Store
-) -> None:
+def test_a_streamed_object_that_changes_while_it_is_read_fails_the_shard(source, target):
     planned = plan(source, [Content("a", {"bin": bytes(3000)}, 1), Content("b", {"bin": b"b"}, 1)])
 
     class ChangesAfterHead:
@@ -219,7 +213,7 @@ def test_a_streamed_object_that_changes_while_it_is_read_fails_the_shard(
     assert names(target) == []
 
 
-def test_only_what_is_bad_is_read_twice(source: Store, target: Store) -> None:
+def test_only_what_is_bad_is_read_twice(source, target):
     recorded = RecordingStore(source)
     contents = [*IMAGES[:9], Content("train/cat/bad", {"jpg": b"no image", "json": b""}, 0)]
     planned = plan(source, contents)
@@ -231,7 +225,7 @@ def test_only_what_is_bad_is_read_twice(source: Store, target: Store) -> None:
 
 
 @pytest.mark.parametrize("skip", [False, True])
-def test_of_many_failures_the_first_are_kept(source: Store, target: Store, skip: bool) -> None:
+def test_of_many_failures_the_first_are_kept(source, target, skip):
     contents = [Content(f"{number:04}", {"jpg": b"no image"}, 0) for number in range(1_005)]
     result = build(plan(source, contents), source, target, skip=skip)
     kept, none = (left_out(result), list(result.failures))[:: 1 if skip else -1]
@@ -243,9 +237,7 @@ def test_of_many_failures_the_first_are_kept(source: Store, target: Store, skip:
 
 @pytest.mark.parametrize("concurrency", [1, 4])
 @pytest.mark.parametrize("error", [RetryableError("store.unavailable", "503"), KeyboardInterrupt()])
-def test_an_error_that_is_not_of_an_object_ends_the_build(
-    source: Store, target: Store, concurrency: int, error: BaseException
-) -> None:
+def test_an_error_that_is_not_of_an_object_ends_the_build(source, target, concurrency, error):
     class Ends(DelegatingReadable):
         def around(self, method: str, key: str, call: Callable[..., T], **options: Any) -> T:
             if (method, key) == ("get", "train/cat/009.jpg"):

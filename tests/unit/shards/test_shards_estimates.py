@@ -1,9 +1,5 @@
 """What transformed images are expected to take."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -11,7 +7,6 @@ from larder.config.shape import Transform
 from larder.manifest.schemas import SAMPLE_ORDER
 from larder.samples.parts import stored_ext
 from larder.shards.sizes import expected_bytes, with_estimates
-from larder.store import Store
 from tests.support.sample_orders import Content, order_samples
 
 SIZES = np.array([100, 20_000, 10**6], np.int64)
@@ -32,11 +27,11 @@ SIZES = np.array([100, 20_000, 10**6], np.int64)
         ("jpg", {"quality": 75}, [100, 20_000, 10**6]),
     ],
 )
-def test_estimates(ext: str, options: dict[str, Any], expected: list[int]) -> None:
+def test_estimates(ext, options, expected):
     assert expected_bytes(ext, SIZES, Transform(**options)).tolist() == expected
 
 
-def test_only_images_are_estimated(store: Store) -> None:
+def test_only_images_are_estimated(store):
     large = bytes(10**6)
     parts: list[dict[str, bytes]] = [{"jpg": large, "json": large}, {}, {"seg.png": large}]
     batch = order_samples(store, [Content(f"{at}", each) for at, each in enumerate(parts)])
@@ -62,5 +57,5 @@ def test_only_images_are_estimated(store: Store) -> None:
         ("seg.json", "jpeg", "seg.json"),
     ],
 )
-def test_the_extension_is_that_of_the_format(ext: str, format_: str, expected: str) -> None:
+def test_the_extension_is_that_of_the_format(ext, format_, expected):
     assert stored_ext(ext, Transform(format=format_, masks=("seg",))) == expected

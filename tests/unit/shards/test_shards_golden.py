@@ -1,7 +1,5 @@
 """The bytes of shards, pinned: a change of them is a new version of their format."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -11,7 +9,6 @@ import pytest
 
 from larder.errors import ConfigError
 from larder.shards.formats import FORMATS, shard_format
-from larder.store import Store
 from tests.support.packing import pack, planned, surveyed
 from tests.support.sample_orders import Content, order_samples
 
@@ -51,7 +48,7 @@ EQUAL = [
 
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("memory_bytes", [4_000, 1 << 24])  # streamed, and read ahead
-def test_the_bytes_of_every_format(store: Store, name: str, memory_bytes: int) -> None:
+def test_the_bytes_of_every_format(store, name, memory_bytes):
     batch, format_ = order_samples(store, SAMPLES), shard_format(name)
     try:
         format_ = surveyed(name, [batch])

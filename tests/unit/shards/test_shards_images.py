@@ -1,7 +1,5 @@
 """Which images count as decodable."""
 
-from __future__ import annotations
-
 import io
 import sys
 import warnings
@@ -19,7 +17,7 @@ from larder.config.shape import decoder_uses
 from larder.errors import NotFoundError, ObjectError
 from larder.limits import ByteBudget
 from larder.samples.decoders import Decoders
-from larder.shards.images.check import ImageRules, Validation, check_decodable, check_image
+from larder.shards.images.check import ImageRules, check_decodable, check_image
 from tests.support.budgets import WatchedBudget
 
 
@@ -34,12 +32,12 @@ KINDS += [("jpg", "PNG")]  # ImageNet has one
 
 @pytest.mark.parametrize(("ext", "kind"), KINDS)
 @pytest.mark.parametrize("mode", ["none", "header", "decode"])
-def test_complete_images_are_accepted(ext: str, kind: str, mode: str) -> None:
+def test_complete_images_are_accepted(ext, kind, mode):
     check_image(ext, encoded(kind), mode, where="a")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("ext", "kind"), KINDS)
-def test_decoding_finds_truncated_images(ext: str, kind: str) -> None:
+def test_decoding_finds_truncated_images(ext, kind):
     data = encoded(kind)
     with pytest.raises(ObjectError) as caught:
         check_image(ext, data[: len(data) // 2], "decode", where="folder/a.jpg")
@@ -58,14 +56,14 @@ def test_decoding_finds_truncated_images(ext: str, kind: str) -> None:
         b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n",  # a program
     ],
 )
-def test_a_file_that_is_not_an_image_is_named(data: bytes, mode: str) -> None:
+def test_a_file_that_is_not_an_image_is_named(data, mode):
     with pytest.raises(ObjectError) as caught:
         check_image("jpg", data, mode, where="a")  # type: ignore[arg-type]
     assert (caught.value.code, caught.value.where) == ("sample.undecodable", "a")
 
 
 @pytest.mark.parametrize("ext", ["json", "cls", "txt", "npy", "mp4", ""])
-def test_other_parts_pass_and_may_be_empty(ext: str) -> None:
+def test_other_parts_pass_and_may_be_empty(ext):
     check_image(ext, b"", "decode", where="a")
 
 
@@ -73,7 +71,7 @@ def bitmap_header(pixels: int) -> bytes:
     return b"P5 %d 1 255\n" % pixels
 
 
-def test_many_pixels_pass_in_silence_and_too_many_do_not() -> None:
+def test_many_pixels_pass_in_silence_and_too_many_do_not():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         check_image("pgm", bitmap_header(100_000_000), "header", where="a")
@@ -83,7 +81,7 @@ def test_many_pixels_pass_in_silence_and_too_many_do_not() -> None:
 
 
 @pytest.mark.parametrize("mode", ["header", "decode"])
-def test_the_header_tells_that_there_are_too_many_pixels(mode: Validation) -> None:
+def test_the_header_tells_that_there_are_too_many_pixels(mode):
     data = encoded("PNG", 10)
     check_image("png", data, mode, where="a", rules=ImageRules(max_pixels=100))
     with pytest.raises(ObjectError) as raised:
@@ -91,7 +89,7 @@ def test_the_header_tells_that_there_are_too_many_pixels(mode: Validation) -> No
     assert raised.value.code == "sample.undecodable"
 
 
-def test_images_larger_than_the_budget_are_decoded_one_at_a_time() -> None:
+def test_images_larger_than_the_budget_are_decoded_one_at_a_time():
     budget = WatchedBudget(100)
     rules = ImageRules(budget=budget)
     good, bad = encoded("PNG"), encoded("PNG")[:-3000]
@@ -107,7 +105,7 @@ def test_images_larger_than_the_budget_are_decoded_one_at_a_time() -> None:
     assert budget.try_acquire(100) == 100
 
 
-def test_an_error_of_the_store_is_not_reported_as_one_of_the_image() -> None:
+def test_an_error_of_the_store_is_not_reported_as_one_of_the_image():
     class Vanished(io.BytesIO):
         def read(self, size: int | None = -1) -> bytes:
             raise NotFoundError("object.missing", "it is gone")
@@ -116,7 +114,7 @@ def test_an_error_of_the_store_is_not_reported_as_one_of_the_image() -> None:
         check_image("jpg", Vanished(b"x"), "header", where="a")
 
 
-def test_a_decoder_holds_the_memory_that_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_decoder_holds_the_memory_that_it_needs(monkeypatch):
     budget = ByteBudget(100)
     free: list[bool] = []
 

@@ -1,7 +1,5 @@
 """Rows of the published manifests."""
 
-from __future__ import annotations
-
 import tracemalloc
 
 import google_crc32c
@@ -21,7 +19,7 @@ def result(name: str = "d-train-000000.tar") -> ShardResult:
     return ShardResult("train", name, (), rows.finish(), Spool(RECEIPT_ROWS))
 
 
-def test_rows_of_a_shard_do_not_stay_in_memory() -> None:
+def test_rows_of_a_shard_do_not_stay_in_memory():
     """Neither while they are collected, nor when rows of the manifest are made of them."""
 
     def peak_bytes(count: int) -> int:

@@ -1,7 +1,5 @@
 """Index files for readers other than Larder's."""
 
-from __future__ import annotations
-
 import re
 
 import pyarrow as pa
@@ -10,7 +8,7 @@ import pytest
 from larder.manifest.spool import Spool
 from larder.shards.formats.tfrecord.format import DaliTFRecordIndex
 from larder.shards.formats.webdataset import DaliTarIndex
-from larder.shards.indexes import ReaderIndex, index_files
+from larder.shards.indexes import index_files
 from larder.shards.model import ROWS
 
 
@@ -53,7 +51,7 @@ def as_dali_reads(text: bytes) -> list[list[tuple[str, ...]]]:
     return samples
 
 
-def test_dali_gets_a_line_for_each_sample() -> None:
+def test_dali_gets_a_line_for_each_sample():
     first = ("a/1", {"cls": (512, 1), "jpg": (1536, 700)})
     found = text(rows(first, ("a/é", {"seg.png": (4096, 0)})))
     lines = ["v1.2 2", "cls 512 1 a/1.cls jpg 1536 700 a/1.jpg", "seg.png 4096 0 a/é.seg.png", ""]
@@ -62,9 +60,7 @@ def test_dali_gets_a_line_for_each_sample() -> None:
 
 
 @pytest.mark.parametrize("together", [True, False])
-def test_names_with_a_space_are_left_out_and_extensions_with_one_have_no_index(
-    together: bool,
-) -> None:
+def test_names_with_a_space_are_left_out_and_extensions_with_one_have_no_index(together):
     """Also if only the last rows have one."""
 
     def divided(*samples: tuple[str, dict[str, tuple[int, int]]]) -> Spool:
@@ -78,7 +74,7 @@ def test_names_with_a_space_are_left_out_and_extensions_with_one_have_no_index(
 
 
 @pytest.mark.parametrize("index", [DaliTarIndex(), DaliTFRecordIndex()])
-def test_an_index_does_not_depend_on_how_its_rows_are_divided(index: ReaderIndex) -> None:
+def test_an_index_does_not_depend_on_how_its_rows_are_divided(index):
     many = batch(*((f"k{n}", {"a": (512 * n, n)}) for n in range(10)))
     parts = [many.slice(0, 3), many.slice(3, 1), many.slice(4)]
     ((file, data),) = index_files([index], "d", Spool.of(parts, ROWS))
@@ -88,7 +84,7 @@ def test_an_index_does_not_depend_on_how_its_rows_are_divided(index: ReaderIndex
 
 
 @pytest.mark.parametrize("index", [DaliTarIndex(), DaliTFRecordIndex()])
-def test_an_index_is_made_in_pieces_that_do_not_grow_with_it(index: ReaderIndex) -> None:
+def test_an_index_is_made_in_pieces_that_do_not_grow_with_it(index):
     one = batch(*((f"k{n}", {"a": (512 * n, n)}) for n in range(500)))
     longest = []
     for count in (1, 8):

@@ -63,7 +63,7 @@ def read(shards: OpenShards, shard: Shard, key: str, *numbers: int) -> None:
     assert found == [{"bin": b"%d" % number} for number in numbers]
 
 
-def test_a_shard_is_opened_once_to_go_forward_and_again_to_go_back() -> None:
+def test_a_shard_is_opened_once_to_go_forward_and_again_to_go_back():
     shard = Shard()
     with OpenShards() as shards:
         read(shards, shard, "a", 0, 3)
@@ -76,7 +76,7 @@ def test_a_shard_is_opened_once_to_go_forward_and_again_to_go_back() -> None:
 
 
 @pytest.mark.parametrize("kept", [0, 1, 3])
-def test_few_shards_are_kept_open_the_last_ones(kept: int) -> None:
+def test_few_shards_are_kept_open_the_last_ones(kept):
     found = {str(number): Shard() for number in range(6)}
     with OpenShards(kept) as shards:
         for row in range(3):
@@ -87,7 +87,7 @@ def test_few_shards_are_kept_open_the_last_ones(kept: int) -> None:
         assert still == list(found)[6 - kept :]
 
 
-def test_a_shard_that_raised_an_error_is_opened_again() -> None:
+def test_a_shard_that_raised_an_error_is_opened_again():
     shard = Shard()
     with OpenShards() as shards:
         read(shards, shard, "a", 0)
@@ -98,7 +98,7 @@ def test_a_shard_that_raised_an_error_is_opened_again() -> None:
         assert (shard.opened, shard.now_open) == (2, 1)
 
 
-def test_many_threads_read_the_same_shards() -> None:
+def test_many_threads_read_the_same_shards():
     found = {str(number): Shard() for number in range(3)}
     raised: list[Any] = []
     with OpenShards(1) as shards:

@@ -43,7 +43,7 @@ class Broken:
     [[], [0], [MIB], [MIB - 1, 1, 1], [MIB + 1], [17 * MIB + 5, 3], [MIB] * 30, [1000] * 20_000],
 )
 @pytest.mark.parametrize("beside", [True, False])
-def test_pieces_come_out_joined_and_hashed(sizes: list[int], beside: bool) -> None:
+def test_pieces_come_out_joined_and_hashed(sizes, beside):
     pieces = [bytes([number % 251]) * size for number, size in enumerate(sizes)]
     store = open_store("memory://shards-output")
     with store.writer("x") as writer, HashedOutput(writer, beside=beside) as output:
@@ -59,7 +59,7 @@ def test_pieces_come_out_joined_and_hashed(sizes: list[int], beside: bool) -> No
     assert digest == hashlib.sha256(data).hexdigest()
 
 
-def test_an_error_of_the_writer_comes_out() -> None:
+def test_an_error_of_the_writer_comes_out():
     with HashedOutput(Broken()) as output:
         output.append([bytes(2 * MIB)], 2 * MIB)
         with pytest.raises(StoreError):
@@ -67,13 +67,13 @@ def test_an_error_of_the_writer_comes_out() -> None:
 
 
 @pytest.mark.parametrize("beside", [True, False])
-def test_an_error_of_the_writer_stops_the_caller(beside: bool) -> None:
+def test_an_error_of_the_writer_stops_the_caller(beside):
     piece = bytes(40 * MIB)
     with HashedOutput(Broken(), beside=beside) as output, pytest.raises(StoreError):
         output.append([piece], len(piece))
 
 
-def test_leaving_early_ends_the_threads() -> None:
+def test_leaving_early_ends_the_threads():
     before = threading.active_count()
     with HashedOutput(Broken()) as output:
         output.append([bytes(MIB + 1)], MIB + 1)

@@ -1,7 +1,5 @@
 """Packing samples again from their old shards."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -120,7 +118,7 @@ def pack_again(
     return pack(order, NoObjects(), target, "webdataset", old_shards=old_shards, **options)
 
 
-def test_neighbours_are_read_with_one_request(store: Store, source: Store, target: Store) -> None:
+def test_neighbours_are_read_with_one_request(store, source, target):
     order = order_samples(source, CONTENTS[:30])
     again = packed(order, source, store, "webdataset")
     shards = {row["packed"]["shard"] for row in again.to_pylist()}
@@ -136,7 +134,7 @@ def test_neighbours_are_read_with_one_request(store: Store, source: Store, targe
     assert len(recorded.calls) == 1
 
 
-def test_a_long_gap_is_not_read(store: Store, source: Store, target: Store) -> None:
+def test_a_long_gap_is_not_read(store, source, target):
     contents = [Content(f"{n}", {"bin": bytes([n]) * 40_000}) for n in range(9)]
     order = order_samples(source, contents)
     results = pack(order, source, store, "webdataset", segment="old")
@@ -148,9 +146,7 @@ def test_a_long_gap_is_not_read(store: Store, source: Store, target: Store) -> N
 
 @pytest.mark.parametrize("weaker", [(), ("old",)])
 @pytest.mark.parametrize("name", ["webdataset", "parquet"])
-def test_a_large_sample_is_streamed(
-    store: Store, source: Store, target: Store, weaker: tuple[str, ...], name: str
-) -> None:
+def test_a_large_sample_is_streamed(store, source, target, weaker, name):
     class NoGets(DelegatingReadable):
         """The store of the shards, of which nothing large may be held in memory completely."""
 
@@ -169,9 +165,7 @@ def test_a_large_sample_is_streamed(
 
 
 @pytest.mark.parametrize("kind", ["flipped", "cut"])
-def test_damage_to_a_large_value_of_a_column_is_found(
-    store: Store, source: Store, target: Store, kind: str
-) -> None:
+def test_damage_to_a_large_value_of_a_column_is_found(store, source, target, kind):
     order = order_samples(source, [Content(name, {"bin": bytes(9 << 20)}, 3) for name in "ab"])
     (shard,) = results = pack(order, source, store, "parquet", segment="old")
     again = with_packed(order, index(results, "old"))
@@ -198,14 +192,8 @@ def damage(store: Store, key: str, kind: str, place: int) -> None:
 @pytest.mark.parametrize(("concurrency", "memory_bytes"), [(1, WHOLE), (4, WHOLE), (4, 800)])
 @pytest.mark.parametrize("weaker", [(), ("old",)])
 def test_a_damaged_shard_ends_the_build(
-    store: Store,
-    source: Store,
-    target: Store,
-    kind: str,
-    concurrency: int,
-    memory_bytes: int,
-    weaker: tuple[str, ...],
-) -> None:
+    store, source, target, kind, concurrency, memory_bytes, weaker
+):
     """It is not a bad sample, even if its image cannot be decoded any more."""
     again = packed(order_samples(source, CONTENTS), source, store, "webdataset")
     row = again.slice(17, 1).to_pylist()[0]
@@ -228,9 +216,7 @@ def test_a_damaged_shard_ends_the_build(
     assert not [info for page in target.list() for info in page]
 
 
-def test_a_shard_that_the_store_refuses_is_no_failure_of_an_object(
-    store: Store, source: Store, target: Store
-) -> None:
+def test_a_shard_that_the_store_refuses_is_no_failure_of_an_object(store, source, target):
     again = packed(order_samples(source, CONTENTS), source, store, "webdataset")
     refusing = FaultyStore(store)
     refusing.add("get", unreadable(), times=None)
@@ -247,8 +233,8 @@ BAD = [
 
 @pytest.mark.parametrize("memory_bytes", [WHOLE, 800])
 def test_images_are_checked_again_if_they_were_checked_more_weakly(
-    store: Store, source: Store, target: Store, memory_bytes: int
-) -> None:
+    store, source, target, memory_bytes
+):
     order = order_samples(source, [*CONTENTS[:20], *BAD])
     again = packed(order, source, store, "webdataset")
     rules = ImageRules("decode", skip=True)
@@ -271,8 +257,8 @@ def with_bad(order: pa.RecordBatch, messages: dict[str, str]) -> pa.RecordBatch:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(("concurrency", "memory_bytes"), [(1, WHOLE), (4, 800)])
 def test_a_sample_that_was_bad_is_left_out_without_being_read(
-    source: Store, target: Store, name: str, concurrency: int, memory_bytes: int
-) -> None:
+    source, target, name, concurrency, memory_bytes
+):
     order = order_samples(source, [*CONTENTS[:20], *BAD, *CONTENTS[20:30]])
     options: dict[str, Any] = {"rules": ImageRules("decode", skip=True)}
     (expected,) = pack(order, source, target, name, **options)
@@ -284,7 +270,7 @@ def test_a_sample_that_was_bad_is_left_out_without_being_read(
     assert pack(with_bad(order, messages), source, target, name, **options) == [expected]
 
 
-def test_a_sample_that_was_bad_fails_where_bad_samples_do(source: Store, target: Store) -> None:
+def test_a_sample_that_was_bad_fails_where_bad_samples_do(source, target):
     order = order_samples(source, [*CONTENTS[:3], *BAD])
     (found,) = pack(with_bad(order, {"b/2": "not good"}), source, target, "webdataset")
     assert [(each.key, each.code, each.message) for each in found.failures] == [
@@ -293,9 +279,7 @@ def test_a_sample_that_was_bad_fails_where_bad_samples_do(source: Store, target:
     assert not found.written
 
 
-def test_parts_outside_of_their_sample_are_read_by_the_format(
-    store: Store, source: Store, target: Store
-) -> None:
+def test_parts_outside_of_their_sample_are_read_by_the_format(store, source, target):
     """A sample's place may be the number of its row, even if its parts have offsets in bytes."""
     order = order_samples(source, CONTENTS)
     results = pack(order, source, store, column_format.NAME, segment="old")

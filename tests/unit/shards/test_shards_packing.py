@@ -1,7 +1,5 @@
 """Plans, batches and patterns by example."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest
@@ -14,7 +12,7 @@ from larder.shards.packing import brace_patterns, plan_shards
 WEBDATASET = shard_format("webdataset")
 
 
-def test_shards_are_named_and_counted_by_split_and_rows_over_all() -> None:
+def test_shards_are_named_and_counted_by_split_and_rows_over_all():
     sizes = [("train", [1024, 1024, 1024]), ("test", []), ("validation", [9000, 1024])]
     assert list(plan_shards(sizes, 3072, "imagenet", WEBDATASET)) == [
         ShardPlan("train", 0, "imagenet-train-000000.tar", 0, 2, 3072),
@@ -24,7 +22,7 @@ def test_shards_are_named_and_counted_by_split_and_rows_over_all() -> None:
     ]
 
 
-def test_plans_come_as_soon_as_a_shard_is_full() -> None:
+def test_plans_come_as_soon_as_a_shard_is_full():
     asked = []
 
     def sizes() -> Iterator[int]:
@@ -37,7 +35,7 @@ def test_plans_come_as_soon_as_a_shard_is_full() -> None:
     assert len(asked) == 2
 
 
-def test_numbers_go_on_from_the_segments_before() -> None:
+def test_numbers_go_on_from_the_segments_before():
     sizes = [("train", [1024, 1024, 1024]), ("test", [1024]), ("validation", [1024])]
     first = {"train": 950, "test": 0, "other": 7}
     plans = list(plan_shards(sizes, 3072, "d", WEBDATASET, first_shards=first))
@@ -49,7 +47,7 @@ def test_numbers_go_on_from_the_segments_before() -> None:
     ]
 
 
-def test_a_total_in_names_is_the_end_of_the_segment() -> None:
+def test_a_total_in_names_is_the_end_of_the_segment():
     sizes = [("train", [400, 400, 400]), ("test", [400])]
     plans = plan_shards(sizes, 800, "d", Columns(), first_shards={"train": 950})
     assert [(plan.name, plan.index) for plan in plans] == [
@@ -69,6 +67,6 @@ def test_a_total_in_names_is_the_end_of_the_segment() -> None:
         ([999_999, 1_000_000, 1_000_001], ["999999", "{1000000..1000001}"]),
     ],
 )
-def test_patterns(numbers: list[int], patterns: list[str]) -> None:
+def test_patterns(numbers, patterns):
     found = brace_patterns([f"d-train-{number:06d}.tar" for number in numbers])
     assert found == tuple(f"d-train-{pattern}.tar" for pattern in patterns)

@@ -1,11 +1,8 @@
 """Shards in Parquet, read by other programs than Larder."""
 
-from __future__ import annotations
-
 import base64
 import io
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -54,7 +51,7 @@ def rows(store: Store, name: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_sample_is_a_row(store: Store) -> None:
+def test_a_sample_is_a_row(store):
     (shard,) = write(store, CONTENTS)
     assert shard.name == "d-train-00000-of-00001.parquet"
     lacking = {"jpg": None, "seg.png": None, "txt": None}
@@ -68,12 +65,12 @@ def test_a_sample_is_a_row(store: Store) -> None:
     assert schema.field("jpg").type == pa.binary()
 
 
-def test_a_dataset_without_labels_has_no_such_column(store: Store) -> None:
+def test_a_dataset_without_labels_has_no_such_column(store):
     (shard,) = write(store, [Content("a", {"label": b"a part of this name", "cls": b"own"})])
     assert rows(store, shard.name) == [{"key": "a", "cls": b"own", "label": b"a part of this name"}]
 
 
-def test_all_shards_of_a_segment_have_the_same_columns(store: Store, tmp_path: Path) -> None:
+def test_all_shards_of_a_segment_have_the_same_columns(store, tmp_path):
     """As readers of several files expect: DuckDB is one that has a Parquet reader of its own."""
     shards = write(store, CONTENTS, 1)
     assert len(shards) == 3
@@ -88,21 +85,19 @@ def test_all_shards_of_a_segment_have_the_same_columns(store: Store, tmp_path: P
         ]
 
 
-def test_the_columns_of_the_segments_before_are_kept(store: Store) -> None:
+def test_the_columns_of_the_segments_before_are_kept(store):
     before = Layout({"wav": None}, labelled=True)
     (shard,) = write(store, [Content("a", {"txt": b"1"})], before=before)
     assert rows(store, shard.name) == [{"key": "a", "label": None, "txt": b"1", "wav": None}]
 
 
 @pytest.mark.parametrize(("ext", "label"), [("key", None), ("label", 1)])
-def test_a_part_cannot_be_called_as_another_column(
-    store: Store, ext: str, label: int | None
-) -> None:
+def test_a_part_cannot_be_called_as_another_column(store, ext, label):
     with pytest.raises(ConfigError):
         write(store, [Content("a", {ext: b"1"}, label)])
 
 
-def test_a_part_that_no_page_can_hold_is_refused_by_name(store: Store) -> None:
+def test_a_part_that_no_page_can_hold_is_refused_by_name(store):
     batch = order_samples(store, CONTENTS)
     rows = batch.to_pylist()
     rows[1]["parts"][1]["size_bytes"] = 2**31
@@ -112,9 +107,7 @@ def test_a_part_that_no_page_can_hold_is_refused_by_name(store: Store) -> None:
     assert caught.value.where == rows[1]["parts"][1]["key"]
 
 
-def test_row_groups_are_what_a_reader_can_hold(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_row_groups_are_what_a_reader_can_hold(store, monkeypatch):
     monkeypatch.setattr(parquet, "ROW_GROUP_BYTES", 10_000)
     sizes = [4_000, 6_000, 1, 30_000, 9_999, 1, 1, 500]
     contents = [Content(f"{n}", {"bin": bytes(size)}, n) for n, size in enumerate(sizes)]
@@ -125,9 +118,7 @@ def test_row_groups_are_what_a_reader_can_hold(
     assert [len(row["bin"]) for row in rows(store, shard.name)] == sizes
 
 
-def test_many_small_samples_of_a_row_group_are_held_as_columns(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_small_samples_of_a_row_group_are_held_as_columns(store, monkeypatch):
     """Its bytes are the same as if all had been held until it is full."""
     contents = [
         Content(f"{n}", {"bin": bytes([n % 251]) * (n % 9), **({"txt": b"t"} if n % 3 else {})}, n)
@@ -142,9 +133,7 @@ def test_many_small_samples_of_a_row_group_are_held_as_columns(
     assert [len(row["bin"]) for row in rows(store, shard.name)] == [n % 9 for n in range(70)]
 
 
-def test_a_large_sample_is_written_before_the_next_one_is_read(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_large_sample_is_written_before_the_next_one_is_read(monkeypatch):
     monkeypatch.setattr(parquet, "ROW_GROUP_BYTES", 10_000)
 
     class Noted(HashedOutput):
@@ -166,7 +155,7 @@ def test_a_large_sample_is_written_before_the_next_one_is_read(
     assert writer.finish().num_rows == 4
 
 
-def test_a_large_sample_that_was_read_is_not_kept(store: Store) -> None:
+def test_a_large_sample_that_was_read_is_not_kept(store):
     """Growth keeps some shards open that it packs samples of again."""
     size_bytes = parquet.ROW_GROUP_BYTES + 1
     (shard,) = write(store, [Content(f"{n}", {"bin": bytes(size_bytes)}) for n in range(2)])
@@ -196,7 +185,7 @@ print(json.dumps({"rows": rows, "size": image.size, "pixel": image.getpixel((0, 
 """
 
 
-def test_hugging_face_loads_rows_and_decodes_images(store: Store, tmp_path: Path) -> None:
+def test_hugging_face_loads_rows_and_decodes_images(store, tmp_path):
     image = saved(Image.new("RGB", (3, 2), (255, 0, 7)))
     images = [Content("i", {"png": image}, 1), Content("j", {"x": b""}, 2)]
     given: dict[str, Any] = {"folder": str(tmp_path)}

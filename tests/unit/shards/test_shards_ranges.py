@@ -1,7 +1,5 @@
 """Ranges of an object, read in one pass."""
 
-from __future__ import annotations
-
 import uuid
 
 import pytest
@@ -28,7 +26,7 @@ def opened(store: RecordingStore) -> int:
     return sum(call.method == "open" for call in store.calls)
 
 
-def test_ranges_come_in_one_pass_from_the_first_of_them(store: RecordingStore) -> None:
+def test_ranges_come_in_one_pass_from_the_first_of_them(store):
     with RangeReader(store, "s") as reader:
         assert opened(store) == 0
         assert reader.read_range(100, 10) == DATA[100:110]
@@ -37,7 +35,7 @@ def test_ranges_come_in_one_pass_from_the_first_of_them(store: RecordingStore) -
     assert opened(store) == 1
 
 
-def test_large_gaps_are_skipped(store: RecordingStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_gaps_are_skipped(store, monkeypatch):
     monkeypatch.setattr(ranges, "_SKIP_BYTES", 300)
     with RangeReader(store, "s") as reader:
         assert reader.read_range(700, 10) == DATA[700:710]
@@ -48,7 +46,7 @@ def test_large_gaps_are_skipped(store: RecordingStore, monkeypatch: pytest.Monke
     assert opened(store) == 3
 
 
-def test_nothing_is_requested_beyond_the_stop(store: RecordingStore) -> None:
+def test_nothing_is_requested_beyond_the_stop(store):
     with RangeReader(store, "s", stop=130) as reader:
         assert reader.read_range(100, 10) == DATA[100:110]
         assert reader.read_range(120, 10) == DATA[120:130]
@@ -56,13 +54,13 @@ def test_nothing_is_requested_beyond_the_stop(store: RecordingStore) -> None:
 
 
 @pytest.mark.parametrize("offset", [995, 1000, 1001, 5000])
-def test_an_object_that_ends_too_early_is_damage(store: RecordingStore, offset: int) -> None:
+def test_an_object_that_ends_too_early_is_damage(store, offset):
     with RangeReader(store, "s") as reader, pytest.raises(DamageError) as caught:
         reader.read_range(offset, 10)
     assert (caught.value.code, caught.value.where) == ("damage.size", reader.url)
 
 
-def test_a_part_without_an_offset_cannot_be_read_by_range(store: RecordingStore) -> None:
+def test_a_part_without_an_offset_cannot_be_read_by_range(store):
     sample = IndexedSample("k", "s", 0, 1, None, (IndexedPart("jpg", None, 10, 0),))
     with PartReader(store, "s") as reader, pytest.raises(DamageError) as caught:
         reader.read(sample)

@@ -1,7 +1,5 @@
 """Reading ahead: in order, within the bounds, and ended by whatever ends the consumer."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Iterator
@@ -22,14 +20,14 @@ def executor() -> Iterator[ThreadPoolExecutor]:
 
 @pytest.mark.parametrize("concurrency", [1, 2, 8])
 @pytest.mark.parametrize("memory_bytes", [1, 10, 10_000])
-def test_results_come_in_order(concurrency: int, memory_bytes: int) -> None:
+def test_results_come_in_order(concurrency, memory_bytes):
     with open_reads(concurrency, memory_bytes) as reads:
         items = list(range(50))
         found = list(read_ahead(items, lambda item: item * 2, lambda item: item, reads))
     assert found == [(item, item * 2) for item in items]
 
 
-def test_the_budget_is_never_exceeded_and_is_released(executor: ThreadPoolExecutor) -> None:
+def test_the_budget_is_never_exceeded_and_is_released(executor):
     budget = WatchedBudget(100)
     reads = Reads(executor, 16, budget)
     sizes = [30, 30, 30, 30, 99, 1, 100, 500, 7, 60, 60] * 5
@@ -39,7 +37,7 @@ def test_the_budget_is_never_exceeded_and_is_released(executor: ThreadPoolExecut
     assert budget.held == 0
 
 
-def test_shards_that_share_a_budget_do_not_block_each_other(executor: ThreadPoolExecutor) -> None:
+def test_shards_that_share_a_budget_do_not_block_each_other(executor):
     budget = WatchedBudget(10)
     reads = Reads(executor, 8, budget)
 
@@ -52,9 +50,7 @@ def test_shards_that_share_a_budget_do_not_block_each_other(executor: ThreadPool
     assert budget.held == 0
 
 
-def test_an_exception_is_raised_in_its_turn_and_cancels_the_rest(
-    executor: ThreadPoolExecutor,
-) -> None:
+def test_an_exception_is_raised_in_its_turn_and_cancels_the_rest(executor):
     budget = WatchedBudget(1000)
     asked: list[int] = []
 
@@ -77,7 +73,7 @@ def test_an_exception_is_raised_in_its_turn_and_cancels_the_rest(
     assert budget.held == 0
 
 
-def test_a_consumer_that_stops_cancels_pending_reads() -> None:
+def test_a_consumer_that_stops_cancels_pending_reads():
     budget = WatchedBudget(100)
     go_on = threading.Event()
     begun: list[int] = []
@@ -97,7 +93,7 @@ def test_a_consumer_that_stops_cancels_pending_reads() -> None:
     assert budget.held == 0
 
 
-def test_one_read_at_a_time_stays_in_the_callers_thread() -> None:
+def test_one_read_at_a_time_stays_in_the_callers_thread():
     with open_reads(1, 800) as reads:
         threads = {
             thread
@@ -107,7 +103,7 @@ def test_one_read_at_a_time_stays_in_the_callers_thread() -> None:
     assert threads == {threading.get_ident()}
 
 
-def test_images_are_decoded_on_the_cores_that_the_process_may_use() -> None:
+def test_images_are_decoded_on_the_cores_that_the_process_may_use():
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(cores)})
     try:

@@ -5,8 +5,6 @@ of mxnet.json, the n-th, ``MXIndexedRecordIO.write_idx(1000 + n, pack(IRHeader(0
 0), content))``; then ``read_idx`` and ``unpack`` returned the same, from the last to the first.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import tracemalloc
@@ -58,7 +56,7 @@ def read(store: Store, samples: list[IndexedSample]) -> list[dict[str, bytes]]:
 
 
 @pytest.mark.parametrize("memory_bytes", [8, 1 << 24])  # streamed, and read ahead
-def test_the_files_are_those_that_mxnet_writes(store: Store, memory_bytes: int) -> None:
+def test_the_files_are_those_that_mxnet_writes(store, memory_bytes):
     result = build(store, CONTENTS, memory_bytes=memory_bytes)
     assert [file.name for file in result.files] == [
         f"d-train-000000.{ext}" for ext in ("rec", "idx", "lst")
@@ -69,7 +67,7 @@ def test_the_files_are_those_that_mxnet_writes(store: Store, memory_bytes: int) 
     assert store.get("d-train-000000.lst") == "".join(lines).encode()
 
 
-def test_contents_with_the_magic_number_are_read_back(store: Store) -> None:
+def test_contents_with_the_magic_number_are_read_back(store):
     samples = indexed(build(store, CONTENTS))
     places = [part.offset for sample in samples for part in sample.parts if part.ext == "png"]
     assert [place is None for place in places] == WITH_MAGIC
@@ -83,7 +81,7 @@ def test_contents_with_the_magic_number_are_read_back(store: Store) -> None:
             assert reader.read(sample, image) == content.parts
 
 
-def test_numbers_go_on_from_shard_to_shard_and_may_be_the_magic_number(store: Store) -> None:
+def test_numbers_go_on_from_shard_to_shard_and_may_be_the_magic_number(store):
     number = int.from_bytes(MAGIC, "little")
     result = build(store, CONTENTS[:2], first_record=number - 5, first_row=5)
     assert store.get("d-train-000000.idx").startswith(b"%d\t0\n%d\t" % (number, number + 1))
@@ -92,7 +90,7 @@ def test_numbers_go_on_from_shard_to_shard_and_may_be_the_magic_number(store: St
     assert [each["png"] for each in read(store, samples)] == DATA[:2]
 
 
-def test_a_sample_without_a_label_has_minus_one(store: Store) -> None:
+def test_a_sample_without_a_label_has_minus_one(store):
     result = build(store, [Content("a", {"png": b"1234"})])
     assert store.get("d-train-000000.lst") == b"1000\t-1\ta.png\n"
     record = store.get(result.name)
@@ -118,13 +116,13 @@ def row(*parts: tuple[str, int], label: int | None = None) -> pa.RecordBatch:
         row(("jpg", 1), label=-(2**31)),
     ],
 )
-def test_samples_that_are_not_one_record_are_refused(rows: pa.RecordBatch) -> None:
+def test_samples_that_are_not_one_record_are_refused(rows):
     with pytest.raises(ConfigError) as caught:
         shard_format("recordio").sample_sizes(rows)
     assert caught.value.where == "shards.format"
 
 
-def test_another_label_in_the_record_is_damage(store: Store) -> None:
+def test_another_label_in_the_record_is_damage(store):
     samples = indexed(build(store, CONTENTS))
     changed = [sample._replace(label=1, parts=sample.parts) for sample in samples]
     with pytest.raises(DamageError):
@@ -132,7 +130,7 @@ def test_another_label_in_the_record_is_damage(store: Store) -> None:
 
 
 @pytest.mark.parametrize("every", [0, 1 << 20], ids=["one part", "several parts"])
-def test_a_streamed_sample_is_held_once(tmp_path: Path, every: int) -> None:
+def test_a_streamed_sample_is_held_once(tmp_path, every):
     data = bytearray(random.Random(1).randbytes(16 << 20))
     for at in range(every, len(data), every) if every else ():
         data[at : at + len(MAGIC)] = MAGIC
@@ -161,9 +159,7 @@ pieces = st.lists(st.one_of(st.just(MAGIC), st.binary(max_size=9)), max_size=9).
 @example(b"")
 @example(MAGIC * 3)
 @example(b"1" + MAGIC * 2)
-def test_any_data_becomes_a_record_that_has_the_magic_number_only_where_parts_begin(
-    data: bytes,
-) -> None:
+def test_any_data_becomes_a_record_that_has_the_magic_number_only_where_parts_begin(data):
     record, heads = b"", []
     for start, stop in parts_of(len(data), cuts(data)):
         heads.append(len(record))
@@ -177,7 +173,7 @@ def test_any_data_becomes_a_record_that_has_the_magic_number_only_where_parts_be
             list(record_data(wrong))
 
 
-def test_a_large_part_is_cut_at_the_same_places_from_a_file(store: Store) -> None:
+def test_a_large_part_is_cut_at_the_same_places_from_a_file(store):
     """It is searched a mebibyte at a time."""
     data = bytearray(3 << 20)
     for at in (0, 4, (1 << 20) - 8, (1 << 20) - 2, 1 << 20, (2 << 20) - 4, (3 << 20) - 4):

@@ -1,7 +1,5 @@
 """Records of a fixed size, read by numpy."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -38,7 +36,7 @@ def sample(number: int, label: int | None = 0, **parts: bytes) -> Content:
     return Content(f"k{number}", {"img": image, "depth": b"%04d" % number, **parts}, label)
 
 
-def test_record_i_is_at_i_times_its_size(store: Store) -> None:
+def test_record_i_is_at_i_times_its_size(store):
     (first, second), index = write(store, [sample(n, n - 2) for n in range(7)], 100)
     assert (first.name, first.bytes) == ("d-train-000000.bin", 4 * 24)
     assert index == {
@@ -75,9 +73,7 @@ def test_record_i_is_at_i_times_its_size(store: Store) -> None:
     ],
 )
 @pytest.mark.parametrize("place", [0, 1, 4, 8])
-def test_a_sample_that_is_not_like_the_others_is_refused_by_name(
-    store: Store, odd: Content, place: int
-) -> None:
+def test_a_sample_that_is_not_like_the_others_is_refused_by_name(store, odd, place):
     contents = [sample(n) for n in range(8)]
     contents.insert(place, odd)
     with pytest.raises(ConfigError) as caught:
@@ -86,18 +82,18 @@ def test_a_sample_that_is_not_like_the_others_is_refused_by_name(
     assert caught.value.where == f"k9.{min(odd.parts)}" or place == 0
 
 
-def test_a_sample_of_a_later_segment_has_to_be_like_those_before(store: Store) -> None:
+def test_a_sample_of_a_later_segment_has_to_be_like_those_before(store):
     before = Layout({"img": 12, "depth": 5}, labelled=True)
     with pytest.raises(ConfigError):
         write(store, [sample(1)], before=before)
 
 
-def test_a_record_has_bytes(store: Store) -> None:
+def test_a_record_has_bytes(store):
     with pytest.raises(ConfigError):
         write(store, [Content("a", {"x": b""})])
 
 
-def test_a_part_cannot_be_called_as_the_label(store: Store) -> None:
+def test_a_part_cannot_be_called_as_the_label(store):
     with pytest.raises(ConfigError):
         write(store, [Content("a", {"label": b"1"}, 1)])
     (shard,), index = write(store, [Content("a", {"label": b"1"})])

@@ -1,13 +1,10 @@
 """The bytes of tar members, against GNU tar and Python's reader."""
 
-from __future__ import annotations
-
 import io
 import os
 import shutil
 import subprocess
 import tarfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -45,7 +42,7 @@ MEMBERS = {
 }
 
 
-def test_gnu_tar_makes_the_same_members(tmp_path: Path) -> None:
+def test_gnu_tar_makes_the_same_members(tmp_path):
     for name, data in MEMBERS.items():
         path = tmp_path / "in" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -58,7 +55,7 @@ def test_gnu_tar_makes_the_same_members(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("action", ["--list", "--extract", "--diff"])
-def test_gnu_tar_reads_it_without_a_warning(tmp_path: Path, action: str) -> None:
+def test_gnu_tar_reads_it_without_a_warning(tmp_path, action):
     names = [*MEMBERS, "höhe.png", "e" * 256 + ".jpg", "é" * 60 + "/b.jpg", "a b\tc\nd.jpg"]
     members = {name: name.encode() for name in names if len(name) < 250}
     (tmp_path / "shard.tar").write_bytes(archive(members))
@@ -92,9 +89,7 @@ def test_gnu_tar_reads_it_without_a_warning(tmp_path: Path, action: str) -> None
         ("a.mp4", 8**11, 1536),
     ],
 )
-def test_a_pax_header_only_where_it_is_needed(
-    name: str, size_bytes: int, header_bytes: int
-) -> None:
+def test_a_pax_header_only_where_it_is_needed(name, size_bytes, header_bytes):
     assert len(tar.member_header(name, size_bytes)) == header_bytes
     assert len(tar.member_header(name, size_bytes)) == header_bytes
     padded = (size_bytes + 511) // 512 * 512
@@ -103,7 +98,7 @@ def test_a_pax_header_only_where_it_is_needed(
 
 @pytest.mark.parametrize("name", ["é" * 60 + "/big.mp4", "d/" + "n" * 100, "big.mp4"])
 @pytest.mark.parametrize("size_bytes", [8**11 - 1, 8**11, 10**13])
-def test_members_beyond_eight_gibibytes(name: str, size_bytes: int) -> None:
+def test_members_beyond_eight_gibibytes(name, size_bytes):
     with tarfile.open(fileobj=io.BytesIO(tar.member_header(name, size_bytes))) as reader:
         member = reader.next()
     assert member is not None
@@ -112,7 +107,7 @@ def test_members_beyond_eight_gibibytes(name: str, size_bytes: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a/", "a\0b.jpg", "é\0.jpg", "n" * 200 + "/"])
-def test_names_that_an_archive_cannot_contain_are_refused(name: str) -> None:
+def test_names_that_an_archive_cannot_contain_are_refused(name):
     with pytest.raises(ObjectError) as caught:
         tar.member_header(name, 0)
     assert caught.value.code == "object.bad_key"

@@ -1,7 +1,5 @@
 """Records of tf.train.Example: read back, damaged, too large for memory, and numbers in parts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -56,9 +54,7 @@ def read(
 
 @pytest.mark.parametrize("memory_bytes", [8, 1 << 24])  # streamed, and read ahead
 @pytest.mark.parametrize("options", [FormatOptions(), NUMBERS])
-def test_every_part_is_a_range_of_its_record(
-    store: Store, memory_bytes: int, options: FormatOptions
-) -> None:
+def test_every_part_is_a_range_of_its_record(store, memory_bytes, options):
     result = build(store, CONTENTS, options, memory_bytes=memory_bytes)
     data = store.get(result.name)
     samples = indexed(result)
@@ -78,7 +74,7 @@ def test_every_part_is_a_range_of_its_record(
         assert reader.read(samples[1], parts) == {"jpg": b"2" * 300, "ignored": b""}
 
 
-def test_another_label_than_that_of_the_index_is_damage(store: Store) -> None:
+def test_another_label_than_that_of_the_index_is_damage(store):
     samples = indexed(build(store, CONTENTS))
     with pytest.raises(DamageError):
         read(store, [samples[0]._replace(label=2)])
@@ -87,7 +83,7 @@ def test_another_label_than_that_of_the_index_is_damage(store: Store) -> None:
             read(store, [samples[0]._replace(**wrong)])
 
 
-def test_a_large_sample_is_not_held_in_memory(store: Store) -> None:
+def test_a_large_sample_is_not_held_in_memory(store):
     class NoGets(DelegatingReadable):
         """The source, of which no object may be read at once."""
 
@@ -101,9 +97,7 @@ def test_a_large_sample_is_not_held_in_memory(store: Store) -> None:
 
 
 @pytest.mark.parametrize("memory_bytes", [8, 1 << 24])
-def test_parts_that_are_no_numbers_fail_by_name_or_are_left_out(
-    store: Store, memory_bytes: int
-) -> None:
+def test_parts_that_are_no_numbers_fail_by_name_or_are_left_out(store, memory_bytes):
     contents = [
         Content("a", {"count": b"1"}),
         Content("b", {"count": b"one"}),
@@ -135,7 +129,7 @@ def test_parts_that_are_no_numbers_fail_by_name_or_are_left_out(
         ("float", b"3.4028235e38 inf -inf 1e-60", [3.4028235e38, float("inf"), -float("inf"), 0]),
     ],
 )
-def test_numbers_in_texts(kind: str, text: bytes, values: list[float]) -> None:
+def test_numbers_in_texts(kind, text, values):
     assert numbers(text, kind, "x") == pytest.approx(values)
 
 
@@ -148,14 +142,14 @@ def test_numbers_in_texts(kind: str, text: bytes, values: list[float]) -> None:
         *(("float", text) for text in (b"3.5e38", b"1e400", b"-1e999")),
     ],
 )
-def test_what_are_no_numbers(kind: str, text: bytes) -> None:
+def test_what_are_no_numbers(kind, text):
     with pytest.raises(ObjectError) as caught:
         numbers(text, kind, "x")
     assert caught.value.code == "sample.undecodable"
     assert len(caught.value.message) < 100
 
 
-def test_a_long_word_that_is_no_number_is_found_at_once() -> None:
+def test_a_long_word_that_is_no_number_is_found_at_once():
     """It took hours: every digit was tried as the end of the whole part, up to a million."""
     for word in (b"9" * 10**6 + b"x", b"0." + b"9" * 10**6 + b"x", b"1e" + b"9" * 10**6 + b"x"):
         with pytest.raises(ObjectError):
@@ -171,9 +165,7 @@ def test_a_long_word_that_is_no_number_is_found_at_once() -> None:
         (("count",), FormatOptions({**COUNT, "count/text": Feature("key", "bytes")})),
     ],
 )
-def test_samples_that_do_not_fit_are_refused_before_anything_is_read(
-    store: Store, parts: tuple[str, ...], options: FormatOptions
-) -> None:
+def test_samples_that_do_not_fit_are_refused_before_anything_is_read(store, parts, options):
     order = order_samples(store, [Content("a", dict.fromkeys(parts, b"1"))])
     with pytest.raises(ConfigError) as caught:
         shard_format("tfrecord", options).sample_sizes(order)

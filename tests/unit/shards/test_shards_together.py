@@ -1,7 +1,5 @@
 """Derived objects that are near each other are read with one request."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest
@@ -42,7 +40,7 @@ def read(memory: MemoryStore, samples: list[PlannedSample]) -> tuple[list[list[b
     return [[body.data for body in fetched.bodies] for fetched in each], requests
 
 
-def test_neighbours_are_read_with_one_request(memory: MemoryStore) -> None:
+def test_neighbours_are_read_with_one_request(memory):
     end = in_object("a.tar", memory.put("a.tar", DATA).etag)
     places = [(9000, 50), (100, 20), (120, 0), (4000, 3000)]
     samples = [sample(part(f"a.tar/{at}.bin", *place, end)) for at, place in enumerate(places)]
@@ -51,7 +49,7 @@ def test_neighbours_are_read_with_one_request(memory: MemoryStore) -> None:
     assert requests == 1
 
 
-def test_what_is_far_apart_or_elsewhere_is_not(memory: MemoryStore) -> None:
+def test_what_is_far_apart_or_elsewhere_is_not(memory):
     ends = [in_object(key, memory.put(key, DATA).etag) for key in ("a.tar", "b.tar")]
     memory.put("own.jsonl", DATA)
     plain = memory.put("c.png", b"plain")
@@ -71,7 +69,7 @@ def test_what_is_far_apart_or_elsewhere_is_not(memory: MemoryStore) -> None:
     assert requests == 5
 
 
-def test_every_object_has_its_own_failure(memory: MemoryStore) -> None:
+def test_every_object_has_its_own_failure(memory):
     end = in_object("a.tar", memory.put("a.tar", DATA).etag)
     memory.put("a.tar", DATA + b"1")
     source = DerivedObjects(memory, lambda: memory)

@@ -1,7 +1,5 @@
 """The transform of images: sizes, modes, formats, what is kept of their metadata."""
 
-from __future__ import annotations
-
 import io
 import os
 import signal
@@ -55,9 +53,7 @@ def refused(data: bytes, transform: Transform = HALF, ext: str = "jpg") -> None:
         ((200, 300), None, True, (200, 300)),
     ],
 )
-def test_the_shorter_side_is_what_is_asked_for(
-    size: tuple[int, int], resize: int | None, enlarge: bool, expected: tuple[int, int]
-) -> None:
+def test_the_shorter_side_is_what_is_asked_for(size, resize, enlarge, expected):
     assert target_size(size, Transform(resize=resize, enlarge=enlarge)) == expected
 
 
@@ -92,9 +88,7 @@ KEPT = [
 
 @pytest.mark.parametrize(("_name", "data", "format_", "mode"), KEPT, ids=[case[0] for case in KEPT])
 @pytest.mark.parametrize("resize", [16, None])
-def test_what_an_image_becomes(
-    _name: str, data: bytes, format_: str, mode: str, resize: int | None
-) -> None:
+def test_what_an_image_becomes(_name, data, format_, mode, resize):
     image = made(data, Transform(resize=resize))
     assert (image.format, image.size) == (format_, (24, 16) if resize else (48, 32))
     assert image.mode == mode
@@ -104,19 +98,19 @@ JPEGS = {case[0]: "L" if "grey" in case[0] or case[0] == "1 bit" else "RGB" for 
 
 
 @pytest.mark.parametrize(("name", "data"), [case[:2] for case in KEPT if case[0] != "16 bits"])
-def test_everything_of_8_bits_can_become_a_jpeg(name: str, data: bytes) -> None:
+def test_everything_of_8_bits_can_become_a_jpeg(name, data):
     image = made(data, Transform(resize=16, format="jpeg"))
     assert (image.format, image.mode, image.size) == ("JPEG", JPEGS[name], (24, 16))
 
 
 @pytest.mark.parametrize("format_", ["GIF", "BMP", "TIFF", "WEBP", "PPM", "JPEG2000"])
-def test_other_formats_have_to_be_given_one(format_: str) -> None:
+def test_other_formats_have_to_be_given_one(format_):
     data = saved(Image.fromarray(COLOURS), format_)
     refused(data)
     assert made(data, Transform(resize=16, format="png")).format == "PNG"
 
 
-def test_elements_that_the_format_cannot_hold_are_refused() -> None:
+def test_elements_that_the_format_cannot_hold_are_refused():
     words, floats = png_with(RAMP.astype(np.uint16)), tiff_file(RAMP.astype(np.float32))
     refused(words, Transform(format="jpeg"))
     refused(floats, Transform(format="png"))
@@ -124,12 +118,12 @@ def test_elements_that_the_format_cannot_hold_are_refused() -> None:
     refused(floats, Transform(masks=("seg",)), "seg.tif")
 
 
-def test_lossless_images_are_resized_as_pillow_does() -> None:
+def test_lossless_images_are_resized_as_pillow_does():
     expected = Image.fromarray(COLOURS).resize((24, 16), Image.Resampling.BICUBIC)
     np.testing.assert_array_equal(np.asarray(made(png_with(COLOURS))), np.asarray(expected))
 
 
-def test_the_quality_is_that_of_the_options() -> None:
+def test_the_quality_is_that_of_the_options():
     data = saved(Image.fromarray(COLOURS), "JPEG", quality=99)
     small, large = (made(data, Transform(quality=quality)) for quality in (10, 95))
     assert small.quantization != large.quantization  # type: ignore[attr-defined]
@@ -137,7 +131,7 @@ def test_the_quality_is_that_of_the_options() -> None:
     assert large.quantization == expected.quantization  # type: ignore[attr-defined]
 
 
-def test_a_large_jpeg_is_decoded_smaller() -> None:
+def test_a_large_jpeg_is_decoded_smaller():
     wide = Image.fromarray(COLOURS).resize((1_200, 800), Image.Resampling.BICUBIC)
     data = saved(wide, "JPEG", quality=95)
     found = np.asarray(made(data, Transform(resize=32, quality=100)), np.int32)
@@ -148,7 +142,7 @@ def test_a_large_jpeg_is_decoded_smaller() -> None:
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG"])
-def test_orientation_and_profile_are_kept_and_nothing_else(kind: str) -> None:
+def test_orientation_and_profile_are_kept_and_nothing_else(kind):
     exif = Image.Exif()
     exif[0x0112], exif[0x010F] = 6, "a maker"
     profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
@@ -166,7 +160,7 @@ def test_orientation_and_profile_are_kept_and_nothing_else(kind: str) -> None:
 
 
 @pytest.mark.parametrize("value", [0, 9])
-def test_an_orientation_that_is_none_is_left_out(value: Any) -> None:
+def test_an_orientation_that_is_none_is_left_out(value):
     exif = Image.Exif()
     exif[0x0112] = value
     assert "exif" not in made(saved(Image.fromarray(COLOURS), "JPEG", exif=exif)).info
@@ -178,7 +172,7 @@ NUMBERS = (RAMP // 9).astype(np.uint8)
 
 
 @pytest.mark.parametrize("mode", ["L", "P", "1", "I;16"])
-def test_masks_keep_their_numbers(mode: str) -> None:
+def test_masks_keep_their_numbers(mode):
     masks = Transform(resize=16, format="jpeg", masks=("seg",))
     if mode == "I;16":
         image = Image.fromarray(NUMBERS.astype(np.uint16) * 1_000)
@@ -206,7 +200,7 @@ BAD = {
 
 @pytest.mark.parametrize("data", BAD.values(), ids=BAD)
 @pytest.mark.parametrize("processes", [1, 2])
-def test_bad_images_are_named(data: bytes, processes: int) -> None:
+def test_bad_images_are_named(data, processes):
     with shared_pool(processes) as pool:
         rules = ImageRules(max_pixels=10**6, transform=HALF, pool=pool, budget=ByteBudget(10))
         with pytest.raises(ObjectError) as caught:
@@ -216,7 +210,7 @@ def test_bad_images_are_named(data: bytes, processes: int) -> None:
         assert rules.budget.try_acquire(10) == 10
 
 
-def test_processes_and_threads_make_the_same_bytes() -> None:
+def test_processes_and_threads_make_the_same_bytes():
     images = [png_with(COLOURS + number) for number in range(20)]
     alone = [
         stored_image("png", data, where="a", rules=ImageRules(transform=HALF)) for data in images
@@ -227,7 +221,7 @@ def test_processes_and_threads_make_the_same_bytes() -> None:
         assert list(found) == alone
 
 
-def test_a_killed_process_is_an_error_and_the_next_image_has_another() -> None:
+def test_a_killed_process_is_an_error_and_the_next_image_has_another():
     with TransformPool(1) as pool:
         data = png_with(COLOURS)
         options: dict[str, Any] = {"where": "a", "max_pixels": 10**6}
@@ -242,7 +236,7 @@ def test_a_killed_process_is_an_error_and_the_next_image_has_another() -> None:
         assert pool.encode_again("png", data, HALF, **options) == first
 
 
-def test_batches_share_their_processes() -> None:
+def test_batches_share_their_processes():
     with shared_pool(2) as one:
         with shared_pool(2) as other:
             assert one is other

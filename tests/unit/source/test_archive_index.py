@@ -1,7 +1,5 @@
 """Indexes of archives: what is read to make one, and when."""
 
-from __future__ import annotations
-
 import io
 import tarfile
 import threading
@@ -91,9 +89,7 @@ TREES = st.recursive(
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(TREES)
-def test_every_member_is_found_wherever_it_is(
-    tmp_path_factory: pytest.TempPathFactory, tree: Tree
-) -> None:
+def test_every_member_is_found_wherever_it_is(tmp_path_factory, tree):
     folder = tmp_path_factory.mktemp("archives")
     store = open_store(str(folder / "source"))
     data = tar(tree)
@@ -119,9 +115,7 @@ PAIRS = {f"{number:03}.{ext}": bytes(size) for number in range(20) for ext, size
     ],
     ids=["large members are skipped", "small ones are read together", "inner archives", "pairs"],
 )
-def test_few_requests_read_few_bytes(
-    source: RecordingStore, tmp_path: Path, tree: Tree, members: int, requests: int, share: float
-) -> None:
+def test_few_requests_read_few_bytes(source, tmp_path, tree, members, requests, share):
     """``share`` is that of the archive's bytes; of inner archives, nothing behind them is read."""
     data = tar(tree)
     info = source.put("x.tar", data)
@@ -131,9 +125,7 @@ def test_few_requests_read_few_bytes(
     assert source.moved_bytes("get") <= share * len(data)
 
 
-def test_archives_in_an_archive_are_read_at_the_same_time(
-    source: RecordingStore, tmp_path: Path
-) -> None:
+def test_archives_in_an_archive_are_read_at_the_same_time(source, tmp_path):
     tree = {f"{name}.tar": {"x.bin": bytes(300_000)} for name in "abcd"}
     data = tar(tree)
     info = source.put("x.tar", data)
@@ -153,9 +145,7 @@ def test_archives_in_an_archive_are_read_at_the_same_time(
     assert contents(data, rows) == flat(tree)
 
 
-def test_archives_within_each_other_without_end_are_refused(
-    source: RecordingStore, tmp_path: Path
-) -> None:
+def test_archives_within_each_other_without_end_are_refused(source, tmp_path):
     tree: Tree = {"x.txt": b"1"}
     for _ in range(8):
         tree = {"a.tar": tree}
@@ -164,7 +154,7 @@ def test_archives_within_each_other_without_end_are_refused(
         index(source, info, own_of(tmp_path), tmp_path / "index")
 
 
-def test_damage_within_names_the_inner_archive(source: RecordingStore, tmp_path: Path) -> None:
+def test_damage_within_names_the_inner_archive(source, tmp_path):
     tree = {"a.tar": {"x.txt": b"1"}, "b.tar": tar({"y.txt": b"2"})[:700], "c.tar": {"z": b""}}
     info = source.put("x.tar", tar(tree))
     own = own_of(tmp_path)
@@ -181,7 +171,7 @@ class Denying(DelegatingStore):
         return call(**options)
 
 
-def test_an_error_of_the_store_is_raised(source: RecordingStore, tmp_path: Path) -> None:
+def test_an_error_of_the_store_is_raised(source, tmp_path):
     info = source.put("x.tar", tar({f"{name}.tar": {"x": bytes(300_000)} for name in "abcdef"}))
     own = own_of(tmp_path)
     with pytest.raises(StoreError):

@@ -1,7 +1,5 @@
 """Containers of Larder's own, and indexes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import google_crc32c
@@ -28,7 +26,7 @@ def keys(store: Store) -> list[str]:
     return [info.key for page in store.list() for info in page]
 
 
-def test_what_is_written_is_read_as_objects(store: Store, tmp_path: Path) -> None:
+def test_what_is_written_is_read_as_objects(store, tmp_path):
     values = [b'{"a":1}', b"", "é".encode(), b"\n\n"]
     with Indexes(store).writer(NAME, tmp_path / "index") as writer:
         writer.add(pa.array(["0.json", "1.json"]), pa.array(values[:2]))
@@ -51,7 +49,7 @@ def test_what_is_written_is_read_as_objects(store: Store, tmp_path: Path) -> Non
     assert [row["size_bytes"] for row in rows] == list(map(len, values))
 
 
-def test_an_index_is_read_again(store: Store, tmp_path: Path) -> None:
+def test_an_index_is_read_again(store, tmp_path):
     assert not Indexes(store).fetch(NAME, tmp_path / "copy")
     offsets, sizes = pa.array([512, 9000]), pa.array([3, 4])
     with Indexes(store).writer(NAME, tmp_path / "index") as writer:
@@ -68,7 +66,7 @@ def test_an_index_is_read_again(store: Store, tmp_path: Path) -> None:
     ]
 
 
-def test_a_damaged_index_does_not_count(store: Store, tmp_path: Path) -> None:
+def test_a_damaged_index_does_not_count(store, tmp_path):
     with Indexes(store).writer(NAME, tmp_path / "index") as writer:
         writer.add_ranges(pa.array(["x.jpg"]), pa.array([1]), pa.array([2]))
     data = bytearray(store.get(f"{NAME}.parquet"))

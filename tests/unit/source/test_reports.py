@@ -1,11 +1,9 @@
 """The objects of a source from a report: S3 Inventory in CSV and Parquet, and any table."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -110,7 +108,7 @@ def facts(infos: Sequence[ObjectInfo]) -> list[tuple[str, int, str, str]]:
 
 @pytest.mark.parametrize("kind", ["CSV", "Parquet"])
 @pytest.mark.parametrize("place", ["directory", "memory"])
-def test_a_report_of_s3_inventory(kind: str, place: str, tmp_path: Path) -> None:
+def test_a_report_of_s3_inventory(kind, place, tmp_path):
     name = f"report-{kind}".lower()
     reports = str(tmp_path / "reports") if place == "directory" else f"memory://{name}"
     store = open_store(reports)
@@ -125,7 +123,7 @@ def test_a_report_of_s3_inventory(kind: str, place: str, tmp_path: Path) -> None
     assert sorted(path.name for path in tmp_path.iterdir()) == ["reports"][: place == "directory"]
 
 
-def test_the_newest_report_of_a_prefix(tmp_path: Path) -> None:
+def test_the_newest_report_of_a_prefix(tmp_path):
     store = open_store(str(tmp_path / "reports"))
     key = write_report(store, "daily/", "CSV", [ROWS])
     old = key.replace("2026-11-20", "2026-11-19")
@@ -148,7 +146,7 @@ Damage = Callable[[Path], object]
         lambda p: next(p.rglob("*.json")).unlink(),
     ],
 )
-def test_a_damaged_report_is_refused(damage: Damage, tmp_path: Path) -> None:
+def test_a_damaged_report_is_refused(damage, tmp_path):
     folder = tmp_path / "reports"
     key = write_report(open_store(str(folder)), "", "CSV", [ROWS])
     damage(folder)
@@ -168,14 +166,14 @@ def test_a_damaged_report_is_refused(damage: Damage, tmp_path: Path) -> None:
         {"creationTimestamp": "soon"},
     ],
 )
-def test_a_manifest_that_does_not_fit(changes: Mapping[str, Any], tmp_path: Path) -> None:
+def test_a_manifest_that_does_not_fit(changes, tmp_path):
     key = write_report(open_store(str(tmp_path / "r")), "", "CSV", [ROWS], **changes)
     with pytest.raises(ConfigError) as caught:
         objects(opened(str(tmp_path / "r" / key)), tmp_path)
     assert caught.value.code == "config.inventory"
 
 
-def test_an_object_in_two_rows_is_refused(tmp_path: Path) -> None:
+def test_an_object_in_two_rows_is_refused(tmp_path):
     key = write_report(open_store(str(tmp_path / "r")), "", "CSV", [ROWS, ROWS[:1]])
     with pytest.raises(ConfigError) as caught:
         objects(opened(str(tmp_path / "r" / key)), tmp_path)
@@ -190,7 +188,7 @@ def table(path: Path, text: str) -> str:
 
 
 @pytest.mark.parametrize("name", ["list.csv", "list.csv.gz"])
-def test_a_csv_of_keys_and_sizes(name: str, tmp_path: Path) -> None:
+def test_a_csv_of_keys_and_sizes(name, tmp_path):
     text = '\ufeffSize,Key,note\n2,data/b+%20.jpg,\n1,"data/a,\n"".jpg",x\n'
     report = opened(table(tmp_path / name, text))
     found = objects(report, tmp_path)
@@ -207,7 +205,7 @@ def test_a_csv_of_keys_and_sizes(name: str, tmp_path: Path) -> None:
         ("", 0),
     ],
 )
-def test_named_columns(time: str, expected: int, tmp_path: Path) -> None:
+def test_named_columns(time, expected, tmp_path):
     text = f'name,bytes,md5,mtime,key\ndata/x,3,"""e""",{time},wrong\n'
     columns = {"key": "name", "size": "bytes", "etag": "md5", "modified": "mtime"}
     report = opened(table(tmp_path / "list.csv", text), columns=columns)
@@ -233,7 +231,7 @@ LINES += [b"other/x,1", b"data/x,1\ndata/x,1", b"data/\xff,1"]
         ("l.txt", b"key,size\ndata/x,1\n"),
     ],
 )
-def test_a_table_that_cannot_be_used(name: str, data: bytes, tmp_path: Path) -> None:
+def test_a_table_that_cannot_be_used(name, data, tmp_path):
     (tmp_path / "r").mkdir()
     (tmp_path / "r" / name).write_bytes(data)
     with pytest.raises(ConfigError) as caught:
@@ -241,7 +239,7 @@ def test_a_table_that_cannot_be_used(name: str, data: bytes, tmp_path: Path) -> 
     assert caught.value.code == "config.inventory"
 
 
-def test_an_inventory_from_a_report_is_that_of_a_listing(tmp_path: Path) -> None:
+def test_an_inventory_from_a_report_is_that_of_a_listing(tmp_path):
     source = open_store("memory://reported")
     for number in range(50):
         source.put(f"{number % 7}/{number}.jpg", b"x" * number)

@@ -1,9 +1,5 @@
 """Which keys a listing is about: columns of globs, and Larder's own files."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pyarrow as pa
 import pytest
 
@@ -21,7 +17,7 @@ KEYS = ["a", "a\nb", "a/b.jpg", "a/é.jpg", "train/x/1.JPEG", "\U0001f600/.b", "
 @pytest.mark.parametrize(
     "globs", [("**",), ("*",), ("**/*.jpg", "train/**"), ("[*]",), ("{a,b}/?.jpg",), ("a?b",), ()]
 )
-def test_columns_are_matched_as_single_keys_are(globs: tuple[str, ...]) -> None:
+def test_columns_are_matched_as_single_keys_are(globs):
     single = compile_globs(globs)
     expected = [single is not None and single.fullmatch(key) is not None for key in KEYS]
     assert KeyRule(globs)(pa.array(KEYS)).tolist() == expected
@@ -33,14 +29,14 @@ def pages(*keys: str, size: int) -> list[list[ObjectInfo]]:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 100])
-def test_own_files_are_left_out_wherever_pages_end(size: int) -> None:
+def test_own_files_are_left_out_wherever_pages_end(size):
     own = ("_larder/", "_larder/copy/x")
     keys = ("A", "_larder", "_larder-", *own, "_larder0", "_larderer/x", "a")
     left = [info.key for page in without_own(pages(*keys, size=size)) for info in page]
     assert left == [key for key in keys if key not in own]
 
 
-def test_an_inventory_has_no_own_files_and_is_empty_without_others(tmp_path: Path) -> None:
+def test_an_inventory_has_no_own_files_and_is_empty_without_others(tmp_path):
     store = MemoryStore("selection")
     try:
         store.put("_larder/copy/copy.json", b"{}")
@@ -88,18 +84,16 @@ def shown(paths: list[bytes], include: list[str], exclude: list[str]) -> list[st
         (b"caf\xe9/", ["**"], ["caf*/**"], False),
     ],
 )
-def test_what_is_excluded_is_not_reported(
-    path: bytes, include: list[str], exclude: list[str], wanted: bool
-) -> None:
+def test_what_is_excluded_is_not_reported(path, include, exclude, wanted):
     assert len(shown([path], include, exclude)) == wanted
 
 
-def test_a_repeated_listing_reports_nothing_twice() -> None:
+def test_a_repeated_listing_reports_nothing_twice():
     paths = [b"a", b"b/", b"b\xff", b"c"]
     assert shown([*paths[:3], *paths[1:]], ["**"], []) == ["a", "b/", "b\\xff", "c"]
 
 
-def test_all_are_noted_and_may_have_keys() -> None:
+def test_all_are_noted_and_may_have_keys():
     noted: list[Failure] = []
     unlisted = Unlisted(["**"], [], noted.append)
     for path in (b"_larder/copy/", b"a/", b"b"):

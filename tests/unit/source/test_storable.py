@@ -1,11 +1,8 @@
 """Keys are refused exactly where the store itself would refuse them."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -53,7 +50,7 @@ def refused(store: Store, found: Sequence[str], prefix: str = "") -> list[str]:
 @given(st.lists(keys, max_size=12), st.integers(1, 4))
 @example(["a.b", "a.b-c.d", "a.b/x.jpg", "a.b/x.jpg/a.b", "a.bc"], 2)
 @example(["a.b/x.jpg", "a/a.b"], 1)
-def test_below_a_directory(found: list[str], cut: int) -> None:
+def test_below_a_directory(found, cut):
     with tempfile.TemporaryDirectory() as folder:
         store = open_store(folder)
         result = unfit(store, found, "mirror/", cut)
@@ -64,7 +61,7 @@ def test_below_a_directory(found: list[str], cut: int) -> None:
     assert all(failure.code == "object.bad_key" for failure in result.failures)
 
 
-def test_a_path_that_is_too_long(tmp_path: Path) -> None:
+def test_a_path_that_is_too_long(tmp_path):
     root = str(tmp_path)
     while len(root) < 3_600:
         root += "/" + "d" * min(200, 3_600 - len(root) - 1)
@@ -76,9 +73,7 @@ def test_a_path_that_is_too_long(tmp_path: Path) -> None:
     assert refused(store, found) == [found[1]]
 
 
-def test_the_storage_accepts_every_key_that_the_plan_accepts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_storage_accepts_every_key_that_the_plan_accepts(tmp_path, monkeypatch):
     """An object of a short name has a longer one while it is written."""
     monkeypatch.setattr(os, "getpid", lambda: 4_194_304)  # the highest of Linux
     root = str(tmp_path)
@@ -92,7 +87,7 @@ def test_the_storage_accepts_every_key_that_the_plan_accepts(
 
 
 @pytest.mark.parametrize("url", ["s3://bucket/some/prefix", "s3://bucket", "memory://unfit/prefix"])
-def test_in_a_bucket_the_prefix_counts(url: str) -> None:
+def test_in_a_bucket_the_prefix_counts(url):
     store = open_store(url)
     before = len(store.url.partition("://")[2].partition("/")[2]) + len("mirror/")
     longest = "k" * (1_024 - before - 4) + ".txt"

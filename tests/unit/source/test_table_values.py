@@ -1,7 +1,5 @@
 """Values of Arrow tables: times that Python cannot hold, or only with other packages."""
 
-from __future__ import annotations
-
 import datetime
 from typing import Any
 
@@ -33,11 +31,11 @@ TEXT = "2020-01-01T01:02:03.000000001"
         (pa.array([SECOND + 1], NS).dictionary_encode(), TEXT),
     ],
 )
-def test_nanoseconds_are_strings(column: pa.Array, expected: Any) -> None:
+def test_nanoseconds_are_strings(column, expected):
     assert table_values(column, "t")[0] == expected
 
 
-def test_without_nanoseconds_values_are_those_of_python() -> None:
+def test_without_nanoseconds_values_are_those_of_python():
     when = datetime.datetime(2020, 1, 1, 1, 2, 3, 5)
     table: dict[str, Any] = {
         "us": pa.array([when, None], pa.timestamp("us")),
@@ -65,6 +63,6 @@ def test_without_nanoseconds_values_are_those_of_python() -> None:
         pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]),
     ],
 )
-def test_what_python_cannot_hold_is_named(column: pa.Array) -> None:
+def test_what_python_cannot_hold_is_named(column):
     with pytest.raises(ValueError, match="column 't'"):
         table_values(column, "t")

@@ -5,7 +5,6 @@ import hashlib
 from pathlib import Path
 
 import numpy as np
-import pytest
 from PIL import Image
 
 from larder.demo import digits
@@ -24,7 +23,7 @@ FIRST = """\
 0   0   6  13  10   0   0   0"""
 
 
-def test_digits_are_those_of_uci(tmp_path: Path) -> None:
+def test_digits_are_those_of_uci(tmp_path):
     source = tmp_path / "source"
     assert write_digits(source) == DIGITS
     files = sorted(source.rglob("*"), key=lambda path: path.name)
@@ -43,7 +42,7 @@ def test_digits_are_those_of_uci(tmp_path: Path) -> None:
     assert digest == "82be77aa2939271dc94b902b92ae6b4a97fb35c81a82d06c5b7da467be0b10b3"
 
 
-def test_digits_have_their_citation() -> None:
+def test_digits_have_their_citation():
     packed = Path(digits.__file__).with_name("digits.txt.gz").read_bytes()
     assert len(packed) < 60_000
     head = gzip.decompress(packed)[:400].decode()
@@ -51,7 +50,7 @@ def test_digits_have_their_citation() -> None:
     assert "https://creativecommons.org/licenses/by/4.0/" in head
 
 
-def test_digits_are_written_once_and_completed_after_a_kill(tmp_path: Path) -> None:
+def test_digits_are_written_once_and_completed_after_a_kill(tmp_path):
     source = tmp_path / "source"
     write_digits(source)
     assert write_digits(source) == 0
@@ -64,9 +63,7 @@ def test_digits_are_written_once_and_completed_after_a_kill(tmp_path: Path) -> N
     assert (source / "1/digit-0001.png").stat().st_mtime_ns == kept
 
 
-def test_a_directory_that_cannot_be_written_ends_with_status_2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_directory_that_cannot_be_written_ends_with_status_2(tmp_path, capsys):
     (tmp_path / "file").write_text("in the way")
     assert main([str(tmp_path / "file")]) == 2
     assert capsys.readouterr().err.startswith("error[config.path]: ")

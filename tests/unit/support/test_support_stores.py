@@ -1,7 +1,5 @@
 """The stores of tests/support/stores.py: acts before calls, and conditions."""
 
-from __future__ import annotations
-
 import uuid
 
 import pytest
@@ -21,7 +19,7 @@ def inner() -> Store:
     return open_store(f"memory://{uuid.uuid4().hex}/", retry=None)
 
 
-def test_it_happens_right_before_the_call_and_as_often_as_planned(inner: Store) -> None:
+def test_it_happens_right_before_the_call_and_as_often_as_planned(inner):
     meanwhile, seen = Meanwhile(), []
 
     def act() -> None:
@@ -39,7 +37,7 @@ def test_it_happens_right_before_the_call_and_as_often_as_planned(inner: Store) 
     assert (seen, meanwhile.waiting) == ([["other"], ["other", "tags/a"]], 0)
 
 
-def test_one_call_is_followed_by_one_act(inner: Store) -> None:
+def test_one_call_is_followed_by_one_act(inner):
     """An act that makes the same call lets the next one happen, and so on, before its own."""
     meanwhile, seen = Meanwhile(), []
     for name in "ab":
@@ -51,7 +49,7 @@ def test_one_call_is_followed_by_one_act(inner: Store) -> None:
     assert seen == ["a", "b"]
 
 
-def test_conditions_are_ignored_or_refused(inner: Store) -> None:
+def test_conditions_are_ignored_or_refused(inner):
     first = inner.put("k", b"1")
     ignoring = UnconditionalStore(inner)
     ignoring.put("k", b"2", if_absent=True)

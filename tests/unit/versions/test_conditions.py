@@ -1,11 +1,8 @@
 """Which conditional writes a store keeps: tried once, by writing nothing but the answer."""
 
-from __future__ import annotations
-
 import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 
@@ -49,9 +46,7 @@ def root() -> Store:
         ({"if_absent": True, "says": True}, Conditions(if_absent=True, if_match=False)),
     ],
 )
-def test_every_kind_of_store_is_found_out(
-    root: Store, wrapped: dict[str, Any], found: Conditions
-) -> None:
+def test_every_kind_of_store_is_found_out(root, wrapped, found):
     store = UnconditionalStore(root, **wrapped)
     assert probe_conditions(store) == found
     assert found.kept is (found == KEPT)
@@ -65,7 +60,7 @@ def test_every_kind_of_store_is_found_out(
 
 
 @pytest.mark.parametrize("kept", [KEPT, NEITHER])
-def test_a_run_killed_while_it_asks_leaves_the_question_open(root: Store, kept: Conditions) -> None:
+def test_a_run_killed_while_it_asks_leaves_the_question_open(root, kept):
     store = UnconditionalStore(root, if_absent=kept.if_absent, if_match=kept.if_match)
     for after in range(4):
         with pytest.raises(Stopped):
@@ -77,16 +72,14 @@ def test_a_run_killed_while_it_asks_leaves_the_question_open(root: Store, kept: 
 @pytest.mark.parametrize("nth", [1, 2, 3, 4])
 @pytest.mark.parametrize("effect", [LoseAnswer(), unavailable()])
 @pytest.mark.parametrize("kept", [KEPT, NEITHER])
-def test_a_lost_answer_does_not_change_what_is_found(
-    root: Store, nth: int, effect: Any, kept: Conditions
-) -> None:
+def test_a_lost_answer_does_not_change_what_is_found(root, nth, effect, kept):
     faulty = FaultyStore(UnconditionalStore(root, if_absent=kept.if_absent, if_match=kept.if_match))
     faulty.add("put", effect, nth=nth)
     store = RetryStore(faulty, RetryPolicy(sleep=lambda _: None))
     assert probe_conditions(store) == kept
 
 
-def test_runs_that_ask_at_the_same_time_find_the_same(root: Store) -> None:
+def test_runs_that_ask_at_the_same_time_find_the_same(root):
     barrier = threading.Barrier(6)
 
     def ask(_: int) -> Conditions:
@@ -99,7 +92,7 @@ def test_runs_that_ask_at_the_same_time_find_the_same(root: Store) -> None:
 
 
 @pytest.mark.parametrize("plain", [{}, {"if_absent": True}, {"if_absent": 1, "if_match": "yes"}])
-def test_an_invalid_answer_is_damage(root: Store, plain: dict[str, Any]) -> None:
+def test_an_invalid_answer_is_damage(root, plain):
     root.put(KEY, seal(plain))
     for ask in (read_conditions, probe_conditions):
         with pytest.raises(DamageError) as caught:
@@ -109,7 +102,7 @@ def test_an_invalid_answer_is_damage(root: Store, plain: dict[str, Any]) -> None
         assert "delete it" in caught.value.hint
 
 
-def test_a_store_that_refuses_every_write_is_not_one_without_conditions(root: Store) -> None:
+def test_a_store_that_refuses_every_write_is_not_one_without_conditions(root):
     for nth in range(1, 5):
         store = FaultyStore(root)
         store.add("put", denied(), nth=nth)

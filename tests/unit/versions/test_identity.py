@@ -4,8 +4,6 @@ That all the rest of a segment, a cache, a version and its content counts is a p
 tests/property/test_property_identity.py.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -69,7 +67,7 @@ GLOBS = {"splits": {"a": "x/**", "b": "**"}}
         {"growth": {"removals": "omit"}},
     ],
 )
-def test_fields_that_do_not_shape_samples_do_not_count(fields: dict[str, Any]) -> None:
+def test_fields_that_do_not_shape_samples_do_not_count(fields):
     assert inputs(dataset(**fields)) == inputs(dataset())
 
 
@@ -96,9 +94,7 @@ def test_fields_that_do_not_shape_samples_do_not_count(fields: dict[str, Any]) -
         ),
     ],
 )
-def test_defaults_that_are_written_out_change_nothing(
-    fields: dict[str, Any], base: dict[str, Any]
-) -> None:
+def test_defaults_that_are_written_out_change_nothing(fields, base):
     assert inputs(dataset(**fields)) == inputs(dataset(**base))
 
 
@@ -145,7 +141,7 @@ DIFFERENT: list[dict[str, Any]] = [
 ]
 
 
-def test_fields_that_shape_samples_lead_to_other_inputs() -> None:
+def test_fields_that_shape_samples_lead_to_other_inputs():
     assert len({inputs(dataset(**fields)) for fields in DIFFERENT}) == len(DIFFERENT)
 
 
@@ -167,7 +163,7 @@ class _Later(Dataset):
 
 
 @pytest.mark.parametrize("fields", DIFFERENT)
-def test_a_new_option_with_a_default_changes_nothing(fields: dict[str, Any]) -> None:
+def test_a_new_option_with_a_default_changes_nothing(fields):
     assert inputs(dataset(_Later, **fields)) == inputs(dataset(**fields))
 
 
@@ -175,7 +171,7 @@ def shaped(**fields: Any) -> SegmentIdentity:
     return SEGMENT._replace(shape=replace(SHAPE, **fields))
 
 
-def test_what_seldom_shapes_a_segment_is_in_its_id_too() -> None:
+def test_what_seldom_shapes_a_segment_is_in_its_id_too():
     segments = [
         SEGMENT,
         SEGMENT._replace(validate="decode"),
@@ -187,7 +183,7 @@ def test_what_seldom_shapes_a_segment_is_in_its_id_too() -> None:
     assert len(segment_id(SEGMENT)) == 32
 
 
-def test_the_order_of_splits_and_a_first_shard_of_0_do_not_count_in_a_segment() -> None:
+def test_the_order_of_splits_and_a_first_shard_of_0_do_not_count_in_a_segment():
     assert segment_id(SEGMENT._replace(first_shards={"train": 0})) == segment_id(SEGMENT)
     for one, other in (
         (shaped(split_bytes={"a": 1, "b": 2}), shaped(split_bytes={"b": 2, "a": 1})),
@@ -199,14 +195,14 @@ def test_the_order_of_splits_and_a_first_shard_of_0_do_not_count_in_a_segment() 
         assert segment_id(one) == segment_id(other)
 
 
-def test_orders_without_a_meaning_do_not_count_in_a_version() -> None:
+def test_orders_without_a_meaning_do_not_count_in_a_version():
     assert version(split_names=("test", "train")) == version()
     omitted = {("a", "train"): rows(1), ("b", "train"): rows(2)}
     assert version(omitted=dict(reversed(omitted.items()))) == version(omitted=omitted)
     assert version(omitted={("a", "train"): Omitted.none()}) == version()
 
 
-def test_where_it_is_and_what_depends_on_the_machine_is_not_in_the_content_digest() -> None:
+def test_where_it_is_and_what_depends_on_the_machine_is_not_in_the_content_digest():
     cache = CacheFacts("encoded", {"train": (FILE,)})
     other = replace(FILE, path="q", bytes=2, sha256="9" * 64, segment="b")
     digest = content_digest([SHARD], [], cache)

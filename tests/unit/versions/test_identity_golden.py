@@ -1,7 +1,5 @@
 """Identities, pinned: one that changes without need makes everybody pack everything again."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -149,7 +147,7 @@ SHARDS = [
 CACHE = CacheFacts("decoded", {"train": (cache_file("a", "3"), cache_file("b", "4"))})
 
 
-def test_inputs() -> None:
+def test_inputs():
     found = {}
     for name, fields in DATASETS.items():
         dataset = Dataset.model_validate({"name": "d", "source": {"url": "/s"}, **fields})
@@ -157,7 +155,7 @@ def test_inputs() -> None:
     assert_golden("inputs", found)
 
 
-def test_segments_and_their_caches() -> None:
+def test_segments_and_their_caches():
     segments = {name: segment_id(identity) for name, identity in SEGMENTS.items()}
     assert_golden("segments", segments)
     caches = {kind: cache_id(segments["least"], kind) for kind in ("encoded", "decoded")}
@@ -165,14 +163,14 @@ def test_segments_and_their_caches() -> None:
     assert_golden("caches", caches)
 
 
-def test_versions() -> None:
+def test_versions():
     assert_golden(
         "versions",
         {name: version_id("d", **{"omitted": {}, **version}) for name, version in VERSIONS.items()},
     )
 
 
-def test_contents() -> None:
+def test_contents():
     assert_golden(
         "contents",
         {

@@ -3,8 +3,6 @@
 tests/property/test_property_omitted.py has what is written, read and asked.
 """
 
-from __future__ import annotations
-
 import io
 import pickle
 import uuid
@@ -62,7 +60,7 @@ def npy(array: Any, **options: Any) -> bytes:
     return file.getvalue()
 
 
-def test_rows_may_be_as_large_as_numbers_are() -> None:
+def test_rows_may_be_as_large_as_numbers_are():
     found = ranges((0, 1), (MAX - 3, MAX))
     assert found.count == 4
     assert found.mask(MAX - 4, 4).tolist() == [0, 1, 1, 1]
@@ -92,7 +90,7 @@ def refused(root: Store, rows: OmittedRows, *files: FileFacts) -> DamageError:
         ((0, 2), (3, 3)),
     ],
 )
-def test_invalid_ranges_are_damage(root: Store, pairs: tuple[tuple[int, int], ...]) -> None:
+def test_invalid_ranges_are_damage(root, pairs):
     count = sum(stop - start for start, stop in pairs)
     assert refused(root, OmittedRows(count, pairs)).code == "damage.manifest"
     data = npy(np.array(pairs, "<i8"))
@@ -114,7 +112,7 @@ def test_invalid_ranges_are_damage(root: Store, pairs: tuple[tuple[int, int], ..
         OmittedRows(1, first=5, stop=6),
     ],
 )
-def test_a_wrong_count_or_slice_is_damage(root: Store, rows: OmittedRows) -> None:
+def test_a_wrong_count_or_slice_is_damage(root, rows):
     file = named(root, npy(np.array([(0, 1), (2, 3)], "<i8")))
     assert refused(root, rows, file).code == "damage.manifest"
 
@@ -147,16 +145,14 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("kind", MALFORMED)
-def test_a_malformed_file_is_damage(
-    root: Store, kind: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_malformed_file_is_damage(root, kind, capsys):
     error = refused(root, OmittedRows(2, first=0, stop=2), named(root, MALFORMED[kind]))
     assert error.code == "damage.manifest"
     assert "omitted-" in error.where
     assert capsys.readouterr().out == ""
 
 
-def test_other_bytes_than_those_published_are_damage(root: Store) -> None:
+def test_other_bytes_than_those_published_are_damage(root):
     file, rows = named(root, GOOD), OmittedRows(2, first=0, stop=2)
     for position in range(len(GOOD)):
         data = bytearray(GOOD)

@@ -1,7 +1,5 @@
 """The last writes, and where they go."""
 
-from __future__ import annotations
-
 import uuid
 from dataclasses import replace
 
@@ -44,14 +42,14 @@ def root() -> Store:
     return open_store(f"memory://{uuid.uuid4().hex}/")
 
 
-def test_the_first_to_publish_a_version_wins(root: Store) -> None:
+def test_the_first_to_publish_a_version_wins(root):
     assert read_version(root, VERSION.id) is None
     assert publish_version(root, VERSION) == VERSION
     assert publish_version(root, replace(VERSION, inputs="9" * 64)) == VERSION
     assert read_version(root, VERSION.id) == VERSION
 
 
-def test_the_first_to_publish_a_cache_wins(root: Store) -> None:
+def test_the_first_to_publish_a_cache_wins(root):
     cache = CacheDocument("d", FILE.segment, "7" * 32, "encoded", {"train": FILE})
     assert read_cache(root, cache.segment, cache.id) is None
     assert publish_cache(root, cache) == cache
@@ -61,9 +59,7 @@ def test_the_first_to_publish_a_cache_wins(root: Store) -> None:
 
 
 @pytest.mark.parametrize("refuses", [False, True])
-def test_the_first_to_publish_wins_where_conditions_are_not_kept(
-    root: Store, refuses: bool
-) -> None:
+def test_the_first_to_publish_wins_where_conditions_are_not_kept(root, refuses):
     """The document is looked for right before it is written."""
     store = RecordingStore(UnconditionalStore(root, refuses=refuses))
     publish_version(store, VERSION, if_absent=False)
@@ -75,7 +71,7 @@ def test_the_first_to_publish_wins_where_conditions_are_not_kept(
     assert read_version(root, VERSION.id) == VERSION
 
 
-def test_a_document_with_any_byte_changed_is_found(root: Store) -> None:
+def test_a_document_with_any_byte_changed_is_found(root):
     data = seal(VERSION)
     for position in range(0, len(data) - 1, 7):
         damaged = bytearray(data)
@@ -84,14 +80,14 @@ def test_a_document_with_any_byte_changed_is_found(root: Store) -> None:
             parse_document(VersionDocument, bytes(damaged), "x")
 
 
-def test_a_newer_format_is_named() -> None:
+def test_a_newer_format_is_named():
     data = seal(replace(VERSION, format="larder-version-9"))
     with pytest.raises(DamageError) as caught:
         parse_document(VersionDocument, data, "x")
     assert caught.value.code == "damage.manifest"
 
 
-def test_keys_of_the_layout_are_pinned() -> None:
+def test_keys_of_the_layout_are_pinned():
     assert layout.dataset_prefix("d") == "larder/d/"
     assert layout.shard_key("s", "train", "n.tar") == "segments/s/shards/train/n.tar"
     assert layout.segment_key("s") == "segments/s/segment.json"

@@ -1,7 +1,5 @@
 """Tags move by compare-and-swap, from the version that they named before the listing."""
 
-from __future__ import annotations
-
 import threading
 import uuid
 from collections.abc import Callable
@@ -28,7 +26,7 @@ def root() -> Store:
     return open_store(f"memory://{uuid.uuid4().hex}/")
 
 
-def test_a_tag_moves_from_the_version_that_was_expected_and_keeps_its_history(root: Store) -> None:
+def test_a_tag_moves_from_the_version_that_was_expected_and_keeps_its_history(root):
     assert read_tag(root, "latest") is None
     assert move_tag(root, "latest", "a", "1", None)
     assert move_tag(root, "latest", "b", "2", "a")
@@ -40,7 +38,7 @@ def test_a_tag_moves_from_the_version_that_was_expected_and_keeps_its_history(ro
 
 
 @pytest.mark.parametrize("expected", [None, "a", "c"])
-def test_a_tag_that_names_another_version_is_not_moved(root: Store, expected: str | None) -> None:
+def test_a_tag_that_names_another_version_is_not_moved(root, expected):
     move_tag(root, "latest", "b", "2", None)
     with pytest.raises(SupersededError) as caught:
         move_tag(root, "latest", "d", "4", expected)
@@ -48,16 +46,14 @@ def test_a_tag_that_names_another_version_is_not_moved(root: Store, expected: st
     assert read_tag(root, "latest") == Tag("b", "2")
 
 
-def test_a_tag_that_was_deleted_is_not_made_again(root: Store) -> None:
+def test_a_tag_that_was_deleted_is_not_made_again(root):
     with pytest.raises(SupersededError):
         move_tag(root, "latest", "b", "2", "a")
     assert read_tag(root, "latest") is None
 
 
 @pytest.mark.parametrize("expected", [None, "a", "b", "c"])
-def test_a_tag_that_names_the_version_already_counts_as_moved(
-    root: Store, expected: str | None
-) -> None:
+def test_a_tag_that_names_the_version_already_counts_as_moved(root, expected):
     move_tag(root, "latest", "a", "1", None)
     move_tag(root, "latest", "b", "2", "a")
     recorder = RecordingStore(root)
@@ -67,7 +63,7 @@ def test_a_tag_that_names_the_version_already_counts_as_moved(
     assert read_tag(root, "latest") == Tag("b", "3", (TagEntry("a", "1"),))
 
 
-def test_the_history_is_bounded_and_keeps_the_newest(root: Store) -> None:
+def test_the_history_is_bounded_and_keeps_the_newest(root):
     expected = None
     for number in range(HISTORY + 3):
         move_tag(root, "latest", f"v{number}", str(number), expected)
@@ -94,9 +90,7 @@ class _Between(DelegatingStore):
 
 
 @pytest.mark.parametrize("before", [None, "a"])
-def test_a_tag_that_moves_between_its_reading_and_its_writing(
-    root: Store, before: str | None
-) -> None:
+def test_a_tag_that_moves_between_its_reading_and_its_writing(root, before):
     if before:
         move_tag(root, "latest", before, "1", None)
     store = _Between(root, lambda: move_tag(root, "latest", "other", "2", before))
@@ -108,9 +102,7 @@ def test_a_tag_that_moves_between_its_reading_and_its_writing(
 
 
 @pytest.mark.parametrize("before", [None, "a"])
-def test_another_run_of_the_same_inputs_moves_it_in_between(
-    root: Store, before: str | None
-) -> None:
+def test_another_run_of_the_same_inputs_moves_it_in_between(root, before):
     if before:
         move_tag(root, "latest", before, "1", None)
     store = _Between(root, lambda: move_tag(root, "latest", "b", "3", before))
@@ -119,7 +111,7 @@ def test_another_run_of_the_same_inputs_moves_it_in_between(
     assert read_tag(root, "latest") == Tag("b", "3", history)
 
 
-def test_of_concurrent_moves_one_wins_and_the_others_know(root: Store) -> None:
+def test_of_concurrent_moves_one_wins_and_the_others_know(root):
     move_tag(root, "latest", "old", "0", None)
     barrier = threading.Barrier(8)
 
@@ -148,7 +140,7 @@ def test_of_concurrent_moves_one_wins_and_the_others_know(root: Store) -> None:
         {"version": "a", "inputs": "1", "history": [{"version": "b"}]},
     ],
 )
-def test_a_document_with_an_invalid_field_is_damage(root: Store, plain: object) -> None:
+def test_a_document_with_an_invalid_field_is_damage(root, plain):
     root.put(KEY, seal(plain))
     for step in (
         lambda: read_tag(root, "latest"),
