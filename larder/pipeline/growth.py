@@ -8,6 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from larder.config.models import Dataset
+from larder.growth.compare import Changes, Comparison, compare
+from larder.growth.content_check import ContentCheck
+from larder.growth.decide import Decision, SegmentState, decide
+from larder.growth.previous import Previous, PreviousSegment, is_first_build, read_previous
+from larder.growth.select import Selected, Selection, select_all
 from larder.jobs.manifests import read_ref
 from larder.manifest.reference import ManifestRef
 from larder.manifest.schemas import SHARDS
@@ -17,11 +22,6 @@ from larder.pipeline.image_rules import image_rules, planned_transform
 from larder.pipeline.job import UsedSegment, source_of
 from larder.pipeline.pack import pack
 from larder.pipeline.source import SourceState
-from larder.prepare.compare import Changes, Comparison, compare
-from larder.prepare.content_check import ContentCheck
-from larder.prepare.decide import Decision, SegmentState, decide
-from larder.prepare.previous import Previous, PreviousSegment, is_first_build, read_previous
-from larder.prepare.select import Selected, Selection, select_all
 from larder.progress import Progress
 from larder.samples.order import SampleOrder
 from larder.shards.images.check import is_weaker

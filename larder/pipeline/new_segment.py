@@ -8,6 +8,7 @@ from pathlib import Path
 
 from larder.config.models import Dataset, Shards
 from larder.config.shape import NUMBERED, FormatOptions, ImageOptions
+from larder.growth.previous import Previous
 from larder.jobs.results import Totals
 from larder.manifest.files import ManifestFile
 from larder.pipeline.growth import Growth
@@ -15,7 +16,6 @@ from larder.pipeline.image_rules import image_options
 from larder.pipeline.job import UsedSegment
 from larder.pipeline.pack import laid_out, pack
 from larder.pipeline.source import SourceState
-from larder.prepare.previous import Previous
 from larder.shards.formats import shard_format
 from larder.store.base import Store
 from larder.versions.documents import SegmentDocument, Shape

@@ -16,6 +16,8 @@ from larder.copy.site import Site
 from larder.copy.skyplane.choice import Choice
 from larder.errors import SHOWN_FAILURES
 from larder.experiments.delivery import Advice
+from larder.growth.previous import Previous, published_splits
+from larder.growth.select import Selected
 from larder.jobs.results import Totals
 from larder.manifest.extents import is_own
 from larder.manifest.files import read_manifest
@@ -32,8 +34,6 @@ from larder.pipeline.job import UsedSegment, source_of, storage_of
 from larder.pipeline.mirror import mirror_route, objects_with_copies, read_measured
 from larder.pipeline.new_segment import PlannedSegment, caches_to_build, plan_segment
 from larder.pipeline.source import SourceState
-from larder.prepare.previous import Previous, published_splits
-from larder.prepare.select import Selected
 from larder.progress import Progress
 from larder.samples.order import SampleOrder, order_samples
 from larder.samples.parts import with_labels

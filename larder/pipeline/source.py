@@ -13,6 +13,7 @@ from larder.config.access import check_overlap
 from larder.config.models import Cluster, Dataset
 from larder.copy.site import in_region, missing_region
 from larder.errors import ConfigError, NotFoundError, ObjectError
+from larder.growth.previous import is_compact
 from larder.jobs.results import BatchReport, RunError
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import OBJECTS
@@ -25,7 +26,6 @@ from larder.pipeline.expanding import (
 )
 from larder.pipeline.job import source_of, storage_of
 from larder.pipeline.settings import Settings
-from larder.prepare.previous import is_compact
 from larder.progress import Progress
 from larder.samples.decoders import resolved
 from larder.source.expand.annotations import Indexed

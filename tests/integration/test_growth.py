@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pipeline_lab import DOCUMENT, Lab, opened, png, shard_names, write
 
+from larder.growth import content_check
 from larder.pipeline.run_report import run_lines
-from larder.prepare import content_check
 from tests.support.checker import Published
 from tests.support.memory import forget
 from tests.support.runs import between

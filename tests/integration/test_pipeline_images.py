@@ -15,9 +15,9 @@ from pydantic import ValidationError
 from larder.config.models import Dataset
 from larder.config.shape import Transform
 from larder.errors import FatalError
+from larder.growth import content_check
 from larder.jobs.results import RefusedError, RunError
 from larder.pipeline import image_rules, new_segment
-from larder.prepare import content_check
 from larder.shards.images.transform import codec_versions
 from larder.versions.publish import read_segment
 from tests.support.checker import Published

@@ -32,6 +32,7 @@ from history_model import (
 
 import larder
 from larder.errors import LarderError
+from larder.growth import decide
 from larder.jobs.manifests import read_ref
 from larder.jobs.results import RunError
 from larder.jobs.runner import InlineRunner
@@ -40,7 +41,6 @@ from larder.manifest.reference import ManifestRef
 from larder.manifest.schemas import SAMPLES
 from larder.pipeline import contents
 from larder.pipeline.prepare import prepare
-from larder.prepare import decide
 from larder.progress import StageTimes
 from larder.samples.naming import LABEL_EXT
 from larder.store import Store, open_store

@@ -12,15 +12,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.config.shape import Transform
+from larder.growth.compare import Comparison, ordered_samples
+from larder.growth.decide import Decision
+from larder.growth.previous import Previous
 from larder.jobs.results import Totals
 from larder.manifest.digest import canonical_json, sha256_hex
 from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest
 from larder.manifest.query import Stream, query
 from larder.manifest.rows import RowDigest
 from larder.manifest.schemas import SAMPLE_ORDER, SKIPPED
-from larder.prepare.compare import Comparison, ordered_samples
-from larder.prepare.decide import Decision
-from larder.prepare.previous import Previous
 from larder.samples.order import SampleOrder, identity_parts
 from larder.versions.omitted import Omitted
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from larder.config.models import Growth
+from larder.growth.compare import Changes
+from larder.growth.decide import MAX_SEGMENTS, Decision, SegmentState, decide
 from larder.jobs.results import Totals
-from larder.prepare.compare import Changes
-from larder.prepare.decide import MAX_SEGMENTS, Decision, SegmentState, decide
 
 APPEND = Growth()
 OMIT = Growth(removals="omit")

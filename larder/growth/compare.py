@@ -18,6 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from larder.growth.content_check import ContentCheck
+from larder.growth.previous import PACKED, RECORDS, Previous
 from larder.jobs.manifests import read_ref
 from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest, write_manifest
 from larder.manifest.query import Stream, query
@@ -25,8 +27,6 @@ from larder.manifest.reference import ManifestRef
 from larder.manifest.rows import RowDigest
 from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER, SAMPLES
 from larder.manifest.spool import Spool
-from larder.prepare.content_check import ContentCheck
-from larder.prepare.previous import PACKED, RECORDS, Previous
 from larder.samples.order import SampleOrder
 
 COMPARED = pa.schema(
@@ -43,7 +43,7 @@ COMPARED = pa.schema(
 """One row per sample that is there now, in their order, in which ``place`` counts from 0.
 
 ``kind`` is a name of `Changes`. ``segment``, ``row`` and ``shard`` are where the sample is in the
-previous version, as in `larder.prepare.previous.PACKED`, if it is there. For a bad sample, ``bad``
+previous version, as in `larder.growth.previous.PACKED`, if it is there. For a bad sample, ``bad``
 says why, and ``segment`` is that of its record.
 """
 

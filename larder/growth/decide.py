@@ -24,8 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from larder.config.models import Growth
+from larder.growth.compare import Changes
 from larder.jobs.results import Totals
-from larder.prepare.compare import Changes
 
 MAX_SEGMENTS = 16
 """Maximum number of segments of a version."""
