@@ -168,14 +168,13 @@ class ContainerWriter:
         *,
         problems: pa.Array | None = None,
         labels: pa.Array | None = None,
-        separator: bytes = b"\n",
     ) -> None:
-        """Append derived objects to the container, each followed by a separator."""
+        """Append derived objects to the container, each followed by a newline."""
         values = contents.cast(pa.large_binary()).to_numpy(zero_copy_only=False).tolist()
         sizes = np.fromiter(map(len, values), np.int64, len(values))
-        offsets = self.bytes + np.cumsum(sizes + len(separator)) - sizes - len(separator)
+        offsets = self.bytes + np.cumsum(sizes + 1) - sizes - 1
         checksums = [format_crc32c(google_crc32c.value(value)) for value in values]
-        self._write(separator.join([*values, b""]))
+        self._write(b"\n".join([*values, b""]))
         sums = pa.array(checksums, pa.string())
         self.add_ranges(names, pa.array(offsets), pa.array(sizes), sums, problems, labels)
 

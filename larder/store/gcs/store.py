@@ -31,7 +31,6 @@ from larder.store.gcs.credentials import import_gcsfs
 from larder.store.gcs.write import GcsWriter, put_object, rewrite
 from larder.store.http import Answer
 from larder.store.interrupt import in_thread
-from larder.store.retry import RetryPolicy
 
 _PAGE_KEYS = 1000  # the most that GCS returns
 
@@ -131,24 +130,14 @@ def _info(
 
 
 class GcsStore(BucketStore):
-    """The objects of a bucket whose keys begin with a prefix.
-
-    The policy says how requests are repeated where only this store can repeat them.
-
-    Raises:
-        ConfigError: ``config.missing_package``.
+    """The objects of a bucket whose keys begin with a prefix; refused with
+    ``config.missing_package``.
     """
 
-    def __init__(
-        self,
-        bucket: str,
-        prefix: str = "",
-        access: Access = DEFAULT_ACCESS,
-        policy: RetryPolicy | None = None,
-    ) -> None:
+    def __init__(self, bucket: str, prefix: str = "", access: Access = DEFAULT_ACCESS) -> None:
         import_gcsfs()
         super().__init__("gs", bucket, prefix, access)
-        self._bucket = GcsBucket(bucket, self._url, access, policy or self._policy)
+        self._bucket = GcsBucket(bucket, self._url, access, self._policy)
 
     def region(self) -> str:
         """See `larder.store.base.Readable.region`: one request, for the bucket's location.

@@ -9,7 +9,14 @@ from contextlib import contextmanager, suppress
 
 from larder.config.urls import parse_url
 from larder.disk import FULL, TEMPORARY_PREFIX, sync_folder, wait_for_lock
-from larder.errors import LarderError, NotFoundError, ObjectError, RetryableError, StoreError
+from larder.errors import (
+    LarderError,
+    NotFoundError,
+    ObjectError,
+    PreconditionError,
+    RetryableError,
+    StoreError,
+)
 from larder.store.base import ObjectInfo
 from larder.store.keys import object_url
 
@@ -64,6 +71,11 @@ def _unwritable(code: int, text: str, where: str) -> LarderError:
 
 
 _LOCK = f"{TEMPORARY_PREFIX}lock".encode()
+
+
+def changed(store_url: str, key: str) -> PreconditionError:
+    message = "it changed since it was listed"
+    return PreconditionError("object.changed", message, where=object_url(store_url, key))
 
 
 def describe(key: str, status: os.stat_result) -> ObjectInfo:

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Unpack
 
 from larder.disk import disk_errors, sync_folder
-from larder.errors import ConfigError, NotFoundError, ObjectError, PreconditionError
+from larder.errors import ConfigError, NotFoundError, ObjectError
 from larder.store.base import Buffer, Features, ObjectInfo, Reader, Store, WriteOptions
 from larder.store.keys import check_path_key, check_path_keys, object_url
-from larder.store.local.files import describe, file_etag, local_error, local_errors
+from larder.store.local.files import changed, describe, file_etag, local_error, local_errors
 from larder.store.local.walk import OnUnlisted, walk
 from larder.store.local.write import LocalWriter, unsynced
 
@@ -113,7 +113,7 @@ class LocalStore(Store):
         try:
             info = describe(key, self._regular(key, os.fstat(handle)))
             if if_match is not None and info.etag != if_match:
-                raise self._changed(key)
+                raise changed(self._url, key)
             if offset > info.size_bytes:
                 raise self._too_short(key, info.size_bytes, offset)
         except BaseException:
@@ -134,7 +134,7 @@ class LocalStore(Store):
             try:
                 status = self._regular(key, os.fstat(handle))
                 if if_match is not None and file_etag(status) != if_match:
-                    raise self._changed(key)
+                    raise changed(self._url, key)
                 data = self._pread(key, handle, status.st_size, offset, length)
                 after = os.fstat(handle)
             finally:
@@ -142,7 +142,7 @@ class LocalStore(Store):
         except OSError as error:
             raise local_error(error, self._url, key, writing=False) from error
         if after.st_mtime_ns != status.st_mtime_ns or after.st_size != status.st_size:
-            raise self._changed(key)
+            raise changed(self._url, key)
         return data
 
     def get_each(self, objects: Iterable[tuple[str, int, str]]) -> Sequence[bytes]:
@@ -209,7 +209,7 @@ class LocalStore(Store):
         with local_errors(self._url, key, writing=True):
             try:
                 if if_match is not None and file_etag(os.stat(path)) != if_match:
-                    raise self._changed(key)
+                    raise changed(self._url, key)
                 os.unlink(path)
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
                 return
@@ -247,11 +247,6 @@ class LocalStore(Store):
             )
         return status
 
-    def _changed(self, key: str) -> PreconditionError:
-        return PreconditionError(
-            "object.changed", "it changed since it was listed", where=object_url(self._url, key)
-        )
-
     def _too_short(self, key: str, size_bytes: int, offset: int) -> ObjectError:
         return self._truncated(key, f"it has only {size_bytes} bytes, none at {offset}")
 
@@ -288,7 +283,7 @@ class LocalReader(Reader):
     def _check(self) -> None:
         assert self._handle is not None, "the reader is closed"
         if describe(self.info.key, os.fstat(self._handle)) != self.info:
-            raise self._store._changed(self.info.key)
+            raise changed(self._store.url, self.info.key)
 
     def close(self) -> None:
         if self._handle is not None:

@@ -46,7 +46,9 @@ def patient(gcs: FakeGcs, slept: list[float] | None = None, tries: int = 4) -> G
     """A store that repeats by itself without waiting; the pauses are noted."""
     noted = [] if slept is None else slept
     policy = RetryPolicy(attempts=tries, first_delay_seconds=0, sleep=noted.append)
-    return GcsStore("bucket", "p", Access(endpoint=gcs.endpoint), policy)
+    store = GcsStore("bucket", "p", Access(endpoint=gcs.endpoint))
+    store._bucket._policy = policy
+    return store
 
 
 def error_of(call: Callable[[], object]) -> LarderError:
