@@ -26,6 +26,7 @@ from larder.manifest.query import Stream, query
 from larder.manifest.reference import ManifestRef
 from larder.manifest.rows import RowDigest
 from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER, SAMPLES
+from larder.manifest.sort import sorted_query
 from larder.manifest.spool import Spool
 from larder.samples.order import SampleOrder
 
@@ -113,7 +114,6 @@ _MATCH = """
             FOR pair IN pairs IF is_alike AND pair[1].etag <> pair[2].etag
         ] AS doubts
     FROM compared
-    ORDER BY place
 """
 
 _UNSEEN = """
@@ -121,11 +121,10 @@ _UNSEEN = """
     FROM (SELECT place, kind, segment, unnest(doubts) AS part FROM matched)
     ANTI JOIN objects ON objects.key = part.key
         AND objects.size_bytes = part.size_bytes AND objects.etag = part.etag
-    ORDER BY place, part.ext
 """
 """The parts that are not as the previous version saw them."""
 
-_SAMPLES = "SELECT key, parts, place FROM now SEMI JOIN places USING (place) ORDER BY place"
+_SAMPLES = "SELECT key, parts, place FROM now SEMI JOIN places USING (place)"
 
 _REVISED = """
     SELECT
@@ -138,7 +137,6 @@ _REVISED = """
         segment, row, shard, if(different.place IS NULL, bad, NULL) AS bad
     FROM compared
     LEFT JOIN (SELECT DISTINCT place FROM different) AS different USING (place)
-    ORDER BY place
 """
 
 _COUNTS = """
@@ -150,11 +148,10 @@ _COUNTS = """
 _COUNTED = pa.schema([*(COMPARED.field(at) for at in (2, 3, 5)), ("samples", pa.int64())])
 
 _OUTDATED = """
-    SELECT segment, key
+    SELECT segment, rank, key
     FROM records
     ANTI JOIN (SELECT key FROM compared WHERE kind = 'bad') USING (key)
     WHERE segment >= 0
-    ORDER BY segment, rank, key
 """
 
 _Numbers = npt.NDArray[np.int64]
@@ -259,7 +256,7 @@ def _compared(
     }
     doubts = Spool(_MATCHED)
     with ManifestWriter(folder / "compared.parquet", COMPARED) as writer:
-        for batch in query(_MATCH, inputs, _MATCHED, work_dir=folder):
+        for batch in sorted_query(_MATCH, inputs, _MATCHED, ["place"], work_dir=folder):
             writer.append_batch(batch.select(COMPARED.names))
             lengths = pc.fill_null(pc.list_value_length(batch.column("doubts")), 0)
             doubts.append(batch.filter(pc.greater(lengths, 0)))
@@ -267,7 +264,7 @@ def _compared(
         return writer.file
     different = _different(doubts, order, previous, content, folder)
     inputs = {"compared": _rows(writer.file), "different": Stream(_PLACES, different.read())}
-    revised = query(_REVISED, inputs, COMPARED, work_dir=folder)
+    revised = sorted_query(_REVISED, inputs, COMPARED, ["place"], work_dir=folder)
     return write_manifest(folder / "revised.parquet", COMPARED, revised)
 
 
@@ -285,7 +282,7 @@ def _different(
         "matched": Stream(_MATCHED, doubts.read()),
         "objects": Stream(_SEEN, read_ref(previous.root, objects, OBJECTS, columns=_SEEN.names)),
     }
-    for parts in query(_UNSEEN, inputs, _PARTS, work_dir=folder):
+    for parts in sorted_query(_UNSEEN, inputs, _PARTS, ["place", "ext"], work_dir=folder):
         was_bad = pc.equal(parts.column("kind"), "bad")
         bad.append(parts.filter(was_bad).select(_PLACES.names))
         packed = parts.filter(pc.invert(was_bad))
@@ -293,7 +290,7 @@ def _different(
         different.append(changed.select(_PLACES.names))
     if bad.num_rows:
         inputs = {"now": ordered_samples(order), "places": Stream(_PLACES, bad.read())}
-        for samples in query(_SAMPLES, inputs, _SAMPLE, work_dir=folder):
+        for samples in sorted_query(_SAMPLES, inputs, _SAMPLE, ["place"], work_dir=folder):
             repaired = samples.filter(pa.array(~content.still_bad(samples)))
             different.append(repaired.select(_PLACES.names))
     return different
@@ -326,10 +323,11 @@ def _checked_as(records: Stream, check: str | None) -> Stream:
 def _outdated(previous: Previous, file: ManifestFile, folder: Path) -> tuple[str | None, ...]:
     """A digest for each segment that has such records."""
     digests: list[RowDigest | None] = [None] * len(previous.segments)
-    schema = pa.schema([RECORDS.field(name) for name in ("segment", "key")])
+    order = ["segment", "rank", "key"]
+    schema = pa.schema([RECORDS.field(name) for name in order])
     inputs = {"records": previous.bad_records(), "compared": _rows(file)}
     if previous.version.files_of("skipped"):
-        for batch in query(_OUTDATED, inputs, schema, work_dir=folder):
+        for batch in sorted_query(_OUTDATED, inputs, schema, order, work_dir=folder):
             for place in pc.unique(batch.column("segment")).to_pylist():
                 digest = digests[place] = digests[place] or RowDigest()
                 rows = batch.filter(pc.equal(batch.column("segment"), place))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,15 +12,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.config.shape import Transform
-from larder.growth.compare import Comparison, ordered_samples
+from larder.growth.compare import COMPARED, Comparison, ordered_samples
 from larder.growth.decide import Decision
 from larder.growth.previous import Previous
 from larder.jobs.results import Totals
 from larder.manifest.digest import canonical_json, sha256_hex
 from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest
-from larder.manifest.query import Stream, query
+from larder.manifest.query import Stream
 from larder.manifest.rows import RowDigest
 from larder.manifest.schemas import SAMPLE_ORDER, SKIPPED
+from larder.manifest.sort import sorted_query
 from larder.samples.order import SampleOrder, identity_parts
 from larder.versions.omitted import Omitted
 
@@ -58,6 +59,7 @@ _SEGMENTS = pa.schema(
     ]
 )
 _SHARDS = pa.schema([("segment", pa.int32()), ("shard", pa.int32())])
+_SELECTED = SAMPLE_ORDER.append(COMPARED.field("place"))
 _KINDS = pa.schema([("kind", pa.string())])
 _ROWS = pa.schema([("segment", pa.int32()), ("row", pa.int64())])
 _RANGES = pa.schema([("segment", pa.int32()), ("start", pa.int64()), ("stop", pa.int64())])
@@ -82,11 +84,10 @@ _SELECT = """
         FROM packed
         JOIN chosen ON is_packed AND chosen.segment = packed.segment AND chosen.row = packed.row
     )
-    SELECT now.split, now.key, now.label, now.parts, places.packed, chosen.bad
+    SELECT now.split, now.key, now.label, now.parts, places.packed, chosen.bad, place
     FROM now
     JOIN chosen USING (place)
     LEFT JOIN places USING (place)
-    ORDER BY place
 """
 """The samples that go into the new segment, and where those are packed that are there already."""
 
@@ -96,7 +97,6 @@ _SKIPPED = """
     JOIN compared USING (place)
     LEFT JOIN segments USING (segment)
     WHERE kind = 'bad' AND is_kept IS NOT TRUE
-    ORDER BY place
 """
 """The samples that stay left out, and of which no segment of the version has the record."""
 
@@ -113,7 +113,6 @@ _GAPS = """
         FROM remaining
     )
     WHERE next > row + 1
-    ORDER BY segment, start
 """
 """The ranges of rows between those that remain, with a row before the first and after the last."""
 
@@ -170,7 +169,8 @@ class Selection:
         }
         tally = _Tally()
         with ManifestWriter(self._folder / "selected.parquet", SAMPLE_ORDER) as writer:
-            for rows in query(_SELECT, inputs, SAMPLE_ORDER, work_dir=self._folder):
+            for batch in self._sorted(_SELECT, inputs, _SELECTED, "place"):
+                rows = batch.select(SAMPLE_ORDER.names)
                 tally.add(rows)
                 writer.append_batch(rows)
             samples = tally.samples
@@ -199,11 +199,11 @@ class Selection:
             "segments": self._segments,
         }
         fields = [SAMPLE_ORDER.field(name) for name in ("split", "key", "parts")]
-        schema = pa.schema([*fields, SKIPPED.field("message")])
+        schema = pa.schema([*fields, SKIPPED.field("message"), COMPARED.field("place")])
         digest = RowDigest()
         with ManifestWriter(self._folder / "skipped.parquet", SKIPPED) as writer:
-            for batch in query(_SKIPPED, inputs, schema, work_dir=self._folder):
-                split, key, parts, message = batch.columns
+            for batch in self._sorted(_SKIPPED, inputs, schema, "place"):
+                split, key, parts, message, _ = batch.columns
                 checks = pa.repeat(pa.scalar(check), batch.num_rows)
                 columns = [split, key, identity_parts(parts), checks, message]
                 records = pa.RecordBatch.from_arrays(columns, schema=SKIPPED)
@@ -216,6 +216,11 @@ class Selection:
         digests = zip(self._previous.segments, self._comparison.outdated, self._kept, strict=True)
         outdated = [[segment.id, digest] for segment, digest, kept in digests if digest and kept]
         return sha256_hex(canonical_json([skipped, outdated])) if outdated else skipped
+
+    def _sorted(
+        self, statement: str, inputs: Mapping[str, Stream], schema: pa.Schema, *by: str
+    ) -> Iterator[pa.RecordBatch]:
+        return sorted_query(statement, inputs, schema, by, work_dir=self._folder)
 
     def omitted(self) -> dict[tuple[str, str], Omitted]:
         """The rows that the version omits, by segment and split."""
@@ -231,7 +236,7 @@ class Selection:
             "bounds": _table(_ROWS, *zip(*bounds, strict=True)),
         }
         gaps = [np.zeros((0, 3), np.int64)]
-        for batch in query(_GAPS, inputs, _RANGES, work_dir=self._folder):
+        for batch in self._sorted(_GAPS, inputs, _RANGES, "segment", "start"):
             gaps.append(np.column_stack([column.to_numpy() for column in batch.columns]))
         ranges = np.concatenate(gaps)
         omitted = {

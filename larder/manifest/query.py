@@ -113,9 +113,9 @@ def query(
 ) -> _Batches:
     """Run one statement, starting when the first batch is requested.
 
-    The ``SELECT`` has the columns of ``schema``, in order; its ``ORDER BY`` must be total, so that
-    every run gives the same result. A few batches come on top of the memory of `tables_in`; beyond
-    it, the disk is used. Nothing remains in ``work_dir``.
+    The ``SELECT`` has the columns of ``schema``, in order. Where the order of the rows matters, its
+    ``ORDER BY`` is total, or `larder.manifest.sort.sorted_query` sorts them. A few batches come on
+    top of the memory of `tables_in`; beyond it, the disk is used. Nothing remains in ``work_dir``.
 
     Raises:
         StoreError: ``store.full``: no space is left in ``work_dir``.

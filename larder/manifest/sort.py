@@ -9,7 +9,7 @@ does not. A few rows are sorted by Arrow, in less time than it takes to load Duc
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from itertools import accumulate, chain
 from pathlib import Path
@@ -77,6 +77,26 @@ def write_rows(rows: Stream, path: Path) -> SortedFile:
         for batch in rows.batches:
             writer.write_batch(batch)
     return SortedFile(path, rows.schema)
+
+
+def sorted_query(
+    statement: str,
+    inputs: Mapping[str, Stream],
+    schema: pa.Schema,
+    by: Sequence[str],
+    *,
+    work_dir: Path,
+) -> Generator[pa.RecordBatch]:
+    """The rows of a statement, sorted by columns ``by``, of which no two rows have the same.
+
+    They are sorted after the statement has ended: joining takes all of the memory, and so does
+    sorting.
+    """
+    with work_folder(work_dir) as folder:
+        with closing(query(statement, inputs, schema, work_dir=folder)) as batches:
+            rows = write_rows(Stream(schema, batches), folder / "unsorted.arrow")
+        with closing(sort(Stream(schema, rows.read()), by, work_dir=folder)) as sorted_rows:
+            yield from sorted_rows
 
 
 class SortedFile:

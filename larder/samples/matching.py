@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.errors import ConfigError, Failure, Failures
-from larder.manifest.query import Stream, query
+from larder.manifest.query import Stream
+from larder.manifest.sort import sorted_query
 
 ENTRIES = pa.schema(
     [
@@ -64,7 +65,6 @@ _MATCH = """
         sample, object, entries.* EXCLUDE (name), name, other_sample,
         row_number() OVER (PARTITION BY name ORDER BY entries.key, etag) = 1 AS is_first
     FROM entries LEFT JOIN fitting USING (name)
-    ORDER BY name, entries.key, etag
 """
 """Each entry with the sample that it fits; where a whole key fits, no other does."""
 
@@ -76,6 +76,8 @@ _FITTED = pa.schema(
         pa.field("is_first", pa.bool_(), nullable=False),
     ]
 )
+
+_ORDER = ("name", "key", "etag")
 
 _Stream = Callable[[], Iterable[pa.RecordBatch]]
 
@@ -99,7 +101,7 @@ class Matching:
             "names": Stream(_NAMES, (batch.select(["name"]) for batch in self._entries())),
             "objects": Stream(_OBJECTS, (_named(batch, depths) for batch in self._objects)),
         }
-        for batch in query(_MATCH, inputs, _FITTED, work_dir=self._work_dir):
+        for batch in sorted_query(_MATCH, inputs, _FITTED, _ORDER, work_dir=self._work_dir):
             _check_unique(batch)
             fits = batch.column("sample").is_valid()
             self._note(batch.filter(pc.and_(batch.column("is_first"), pc.invert(fits))))

@@ -18,8 +18,9 @@ from larder.config.patterns import PartPattern, part_pattern
 from larder.config.shape import Transform
 from larder.errors import ConfigError, Failure, Failures
 from larder.limits import MAX_KEY_BYTES
-from larder.manifest.query import Stream, query
+from larder.manifest.query import Stream
 from larder.manifest.schemas import OBJECTS
+from larder.manifest.sort import sorted_query
 from larder.samples.images import role
 from larder.samples.naming import bad_key_reason, bad_path_reason, normalise_ext
 from larder.samples.splits import NO_SPLIT, SplitRule, Splits
@@ -233,8 +234,9 @@ def with_labels(
     """
     names = pa.schema([PARTS.field(name).with_nullable(False) for name in ("key", "class_name")])
     inputs = {"objects": Stream(OBJECTS, objects), "labels": Stream(names, labels)}
-    statement = "SELECT * FROM objects LEFT JOIN labels USING (key) ORDER BY key"
-    return query(statement, inputs, OBJECTS.append(PARTS.field("class_name")), work_dir=work_dir)
+    statement = "SELECT * FROM objects LEFT JOIN labels USING (key)"
+    schema = OBJECTS.append(PARTS.field("class_name"))
+    return sorted_query(statement, inputs, schema, ["key"], work_dir=work_dir)
 
 
 def _class_names(batch: pa.RecordBatch) -> pa.Array:

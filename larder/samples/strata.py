@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 
 from larder.config.models import HashSplits
 from larder.manifest.query import Stream, query
-from larder.manifest.sort import SortedFile, write_rows
+from larder.manifest.sort import SortedFile, sorted_query, write_rows
 from larder.samples.columns import column_texts
 from larder.samples.keys import seeded_hashes
 from larder.samples.labels import Labeller
@@ -67,7 +67,6 @@ _DIVIDED = """
         max(split) AS split
     FROM strata
     GROUP BY unit
-    ORDER BY unit
 """
 """The units, with the class that most of their samples have; new ones have no split."""
 
@@ -112,8 +111,8 @@ class StrataRule(SplitRule):
             "numbers": Stream(_NUMBERS, [pa.record_batch(numbers, schema=_NUMBERS)]),
             "published": Stream(PUBLISHED, published),
         }
-        divided = Stream(_UNITS, query(_DIVIDED, inputs, _UNITS, work_dir=folder))
-        units = write_rows(divided, folder / "strata-units.arrow")
+        divided = sorted_query(_DIVIDED, inputs, _UNITS, ["unit"], work_dir=folder)
+        units = write_rows(Stream(_UNITS, divided), folder / "strata-units.arrow")
         inputs = {
             "parts": Stream(_SPOOLED, spooled.read()),
             "decided": Stream(_DECIDED, _decided(units, self._splits, numbering.classes)),

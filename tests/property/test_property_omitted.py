@@ -55,6 +55,12 @@ def test_ranges_are_sorted_disjoint_and_apart(mask: list[bool], data: st.DataObj
         omitted._BLOCK = before
 
 
+@given(masks, st.integers(0, 20), st.integers(1, 20))
+def test_ranges_of_a_segment_are_cut_to_a_split(mask: list[bool], first: int, rows: int) -> None:
+    found = Omitted.of_ranges(of_rows(mask).ranges, first, rows)
+    assert found == of_rows(mask[first : first + rows])
+
+
 @given(masks, st.data())
 def test_numbers_of_samples_are_those_that_are_left(mask: list[bool], data: st.DataObject) -> None:
     left = [row for row in range(len(mask) + 5) if row >= len(mask) or not mask[row]]

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from larder.errors import FatalError, StoreError
 from larder.manifest import sort as module
 from larder.manifest.files import BATCH_ROWS
-from larder.manifest.query import Stream
-from larder.manifest.sort import SortedFile, sort, sort_to_file
+from larder.manifest.query import Stream, tables_in
+from larder.manifest.sort import SortedFile, sort, sort_to_file, sorted_query
 
 SCHEMA = pa.schema(
     [
@@ -171,3 +171,20 @@ def mapped_bytes() -> int:
     """Bytes of files that this process has mapped and used."""
     status = Path("/proc/self/status").read_text()
     return 1024 * int(status.partition("RssFile:")[2].split()[0])
+
+
+def test_a_join_may_be_as_long_as_its_order(tmp_path: Path) -> None:
+    count = 300_000
+
+    def rows(step: int) -> Stream:
+        numbers = (at * step % count for at in range(count))
+        keys = [(f"{number:0100d}", number) for number in numbers]
+        return Stream(SCHEMA, batches(keys, 5_000))
+
+    statement = "SELECT one.* FROM one JOIN other USING (key)"
+    inputs = {"one": rows(7_919), "other": rows(104_729)}
+    with tables_in(tmp_path, 40 * 1024**2):
+        found = sorted_query(statement, inputs, SCHEMA, ["key"], work_dir=tmp_path)
+        kinds = [kind for batch in found for kind in batch.column("kind").to_pylist()]
+    assert kinds == list(range(count))
+    assert not list(tmp_path.iterdir())
