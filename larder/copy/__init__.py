@@ -1,5 +1,7 @@
 """Copies objects from store to store: what ``larder copy`` and the mirror of a dataset run.
 
-`difference` and `outstanding` say what is missing, `prices` what it costs; `engine` copies a batch,
-each object in the cheapest way (`server_side`, `parts` or `object`); `skyplane` copies all at once.
+A copy goes through `settings`, `compare` (by the rules of `difference`), `plan` (`prices`, `route`)
+and `run` to the steps of `job`: batches, whose sets have `receipts`, and the `record` at the end.
+`engine` copies a batch, each object in the cheapest way (`server_side`, `parts`, `object`), with a
+`proof`; `skyplane` copies all at once. `prune` deletes what the record names and is gone.
 """
