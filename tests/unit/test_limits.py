@@ -5,13 +5,12 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from larder.limits import ByteBudget, map_ahead, map_done
 
 
-@settings(deadline=None, max_examples=25)
 @given(st.lists(st.integers(0, 150), max_size=40))
 def test_the_budget_is_never_exceeded_and_nothing_waits_for_ever(sizes):
     budget = ByteBudget(100)

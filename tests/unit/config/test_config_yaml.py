@@ -73,7 +73,7 @@ def test_keys_are_strings_as_written():
         ("a: 1\n---\nb: 2\n", "x.yaml:2"),
         ('a: "\\ud83d"', "x.yaml:1"),
         ("a: \x01", "x.yaml"),
-        ("[" * 4000, "x.yaml"),
+        ("[" * 1000, "x.yaml"),
     ],
 )
 def test_invalid_yaml_is_refused(text, where):

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from required import missing
 
@@ -74,7 +74,6 @@ def test_a_row_group_is_held_at_a_time(tmp_path):
     assert max(held) < file.bytes / 4
 
 
-@settings(deadline=None, max_examples=40)
 @given(
     count=st.integers(0, 50),
     cuts=st.tuples(st.integers(1, 60), st.integers(1, 60)),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from larder.errors import ConfigError, DamageError, FatalError, StoreError
@@ -43,7 +43,6 @@ texts = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=30)
 @given(keys=st.lists(texts, max_size=60), rows=st.integers(1, 25))
 def test_sorts_by_the_bytes_of_strings(tmp_path_factory, keys, rows):
     work_dir = tmp_path_factory.mktemp("query")
@@ -85,6 +84,7 @@ print(rows, status.partition("VmHWM:")[2].split()[0])
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_the_result_is_streamed(tmp_path):
     here = str(Path(__file__).parent)

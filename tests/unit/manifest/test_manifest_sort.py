@@ -118,7 +118,6 @@ def rows_of(found: Iterator[pa.RecordBatch]) -> list[Any]:
     return [tuple(row.values()) for batch in found for row in batch.to_pylist()]
 
 
-@settings(max_examples=60, deadline=None)
 @given(ROWS, st.integers(1, 9), st.booleans(), st.integers(0, 31), st.integers(0, 31))
 def test_any_range_of_a_sorted_file_can_be_read(tmp_path_factory, rows, cut, ordered, first, stop):
     if ordered:
