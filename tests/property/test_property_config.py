@@ -147,7 +147,7 @@ FIELDS = [*keys_of(Dataset, ""), *keys_of(Cluster, "cluster."), "splits.train", 
 
 
 @given(st.dictionaries(st.sampled_from(FIELDS), ARGUMENTS, min_size=1, max_size=3))
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=3 * settings.default.max_examples)
 def test_any_setting_gives_a_config_error_or_valid_settings(given_settings: dict[str, str]) -> None:
     arguments = [f"{key}={value}" for key, value in given_settings.items()]
     try:

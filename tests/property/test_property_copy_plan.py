@@ -195,7 +195,7 @@ def planned(case: Case) -> Result:
     return found
 
 
-@settings(max_examples=400)
+@settings(max_examples=4 * settings.default.max_examples)
 @given(CASES)
 def test_the_plan_is_the_difference(case: Case) -> None:
     assert planned(case) == model(case)

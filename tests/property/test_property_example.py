@@ -199,7 +199,7 @@ def with_numbers(content: Content, exts: set[str]) -> Content:
     return content._replace(parts=parts, label=None if "cls" in parts else content.label)
 
 
-@settings(max_examples=200)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(contents_of_samples, given_features, st.sampled_from([1, 1 << 24]))
 def test_planned_written_and_read_back(
     found: list[Content], features: dict[str, str] | None, memory_bytes: int

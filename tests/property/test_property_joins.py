@@ -81,7 +81,7 @@ KEYS = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(
     keys=st.sets(KEYS, min_size=1, max_size=40),
     missing=st.sampled_from(["refuse", "skip", "keep"]),

@@ -26,7 +26,6 @@ def without_conflicts(keys: set[str]) -> list[str]:
     )
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.sets(KEYS, max_size=12).map(without_conflicts), st.lists(st.tuples(STARTS, STARTS)))
 def test_a_directory_lists_like_a_bucket(keys: list[str], questions: list[tuple[str, str]]) -> None:
     with tempfile.TemporaryDirectory() as root:
@@ -57,7 +56,7 @@ def checked(keys: list[str]) -> list[bytes] | str:
         return str(error)
 
 
-@settings(max_examples=500)
+@settings(max_examples=5 * settings.default.max_examples)
 @given(ANY_KEYS)
 def test_keys_are_checked_together_as_one_by_one(keys: list[str]) -> None:
     try:

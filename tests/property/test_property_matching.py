@@ -43,7 +43,7 @@ def entry_batches(names: list[str], cut: int) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pylist(rows[start : start + cut], schema=ENTRIES)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(
     keys=st.sets(KEYS, max_size=15),
     names=st.lists(NAMES, max_size=10, unique=True),

@@ -73,7 +73,7 @@ def pack(
     )
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=2 * settings.default.max_examples)
 @given(
     found=contents,
     segments=st.lists(st.tuples(FORMAT, st.integers(1, 30_000)), min_size=1, max_size=3),

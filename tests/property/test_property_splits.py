@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from larder.config.models import Dataset
@@ -99,7 +99,6 @@ def is_exact(counts: Counter[str], fractions: dict[str, float]) -> bool:
     )
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     keys=sample_keys(),
     fractions=st.sampled_from(FRACTIONS),
@@ -116,7 +115,6 @@ def test_every_class_is_divided_exactly_however_the_listing_is_cut(
     assert assigned(described, keys, cut) == found
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     before=sample_keys(), now=sample_keys(), fractions=st.sampled_from(FRACTIONS), seed=st.just(3)
 )
@@ -134,7 +132,6 @@ def test_what_is_published_keeps_its_split_and_new_samples_fill_up_the_classes(
     assert all(left[key] == published[key] for key in left.keys() & published.keys())
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     before=sample_keys(), now=sample_keys(), fractions=st.sampled_from(FRACTIONS), cut=st.just(3)
 )

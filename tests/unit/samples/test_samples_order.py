@@ -271,7 +271,6 @@ def outcome(folder: Path, sizes: dict[str, int], **options: Any) -> tuple[Any, .
     )
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     sizes=st.dictionaries(keys | names, st.integers(0, 2**40), max_size=25),
     shape=shapes,
