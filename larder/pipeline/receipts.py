@@ -79,16 +79,21 @@ def shard_of(result: ShardResult, indexes: Sequence[IndexFile] = ()) -> Shard:
     return Shard(result.split, result.name, result.files, samples, result.forms, tuple(indexes))
 
 
-def put_receipt(root: Store, segment: str, shard: Shard, rows: Iterable[pa.RecordBatch]) -> None:
-    """Write the receipt of a shard; ``rows`` are of `larder.shards.model.RECEIPT_ROWS`."""
+def put_receipt(
+    root: Store, segment: str, shard: Shard, rows: Iterable[pa.RecordBatch], folder: Path
+) -> None:
+    """Write the receipt of a shard; ``rows`` are of `larder.shards.model.RECEIPT_ROWS`.
+
+    ``folder`` is for a temporary file.
+    """
     digest = _digest((file.name, file.bytes, file.etag) for file in shard.files)
     key = layout.receipt_key(segment, shard.split, shard.name, digest)
     schema = RECEIPT_ROWS.with_metadata({_METADATA: seal({"shard": shard})})
-    with scratch() as folder:
-        path = folder / "receipt.parquet"
-        write_manifest(path, schema, rows, row_group_rows=_GROUP_ROWS)
-        with published_file_errors():
-            root.upload(key, path)
+    path = folder / f"{shard.split}-{digest}.parquet"
+    write_manifest(path, schema, rows, row_group_rows=_GROUP_ROWS)
+    with published_file_errors():
+        root.upload(key, path)
+    path.unlink()
 
 
 def _digest(files: Iterable[tuple[str, int, str]]) -> str:
@@ -125,18 +130,8 @@ def _damaged(url: str, message: str) -> DamageError:
     return DamageError("damage.manifest", message, where=url, hint=hint)
 
 
-@contextmanager
-def opened_receipt(root: Store, key: str) -> Iterator[Receipt]:
-    """A receipt, which exists locally for the duration of a ``with`` block.
-
-    ``damage.manifest``: it cannot be read.
-    """
-    with scratch() as folder:
-        yield _read(root, key, folder)
-
-
-def _read(root: Store, key: str, folder: Path) -> Receipt:
-    """A receipt in a directory, or a copy of it in ``folder``."""
+def read_receipt(root: Store, key: str, folder: Path) -> Receipt:
+    """A receipt, in place or copied into ``folder``; ``damage.manifest``: it cannot be read."""
     if root.features.local_path:
         path = local_path(root, key)
     else:
@@ -244,33 +239,32 @@ def finished_shards(
     shards = list_shards(root, job, plans)
     finished = [shard for shard in shards if shard.receipt]
     doubtful = [shard for shard in shards if shard.receipts and shard.objects and not shard.receipt]
-    if doubtful:
-        size_bytes = sum(shard.bytes for shard in doubtful)
-        progress.start("compare", objects=len(doubtful), bytes=size_bytes)
+    if not doubtful:
+        return finished
+    progress.start("compare", objects=len(doubtful), bytes=sum(shard.bytes for shard in doubtful))
+    with scratch() as folder, ThreadPoolExecutor(READERS, thread_name_prefix="check") as pool:
 
         def compared(shard: ListedShard) -> bool:
-            right = any(_is_of(root, job.segment, shard, key) for key in shard.receipts)
+            right = any(_is_of(root, job.segment, shard, key, folder) for key in shard.receipts)
             progress.advance("compare", objects=1, bytes=shard.bytes)
             return right
 
-        with ThreadPoolExecutor(READERS, thread_name_prefix="check") as pool:
-            verdicts = list(map_ahead(pool, compared, doubtful, window=2 * READERS))
-        finished += [shard for shard, right in zip(doubtful, verdicts, strict=True) if right]
-        progress.finish("compare")
-    return finished
+        verdicts = list(map_ahead(pool, compared, doubtful, window=2 * READERS))
+    progress.finish("compare")
+    return finished + [shard for shard, right in zip(doubtful, verdicts, strict=True) if right]
 
 
-def _is_of(root: Store, segment: str, shard: ListedShard, key: str) -> bool:
+def _is_of(root: Store, segment: str, shard: ListedShard, key: str, folder: Path) -> bool:
     """Whether a receipt has the contents of a shard; if so, another one gets its etags."""
-    with opened_receipt(root, key) as receipt:
-        files = receipt.shard.files
-        if [file.bytes for file in files] != [info.size_bytes for info in shard.objects]:
-            return False
-        pairs = list(zip(files, shard.objects, strict=True))
-        if not all(has_sha256(root, info, file.sha256) for file, info in pairs):
-            return False
-        renewed = tuple(replace(file, etag=info.etag) for file, info in pairs)
-        put_receipt(root, segment, replace(receipt.shard, files=renewed), receipt.rows())
+    receipt = read_receipt(root, key, folder)
+    files = receipt.shard.files
+    if [file.bytes for file in files] != [info.size_bytes for info in shard.objects]:
+        return False
+    pairs = list(zip(files, shard.objects, strict=True))
+    if not all(has_sha256(root, info, file.sha256) for file, info in pairs):
+        return False
+    renewed = tuple(replace(file, etag=info.etag) for file, info in pairs)
+    put_receipt(root, segment, replace(receipt.shard, files=renewed), receipt.rows(), folder)
     return True
 
 
@@ -288,7 +282,7 @@ def planned_receipts(root: Store, job: SegmentJob) -> Iterator[tuple[ShardPlan, 
     with scratch() as folder, ThreadPoolExecutor(READERS, thread_name_prefix="receipt") as pool:
 
         def read(shard: ListedShard) -> tuple[ShardPlan, Receipt]:
-            return shard.plan, _read(root, shard.receipt or shard.receipts[-1], folder)
+            return shard.plan, read_receipt(root, shard.receipt or shard.receipts[-1], folder)
 
         for plan, receipt in map_ahead(pool, read, shards, window=2 * READERS):
             yield plan, receipt

@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice, takewhile
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,6 +16,7 @@ import pyarrow.compute as pc
 from larder.copy.job import CopyJob
 from larder.copy.mirror_choice import mirrors
 from larder.copy.mirror_reader import Copies, FirstOf, Mirror, Unconditional
+from larder.disk import scratch
 from larder.errors import Failures
 from larder.jobs.manifests import fetched, read_ref
 from larder.jobs.processes import WORTH_ROWS, suits, work
@@ -167,6 +169,7 @@ def shard_batch_here(
         ) as reads,
         shared_pool(processes) as pool,
         closing(_samples(job, root, batch)) as samples,
+        scratch() as folder,
     ):
         beside = waits or concurrent_batches < usable_cores()
         checks = replace(rules, pool=pool)
@@ -183,18 +186,20 @@ def shard_batch_here(
                 failures.add_counted(result.failures, result.failed)
                 progress.advance("shard")  # no receipt is written for what ends after a stop
                 if not result.failed:
-                    _finish(job, root, format_, result)
+                    _finish(job, root, format_, result, folder)
                 size_bytes = result.bytes
             done += Totals(1, size_bytes) if size_bytes else Totals()
     return BatchReport.of(failures, done)
 
 
-def _finish(job: SegmentJob, root: Store, format_: ShardFormat, result: ShardResult) -> None:
+def _finish(
+    job: SegmentJob, root: Store, format_: ShardFormat, result: ShardResult, folder: Path
+) -> None:
     """Write the indexes of a shard, then its receipt; in a repair, whose receipts exist, none."""
     place = (job.segment, result.split, result.name)
     indexes = put_indexes(root, *place, format_, result.samples)
     if not job.again:
-        put_receipt(root, job.segment, shard_of(result, indexes), receipt_rows(result))
+        put_receipt(root, job.segment, shard_of(result, indexes), receipt_rows(result), folder)
 
 
 def _pass_over(samples: Iterator[PlannedSample]) -> None:

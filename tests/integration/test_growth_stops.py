@@ -19,9 +19,10 @@ from pipeline_lab import DOCUMENT, Lab, opened, write
 
 from larder.copy.receipts import find_receipts, receipt_rows
 from larder.copy.record import read_record, record_rows
+from larder.disk import scratch
 from larder.errors import DamageError, LarderError
 from larder.pipeline.mirror import PLACE
-from larder.pipeline.receipts import opened_receipt
+from larder.pipeline.receipts import read_receipt
 from larder.store.base import Store
 from larder.versions.tags import read_tag
 from tests.support.checker import Published
@@ -216,9 +217,10 @@ def finished_work(root: Store) -> set[str]:
             if names[3] == "caches":
                 found.add(json.loads(root.get(info.key))["path"])
             elif names[3] == "shards":
-                with opened_receipt(root, info.key) as receipt:
-                    shards = f"segments/{names[1]}/shards/{receipt.shard.split}"
-                    found |= {f"{shards}/{file.name}" for file in receipt.shard.files}
+                with scratch() as folder:
+                    shard = read_receipt(root, info.key, folder).shard
+                shards = f"segments/{names[1]}/shards/{shard.split}"
+                found |= {f"{shards}/{file.name}" for file in shard.files}
     return found
 
 
