@@ -18,7 +18,6 @@ byte of it does.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Literal
 
@@ -30,7 +29,7 @@ from larder.errors import Failure, Failures, ObjectError
 from larder.manifest.files import ManifestFile, read_manifest
 from larder.manifest.query import Stream
 from larder.manifest.schemas import SAMPLE_ORDER
-from larder.manifest.sort import aligned, sort
+from larder.manifest.sort import sorted_query
 from larder.samples.order import FROM_PREVIOUS, from_objects
 from larder.source.storable import Unfit
 from larder.store.base import Readable
@@ -104,18 +103,15 @@ def _keys_to_read(order: Path, samples: int, *, mirror: bool) -> Iterator[pa.Rec
 
 
 def archived_among(keys: Iterable[pa.RecordBatch], archived: ManifestFile, work_dir: Path) -> Unfit:
-    """The archived ones of some objects: the first ones by name, and their number.
-
-    Memory: that of `larder.manifest.sort.sort`.
-    """
+    """The archived ones of some objects: the first ones by name, and their number."""
     failures = Failures()
-    with closing(sort(Stream(KEYS, keys), ("key",), work_dir=work_dir)) as needed:
-        pairs = aligned(
-            Stream(KEYS, needed), Stream(ARCHIVED, read_manifest(archived.path, ARCHIVED)), ("key",)
-        )
-        for wanted, listed in pairs:
-            rows = listed.filter(pc.is_in(listed.column("key"), value_set=wanted.column("key")))
-            failures.add_counted(_failures(rows.slice(0, failures.room)), rows.num_rows)
+    inputs = {
+        "archived": Stream(ARCHIVED, read_manifest(archived.path, ARCHIVED)),
+        "keys": Stream(KEYS, keys),
+    }
+    statement = "SELECT * FROM archived SEMI JOIN keys USING (key)"
+    for rows in sorted_query(statement, inputs, ARCHIVED, ["key"], work_dir=work_dir):
+        failures.add_counted(_failures(rows.slice(0, failures.room)), rows.num_rows)
     return Unfit.of(failures)
 
 
