@@ -17,7 +17,13 @@ from larder.machine import give_back_memory
 from larder.pipeline.cache import cache_split, cache_splits, check_fields
 from larder.pipeline.index import index_shards
 from larder.pipeline.job import Job, UsedSegment
-from larder.pipeline.mirror import begin_mirror, failed_hint, write_measured
+from larder.pipeline.mirror import (
+    begin_mirror,
+    failed_hint,
+    has_receipts,
+    mirror_route,
+    write_measured,
+)
 from larder.pipeline.publish import publish, publish_existing
 from larder.pipeline.shard import shard_batch, shard_batches
 from larder.versions.documents import CacheFile, VersionDocument
@@ -62,8 +68,9 @@ def build(job: Job, runner: Runner) -> Built:
             if copies:
                 copied, ahead = _mirror(job, copies, runner)
             reused = _shard(job, copies, runner)
-            if copies:
-                runner.run(end_copy, copies.route, copies, copied, Standing())
+            if copies or has_receipts(job):
+                route = mirror_route(job.dataset, job.cluster, copied.done)
+                runner.run(end_copy, route, copies, copied, Standing())
         index = runner.run(index_shards, job)
         if job.new.complete:
             splits = index.segment.splits.values()

@@ -106,6 +106,12 @@ def _uncopied(parts: pa.RecordBatch) -> npt.NDArray[np.bool_]:
     return flags
 
 
+def has_receipts(job: Job) -> bool:
+    """Whether a run that was killed after it had copied has left receipts that no record has."""
+    wanted = mirrors(job.dataset, job.cluster)
+    return wanted and bool(find_receipts(open_root(job), PLACE))
+
+
 def receipts_by_sample(root: Store, job: CopyJob) -> list[tuple[range, ManifestRef]]:
     """The receipts of a run, each with the rows of the samples whose objects it has."""
     receipts = find_receipts(root, job.route.place, job.run)

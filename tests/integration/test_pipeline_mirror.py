@@ -8,11 +8,15 @@ import pytest
 from pipeline_lab import directory_lab, opened, png
 
 from larder.copy import job
+from larder.copy.receipts import find_receipts
+from larder.copy.record import read_record, record_rows
 from larder.errors import FatalError
 from larder.jobs import runner
+from larder.pipeline.mirror import PLACE
 from larder.progress import CancellableProgress, NullProgress
 from tests.support.runs import between
 from tests.support.stores import (
+    KeyStop,
     Stop,
     Stopped,
     StoppingStore,
@@ -79,3 +83,16 @@ def test_a_killed_mirror_repeats_no_more_than_the_sets_in_progress(tmp_path, mon
         repeated = document["copied"]["count"] - missing
         assert 0 <= repeated <= CONCURRENCY * 6
         lab.check()
+
+
+def test_what_a_killed_run_has_copied_is_recorded_by_the_next(tmp_path):
+    """Which itself has nothing to copy."""
+    lab = directory_lab(tmp_path, OBJECTS, **ONE_BATCH)
+    assert lab.stopped(KeyStop(".tar")) is None
+    with opened(lab.root) as root:
+        assert find_receipts(root, PLACE)
+        assert lab.prepare()["copied"]["count"] == 0
+        assert not find_receipts(root, PLACE)
+        rows = record_rows(root, PLACE, read_record(root, PLACE))
+        assert sum(batch.num_rows for batch in rows) == len(OBJECTS)
+    lab.check()
