@@ -158,7 +158,7 @@ levels.fields = ("", "peak")
     levels: Any = sys.modules["own_levels"]
     monkeypatch.setattr(levels.levels, "version", 2)
     larder_decoders = sys.modules["larder.samples.decoders"]
-    larder_decoders._own.cache_clear()
+    larder_decoders._users.cache_clear()
     second = lab.prepare()
     assert (second["status"], second["version"] == first["version"]) == ("built", False)
     lab.check()
