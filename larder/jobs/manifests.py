@@ -20,7 +20,7 @@ from typing import BinaryIO
 import pyarrow as pa
 
 from larder.disk import disk_errors, scratch
-from larder.errors import DamageError
+from larder.errors import DamageError, NotFoundError
 from larder.manifest.files import BATCH_ROWS, ManifestFile, read_manifest
 from larder.manifest.reference import ManifestRef
 from larder.manifest.sealed import MAKE_AGAIN
@@ -169,9 +169,15 @@ def read_ref(
     ``damage.digest``, ``damage.manifest``: it is damaged. NotFoundError: it is gone.
     """
     with fetched(store, ref) as path:
-        yield from read_manifest(
-            path, schema, columns=columns, first_row=first_row, rows=rows, batch_rows=batch_rows
-        )
+        try:
+            yield from read_manifest(
+                path, schema, columns=columns, first_row=first_row, rows=rows, batch_rows=batch_rows
+            )
+        except DamageError:
+            if path.exists():
+                raise
+            where = object_url(store.url, ref.key)  # another run has replaced it
+            raise NotFoundError("object.missing", "no such manifest", where=where) from None
 
 
 def put_named(store: Store, key: str, file: ManifestFile) -> ManifestRef:
