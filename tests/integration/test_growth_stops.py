@@ -209,17 +209,14 @@ def place(kind: str, tmp_path: Path) -> Iterator[Place]:
 def finished_work(root: Store) -> set[str]:
     """Keys of the files of which there are receipts: copies, shards and cache files."""
     found = set()
-    for page in root.list():
-        for info in page:
-            names = info.key.split("/")
-            if names[0] != "segments" or names[2:3] != ["work"]:
-                continue
-            if names[3] == "caches":
-                found.add(json.loads(root.get(info.key))["path"])
-            elif names[3] == "shards":
-                with scratch() as folder:
-                    shard = read_receipt(root, info.key, folder).shard
-                shards = f"segments/{names[1]}/shards/{shard.split}"
+    with scratch() as folder:
+        for key in [info.key for page in root.list("segments/") for info in page]:
+            _, segment, kind, *rest = key.split("/")
+            if (kind, rest[0]) == ("work", "caches"):
+                found.add(json.loads(root.get(key))["path"])
+            elif (kind, rest[0]) == ("work", "shards"):
+                shard = read_receipt(root, key, folder).shard
+                shards = f"segments/{segment}/shards/{shard.split}"
                 found |= {f"{shards}/{file.name}" for file in shard.files}
     return found
 
