@@ -2,11 +2,9 @@
 
 ::
 
-    settings -> source -> previous, compare, decide, selected, growth -> pack, new_segment
-        -> plan -> plan_checks, plan_report -> prepare (begins a job) -> build:
-        mirror -> shard, receipts, finished -> index -> cache -> publish -> configs -> run_report
+    prepare: settings -> source, expanding -> growth, new_segment -> plan, plan_checks, plan_report
+        -> build: `larder.segments` -> publish -> configs -> run_report
 
-Each step takes and returns small values (`job`); manifests are passed by reference (`manifests`).
-What a version consists of is said by `contents`, and whether all of it is there by `completeness`.
-The modules copy*, pruning and route are the job of ``larder copy`` and of the mirror.
+What a version keeps of the previous one is found out by `larder.growth`; `larder.segments` makes
+what is new. Each step takes and returns small values; manifests are passed by reference.
 """

@@ -14,18 +14,18 @@ from larder.jobs.processes import close_idle
 from larder.jobs.results import BatchReport, RunError, Totals, merge_reports
 from larder.jobs.runner import Runner
 from larder.machine import give_back_memory
-from larder.pipeline.cache import cache_split, cache_splits, check_fields
-from larder.pipeline.index import index_shards
-from larder.pipeline.job import Job, UsedSegment
-from larder.pipeline.mirror import (
+from larder.pipeline.publish import publish, publish_existing
+from larder.segments.cache import cache_split, cache_splits, check_fields
+from larder.segments.index import index_shards
+from larder.segments.job import Job, UsedSegment
+from larder.segments.mirror import (
     begin_mirror,
     failed_hint,
     has_receipts,
     mirror_route,
     write_measured,
 )
-from larder.pipeline.publish import publish, publish_existing
-from larder.pipeline.shard import shard_batch, shard_batches
+from larder.segments.shard import shard_batch, shard_batches
 from larder.versions.documents import CacheFile, VersionDocument
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from larder.errors import ConfigError
 from larder.experiments.delivery import Advice, ConfigFile, DeliveredSplit, DeliveredVersion
 from larder.experiments.emit import Written, differing, emit, write_configs
-from larder.pipeline.job import root_url
 from larder.pipeline.plan import Plan
 from larder.pipeline.settings import Settings
 from larder.progress import Progress
+from larder.segments.job import root_url
 from larder.store import object_url
 from larder.store.own_files import published_file_errors
 from larder.versions import layout

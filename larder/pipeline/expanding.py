@@ -28,11 +28,11 @@ from larder.jobs.results import BatchReport, RunError
 from larder.manifest.digest import canonical_json, sha256_hex
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import OBJECTS
-from larder.pipeline.job import storage_of
 from larder.progress import Progress
 from larder.samples.matching import Matching
 from larder.samples.order import ignored_keys
 from larder.samples.parts import Joins, named_objects
+from larder.segments.job import storage_of
 from larder.source.expand.annotations import Indexed, index_annotations
 from larder.source.expand.archives import archive_expansion, archives_to_list
 from larder.source.expand.containers import Indexes

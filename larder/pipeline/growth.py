@@ -16,14 +16,14 @@ from larder.growth.select import Selected, Selection, select_all
 from larder.jobs.manifests import read_ref
 from larder.manifest.reference import ManifestRef
 from larder.manifest.schemas import SHARDS
-from larder.pipeline.completeness import check_complete
-from larder.pipeline.contents import listed_shards, listed_splits
-from larder.pipeline.image_rules import image_rules, planned_transform
-from larder.pipeline.job import UsedSegment, source_of
-from larder.pipeline.pack import pack
 from larder.pipeline.source import SourceState
 from larder.progress import Progress
 from larder.samples.order import SampleOrder
+from larder.segments.completeness import check_complete
+from larder.segments.contents import listed_shards, listed_splits
+from larder.segments.image_rules import image_rules, planned_transform
+from larder.segments.job import UsedSegment, source_of
+from larder.segments.pack import pack
 from larder.shards.images.check import is_weaker
 from larder.store.base import Store
 from larder.units import format_bytes

@@ -12,10 +12,10 @@ from larder.growth.previous import Previous
 from larder.jobs.results import Totals
 from larder.manifest.files import ManifestFile
 from larder.pipeline.growth import Growth
-from larder.pipeline.image_rules import image_options
-from larder.pipeline.job import UsedSegment
-from larder.pipeline.pack import laid_out, pack
 from larder.pipeline.source import SourceState
+from larder.segments.image_rules import image_options
+from larder.segments.job import UsedSegment
+from larder.segments.pack import laid_out, pack
 from larder.shards.formats import shard_format
 from larder.store.base import Store
 from larder.versions.documents import SegmentDocument, Shape

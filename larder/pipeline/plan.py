@@ -30,13 +30,13 @@ from larder.pipeline.growth import (
     known_classes,
     plan_growth,
 )
-from larder.pipeline.job import UsedSegment, source_of, storage_of
-from larder.pipeline.mirror import mirror_route, objects_with_copies, read_measured
 from larder.pipeline.new_segment import PlannedSegment, caches_to_build, plan_segment
 from larder.pipeline.source import SourceState
 from larder.progress import Progress
 from larder.samples.order import SampleOrder, order_samples
 from larder.samples.parts import with_labels
+from larder.segments.job import UsedSegment, source_of, storage_of
+from larder.segments.mirror import mirror_route, objects_with_copies, read_measured
 from larder.shards.formats import shard_format
 from larder.source.archived import archived_to_read
 from larder.source.expand.expanded import LABELS

@@ -13,14 +13,14 @@ from larder.disk import check_room, folder_bytes
 from larder.errors import ConfigError, Failure, printable
 from larder.jobs.results import BatchReport, RefusedError
 from larder.pipeline.configs import check_configs
-from larder.pipeline.image_rules import strongest_check
-from larder.pipeline.job import source_of, storage_of
-from larder.pipeline.mirror import mirror_route
 from larder.pipeline.plan import Plan, make_plan
 from larder.pipeline.source import SourceState
 from larder.progress import Progress
 from larder.samples.decoders import IMAGE
 from larder.samples.images import is_image, role
+from larder.segments.image_rules import strongest_check
+from larder.segments.job import source_of, storage_of
+from larder.segments.mirror import mirror_route
 from larder.shards.formats.tfrecord.features import FeatureMap
 from larder.source.archived import is_restored
 from larder.store import local_path

@@ -28,7 +28,6 @@ from larder.manifest.reference import ManifestRef
 from larder.pipeline.build import build
 from larder.pipeline.configs import emit_configs, pending_configs
 from larder.pipeline.growth import weaker_segments
-from larder.pipeline.job import Job, NewSegment, put_work, storage_of
 from larder.pipeline.new_segment import PlannedSegment
 from larder.pipeline.plan import Plan
 from larder.pipeline.plan_checks import check_archived, checked_plan
@@ -37,6 +36,7 @@ from larder.pipeline.run_report import built_document, reused_document
 from larder.pipeline.settings import Settings
 from larder.pipeline.source import inspect_source
 from larder.progress import StageTimes
+from larder.segments.job import Job, NewSegment, put_work, storage_of
 from larder.store.base import Store
 from larder.store.own_files import published_file_errors
 from larder.versions import layout

@@ -10,11 +10,11 @@ from itertools import chain
 from larder.errors import DamageError, NotFoundError
 from larder.jobs.manifests import read_ref
 from larder.manifest.schemas import SHARDS
-from larder.pipeline.completeness import check_complete
-from larder.pipeline.contents import combined, put_derived, shard_files
-from larder.pipeline.index import Index
-from larder.pipeline.job import Job, UsedSegment, open_root
 from larder.progress import Progress
+from larder.segments.completeness import check_complete
+from larder.segments.contents import combined, put_derived, shard_files
+from larder.segments.index import Index
+from larder.segments.job import Job, UsedSegment, open_root
 from larder.store import object_url
 from larder.store.base import Store
 from larder.versions import layout

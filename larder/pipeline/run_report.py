@@ -11,13 +11,13 @@ from larder.experiments.emit import Written
 from larder.jobs.results import Totals
 from larder.pipeline.build import Built
 from larder.pipeline.configs import location
-from larder.pipeline.job import root_url
 from larder.pipeline.plan import Plan
 from larder.pipeline.plan_checks import warnings
 from larder.pipeline.plan_report import changes, growth_document
 from larder.pipeline.settings import Settings
 from larder.pipeline.source import SourceState
 from larder.progress import TimedProgress
+from larder.segments.job import root_url
 from larder.store import object_url
 from larder.units import format_amount, format_bytes, format_count, format_seconds, warning_lines
 from larder.versions.documents import VersionDocument

@@ -17,17 +17,17 @@ from larder.growth.previous import is_compact
 from larder.jobs.results import BatchReport, RunError
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import OBJECTS
-from larder.pipeline.completeness import check_complete
 from larder.pipeline.expanding import (
     containers_to_list,
     expand_inventory,
     find_annotations,
     read_annotations,
 )
-from larder.pipeline.job import source_of, storage_of
 from larder.pipeline.settings import Settings
 from larder.progress import Progress
 from larder.samples.decoders import resolved
+from larder.segments.completeness import check_complete
+from larder.segments.job import source_of, storage_of
 from larder.source.expand.annotations import Indexed
 from larder.source.inventory import Inventory, take_inventory
 from larder.source.reports import Reported, open_report
@@ -125,7 +125,7 @@ def inspect_source(
     ``plan_only``, nothing may be written, so only reading is tried.
 
     DamageError: these inputs were prepared before, but the version is incomplete; see
-    `larder.pipeline.completeness.check_complete`.
+    `larder.segments.completeness.check_complete`.
     """
     dataset, cluster = settings.dataset, settings.cluster
     storage = cluster.storage

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from larder.jobs.manifests import read_ref
 from larder.manifest.reference import ManifestRef
-from larder.pipeline.contents import ListedShard, combined, listed_splits
+from larder.segments.contents import ListedShard, combined, listed_splits
 from larder.shards.indexes import IndexFile
 from larder.store.base import Store
 from larder.versions import layout

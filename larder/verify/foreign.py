@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 from larder.errors import DamageError, LarderError, NotFoundError
 from larder.manifest.digest import sha256_hex
 from larder.manifest.sealed import seal
-from larder.pipeline.contents import named_by_document
+from larder.segments.contents import named_by_document
 from larder.store.base import ObjectInfo, Store
 from larder.store.own_files import listed, read_digest
 from larder.verify.facts import SegmentFacts

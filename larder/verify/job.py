@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from larder.config.models import Cluster, Dataset
 from larder.config.shape import FormatUse
 from larder.manifest.reference import ManifestRef
-from larder.pipeline.job import storage_of
+from larder.segments.job import storage_of
 from larder.shards.indexes import IndexFile
 from larder.shards.model import ShardFile
 from larder.store.base import Store

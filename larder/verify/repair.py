@@ -19,16 +19,16 @@ from larder.manifest.digest import sha256_hex
 from larder.manifest.reference import ManifestRef
 from larder.manifest.schemas import SAMPLE_ORDER, SAMPLES
 from larder.manifest.spool import Spool
-from larder.pipeline.cache import CacheBatch, cache_split
-from larder.pipeline.contents import derived_files
 from larder.pipeline.expanding import expand_inventory
-from larder.pipeline.index import make_manifests
-from larder.pipeline.job import NewSegment, SegmentJob, source_of
-from larder.pipeline.pack import planned_shards
-from larder.pipeline.reader_indexes import described_indexes, put_indexes
-from larder.pipeline.shard import PackBatch, shard_batch_here
 from larder.pipeline.source import take_source
 from larder.progress import NullProgress, Progress
+from larder.segments.cache import CacheBatch, cache_split
+from larder.segments.contents import derived_files
+from larder.segments.index import make_manifests
+from larder.segments.job import NewSegment, SegmentJob, source_of
+from larder.segments.pack import planned_shards
+from larder.segments.reader_indexes import described_indexes, put_indexes
+from larder.segments.shard import PackBatch, shard_batch_here
 from larder.shards.formats import shard_format
 from larder.shards.model import ShardPlan
 from larder.source.selection import Unlisted

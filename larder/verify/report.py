@@ -8,8 +8,8 @@ from typing import Any
 
 from larder.errors import printable
 from larder.jobs.results import Totals
-from larder.pipeline.job import root_url
 from larder.progress import TimedProgress
+from larder.segments.job import root_url
 from larder.units import format_bytes, format_count, format_seconds
 from larder.verify.aside import Repair
 from larder.verify.findings import Finding

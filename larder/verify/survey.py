@@ -18,9 +18,9 @@ from larder.jobs import manifests
 from larder.jobs.manifests import fetched
 from larder.manifest.reference import ManifestRef
 from larder.manifest.schemas import INDEXES, SHARDS
-from larder.pipeline.contents import ListedShard, listed_shards
-from larder.pipeline.shard import BATCH_SAMPLES
 from larder.progress import Progress
+from larder.segments.contents import ListedShard, listed_shards
+from larder.segments.shard import BATCH_SAMPLES
 from larder.shards.formats import shard_format
 from larder.shards.indexes import IndexFile
 from larder.shards.model import ShardFile

@@ -116,7 +116,7 @@ from unittest import mock
 from prefect import flow
 from prefect.task_runners import ThreadPoolTaskRunner
 from larder.errors import ConfigError, ObjectError, RetryableError, StoreError
-from larder.pipeline import shard
+from larder.segments import shard
 from larder.jobs.results import BatchReport
 from larder.progress import StageTimes
 from tasks import runner, steps
@@ -182,7 +182,7 @@ from prefect import flow, get_client
 from prefect.task_runners import ThreadPoolTaskRunner
 from larder.errors import FatalError, Failure, StoreError
 from unittest import mock
-from larder.pipeline import shard
+from larder.segments import shard
 from larder.jobs.results import BatchReport, Totals
 from larder.progress import StageTimes
 from tasks import runner, steps

@@ -15,8 +15,8 @@ from typing import Any
 from PIL import Image
 
 from larder.errors import DamageError
-from larder.pipeline.job import root_url
 from larder.pipeline.prepare import prepare
+from larder.segments.job import root_url
 from larder.store import Store, open_store
 from larder.versions.tags import TAG, read_tag
 from tests.support.checker import Published, check_all

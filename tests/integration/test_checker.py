@@ -12,7 +12,7 @@ from verify_lab import grown_lab
 
 from larder.errors import LarderError
 from larder.manifest.sealed import seal, unseal
-from larder.pipeline import contents
+from larder.segments import contents
 from larder.store import Store
 from larder.versions import layout
 from larder.versions import omitted as omission

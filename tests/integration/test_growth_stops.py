@@ -21,8 +21,8 @@ from larder.copy.receipts import find_receipts, receipt_rows
 from larder.copy.record import read_record, record_rows
 from larder.disk import scratch
 from larder.errors import DamageError, LarderError
-from larder.pipeline.mirror import PLACE
-from larder.pipeline.receipts import read_receipt
+from larder.segments.mirror import PLACE
+from larder.segments.receipts import read_receipt
 from larder.store.base import Store
 from larder.versions.tags import read_tag
 from tests.support.checker import Published

@@ -10,8 +10,8 @@ from verify_lab import grown_lab
 
 import larder
 from larder.errors import DamageError
-from larder.pipeline import contents
 from larder.pipeline.prepare import prepare
+from larder.segments import contents
 from larder.versions import omitted
 from tests.support.checker import check_version
 from tests.support.runs import between

@@ -12,8 +12,8 @@ from larder.copy.receipts import find_receipts
 from larder.copy.record import read_record, record_rows
 from larder.errors import FatalError
 from larder.jobs import runner
-from larder.pipeline.mirror import PLACE
 from larder.progress import CancellableProgress, NullProgress
+from larder.segments.mirror import PLACE
 from tests.support.runs import between
 from tests.support.stores import (
     KeyStop,

@@ -11,13 +11,13 @@ from larder.copy.job import copy_batches, copy_objects
 from larder.copy.receipts import find_receipts, receipt_rows
 from larder.disk import scratch
 from larder.errors import RetryableError
-from larder.pipeline.job import Job
-from larder.pipeline.mirror import PLACE, begin_mirror
 from larder.pipeline.plan_checks import checked_plan
 from larder.pipeline.prepare import begin
-from larder.pipeline.shard import shard_batch, shard_batches
 from larder.pipeline.source import inspect_source
 from larder.progress import NullProgress
+from larder.segments.job import Job
+from larder.segments.mirror import PLACE, begin_mirror
+from larder.segments.shard import shard_batch, shard_batches
 from larder.store.base import Store
 from larder.versions import layout
 from tests.support.runs import between

@@ -10,7 +10,7 @@ from pipeline_lab import Lab, directory_lab, images, opened, png, write
 
 from larder.errors import ConfigError, ObjectError
 from larder.jobs.results import RefusedError, RunError, Totals
-from larder.pipeline import mirror
+from larder.segments import mirror
 from larder.store import Reader, Store
 from larder.store.base import ObjectInfo
 from larder.store.delegate import DelegatingStore

@@ -25,7 +25,7 @@ from verify_lab import (
 )
 
 from larder.errors import ConfigError
-from larder.pipeline import cache
+from larder.segments import cache
 from larder.shards.formats import tar
 from larder.shards.formats.webdataset import WebDataset
 from larder.store.base import Store

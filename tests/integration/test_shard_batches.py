@@ -9,9 +9,9 @@ from pipeline_lab import directory_lab
 
 from larder.errors import FatalError
 from larder.jobs.runner import InlineRunner
-from larder.pipeline import shard
 from larder.pipeline.prepare import prepare
 from larder.progress import StageTimes
+from larder.segments import shard
 
 pytestmark = pytest.mark.exhaustive
 

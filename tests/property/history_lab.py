@@ -39,10 +39,10 @@ from larder.jobs.runner import InlineRunner
 from larder.manifest.files import read_manifest
 from larder.manifest.reference import ManifestRef
 from larder.manifest.schemas import SAMPLES
-from larder.pipeline import contents
 from larder.pipeline.prepare import prepare
 from larder.progress import StageTimes
 from larder.samples.naming import LABEL_EXT
+from larder.segments import contents
 from larder.store import Store, open_store
 from larder.verify.run import VerifySettings, verify
 from larder.versions import omitted

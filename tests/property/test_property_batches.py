@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from larder.manifest.reference import ManifestRef
-from larder.pipeline.shard import with_receipts
+from larder.segments.shard import with_receipts
 from larder.shards.model import ShardBatch, ShardPlan
 
 BATCHES = st.lists(st.tuples(st.integers(0, 5), st.integers(1, 9)), max_size=12)

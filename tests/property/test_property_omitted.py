@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from larder.manifest.digest import sha256_hex
 from larder.manifest.schemas import SHARDS
 from larder.manifest.sealed import seal
-from larder.pipeline.contents import combined, listed_shards, listed_splits, shard_files
 from larder.readers.data import expand
+from larder.segments.contents import combined, listed_shards, listed_splits, shard_files
 from larder.store import open_store
 from larder.versions import layout, omitted
 from larder.versions.documents import (

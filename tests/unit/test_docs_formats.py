@@ -10,8 +10,8 @@ import pytest
 from larder.cache.record import Codec
 from larder.cache.schema import Field, RecordSchema
 from larder.manifest.schemas import INDEXES, OBJECTS, SAMPLES, SHARDS, SKIPPED
-from larder.pipeline.contents import MAX_PATTERNS
 from larder.samples.images import EXTENSIONS
+from larder.segments.contents import MAX_PATTERNS
 from larder.versions.documents import (
     ROLES,
     CacheDocument,

@@ -9,8 +9,8 @@ from larder.config.models import Cluster
 from larder.errors import FatalError
 from larder.jobs.runner import InlineRunner, workers
 from larder.machine import usable_cores
-from larder.pipeline.job import Job
 from larder.progress import Progress, StageTimes
+from larder.segments.job import Job
 
 JOB = cast(Job, None)
 """The runner hands it on, and looks at nothing in it."""

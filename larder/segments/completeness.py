@@ -19,9 +19,9 @@ from itertools import chain
 
 from larder.errors import DamageError, NotFoundError
 from larder.limits import map_ahead
-from larder.pipeline.contents import named_by_document, segment_files
-from larder.pipeline.receipts import READERS
 from larder.progress import Progress
+from larder.segments.contents import named_by_document, segment_files
+from larder.segments.receipts import READERS
 from larder.store import local_path, object_url
 from larder.store.base import ObjectInfo, Store
 from larder.store.own_files import has_sha256, listed

@@ -18,9 +18,10 @@ from larder.disk import scratch
 from larder.errors import DamageError, FatalError
 from larder.jobs.manifests import put_named
 from larder.manifest.files import write_manifest
-from larder.pipeline.job import Job
-from larder.pipeline.pack import SHARD_PLAN
-from larder.pipeline.receipts import (
+from larder.progress import NullProgress
+from larder.segments.job import Job
+from larder.segments.pack import SHARD_PLAN
+from larder.segments.receipts import (
     Shard,
     finished_shards,
     list_shards,
@@ -28,7 +29,6 @@ from larder.pipeline.receipts import (
     put_receipt,
     read_receipt,
 )
-from larder.progress import NullProgress
 from larder.shards.index_rows import IndexRows, SkippedRows, receipt_rows
 from larder.shards.indexes import IndexFile
 from larder.shards.model import Part, PlannedSample, ShardFile, ShardPlan, ShardResult

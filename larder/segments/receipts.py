@@ -32,9 +32,9 @@ from larder.limits import map_ahead
 from larder.manifest.digest import canonical_json, sha256_hex
 from larder.manifest.files import read_manifest, write_manifest
 from larder.manifest.sealed import seal, unseal
-from larder.pipeline.job import SegmentJob
-from larder.pipeline.pack import planned_shards
 from larder.progress import Progress
+from larder.segments.job import SegmentJob
+from larder.segments.pack import planned_shards
 from larder.shards.formats import shard_format
 from larder.shards.images.check import FormNote
 from larder.shards.indexes import IndexFile

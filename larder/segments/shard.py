@@ -24,8 +24,10 @@ from larder.jobs.results import BatchReport, Totals
 from larder.machine import usable_cores
 from larder.manifest.reference import ManifestRef
 from larder.manifest.schemas import SAMPLE_ORDER
-from larder.pipeline.image_rules import batch_read_bytes, check_codecs, image_rules, strongest_check
-from larder.pipeline.job import (
+from larder.progress import Progress
+from larder.samples.order import FROM_PREVIOUS, from_objects
+from larder.segments.image_rules import batch_read_bytes, check_codecs, image_rules, strongest_check
+from larder.segments.job import (
     SegmentJob,
     open_origin,
     open_root,
@@ -33,12 +35,10 @@ from larder.pipeline.job import (
     storage_of,
     with_derived,
 )
-from larder.pipeline.mirror import copied_rows, receipts_by_sample
-from larder.pipeline.pack import planned_shards
-from larder.pipeline.reader_indexes import put_indexes
-from larder.pipeline.receipts import finished_shards, list_shards, put_receipt, shard_of
-from larder.progress import Progress
-from larder.samples.order import FROM_PREVIOUS, from_objects
+from larder.segments.mirror import copied_rows, receipts_by_sample
+from larder.segments.pack import planned_shards
+from larder.segments.reader_indexes import put_indexes
+from larder.segments.receipts import finished_shards, list_shards, put_receipt, shard_of
 from larder.shards.build import ShardBuild, build_shard
 from larder.shards.formats import shard_format
 from larder.shards.formats.base import ShardFormat
@@ -76,7 +76,7 @@ def shard_batches(
 ) -> tuple[list[PackBatch], Totals]:
     """The shards to make, in batches of about ``runner.batch_bytes``, and the finished ones.
 
-    ``copies`` have been made for this run. See `larder.pipeline.receipts.finished_shards`.
+    ``copies`` have been made for this run. See `larder.segments.receipts.finished_shards`.
     """
     root = open_root(job)
     with fetched(root, job.shard_plan) as path:

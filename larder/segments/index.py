@@ -17,13 +17,13 @@ from larder.jobs.manifests import fetched, put_named, read_ref
 from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest
 from larder.manifest.reference import ManifestRef
 from larder.manifest.schemas import INDEXES, SAMPLES, SHARDS, SKIPPED
-from larder.pipeline.cache import check_forms
-from larder.pipeline.completeness import check_segment
-from larder.pipeline.contents import listed_shards, listed_splits
-from larder.pipeline.job import Job, SegmentJob, UsedSegment, open_root
-from larder.pipeline.reader_indexes import PutIndexes, ShardIndexes, put_indexes
-from larder.pipeline.receipts import Receipt, Shard, planned_receipts
 from larder.progress import Progress
+from larder.segments.cache import check_forms
+from larder.segments.completeness import check_segment
+from larder.segments.contents import listed_shards, listed_splits
+from larder.segments.job import Job, SegmentJob, UsedSegment, open_root
+from larder.segments.reader_indexes import PutIndexes, ShardIndexes, put_indexes
+from larder.segments.receipts import Receipt, Shard, planned_receipts
 from larder.shards.formats import shard_format
 from larder.shards.images.check import FormNote, joined
 from larder.shards.index_rows import sample_rows

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from larder.manifest.schemas import SAMPLE_ORDER, SAMPLES
-from larder.pipeline.mirror import _due
 from larder.samples.order import from_objects
+from larder.segments.mirror import _due
 
 KEPT = pa.schema([SAMPLES.field(name) for name in ("split", "key")])
 FIELDS = ("ext", "key", "size_bytes", "etag")

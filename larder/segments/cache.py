@@ -22,12 +22,12 @@ from larder.limits import decoding_budget
 from larder.manifest.reference import ManifestRef
 from larder.manifest.schemas import SAMPLES
 from larder.manifest.sealed import seal, unseal
-from larder.pipeline.completeness import first_written_us, written_since
-from larder.pipeline.image_rules import image_rules
-from larder.pipeline.job import Job, SegmentJob, UsedSegment, open_root
 from larder.progress import Progress
 from larder.samples.decoders import Decoders
 from larder.samples.indexed import SampleReader, read_index
+from larder.segments.completeness import first_written_us, written_since
+from larder.segments.image_rules import image_rules
+from larder.segments.job import Job, SegmentJob, UsedSegment, open_root
 from larder.shards.formats import shard_format
 from larder.shards.images.check import (
     FormNote,

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Callable, Iterator
 
 from larder.manifest.spool import Spool
-from larder.pipeline.receipts import Receipt
+from larder.segments.receipts import Receipt
 from larder.shards.formats.base import ShardFormat
 from larder.shards.indexes import IndexContent, IndexFile, index_contents, index_files
 from larder.shards.model import ROWS

@@ -34,8 +34,8 @@ from larder.manifest.files import ManifestWriter
 from larder.manifest.reference import ManifestRef
 from larder.manifest.schemas import DUE, OBJECTS, SAMPLE_ORDER
 from larder.manifest.sealed import seal, unseal
-from larder.pipeline.job import Job, open_root, root_url
 from larder.samples.order import FROM_PREVIOUS, from_objects
+from larder.segments.job import Job, open_root, root_url
 from larder.store import object_url
 from larder.store.base import Store
 from larder.store.own_files import listed, read_optional
