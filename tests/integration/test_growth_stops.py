@@ -212,9 +212,11 @@ def finished_work(root: Store) -> set[str]:
     with scratch() as folder:
         for key in [info.key for page in root.list("segments/") for info in page]:
             _, segment, kind, *rest = key.split("/")
-            if (kind, rest[0]) == ("work", "caches"):
+            if kind != "work":
+                continue
+            if rest[0] == "caches":
                 found.add(json.loads(root.get(key))["path"])
-            elif (kind, rest[0]) == ("work", "shards"):
+            elif rest[0] == "shards":
                 shard = read_receipt(root, key, folder).shard
                 shards = f"segments/{segment}/shards/{shard.split}"
                 found |= {f"{shards}/{file.name}" for file in shard.files}
