@@ -427,8 +427,7 @@ def recover(
         if error is not None:
             assert isinstance(error, DamageError), (key, error)
             assert error.hint
-            assert error.where is not None
-            assert error.where.endswith(key)
+            assert key in f"{error.where} {error.message}"
             return
         assert again is not None
         found = cut.check()
