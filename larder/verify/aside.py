@@ -117,10 +117,14 @@ def set_aside(
 
 
 def put_back(job: VerifyJob, *, progress: Progress) -> None:
-    """Move back what is aside wherever its place is free; what is there, too, is not needed."""
+    """Move back what is aside wherever its place is free, of several what was moved last.
+
+    What is in its place, too, is not needed.
+    """
     del progress  # also if the run is stopped
     root = open_verified(job)
-    for key in [info.key for info in listed(root, layout.aside_prefix()) if _is_aside(info.key)]:
+    keys = [info.key for info in listed(root, layout.aside_prefix()) if _is_aside(info.key)]
+    for key in sorted(keys, reverse=True):
         with suppress(ObjectError, DamageError, ConfigError):  # it stays aside, and is reported
             if not exists(root, _place(key)):
                 _move(root, key, _place(key))

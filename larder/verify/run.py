@@ -7,6 +7,7 @@ aside, made again, and moved back where that fails. A verification without repai
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -76,7 +77,8 @@ def verify(options: VerifySettings, runner: Runner) -> dict[str, Any]:
     Returns the JSON document; while something is damaged, a `DamagedError` has it. Refused with
     ``version.missing``, and with ``run.repairing`` during another repair.
     """
-    job, run = options.job(), secrets.token_hex(4)
+    # In the order in which repairs begin: of what several have set aside, the latest goes back.
+    job, run = options.job(), f"{time.time_ns():016x}"
     rounds = _Rounds(job, runner, run)
     if options.repair:
         with only_repair(open_verified(job), run):
