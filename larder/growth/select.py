@@ -92,7 +92,7 @@ _SELECT = """
 """The samples that go into the new segment, and where those are packed that are there already."""
 
 _SKIPPED = """
-    SELECT now.split, now.key, now.parts, bad AS message
+    SELECT now.split, now.key, now.parts, bad AS message, place
     FROM now
     JOIN compared USING (place)
     LEFT JOIN segments USING (segment)
