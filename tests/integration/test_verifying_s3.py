@@ -6,7 +6,17 @@ import uuid
 
 import pytest
 from pipeline_lab import Lab, images, write
-from verify_lab import DAMAGES, SPLITS, aside, damaged, findings, published, sibling_of, verified
+from verify_lab import (
+    DAMAGES,
+    SPLITS,
+    aside,
+    damaged,
+    findings,
+    forget_aside,
+    published,
+    sibling_of,
+    verified,
+)
 
 from tests.support.servers import S3Server
 
@@ -59,6 +69,7 @@ def test_damage_in_a_bucket_is_found_and_repaired(lab: Lab) -> None:
 
 def test_exchanged_files_in_a_bucket(lab: Lab) -> None:
     with lab.opened_root() as root:
+        forget_aside(root)
         files = published(root)
         one, other = [key for key in files if key.endswith(".tar")][:2]
         root.put(one, files[other])
