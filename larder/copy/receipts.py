@@ -30,9 +30,9 @@ from larder.manifest.schemas import OBJECTS
 from larder.store.base import ObjectInfo, Store
 from larder.store.own_files import listed
 
-SET_BYTES = 256_000_000
-"""Maximum size of the sets that are in progress in all concurrent batches, if none overlap. A
-larger object is a set by itself."""
+SET_BYTES = 128_000_000
+"""Maximum size of the sets that are in progress in all concurrent batches, if none overlap: as much
+may be copied again while a set is synced. A larger object is a set by itself."""
 
 SET_OBJECTS = 8_192
 """Maximum number of objects of a set: their rows are in memory until all of them have ended."""
