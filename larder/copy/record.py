@@ -34,7 +34,7 @@ from larder.manifest.files import write_manifest
 from larder.manifest.reference import ManifestRef
 from larder.manifest.rows import RowDigest
 from larder.manifest.schemas import OBJECTS
-from larder.manifest.sealed import from_plain, seal, unseal
+from larder.manifest.sealed import read_sealed, seal
 from larder.source.inventory import IDENTITY
 from larder.source.selection import OWN_PREFIX
 from larder.store import object_url
@@ -133,18 +133,7 @@ def read_record(root: Store, place: CopyPlace) -> CopyDocument | None:
     if data is None:
         return None
     where = object_url(root.url, place.document)
-    try:
-        plain = unseal(data, where)
-    except DamageError as error:
-        raise DamageError(error.code, error.message, where=where, hint=_HINT) from None
-    if plain.get("format") != FORMAT:
-        message = f"format {plain.get('format')!r}; this Larder reads {FORMAT}"
-        raise DamageError("damage.manifest", message, where=where, hint="use a newer Larder")
-    try:
-        return from_plain(CopyDocument, plain)
-    except ValueError as error:
-        message = f"invalid field: {error}"
-        raise DamageError("damage.manifest", message, where=where, hint=_HINT) from None
+    return read_sealed(CopyDocument, data, where, FORMAT, hint=_HINT)
 
 
 def record_rows(

@@ -158,3 +158,21 @@ def unseal(data: bytes, where: str) -> dict[str, Any]:
         message = "the document does not match its digest"
         raise DamageError("damage.digest", message, where=where, hint=MAKE_AGAIN)
     return dict(plain)
+
+
+def read_sealed(
+    kind: type[Value], data: bytes, where: str, expected: str, *, hint: str = MAKE_AGAIN
+) -> Value:
+    """The document that was sealed, of the ``expected`` format; errors as in `unseal`."""
+    try:
+        plain = unseal(data, where)
+    except DamageError as error:
+        raise DamageError(error.code, error.message, where=where, hint=hint) from None
+    if plain.get("format") != expected:
+        message = f"format {plain.get('format')!r}; this Larder reads {expected}"
+        raise DamageError("damage.manifest", message, where=where, hint="use a newer Larder")
+    try:
+        return from_plain(kind, plain)
+    except ValueError as error:
+        message = f"invalid field: {error}"
+        raise DamageError("damage.manifest", message, where=where, hint=hint) from None

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from larder.config.shape import DEFAULTS, DecoderUse, FormatOptions, FormatUse, ImageOptions
 from larder.errors import DamageError
 from larder.manifest.reference import ManifestRef
-from larder.manifest.sealed import MAKE_AGAIN, SPARSE, from_plain, unseal
+from larder.manifest.sealed import SPARSE, read_sealed
 
 SEGMENT_FORMAT = "larder-segment-1"
 CACHE_FORMAT = "larder-segment-cache-1"
@@ -296,13 +296,4 @@ FORMATS: dict[type[Any], str] = {
 
 def parse_document(kind: type[Document], data: bytes, where: str) -> Document:
     """Read segment.json, cache.json or version.json; ``damage.digest`` or ``damage.manifest``."""
-    plain = unseal(data, where)
-    expected = FORMATS[kind]
-    if plain.get("format") != expected:
-        message = f"format {plain.get('format')!r}; this Larder reads {expected}"
-        raise DamageError("damage.manifest", message, where=where, hint="use a newer Larder")
-    try:
-        return from_plain(kind, plain)
-    except ValueError as error:
-        message = f"invalid field: {error}"
-        raise DamageError("damage.manifest", message, where=where, hint=MAKE_AGAIN) from None
+    return read_sealed(kind, data, where, FORMATS[kind])
