@@ -12,7 +12,7 @@ from benchmarks.growing.invented import Invented, Made
 from larder.errors import NotFoundError
 from larder.store import ObjectInfo, Store
 from larder.store.base import Buffer, Features, Reader, Writer
-from larder.store.delegate import DelegatingReader, DelegatingStore, DelegatingWriter
+from larder.store.delegate import BytesReader, DelegatingReader, DelegatingStore, DelegatingWriter
 
 __all__ = ["CountingStore", "InventingStore", "Moved", "Tally"]
 
@@ -183,7 +183,7 @@ class InventingStore(DelegatingStore):
         made = self._find(key)
         assert if_match in (None, made.etag), if_match
         end = None if length is None else offset + length
-        return MadeReader(_info(made), made.content[offset:end])
+        return BytesReader(_info(made), made.content[offset:end])
 
     def get(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
@@ -196,21 +196,6 @@ class InventingStore(DelegatingStore):
             return self._invented.find(key)
         except (KeyError, ValueError):
             raise NotFoundError("object.missing", "no such object", where=self.url + key) from None
-
-
-class MadeReader(Reader):
-    """The bytes of one object that was made up."""
-
-    def __init__(self, info: ObjectInfo, data: bytes) -> None:
-        self.info = info
-        self._data = data
-
-    def __iter__(self) -> Iterator[Buffer]:
-        if self._data:
-            yield self._data
-
-    def close(self) -> None:
-        """Nothing to release."""
 
 
 def _info(made: Made) -> ObjectInfo:

@@ -34,7 +34,7 @@ import pyarrow.compute as pc
 
 from larder.manifest.query import Stream
 from larder.manifest.schemas import OBJECTS
-from larder.manifest.sort import aligned_all, sort, whole_keys
+from larder.manifest.sort import aligned, aligned_all, sort, whole_keys
 from larder.source.inventory import object_batches
 from larder.store.base import ObjectInfo
 
@@ -326,6 +326,13 @@ def _ours(piece: Match, alone: _Places) -> tuple[_Places, _Places]:
     receipt[at[fitting]] = fitting
     of_mine = np.flatnonzero(receipt >= 0)
     return receipt[of_mine], of_mine
+
+
+def without(rows: Stream, others: Stream) -> Iterator[pa.RecordBatch]:
+    """Rows whose keys are not those of others; all are ordered by key."""
+    for batch, other in aligned(rows, others, ("key",)):
+        left = places(batch.column("key"), other.column("key")) < 0
+        yield batch.filter(pa.array(left))
 
 
 def in_order(one: pa.RecordBatch, other: pa.RecordBatch) -> pa.RecordBatch:

@@ -8,12 +8,11 @@ from contextlib import closing
 from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.copy.compare import Comparison, CopyState, compared, read_state
-from larder.copy.difference import Outstanding, places
+from larder.copy.difference import Outstanding, without
 from larder.copy.job import Standing
 from larder.copy.prices import Cost, estimate_cost
 from larder.copy.receipts import Receipt
@@ -28,7 +27,7 @@ from larder.limits import map_ahead
 from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest
 from larder.manifest.query import Stream
 from larder.manifest.schemas import DUE, FAILURES, OBJECTS
-from larder.manifest.sort import SortedFile, aligned, sort, sort_to_file
+from larder.manifest.sort import SortedFile, sort, sort_to_file
 from larder.progress import Progress
 from larder.samples.columns import column_texts
 from larder.source.inventory import Listed, object_batches
@@ -306,10 +305,7 @@ def _now(
 def _without(state: CopyState, due: ManifestFile) -> Iterator[pa.RecordBatch]:
     """The rows of the record, without objects that are copied again."""
     copies = Stream(OBJECTS, record_rows(state.root, state.place, state.record))
-    again = Stream(DUE, read_manifest(due.path, DUE))
-    for rows, gone in aligned(copies, again, ("key",)):
-        kept = places(rows.column("key"), gone.column("key")) < 0
-        yield rows.filter(pa.array(np.asarray(kept, np.bool_)))
+    return without(copies, Stream(DUE, read_manifest(due.path, DUE)))
 
 
 def _unfit(state: CopyState, due: ManifestFile, everything: SortedFile | None) -> Unfit:

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from larder.copy.compare import CopyState, compared, not_listed, read_state
-from larder.copy.difference import places
+from larder.copy.difference import without
 from larder.copy.plan import CopySums, summed
 from larder.copy.receipts import Receipt
 from larder.copy.record import read_record, remove_replaced, write_record
@@ -37,7 +37,7 @@ from larder.limits import map_ahead
 from larder.manifest.files import ManifestFile, read_manifest
 from larder.manifest.query import Stream
 from larder.manifest.schemas import OBJECTS
-from larder.manifest.sort import SortedFile, aligned
+from larder.manifest.sort import SortedFile
 from larder.progress import Progress, TimedProgress
 from larder.samples.columns import column_texts
 from larder.store import object_url
@@ -249,10 +249,7 @@ def _write_record(plan: PrunePlan, failed: bool) -> None:
 
 def _left(plan: PrunePlan) -> Iterator[pa.RecordBatch]:
     verified = Stream(OBJECTS, plan.verified.read())
-    gone = Stream(OBJECTS, read_manifest(plan.gone.path, OBJECTS))
-    for rows, removed in aligned(verified, gone, ("key",)):
-        left = places(rows.column("key"), removed.column("key")) < 0
-        yield rows.filter(pa.array(left))
+    return without(verified, Stream(OBJECTS, read_manifest(plan.gone.path, OBJECTS)))
 
 
 def _ended(plan: PrunePlan, pruned: Pruned | None, times: TimedProgress) -> dict[str, Any]:

@@ -88,10 +88,10 @@ def begin_mirror(job: Job) -> CopyJob | None:
         return begin(route, job.cluster.runner.batch_bytes, due.file)
 
 
-def _due(samples: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _due(order: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The objects that have no copy and are read from it, in the order of the samples."""
     first_row = 0
-    for batch in samples:
+    for batch in order:
         counts = pc.list_value_length(batch.column("parts")).to_numpy()
         parts = pa.RecordBatch.from_struct_array(batch.column("parts").flatten())
         samples = np.repeat(np.arange(first_row, first_row + len(counts)), counts)

@@ -16,11 +16,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain, groupby, takewhile
 from pathlib import Path
-from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -31,7 +29,7 @@ from larder.jobs.manifests import fetched
 from larder.limits import map_ahead
 from larder.manifest.digest import canonical_json, sha256_hex
 from larder.manifest.files import read_manifest, write_manifest
-from larder.manifest.sealed import seal, unseal
+from larder.manifest.sealed import from_plain, seal, unseal
 from larder.progress import Progress
 from larder.segments.job import SegmentJob
 from larder.segments.pack import planned_shards
@@ -41,7 +39,7 @@ from larder.shards.indexes import IndexFile
 from larder.shards.model import RECEIPT_ROWS, ROWS, ShardFile, ShardPlan, ShardResult
 from larder.store import local_path, object_url
 from larder.store.base import ObjectInfo, Store
-from larder.store.own_files import has_sha256, listed, published_file_errors
+from larder.store.own_files import has_sha256, listed, published_file_errors, read_digest
 from larder.units import format_count
 from larder.versions import layout
 
@@ -136,28 +134,17 @@ def read_receipt(root: Store, key: str, folder: Path) -> Receipt:
         path = local_path(root, key)
     else:
         path = folder / sha256_hex(key.encode())
-        with published_file_errors(), root.open(key) as reader, _created(path) as file:
-            for buffer in reader:
-                file.write(buffer)
+        with published_file_errors(), disk_errors(path), path.open("wb") as file:
+            read_digest(root, key, file.write)
     url = object_url(root.url, key)
     return Receipt(url, path, _shard(path, url))
 
 
-@contextmanager
-def _created(path: Path) -> Iterator[IO[bytes]]:
-    with disk_errors(path), path.open("wb") as file:
-        yield file
-
-
 def _shard(path: Path, url: str) -> Shard:
     try:
-        plain: dict[str, Any] = unseal(pq.read_schema(path).metadata[_METADATA], url)["shard"]
-        lists = {
-            name: tuple(kind(**each) for each in plain.pop(name))
-            for name, kind in (("files", ShardFile), ("forms", FormNote), ("indexes", IndexFile))
-        }
-        return Shard(**plain, **lists)  # type: ignore[arg-type]
-    except (pa.ArrowException, OSError, KeyError, TypeError, DamageError) as error:
+        plain = unseal(pq.read_schema(path).metadata[_METADATA], url)
+        return from_plain(Shard, plain["shard"])
+    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError, DamageError) as error:
         raise _damaged(url, f"the receipt cannot be read: {error}") from error
 
 

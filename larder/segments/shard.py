@@ -80,11 +80,11 @@ def shard_batches(
     """
     root = open_root(job)
     with fetched(root, job.shard_plan) as path:
-        finished = finished_shards(root, job, planned_shards(path), progress)
-        names = {(shard.plan.split, shard.plan.name) for shard in finished}
-        plans = planned_shards(path)
-        missing = [plan for plan in plans if (plan.split, plan.name) not in names]
-        receipts = receipts_by_sample(root, copies) if copies else []
+        plans = list(planned_shards(path))
+    finished = finished_shards(root, job, plans, progress)
+    done = {shard.plan for shard in finished}
+    missing = [plan for plan in plans if plan not in done]
+    receipts = receipts_by_sample(root, copies) if copies else []
     reused = sum((Totals(1, shard.bytes) for shard in finished if shard.bytes), Totals())
     size_bytes, rows = _batch_size(job, missing)
     batches = batch_shards(missing, size_bytes, batch_rows=rows)
