@@ -19,6 +19,7 @@ from larder.cli.main import COMMANDS
 if TYPE_CHECKING:
     from larder.cli.command import Command, Operation
     from larder.cli.display import Display
+    from larder.jobs.runner import Execute
 
 
 def flow_command(name: str) -> int:
@@ -35,21 +36,18 @@ def main(name: str, arguments: Sequence[str] | None = None) -> int:
     def run_flow(
         operation: Operation, parameters: dict[str, Any], display: Display
     ) -> dict[str, Any]:
-        def execute(*planned: Any) -> dict[str, Any]:
+        def start(execute: Execute) -> dict[str, Any]:
             with prefect_ready(display) as ready:
                 flow = getattr(import_module(f"flows.{name}"), name)
                 from flows.runs.flow_run import call_flow
 
-                return call_flow(
-                    flow, parameters, (operation.settings, planned), display, named=ready()
-                )
+                return call_flow(flow, parameters, operation, execute, display, named=ready())
 
         if has_server():
-            return execute()
+            return start(operation.compose)
         from larder.jobs.runner import InlineRunner
 
-        runner = InlineRunner(operation.workers, display)
-        return operation.compose(runner, execute_with=execute)
+        return operation.compose(InlineRunner(operation.workers, display), start=start)
 
     def operation(**parameters: Any) -> Operation:
         from tasks.blocks import register_blocks

@@ -6,13 +6,13 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from contextvars import ContextVar
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID
 
 from httpx import HTTPError, HTTPStatusError  # Prefect's
-from prefect import get_client
+from prefect import Flow, get_client
 from prefect.context import FlowRunContext
 from prefect.exceptions import Abort
 from prefect.settings import get_current_settings
@@ -25,22 +25,16 @@ from larder.cli.command import Command, Operation
 from larder.cli.display import Display
 from larder.cli.signals import hear_signals, interruptible
 from larder.errors import FatalError, LarderError
+from larder.jobs.runner import Execute
 from tasks.progress import listening, stoppable
 from tasks.runner import task_runner
 from tasks.steps import STOPPED
 
 POLL_SECONDS = 5.0
-T = TypeVar("T")
 _REFUSED = (401, 403)
 _NOT_THERE = (404, 405)
 _MORE = re.compile(r"[\s-]*For more information check: \S+")
 """What httpx appends to an answer: a page that explains the status."""
-
-_display: ContextVar[Display | None] = ContextVar("display", default=None)
-"""Where the address of the run is shown."""
-
-_planned: ContextVar[tuple[Any, tuple[Any, ...]] | None] = ContextVar("planned", default=None)
-"""Settings, and what the command has just planned for them, so that it is listed only once."""
 
 
 def flow_run(command: Command) -> Any:
@@ -48,20 +42,28 @@ def flow_run(command: Command) -> Any:
 
     Returns the JSON document of the run; if it was stopped, Prefect's state Cancelled.
     """
+
+    def begin() -> tuple[Operation, Execute]:
+        given = (_context().parameters or {}).items()
+        operation = command.operation(**{name: value for name, value in given if value is not None})
+        return operation, operation.compose
+
+    return _body(command.name, begin)
+
+
+def _body(
+    name: str, begin: Callable[[], tuple[Operation, Execute]], display: Display | None = None
+) -> Any:
     hear_signals()
-    context = FlowRunContext.get()
-    assert context is not None, "this is a flow run"
-    parameters = {
-        name: value for name, value in (context.parameters or {}).items() if value is not None
-    }
     try:
-        with _reported(context) as log:
-            operation = command.operation(**parameters)
-            document = _document(operation, log)
+        with _reported(display) as log:
+            operation, execute = begin()
+            with task_runner(operation.workers, log.progress) as runner:
+                document = execute(runner)
             log.outcome(document, operation.lines)
             if "findings" in document:
                 findings(document)
-            summary(command.name, operation.lines(document))
+            summary(name, operation.lines(document))
     except LarderError as error:
         if error.code != STOPPED:
             raise
@@ -71,19 +73,16 @@ def flow_run(command: Command) -> Any:
     return document
 
 
-def _document(operation: Operation, log: RunLog) -> dict[str, Any]:
-    """Execute what the command planned, if it was for these settings; else begin from the start."""
-    settings, planned = _planned.get() or (None, ())
-    with task_runner(operation.workers, log.progress) as runner:
-        if planned and settings == operation.settings:
-            return operation.execute(*planned, runner)
-        return operation.compose(runner)
+def _context() -> FlowRunContext:
+    context = FlowRunContext.get()
+    assert context is not None, "this is a flow run"
+    return context
 
 
 @contextmanager
-def _reported(context: FlowRunContext) -> Iterator[RunLog]:
+def _reported(display: Display | None) -> Iterator[RunLog]:
     """Connect the run to Prefect: show its address, write its log, and stop if it is cancelled."""
-    run, display = context.flow_run, _display.get()
+    run = _context().flow_run
     assert run is not None, "it has begun"
     with ExitStack() as stack:
         address = url_for(run) if display else None
@@ -126,9 +125,10 @@ def _cancellable(
 
 
 def call_flow(
-    flow: Callable[..., Any],
+    flow: Flow[..., Any],
     parameters: dict[str, Any],
-    planned: tuple[Any, tuple[Any, ...]],
+    operation: Operation,
+    execute: Execute,
     display: Display,
     *,
     named: bool,
@@ -138,7 +138,8 @@ def call_flow(
     Args:
         flow: The flow.
         parameters: Its parameters.
-        planned: Settings, and what was planned for them; nothing if nothing was.
+        operation: What they led to.
+        execute: What is left of it, after what the command has done already.
         display: Reports progress of every stage.
         named: Whether the user configured the server, and so wants to know the run's address.
 
@@ -149,15 +150,16 @@ def call_flow(
     display.note("prefect", "asking the server")
     _check_server(named)
     display.finish("prefect")
-    with (
-        _setting(_display, display if named else None),
-        _setting(_planned, planned),
-        listening(display),
-        stoppable() as stop,
-        interruptible(stop, display.say),
-    ):
+
+    @wraps(flow.fn)
+    def body(**_parameters: Any) -> Any:
+        return _body(flow.name, lambda: (operation, execute), display if named else None)
+
+    continued = flow.with_options()
+    continued.fn = body
+    with listening(display), stoppable() as stop, interruptible(stop, display.say):
         try:
-            document: dict[str, Any] = flow(**parameters)
+            document: dict[str, Any] = continued(**parameters)
         except HTTPError as error:
             raise _server_error(error, named) from error
         except Abort as error:  # the server has a final state, and accepts no other
@@ -169,15 +171,6 @@ def call_flow(
                 raise KeyboardInterrupt from None
             raise
     return document
-
-
-@contextmanager
-def _setting(variable: ContextVar[T], value: T) -> Iterator[None]:
-    token = variable.set(value)
-    try:
-        yield
-    finally:
-        variable.reset(token)
 
 
 def _check_server(named: bool) -> None:

@@ -20,6 +20,7 @@ from larder.packages import require
 
 if TYPE_CHECKING:
     from larder.cli.display import Display
+    from larder.jobs.runner import Execute
 
 _OF_OUTPUT = ("plan", "json", "quiet")
 
@@ -29,22 +30,18 @@ Lines = Callable[[Mapping[str, Any]], list[str]]
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What a command does, by the settings that its parameters gave.
+    """What a command does, with the parameters that it was given.
 
     Attributes:
-        settings: Equal for equal parameters and configuration.
         workers: Maximum number of concurrent batches.
-        compose: Takes a runner, and perhaps ``plan_only``, or ``execute_with``, which replaces
-            ``execute`` with that runner. Returns the JSON document of the run, or of its plan.
-        execute: Takes what was planned, and a runner; returns the JSON document of the run.
+        compose: Takes a runner, and perhaps ``plan_only``, or ``start``, which chooses where the
+            plan is executed. Returns the JSON document of the run, or of its plan.
         lines: The document of a run.
         plan_lines: That of a plan.
     """
 
-    settings: Any
     workers: int
     compose: Callable[..., dict[str, Any]]
-    execute: Callable[..., dict[str, Any]]
     lines: Lines
     plan_lines: Lines
 
@@ -64,11 +61,11 @@ def run_here(
     stop = threading.Event()
     runner = InlineRunner(operation.workers, display, stop)
 
-    def execute(*planned: Any) -> dict[str, Any]:
+    def start(execute: Execute) -> dict[str, Any]:
         with interruptible(stop, display.say):
-            return operation.execute(*planned, runner)
+            return execute(runner)
 
-    return operation.compose(runner, execute_with=execute)
+    return operation.compose(runner, start=start)
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,22 +46,22 @@ def _prune_parser(prog: str) -> Parser:
 
 def _copy(*, retry_failed: bool = False, **parameters: Any) -> Operation:
     from larder.copy.report import copy_lines
-    from larder.copy.run import copy, execute_copy
+    from larder.copy.run import copy
     from larder.copy.settings import load_copy_settings
 
     settings = load_copy_settings(**parameters)
     if retry_failed:
         settings = settings.retrying()
     compose = partial(copy, settings)
-    return Operation(settings, settings.workers, compose, execute_copy, copy_lines, copy_lines)
+    return Operation(settings.workers, compose, copy_lines, copy_lines)
 
 
 def _prune(max_delete: int | None = None, **parameters: Any) -> Operation:
-    from larder.copy.prune import PruneSettings, execute_prune, prune, prune_lines
+    from larder.copy.prune import PruneSettings, prune, prune_lines
     from larder.copy.settings import load_copy_settings
 
     settings = PruneSettings(load_copy_settings(**parameters), max_delete)
-    return Operation(settings, 1, partial(prune, settings), execute_prune, prune_lines, prune_lines)
+    return Operation(1, partial(prune, settings), prune_lines, prune_lines)
 
 
 COPY = Command("copy", _copy_parser, _copy)

@@ -51,12 +51,10 @@ def _operation(
     )
     # Only now, so that invalid input is refused before anything slow is imported.
     from larder.pipeline.plan_report import plan_lines
-    from larder.pipeline.prepare import execute, prepare
+    from larder.pipeline.prepare import prepare
     from larder.pipeline.run_report import run_lines
 
-    return Operation(
-        loaded, loaded.workers, partial(prepare, loaded), execute, run_lines, plan_lines
-    )
+    return Operation(loaded.workers, partial(prepare, loaded), run_lines, plan_lines)
 
 
 PREPARE = Command(

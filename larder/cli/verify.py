@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,8 +12,7 @@ from larder.cli.command import Command, Operation
 from larder.errors import ConfigError
 
 if TYPE_CHECKING:
-    from larder.jobs.runner import Runner
-    from larder.verify.run import VerifySettings
+    from larder.jobs.runner import Execute, Runner, Start
 
 _DESCRIPTION = """\
 Read everything again that a version lists, and compare it with what was published: documents,
@@ -80,21 +79,13 @@ def _operation(
     from larder.verify.run import VerifySettings, verify
 
     options = VerifySettings(loaded, version, sample, seed, repair)
-    execute = partial(verify, options)
-    compose = partial(_compose, options)
-    return Operation(options, loaded.workers, compose, execute, verify_lines, verify_lines)
+    compose = partial(_compose, partial(verify, options))
+    return Operation(loaded.workers, compose, verify_lines, verify_lines)
 
 
-def _compose(
-    options: VerifySettings,
-    runner: Runner,
-    *,
-    execute_with: Callable[[], dict[str, Any]] | None = None,
-) -> dict[str, Any]:
+def _compose(execute: Execute, runner: Runner, *, start: Start | None = None) -> dict[str, Any]:
     """There is nothing to plan."""
-    from larder.verify.run import verify
-
-    return execute_with() if execute_with else verify(options, runner)
+    return start(execute) if start else execute(runner)
 
 
 VERIFY = Command("verify", _parser, _operation)

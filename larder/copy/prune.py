@@ -6,9 +6,10 @@ stays. The record follows the deletions: it may name more than there is, never l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from larder.errors import (
 )
 from larder.jobs.manifests import put_named
 from larder.jobs.results import BatchReport, RunError, Totals
-from larder.jobs.runner import Runner
+from larder.jobs.runner import Runner, Start
 from larder.limits import map_ahead
 from larder.manifest.files import ManifestFile, read_manifest
 from larder.manifest.query import Stream
@@ -131,10 +132,6 @@ def _check_limit(plan: PrunePlan) -> None:
     raise ConfigError("config.prune", message, where=where, hint=hint)
 
 
-ExecutePrune = Callable[[PrunePlan], dict[str, Any]]
-"""Executes a plan, and returns the JSON document of the prune."""
-
-
 @dataclass(frozen=True, slots=True)
 class Pruned:
     """What a prune did.
@@ -153,13 +150,13 @@ def prune(
     runner: Runner,
     *,
     plan_only: bool = False,
-    execute_with: ExecutePrune | None = None,
+    start: Start | None = None,
 ) -> dict[str, Any]:
     """Delete copies of objects that are not in the source any more.
 
-    With ``plan_only``, only private temporary files are written; ``execute_with`` replaces
-    `execute_prune` with ``runner``. Returns the JSON document of the prune, or of its plan.
-    RunError: some objects could not be deleted.
+    With ``plan_only``, only private temporary files are written; ``start`` chooses where the plan
+    is executed. Returns the JSON document of the prune, or of its plan. RunError: some objects
+    could not be deleted.
     """
     with scratch() as folder:
         plan = runner.run(plan_prune, settings, folder)
@@ -167,10 +164,11 @@ def prune(
             return _ended(plan, None, runner.times)
         if plan_only:
             return _document(plan, "planned")
-        return execute_with(plan) if execute_with else execute_prune(plan, runner)
+        execute = partial(_execute, plan)
+        return start(execute) if start else execute(runner)
 
 
-def execute_prune(plan: PrunePlan, runner: Runner) -> dict[str, Any]:
+def _execute(plan: PrunePlan, runner: Runner) -> dict[str, Any]:
     """Execute a plan, whose temporary files must still be there.
 
     RunError: some objects could not be deleted. ``run.interrupted``: the step was asked to stop.

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +26,10 @@ from larder.copy.route import SentAhead
 from larder.copy.settings import CopySettings
 from larder.disk import check_room, scratch
 from larder.jobs.results import BatchReport, RefusedError, RunError, merge_reports
-from larder.jobs.runner import Runner
+from larder.jobs.runner import Runner, Start
 from larder.progress import Progress
 from larder.store import local_path
 from larder.units import format_count
-
-ExecuteCopy = Callable[[CopyPlan], dict[str, Any]]
-"""Executes a plan, and returns the JSON document of the copy."""
 
 
 def copy(
@@ -40,14 +37,13 @@ def copy(
     runner: Runner,
     *,
     plan_only: bool = False,
-    execute_with: ExecuteCopy | None = None,
+    start: Start | None = None,
 ) -> dict[str, Any]:
     """Copy what is missing at a storage, and return the JSON document of the copy, or of its plan.
 
-    With ``plan_only``, only private temporary files are written; ``execute_with`` replaces
-    `execute_copy` with ``runner``. A RunError says that some objects could not be copied, or paths
-    not be listed: the others were copied, and both are recorded. After any other failure, the next
-    copy continues.
+    With ``plan_only``, only private temporary files are written; ``start`` chooses where the plan
+    is executed. A RunError says that some objects could not be copied, or paths not be listed: the
+    others were copied, and both are recorded. After any other failure, the next copy continues.
     """
     with scratch() as folder:
         plan = runner.run(checked_copy, settings, folder)
@@ -55,7 +51,8 @@ def copy(
             return current_document(plan, runner.times)
         if plan_only:
             return copy_plan_document(plan)
-        return execute_with(plan) if execute_with else execute_copy(plan, runner)
+        execute = partial(_execute, plan)
+        return start(execute) if start else execute(runner)
 
 
 def checked_copy(settings: CopySettings, folder: Path, *, progress: Progress) -> CopyPlan:
@@ -80,7 +77,7 @@ def checked_copy(settings: CopySettings, folder: Path, *, progress: Progress) ->
     return plan
 
 
-def execute_copy(plan: CopyPlan, runner: Runner) -> dict[str, Any]:
+def _execute(plan: CopyPlan, runner: Runner) -> dict[str, Any]:
     """Execute a plan, whose temporary files must still be there.
 
     What could not be copied is recorded with what could, so that it can be tried again by itself;

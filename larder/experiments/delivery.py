@@ -225,29 +225,38 @@ class DeliveredSplit:
 
 @dataclass(frozen=True, slots=True)
 class DeliveredVersion:
-    """A published version and its location.
+    """Where a version is, or will be once it is published.
 
     Attributes:
         dataset: Name of the dataset.
         version: ID of the version, 32 hex digits.
-        digest: Content digest of the version.
         location: URL of the version, ``STORAGE/larder/DATASET/versions/ID``.
         root: URL or absolute path of the dataset's root, ``STORAGE/larder/DATASET/``.
         storage_url: URL or absolute path of the storage, ``STORAGE``.
         delivery: How training reaches the data, and why.
+    """
+
+    dataset: str
+    version: str
+    location: str
+    root: str
+    storage_url: str
+    delivery: Advice
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a published version contains.
+
+    Attributes:
+        digest: Its content digest.
         splits: By name.
         classes: Number of classes; None for a dataset without labels.
         cache: Paths of the cache files of each split, relative to the root or below it; None if
             the version has no cache.
     """
 
-    dataset: str
-    version: str
     digest: str
-    location: str
-    root: str
-    storage_url: str
-    delivery: Advice
     splits: Mapping[str, DeliveredSplit]
     classes: int | None = None
     cache: Mapping[str, tuple[str, ...]] | None = None

@@ -19,10 +19,18 @@ from larder.config.models import Cluster
 from larder.config.text.yaml import round_trip
 from larder.config.urls import parse_url
 from larder.errors import ConfigError
-from larder.experiments.delivery import DeliveredSplit, DeliveredVersion
-from larder.experiments.validate import bind, container_target, under
+from larder.experiments.delivery import (
+    ConfigFile,
+    Contents,
+    DeliveredSplit,
+    DeliveredVersion,
+)
+from larder.experiments.validate import bind, container_target, under, validate
 
 _DEVICES = ("cpu", "cuda", "rocm")
+_DATA = frozenset(
+    ("dataset", "version", "digest", "location", "path", "bucket", "prefix", "classes", "splits")
+) | {"cache"}
 _AMBIGUOUS = re.compile(
     r"(?:[-+.0-9][-+.:_0-9a-fxotz ]*|[0-9a-f]{16,}|[-+]?\.(?:inf|nan)"
     r"|y|n|yes|no|on|off|true|false|null|~|=|<<)\Z",
@@ -30,24 +38,71 @@ _AMBIGUOUS = re.compile(
 )
 
 
+def check(
+    template: dict[str, Any], delivered: DeliveredVersion, cluster: Cluster, *, where: str = ""
+) -> None:
+    """Refuse a template that no version can be merged with."""
+    config, *_ = placed(template, delivered, cluster, where=where)
+    validate(config, cluster.consumer.release, where=where)
+
+
+def config_files(
+    template: dict[str, Any],
+    delivered: DeliveredVersion,
+    contents: Contents,
+    cluster: Cluster,
+    *,
+    where: str = "",
+) -> tuple[ConfigFile, ...]:
+    """The experiment config of a version, validated."""
+    config = render(template, delivered, contents, cluster, where=where)
+    validate(config, cluster.consumer.release, where=where)
+    source = f" from {where}" if where else ""
+    header = (
+        f"Made by Larder{source} for the cluster {cluster.name}; rewritten by every run.",
+        f"dataset: {delivered.dataset}",
+        f"version: {delivered.version}",
+        f"content digest: {contents.digest}",
+        delivered.delivery.sentence,
+    )
+    return (ConfigFile("experiment.yaml", to_yaml(config, header)),)
+
+
 def render(
     template: dict[str, Any],
     delivered: DeliveredVersion,
+    contents: Contents,
     cluster: Cluster,
     *,
     where: str = "",
 ) -> dict[str, Any]:
-    """Merge a template with the facts about a version.
+    """Merge a template with the facts about a version; see `placed`.
 
-    The template's content is kept in its order, with its comments; ``data``, ``bind_mounts`` and
-    ``environment`` are added or extended, and ``name`` is added if it is missing. Paths and URLs in
-    ``data`` are those that a training container sees.
+    Paths and URLs in ``data`` are those that a training container sees.
+    """
+    config, root, address = placed(template, delivered, cluster, where=where)
+    config["data"].update(_data(delivered, contents, root, address))
+    return config
+
+
+def placed(
+    template: dict[str, Any], delivered: DeliveredVersion, cluster: Cluster, *, where: str = ""
+) -> tuple[dict[str, Any], str, dict[str, str]]:
+    """Add to a template how containers reach the data, without what is only known of a published
+    version.
+
+    The template's content is kept in its order, with its comments; ``bind_mounts`` or
+    ``environment`` is added or extended, and ``name`` is added if it is missing.
 
     Args:
         template: The experiment without its data; not modified.
         delivered: The version.
         cluster: Where training runs.
         where: Names the template in errors.
+
+    Returns:
+        The config, the dataset's root as a container sees it, and the fields of ``data`` that name
+        the mount or the bucket.
 
     Raises:
         ConfigError: ``config.template`` if the template already sets what Larder sets,
@@ -60,8 +115,11 @@ def render(
         root, address = _mount(config, delivered, cluster, where)
     else:
         root, address = _bucket(config, delivered, cluster, where)
-    _add_data(config, _data(delivered, root, address), where)
-    return config
+    present = sorted(_DATA & _section(config, "data", dict, where).keys())
+    if present:
+        names = ", ".join(f"data.{name}" for name in present)
+        raise _refused(f"the template sets {names}, which Larder sets", where, "remove it")
+    return config, root, address
 
 
 def _mount(
@@ -125,23 +183,25 @@ def _with_variables(present: Any, wanted: Mapping[str, str], where: str) -> Any:
     return variables
 
 
-def _data(delivered: DeliveredVersion, root: str, address: Mapping[str, str]) -> dict[str, Any]:
+def _data(
+    delivered: DeliveredVersion, contents: Contents, root: str, address: Mapping[str, str]
+) -> dict[str, Any]:
     data: dict[str, Any] = {
         "dataset": delivered.dataset,
         "version": delivered.version,
-        "digest": delivered.digest,
+        "digest": contents.digest,
         "location": f"{root}/{_rest(delivered.location, delivered.root)}",
         **address,
     }
-    if delivered.classes is not None:
-        data["classes"] = delivered.classes
+    if contents.classes is not None:
+        data["classes"] = contents.classes
     data["splits"] = {
-        name: _split(split, delivered, root) for name, split in sorted(delivered.splits.items())
+        name: _split(split, delivered, root) for name, split in sorted(contents.splits.items())
     }
-    if delivered.cache:
+    if contents.cache:
         data["cache"] = {
             name: [f"{root}/{_rest(path, delivered.root)}" for path in paths]
-            for name, paths in sorted(delivered.cache.items())
+            for name, paths in sorted(contents.cache.items())
         }
     return data
 
@@ -181,15 +241,6 @@ def _section(config: dict[str, Any], key: str, kind: type[Any], where: str) -> A
         noun = "a list" if kind is list else "a mapping"
         raise _refused(f"{key} must be {noun}", where, "fix the template")
     return config[key]
-
-
-def _add_data(config: dict[str, Any], data: dict[str, Any], where: str) -> None:
-    section = _section(config, "data", dict, where)
-    both = sorted(data.keys() & section.keys())
-    if both:
-        names = ", ".join(f"data.{name}" for name in both)
-        raise _refused(f"the template sets {names}, which Larder sets", where, "remove it")
-    section.update(data)
 
 
 def _refused(message: str, where: str, hint: str) -> ConfigError:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from larder.config.models import Cluster
 from larder.errors import NotFoundError
 from larder.experiments import determined
-from larder.experiments.delivery import ConfigFile, DeliveredVersion
-from larder.experiments.validate import validate
+from larder.experiments.delivery import ConfigFile, Contents, DeliveredVersion
 from larder.store import open_store
 from larder.store.base import Store
 
@@ -24,41 +23,34 @@ class Written:
     changed: bool
 
 
-def emit(
-    delivered: DeliveredVersion,
-    cluster: Cluster,
-    template: dict[str, Any],
-    *,
-    template_name: str = "",
-) -> tuple[ConfigFile, ...]:
-    """Render the configs of a version and validate them. Pure."""
-    return _CONSUMERS[cluster.consumer.kind](delivered, cluster, template, template_name)
+class Consumer(Protocol):
+    """What makes the configs of one kind of consumer; pure functions.
+
+    ``where`` names the template in errors.
+    """
+
+    def check(
+        self, template: dict[str, Any], delivered: DeliveredVersion, cluster: Cluster, *, where: str
+    ) -> None:
+        """Refuse what `config_files` would refuse, before there is a version."""
+
+    def config_files(
+        self,
+        template: dict[str, Any],
+        delivered: DeliveredVersion,
+        contents: Contents,
+        cluster: Cluster,
+        *,
+        where: str,
+    ) -> tuple[ConfigFile, ...]:
+        """The configs of a version, valid by the consumer's own rules."""
 
 
-def _determined(
-    delivered: DeliveredVersion,
-    cluster: Cluster,
-    template: dict[str, Any],
-    template_name: str,
-) -> tuple[ConfigFile, ...]:
-    config = determined.render(template, delivered, cluster, where=template_name)
-    validate(config, cluster.consumer.release, where=template_name)
-    source = f" from {template_name}" if template_name else ""
-    header = (
-        f"Made by Larder{source} for the cluster {cluster.name}; rewritten by every run.",
-        f"dataset: {delivered.dataset}",
-        f"version: {delivered.version}",
-        f"content digest: {delivered.digest}",
-        delivered.delivery.sentence,
-    )
-    return (ConfigFile("experiment.yaml", determined.to_yaml(config, header)),)
+_CONSUMERS: dict[str, Consumer] = {"determined": determined}
 
 
-_Renderer = Callable[
-    [DeliveredVersion, Cluster, dict[str, Any], str],
-    tuple[ConfigFile, ...],
-]
-_CONSUMERS: dict[str, _Renderer] = {"determined": _determined}
+def consumer_of(cluster: Cluster) -> Consumer:
+    return _CONSUMERS[cluster.consumer.kind]
 
 
 def write_configs(files: Iterable[ConfigFile], output_dir: Path) -> tuple[Written, ...]:

@@ -49,6 +49,13 @@ class Runner(Protocol):
         """
 
 
+Execute = Callable[[Runner], dict[str, Any]]
+"""Executes what was planned; returns the JSON document of the run."""
+
+Start = Callable[[Execute], dict[str, Any]]
+"""Chooses the runner with which what was planned is executed."""
+
+
 class InlineRunner:
     """Runs steps in this process, batches in a few threads.
 

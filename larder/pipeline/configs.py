@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from larder.errors import ConfigError
-from larder.experiments.delivery import Advice, ConfigFile, DeliveredSplit, DeliveredVersion
-from larder.experiments.emit import Written, differing, emit, write_configs
+from larder.experiments.delivery import (
+    Advice,
+    ConfigFile,
+    Contents,
+    DeliveredSplit,
+    DeliveredVersion,
+)
+from larder.experiments.emit import Written, consumer_of, differing, write_configs
 from larder.pipeline.plan import Plan
 from larder.pipeline.settings import Settings
 from larder.progress import Progress
@@ -23,66 +28,56 @@ def location(settings: Settings, version: str) -> str:
     return object_url(root, layout.version_prefix(version)).rstrip("/")
 
 
-def _rendered(settings: Settings, version: VersionDocument) -> tuple[ConfigFile, ...]:
-    cache, omitted = version.cache, sum(facts.omitted for facts in version.splits.values())
-    lists = {layout.listed_split(file.path): file.path for file in version.files_of("list")}
-    splits = {
-        name: DeliveredSplit(
-            facts.samples, facts.shards, facts.bytes, facts.patterns, lists.get(name)
-        )
-        for name, facts in version.splits.items()
-    }
-    files = (
-        {split: tuple(file.path for file in cache.splits[split]) for split in cache.splits}
-        if cache
-        else None
-    )
-    delivery = settings.advise(
-        segments=len(version.segments), omitted=omitted, unlisted=version.omitted - omitted
-    )
-    return _emitted(
-        settings, version.id, version.digest, delivery, splits, len(version.classes), files
-    )
-
-
-def check_configs(plan: Plan) -> None:
-    """Render the configs before there is a version, so that their mistakes cost nothing."""
-    settings = plan.source_state.settings
-    _check_output(settings.output)
-    splits = {
-        name: DeliveredSplit(
-            facts.samples, plan.shards_of_split[name].count, facts.bytes, ("planned",)
-        )
-        for name, facts in plan.sample_order.splits.items()
-    }
-    files = dict.fromkeys(splits, ("planned",)) if settings.dataset.cache else None
-    classes = len(plan.sample_order.classes)
-    _emitted(settings, plan.version, "0" * 64, plan.delivery, splits, classes, files)
-
-
-def _emitted(
-    settings: Settings,
-    version: str,
-    digest: str,
-    delivery: Advice,
-    splits: Mapping[str, DeliveredSplit],
-    classes: int,
-    cache: Mapping[str, tuple[str, ...]] | None,
-) -> tuple[ConfigFile, ...]:
-    info = DeliveredVersion(
+def _place(settings: Settings, version: str, delivery: Advice) -> DeliveredVersion:
+    return DeliveredVersion(
         dataset=settings.dataset.name,
         version=version,
-        digest=digest,
         location=location(settings, version),
         root=root_url(settings.dataset, settings.cluster),
         storage_url=settings.cluster.storage.url,
         delivery=delivery,
-        splits=splits,
-        classes=classes if settings.dataset.labels else None,
-        cache=cache,
     )
-    cluster, template = settings.cluster, settings.template
-    return emit(info, cluster, template, template_name=settings.template_name)
+
+
+def check_configs(plan: Plan) -> None:
+    """Refuse what would refuse the configs, so that it costs nothing."""
+    settings = plan.source_state.settings
+    _check_output(settings.output)
+    consumer_of(settings.cluster).check(
+        settings.template,
+        _place(settings, plan.version, plan.delivery),
+        settings.cluster,
+        where=settings.template_name,
+    )
+
+
+def _rendered(settings: Settings, version: VersionDocument) -> tuple[ConfigFile, ...]:
+    omitted = sum(facts.omitted for facts in version.splits.values())
+    delivery = settings.advise(
+        segments=len(version.segments), omitted=omitted, unlisted=version.omitted - omitted
+    )
+    lists = {layout.listed_split(file.path): file.path for file in version.files_of("list")}
+    cache = version.cache
+    contents = Contents(
+        digest=version.digest,
+        splits={
+            name: DeliveredSplit(
+                facts.samples, facts.shards, facts.bytes, facts.patterns, lists.get(name)
+            )
+            for name, facts in version.splits.items()
+        },
+        classes=len(version.classes) if settings.dataset.labels else None,
+        cache={split: tuple(file.path for file in files) for split, files in cache.splits.items()}
+        if cache
+        else None,
+    )
+    return consumer_of(settings.cluster).config_files(
+        settings.template,
+        _place(settings, version.id, delivery),
+        contents,
+        settings.cluster,
+        where=settings.template_name,
+    )
 
 
 def emit_configs(

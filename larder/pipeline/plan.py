@@ -45,7 +45,7 @@ from larder.source.storable import Storage, Unfit, unfit_keys
 from larder.store.base import Store
 from larder.versions import layout
 from larder.versions.identity import dataset_cache_id, split_rule, version_id
-from larder.versions.publish import read_version
+from larder.versions.publish import Conditions, read_conditions, read_version
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,7 @@ class Plan:
     ``unfit`` are keys that would be mirrored but that the storage cannot hold; ``archived`` are
     objects to read that have to be restored first. ``published``: the version exists already, made
     from other inputs. ``copy_seconds`` is how long the copies take, if an earlier run measured it.
+    ``conditions`` says which conditional writes the storage keeps, if that is known yet.
     """
 
     source_state: SourceState
@@ -77,6 +78,7 @@ class Plan:
     cost: Cost
     copy_seconds: float | None
     delivery: Advice
+    conditions: Conditions | None
 
     @property
     def kept(self) -> tuple[UsedSegment, ...]:
@@ -140,6 +142,7 @@ def make_plan(state: SourceState, folder: Path, progress: Progress) -> Plan:
         cost=_cost(state, copies, growth.selected, new),
         copy_seconds=measured.expected_seconds(copies) if measured and copies else None,
         delivery=_delivery(state, growth, new),
+        conditions=read_conditions(root),
     )
 
 

@@ -291,7 +291,7 @@ def _count(value: Any) -> int:
 
 
 def _unconditional_writes(plan: Plan) -> Iterator[str]:
-    kept = plan.source_state.conditions
+    kept = plan.conditions
     if kept and not kept.kept:
         headers = {"If-None-Match": kept.if_absent, "If-Match": kept.if_match}
         ignored = " and ".join(name for name, is_kept in headers.items() if not is_kept)

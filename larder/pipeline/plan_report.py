@@ -55,7 +55,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
             "new": 1 if plan.new and not plan.new.complete else 0,
             "omitted": sum(rows.count for rows in plan.growth.omitted.values()),
         },
-        "growth": growth_document(plan),
+        "growth": _growth(plan),
         "shards": {
             **asdict(plan.shards),
             "samples": sample_order.samples,
@@ -95,7 +95,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
     }
 
 
-def growth_document(plan: Plan) -> dict[str, Any]:
+def _growth(plan: Plan) -> dict[str, Any]:
     """The field ``growth``: what differs from the previous version, and what becomes of it."""
     growth, previous, new = plan.growth, plan.source_state.previous, plan.new
     before = {use.id: use for use in previous.segments} if previous else {}

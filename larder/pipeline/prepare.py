@@ -10,17 +10,15 @@ If another run has moved the tag in the meantime, the run starts again from the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from larder.copy.mirror_choice import resolved
 from larder.disk import scratch
 from larder.errors import SupersededError, printable
 from larder.jobs.manifests import put_named
-from larder.jobs.runner import InlineRunner, Runner
+from larder.jobs.runner import InlineRunner, Runner, Start
 from larder.manifest.digest import sha256_hex
 from larder.manifest.files import ManifestFile
 from larder.manifest.query import tables_in
@@ -46,8 +44,16 @@ from larder.versions.publish import probe_conditions
 RESTARTS = 3
 """How often a run that is superseded starts again; so runs that keep moving the tag end."""
 
-Execute = Callable[[Plan, Job], dict[str, Any]]
-"""Executes a plan for which a job was begun, and returns the JSON document of the run."""
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The JSON document of a plan, and the job that executes it.
+
+    Without a job, that of a run that has nothing to do, or plans only.
+    """
+
+    document: dict[str, Any]
+    job: Job | None = None
 
 
 def prepare(
@@ -55,80 +61,70 @@ def prepare(
     runner: Runner | None = None,
     *,
     plan_only: bool = False,
-    execute_with: Execute | None = None,
+    start: Start | None = None,
 ) -> dict[str, Any]:
     """Prepare a dataset: reuse the version that these inputs led to before, or build one.
 
     Without a ``runner``, in this process. With ``plan_only``, only private temporary files and
-    `larder.pipeline.expanding` are written; ``execute_with`` replaces `execute` with ``runner``.
-    Returns the JSON document of the run, or of its plan. SupersededError: other runs have moved the
-    tag during each of the attempts. After any other error, nothing is published in part.
+    `larder.pipeline.expanding` are written; ``start`` chooses where the plan is executed. Returns
+    the JSON document of the run, or of its plan. SupersededError: other runs have moved the tag
+    during each of the attempts. After any other error, nothing is published in part.
     """
     runner = runner or InlineRunner(settings.workers, StageTimes())
-    if plan_only:
-        return _planned(settings, runner)
-    begun = _begun(settings, runner)
-    if isinstance(begun, dict):
-        return begun
-    return execute_with(*begun) if execute_with else execute(*begun, runner)
+    planned = _planned(settings, runner, plan_only=plan_only)
+    if planned.job is None:
+        return planned.document
+    execute = partial(_execute, settings, planned, planned.job)
+    return start(execute) if start else execute(runner)
 
 
-def execute(plan: Plan, job: Job, runner: Runner) -> dict[str, Any]:
+def _planned(
+    settings: Settings, runner: Runner, compaction: str | None = None, *, plan_only: bool = False
+) -> Planned:
+    """Plan a run, and unless it is to be planned only, begin its job.
+
+    What is planned lies in a folder for temporary files, with the memory that the cluster file
+    gives to tables; the job does not need it any more.
+    """
+    with scratch() as folder, tables_in(folder, settings.cluster.memory.tables_bytes):
+        state = runner.run(inspect_source, settings, folder, compaction, plan_only)
+        if state.published is not None:
+            if plan_only:
+                configs = pending_configs(settings, state.published)
+            else:
+                configs = runner.run(emit_configs, settings, state.published)
+            return Planned(reused_document(state, state.published, configs, runner.times))
+        plan = runner.run(checked_plan, state, folder)
+        if plan_only:
+            return Planned(plan_document(plan))
+        check_archived(plan)
+        job = begin(plan)  # which tries what a storage does about conditions, if nobody has
+        return Planned(plan_document(replace(plan, conditions=job.conditions)), job)
+
+
+def _execute(settings: Settings, planned: Planned, job: Job, runner: Runner) -> dict[str, Any]:
     """Execute a plan; if it is superseded, list the source again, and execute what is due then.
 
     A compaction is not done again: what differs by then is added to its own result.
     ``run.interrupted``: the steps were asked to stop; other errors as in `prepare`.
     """
-    settings = plan.source_state.settings
     for restart in range(1, RESTARTS + 1):
         try:
-            return _executed(plan, job, runner)
+            return _built(settings, planned, job, runner)
         except SupersededError as error:
             why = printable(error.message)
             runner.progress.restart(f"{why}; starting again ({restart} of {RESTARTS})")
-        begun = _begun(settings, runner, compaction=job.version if settings.compact else None)
-        if isinstance(begun, dict):
-            return begun
-        plan, job = begun
-    return _executed(plan, job, runner)
+        planned = _planned(settings, runner, compaction=job.version if settings.compact else None)
+        if planned.job is None:
+            return planned.document
+        job = planned.job
+    return _built(settings, planned, job, runner)
 
 
-@contextmanager
-def _scratch(settings: Settings) -> Iterator[Path]:
-    """A folder for temporary files, with the memory that the cluster file gives to tables."""
-    with scratch() as folder, tables_in(folder, settings.cluster.memory.tables_bytes):
-        yield folder
-
-
-def _planned(settings: Settings, runner: Runner) -> dict[str, Any]:
-    with _scratch(settings) as folder:
-        state = runner.run(inspect_source, settings, folder, None, True)
-        if state.published is not None:
-            configs = pending_configs(settings, state.published)
-            return reused_document(state, state.published, configs, runner.times)
-        return plan_document(runner.run(checked_plan, state, folder))
-
-
-def _begun(
-    settings: Settings, runner: Runner, compaction: str | None = None
-) -> tuple[Plan, Job] | dict[str, Any]:
-    """A plan and the job that was begun for it, or the document if there is nothing to do."""
-    with _scratch(settings) as folder:
-        state = runner.run(inspect_source, settings, folder, compaction)
-        if state.published is not None:
-            configs = runner.run(emit_configs, state.settings, state.published)
-            return reused_document(state, state.published, configs, runner.times)
-        plan = runner.run(checked_plan, state, folder)
-        check_archived(plan)
-        job = begin(plan)  # which tries what a storage does about conditions, if nobody has
-        return replace(plan, source_state=replace(state, conditions=job.conditions)), job
-
-
-def _executed(plan: Plan, job: Job, runner: Runner) -> dict[str, Any]:
+def _built(settings: Settings, planned: Planned, job: Job, runner: Runner) -> dict[str, Any]:
     built = build(job, runner)
-    settings = plan.source_state.settings
     configs = runner.run(emit_configs, settings, built.version)
-    return built_document(plan, built, configs, runner.times)
+    return built_document(settings, planned.document, job.expected, built, configs, runner.times)
 
 
 def begin(plan: Plan) -> Job:
@@ -147,7 +143,7 @@ def begin(plan: Plan) -> Job:
         kept=plan.kept,
         classes=plan.sample_order.classes,
         expected=state.expected,
-        conditions=state.conditions or probe_conditions(root),
+        conditions=plan.conditions or probe_conditions(root),
         published=plan.published,
         skipped=plan.sample_order.left_out_count + plan.growth.skipped,
         inventory=_put_inventory(root, plan),

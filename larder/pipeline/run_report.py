@@ -11,9 +11,7 @@ from larder.experiments.emit import Written
 from larder.jobs.results import Totals
 from larder.pipeline.build import Built
 from larder.pipeline.configs import location
-from larder.pipeline.plan import Plan
-from larder.pipeline.plan_checks import warnings
-from larder.pipeline.plan_report import changes, growth_document
+from larder.pipeline.plan_report import changes
 from larder.pipeline.settings import Settings
 from larder.pipeline.source import SourceState
 from larder.progress import TimedProgress
@@ -27,17 +25,61 @@ def reused_document(
     state: SourceState, version: VersionDocument, configs: Sequence[Written], times: TimedProgress
 ) -> dict[str, Any]:
     """The JSON document of a run that had nothing to do."""
-    shards = _shards(state.settings, version)
+    objects = asdict(Totals(state.inventory.objects, state.inventory.bytes))
+    return _document(state.settings, state.inputs, objects, version, configs, times)
+
+
+def built_document(
+    settings: Settings,
+    planned: Mapping[str, Any],
+    moved_from: str | None,
+    built: Built,
+    configs: Sequence[Written],
+    times: TimedProgress,
+) -> dict[str, Any]:
+    """The JSON document of a run that built a version, or had planned to.
+
+    ``planned`` is that of its plan; ``moved_from`` is the version that the tag named before.
+    ``warnings``, the last field, are those of the plan; they exist only if a version was built.
+    """
+    failures = (*planned["failures"], *map(asdict, built.omitted))[:SHOWN_FAILURES]
+    version, growth = built.version, planned["growth"]
+    document = _document(settings, planned["inputs"], planned["objects"], version, configs, times)
+    document |= {
+        "status": built.status,
+        "moved_from": moved_from if moved_from != version.id else None,
+        "copied": asdict(built.copied),
+        "growth": {name: growth[name] for name in ("previous", "samples")},
+        "failures": list(failures),
+    }
+    document["segments"]["new"] = built.new_segments
+    document["shards"]["reused"] = built.reused_shards.count
+    if built.status == "built":
+        document["warnings"] = planned["warnings"]
+        if built.ahead:
+            document["warnings"].append({"code": "skyplane", "message": built.ahead})
+    return document
+
+
+def _document(
+    settings: Settings,
+    inputs: str,
+    objects: Mapping[str, Any],
+    version: VersionDocument,
+    configs: Sequence[Written],
+    times: TimedProgress,
+) -> dict[str, Any]:
+    shards = _shards(settings, version)
     return {
         "dataset": version.dataset,
         "version": version.id,
         "digest": version.digest,
         "status": "reused",
         "moved_from": None,
-        "location": location(state.settings, version.id),
-        "objects": asdict(Totals(state.inventory.objects, state.inventory.bytes)),
+        "location": location(settings, version.id),
+        "objects": objects,
         "copied": asdict(Totals()),
-        "inputs": state.inputs,
+        "inputs": inputs,
         "growth": None,
         "segments": {"total": len(version.segments), "new": 0, "omitted": version.omitted},
         "shards": {**shards, "reused": shards["count"]},
@@ -48,32 +90,6 @@ def reused_document(
         "skipped": version.skipped,
         "failures": [],
     }
-
-
-def built_document(
-    plan: Plan, built: Built, configs: Sequence[Written], times: TimedProgress
-) -> dict[str, Any]:
-    """The JSON document of a run that built a version, or found it after planning.
-
-    ``warnings``, the last field, are those of the plan; they exist only if a version was built.
-    """
-    before, growth = plan.source_state.expected, growth_document(plan)
-    failures = (*plan.sample_order.left_out, *built.omitted)[:SHOWN_FAILURES]
-    document = reused_document(plan.source_state, built.version, configs, times)
-    document |= {
-        "status": built.status,
-        "moved_from": before if before != built.version.id else None,
-        "copied": asdict(built.copied),
-        "growth": {name: growth[name] for name in ("previous", "samples")},
-        "failures": [asdict(failure) for failure in failures],
-    }
-    document["segments"]["new"] = built.new_segments
-    document["shards"]["reused"] = built.reused_shards.count
-    if built.status == "built":
-        document["warnings"] = warnings(plan)
-        if built.ahead:
-            document["warnings"].append({"code": "skyplane", "message": built.ahead})
-    return document
 
 
 def _shards(settings: Settings, version: VersionDocument) -> dict[str, Any]:

@@ -40,7 +40,7 @@ from larder.units import format_bytes
 from larder.versions import layout
 from larder.versions.documents import VersionDocument
 from larder.versions.identity import inputs_digest
-from larder.versions.publish import Conditions, read_conditions, read_segment, read_version
+from larder.versions.publish import read_segment, read_version
 from larder.versions.tags import TAG, Tag, read_tag
 
 MAX_LABEL_FILE_BYTES = 256 * 1024**2
@@ -68,9 +68,7 @@ class SourceState:
     another run has superseded starts from its own version instead. ``classes`` are those that have
     numbers: of the newest version that still has its document.
 
-    ``conditions`` says which conditional writes the storage keeps; None if that is not known yet,
-    or does not matter because there is nothing to do. The regions are set if they were found and
-    not configured.
+    The regions are set if they were found and not configured.
     """
 
     settings: Settings
@@ -82,7 +80,6 @@ class SourceState:
     previous: VersionDocument | None
     classes: tuple[str, ...]
     published: VersionDocument | None
-    conditions: Conditions | None
     source_region: str | None = None
     storage_region: str | None = None
 
@@ -186,7 +183,6 @@ def inspect_source(
         previous=previous,
         classes=classes,
         published=published,
-        conditions=None if published else read_conditions(root),
         source_region=None if published else missing_region(dataset.source, source),
         storage_region=None if published else missing_region(storage, root),
     )

@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 
 from larder.config.models import Cluster
-from larder.experiments.delivery import DeliveredSplit, DeliveredVersion, choose
+from larder.experiments.delivery import Contents, DeliveredSplit, DeliveredVersion, choose
 
 VERSION = "0123456789abcdef0123456789abcdef"
 SHARDS = "segments/5eed/shards"
 
 
 def make_version_info(
-    storage_url: str, *, cache: bool = True, dataset: str = "digits", delivery: str = "auto"
-) -> DeliveredVersion:
+    storage_url: str, *, cache: bool = True, dataset: str = "digits", requested: str = "auto"
+) -> tuple[DeliveredVersion, Contents]:
     storage = storage_url if storage_url.endswith("/") else f"{storage_url}/"
     root = f"{storage}larder/{dataset}/"
     splits = {
@@ -26,18 +26,15 @@ def make_version_info(
         ),
     }
     files = {name: (f"segments/5eed/caches/c0de/{name}-0123456789abcdef.mdb",) for name in splits}
-    return DeliveredVersion(
+    delivered = DeliveredVersion(
         dataset=dataset,
         version=VERSION,
-        digest="fedcba98" * 8,
         location=f"{root}versions/{VERSION}",
         root=root,
         storage_url=storage_url,
-        delivery=choose(delivery, storage_url),
-        splits=splits,
-        classes=10,
-        cache=files if cache else None,
+        delivery=choose(requested, storage_url),
     )
+    return delivered, Contents("fedcba98" * 8, splits, 10, files if cache else None)
 
 
 def make_cluster(url: str, *mounts: tuple[str, str], **more: Any) -> Cluster:
@@ -53,7 +50,7 @@ def make_cluster(url: str, *mounts: tuple[str, str], **more: Any) -> Cluster:
 
 
 @pytest.fixture
-def delivered() -> Callable[..., DeliveredVersion]:
+def delivered() -> Callable[..., tuple[DeliveredVersion, Contents]]:
     return make_version_info
 
 

@@ -26,7 +26,7 @@ def test_the_template_is_kept(delivered, cluster):
         "name": "mine",
     }
     before = copy.deepcopy(template)
-    found = render(template, delivered("/srv"), cluster("/srv"))
+    found = render(template, *delivered("/srv"), cluster("/srv"))
     assert template == before
     assert found["name"] == "mine"
     assert found["data"]["crop"] == 224
@@ -38,7 +38,7 @@ def test_the_template_is_kept(delivered, cluster):
 def test_a_template_that_mounts_the_same_path_is_refused(delivered, cluster, container_path):
     template = {"bind_mounts": [{"host_path": "/x", "container_path": container_path}]}
     with pytest.raises(ConfigError) as caught:
-        render(template, delivered("/srv"), cluster("/srv"), where="t.yaml")
+        render(template, *delivered("/srv"), cluster("/srv"), where="t.yaml")
     assert caught.value.code == "config.template"
     assert caught.value.where == "t.yaml"
 
@@ -48,14 +48,14 @@ def test_a_template_that_mounts_the_same_path_is_refused(delivered, cluster, con
 )
 def test_a_template_in_the_way_is_refused(delivered, cluster, template):
     with pytest.raises(ConfigError) as caught:
-        render(template, delivered("/srv"), cluster("/srv"))
+        render(template, *delivered("/srv"), cluster("/srv"))
     assert caught.value.code == "config.template"
 
 
 def bucket_variables(delivered: Make, cluster: Make, environment: Any) -> Any:
     local = {"region": "us-west-2", "endpoint": "http://127.0.0.1:9000"}
     config = render(
-        {"environment": environment}, delivered("s3://bkt/"), cluster("s3://bkt/", storage=local)
+        {"environment": environment}, *delivered("s3://bkt/"), cluster("s3://bkt/", storage=local)
     )
     return config["environment"]["environment_variables"]
 
@@ -87,9 +87,9 @@ def test_region_and_endpoint_of_the_bucket_reach_the_container(delivered, cluste
 @pytest.mark.parametrize("url", ["file:///srv", "s3://bucket/team"])
 def test_a_split_without_samples_has_no_pattern(url, cluster, delivered, template):
     """The dataset's root in its place would be read as a shard."""
-    given = delivered(url)
-    given = replace(given, splits={**given.splits, "test": DeliveredSplit(0, 0, 0, ())})
-    found = render(template, given, cluster(url, ("/srv", "/data")))
+    version, contents = delivered(url)
+    contents = replace(contents, splits={**contents.splits, "test": DeliveredSplit(0, 0, 0, ())})
+    found = render(template, version, contents, cluster(url, ("/srv", "/data")))
     assert found["data"]["splits"]["test"] == {"pattern": "", "samples": 0, "shards": 0, "bytes": 0}
     assert found["data"]["splits"]["train"]["pattern"]
 
@@ -99,11 +99,11 @@ def test_a_split_without_samples_has_no_pattern(url, cluster, delivered, templat
     [("/srv", "/data/larder/digits"), ("s3://bucket/team", "s3://bucket/team/larder/digits")],
 )
 def test_many_patterns_become_a_list(url, where, cluster, delivered, template):
-    given = delivered(url)
+    version, contents = delivered(url)
     path = f"versions/{VERSION}/lists/train-0123456789abcdef.txt"
-    train = replace(given.splits["train"], list=path)
-    given = replace(given, splits={**given.splits, "train": train})
-    found = render(template, given, cluster(url, ("/srv", "/data")))["data"]["splits"]
+    train = replace(contents.splits["train"], list=path)
+    contents = replace(contents, splits={**contents.splits, "train": train})
+    found = render(template, version, contents, cluster(url, ("/srv", "/data")))["data"]["splits"]
     assert found["train"] == {
         "list": f"{where}/{path}",
         "samples": 1437,
@@ -124,7 +124,7 @@ def test_comments_order_and_aliases_of_the_template_are_kept(delivered, cluster,
     )
     path = tmp_path / "t.yaml"
     path.write_text("\n".join(lines) + "\n")
-    text = to_yaml(render(read_commented(path), delivered("/srv"), cluster("/srv")), ["made"])
+    text = to_yaml(render(read_commented(path), *delivered("/srv"), cluster("/srv")), ["made"])
     assert text.splitlines()[: len(lines) + 2] == ["# made", "", *lines]
 
 

@@ -8,8 +8,8 @@ import pytest
 from larder.config.load import load_template
 from larder.config.models import Cluster
 from larder.errors import ConfigError
-from larder.experiments.delivery import ConfigFile, DeliveredVersion
-from larder.experiments.emit import emit, write_configs
+from larder.experiments.delivery import ConfigFile, Contents, DeliveredVersion
+from larder.experiments.emit import consumer_of, write_configs
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests" / "golden" / "experiments"
@@ -20,23 +20,25 @@ def template_of(name: str) -> dict[str, Any]:
     return load_template(ROOT / "configs", name)
 
 
-def situations(delivered: Make, cluster: Make) -> dict[str, tuple[DeliveredVersion, Cluster, str]]:
+def situations(
+    delivered: Make, cluster: Make
+) -> dict[str, tuple[DeliveredVersion, Contents, Cluster, str]]:
     west = {"region": "us-west-2"}
     mounted = cluster("/srv/team/larder-data", ("/srv/team", "/mnt/data"))
     return {
         "digits-directory": (
-            delivered("file:///srv/data/"),
+            *delivered("file:///srv/data/"),
             cluster("/srv/data"),
             "digits.yaml",
         ),
-        "digits-mount": (delivered("/srv/team/larder-data"), mounted, "digits.yaml"),
+        "digits-mount": (*delivered("/srv/team/larder-data"), mounted, "digits.yaml"),
         "imagenet-bucket": (
-            delivered("s3://team-us-west-2/", dataset="imagenet", cache=False),
+            *delivered("s3://team-us-west-2/", dataset="imagenet", cache=False),
             cluster("s3://team-us-west-2/", storage=west),
             "resnet50.yaml",
         ),
         "files-bucket": (
-            delivered("s3://team/shared/", dataset="files"),
+            *delivered("s3://team/shared/", dataset="files"),
             cluster("s3://team/shared/"),
             "default.yaml",
         ),
@@ -47,8 +49,10 @@ def situations(delivered: Make, cluster: Make) -> dict[str, tuple[DeliveredVersi
     "name", ["digits-directory", "digits-mount", "imagenet-bucket", "files-bucket"]
 )
 def test_the_bytes_are_those_of_the_golden_file(name, delivered, cluster):
-    given, here, template = situations(delivered, cluster)[name]
-    (file,) = emit(given, here, template_of(template), template_name=template)
+    version, contents, here, template = situations(delivered, cluster)[name]
+    (file,) = consumer_of(here).config_files(
+        template_of(template), version, contents, here, where=template
+    )
     golden = GOLDEN / f"{name}.yaml"
     if os.environ.get("LARDER_WRITE_GOLDEN"):
         golden.write_text(file.text)
@@ -62,9 +66,15 @@ def test_every_golden_file_is_tested(delivered, cluster):
 
 
 def test_a_result_that_breaks_a_rule_is_not_emitted(delivered, cluster):
+    version, contents = delivered("/srv")
+    here = cluster("/srv")
+    consumer = consumer_of(here)
     with pytest.raises(ConfigError) as caught:
-        emit(delivered("/srv"), cluster("/srv"), {"name": "x"}, template_name="t.yaml")
+        consumer.config_files({"name": "x"}, version, contents, here, where="t.yaml")
     assert caught.value.code == "config.invalid_experiment"
+    with pytest.raises(ConfigError) as early:
+        consumer.check({"name": "x"}, version, here, where="t.yaml")
+    assert str(early.value) == str(caught.value)
 
 
 def test_only_what_changed_is_written(tmp_path):
