@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from required import all_required, need_system
 
 import tests.support.memory  # noqa: F401 - registers memory://
 from tests.support.gcs_emulator import GcsEmulator, gcs_emulator
@@ -20,8 +21,8 @@ NO_RADOSGW = "Ceph's radosgw is not installed (.ci/install-radosgw installs it)"
 # No test asserts a time. The same examples in every run; --hypothesis-profile=random tries others.
 settings.register_profile("random", deadline=None)
 settings.register_profile("larder", deadline=None, derandomize=True)
-settings.register_profile("quick", deadline=None, derandomize=True, max_examples=25)
-settings.load_profile("larder" if os.environ.get("LARDER_REQUIRE") == "all" else "quick")
+settings.register_profile("quick", deadline=None, derandomize=True, max_examples=15)
+settings.load_profile("larder" if all_required() else "quick")
 
 EXHAUSTIVE = "exhaustive; set LARDER_REQUIRE=all to run it, as in CI"
 PASSED = "larder/passed"
@@ -72,7 +73,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave out what takes minutes and is like tests that run, unless everything is required."""
     if config.getoption("rest"):
         _leave_out_passed(config, items)
-    if os.environ.get("LARDER_REQUIRE") == "all":
+    if all_required():
         return
     cases: Counter[str] = Counter()
     for item in items:
@@ -129,14 +130,8 @@ def moto_server() -> Iterator[S3Server]:
 
 @pytest.fixture(scope="session")
 def radosgw_server() -> Iterator[S3Server]:
-    """Ceph's S3 server, for the whole session; the test is skipped if it is not installed.
-
-    With LARDER_REQUIRE=all in the environment, as in CI, a missing server is an error.
-    """
-    if not radosgw_available():
-        if os.environ.get("LARDER_REQUIRE") == "all":
-            pytest.fail(NO_RADOSGW)
-        pytest.skip(NO_RADOSGW)
+    """Ceph's S3 server, for the whole session; only if everything is required."""
+    need_system(radosgw_available(), NO_RADOSGW)
     with radosgw() as server:
         yield server
 
@@ -150,8 +145,8 @@ def gcs_server() -> Iterator[GcsEmulator]:
 
 @pytest.fixture(scope="session")
 def s3_server(request: pytest.FixtureRequest) -> S3Server:
-    """The best S3 server that this machine has."""
-    name = "radosgw_server" if radosgw_available() else "rclone_server"
+    """The best S3 server: one that starts at once, or Ceph's if everything is required."""
+    name = "radosgw_server" if all_required() else "rclone_server"
     server: S3Server = request.getfixturevalue(name)
     return server
 

@@ -18,11 +18,24 @@ _NOT_SET_UP = "the readers of other projects are not set up (`make readers-test`
 _NOT_ROOT = "needs root, or sudo without a password"
 
 
+def all_required() -> bool:
+    """Whether LARDER_REQUIRE=all asks for every test, as in CI."""
+    return os.environ.get("LARDER_REQUIRE") == "all"
+
+
 def missing(reason: str) -> NoReturn:
-    """Skip the test, or fail it with LARDER_REQUIRE=all in the environment, as in CI."""
-    if os.environ.get("LARDER_REQUIRE") == "all":
+    """Skip the test, or fail it if everything is required."""
+    if all_required():
         pytest.fail(reason)
     pytest.skip(reason)
+
+
+def need_system(installed: bool, hint: str) -> None:
+    """Skip a test of another system, unless everything is required: then it must be installed."""
+    if not all_required():
+        pytest.skip("needs another system; set LARDER_REQUIRE=all to run it, as in CI")
+    if not installed:
+        pytest.fail(hint)
 
 
 def read_by_others(program: str, given: Any) -> Any:
@@ -34,8 +47,7 @@ def read_by_others(program: str, given: Any) -> Any:
         program: Reads ``given`` as JSON from stdin; only its last line of stdout counts.
         given: What to read.
     """
-    if not (_READERS / "app").is_file():
-        missing(_NOT_SET_UP)
+    need_system((_READERS / "app").is_file(), _NOT_SET_UP)
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     done = subprocess.run(
         [_READERS / "bin/python", "-c", program],

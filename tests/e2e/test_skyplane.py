@@ -11,6 +11,7 @@ from typing import Any
 
 import boto3
 import pytest
+from required import need_system
 
 from larder.config.access import Access
 from larder.config.models.cluster import Skyplane
@@ -44,10 +45,7 @@ NOT_SET_UP = "Skyplane is not set up (`make skyplane-test` does that; it needs P
 @pytest.fixture(scope="module")
 def python() -> Path:
     path = skyplane_python(Skyplane())
-    if not (path.parents[1] / "gateway").is_file():
-        if os.environ.get("LARDER_REQUIRE") == "all":
-            pytest.fail(NOT_SET_UP)
-        pytest.skip(NOT_SET_UP)
+    need_system((path.parents[1] / "gateway").is_file(), NOT_SET_UP)
     return path
 
 

@@ -42,7 +42,7 @@ BASE: Mapping[str, Any] = {
 
 
 class Shelf:
-    """Sources and storages of one test."""
+    """Sources and storages of first builds."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -78,15 +78,15 @@ def identities(published: Published) -> dict[str, Any]:
     }
 
 
-@pytest.fixture
-def shelf(tmp_path: Path) -> Iterator[Shelf]:
-    made = Shelf(tmp_path)
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shelf]:
+    made = Shelf(tmp_path_factory.mktemp("shelf"))
     yield made
     for name in made.names:
         forget(name)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def base(shelf: Shelf) -> dict[str, Any]:
     return shelf.first_build()
 

@@ -39,14 +39,14 @@ def _flipped(place: Callable[[int], int]) -> Damage:
 
 
 DAMAGES: dict[str, Damage] = {
-    "first byte flipped": _flipped(lambda length: 0),
     "middle byte flipped": _flipped(lambda length: length // 2),
-    "last byte flipped": _flipped(lambda length: length - 1),
     "truncated by one": lambda data, _: data[:-1],
+    "replaced by a sibling": lambda data, sibling: sibling,
+    "first byte flipped": _flipped(lambda length: 0),
+    "last byte flipped": _flipped(lambda length: length - 1),
     "longer by one": lambda data, _: data + b"\0",
     "emptied": lambda data, _: b"",
     "removed": lambda data, _: None,
-    "replaced by a sibling": lambda data, sibling: sibling,
 }
 
 

@@ -13,8 +13,9 @@ import pytest
 from history_lab import Place, Run
 from history_model import History, histories
 from hypothesis import HealthCheck, given, settings
+from required import all_required
 
-FEW = "8" if os.environ.get("LARDER_REQUIRE") == "all" else "2"
+FEW = "8" if all_required() else "2"
 EXAMPLES = int(os.environ.get("LARDER_HISTORIES", FEW))
 pytestmark = pytest.mark.timeout(600 + 60 * EXAMPLES)
 

@@ -9,6 +9,7 @@ All listen on 127.0.0.1 and accept the same access keys.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -66,10 +67,9 @@ class S3Server:
 
     def client(self) -> Any:
         """A boto3 client for it."""
-        import boto3
         from botocore.config import Config
 
-        session = boto3.Session(self.access_key, self.secret_key, region_name=self.region)
+        session = _session(self.access_key, self.secret_key, self.region)
         config = Config(
             s3={"addressing_style": "path"},
             request_checksum_calculation="when_required",
@@ -109,6 +109,14 @@ class S3Server:
             "AWS_EC2_METADATA_DISABLED": "true",
             **({"AWS_CA_BUNDLE": self.certificate} if self.certificate else {}),
         }
+
+
+@functools.cache
+def _session(access_key: str, secret_key: str, region: str) -> Any:
+    """One for all clients: the first client of a session takes half a second, the others do not."""
+    import boto3
+
+    return boto3.Session(access_key, secret_key, region_name=region)
 
 
 @contextmanager

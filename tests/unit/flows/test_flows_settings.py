@@ -39,6 +39,7 @@ def load(home: Path, **environment: str) -> tuple[list[str], str]:
     return done.stdout.splitlines(), done.stderr
 
 
+@pytest.mark.exhaustive(after=1)
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -67,6 +68,7 @@ def test_incompatible_settings_are_named_by_their_common_prefix(tmp_path):
     assert line.startswith("config.invalid_value PREFECT_LOGGING_TO_API_*: ")
 
 
+@pytest.mark.exhaustive(after=1)
 @pytest.mark.parametrize(("given", "seconds"), [("-5", 1.0), ("9" * 30, 86_400.0)])
 def test_the_timeout_of_a_server_is_one_that_a_socket_accepts(tmp_path, given, seconds):
     script = "from flows.runs.settings import *; load_prefect(); print(startup_seconds())"
@@ -74,6 +76,7 @@ def test_the_timeout_of_a_server_is_one_that_a_socket_accepts(tmp_path, given, s
     assert float(done.stdout) == seconds
 
 
+@pytest.mark.exhaustive(after=1)
 @pytest.mark.parametrize(
     "text", [f"broken = [{CANARY}", f'active = "x"\nprofiles = {{x = "{CANARY}"}}']
 )
