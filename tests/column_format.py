@@ -30,7 +30,7 @@ from larder.shards.output import HashedOutput
 from larder.shards.reading.fetch import Body
 from larder.shards.sizes import Sizes, content_sizes
 from larder.store import object_url
-from larder.store.base import Store
+from larder.store.base import Closing, Store
 
 NAME = "columns"
 
@@ -87,7 +87,7 @@ class ColumnsWriter(ShardWriter):
         return super().finish()
 
 
-class ColumnsReader:
+class ColumnsReader(Closing):
     def __init__(self, store: Store, columns_key: str, rows_key: str) -> None:
         self.url = object_url(store.url, columns_key)
         self._columns: dict[str, list[bytes]] = {}
@@ -118,10 +118,8 @@ class ColumnsReader:
             found[part.ext] = check_part(part, data, sample, self.url)
         return found
 
-    def __enter__(self) -> ColumnsReader:
-        return self
-
-    def __exit__(self, *error: object) -> None: ...
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 @contextmanager

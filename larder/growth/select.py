@@ -56,6 +56,7 @@ _SEGMENTS = pa.schema(
         ("id", pa.string()),
         ("is_kept", pa.bool_()),
         ("is_alike", pa.bool_()),
+        ("whole_bytes", pa.int64()),
     ]
 )
 _SHARDS = pa.schema([("segment", pa.int32()), ("shard", pa.int32())])
@@ -66,7 +67,7 @@ _RANGES = pa.schema([("segment", pa.int32()), ("start", pa.int64()), ("stop", pa
 
 _SELECT = """
     WITH chosen AS MATERIALIZED (
-        SELECT place, kind, segment, row, id, bad,
+        SELECT place, kind, segment, row, id, bad, whole_bytes,
             is_alike AND kind IN ('unchanged', 'relabelled', 'moved') AS is_packed
         FROM compared
         LEFT JOIN segments USING (segment)
@@ -83,13 +84,18 @@ _SELECT = """
         } AS packed
         FROM packed
         JOIN chosen ON is_packed AND chosen.segment = packed.segment AND chosen.row = packed.row
+        WHERE list_bool_and([part.offset IS NOT NULL FOR part IN parts])
+            OR list_sum([part.length FOR part IN parts]) <= whole_bytes
     )
     SELECT now.split, now.key, now.label, now.parts, places.packed, chosen.bad, place
     FROM now
     JOIN chosen USING (place)
     LEFT JOIN places USING (place)
 """
-"""The samples that go into the new segment, and where those are packed that are there already."""
+"""The samples that go into the new segment, and where those are packed that are there already.
+
+A large sample that a shard can only give whole is read from its objects.
+"""
 
 _SKIPPED = """
     SELECT now.split, now.key, now.parts, bad AS message, place
@@ -132,7 +138,7 @@ class Selection:
     """What a decision makes of the samples and of the rows of the previous version.
 
     Only samples of segments with the same ``transform``, by the same libraries, can be packed again
-    from their shards.
+    from their shards; and only up to ``whole_bytes`` if their parts are no ranges of these.
     """
 
     def __init__(
@@ -141,6 +147,7 @@ class Selection:
         comparison: Comparison,
         decision: Decision,
         transform: Transform | None,
+        whole_bytes: int,
         folder: Path,
     ) -> None:
         self._previous = previous
@@ -151,7 +158,8 @@ class Selection:
         self._kept = [document.id in decision.again for document in documents]
         alike = [document.shape.images.transform == transform for document in documents]
         numbers, ids = range(len(documents)), [document.id for document in documents]
-        self._segments = _table(_SEGMENTS, numbers, ids, self._kept, alike)
+        limits = [whole_bytes] * len(documents)
+        self._segments = _table(_SEGMENTS, numbers, ids, self._kept, alike, limits)
         again = [decision.again.get(segment.id, segment.rows > 0) for segment in previous.segments]
         shards = [(place, at) for place in numbers for at in np.flatnonzero(again[place]).tolist()]
         self._leaving = _table(_SHARDS, *zip(*shards, strict=True))
@@ -260,7 +268,8 @@ class _Tally:
     def add(self, rows: pa.RecordBatch) -> None:
         self.samples += rows.num_rows
         packed = rows.column("packed").drop_null()
-        self.packed += Totals(len(packed), pc.sum(packed.field("length")).as_py() or 0)
+        lengths = packed.field("parts").flatten().field("length")
+        self.packed += Totals(len(packed), pc.sum(lengths).as_py() or 0)
         absent = (rows.column(name).is_null() for name in ("packed", "bad"))
         read = rows.filter(pc.and_(*absent))
         sizes = read.column("parts").flatten().field("size_bytes")

@@ -25,6 +25,7 @@ from larder.segments.image_rules import image_rules, planned_transform
 from larder.segments.job import UsedSegment, source_of
 from larder.segments.pack import pack
 from larder.shards.images.check import is_weaker
+from larder.shards.reading.readahead import WHOLE_SHARE
 from larder.store.base import Store
 from larder.units import format_bytes
 from larder.versions.documents import OmittedRows, SegmentDocument, SegmentUse
@@ -125,7 +126,8 @@ def plan_growth(
         fresh=_fresh(state, previous, order, comparison.changes, folder),
     )
     transform = planned_transform(dataset)
-    selection = Selection(previous, comparison, decision, transform, folder)
+    whole_bytes = state.cluster.copy_.memory // WHOLE_SHARE
+    selection = Selection(previous, comparison, decision, transform, whole_bytes, folder)
     omitted = selection.omitted()
     encoded, file = encode_omitted(omitted)
     return Growth(

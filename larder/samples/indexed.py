@@ -66,6 +66,9 @@ class SampleReader(Protocol):
             LarderError: An error of the store.
         """
 
+    def close(self) -> None:
+        """Close the shard."""
+
     def __enter__(self) -> SampleReader:
         """Return the reader itself."""
 

@@ -180,14 +180,13 @@ class _Building:
             self._add_transformed(sample)
         elif sample.packed is None:
             self._add_streamed(sample, self._source, self._rules)
-        elif parts := self._old.parts(sample):
-            rules = self._old.rules_for(sample, self._rules)
+        elif sample.packed.in_ranges:
+            parts, rules = self._old.parts(sample), self._old.rules_for(sample, self._rules)
             if rules.validate != "none" or rules.forms:
                 parts.verify()  # damage must not look like a bad image
-            self._add_streamed(sample, parts, rules)
+            self._add_streamed(parts.sample, parts, rules, planned=sample)
         else:
-            (fetched,) = self._old.fetch([sample], self._rules)
-            self._add_fetched(sample, fetched)
+            self._add_fetched(sample, self._old.read(sample, self._rules))
 
     def _add_fetched(self, sample: PlannedSample, fetched: Fetched) -> None:
         if fetched.failures:

@@ -68,6 +68,11 @@ class Packed(NamedTuple):
     split: str
     sample: IndexedSample
 
+    @property
+    def in_ranges(self) -> bool:
+        """Whether all parts are ranges of the shard; else only its format's reader has them."""
+        return None not in [part.offset for part in self.sample.parts]
+
 
 class PlannedSample(NamedTuple):
     """One planned sample: a row of `larder.manifest.schemas.SAMPLE_ORDER`.

@@ -112,3 +112,23 @@ def test_bad_samples_are_recorded_and_not_tried_again(tmp_path, mirror):
     stricter, recorded = lab.recorded(validate="decode", **shape)
     assert stricter["skipped"] == 2
     assert reads(lab, recorded) >= BAD.keys()
+
+
+@pytest.mark.parametrize("mirror", [True, False])
+def test_a_large_value_that_a_shard_can_only_give_whole_is_read_from_its_object(tmp_path, mirror):
+    """Not more than an eighth of copy.memory_bytes is read whole, here 128 KiB."""
+    objects = {"a/large.bin": bytes(200_000), "a/small.bin": b"small", "b/gone.bin": b"gone"}
+    fields = {
+        "mirror": mirror,
+        "cache": None,
+        "shards": {"format": "parquet", "bytes": 300_000},
+        "cluster": {"copy": {"memory_bytes": "1 MiB"}},
+        "labels": None,
+    }
+    lab = directory_lab(tmp_path, objects, **fields)
+    lab.prepare()
+    Path(str(lab.source), "b/gone.bin").unlink()
+    plan, (_, recorded) = lab.plan(), lab.recorded()
+    assert reads(lab, recorded) == {"a/large.bin"}
+    assert plan["growth"]["packed"] == {"count": 1, "bytes": 5}
+    assert objects_of(lab.newest()) == {key: objects[key] for key in ("a/large.bin", "a/small.bin")}

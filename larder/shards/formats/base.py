@@ -14,7 +14,7 @@ import pyarrow as pa
 from larder.config.shape import FormatOptions, Layout
 from larder.errors import Failure
 from larder.manifest.spool import Spool
-from larder.samples.indexed import IndexedSample, SampleReader
+from larder.samples.indexed import SampleReader
 from larder.shards.index_rows import IndexRows
 from larder.shards.indexes import ReaderIndex, SplitIndex
 from larder.shards.model import PlannedSample, ShardPlan
@@ -169,8 +169,8 @@ class ShardFormat:
         """Open a shard to read samples back, using only ``get`` and ``open`` of the store.
 
         This is how caches are built, and how growth packs samples again, unless the index has the
-        offsets of their parts: then these are read directly. As here, if the format stores all
-        parts as they are.
+        offsets of their parts: then these are read directly. The one here is for formats that store
+        all parts as they are.
 
         Args:
             store: The store of the shard.
@@ -181,10 +181,3 @@ class ShardFormat:
             LarderError: An error of the store.
         """
         return PartReader(store, key)
-
-    def locate(self, store: Readable, key: str, sample: IndexedSample) -> IndexedSample | None:
-        """The entry of a large sample in the index, with the offsets of the parts of its objects.
-
-        None if the parts are stored in another form. Errors are those of `open`.
-        """
-        return None

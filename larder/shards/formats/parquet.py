@@ -111,10 +111,6 @@ class ParquetFormat(ShardFormat):
     def open(self, store: Readable, key: str) -> ParquetReader:
         return ParquetReader(store, key)
 
-    def locate(self, store: Readable, key: str, sample: IndexedSample) -> IndexedSample | None:
-        with ParquetReader(store, key) as reader:
-            return reader.locate(sample)
-
 
 class ParquetRows(ShardWriter):
     """A shard being written.
@@ -255,25 +251,6 @@ class ParquetReader(Closing):
             contents[part.ext] = check_part(part, data, sample, self.url)
         return contents
 
-    def locate(self, sample: IndexedSample) -> IndexedSample | None:
-        """The sample with the offsets of its parts if no other one is in its row group.
-
-        A column of it is a page with a single value, which is not encoded and comes last.
-        """
-        group, _ = self._place(sample)
-        if self._rows[group] > 1:
-            return None
-        parts = [
-            part
-            if part.ext == LABEL_EXT and sample.label is not None
-            else part._replace(offset=self._end(group, part.ext) - part.length)
-            for part in sample.parts
-        ]
-        if min((part.offset for part in parts if part.offset is not None), default=0) < 0:
-            message = "the columns of the shard are too short for a sample"
-            raise DamageError("damage.record", message, where=self.url)
-        return sample._replace(parts=tuple(parts))
-
     def close(self) -> None:
         self._group, self._columns = -1, {}
 
@@ -284,22 +261,11 @@ class ParquetReader(Closing):
             raise DamageError("damage.size", message, where=self.url)
         return group, sample.offset - (int(self._ends[group - 1]) if group else 0)
 
-    def _number(self, name: str) -> int:
-        if name not in self._parquet.schema_arrow.names:
-            message = f"the shard has no column {name!r}, although the index refers to one"
-            raise DamageError("damage.manifest", message, where=self.url)
-        return int(self._parquet.schema_arrow.names.index(name))
-
-    def _end(self, group: int, name: str) -> int:
-        """Where a column of a row group ends in the file."""
-        number = self._number(name)
-        with self._damage():
-            column = self._parquet.metadata.row_group(group).column(number)
-            return int(column.data_page_offset + column.total_compressed_size)
-
     def _column(self, name: str, kind: pa.DataType = _VALUES) -> pa.ChunkedArray:
         if name not in self._columns:
-            self._number(name)
+            if name not in self._parquet.schema_arrow.names:
+                message = f"the shard has no column {name!r}, although the index refers to one"
+                raise DamageError("damage.manifest", message, where=self.url)
             with self._damage():
                 table = self._parquet.read_row_group(self._group, [name], use_threads=False)
             column, rows = table.column(0), self._rows[self._group]

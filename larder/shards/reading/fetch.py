@@ -51,6 +51,9 @@ class Contents(NamedTuple):
 
 
 def sample_bytes(sample: PlannedSample) -> int:
+    """How much is read for a sample: its objects, or what an old shard has of them."""
+    if sample.packed is not None:
+        return sum([part.length for part in sample.packed.sample.parts])
     parts = sample.parts  # mostly one; a list is faster than a generator
     return parts[0].size_bytes if len(parts) == 1 else sum([part.size_bytes for part in parts])
 

@@ -1,10 +1,10 @@
-"""Reads ranges of an object, and parts of samples that are ranges of a shard, in one pass."""
+"""Reads ranges of an object, and parts of samples that are ranges of a shard."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from larder.errors import DamageError, ObjectError
 from larder.samples.indexed import IndexedPart, IndexedSample, check_part, part_place
@@ -18,14 +18,13 @@ _SKIP_BYTES = 8 << 20
 class RangeReader(Closing):
     """Reads ranges of an object from front to back; a context manager.
 
-    The object is opened where the first range begins; nothing beyond ``stop`` is requested.
+    The object is opened where the first range begins.
     """
 
-    def __init__(self, store: Readable, key: str, *, stop: int | None = None) -> None:
+    def __init__(self, store: Readable, key: str) -> None:
         self.url = object_url(store.url, key)
         self._store = store
         self._key = key
-        self._stop = stop
         self._reader: Reader | None = None
         self._buffers: Iterator[bytes | bytearray | memoryview] = iter(())
         self._buffer = memoryview(b"")
@@ -48,8 +47,7 @@ class RangeReader(Closing):
     def _open(self, offset: int) -> None:
         self.close()
         try:
-            length = None if self._stop is None else self._stop - offset
-            self._reader = self._store.open(self._key, offset=offset, length=length)
+            self._reader = self._store.open(self._key, offset=offset)
         except ObjectError as error:
             if error.code != "object.truncated":
                 raise
@@ -133,3 +131,37 @@ def spans(ranges: Iterable[Range]) -> Iterator[list[Range]]:
 
 def _stop(each: _Range) -> int:
     return each.offset + each.length
+
+
+class _PartRange(NamedTuple):
+    offset: int
+    length: int
+    sample: int
+    part: IndexedPart
+
+
+def read_parts(
+    store: Readable, key: str, samples: Sequence[IndexedSample]
+) -> Sequence[Mapping[str, bytes]]:
+    """The parts of samples of one shard, all of which are ranges of it, by extension.
+
+    Neighbours are read with one request.
+    """
+    url = object_url(store.url, key)
+    ranges = [
+        _PartRange(part.offset, part.length, number, part)
+        for number, sample in enumerate(samples)
+        for part in sample.parts
+        if part.offset is not None
+    ]
+    contents: list[dict[str, bytes]] = [{} for _ in samples]
+    for span in spans(sorted(ranges)):
+        start, stop = span[0].offset, _stop(span[-1])
+        data = store.get(key, offset=start, length=stop - start) if start < stop else b""
+        if len(data) < stop - start:
+            message = f"the shard ends at byte {start + len(data)}, {stop} are in the index"
+            raise DamageError("damage.size", message, where=url)
+        for offset, length, number, part in span:
+            content = data[offset - start :][:length]
+            contents[number][part.ext] = check_part(part, content, samples[number], url)
+    return contents

@@ -20,7 +20,8 @@ from larder.store.base import Readable
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_WHOLE_SHARE = 8
+WHOLE_SHARE = 8
+"""A sample is read whole if it has no more than this part of the memory: an eighth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class Reads:
     @property
     def whole_bytes(self) -> int:
         """Samples larger than this, an eighth of the budget, are streamed instead of read ahead."""
-        return self.budget.total_bytes // _WHOLE_SHARE
+        return self.budget.total_bytes // WHOLE_SHARE
 
 
 def suited_concurrency(source: Readable, validate: Validation, concurrency: int) -> int:
@@ -138,7 +139,8 @@ _TOGETHER_SAMPLES = 256
 class Lot(NamedTuple):
     """Consecutive samples that are read together.
 
-    ``held_bytes`` is None if the only sample is not read ahead, because it is bad or too large.
+    ``held_bytes`` is None if the only sample is not read ahead: it is bad, too large, or one that
+    the reader of an old shard's format reads.
     """
 
     samples: tuple[PlannedSample, ...]
@@ -171,7 +173,8 @@ def _divided(
     lot_bytes = 0
     most_bytes = min(whole_bytes, _LOT_BYTES)
     for sample, size_bytes in samples:
-        ahead = sample.bad is None and size_bytes <= whole_bytes
+        in_ranges = sample.packed is None or sample.packed.in_ranges
+        ahead = sample.bad is None and in_ranges and size_bytes <= whole_bytes
         alone = not ahead or not (together or sample.packed is not None or has_derived(sample))
         full = lot_bytes + size_bytes > most_bytes
         full = full or bool(lot and (lot[0].packed is None) != (sample.packed is None))

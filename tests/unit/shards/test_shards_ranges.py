@@ -46,13 +46,6 @@ def test_large_gaps_are_skipped(store, monkeypatch):
     assert opened(store) == 3
 
 
-def test_nothing_is_requested_beyond_the_stop(store):
-    with RangeReader(store, "s", stop=130) as reader:
-        assert reader.read_range(100, 10) == DATA[100:110]
-        assert reader.read_range(120, 10) == DATA[120:130]
-    assert [(call.method, call.size_bytes) for call in store.calls] == [("open", 30)]
-
-
 @pytest.mark.parametrize("offset", [995, 1000, 1001, 5000])
 def test_an_object_that_ends_too_early_is_damage(store, offset):
     with RangeReader(store, "s") as reader, pytest.raises(DamageError) as caught:
