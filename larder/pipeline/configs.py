@@ -52,10 +52,7 @@ def check_configs(plan: Plan) -> None:
 
 
 def _rendered(settings: Settings, version: VersionDocument) -> tuple[ConfigFile, ...]:
-    omitted = sum(facts.omitted for facts in version.splits.values())
-    delivery = settings.advise(
-        segments=len(version.segments), omitted=omitted, unlisted=version.omitted - omitted
-    )
+    delivery = settings.advise(omitted=sum(facts.omitted for facts in version.splits.values()))
     lists = {layout.listed_split(file.path): file.path for file in version.files_of("list")}
     cache = version.cache
     contents = Contents(

@@ -141,18 +141,14 @@ def make_plan(state: SourceState, folder: Path, progress: Progress) -> Plan:
         published=published,
         cost=_cost(state, copies, growth.selected, new),
         copy_seconds=measured.expected_seconds(copies) if measured and copies else None,
-        delivery=_delivery(state, growth, new),
+        delivery=_delivery(state, growth),
         conditions=read_conditions(root),
     )
 
 
-def _delivery(state: SourceState, growth: Growth, new: PlannedSegment | None) -> Advice:
+def _delivery(state: SourceState, growth: Growth) -> Advice:
     listed = (facts for segment in growth.kept for facts in segment.listed.values())
-    omitted = sum(facts.omitted for facts in listed)
-    rows = sum(rows.count for rows in growth.omitted.values())
-    return state.settings.advise(
-        segments=len(growth.kept) + (new is not None), omitted=omitted, unlisted=rows - omitted
-    )
+    return state.settings.advise(omitted=sum(facts.omitted for facts in listed))
 
 
 def _version_id(

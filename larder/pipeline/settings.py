@@ -40,22 +40,9 @@ class Settings:
         """Number of concurrent batches."""
         return workers(self.cluster.runner, self.cluster.copy_)
 
-    def advise(self, *, segments: int, omitted: int, unlisted: int = 0) -> Advice:
-        """How training will reach the data, and why; see `larder.experiments.delivery.choose`.
-
-        ``omitted`` are samples of its shards that the version omits, ``unlisted`` those of its
-        segments' other shards, which it does not list. It is refused if the storage does not allow
-        the requested delivery, or the consumer cannot read so many segments
-        (``config.invalid_value``) or leave samples of shards out (``version.omitted``).
-        """
-        return choose(
-            self.dataset.experiment.delivery,
-            self.cluster.storage.url,
-            consumer=self.cluster.consumer.kind,
-            segments=segments,
-            omitted=omitted,
-            unlisted=unlisted,
-        )
+    def advise(self, *, omitted: int) -> Advice:
+        """How training will reach the data, of whose shards the version omits some samples."""
+        return choose(self.dataset.experiment.delivery, self.cluster.storage.url, omitted=omitted)
 
 
 def load_settings(
