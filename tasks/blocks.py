@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from larder.errors import ConfigError, StoreError
-from larder.store.accounts import register
+from larder.store.buckets import register
 
 _KINDS = ("aws-credentials", "gcp-credentials", "secret")
 

@@ -12,17 +12,21 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from larder.config.models import Cluster, Dataset
+from larder.config.access import resolve_url
+from larder.config.models import Cluster, Dataset, Location, Model
 from larder.config.text.messages import Schema, refusals
 from larder.config.text.replacements import CLUSTER, Setting, apply, expand, parse_settings
 from larder.config.text.yaml import Document, KeyPath, read, read_commented
-from larder.config.urls import shown
+from larder.config.urls import environment_endpoint, shown
 from larder.errors import ConfigError, ProblemsError
 from larder.units import suggest
+
+M = TypeVar("M", bound=Model)
+L = TypeVar("L", bound=Location)
 
 _DATASET = Schema(Dataset, "dataset")
 _CLUSTER = Schema(Cluster, "cluster", f"{CLUSTER}.")
@@ -157,3 +161,35 @@ def _load(
     if problems:
         raise ProblemsError(problems)
     return model
+
+
+def located(location: L, environ: Mapping[str, str], key: str) -> L:
+    """A path made absolute; a bucket with the endpoint that the environment chooses.
+
+    So two ways to name a server are recognised as the same, and a server other than the provider's
+    own is not priced like it.
+    """
+    url = _absolute(location.url, key)
+    report = getattr(location, "inventory", None)
+    if report is not None:
+        absolute = _absolute(report.url, key.replace("url", "inventory.url"))
+        location = with_fields(location, inventory=with_fields(report, url=absolute))
+    access = location.access
+    endpoint = ""
+    if not (access.endpoint or access.profile):
+        endpoint = environment_endpoint(location.provider, environ)
+    changes = {"endpoint": endpoint} if endpoint else {}
+    return with_fields(location, url=url, **changes)
+
+
+def _absolute(url: str, key: str) -> str:
+    try:
+        return resolve_url(url, Path.cwd())
+    except ConfigError as error:
+        raise ConfigError(error.code, error.message, where=key, hint=error.hint) from None
+
+
+def with_fields(model: M, **changes: Any) -> M:
+    """A model with other values, which are validated like those of a file."""
+    fields = {name: getattr(model, name) for name in type(model).model_fields}
+    return type(model).model_validate(fields | changes)

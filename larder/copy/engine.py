@@ -14,11 +14,10 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 
-from larder.copy.adopt import adopt
 from larder.copy.limits import CopyLimits
 from larder.copy.object import copy_object
 from larder.copy.parts import LargeObject
-from larder.copy.proof import CopiedObject
+from larder.copy.proof import CopiedObject, adopt
 from larder.copy.server_side import ServerSide
 from larder.copy.threads import work_off
 from larder.errors import Failure, FatalError, LarderError, ObjectError, RetryableError

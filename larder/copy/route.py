@@ -2,7 +2,7 @@
 
 An engine that sends everything at once (Skyplane) goes before the batches of a copy. Nothing that
 it says is trusted: the batches then keep what has arrived if it is the right object, and copy the
-rest (`larder.copy.adopt`).
+rest (`larder.copy.proof`).
 """
 
 from __future__ import annotations

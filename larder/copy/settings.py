@@ -1,21 +1,130 @@
-"""The settings of a copy: what its arguments and flags, and perhaps a cluster file, say."""
+"""The settings of a copy: what its arguments and flags, and perhaps a cluster file, say.
+
+They are read from a document that is made of the arguments: a mapping with the keys ``source``,
+``storage``, ``copy`` and ``runner``, in which --set replaces fields as it does in a file. A cluster
+gives ``copy`` and ``runner``, and the way to reach its storage if the command's is that or inside
+of it.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, Self
 
-from larder.config.access import check_overlap, directory
-from larder.config.load import load_cluster
-from larder.config.models import CopyConfig, Location, RunnerConfig, Source
-from larder.config.places import Argument, located, read_places
+from pydantic import Field, ValidationError, model_validator
+
+from larder.config.access import check_overlap, directory, is_inside
+from larder.config.load import load_cluster, located
+from larder.config.models import Cluster, CopyConfig, Location, Model, RunnerConfig, Source
+from larder.config.models.field_types import RefusedError
+from larder.config.text.messages import Schema, refusals
+from larder.config.text.replacements import Setting, apply, parse_settings
+from larder.config.text.yaml import Document, KeyPath, Position
 from larder.copy.site import in_region
-from larder.errors import ConfigError
+from larder.errors import ConfigError, ProblemsError
 from larder.jobs.runner import workers
 from larder.store import OnUnlisted, open_location
 from larder.store.base import Store
+
+
+class Places(Model):
+    """Where a command copies from and to, and the limits of that."""
+
+    source: Source = Field(description="where the data lives")
+    storage: Location = Field(description="where it is copied to")
+    copy_: CopyConfig = Field(CopyConfig(), alias="copy", description="how objects are copied")
+    runner: RunnerConfig = Field(RunnerConfig(), description="what runs the batches")
+
+    @model_validator(mode="after")
+    def _whole_objects(self) -> Self:
+        if self.source.expands:
+            hint = "leave source.archives and source.rows out"
+            raise RefusedError("objects are copied as they are", hint=hint)
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """The value of an argument or a flag for a field.
+
+    Attributes:
+        path: The path of the field, such as ``("source", "include")``.
+        value: None if it was not arguments.
+        name: As errors name it: ``SOURCE`` or ``--include``.
+    """
+
+    path: tuple[str, ...]
+    value: Any
+    name: str
+
+
+_SCHEMA = Schema(Places, "command")
+
+
+def read_places(
+    arguments: Sequence[Argument], settings: Sequence[str] = (), cluster: Cluster | None = None
+) -> Places:
+    """Read the arguments of a command; several mistakes are a `ProblemsError` with all of them.
+
+    ``source.url`` and ``storage.url`` are required. ``settings`` are all ``--set`` arguments, and
+    the cluster gives the fields that nothing else does.
+    """
+    of_command, of_cluster = parse_settings(settings)
+    problems = [_not_of_cluster(setting) for setting in of_cluster]
+    document = _document([each for each in arguments if each.value is not None], cluster)
+    document = apply(document, of_command, problems)
+    try:
+        places = Places.model_validate(document.value, by_alias=True, by_name=False)
+    except ValidationError as error:
+        problems += refusals(error, _SCHEMA, document)
+    if problems:
+        raise problems[0] if len(problems) == 1 else ProblemsError(problems)
+    return places
+
+
+def _document(arguments: Sequence[Argument], cluster: Cluster | None) -> Document:
+    value: dict[str, Any] = {}
+    places: dict[KeyPath, Position] = {(): Position("the command", 0)}
+    for each in arguments:
+        within = value
+        for part in each.path[:-1]:
+            within = within.setdefault(part, {})
+        within[each.path[-1]] = each.value
+        places[each.path] = Position(each.name, 0)
+    if cluster:
+        url = value.get("storage", {}).get("url")
+        value = _merged(_limits_and_access(cluster, url), value)
+    return Document(value, places, {})
+
+
+def _limits_and_access(cluster: Cluster, url: Any) -> dict[str, Any]:
+    """What a cluster file says about a command whose storage has this URL."""
+    values = {
+        "copy": cluster.copy_.model_dump(by_alias=True, exclude_defaults=True),
+        "runner": cluster.runner.model_dump(by_alias=True, exclude_defaults=True),
+    }
+    if isinstance(url, str) and is_inside(url, cluster.storage.url):
+        access = cluster.storage.model_dump(by_alias=True, exclude_defaults=True)
+        values["storage"] = {key: each for key, each in access.items() if key != "url"}
+    return values
+
+
+def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    both = {
+        key: _merged(base[key], over[key])
+        for key in base.keys() & over.keys()
+        if isinstance(base[key], dict) and isinstance(over[key], dict)
+    }
+    return {**base, **over, **both}
+
+
+def _not_of_cluster(setting: Setting) -> ConfigError:
+    hint = f"write --set {'.'.join(setting.path)}=VALUE"
+    message = "the keys of this command begin with source., storage., copy. or runner."
+    return ConfigError("config.unknown_key", message, where=setting.where, hint=hint)
 
 
 @dataclass(frozen=True, slots=True)

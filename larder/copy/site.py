@@ -1,21 +1,19 @@
-"""Where bytes are, for prices and for the choice of a mirror: provider, server and region."""
+"""Where bytes are, for prices, and whether a mirror of them pays. Pure but for `missing_region`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import Literal, TypeVar
 from urllib.parse import urlsplit
 
+from larder.config.models import Cluster, Dataset, Location
 from larder.config.urls import cloud_of, parse_url
+from larder.store.base import Readable
 
-if TYPE_CHECKING:
-    from larder.config.models import Location  # imports pydantic
-    from larder.store.base import Readable
-
-L = TypeVar("L", bound="Location")
+L = TypeVar("L", bound=Location)
 Distance = Literal["beside", "away", "unknown"]
 
-_OF_SCHEME = {"s3": "aws", "gs": "gcp", "memory": "memory"}
+_OF_SCHEME = {"s3": "aws", "gs": "gcp"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +21,7 @@ class Site:
     """A place where objects are.
 
     Attributes:
-        provider: ``aws``, ``gcp``, ``server`` (any other server), ``file`` or ``memory``.
+        provider: ``aws``, ``gcp``, ``server`` (any other server) or ``file``.
         region: In lower case; None if it is not given.
         server: Host and port of a server that is none of these providers'; else empty.
         anonymous: Whether requests are not signed, so that nobody is billed for them but the owner.
@@ -38,7 +36,7 @@ class Site:
     @staticmethod
     def of(location: Location) -> Site:
         url = parse_url(location.url)
-        if url.is_directory:
+        if url.scheme not in _OF_SCHEME:
             return Site("file")
         access = location.access
         region = access.region.lower() if access.region else None
@@ -56,7 +54,7 @@ class Site:
 
     @property
     def name(self) -> str:
-        if self.provider in ("file", "memory"):
+        if self.provider == "file":
             return "this machine"
         if self.server:
             return f"{self.server} ({self.region})" if self.region else self.server
@@ -70,7 +68,7 @@ def distance(one: Site, other: Site) -> Distance:
     =====================================================  =======
     two places                                             answer
     =====================================================  =======
-    two directories, or two in memory                      beside
+    two directories                                        beside
     different providers, or different servers              away
     the same bucket                                        beside
     different regions                                      away
@@ -81,7 +79,7 @@ def distance(one: Site, other: Site) -> Distance:
     """
     if (one.provider, one.server) != (other.provider, other.server):
         return "away"
-    if one.provider in ("file", "memory") or one.bucket == other.bucket:
+    if one.provider == "file" or one.bucket == other.bucket:
         return "beside"
     if one.region and other.region:
         return "beside" if one.region == other.region else "away"
@@ -97,3 +95,87 @@ def missing_region(location: Location, store: Readable) -> str | None:
 def in_region(location: L, region: str | None) -> L:
     """The location in a region that was found; as it is if none was."""
     return location.model_copy(update={"region": region}) if region else location
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorChoice:
+    """Whether the source's objects are copied to the storage first, and why."""
+
+    wanted: bool
+    reason: str
+
+
+def choose_mirror(
+    setting: bool | Literal["auto"],
+    source: Site,
+    storage: Site,
+    *,
+    read_again: bool,
+    because: str = "a bad image would have every object read again",
+) -> MirrorChoice:
+    """Choose a mirror where objects are far away and may be read again, which ``because`` says.
+
+    ======  =====================  ===========  ======
+    mirror  source                 read again?  mirror
+    ======  =====================  ===========  ======
+    true    any                    --           yes
+    false   any                    --           no
+    auto    a directory            --           no
+    auto    beside the storage     --           no
+    auto    its region is unknown  --           no
+    auto    elsewhere              no           no
+    auto    elsewhere              yes          yes
+    ======  =====================  ===========  ======
+
+    *Elsewhere* is another region, provider or server (`distance`). A directory costs nothing to
+    read again, wherever the storage is.
+
+    *Read again*: the samples of a published version are packed and cached again from its shards,
+    whatever changes, so neither the source nor the mirror is read for that. Objects are read a
+    second time only if a run ends after it has read them and before it publishes them, and the next
+    one is of other inputs, so that it cannot use the shards that were finished. That is what a bad
+    image does (``validate``, with ``on_bad_sample: fail``): once it is replaced or excluded, the
+    segment is another one. Images that are transformed (``shards.images``) are another reason:
+    other options, or other libraries, start from the objects again.
+    """
+    if setting != "auto":
+        return MirrorChoice(setting, f"mirror is {str(setting).lower()}")
+    apart = distance(source, storage)
+    if apart == "beside":
+        return MirrorChoice(False, "the source is beside the storage")
+    if source.provider == "file":
+        return MirrorChoice(False, "the source is on this machine, and costs nothing to read again")
+    if apart == "unknown":
+        reason = "the regions of the source and of the storage are not both given"
+        return MirrorChoice(False, reason)
+    if not read_again:
+        return MirrorChoice(False, "every object is read only once")
+    place = "on this machine" if storage.provider == "file" else f"at {storage.name}"
+    places = f"the source is at {source.name} and the storage {place}"
+    return MirrorChoice(True, f"{places}, and {because}")
+
+
+def mirror_choice(dataset: Dataset, cluster: Cluster, *, images: int) -> MirrorChoice:
+    """Whether a run of a dataset on a cluster has a mirror, and why.
+
+    ``images`` is the number of images among the objects.
+    """
+    if dataset.source.expands:  # a dataset file cannot ask for a mirror as well
+        reason = "what is in archives and tables is read from these, which are not copied"
+        return MirrorChoice(False, reason)
+    source, storage = Site.of(dataset.source), Site.of(cluster.storage)
+    if dataset.shards.images and images:
+        because = "images are transformed, from the objects again if the options change"
+        return choose_mirror(dataset.mirror, source, storage, read_again=True, because=because)
+    checked = dataset.validate_ != "none" and dataset.on_bad_sample == "fail"
+    return choose_mirror(dataset.mirror, source, storage, read_again=checked and images > 0)
+
+
+def mirrors(dataset: Dataset, cluster: Cluster) -> bool:
+    """Whether a run may have a mirror, before its samples are known; of a job, if it has one."""
+    return mirror_choice(dataset, cluster, images=1).wanted
+
+
+def resolved(dataset: Dataset, choice: MirrorChoice) -> Dataset:
+    """The dataset for a job, which says whether there is a mirror."""
+    return dataset.model_copy(update={"mirror": choice.wanted})

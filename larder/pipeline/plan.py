@@ -10,9 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.config.models import Dataset
-from larder.copy.mirror_choice import MirrorChoice, mirror_choice, mirrors
 from larder.copy.prices import Cost, estimate_cost
-from larder.copy.site import Site
+from larder.copy.site import MirrorChoice, Site, mirror_choice, mirrors
 from larder.copy.skyplane.choice import Choice
 from larder.errors import SHOWN_FAILURES
 from larder.experiments.delivery import Advice

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from larder.copy.mirror_choice import resolved
+from larder.copy.site import resolved
 from larder.disk import scratch
 from larder.errors import SupersededError, printable
 from larder.jobs.manifests import put_named

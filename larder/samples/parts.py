@@ -45,9 +45,9 @@ PARTS = pa.schema(
 """One row per part, with the fields of parts in `larder.manifest.schemas.SAMPLE_ORDER`.
 
 ``split`` is an index into the dataset's splits, or `NO_SAMPLE` for an object that is mirrored but
-is not part of a sample. `larder.samples.planner` adds what depends on the sample: the split if
+is not part of a sample. `larder.samples.order` adds what depends on the sample: the split if
 sample keys are hashed; ``order``, a hash if samples are shuffled, else 0; and ``label``, a code of
-`larder.samples.classes.ClassTable`. ``pattern`` is the number of the pattern of ``samples.join``
+`larder.samples.labels.ClassTable`. ``pattern`` is the number of the pattern of ``samples.join``
 that its key matches, or 0. ``class_name`` is the class that an entry
 of a table gives the sample.
 """

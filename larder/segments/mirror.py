@@ -19,12 +19,11 @@ import pyarrow.compute as pc
 from larder.config.models import Cluster, Dataset
 from larder.copy.difference import with_copies
 from larder.copy.job import CopyJob, begin
-from larder.copy.mirror_choice import mirrors
 from larder.copy.plan import due_rows, row_totals
 from larder.copy.receipts import find_receipts, receipt_rows
 from larder.copy.record import CopyDocument, CopyPlace, Origin, read_record, record_rows
 from larder.copy.route import Route
-from larder.copy.site import Site
+from larder.copy.site import Site, mirrors
 from larder.copy.uploads import UploadRecords
 from larder.disk import scratch
 from larder.errors import LarderError, NotFoundError

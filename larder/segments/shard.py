@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.copy.job import CopyJob
-from larder.copy.mirror_choice import mirrors
 from larder.copy.mirror_reader import Copies, FirstOf, Mirror, Unconditional
+from larder.copy.site import mirrors
 from larder.disk import scratch
 from larder.errors import Failures
 from larder.jobs.manifests import fetched, read_ref

@@ -1,8 +1,8 @@
 """One interface over directories, S3 and GCS; `open_store` opens a store.
 
 - `base` is the contract, with `keys` and `etags`. `local`, `s3` and `gcs` keep it.
-- `http` has the connections; `calls` what their answers mean; `accounts` shares them, with
-  credentials; `buckets` is what the stores of S3 and GCS have in common.
+- `http` has the connections; `calls` what their answers mean; `buckets` is what the stores of S3
+  and GCS have in common, such as accounts that are shared.
 - Stores that wrap another are made of `delegate`: `retry`, the only place that repeats calls, and
   `derived`, which reads ranges of objects that are listed as objects.
 - `interrupt` ends what a run waits for; `permissions` names the one that is missing.

@@ -15,9 +15,9 @@ from required import need_system
 
 from larder.config.access import Access
 from larder.config.models.cluster import Skyplane
-from larder.copy.adopt import adopt
 from larder.copy.limits import CopyLimits
 from larder.copy.object import copy_object
+from larder.copy.proof import adopt
 from larder.copy.skyplane import adapter
 from larder.copy.skyplane.adapter import Transfer, skyplane_python, transfer
 from larder.copy.skyplane.choice import Side

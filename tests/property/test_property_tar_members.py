@@ -12,7 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from larder.errors import ObjectError
-from larder.source.expand.tar_members import TarMember, member_name, member_problem, tar_members
+from larder.source.expand.archives import TarMember, member_name, member_problem, tar_members
 
 FORMATS = [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]
 KINDS = {

@@ -61,7 +61,7 @@ class GlobSplits:
     globs: Mapping[str, Sequence[str]]
 
     rule: ClassVar = "globs"
-    """Its rule in `larder.samples.planner.SPLIT_RULES`."""
+    """Its rule in `larder.samples.order.SPLIT_RULES`."""
 
     over_classes: ClassVar = False
     """Whether the split of a sample follows from all samples of its class, not from its keys."""
@@ -93,7 +93,7 @@ class HashSplits(Model):
 
     @property
     def rule(self) -> str:
-        """Its rule in `larder.samples.planner.SPLIT_RULES`."""
+        """Its rule in `larder.samples.order.SPLIT_RULES`."""
         return "strata" if self.stratify else "hash"
 
     @property

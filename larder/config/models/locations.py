@@ -111,7 +111,7 @@ class Location(Model):
 
     @property
     def provider(self) -> str:
-        """``s3``, ``gs``, ``file`` or ``memory``."""
+        """``s3``, ``gs`` or ``file``."""
         return parse_url(self.url).scheme or "file"
 
     @property

@@ -26,8 +26,7 @@ from larder.store.base import Buffer, ObjectInfo, Readable, Reader, WriteOptions
 from larder.store.buckets import BucketStore, check_order
 from larder.store.calls import AnswerReader, ByteRange, Call, conflict
 from larder.store.gcs.answers import FIELDS, info_of_headers, info_of_resource
-from larder.store.gcs.bucket import GcsBucket, GcsObject, Request
-from larder.store.gcs.credentials import import_gcsfs
+from larder.store.gcs.bucket import GcsBucket, GcsObject, Request, import_gcsfs
 from larder.store.gcs.write import GcsWriter, put_object, rewrite
 from larder.store.http import Answer
 from larder.store.interrupt import in_thread

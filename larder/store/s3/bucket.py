@@ -25,8 +25,8 @@ import google_crc32c
 
 from larder.config.access import Access
 from larder.errors import LarderError
-from larder.store.accounts import Bucket, SharedAccounts, connections
 from larder.store.base import Buffer, ObjectInfo
+from larder.store.buckets import Bucket, SharedAccounts, connections
 from larder.store.calls import Call, connection_errors
 from larder.store.http import Answer
 from larder.store.interrupt import grace

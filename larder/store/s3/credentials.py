@@ -16,7 +16,7 @@ from typing import Any
 from larder.config.access import Access
 from larder.config.urls import check_endpoint, check_region, server_of
 from larder.errors import ConfigError, RetryableError, StoreError
-from larder.store.accounts import aws_keys, server_endpoint
+from larder.store.buckets import aws_keys, server_endpoint
 from larder.store.http import trusted_certificates
 from larder.store.s3.answers import CREDENTIALS_HINT
 from larder.store.s3.sign import Keys

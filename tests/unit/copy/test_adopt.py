@@ -9,8 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from larder.copy.adopt import adopt
-from larder.copy.proof import CopiedObject
+from larder.copy.proof import CopiedObject, adopt
 from larder.errors import NotFoundError, PreconditionError
 from larder.store import open_store
 from larder.store.base import Features, ObjectInfo, Reader

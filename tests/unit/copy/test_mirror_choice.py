@@ -1,11 +1,10 @@
-"""Tests of larder.copy.mirror_choice: the table, row by row."""
+"""Tests of larder.copy.site: the table, row by row."""
 
 from __future__ import annotations
 
 import pytest
 
-from larder.copy.mirror_choice import choose_mirror
-from larder.copy.site import Site
+from larder.copy.site import Site, choose_mirror
 
 EAST, WEST = Site("aws", "us-east-1", bucket="a"), Site("aws", "us-west-2", bucket="b")
 NOWHERE = Site("aws", bucket="c")

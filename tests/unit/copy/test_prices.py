@@ -106,7 +106,6 @@ DIRECTORY = Site.of(Location(url="/data"))
         (gs(region="US"), "gcp", "Google Cloud us"),
         (gs(endpoint="http://127.0.0.1:4443"), "server", "127.0.0.1:4443"),
         (DIRECTORY, "file", "this machine"),
-        (Site.of(Location(url="memory://x")), "memory", "this machine"),
     ],
 )
 def test_whose_a_place_is(site: Site, provider: str, name: str) -> None:

@@ -8,8 +8,7 @@ from pydantic import ValidationError
 from larder.config.models import Labels
 from larder.errors import ConfigError
 from larder.manifest.schemas import SAMPLE_ORDER
-from larder.samples.classes import ClassTable
-from larder.samples.labels import Labeller, parse_label_file
+from larder.samples.labels import ClassTable, Labeller, parse_label_file
 
 SMILE = "\U0001f600"
 PARTS = SAMPLE_ORDER.field("parts").type

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from larder.errors import ObjectError
-from larder.source.expand.tar_members import (
+from larder.source.expand.archives import (
     TarMember,
     is_archive,
     is_compressed_archive,

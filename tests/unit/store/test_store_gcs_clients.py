@@ -17,9 +17,8 @@ from run_python import run_python
 
 from larder.errors import ConfigError, FatalError, LarderError, RetryableError, StoreError
 from larder.store import Access, Store, open_store
-from larder.store.accounts import register
-from larder.store.gcs.bucket import shared_account
-from larder.store.gcs.credentials import SCOPE, GcsSettings, find_settings, import_gcsfs
+from larder.store.buckets import register
+from larder.store.gcs.bucket import SCOPE, GcsSettings, find_settings, import_gcsfs, shared_account
 from larder.store.interrupt import Interrupt
 
 

@@ -14,7 +14,7 @@ from socket_server import served
 from larder.config.access import Access
 from larder.errors import ConfigError, LarderError, RetryableError, StoreError
 from larder.store import RetryPolicy, open_store
-from larder.store.accounts import load, register
+from larder.store.buckets import load, register
 from tests.support.servers import S3Server, rclone_s3
 
 ROLE = "arn:aws:iam::123456789012:role/reader"

@@ -1,0 +1,342 @@
+"""What decodes the parts of samples: decoders by name, and functions of the user's.
+
+A decoder is a function from the bytes of a part to arrays. Images are decoded by
+`larder.samples.images`, under the name ``image``, unless the dataset file names another decoder for
+their extension. Other parts are kept as they are, unless it names one.
+"""
+
+from __future__ import annotations
+
+import inspect
+import io
+import json
+import math
+import re
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import import_module
+from typing import Any, Final
+
+import numpy as np
+
+from larder.config.shape import DecoderUse, use_of
+from larder.errors import ConfigError, FatalError, LarderError, ObjectError
+from larder.samples.images import is_image
+
+Array = np.ndarray[Any, Any]
+Arrays = Mapping[str, Array]
+
+_MOST_SHOWN: Final = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Decoder:
+    """What decodes a kind of part.
+
+    Attributes:
+        decode: Makes an array of the bytes of a part, or arrays by the names of ``fields``. Raises
+            any exception for bytes that it cannot decode. Called by several threads at once.
+        version: Changes whenever its results do: caches are built again.
+        fields: What follows the name of the part's field, for each of its arrays: nothing, or a
+            name after a dot.
+        expands: Bytes of memory that it needs for a byte of the part, its arrays included.
+    """
+
+    name: str
+    decode: Callable[..., Any]
+    version: str = "1"
+    fields: tuple[str, ...] = ("",)
+    expands: float = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A decoder with its line in ``decoding``."""
+
+    decoder: Decoder
+    use: DecoderUse
+
+    def names(self, field: str) -> tuple[str, ...]:
+        """The fields of a cache that it fills, if the part itself is ``field``."""
+        return tuple(f"{field}.{name}" if name else field for name in self.decoder.fields)
+
+    def needed_bytes(self, length: int) -> int:
+        return int(length * self.decoder.expands)
+
+    def decode(self, data: bytes, where: str, hint: str) -> dict[str, Array]:
+        """Decode a part: an array for each of the decoder's ``fields``.
+
+        A decoder that does not return arrays is ``cache.schema``.
+        """
+        parameters = json.loads(self.use.parameters) if self.use.parameters else {}
+        with self._errors(where, hint):
+            result = self.decoder.decode(data, **parameters)
+        arrays = self._arrays(result, where)
+        with self._errors(where, hint):
+            for array in arrays.values():
+                if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
+                    raise ValueError(f"its elements are {array.dtype}, which no cache can hold")
+            self._check_shape(arrays[self.decoder.fields[0]])
+        return arrays
+
+    def _arrays(self, result: Any, where: str) -> dict[str, Array]:
+        names = self.decoder.fields
+        given = result if isinstance(result, Mapping) else {names[0]: result}
+        if given.keys() != set(names):
+            message = f"{self.decoder.name} returned {_listed(given)} instead of {_listed(names)}"
+            raise FatalError("cache.schema", message, where=where)
+        for value in given.values():
+            if not isinstance(value, np.ndarray | np.generic):
+                message = f"{self.decoder.name} returned a {type(value).__name__}, not an array"
+                raise FatalError("cache.schema", message, where=where, hint="return numpy arrays")
+        return {name: np.asarray(given[name]) for name in names}
+
+    def _check_shape(self, array: Array) -> None:
+        wanted = self.use.shape
+        if wanted is None:
+            return
+        fits = len(wanted) == array.ndim and all(
+            size in (None, length) for size, length in zip(wanted, array.shape, strict=True)
+        )
+        if not fits:
+            raise ValueError(f"its shape is {_shape(array.shape)}, not {_shape(wanted)}")
+
+    @contextmanager
+    def _errors(self, where: str, hint: str) -> Iterator[None]:
+        try:
+            yield
+        except (LarderError, MemoryError):
+            raise
+        except Exception as error:
+            # Any exception: the function may be anybody's.
+            message = f"{self.decoder.name} cannot decode it: {_reason(error)}"
+            raise ObjectError("sample.undecodable", message, where=where, hint=hint) from error
+
+
+def kind_of(arrays: Arrays) -> str:
+    """Types and numbers of dimensions, such as ``int16[2] and int64[0]``: alike in one cache."""
+    return " and ".join(f"{array.dtype.name}[{array.ndim}]" for array in arrays.values())
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(sorted(map(repr, names))) or "nothing"
+
+
+def _shape(shape: tuple[int | None, ...]) -> str:
+    sizes = ["*" if size is None else str(size) for size in shape]
+    return f"({', '.join(sizes)})"
+
+
+def _reason(error: Exception) -> str:
+    text = " ".join(str(error).split())[:_MOST_SHOWN]
+    if isinstance(error, ValueError) and text:
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+_HEADERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+
+
+def _npy(data: bytes) -> Array:
+    """The format of https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html.
+
+    Only the header is left to numpy: it allocates what a header claims before it looks for the
+    elements.
+    """
+    file = io.BytesIO(data)
+    version = np.lib.format.read_magic(file)
+    if version not in _HEADERS:
+        raise ValueError(f"version {version[0]}.{version[1]} of the format is not supported")
+    shape, by_columns, dtype = _HEADERS[version](file)
+    if dtype.hasobject:
+        raise ValueError("it has Python objects, which would have to be unpickled")
+    size_bytes, wanted = len(data) - file.tell(), math.prod(shape) * dtype.itemsize
+    if size_bytes != wanted:
+        raise ValueError(f"it has {size_bytes} bytes of elements instead of {wanted}")
+    flat = np.frombuffer(data, dtype, offset=file.tell()) if wanted else np.empty(0, dtype)
+    return flat.reshape(shape, order="F" if by_columns else "C")
+
+
+NPY = Decoder("npy", _npy, expands=2)
+"""The array, of any shape."""
+
+
+def _raw(data: bytes) -> Array:
+    return np.frombuffer(data, np.uint8)
+
+
+BYTES = Decoder("bytes", _raw, expands=1)
+"""uint8 of shape (bytes,). For images that a decoded cache is to keep as files."""
+
+
+def _text(data: bytes) -> Array:
+    data.decode()
+    return np.frombuffer(data, np.uint8)
+
+
+TEXT = Decoder("text", _text, expands=5)
+"""uint8 of shape (bytes,): the text in UTF-8, as it is."""
+
+
+_PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
+_DTYPES: Final = {
+    (_PCM, 8): "u1",
+    (_PCM, 16): "<i2",
+    (_PCM, 24): "u1",
+    (_PCM, 32): "<i4",
+    (_FLOAT, 32): "<f4",
+    (_FLOAT, 64): "<f8",
+}
+_FMT = struct.Struct("<HHIIHH")
+
+
+def _wav(data: bytes) -> dict[str, Array]:
+    """Uncompressed audio in a RIFF file.
+
+    The chunks are those of Microsoft's and IBM's "Multimedia Programming Interface and Data
+    Specifications 1.0" and of WAVEFORMATEXTENSIBLE. Not the module ``wave``: Python 3.11's refuses
+    files that 3.12's accepts, none reads floating point, and a file cut short is not told.
+    """
+    head, body = _wav_chunks(data)
+    if len(head) < _FMT.size:
+        raise ValueError("its chunk fmt is too short")
+    tag, channels, rate, _, frame_bytes, bits = _FMT.unpack_from(head)
+    if tag == _EXTENSIBLE and len(head) >= 26:
+        (tag,) = struct.unpack_from("<H", head, 24)
+    dtype = _DTYPES.get((tag, bits))
+    if dtype is None:
+        raise ValueError(f"its encoding, format {tag} of {bits} bits, is not supported")
+    if not channels or frame_bytes != channels * bits // 8 or len(body) % frame_bytes:
+        raise ValueError(f"{len(body)} bytes are no whole frames of {channels} channels")
+    values = np.frombuffer(body, dtype)
+    if bits == 24:
+        values = _of_24_bits(values)
+    return {"": values.reshape(-1, channels), "rate": np.asarray(rate, np.int64)}
+
+
+def _wav_chunks(data: bytes) -> tuple[bytes, memoryview]:
+    """The contents of the chunks ``fmt`` and ``data``."""
+    if data[:4] != b"RIFF" or data[8:12] != b"WAVE":
+        raise ValueError("it is no WAV file")
+    head, at = b"", 12
+    while at + 8 <= len(data):
+        name, length = struct.unpack_from("<4sI", data, at)
+        at += 8
+        if name == b"data":
+            if at + length > len(data):
+                raise ValueError(f"it has {len(data) - at} bytes of audio instead of {length}")
+            return head, memoryview(data)[at : at + length]
+        if name == b"fmt ":
+            head = data[at : at + length]
+        at += length + length % 2
+    raise ValueError("it has no audio")
+
+
+def _of_24_bits(values: Array) -> Array:
+    wide = np.zeros((len(values) // 3, 4), np.uint8)
+    wide[:, 1:] = values.reshape(-1, 3)
+    return wide.view("<i4").reshape(-1) >> 8
+
+
+WAV = Decoder("wav", _wav, fields=("", "rate"), expands=4)
+"""(frames, channels), of uint8, int16, int32, float32 or float64 as in the file; 24 bits become
+int32 with the same values. The second field, ``rate``, has the frames per second: int64."""
+
+
+DECODERS: Final = {decoder.name: decoder for decoder in (BYTES, NPY, TEXT, WAV)}
+"""By name, what decodes parts that are not images."""
+
+IMAGE: Final = "image"
+"""The decoder of images."""
+
+_FIELD: Final = re.compile("[A-Za-z0-9_]{0,63}")
+
+_EXPANDS: Final = 16.0
+"""What a function of the user's is taken to need, unless it says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decoders:
+    uses: tuple[DecoderUse, ...] = ()
+
+    def is_image(self, ext: str) -> bool:
+        use = use_of(self.uses, ext) if self.uses else None
+        return use.use == IMAGE if use else is_image(ext)
+
+    def of(self, ext: str) -> Bound | None:
+        """What else decodes parts with this extension; None if nothing does."""
+        use = use_of(self.uses, ext) if self.uses else None
+        return None if use is None or use.use == IMAGE else Bound(_decoder(use), use)
+
+    def decodes(self, ext: str) -> bool:
+        return self.is_image(ext) or use_of(self.uses, ext) is not None
+
+
+IMAGES_ONLY: Final = Decoders()
+"""Images are decoded, other parts are not."""
+
+
+def resolved(uses: tuple[DecoderUse, ...]) -> tuple[DecoderUse, ...]:
+    """The same with the versions of the decoders."""
+    return tuple(
+        replace(use, version="1" if use.use == IMAGE else _decoder(use).version) for use in uses
+    )
+
+
+def _decoder(use: DecoderUse) -> Decoder:
+    if use.use in DECODERS:
+        return DECODERS[use.use]
+    return _users(use.ext, use.use, use.parameters)
+
+
+@cache
+def _users(ext: str, name: str, parameters: str) -> Decoder:
+    where = f"decoding.{ext}"
+    module, colon, attribute = name.partition(":")
+    if not (module and colon and attribute):
+        names = ", ".join(sorted([*DECODERS, IMAGE]))
+        hint = f"the decoders are {names}; name one of your own as module:function"
+        raise _refused(where, f"there is no decoder {name!r}", hint)
+    try:
+        function: Any = import_module(module)
+        for part in attribute.split("."):
+            function = getattr(function, part)
+    except Exception as error:
+        # Any exception: the module is anybody's.
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        hint = "install its package, or name its folder in PYTHONPATH"
+        raise _refused(where, f"{name} cannot be imported: {reason}", hint) from error
+    if not callable(function):
+        raise _refused(where, f"{name} is no function", "")
+    try:
+        inspect.signature(function).bind(b"", **(json.loads(parameters) if parameters else {}))
+    except (TypeError, ValueError) as error:
+        hint = "it is called with the bytes of a part, and with its parameters by name"
+        raise _refused(where, f"{name} cannot be called: {error}", hint) from None
+    version = getattr(function, "version", None)
+    if isinstance(version, bool) or not isinstance(version, int | str) or version == "":
+        hint = f"set {attribute}.version = 1, and change it whenever its results change"
+        raise _refused(where, f"{name} has no version", hint)
+    fields, expands = getattr(function, "fields", ("",)), getattr(function, "expands", _EXPANDS)
+    if not _are_fields(fields) or not isinstance(expands, int | float) or not expands > 0:
+        hint = 'fields is a tuple of different names, such as ("", "rate"); expands a number'
+        raise _refused(where, f"{name} has invalid attributes", hint)
+    return Decoder(name, function, str(version), tuple(fields), float(expands))
+
+
+def _are_fields(fields: Any) -> bool:
+    return (
+        isinstance(fields, tuple | list)
+        and len(fields) == len(set(fields)) > 0
+        and all(isinstance(name, str) and _FIELD.fullmatch(name) for name in fields)
+    )
+
+
+def _refused(where: str, message: str, hint: str) -> ConfigError:
+    return ConfigError("config.invalid_value", message, where=where, hint=hint)
