@@ -9,24 +9,16 @@ from __future__ import annotations
 import io
 import os
 import re
-import tomllib
 from collections.abc import Iterator
 from contextlib import redirect_stderr
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from larder.errors import ConfigError, LarderError, ProblemsError
+from larder.errors import ConfigError, LarderError
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel, ValidationError
-    from pydantic.fields import FieldInfo
+    from pydantic_settings import BaseSettings
 
-_WHOLE = "Prefect's settings"
-_HINT = "set or unset it in the environment, or with `prefect config`"
-_FOLLOWS = "default_factory_not_called"
-"""Type of an error that only says that there is another one."""
-_TELLING = {"literal_error", "enum", "bool_parsing", "int_parsing", "float_parsing", "string_type"}
-"""Types of errors whose message says what is allowed, but not the value."""
 _DAY_SECONDS = 86_400
 _FIELD = re.compile(r'field "(\w+)"')
 
@@ -72,79 +64,28 @@ def profiles_path() -> Path:
 
 
 def _refusal(error: Exception) -> ConfigError:
+    """Names what Prefect cannot read as well as its error tells; never the value."""
     from pydantic import ValidationError
-    from pydantic_settings import SettingsError
+    from pydantic_settings import BaseSettings, SettingsError
 
-    problems: list[ConfigError] = []
+    names: list[str] = []
     if isinstance(error, ValidationError):
-        problems = list(_invalid_values(error))
+        mistakes = error.errors(include_url=False, include_input=False, include_context=False)
+        prefixes = {
+            model.__name__: model.model_config["env_prefix"] for model in _below(BaseSettings)
+        }
+        prefix = prefixes.get(error.title, "")
+        names = [f"{prefix}{mistake['loc'][0]}".upper() for mistake in mistakes if mistake["loc"]]
     elif isinstance(error, SettingsError):
-        problems = [_problem(name, _HINT) for name in _unparsable(str(error))]
-    elif isinstance(error, tomllib.TOMLDecodeError):
-        problems = [_problem(str(path), "not valid TOML") for path in _not_toml()]
-    if len(problems) > 1:
-        return ProblemsError(problems)
-    return problems[0] if problems else _problem(_WHOLE, "see `prefect config view`")
+        names = [name.upper() for name in _FIELD.findall(str(error))]
+    where = ", ".join(dict.fromkeys(names)) or "the environment, profiles.toml or prefect.toml"
+    hint = "set or unset it in the environment, or with `prefect config`"
+    return ConfigError(
+        "config.invalid_value", "Prefect cannot read its settings", where=where, hint=hint
+    )
 
 
-def _problem(where: str, hint: str) -> ConfigError:
-    return ConfigError("config.invalid_value", "Prefect cannot read it", where=where, hint=hint)
-
-
-def _invalid_values(error: ValidationError) -> Iterator[ConfigError]:
-    models = {model.__name__: model for model in _models()}
-    mistakes = error.errors(include_url=False, include_input=False, include_context=False)
-    for mistake in mistakes:
-        if mistake["type"] == _FOLLOWS and len(mistakes) > 1:
-            continue
-        model, names = models.get(error.title), [str(part) for part in mistake["loc"]]
-        where = _variable(model, names[0] if names else "*") if model else _WHOLE
-        message = mistake["msg"].replace("Input", "it", 1).partition(", unable to")[0]
-        yield _problem(where, message if mistake["type"] in _TELLING else _HINT)
-
-
-def _unparsable(message: str) -> Iterator[str]:
-    """The variables that are set for a field that a message names without its model."""
-    match = _FIELD.search(message)
-    for model in _models() if match else ():
-        if match and match[1] in model.model_fields:
-            name = _variable(model, match[1])
-            if name in os.environ:
-                yield name
-
-
-def _models() -> Iterator[type[BaseModel]]:
-    """The classes of Prefect's settings."""
-    from prefect.settings.models.root import Settings
-
-    waiting: list[Any] = [Settings]
-    for model in waiting:
-        yield model
-        annotations = [field.annotation for field in model.model_fields.values()]
-        waiting += [one for one in annotations if hasattr(one, "model_fields")]
-
-
-def _variable(model: type[BaseModel], field: str) -> str:
-    """The environment variable of a field; if it has several names, the one that is set.
-
-    For ``*``, several incompatible fields, the common prefix of their variables.
-    """
-    names = [f"{model.model_config.get('env_prefix', '')}{field}".upper()]
-    if field in model.model_fields:
-        names += _aliases(model.model_fields[field])
-    return next((name for name in names if name in os.environ), names[0])
-
-
-def _aliases(field: FieldInfo) -> list[str]:
-    choices = getattr(field.validation_alias, "choices", ())
-    return [choice.upper() for choice in choices if isinstance(choice, str)]
-
-
-def _not_toml() -> Iterator[Path]:
-    for path in (profiles_path(), Path("prefect.toml"), Path("pyproject.toml")):
-        try:
-            tomllib.loads(path.read_text(encoding="utf-8"))
-        except tomllib.TOMLDecodeError:
-            yield path
-        except (OSError, ValueError):
-            continue
+def _below(model: type[BaseSettings]) -> Iterator[type[BaseSettings]]:
+    for each in model.__subclasses__():
+        yield each
+        yield from _below(each)
