@@ -29,7 +29,7 @@ from larder.shards.images.check import ImageRules
 from larder.shards.index_rows import sample_rows
 from larder.shards.model import ShardPlan, read_samples
 from larder.shards.output import HashedOutput
-from larder.shards.packing import RunningTotals, batch_shards, plan_shards, target_for
+from larder.shards.packing import batch_shards, plan_shards, running_totals, target_for
 from larder.shards.reading.readahead import open_reads, suited_concurrency
 from larder.shards.sizes import split_sizes
 from larder.store import open_store
@@ -153,13 +153,10 @@ def _format(setting: Setting, name: str) -> ShardFormat:
 def _planned(setting: Setting, format_: ShardFormat, shares: int) -> list[tuple[ShardPlan, ...]]:
     """The shards of each share: neighbours, about as many bytes as the others have."""
     sizes = split_sizes(read_manifest(setting.sample_order, SAMPLE_ORDER), format_.sample_sizes)
-    targets = {}
+    ends, targets = running_totals(sizes, setting.folder / "totals"), {}
     if shares > 1:
-        totals = RunningTotals(sizes, setting.folder / "totals")
-        ends = totals.of_split[SPLIT]
-        targets[SPLIT] = target_for(ends, SHARD_BYTES, shares, format_.empty_bytes)
-        sizes = totals.sizes()
-    plans = list(plan_shards(sizes, SHARD_BYTES, "bench", format_, targets=targets))
+        targets[SPLIT] = target_for(ends[SPLIT], SHARD_BYTES, shares, format_.empty_bytes)
+    plans = list(plan_shards(ends, SHARD_BYTES, "bench", format_, targets=targets))
     if shares == 1:
         return [tuple(plans)]
     total = sum(each.bytes for each in plans)

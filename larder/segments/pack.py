@@ -15,7 +15,7 @@ from larder.manifest.files import ManifestFile, read_manifest, write_manifest
 from larder.manifest.schemas import SAMPLE_ORDER
 from larder.shards.formats import shard_format
 from larder.shards.model import ShardPlan
-from larder.shards.packing import RunningTotals, plan_shards, target_for
+from larder.shards.packing import plan_shards, running_totals, target_for
 from larder.shards.sizes import split_sizes, with_estimates
 
 SHARD_PLAN = pa.schema(
@@ -69,15 +69,13 @@ def pack(
         with_estimates(batch, transform)
         for batch in read_manifest(sample_order.path, SAMPLE_ORDER, rows=samples)
     )
-    sizes = split_sizes(rows, format_.sample_sizes)
+    ends = running_totals(split_sizes(rows, format_.sample_sizes), folder / "totals")
     if targets is None and shards.count_min is not None:  # never with samples_per_shard
         targets = {}
-        totals = RunningTotals(sizes, folder / "totals")
-        for split, ends in totals.of_split.items():
-            target = target_for(ends, shards.bytes, shards.count_min, format_.empty_bytes)
+        for split, of_split in ends.items():
+            target = target_for(of_split, shards.bytes, shards.count_min, format_.empty_bytes)
             if target != shards.bytes:
                 targets[split] = target
-        sizes = totals.sizes()
     targets = targets or {}
     counts = {split: Totals() for split in dataset.split_names}
     stretched = False
@@ -85,7 +83,7 @@ def pack(
     def batches() -> Iterator[pa.RecordBatch]:
         nonlocal stretched
         plans = plan_shards(
-            sizes,
+            ends,
             shards.bytes,
             dataset.name,
             format_,

@@ -1,12 +1,9 @@
 """Assigns samples to shards: pure arithmetic on sizes.
 
 Shards are filled in the order of the samples, up to a target size, so that the position of a sample
-depends only on the sizes before it in its split.
-
-Where a dataset is to have a minimum number of shards, many targets are tried on `RunningTotals`:
-about 27, each with as many steps as there are shards, which are binary searches in a file. So for a
-thousand shards this takes almost no time compared with reading the sizes once, and for 100,000, the
-maximum, it takes seconds. Memory does not grow with the number of samples.
+depends only on the sizes before it in its split. They are filled from `RunningTotals`, with a
+binary search in a file for each shard: memory does not grow with the number of samples, and where a
+dataset is to have a minimum number of shards, some 27 targets are tried in almost no time.
 """
 
 from __future__ import annotations
@@ -26,8 +23,12 @@ from larder.shards.model import ShardBatch, ShardPlan
 _DIGITS = "0123456789"
 
 
+Ends = npt.NDArray[np.int64]
+"""Running totals of the samples of a split: shape (samples,), up to and including each sample."""
+
+
 def plan_shards(
-    sizes: Iterable[tuple[str, Iterable[int]]],
+    ends: Mapping[str, Ends],
     target_bytes: int,
     dataset: str,
     shard_format: ShardFormat,
@@ -36,7 +37,7 @@ def plan_shards(
     first_shards: Mapping[str, int] | None = None,
     samples_per_shard: int | None = None,
 ) -> Iterator[ShardPlan]:
-    """Fill shards with samples, in order, and yield each as soon as it is full.
+    """Fill shards with samples, in order.
 
     A shard ends before the sample that would make it longer than ``target_bytes``; unless it is
     shorter than 0.95 of that then, and closer to it with the sample. So if no sample is longer than
@@ -44,34 +45,33 @@ def plan_shards(
     it. A split without samples gets no shard.
 
     Args:
-        sizes: Pairs of a split and the bytes that its samples take in a shard, one split after the
-            other; a split may have several pairs. From `larder.shards.sizes`.
+        ends: By split, one after the other, what its samples take in a shard.
         target_bytes: Total length that the files of a shard should have.
         dataset: The beginning of the shards' names.
-        shard_format: Their format; where names contain the number of shards, none is yielded
-            before the last of its split is full.
+        shard_format: Their format.
         targets: Replaces ``target_bytes`` for some splits; from `target_for`.
         first_shards: By split, the number of the first shard, unless it is 0.
         samples_per_shard: Fill shards with so many samples instead, whatever their size.
     """
     row = 0
-    for split, group in groupby(sizes, key=lambda pair: pair[0]):
-        all_sizes = (size for _, part in group for size in part)
+    for split, of_split in ends.items():
         target = (targets or {}).get(split, target_bytes)
-        empty_bytes = shard_format.empty_bytes
-        filled: Iterable[tuple[int, int]] = (
-            _fill(all_sizes, target, empty_bytes)
+        stops = (
+            _filled(of_split, target, shard_format.empty_bytes)
             if samples_per_shard is None
-            else _count_off(all_sizes, samples_per_shard, empty_bytes)
+            else _counted_off(of_split, samples_per_shard)
         )
         first, count = (first_shards or {}).get(split, 0), 0
         if shard_format.counted:
-            filled = list(filled)
-            count = first + len(filled)
-        for index, (rows, total_bytes) in enumerate(filled, first):
+            stops = iter(numbered := list(stops))
+            count = first + len(numbered)
+        start = before = 0
+        for index, stop in enumerate(stops, first):
             name = shard_format.shard_name(f"{dataset}-{split}", index, count)
-            yield ShardPlan(split, index, name, row, rows, total_bytes)
-            row += rows
+            after = int(of_split[stop - 1])
+            size_bytes = shard_format.empty_bytes + after - before
+            yield ShardPlan(split, index, name, row, stop - start, size_bytes)
+            row, start, before = row + stop - start, stop, after
 
 
 def batch_shards(
@@ -117,21 +117,19 @@ def brace_patterns(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(f"{head}{_braced(first, last)}{tail}" for first, last in _runs(numbers))
 
 
-def _fill(sizes: Iterable[int], target_bytes: int, empty_bytes: int) -> Iterator[tuple[int, int]]:
-    rows = 0
-    total_bytes = empty_bytes
-    for size in sizes:
-        if (
-            rows
-            and total_bytes + size > target_bytes
-            and not stretches(total_bytes, size, target_bytes)
-        ):
-            yield rows, total_bytes
-            rows, total_bytes = 0, empty_bytes
-        rows += 1
-        total_bytes += size
-    if rows:
-        yield rows, total_bytes
+def _filled(ends: Ends, target_bytes: int, empty_bytes: int) -> Iterator[int]:
+    """Where each shard stops: the row after its last sample."""
+    room = target_bytes - empty_bytes
+    row = before = 0
+    while row < len(ends):
+        fitting = int(np.searchsorted(ends, before + room, side="right"))
+        if row < fitting < len(ends):
+            total = empty_bytes + int(ends[fitting - 1]) - before
+            size = int(ends[fitting] - ends[fitting - 1])
+            fitting += stretches(total, size, target_bytes)
+        row = max(row + 1, fitting)
+        before = int(ends[row - 1])
+        yield row
 
 
 def stretches(total_bytes: int, size_bytes: int, target_bytes: int) -> bool:
@@ -140,10 +138,8 @@ def stretches(total_bytes: int, size_bytes: int, target_bytes: int) -> bool:
     return 20 * total_bytes < 19 * target_bytes and size_bytes < 2 * missing_bytes
 
 
-def _count_off(sizes: Iterable[int], rows: int, empty_bytes: int) -> Iterator[tuple[int, int]]:
-    left = iter(sizes)
-    while group := list(islice(left, rows)):
-        yield len(group), empty_bytes + sum(group)
+def _counted_off(ends: Ends, rows: int) -> Iterator[int]:
+    return (min(start + rows, len(ends)) for start in range(0, len(ends), rows))
 
 
 def _runs(numbers: Iterable[str]) -> Iterator[tuple[str, str]]:
@@ -159,40 +155,34 @@ def _braced(first: str, last: str) -> str:
     return first if first == last else f"{{{first}..{last}}}"
 
 
-_CHUNK = 65_536
-_Totals = npt.NDArray[np.int64]
+def running_totals(
+    sizes: Iterable[tuple[str, npt.NDArray[np.int64]]], path: Path
+) -> dict[str, Ends]:
+    """The running totals of each split, in a file at ``path``.
+
+    ``sizes`` are pairs of a split and the bytes that some of its samples take in shards, from
+    `larder.shards.sizes.split_sizes`; a split's pairs follow each other.
+    """
+    rows: dict[str, int] = {}
+    before = 0
+    with disk_errors(path), path.open("wb") as file:
+        for split, part in sizes:
+            if split not in rows:
+                rows[split] = before = 0
+            ends = np.cumsum(part) + before
+            ends.tofile(file)
+            rows[split] += len(ends)
+            before = int(ends[-1]) if len(ends) else before
+    total = sum(rows.values())
+    every = np.memmap(path, np.int64, "r") if total else np.zeros(0, np.int64)
+    stops = np.cumsum([*rows.values()], dtype=np.int64).tolist()
+    return {
+        split: every[stop - count : stop]
+        for (split, count), stop in zip(rows.items(), stops, strict=True)
+    }
 
 
-class RunningTotals:
-    """The bytes that the samples of each split take in shards, up to and including each sample."""
-
-    def __init__(self, sizes: Iterable[tuple[str, Iterable[int]]], path: Path) -> None:
-        rows: dict[str, int] = {}
-        before = 0
-        with disk_errors(path), path.open("wb") as file:
-            for split, part in sizes:
-                if split not in rows:
-                    rows[split] = before = 0
-                ends = np.cumsum(np.fromiter(part, np.int64)) + before
-                ends.tofile(file)
-                rows[split] += len(ends)
-                before = int(ends[-1]) if len(ends) else before
-        total = sum(rows.values())
-        ends = np.memmap(path, np.int64, "r") if total else np.zeros(0, np.int64)
-        starts = np.cumsum([0, *rows.values()]).tolist()
-        self.of_split: Mapping[str, _Totals] = {
-            split: ends[start : start + count]
-            for (split, count), start in zip(rows.items(), starts, strict=False)
-        }
-
-    def sizes(self) -> Iterator[tuple[str, list[int]]]:
-        for split, ends in self.of_split.items():
-            for start in range(0, len(ends), _CHUNK):
-                before = ends[start - 1] if start else 0
-                yield split, np.diff(ends[start : start + _CHUNK], prepend=before).tolist()
-
-
-def target_for(ends: _Totals, target_bytes: int, count_min: int, empty_bytes: int) -> int:
+def target_for(ends: Ends, target_bytes: int, count_min: int, empty_bytes: int) -> int:
     """The target, at most ``target_bytes``, that gives a split enough shards of similar sizes.
 
     Enough means ``count_min``, or one per sample if there are fewer samples. If ``target_bytes``
@@ -221,17 +211,6 @@ def _smallest(most: int, holds: Callable[[int], bool]) -> int:
     return bisect_left(range(1, most), True, key=holds) + 1
 
 
-def count_shards(ends: _Totals, target_bytes: int, most: int, empty_bytes: int) -> int:
-    """Number of shards that `larder.shards.packing.plan_shards` fills; counted up to ``most``."""
-    room = target_bytes - empty_bytes
-    row = count = filled = 0
-    while row < len(ends) and count < most:
-        fitting = int(np.searchsorted(ends, filled + room, side="right"))
-        if row < fitting < len(ends):
-            total = empty_bytes + int(ends[fitting - 1]) - filled
-            size = int(ends[fitting] - ends[fitting - 1])
-            fitting += stretches(total, size, target_bytes)
-        row = max(row + 1, fitting)
-        filled = int(ends[row - 1])
-        count += 1
-    return count
+def count_shards(ends: Ends, target_bytes: int, most: int, empty_bytes: int) -> int:
+    """Number of shards that `plan_shards` fills; counted up to ``most``."""
+    return sum(1 for _ in islice(_filled(ends, target_bytes, empty_bytes), most))

@@ -28,10 +28,10 @@ Sizes = npt.NDArray[np.int64]
 
 def split_sizes(
     batches: Iterable[pa.RecordBatch], sample_sizes: Callable[[pa.RecordBatch], Sizes]
-) -> Iterator[tuple[str, list[int]]]:
-    """The sizes for `larder.shards.packing.plan_shards`, from record batches in order."""
+) -> Iterator[tuple[str, Sizes]]:
+    """The sizes for `larder.shards.packing.running_totals`, from record batches in order."""
     for batch in batches:
-        sizes = sample_sizes(batch).tolist()
+        sizes = sample_sizes(batch)
         runs = pc.run_end_encode(batch.column("split"))
         start = 0
         for split, stop in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):

@@ -8,6 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from braceexpand import braceexpand
@@ -19,10 +20,10 @@ from larder.readers.data import expand
 from larder.shards.formats import shard_format, tar
 from larder.shards.model import PlannedSample, ShardPlan, label_bytes, read_samples
 from larder.shards.packing import (
-    RunningTotals,
     batch_shards,
     brace_patterns,
     plan_shards,
+    running_totals,
     target_for,
 )
 from larder.shards.sizes import content_sizes, split_sizes
@@ -81,7 +82,7 @@ sample_orders = st.lists(rows, max_size=20).map(lambda each: sorted(each, key=la
 def test_every_row_is_in_one_shard_in_order(
     content: list[tuple[str, list[int]]], target_bytes: int
 ) -> None:
-    plans = list(plan_shards(content, target_bytes, "digits", WEBDATASET))
+    plans = list(plan_shards(_totals(content), target_bytes, "digits", WEBDATASET))
     all_rows = [(split, size) for split, group in content for size in group]
     row = 0
     for plan in plans:
@@ -113,7 +114,7 @@ def test_shards_of_small_samples_are_nearly_as_long_as_they_should_be(
 
 @given(splits, st.integers(1, 9))
 def test_shards_of_a_number_of_samples(content: list[tuple[str, list[int]]], rows: int) -> None:
-    plans = list(plan_shards(content, 1, "d", WEBDATASET, samples_per_shard=rows))
+    plans = list(plan_shards(_totals(content), 1, "d", WEBDATASET, samples_per_shard=rows))
     for split, group in content:
         own = [plan for plan in plans if plan.split == split]
         assert [plan.rows for plan in own[:-1]] == [rows] * (len(own) - 1)
@@ -123,20 +124,20 @@ def test_shards_of_a_number_of_samples(content: list[tuple[str, list[int]]], row
 
 
 def _filled(group: list[int], target_bytes: int) -> list[ShardPlan]:
-    return list(plan_shards([("train", group)], target_bytes, "d", WEBDATASET))
+    return list(plan_shards(_totals([("train", group)]), target_bytes, "d", WEBDATASET))
 
 
-def _fitted(
-    content: list[tuple[str, list[int]]], target_bytes: int, least: int, pieces: Any = None
-) -> dict[str, int]:
-    """The targets of splits whose sizes arrive in pieces."""
+def _totals(content: list[tuple[str, list[int]]]) -> dict[str, np.ndarray]:
     with tempfile.TemporaryDirectory() as folder:
-        totals = RunningTotals(pieces or content, Path(folder) / "totals")
-        assert list(totals.sizes()) == [(split, group) for split, group in content if group]
-        return {
-            split: target_for(ends, target_bytes, least, WEBDATASET.empty_bytes)
-            for split, ends in totals.of_split.items()
-        }
+        sizes = ((split, np.array(group, np.int64)) for split, group in content)
+        return running_totals(sizes, Path(folder) / "totals")
+
+
+def _fitted(content: list[tuple[str, list[int]]], target_bytes: int, least: int) -> dict[str, int]:
+    return {
+        split: target_for(ends, target_bytes, least, WEBDATASET.empty_bytes)
+        for split, ends in _totals(content).items()
+    }
 
 
 @given(splits, targets, st.integers(1, 50))
@@ -146,7 +147,7 @@ def test_every_split_gets_as_many_shards_as_it_should(
     content: list[tuple[str, list[int]]], target_bytes: int, least: int
 ) -> None:
     targets = _fitted(content, target_bytes, least)
-    plans = list(plan_shards(content, target_bytes, "d", WEBDATASET, targets=targets))
+    plans = list(plan_shards(_totals(content), target_bytes, "d", WEBDATASET, targets=targets))
     row = 0
     for split, group in content:
         own = [plan for plan in plans if plan.split == split]
@@ -186,7 +187,9 @@ def test_no_shard_is_left_with_a_few_samples(samples: int, least: int, target_by
     targets = _fitted([("train", group)], target_bytes, least)
     rows = [
         plan.rows
-        for plan in plan_shards([("train", group)], 10**9, "d", WEBDATASET, targets=targets)
+        for plan in plan_shards(
+            _totals([("train", group)]), 10**9, "d", WEBDATASET, targets=targets
+        )
     ]
     assert len(rows) >= least
     assert min(rows) > 0.8 * max(rows)
@@ -201,18 +204,18 @@ def test_plans_and_targets_do_not_depend_on_how_the_sizes_arrive(
         for split, group in content
         for start in range(0, len(group), step)
     ]
-    plans = list(plan_shards(content, target_bytes, "digits", WEBDATASET))
-    assert list(plan_shards(iter(pieces), target_bytes, "digits", WEBDATASET)) == plans
+    plans = list(plan_shards(_totals(content), target_bytes, "digits", WEBDATASET))
+    assert list(plan_shards(_totals(pieces), target_bytes, "digits", WEBDATASET)) == plans
     whole = [(split, group) for split, group in content if group]
     fitted = _fitted(whole, target_bytes, least)
-    assert _fitted(whole, target_bytes, least, pieces) == fitted
+    assert _fitted(pieces, target_bytes, least) == fitted
 
 
 @given(splits, targets, st.integers(1, 60_000))
 def test_batches_hold_all_shards_in_order(
     content: list[tuple[str, list[int]]], target_bytes: int, batch_bytes: int
 ) -> None:
-    plans = list(plan_shards(content, target_bytes, "digits", WEBDATASET))
+    plans = list(plan_shards(_totals(content), target_bytes, "digits", WEBDATASET))
     batches = batch_shards(plans, batch_bytes)
     assert [plan for batch in batches for plan in batch.shards] == plans
     assert [batch.index for batch in batches] == list(range(len(batches)))
@@ -228,7 +231,7 @@ def test_batches_hold_all_shards_in_order(
 def test_rows_of_a_batch_are_contiguous_whatever_is_finished_already(
     found: list[tuple[str, list[int]]], target: int, batch_bytes: int, data: st.DataObject
 ) -> None:
-    plans = list(plan_shards(found, target, "d", WEBDATASET))
+    plans = list(plan_shards(_totals(found), target, "d", WEBDATASET))
     missing = [plan for plan in plans if data.draw(st.booleans())]
     batches = batch_shards(missing, batch_bytes)
     assert [plan for batch in batches for plan in batch.shards] == missing

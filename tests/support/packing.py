@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from larder.config.shape import FormatOptions, Layout
+from larder.disk import scratch
 from larder.errors import Failure
 from larder.samples.indexed import IndexedSample, read_index
 from larder.shards.build import ShardBuild, build_shard
@@ -16,7 +17,7 @@ from larder.shards.formats.base import ShardFormat
 from larder.shards.images.check import ImageRules
 from larder.shards.index_rows import sample_rows
 from larder.shards.model import ShardPlan, ShardResult, read_samples
-from larder.shards.packing import plan_shards
+from larder.shards.packing import plan_shards, running_totals
 from larder.shards.reading.fetch import skipped_failure
 from larder.shards.reading.readahead import open_reads
 from larder.shards.sizes import split_sizes
@@ -29,8 +30,9 @@ UNCHECKED = ImageRules(validate="none")
 def planned(
     order: pa.RecordBatch, format_: ShardFormat, shard_bytes: int = 10**9, **options: Any
 ) -> list[ShardPlan]:
-    sizes = split_sizes([order], format_.sample_sizes)
-    return list(plan_shards(sizes, shard_bytes, "d", format_, **options))
+    with scratch() as folder:
+        ends = running_totals(split_sizes([order], format_.sample_sizes), folder / "totals")
+        return list(plan_shards(ends, shard_bytes, "d", format_, **options))
 
 
 def pack(

@@ -38,6 +38,7 @@ def load(home: Path, **environment: str) -> tuple[list[str], str]:
     return done.stdout.splitlines(), done.stderr
 
 
+@pytest.mark.exhaustive(after=1)
 @pytest.mark.parametrize(
     ("name", "value", "where"),
     [
@@ -52,6 +53,7 @@ def test_a_wrong_setting_is_named_and_not_shown(tmp_path, name, value, where):
     assert CANARY not in line + err
 
 
+@pytest.mark.exhaustive(after=1)
 @pytest.mark.parametrize(("given", "seconds"), [("-5", 1.0), ("9" * 30, 86_400.0)])
 def test_the_timeout_of_a_server_is_one_that_a_socket_accepts(tmp_path, given, seconds):
     script = "from flows.runs.settings import *; load_prefect(); print(startup_seconds())"
@@ -59,6 +61,7 @@ def test_the_timeout_of_a_server_is_one_that_a_socket_accepts(tmp_path, given, s
     assert float(done.stdout) == seconds
 
 
+@pytest.mark.exhaustive(after=1)
 @pytest.mark.parametrize(
     "text", [f"broken = [{CANARY}", f'active = "x"\nprofiles = {{x = "{CANARY}"}}']
 )

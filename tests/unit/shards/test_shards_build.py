@@ -19,14 +19,13 @@ from larder.shards.formats import shard_format
 from larder.shards.formats.base import ShardFormat
 from larder.shards.images.check import ImageRules
 from larder.shards.model import PlannedSample, ShardPlan, ShardResult, read_samples
-from larder.shards.packing import plan_shards
 from larder.shards.reading.readahead import open_reads
-from larder.shards.sizes import split_sizes
 from larder.store import Store, open_store
 from larder.store.base import Readable
 from larder.store.delegate import DelegatingReadable
 from tests.support.memory import forget
 from tests.support.packing import left_out
+from tests.support.packing import planned as shards_of
 from tests.support.sample_orders import Content, order_samples
 from tests.support.stores import RecordingStore
 
@@ -66,7 +65,7 @@ def plan(store: Store, contents: list[Content]) -> tuple[ShardPlan, list[Planned
 
 def plan_of(batch: pa.RecordBatch) -> tuple[ShardPlan, list[PlannedSample]]:
     """One shard of the samples of an order."""
-    (one,) = plan_shards(split_sizes([batch], WEBDATASET.sample_sizes), 10**9, "pets", WEBDATASET)
+    (one,) = shards_of(batch, WEBDATASET)
     return one, list(read_samples([batch]))
 
 
@@ -94,8 +93,8 @@ def names(store: Store) -> list[str]:
 def test_the_result_describes_the_file(source, target):
     planned = plan(source, IMAGES)
     result = build(planned, source, target)
-    data = target.get("pets-train-000000.tar")
-    assert (result.name, result.split) == ("pets-train-000000.tar", "train")
+    data = target.get("d-train-000000.tar")
+    assert (result.name, result.split) == ("d-train-000000.tar", "train")
     assert result.bytes == planned[0].bytes == len(data)
     (file,) = result.files
     assert (file.name, file.bytes) == (result.name, len(data))

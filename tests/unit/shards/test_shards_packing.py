@@ -1,7 +1,8 @@
 """Plans, batches and patterns by example."""
 
-from collections.abc import Iterator
+from typing import Any
 
+import numpy as np
 import pytest
 from column_format import Columns
 
@@ -12,9 +13,13 @@ from larder.shards.packing import brace_patterns, plan_shards
 WEBDATASET = shard_format("webdataset")
 
 
+def totals(**sizes: list[int]) -> dict[str, Any]:
+    return {split: np.cumsum(group) for split, group in sizes.items()}
+
+
 def test_shards_are_named_and_counted_by_split_and_rows_over_all():
-    sizes = [("train", [1024, 1024, 1024]), ("test", []), ("validation", [9000, 1024])]
-    assert list(plan_shards(sizes, 3072, "imagenet", WEBDATASET)) == [
+    ends = totals(train=[1024, 1024, 1024], test=[], validation=[9000, 1024])
+    assert list(plan_shards(ends, 3072, "imagenet", WEBDATASET)) == [
         ShardPlan("train", 0, "imagenet-train-000000.tar", 0, 2, 3072),
         ShardPlan("train", 1, "imagenet-train-000001.tar", 2, 1, 2048),
         ShardPlan("validation", 0, "imagenet-validation-000000.tar", 3, 1, 10024),
@@ -22,23 +27,10 @@ def test_shards_are_named_and_counted_by_split_and_rows_over_all():
     ]
 
 
-def test_plans_come_as_soon_as_a_shard_is_full():
-    asked = []
-
-    def sizes() -> Iterator[int]:
-        for number in range(1000):
-            asked.append(number)
-            yield 1024
-
-    plans = plan_shards([("train", sizes())], 2048, "x", WEBDATASET)
-    next(plans)
-    assert len(asked) == 2
-
-
 def test_numbers_go_on_from_the_segments_before():
-    sizes = [("train", [1024, 1024, 1024]), ("test", [1024]), ("validation", [1024])]
+    ends = totals(train=[1024, 1024, 1024], test=[1024], validation=[1024])
     first = {"train": 950, "test": 0, "other": 7}
-    plans = list(plan_shards(sizes, 3072, "d", WEBDATASET, first_shards=first))
+    plans = list(plan_shards(ends, 3072, "d", WEBDATASET, first_shards=first))
     assert [(plan.name, plan.index, plan.first_row) for plan in plans] == [
         ("d-train-000950.tar", 950, 0),
         ("d-train-000951.tar", 951, 2),
@@ -48,8 +40,8 @@ def test_numbers_go_on_from_the_segments_before():
 
 
 def test_a_total_in_names_is_the_end_of_the_segment():
-    sizes = [("train", [400, 400, 400]), ("test", [400])]
-    plans = plan_shards(sizes, 800, "d", Columns(), first_shards={"train": 950})
+    ends = totals(train=[400, 400, 400], test=[400])
+    plans = plan_shards(ends, 800, "d", Columns(), first_shards={"train": 950})
     assert [(plan.name, plan.index) for plan in plans] == [
         ("d-train-00950-of-00952.cols", 950),
         ("d-train-00951-of-00952.cols", 951),
