@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from store_gaps import GAPS
 from store_place import S3_SERVERS, SERVERS, Place, eight_at_once
 
 from larder.errors import LarderError, NotFoundError, PreconditionError, StoreError
@@ -73,14 +72,6 @@ def test_a_key_is_returned_unchanged(place: Place, store: Store, name: str) -> N
         store.delete(key)
         with pytest.raises(NotFoundError):
             store.get(key)
-
-
-# Servers differ in which keys they refuse, and how.
-@pytest.mark.parametrize("place", ["file"], indirect=True)
-def test_a_refused_key_is_an_error_of_that_object(place: Place, store: Store) -> None:
-    for key in [key for name, key in KEYS.items() if (place.kind, name) in GAPS]:
-        for call in (store.head, store.get, store.delete, store.writer):
-            assert code_of(partial(call, key)) == "object.bad_key"
 
 
 @pytest.mark.parametrize("key", ["", "k" * 1025, "\ud800"])

@@ -66,10 +66,3 @@ def shell(place: Workplace, script: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout + done.stderr
-
-
-@pytest.mark.exhaustive
-def test_a_second_demo_finds_the_dataset_of_the_first(reporting):
-    for expected in ("imagenet built", "imagenet reused"):
-        done = reporting.run("--count", "20", python=DEMO)
-        assert (done.status, expected in done.out + done.err) == (0, True), done.err

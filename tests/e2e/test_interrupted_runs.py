@@ -1,12 +1,8 @@
 """Runs that are interrupted or killed with a Prefect server of their own, and what stays behind."""
 
 import os
-import pty
 import signal
 import sqlite3
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -131,32 +127,6 @@ def test_a_run_interrupted_while_it_copies_and_then_run_to_the_end(place):
     assert (state, set(tasks)) == ("COMPLETED", {"COMPLETED"})
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_run_interrupted_before_it_needs_prefect(place, number):
-    running = place.start(*FEW, "--json")
-    running.read_until("prefect: started")
-    running.send(number)
-    done = running.wait()
-    assert (done.status, done.document["error"]["code"]) == (130, "run.interrupted")
-    assert [line for line in done.err.splitlines() if not line.startswith("prefect: ")] == [
-        "error[run.interrupted]: interrupted; run the same command again to continue"
-    ]
-    assert wait_until(lambda: not processes(place))
-
-
-def test_sigterm_while_it_copies(reporting, prefect_server):
-    running = reporting.start(*FEW)
-    identity = running.read_until("run: ").rpartition("/")[2]
-    running.read_until("mirror: started")
-    os.kill(running.process.pid, signal.SIGTERM)
-    done = running.wait()
-    assert (done.status, done.out) == (130, "")
-    assert done.err.splitlines()[-1].startswith("error[run.interrupted]")
-    run = prefect_server.flow_runs("prepare imagenet for local")[-1]
-    assert (run["id"], run["state_type"]) == (identity, "CANCELLED")
-    assert list(reporting.temporary.iterdir()) == []
-
-
 @pytest.mark.slow
 def test_nobody_waits_for_a_temporary_server_and_it_ends(place, monkeypatch):
     for name, value in place.environment.items():
@@ -180,43 +150,3 @@ def test_a_killed_run_ends_its_prefect_server(place):
     os.kill(running.process.pid, signal.SIGKILL)
     assert running.wait().status == -signal.SIGKILL
     assert wait_until(lambda: not processes(place))
-
-
-def test_a_terminal_shows_rows_and_its_cursor_is_restored(reporting):
-    master, slave = pty.openpty()
-    seen = bytearray()
-
-    def read() -> None:
-        while True:
-            try:
-                data = os.read(master, 65536)
-            except OSError:  # the other end is closed
-                return
-            seen.extend(data)
-            if b"mirror" in seen and not interrupted.is_set():
-                interrupted.set()
-                os.killpg(process.pid, signal.SIGINT)
-
-    interrupted = threading.Event()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "flows.prepare", *FEW],
-        cwd=reporting.folder,
-        env={**reporting.environment, "TERM": "xterm", "COLUMNS": "120", "LINES": "40"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=slave,
-        start_new_session=True,
-    )
-    os.close(slave)
-    reader = threading.Thread(target=read)
-    reader.start()
-    out, _ = process.communicate(timeout=240)
-    reader.join()
-    os.close(master)
-    assert (process.returncode, out) == (130, b"")
-    assert seen.count(HIDE) == 1
-    assert seen.rindex(SHOW) > seen.index(HIDE)
-    for text in (b"inventory", b"60 objects", b"done in", STOPPING.encode()):
-        assert text in seen
-    assert b"Traceback" not in seen
-    assert b"error[run.interrupted]" in seen[seen.rindex(SHOW) :]

@@ -104,12 +104,3 @@ def test_readers_keep_their_version_while_the_next_is_made_and_killed(reporting,
     assert second["shards"]["reused"] == 1, "that of the new segment"
     assert set(checked(reporting)) == {first["version"], second["version"]}
     assert opened(reporting) == second["version"] != first["version"]
-
-
-def test_two_concurrent_commands_have_separate_servers(place, undisturbed):
-    both = [place.start(*MANY), place.start(*MANY)]
-    for done in [running.wait() for running in both]:
-        assert done.status == 0, done.err
-        assert done.document["digest"] == undisturbed[0]["digest"]
-    assert checked(place) == [undisturbed[0]["version"]]
-    assert shards(place) == undisturbed[1]

@@ -4,8 +4,6 @@ And what ``larder prepare`` does by itself: run in its own process, and stop whe
 """
 
 import json
-import os
-import pty
 import re
 import shutil
 import signal
@@ -25,7 +23,6 @@ SMALL += ("--set", "mirror=true")
 FEW = (*IMAGENET, "--set", "cluster.runner.workers=1", "--set", "shards.bytes=100 kB")
 FEW += ("--set", "cluster.runner.batch_bytes=200 kB", "--set", "mirror=true")
 LINE = "error[run.interrupted]: interrupted; run the same command again to continue"
-STOPPING = "stopping after the objects in progress"
 SECONDS = re.compile(r"\bin (\d+ min )?[\d.]+ s\b|(?<=  time     about )[\d.]+ s")
 
 SAME = [
@@ -179,43 +176,6 @@ class TestInterrupted:
         assert not list(place.storage.glob("larder/imagenet/versions/*/version.json"))
         done = place.run(*FEW, "--json", python=LARDER)
         assert (done.status, done.document["status"]) == (0, "built"), done.err
-
-    @pytest.mark.parametrize("way", [LARDER, FLOW], ids=["larder", "flow"])
-    def test_three_signals_are_130_too(self, reporting, way):
-        running = reporting.start(*FEW, "--json", python=way)
-        running.read_until("mirror: started")
-        running.send(signal.SIGINT)
-        running.read_until(STOPPING)
-        for _ in range(2):
-            running.send(signal.SIGINT)
-        done = running.wait()
-        assert done.status == 130, done.err
-        assert done.document["error"]["code"] == "run.interrupted"
-        assert done.err.count(LINE) == 1
-        assert "Traceback" not in done.err
-
-    def test_a_terminal_that_hangs_up_interrupts(self, place):
-        """The command leads the terminal's session, as a shell's foreground job shares it."""
-        script = """
-import fcntl, os, sys, termios
-terminal = os.open(sys.argv[1], os.O_RDWR)
-fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
-os.dup2(terminal, 2)
-os.close(terminal)
-os.execv(sys.executable, [sys.executable, *sys.argv[2:]])
-"""
-        master, slave = pty.openpty()
-        name = os.ttyname(slave)
-        running = place.start(name, *LARDER, *FEW, "--json", python=("-c", script), TERM="xterm")
-        seen = b""
-        while b"mirror" not in seen:
-            seen += os.read(master, 65536)
-        os.close(slave)
-        os.close(master)
-        done = running.wait()
-        assert (done.status, done.document["error"]["code"]) == (130, "run.interrupted")
-        assert list(place.temporary.iterdir()) == []
-        assert not list(place.storage.glob("larder/imagenet/versions/*/version.json"))
 
     @pytest.mark.parametrize("way", [LARDER, FLOW], ids=["larder", "flow"])
     def test_a_signal_while_modules_are_imported(self, place, way):

@@ -1,13 +1,11 @@
 """What people do in Prefect's UI: start the flow by a deployment, read its log, cancel it."""
 
 import re
-import signal
-import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from prefect_server import FINAL, PrefectServer
+from prefect_server import PrefectServer
 
 from larder.store import open_store
 from tests.support.checker import check_all
@@ -32,7 +30,6 @@ COMMAND = f"{ENDLESS}\nimport sys\nfrom flows.runs.command import flow_command\n
 COMMAND += 'sys.exit(flow_command("prepare"))\n'
 EXECUTE = ("-m", "prefect", "flow-run", "execute")
 WORKERS = 2
-SCHEDULE_SECONDS = 240
 
 
 @pytest.fixture
@@ -120,40 +117,6 @@ def test_a_deployment_keeps_the_limits_of_the_cluster_file_and_logs_its_stages(
         assert [line for line in lines if line.startswith(beginning)], (beginning, lines)
     assert f"  config   {config}" in lines
     assert f"{dataset} built: version {version}" in "\n".join(lines)
-
-
-def test_a_schedule_fires_until_it_is_paused(reporting, prefect_server, deployed):
-    pool = {"name": "scheduled", "type": "process"}
-    prefect_server.post("/work_pools/", pool)
-    schedules = [{"active": True, "schedule": {"interval": 15.0}}]
-    deployment = deployed(work_pool_name=pool["name"], schedules=schedules)
-    of_it = {"deployments": {"id": {"any_": [deployment]}}, "sort": "START_TIME_ASC"}
-    done = {**of_it, "flow_runs": {"state": {"type": {"any_": list(FINAL)}}}}
-    worker = reporting.start(
-        *("worker", "start", "--pool", pool["name"], "--limit", "1"),
-        python=("-m", "prefect"),
-        PREFECT_WORKER_QUERY_SECONDS="1",
-    )
-    try:
-        runs: list[dict[str, Any]] = []
-        for _ in range(SCHEDULE_SECONDS):
-            runs = prefect_server.post("/flow_runs/filter", done)
-            if len(runs) >= 2 or worker.process.poll() is not None:
-                break
-            time.sleep(1)
-    finally:
-        prefect_server.post(f"/deployments/{deployment}/pause_deployment", {})
-        worker.send(signal.SIGTERM)
-        ended = worker.wait()
-    log = (prefect_server.home / "log").read_text()[-2000:]
-    scheduled = prefect_server.post("/flow_runs/filter", of_it)
-    assert len(runs) >= 2, (len(scheduled), ended.err[-2000:], log)
-    first, second, *_ = runs
-    assert [run["state_type"] for run in (first, second)] == ["COMPLETED"] * 2, ended.err[-2000:]
-    assert all(run["auto_scheduled"] for run in (first, second))
-    assert first["expected_start_time"] < second["expected_start_time"]
-    root = reporting.storage / "larder" / first["parameters"]["dataset"]
-    assert len(check_all(open_store(str(root)))) == 1
 
 
 def cancel(server: PrefectServer, run: str) -> None:

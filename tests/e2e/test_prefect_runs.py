@@ -364,21 +364,3 @@ def test_batches_whose_objects_failed_are_failed_and_reported_as_without_prefect
     others = prefect_server.task_runs(run, 4, ["COMPLETED", "CRASHED", "CANCELLED"])
     assert {task["state_type"] for task in others} == {"COMPLETED"}
     assert any(task["name"].startswith("shards from") for task in others)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("port", ["server", 9])
-def test_the_servers_password_is_never_shown(reporting, prefect_server, named, port):
-    name = named()
-    host = f"127.0.0.1:{prefect_server.port if port == 'server' else port}"
-    reporting.environment |= {
-        "PREFECT_API_URL": f"http://larder:{SECRET}@{host}/api",
-        "PREFECT_API_KEY": f"pnu_{SECRET}",
-        "LARDER_DEBUG": "1",
-    }
-    done = reporting.run("--dataset", name)
-    assert SECRET not in done.out + done.err
-    assert host in done.err
-    assert done.status == (0 if port == "server" else 1), done.err
-    for path in prefect_server.home.glob("prefect.db*"):
-        assert SECRET.encode() not in path.read_bytes()

@@ -44,16 +44,6 @@ def built(
     return place, done
 
 
-def test_it_is_answered_before_anything_heavy_is_imported(place):
-    done = timed(place, "--help")
-    assert done.status == 0
-    assert "--plan" in done.out
-    assert "130  interrupted" in done.out
-    heavy = {"prefect", "pyarrow", "pydantic", "ruamel", "numpy", "botocore", "pycurl", "rich"}
-    assert "flows" in imported(done)
-    assert not imported(done) & heavy
-
-
 def test_it_writes_nothing_and_does_without_prefect(place):
     before = place.files()
     done = timed(place, "--dataset", "imagenet", "--plan", *SMALL)

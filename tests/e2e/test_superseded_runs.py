@@ -73,22 +73,6 @@ def restarts(done: Finished) -> list[tuple[str, str]]:
     return [found.groups() for line in done.err.splitlines() if (found := AGAIN.fullmatch(line))]
 
 
-@pytest.mark.parametrize("way", ["larder", "flow"])
-def test_a_command_that_is_superseded_starts_again_and_says_so_in_one_line(
-    place, own_source, prefect_home, way
-):
-    place.environment["PREFECT_HOME"] = str(prefect_home)
-    source = own_source(place)
-    done = superseded(place, source, way, "--json")
-    assert done.status == 0, done.err
-    version, samples = samples_of_latest(place)
-    assert restarts(done) == [(version, "1")]
-    assert (done.document["status"], done.document["version"]) == ("reused", version)
-    assert samples == len([*source.rglob("*.JPEG")])
-    assert done.err.count("inventory: started") == 2
-    assert not re.search("error|warning|Superseded|Traceback", done.err)
-
-
 def test_one_flow_run_starts_again_and_ends_as_completed(reporting, own_source, prefect_server):
     earlier = {run["id"] for run in prefect_server.flow_runs("prepare imagenet for local")}
     source = own_source(reporting)

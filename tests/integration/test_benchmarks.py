@@ -49,44 +49,6 @@ def test_images(tmp_path):
 
 
 @pytest.mark.slow
-def test_planning(tmp_path):
-    cases, said = run("planning", tmp_path, "--runs", "1", "--files-scale", "0.004")
-    assert len(cases) == said.count("peak MB") == 5
-    assert all(case["ours"] > 0 for case in cases.values())
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_copy(tmp_path):
-    flags = ["--peers", str(Path(sys.executable).parent), "--latency-seconds", "0.01"]
-    cases, _ = run("copy", tmp_path, "--runs", "1", "--files-scale", "0.01", *flags)
-    assert len(cases) > 26
-    walls = [case["peers"] for name, case in cases.items() if name.endswith("wall seconds")]
-    assert any(peers.get("rclone") for peers in walls), "rclone is installed with the tests"
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_growth(tmp_path):
-    """What was written is what the arithmetic says, or more; what was not costs nothing."""
-    cases, said = run("growth", tmp_path, "--quick", "--large")
-    assert said.count("### ") == 6
-    check_targets(cases)
-    for prefix in ("100 real files, in key order", "2,000 invented samples, shuffled, cached"):
-        repack, omit = "0.1 percent removed, repack", "0.1 percent removed, omit"
-        written = {
-            step: cases[f"{prefix}: {step}: bytes written"]
-            for step in ("first build", "nothing changed", "1 percent added", repack, omit)
-        }
-        assert written["nothing changed"]["ours"] == 0
-        assert written[omit]["peers"]["arithmetic"] == 0
-        assert 0 < written[omit]["ours"] < written[repack]["ours"]
-        for step in ("1 percent added", repack):
-            assert 0 < written[step]["peers"]["arithmetic"] < written[step]["ours"]
-        assert written["1 percent added"]["ours"] < written["first build"]["ours"]
-
-
-@pytest.mark.slow
 @needs_tar
 def test_shards(tmp_path):
     asked = ("tar-small", "formats-small", "s3", "memory-many", "memory-mirrored", "memory-parquet")

@@ -158,21 +158,6 @@ def test_an_endpoint_of_the_environment(place, name, side, monkeypatch):
     assert (caught.value.code, "canary" in str(caught.value)) == ("config.secret", False)
 
 
-ENDPOINTS = [f"http://user:{SECRET}@127.0.0.1:9", f"http://127.0.0.1:9/?token={SECRET}", "h:9"]
-
-
-@pytest.mark.parametrize("endpoint", ENDPOINTS)
-def test_an_endpoint_of_a_profile(place, endpoint, monkeypatch):
-    profile(place.folder / "aws", {"endpoint_url": endpoint, "aws_secret_access_key": SECRET})
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(place.folder / "aws"))
-    code = "config.secret" if "canary" in endpoint else "config.invalid_value"
-    for setting in ("source.profile=planted", "source.region=us-east-1"):
-        monkeypatch.setenv("AWS_PROFILE", "planted")
-        document = place.refused("--set", "source.url=s3://bucket/x", "--set", setting)
-        assert document["error"]["code"] == code
-        assert "planted" in document["error"]["where"]
-
-
 def profile(path: Path, values: Mapping[str, str]) -> None:
     lines = "".join(f"{key} = {value}\n" for key, value in values.items())
     path.write_text(f"[profile planted]\naws_access_key_id = canaryId\n{lines}")

@@ -18,7 +18,7 @@ from copy_lab import buckets
 
 from larder.copy import route
 from larder.copy.engine import copy_batch
-from larder.copy.limits import Bandwidth, Buffers, CopyLimits
+from larder.copy.limits import Buffers, CopyLimits
 from larder.copy.proof import CopiedObject
 from larder.copy.skyplane.adapter import Transfer
 from larder.copy.skyplane.choice import Choice, Side
@@ -101,43 +101,6 @@ def test_a_stop_waits_for_no_server(
             )
     assert caught.value.code == "run.interrupted"
     assert [info for page in target.list() for info in page] == []
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self._lock = threading.Lock()
-
-    def now(self) -> float:
-        with self._lock:
-            return self.seconds
-
-    def sleep(self, seconds: float) -> None:
-        with self._lock:
-            self.seconds += seconds
-
-
-@pytest.mark.parametrize("size_bytes", [1000, 20 * MIB])
-def test_the_bandwidth_is_limited(rclone_server: S3Server, tmp_path: Path, size_bytes: int) -> None:
-    source = open_store(str(tmp_path))
-    for number in range(3):
-        source.put(str(number), bytes(size_bytes))
-    rclone_server.create_bucket("limits")
-    target = open_store(f"s3://limits/{uuid.uuid4().hex}", endpoint=rclone_server.endpoint)
-    clock = Clock()
-    limit = Bandwidth(size_bytes / 2, clock=clock.now, sleep=clock.sleep)
-    copied: list[CopiedObject] = []
-    copy_batch(
-        source,
-        target,
-        [info for page in source.list() for info in page],
-        prefix="",
-        limits=replace(LIMITS, bandwidth=limit),
-        progress=NullProgress(),
-        copied=copied.append,
-    )
-    assert len(copied) == 3
-    assert clock.seconds >= 3 * 2 - 0.2, "three objects, each of which takes two seconds"
 
 
 class FirstPartStalls(DelegatingStore):

@@ -317,15 +317,6 @@ def test_another_source_replaces_the_record_and_says_so(tmp_path: Path) -> None:
         assert lab.there() == {"a.txt": b"1", "b.txt": b"2"}
 
 
-def test_batches_hold_what_they_may(lab: CopyLab) -> None:
-    settings = ["runner.batch_bytes=100", "runner.workers=3"]
-    _, _, storage = calls(lab, lambda: lab.copy(settings=settings))
-    receipts = [call for call in storage if call.method == "upload" and "/receipts/" in call.key]
-    assert len(receipts) > 10
-    assert lab.there() == contents(lab.source)
-    assert lab.copy()["status"] == "current"
-
-
 def test_an_empty_source_is_refused(tmp_path: Path) -> None:
     (tmp_path / "source").mkdir()
     with directories(tmp_path, {}) as lab:

@@ -1,5 +1,6 @@
 """What `pip install larder-data` gives: the command ``larder`` from the wheel, alone and light."""
 
+import email
 import io
 import json
 import os
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import venv
 import wave
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +18,7 @@ import pytest
 from pipeline_lab import directory_lab, png
 
 import larder
+from larder.cli.init import EXAMPLES
 from larder.packages import EXTRAS
 from larder.store import open_store
 
@@ -37,6 +40,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(ROOT / "configs", source / "configs")
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source / name)
+    (source / "configs/datasets/pets.yaml").write_text("source: {url: ./private}")  # a user's own
     folder = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir"]
     subprocess.run([*command, str(folder), str(source)], check=True, capture_output=True)
@@ -82,6 +86,28 @@ def run(place: Path, cwd: Path, program: str, *arguments: str) -> subprocess.Com
         text=True,
         check=False,
     )
+
+
+def test_the_wheel_is_larder_alone_and_light(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        metadata = next(name for name in names if name.endswith(".dist-info/METADATA"))
+        fields = email.message_from_bytes(archive.read(metadata))
+        programs = archive.read(metadata.replace("METADATA", "entry_points.txt")).decode()
+    tops = {name.split("/")[0] for name in names}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"larder"}
+    assert {"larder/py.typed", "larder/demo/digits.txt.gz"} <= set(names)
+    inside = "larder/cli/examples/"
+    shipped = sorted(name.removeprefix(inside) for name in names if name.startswith(inside))
+    assert shipped == list(EXAMPLES), "and no file that a user put beside them"
+    assert fields["Name"] == "larder-data"  # "larder" is somebody else's on the package index
+    assert fields["License-Expression"] == "Apache-2.0 AND CC-BY-4.0"
+    assert any(name.endswith("licenses/larder/demo/digits-LICENSE.txt") for name in names)
+    assert programs == "[console_scripts]\nlarder = larder.cli.main:main\n"
+    required = fields.get_all("Requires-Dist") or []
+    always = {re.split("[<>;]", line)[0] for line in required if "extra ==" not in line}
+    assert always == {"botocore", "google-crc32c", "lmdb", "numpy", "pycurl"}
+    assert not any("prefect" in line and '"prepare"' in line for line in required)
 
 
 def test_help_version_and_init_work_in_a_light_install(light, tmp_path):

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from reading_lab import LIGHT, publish_toy
@@ -17,8 +16,6 @@ from tests.support.servers import S3Server, rclone_s3
 
 pytestmark = pytest.mark.exhaustive
 
-TOKEN = "token-of-this-pod"
-ROLE = "arn:aws:iam::123456789012:role/reader"
 
 READ = """
 import larder
@@ -79,33 +76,6 @@ def imds(server: S3Server) -> Answers:
     return answers
 
 
-def agent(server: S3Server) -> Answers:
-    """The credentials endpoint of a container."""
-
-    def answers(method: str, path: str, headers: dict[str, str]) -> Answer:
-        right = (method, path, headers.get("authorization")) == ("GET", "/v1/credentials", TOKEN)
-        return (200, credentials(server)) if right else (403, "")
-
-    return answers
-
-
-def sts(server: S3Server) -> Answers:
-    def answers(method: str, path: str, _headers: dict[str, str]) -> Answer:
-        asked = {name: values[0] for name, values in parse_qs(urlsplit(path).query).items()}
-        wanted = ("AssumeRoleWithWebIdentity", ROLE, TOKEN)
-        if (asked.get("Action"), asked.get("RoleArn"), asked.get("WebIdentityToken")) != wanted:
-            return 403, "<ErrorResponse><Error><Code>AccessDenied</Code></Error></ErrorResponse>"
-        return 200, (
-            "<AssumeRoleWithWebIdentityResponse><AssumeRoleWithWebIdentityResult><Credentials>"
-            f"<AccessKeyId>{server.access_key}</AccessKeyId>"
-            f"<SecretAccessKey>{server.secret_key}</SecretAccessKey>"
-            "<SessionToken>session</SessionToken><Expiration>2099-01-01T00:00:00Z</Expiration>"
-            "</Credentials></AssumeRoleWithWebIdentityResult></AssumeRoleWithWebIdentityResponse>"
-        )
-
-    return answers
-
-
 @pytest.fixture(scope="module")
 def published(rclone_server: S3Server, tmp_path_factory: pytest.TempPathFactory) -> str:
     url = "s3://roles/larder/toy"
@@ -150,37 +120,6 @@ def test_the_role_of_an_instance(rclone_server, published, environment):
         said = read(f"{published}@absent", environment)
         assert said.startswith("version.missing: there is no tag 'absent'")
         assert "latest" in said, "it lists what there is"
-
-
-def test_the_role_of_a_container(rclone_server, published, environment, tmp_path):
-    (tmp_path / "token").write_text(TOKEN)
-    with serving(handler(agent(rclone_server))) as url:
-        environment["AWS_CONTAINER_CREDENTIALS_FULL_URI"] = f"{url}/v1/credentials"
-        environment["AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"] = str(tmp_path / "token")
-        assert read(published, environment) == "[2, 0]"
-        (tmp_path / "token").write_text("of another pod")
-        said = read(published, environment)
-        assert said.startswith("store.denied: no credentials of the profile or machine: ")
-        (tmp_path / "token").unlink()
-        assert read(published, environment).startswith("store.denied: ")
-
-
-def test_a_web_identity(rclone_server, published, environment, tmp_path):
-    (tmp_path / "token").write_text(TOKEN)
-    tls = local_certificate(tmp_path).context()
-    with serving(handler(sts(rclone_server)), tls) as url:
-        environment["AWS_ENDPOINT_URL_STS"] = url
-        environment["AWS_WEB_IDENTITY_TOKEN_FILE"] = str(tmp_path / "token")
-        environment["AWS_ROLE_ARN"] = ROLE
-        environment["SSL_CERT_FILE"] = str(tmp_path / "certificate.pem")
-        environment.pop("REQUESTS_CA_BUNDLE", None)
-        assert read(published, environment) == "[2, 0]"
-        environment["AWS_ROLE_ARN"] = f"{ROLE}-of-others"
-        said = read(published, environment)
-        assert said.startswith(
-            "store.denied: no credentials of the profile or machine: AccessDenied"
-        )
-        assert TOKEN not in said
 
 
 def test_metadata_without_a_role_is_not_a_missing_version(published, environment):

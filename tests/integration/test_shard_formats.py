@@ -78,17 +78,6 @@ def test_a_shard_with_one_altered_file_is_made_again(lab, ext, lost):
     lab.check()
 
 
-def test_a_published_shard_that_lacks_a_file_is_named(lab):
-    document = lab.prepare()
-    assert document["status"] == "built"
-    path = lab.file("d-validation-00000-of-*.rows")
-    path.unlink()
-    with pytest.raises(DamageError) as caught:
-        lab.prepare()
-    assert caught.value.code == "damage.size"
-    assert caught.value.where.endswith(path.name)
-
-
 def test_the_cache_is_not_built_from_a_shard_that_differs_from_its_index(lab):
     class Shifted:
         """A storage in which two parts of a shard are not cut where they were."""

@@ -1,16 +1,14 @@
 """Interpolation, --set and YAML work for any string."""
 
-import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 from urllib.parse import urlsplit
 
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
-from ruamel.yaml import YAML
 
 from larder.config.load import load_dataset
 from larder.config.models import Cluster, Dataset
@@ -62,20 +60,6 @@ def _unkeyed(tree: Any) -> Any:
     if isinstance(tree, dict):
         return [_unkeyed(value) for value in tree.values()]
     return [_unkeyed(value) for value in tree] if isinstance(tree, list) else tree
-
-
-@given(TREES)
-def test_json_and_dumped_yaml_read_back(tree: Any) -> None:
-    assert parse(json.dumps(tree, ensure_ascii=False), "x").value == tree
-    assert parse(json.dumps(tree), "x").value == tree
-
-
-@given(st.dictionaries(KEYS, TREES, max_size=3))
-def test_what_ruamel_writes_reads_back(tree: dict[str, Any]) -> None:
-    written = io.StringIO()
-    YAML(typ="safe", pure=True).dump(tree, written)
-    assume("*id0" not in written.getvalue())
-    assert parse(written.getvalue(), "x").value == tree
 
 
 @given(st.dictionaries(KEYS, TREES, max_size=3), st.lists(KEYS, min_size=1, max_size=3), TREES)

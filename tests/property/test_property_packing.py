@@ -6,22 +6,18 @@ import tempfile
 from itertools import pairwise
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from braceexpand import braceexpand
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from larder.manifest.schemas import SAMPLE_ORDER
-from larder.readers.data import expand
 from larder.shards.formats import shard_format, tar
 from larder.shards.model import PlannedSample, ShardPlan, label_bytes, read_samples
 from larder.shards.packing import (
     batch_shards,
-    brace_patterns,
     plan_shards,
     running_totals,
     target_for,
@@ -244,15 +240,6 @@ def _rows(plan: ShardPlan) -> range:
     return range(plan.first_row, plan.first_row + plan.rows)
 
 
-@given(st.sets(st.integers(0, 30), min_size=1))
-def test_patterns_expand_to_the_names(numbers: set[int]) -> None:
-    names = [f"digits-train-{number:06d}.tar" for number in sorted(numbers)]
-    patterns = brace_patterns(names)
-    for reader in (braceexpand, expand):
-        assert [name for pattern in patterns for name in reader(pattern)] == names
-    assert all(pattern.count("{") <= 1 and "," not in pattern for pattern in patterns)
-
-
 @given(sample_orders, st.integers(0, 5))
 def test_sizes_by_column_are_those_of_the_members(content: list[dict], start: int) -> None:  # type: ignore[type-arg]
     batch = pa.RecordBatch.from_pylist(content, schema=SAMPLE_ORDER).slice(start)
@@ -265,30 +252,6 @@ def test_sizes_by_column_are_those_of_the_members(content: list[dict], start: in
         for size in group
     ]
     assert by_split == [(s.split, size) for s, size in zip(samples, expected, strict=True)]
-
-
-@given(sample_orders, st.integers(0, 5), st.integers(0, 20))
-def test_samples_are_read_unchanged(content: list[dict], start: int, length: int) -> None:  # type: ignore[type-arg]
-    batch = pa.RecordBatch.from_pylist(content, schema=SAMPLE_ORDER).slice(start, length)
-    found = [
-        {
-            **sample._asdict(),
-            "parts": [part._asdict() for part in sample.parts],
-            "packed": _place(sample),
-        }
-        for sample in read_samples([batch])
-    ]
-    assert found == content[start : start + length]
-
-
-def _place(sample: PlannedSample) -> dict[str, Any] | None:
-    if sample.packed is None:
-        return None
-    segment, split, old = sample.packed
-    assert (old.key, old.label) == (sample.key, None)
-    own = {name: getattr(old, name) for name in ("shard", "offset", "length")}
-    parts = [part._asdict() for part in old.parts]
-    return {"segment": segment, "split": split, **own, "parts": parts}
 
 
 def _size(sample: PlannedSample) -> int:

@@ -122,46 +122,6 @@ def live(clock: Clock, width: int = 110) -> tuple[Display, LiveView, Terminal, C
     return Display(view=view, clock=clock), view, stream, console
 
 
-def rows(view: LiveView) -> list[str]:
-    width = view._console.width
-    console = Console(file=io.StringIO(), width=width, color_system=None, _environ={})
-    with console.capture() as capture:
-        console.print(view._progress.get_renderable())
-    return [" ".join(line.split()) for line in capture.get().splitlines()]
-
-
-def test_the_rows_of_imagenet_fit_into_80_columns(clock):
-    display, view, _, _ = live(clock, width=80)
-    with display:
-        display.start("inventory")
-        display.advance("inventory", objects=1_331_168, bytes=148_000_000_000)
-        clock.now += 100
-        display.finish("inventory")
-        display.start("mirror", objects=1_331_168, bytes=148_000_000_000)
-        clock.now += 900
-        display.advance("mirror", objects=1_040_123, bytes=123_456_000_000)
-        assert rows(view) == [
-            "inventory 1,331,168 148 GB 1.5 GB/s done in 1 min 40 s",
-            "mirror 1,040,123 of 1,331,168 123 GB of 148 GB 137 MB/s 2 min 59 s left",
-        ]
-
-
-def test_plain_lines_show_the_note_of_a_stage(clock):
-    stream = io.StringIO()
-    with Display(stream=stream, clock=clock) as display:
-        display.start("prefect")
-        display.note("prefect", "importing")
-        clock.now += 4
-        display.note("prefect", "starting a server")
-        display.finish("prefect")
-    assert stream.getvalue().splitlines() == [
-        "prefect: started",
-        "prefect: importing",
-        "prefect: starting a server, after 4.0 s",
-        "prefect: done in 4.0 s",
-    ]
-
-
 def test_the_terminal_is_left_clean_after_an_error(clock):
     display, _, stream, _ = live(clock)
 

@@ -76,16 +76,6 @@ def test_a_hash_depends_on_its_own_key_alone(seed, others, key):
     assert seeded_hashes(seed, b"x", [*others, key])[-1] == alone
 
 
-def test_groups_stay_together():
-    rule = by_hash(3, {"a": 0.5, "b": 0.5}, r"patient-(\d+)")
-    keys = [f"scans/patient-{patient}/{scan}" for patient in range(50) for scan in range(4)]
-    found = of_samples(rule, keys).reshape(50, 4)
-    assert (found == found[:, :1]).all()
-    assert set(found[:, 0].tolist()) == {0, 1}
-    alone = of_samples(by_hash(3, {"a": 0.5, "b": 0.5}), map(str, range(50)))
-    assert found[:, 0].tolist() == alone.tolist()
-
-
 @pytest.mark.parametrize("key", ["other/1", "patient-"])
 def test_a_key_without_the_group_is_named(key):
     rule = by_hash(3, {"a": 0.5, "b": 0.5}, r"patient-(\d+)?")

@@ -18,15 +18,6 @@ def executor() -> Iterator[ThreadPoolExecutor]:
         yield threads
 
 
-@pytest.mark.parametrize("concurrency", [1, 2, 8])
-@pytest.mark.parametrize("memory_bytes", [1, 10, 10_000])
-def test_results_come_in_order(concurrency, memory_bytes):
-    with open_reads(concurrency, memory_bytes) as reads:
-        items = list(range(50))
-        found = list(read_ahead(items, lambda item: item * 2, lambda item: item, reads))
-    assert found == [(item, item * 2) for item in items]
-
-
 def test_the_budget_is_never_exceeded_and_is_released(executor):
     budget = WatchedBudget(100)
     reads = Reads(executor, 16, budget)
@@ -47,29 +38,6 @@ def test_shards_that_share_a_budget_do_not_block_each_other(executor):
     with ThreadPoolExecutor(6) as shards:
         assert list(shards.map(consume, range(6))) == [200] * 6
     assert budget.most <= 10
-    assert budget.held == 0
-
-
-def test_an_exception_is_raised_in_its_turn_and_cancels_the_rest(executor):
-    budget = WatchedBudget(1000)
-    asked: list[int] = []
-
-    def items() -> Iterator[int]:
-        for item in range(1000):
-            asked.append(item)
-            yield item
-
-    def read(item: int) -> int:
-        if item == 5:
-            raise KeyboardInterrupt
-        return item
-
-    ahead = read_ahead(items(), read, lambda _: 1, Reads(executor, 4, budget))
-    found = []
-    with pytest.raises(KeyboardInterrupt):
-        found.extend(item for item, _ in ahead)
-    assert asked[-1] < 12
-    executor.shutdown(wait=True)
     assert budget.held == 0
 
 

@@ -32,7 +32,6 @@ from tests.support.sample_orders import Content, order_samples
 GOLDEN = Path(__file__).parents[2] / "golden" / "recordio"
 DATA = [bytes.fromhex(each) for each in json.loads((GOLDEN / "mxnet.json").read_text())]
 CONTENTS = [Content(f"a/{n:02}", {"png": data}, 7 * n) for n, data in enumerate(DATA)]
-WITH_MAGIC = [bool([*cuts(data)]) for data in DATA]
 
 
 def build(
@@ -65,20 +64,6 @@ def test_the_files_are_those_that_mxnet_writes(store, memory_bytes):
     assert store.get("d-train-000000.idx") == (GOLDEN / "mxnet.idx").read_bytes()
     lines = [f"{1_000 + n}\t{7 * n}\ta/{n:02}.png\n" for n in range(len(DATA))]
     assert store.get("d-train-000000.lst") == "".join(lines).encode()
-
-
-def test_contents_with_the_magic_number_are_read_back(store):
-    samples = indexed(build(store, CONTENTS))
-    places = [part.offset for sample in samples for part in sample.parts if part.ext == "png"]
-    assert [place is None for place in places] == WITH_MAGIC
-    assert 3 < sum(WITH_MAGIC) < len(DATA) - 3
-    expected = [{**content.parts, "cls": b"%d" % (content.label or 0)} for content in CONTENTS]
-    assert read(store, samples) == expected
-    assert read(store, samples[1::3]) == expected[1::3]
-    for sample, content in zip(samples, CONTENTS, strict=True):
-        with shard_format("recordio").open(store, sample.shard) as reader:
-            image = [part for part in sample.parts if part.ext == "png"]
-            assert reader.read(sample, image) == content.parts
 
 
 def test_numbers_go_on_from_shard_to_shard_and_may_be_the_magic_number(store):

@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 import pytest
-from example_proto import parsed
 
 from larder.config.shape import Feature, FormatOptions
 from larder.errors import ConfigError, DamageError, ObjectError
@@ -15,7 +14,7 @@ from larder.shards.formats.tfrecord.features import MOST_TEXT_BYTES, numbers
 from larder.shards.model import ShardResult
 from larder.store import Store
 from larder.store.delegate import DelegatingReadable
-from tests.support.packing import UNCHECKED, expected, indexed, left_out, pack, read_back
+from tests.support.packing import UNCHECKED, indexed, left_out, pack, read_back
 from tests.support.sample_orders import Content, order_samples
 
 T = TypeVar("T")
@@ -50,28 +49,6 @@ def read(
     store: Store, samples: list[IndexedSample], options: FormatOptions = NUMBERS
 ) -> list[dict[str, bytes]]:
     return read_back(store, shard_format("tfrecord", options), samples)
-
-
-@pytest.mark.parametrize("memory_bytes", [8, 1 << 24])  # streamed, and read ahead
-@pytest.mark.parametrize("options", [FormatOptions(), NUMBERS])
-def test_every_part_is_a_range_of_its_record(store, memory_bytes, options):
-    result = build(store, CONTENTS, options, memory_bytes=memory_bytes)
-    data = store.get(result.name)
-    samples = indexed(result)
-    for sample, content in zip(samples, CONTENTS, strict=True):
-        record = data[sample.offset : sample.offset + sample.length]
-        assert parsed(record[12:-4])
-        for part in sample.parts:
-            if part.offset is not None:
-                assert data[part.offset : part.offset + part.length] == content.parts[part.ext]
-        assert [part.ext for part in sample.parts if part.offset is None] == (
-            [] if content.label is None else ["cls"]
-        )
-    assert read(store, samples, options) == [expected(content) for content in CONTENTS]
-    with shard_format("tfrecord", options).open(store, result.name) as reader:
-        # Not in the order of the file: the feature of the image comes after "a.txt".
-        parts = [part for part in samples[1].parts if part.ext in ("jpg", "ignored")]
-        assert reader.read(samples[1], parts) == {"jpg": b"2" * 300, "ignored": b""}
 
 
 def test_another_label_than_that_of_the_index_is_damage(store):

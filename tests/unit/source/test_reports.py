@@ -3,7 +3,7 @@
 import gzip
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,6 @@ from pyarrow import parquet
 
 from larder.config.models import Report
 from larder.errors import ConfigError
-from larder.progress import NullProgress
-from larder.source.inventory import take_inventory
 from larder.source.reports import Reported, open_report
 from larder.store import open_store
 from larder.store.base import ObjectInfo, Store
@@ -134,9 +132,6 @@ def test_the_newest_report_of_a_prefix(tmp_path):
         assert facts(objects(report, tmp_path)) == EXPECTED
 
 
-Damage = Callable[[Path], object]
-
-
 @pytest.mark.parametrize(
     "damage",
     [
@@ -237,27 +232,3 @@ def test_a_table_that_cannot_be_used(name, data, tmp_path):
     with pytest.raises(ConfigError) as caught:
         objects(opened(str(tmp_path / "r" / name)), tmp_path)
     assert caught.value.code == "config.inventory"
-
-
-def test_an_inventory_from_a_report_is_that_of_a_listing(tmp_path):
-    source = open_store("memory://reported")
-    for number in range(50):
-        source.put(f"{number % 7}/{number}.jpg", b"x" * number)
-    lines = [
-        f'"{info.key}",{info.size_bytes},{info.etag}'
-        for page in source.list()
-        for info in reversed(page)
-    ]
-    url = table(tmp_path / "l.csv", "\n".join(["key,size,etag", *lines]))
-    report = opened(url, "memory://reported")
-    include, exclude = ["[1-6]/**"], ["**/9.jpg"]
-    progress = NullProgress()
-    taken = [
-        take_inventory(source, include, exclude, tmp_path / f"{n}.parquet", progress, each)
-        for n, each in enumerate((None, report))
-    ]
-    listed, reported = taken
-    assert reported.report is report
-    assert reported.digest == listed.digest
-    assert (reported.objects, reported.bytes) == (listed.objects, listed.bytes)
-    assert (reported.not_included, reported.excluded) == (listed.not_included, listed.excluded)

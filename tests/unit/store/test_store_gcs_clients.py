@@ -13,7 +13,6 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from fake_gcs import FakeGcs, Say, fake_gcs
 from google.auth.credentials import AnonymousCredentials
-from run_python import run_python
 
 from larder.errors import ConfigError, FatalError, LarderError, RetryableError, StoreError
 from larder.store import Access, Store, open_store
@@ -45,38 +44,11 @@ def test_stores_of_one_account_share_a_client(
     assert client() is not before
 
 
-def test_no_event_loop_is_started(gcs: FakeGcs) -> None:
-    code = """
-import os, threading
-from larder.store import open_store
-store = open_store("gs://bucket/p", endpoint=os.environ["ENDPOINT"], retry=None)
-store.put("k", b"1")
-assert store.get("k") == b"1"
-print([thread.name for thread in threading.enumerate()])
-"""
-    done = run_python(code, ENDPOINT=gcs.endpoint)
-    assert (done.stdout, done.stderr) == ("['MainThread']\n", "")
-
-
 def test_without_gcsfs_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gcsfs.core", None)
     with pytest.raises(ConfigError) as caught:
         open_store("gs://bucket")
     assert caught.value.code == "config.missing_package"
-
-
-def test_gcsfs_still_has_what_is_used_of_it() -> None:
-    files = import_gcsfs().GCSFileSystem(
-        token="anon",
-        endpoint_url="http://h:1",
-        requester_pays="team",
-        asynchronous=True,
-        skip_instance_cache=True,
-    )
-    assert files._location == "http://h:1"
-    assert files._get_params({}) == {"userProject": "team"}
-    assert "User-Agent" in files._get_headers({"X": "y"})
-    assert files._use_client_cert in (True, False)
 
 
 def test_a_client_certificate_is_refused(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -146,13 +146,6 @@ def test_an_error_that_comes_before_the_body_was_sent() -> None:
         assert (answer.status, answer.read()) == (403, b"no")
 
 
-def test_tls(trusted: ssl.SSLContext) -> None:
-    with asking(saying(*[BODIES["chunks"]] * 2), trusted) as http:
-        for _ in range(2):
-            with http.request("PUT", "/k", {"host": http.host}, [b"1" * 100]) as answer:
-                assert answer.read() == b"hello"
-
-
 def test_a_certificate_that_is_not_trusted(
     trusted: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,13 +210,6 @@ def pump(one: socket.socket, other: socket.socket) -> None:
         other.shutdown(socket.SHUT_WR)
     except OSError:
         pass  # either side has closed
-
-
-def test_the_variable_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    with asking(saying(BODIES["a length"])) as http, get(http) as answer:
-        assert answer.read() == b"hello"
 
 
 LARGE = os.urandom(5 * PIECE_BYTES + 1)

@@ -88,15 +88,6 @@ def test_the_argument_beats_the_environment(
         writer.commit()
 
 
-@pytest.mark.parametrize("name", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"])
-def test_the_environment_names_the_endpoint(
-    rclone_server: S3Server, url: str, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    monkeypatch.setenv(name, rclone_server.endpoint)
-    open_store(url, retry=None).put("a", b"1")
-
-
 def test_keys_of_the_environment_need_no_other_package(rclone_server: S3Server, url: str) -> None:
     open_store(url, endpoint=rclone_server.endpoint).put("a", b"data")
     script = f"""
@@ -116,26 +107,6 @@ assert not heavy, heavy
 """
     done = run_python(script, **rclone_server.environment)
     assert done.returncode == 0, done.stderr
-
-
-def test_a_process_ends_well(rclone_server: S3Server, url: str) -> None:
-    script = f"""
-from concurrent.futures import ThreadPoolExecutor
-from larder.store import ObjectInfo, open_store
-store = open_store({url!r})
-with ThreadPoolExecutor(8) as pool:
-    list(pool.map(lambda n: store.put(str(n), bytes(100_000)), range(50)))
-    list(pool.map(lambda n: store.get(str(n)), range(50)))
-reader = store.open("1")
-next(iter(reader))
-assert len(next(store.list())) == 50
-with store.writer("w") as writer:
-    writer.commit()
-store.delete("w")
-"""
-    for _ in range(3):
-        done = run_python(script, **rclone_server.environment)
-        assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_session_token_is_sent(

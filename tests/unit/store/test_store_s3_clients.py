@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -81,22 +80,6 @@ def test_what_distinguishes_accounts(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert account() is not ours
     config.unlink()
     assert account() is ours
-
-
-def test_threads_that_open_at_once_share_an_account() -> None:
-    place = f"http://{uuid.uuid4()}"
-    with ThreadPoolExecutor(16) as pool:
-        assert len(set(pool.map(lambda _: id(account(place)), range(64)))) == 1
-
-
-def test_the_accounts_used_last_are_kept() -> None:
-    ours = account("http://first")
-    for number in range(31):
-        account(f"http://other-{number}")
-    assert account("http://first") is ours
-    for number in range(32):
-        account(f"http://more-{number}")
-    assert account("http://first") is not ours
 
 
 def test_a_store_without_credentials_finds_later_ones(

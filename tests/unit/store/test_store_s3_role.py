@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -13,9 +12,8 @@ from socket_server import served
 
 from larder.config.access import Access
 from larder.errors import ConfigError, LarderError, RetryableError, StoreError
-from larder.store import RetryPolicy, open_store
+from larder.store import open_store
 from larder.store.buckets import load, register
-from tests.support.servers import S3Server, rclone_s3
 
 ROLE = "arn:aws:iam::123456789012:role/reader"
 OBJECT = Say(200, "x", {"ETag": '"e"', "Last-Modified": "Fri, 02 Jan 2026 03:04:05 GMT"})
@@ -142,43 +140,6 @@ def test_a_block_that_nothing_here_can_load() -> None:
     assert caught.value.code == "config.block"
 
 
-@pytest.fixture(scope="module")
-def other_server() -> Iterator[S3Server]:
-    with rclone_s3(access_key=KEY, secret_key=SECRET) as server:
-        yield server
-
-
-def test_two_servers_with_different_keys_at_once(
-    rclone_server: S3Server, other_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    credentials = tmp_path / "credentials"
-    servers = {"one": rclone_server, "two": other_server}
-    credentials.write_text(
-        "".join(
-            f"[{name}]\naws_access_key_id = {server.access_key}\n"
-            f"aws_secret_access_key = {server.secret_key}\n"
-            for name, server in servers.items()
-        )
-    )
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(credentials))
-    stores = {}
-    for name, server in servers.items():
-        server.create_bucket("two-at-once")
-        access = Access(endpoint=server.endpoint, profile=name)
-        stores[name] = open_store("s3://two-at-once/", access=access)
-        stores[name].put("k", name.encode())
-    assert {name: store.get("k") for name, store in stores.items()} == {
-        "one": b"one",
-        "two": b"two",
-    }
-    swapped = Access(endpoint=rclone_server.endpoint, profile="two")
-    with pytest.raises(StoreError) as caught:
-        open_store("s3://two-at-once/", access=swapped).get("k")
-    assert caught.value.code == "store.denied"
-
-
 @pytest.mark.parametrize("call", ["get", "put", "list", "head", "role"])
 def test_a_server_that_never_answers_is_given_up(call: str) -> None:
     accepted: list[int] = []
@@ -197,13 +158,3 @@ def test_a_server_that_never_answers_is_given_up(call: str) -> None:
             calls.get(call, lambda: store.head("k") if call == "head" else store.get("k"))()
         assert caught.value.code == "store.unavailable"
         assert 1 <= len(accepted) <= 2, "one repetition at most has time to end"
-
-
-def test_what_gives_up_is_derived_from_one_number() -> None:
-    access = Access(give_up_seconds=100)
-    assert 2 * access.silence_seconds < access.give_up_seconds
-    store = open_store("memory://gives-up", access=access)
-    assert store.policy.deadline_seconds == 100  # type: ignore[attr-defined]
-    given = RetryPolicy(deadline_seconds=7)
-    store = open_store("memory://gives-up", access=access, retry=given)
-    assert store.policy is given  # type: ignore[attr-defined]

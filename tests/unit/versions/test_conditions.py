@@ -12,11 +12,9 @@ from larder.store import RetryPolicy, RetryStore, open_store
 from larder.store.base import Store
 from larder.versions import layout
 from larder.versions.publish import KEPT, Conditions, probe_conditions, read_conditions
-from larder.versions.tags import Tag, TagEntry, move_tag, read_tag
 from tests.support.stores import (
     FaultyStore,
     LoseAnswer,
-    RecordingStore,
     Stop,
     Stopped,
     StoppingStore,
@@ -32,31 +30,6 @@ NEITHER = Conditions(if_absent=False, if_match=False)
 @pytest.fixture
 def root() -> Store:
     return open_store(f"memory://{uuid.uuid4().hex}/", retry=None)
-
-
-@pytest.mark.parametrize(
-    ("wrapped", "found"),
-    [
-        ({"if_absent": True, "if_match": True}, KEPT),
-        ({}, NEITHER),
-        ({"refuses": True}, NEITHER),
-        ({"if_absent": True}, Conditions(if_absent=True, if_match=False)),
-        ({"if_absent": True, "refuses": True}, Conditions(if_absent=True, if_match=False)),
-        ({"if_match": True}, Conditions(if_absent=False, if_match=True)),
-        ({"if_absent": True, "says": True}, Conditions(if_absent=True, if_match=False)),
-    ],
-)
-def test_every_kind_of_store_is_found_out(root, wrapped, found):
-    store = UnconditionalStore(root, **wrapped)
-    assert probe_conditions(store) == found
-    assert found.kept is (found == KEPT)
-    assert [info.key for page in root.list() for info in page] == [KEY]
-    recorder = RecordingStore(store)
-    assert read_conditions(recorder) == probe_conditions(recorder) == found
-    assert recorder.writes == (), "it is tried once"
-    assert move_tag(store, "latest", "a", "1", None, found)
-    assert move_tag(store, "latest", "b", "2", "a", found)
-    assert read_tag(store, "latest") == Tag("b", "2", (TagEntry("a", "1"),))
 
 
 @pytest.mark.parametrize("kept", [KEPT, NEITHER])

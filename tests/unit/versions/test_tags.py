@@ -8,17 +8,14 @@ from typing import Any, TypeVar
 
 import pytest
 
-from larder.errors import DamageError, LarderError, SupersededError
-from larder.manifest.sealed import seal
+from larder.errors import LarderError, SupersededError
 from larder.store import open_store
 from larder.store.base import Store
 from larder.store.delegate import DelegatingStore
-from larder.versions import layout
 from larder.versions.tags import HISTORY, Tag, TagEntry, move_tag, read_tag
 from tests.support.stores import RecordingStore
 
 T = TypeVar("T")
-KEY = layout.tag_key("latest")
 
 
 @pytest.fixture
@@ -127,26 +124,3 @@ def test_of_concurrent_moves_one_wins_and_the_others_know(root):
     winner = outcomes.index(True)
     assert outcomes.count("version.superseded") == 7
     assert read_tag(root, "latest") == Tag(f"v{winner}", str(winner), (TagEntry("old", "0"),))
-
-
-@pytest.mark.parametrize(
-    "plain",
-    [
-        {"other": 1},
-        {"version": 1, "inputs": "1", "history": []},
-        {"version": "a", "history": []},
-        {"version": "a", "inputs": "1", "history": None},
-        {"version": "a", "inputs": "1", "history": ["b"]},
-        {"version": "a", "inputs": "1", "history": [{"version": "b"}]},
-    ],
-)
-def test_a_document_with_an_invalid_field_is_damage(root, plain):
-    root.put(KEY, seal(plain))
-    for step in (
-        lambda: read_tag(root, "latest"),
-        lambda: move_tag(root, "latest", "b", "2", "a"),
-    ):
-        with pytest.raises(DamageError) as caught:
-            step()
-        assert caught.value.code == "damage.manifest"
-        assert caught.value.where == f"{root.url}{KEY}"
