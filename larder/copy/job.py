@@ -127,15 +127,10 @@ def _fitting(sizes: np.typing.NDArray[np.int64], batch_bytes: int) -> int:
 def send_ahead(job: CopyJob, *, progress: Progress) -> SentAhead:
     """Let an engine that copies everything at once go before the batches; see `Route.send`."""
     root = job.route.open_root()
-    with scratch() as folder:
-
-        def keys() -> Iterator[str]:
-            rows = read_ref(root, job.due, DUE, columns=["key"])
-            unordered = Stream(pa.schema([DUE.field("key")]), rows)
-            with closing(sort(unordered, ("key",), work_dir=folder)) as ordered:
-                for batch in ordered:
-                    yield from column_texts(batch.column("key"))
-
+    rows = read_ref(root, job.due, DUE, columns=["key"])
+    unordered = Stream(pa.schema([DUE.field("key")]), rows)
+    with scratch() as folder, closing(sort(unordered, ("key",), work_dir=folder)) as ordered:
+        keys = (key for batch in ordered for key in column_texts(batch.column("key")))
         return job.route.send(keys, progress)
 
 

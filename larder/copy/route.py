@@ -7,15 +7,13 @@ rest (`larder.copy.proof`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from time import monotonic
 
 from larder.config.models import CopyConfig, Location
 from larder.copy.record import CopyPlace
 from larder.copy.skyplane.adapter import check_skyplane, skyplane_available, transfer
 from larder.copy.skyplane.choice import Choice, Side, choose_engine
-from larder.copy.uploads import UploadRecords
 from larder.errors import ConfigError
 from larder.jobs.results import Totals
 from larder.progress import Progress
@@ -69,27 +67,23 @@ class Route:
         if self.copies.count and self.choice.engine == "skyplane":
             check_skyplane(*self._ends(), self.limits.skyplane)
 
-    def send(self, keys: Callable[[], Iterable[str]], progress: Progress) -> SentAhead:
+    def send(self, keys: Iterable[str], progress: Progress) -> SentAhead:
         """Send the objects ahead, if the chosen engine does that.
 
-        ``keys`` are relative to the source, in the order of their bytes. Uploads in parts that it
-        has begun and left are aborted, but not those that a later run may continue.
+        ``keys`` are relative to the source, in the order of their bytes.
 
         ``config.cost_limit``: it failed after it had sent something, and there is a limit, which
         the plan has compared with sending everything once.
         """
         if self.choice.engine != "skyplane":
             return SentAhead()
-        began_seconds = monotonic()
         sent = transfer(
             *self._ends(),
-            keys(),
+            keys,
             limits=self.limits.skyplane,
             total_bytes=self.copies.bytes,
             progress=progress,
         )
-        uploads = UploadRecords(self.open_root(), self.place.uploads)
-        uploads.abort_left(self.place.objects, keys, monotonic() - began_seconds)
         if sent.done:
             return SentAhead(adopt=True)
         if sent.sent and self.limits.max_cost_usd is not None:

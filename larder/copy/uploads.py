@@ -12,16 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from larder.errors import LarderError
-from larder.store.base import BegunUpload, ObjectInfo, Store, UploadedPart
+from larder.store.base import ObjectInfo, Store, UploadedPart
 
 RESUME_BYTES = 1_000_000_000
 """Uploads of larger objects are continued; of smaller ones, little is lost."""
 
 UPLOAD_ABANDONED_SECONDS = 24 * 3600.0
-"""An upload without a record is left alone for so long: another run may be busy with it."""
-
-_CLOCK_SECONDS = 1.0
-"""How exact the store's times are."""
+"""A record that was not written anew for so long is of a run that was killed."""
 
 _RECORD_BYTES = 192_000_000
 _RECORD_SECONDS = 8.0
@@ -93,21 +90,6 @@ class UploadRecords:
         if recorded:
             self._store.delete(self._key(key))
 
-    def abort_orphans(self, prefix: str) -> int:
-        """Abort uploads that no run will continue, and return how many.
-
-        What the store does not allow stays: a lifecycle rule can remove it.
-        """
-        if self._store.features.place is None:  # it has no such uploads
-            return 0
-        with suppress(LarderError):
-            live = self.live()
-            return self._store.abort_uploads(
-                prefix,
-                lambda each: each.age_seconds > UPLOAD_ABANDONED_SECONDS and each.id not in live,
-            )
-        return 0
-
     def abort_abandoned(self, now_us: int) -> int:
         """Abort the uploads of records that no run has touched for a day, and return how many.
 
@@ -126,34 +108,6 @@ class UploadRecords:
             with suppress(LarderError):
                 self._store.delete(info.key)
         return aborted
-
-    def abort_left(
-        self, prefix: str, keys: Callable[[], Iterable[str]], since_seconds: float
-    ) -> int:
-        """Abort what another program began for us in the last ``since_seconds`` and has left;
-        returns how many.
-
-        What the store does not allow stays, as with `abort_orphans`. ``prefix`` is empty, or ends
-        in a slash, and ``keys`` are relative to it.
-        """
-        begun: dict[str, str] = {}
-
-        def note(each: BegunUpload) -> bool:
-            if each.age_seconds + _CLOCK_SECONDS <= since_seconds:
-                begun[each.id] = each.key.removeprefix(prefix)
-            return False
-
-        with suppress(LarderError):
-            self._store.abort_uploads(prefix, note)
-            if not begun:
-                return 0
-            ours = set(begun.values()).intersection(keys())
-            left = {upload for upload, key in begun.items() if key in ours} - self.live()
-            return self._store.abort_uploads(prefix, lambda each: each.id in left)
-        return 0
-
-    def live(self) -> frozenset[str]:
-        return frozenset(str(record["upload"]) for _, record in self._records() if record)
 
     def _records(self) -> Iterator[tuple[ObjectInfo, dict[str, Any]]]:
         """The records; empty ones for those that cannot be read."""

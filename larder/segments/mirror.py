@@ -24,7 +24,6 @@ from larder.copy.receipts import find_receipts, receipt_rows
 from larder.copy.record import CopyDocument, CopyPlace, Origin, read_record, record_rows
 from larder.copy.route import Route
 from larder.copy.site import Site, mirrors
-from larder.copy.uploads import UploadRecords
 from larder.disk import scratch
 from larder.errors import LarderError, NotFoundError
 from larder.jobs.manifests import read_ref
@@ -67,10 +66,7 @@ def mirror_route(dataset: Dataset, cluster: Cluster, copies: Totals) -> Route:
 
 
 def begin_mirror(job: Job) -> CopyJob | None:
-    """The job of copying what has no copy; None if there is nothing to copy.
-
-    If there is, uploads that nobody will complete are aborted.
-    """
+    """The job of copying what has no copy; None if there is nothing to copy."""
     if not mirrors(job.dataset, job.cluster):
         return None
     root, copies = open_root(job), Totals()
@@ -82,7 +78,6 @@ def begin_mirror(job: Job) -> CopyJob | None:
                 copies += row_totals(rows)
         if not copies.count:
             return None
-        UploadRecords(root, PLACE.uploads).abort_orphans(PLACE.objects)
         route = mirror_route(job.dataset, job.cluster, copies)
         return begin(route, job.cluster.runner.batch_bytes, due.file)
 

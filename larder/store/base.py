@@ -16,7 +16,7 @@ Every call raises the errors of `larder.errors` and no others:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self, TypedDict, Unpack
@@ -169,21 +169,6 @@ class UploadedPart:
     etag: str
     crc32c: int | None
     proved: bool
-
-
-@dataclass(frozen=True, slots=True)
-class BegunUpload:
-    """An upload that was begun, and neither completed nor aborted.
-
-    Attributes:
-        key: Of the object that it would make.
-        id: The store's name of it.
-        age_seconds: When it was begun, by the store's clock, to a second or so.
-    """
-
-    key: str
-    id: str
-    age_seconds: float
 
 
 class Upload(Closing, Protocol):
@@ -345,16 +330,6 @@ class Store(Readable, Protocol):
         """Start writing an object in parts; None if this store has no such uploads."""
         del key, options
         return None
-
-    def abort_uploads(self, prefix: str, orphaned: Callable[[BegunUpload], bool]) -> int:
-        """Abort uploads that nobody will complete, and return how many.
-
-        Args:
-            prefix: Only of keys with this prefix, which is empty or ends in a slash.
-            orphaned: Whether an upload is one of them; may be asked twice about the same one.
-        """
-        del prefix, orphaned
-        return 0
 
     def sync(self) -> None:
         """Make everything durable that this process has written with ``sync=False``."""

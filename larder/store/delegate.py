@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
 from larder.store.base import (
-    BegunUpload,
     Buffer,
     Features,
     ObjectInfo,
@@ -90,10 +89,6 @@ class DelegatingStore(DelegatingReadable, Store):
 
     def begin_upload(self, key: str, **options: Unpack[UploadOptions]) -> Upload | None:
         return self.around("begin_upload", key, partial(self.inner.begin_upload, key), **options)
-
-    def abort_uploads(self, prefix: str, orphaned: Callable[[BegunUpload], bool]) -> int:
-        abort = partial(self.inner.abort_uploads, prefix, orphaned)
-        return self.around("abort_uploads", prefix, abort)
 
     def sync(self) -> None:
         self.around("sync", "", self.inner.sync)

@@ -11,7 +11,6 @@ from typing import Any
 
 from pipeline_lab import DOCUMENT, opened, write
 
-from larder.config.access import Access
 from larder.copy.record import CopyPlace, Origin
 from larder.copy.run import copy
 from larder.copy.settings import load_copy_settings
@@ -19,9 +18,6 @@ from larder.copy.uploads import UploadRecords
 from larder.jobs.runner import InlineRunner
 from larder.progress import StageTimes
 from larder.store.base import ObjectInfo, Store, UploadedPart
-from larder.store.retry import RetryPolicy
-from larder.store.s3.bucket import S3Bucket
-from larder.store.s3.listing import list_uploads
 from tests.support.memory import forget
 from tests.support.runs import between, forget_manifests
 from tests.support.servers import S3Server
@@ -143,9 +139,7 @@ def broken(
 def uploads_left(url: str, server: S3Server) -> list[str]:
     """The keys of multipart uploads that were begun below a URL, and are neither done nor gone."""
     bucket, _, prefix = url.removeprefix("s3://").partition("/")
-    access = Access(endpoint=server.endpoint, region=server.region)
-    found = list_uploads(S3Bucket(bucket, url, access), f"{prefix}/", RetryPolicy())
-    return sorted(each.key.removeprefix(f"{prefix}/") for each in found)
+    return [key.removeprefix(f"{prefix}/") for key in server.uploads(bucket, f"{prefix}/")]
 
 
 def leave_upload(store: Store, key: str, *, recorded: bool) -> None:

@@ -6,21 +6,20 @@ Skyplane itself needs clouds, or the test of its own: here something else is in 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from copy_lab import CopyLab, leave_upload, uploads_left
+from copy_lab import CopyLab
 from pipeline_lab import opened, write
 
 from larder.copy import route
 from larder.copy.skyplane.adapter import Transfer
-from larder.copy.skyplane.choice import Choice, Side
+from larder.copy.skyplane.choice import Choice
 from larder.errors import ConfigError
 from larder.pipeline.prepare import prepare
 from tests.support.runs import between, run_settings
-from tests.support.servers import S3Server
 
 FAILED = Transfer(done=False, sent=True, message="Skyplane failed after 5 s: it broke")
 EAST, WEST = "source.region=us-east-1", "storage.region=us-west-2"
@@ -36,42 +35,6 @@ def instead(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., Transfer
         monkeypatch.setattr(route, "transfer", run)
 
     return replace_by
-
-
-@pytest.mark.parametrize("server_name", ["radosgw_server", "rclone_server"])
-@pytest.mark.parametrize("seconds", [0.0, 100.0])
-def test_uploads_that_it_began_and_left_are_aborted(
-    request: pytest.FixtureRequest,
-    monkeypatch: pytest.MonkeyPatch,
-    instead: Callable[..., None],
-    server_name: str,
-    seconds: float,
-) -> None:
-    server: S3Server = request.getfixturevalue(server_name)
-    bucket = f"ahead-{uuid.uuid4().hex[:8]}"
-    server.create_bucket(bucket)
-    for name, value in server.environment.items():
-        monkeypatch.setenv(name, value)
-    lab = CopyLab(f"s3://{bucket}/source", f"s3://{bucket}/out", {})
-    lab.add({"a/1": b"1", "b": b"2", "live": b"3"})
-    clock = [1000.0]
-    monkeypatch.setattr(route, "monotonic", lambda: clock[0])
-
-    def run(_source: Side, _target: Side, keys: Iterable[str], **_: Any) -> Transfer:
-        assert list(keys) == ["a/1", "b", "live"]
-        with opened(lab.storage) as store:
-            for key in ("a/1", "a/1", "b", "live", "not asked for"):
-                leave_upload(store, key, recorded=key == "live")
-        clock[0] += seconds
-        return FAILED
-
-    instead(run)
-    document = lab.copy()
-    assert document["copied"]["count"] == 3
-    begun_later = seconds > 0  # otherwise they were begun before it was started
-    assert uploads_left(lab.storage, server) == (
-        ["live", "not asked for"] if begun_later else ["a/1", "a/1", "b", "live", "not asked for"]
-    )
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,16 @@ class S3Server:
         finally:
             client.close()
 
+    def uploads(self, bucket: str, prefix: str) -> list[str]:
+        """The keys of multipart uploads that were begun, and are neither done nor gone."""
+        client = self.client()
+        try:
+            answer = client.list_multipart_uploads(Bucket=bucket, Prefix=prefix)
+            keys = [each["Key"] for each in answer.get("Uploads", ())]
+            return sorted(key for key in keys if key.startswith(prefix))
+        finally:
+            client.close()
+
     @property
     def environment(self) -> dict[str, str]:
         """The environment variables with which AWS clients use it."""

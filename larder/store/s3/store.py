@@ -12,7 +12,6 @@ from larder.config.access import DEFAULT_ACCESS, Access
 from larder.config.urls import cloud_of
 from larder.errors import NotFoundError, ObjectError, PreconditionError
 from larder.store.base import (
-    BegunUpload,
     Buffer,
     ObjectInfo,
     Readable,
@@ -21,10 +20,9 @@ from larder.store.base import (
 )
 from larder.store.buckets import BucketStore
 from larder.store.calls import AnswerReader, ByteRange, Call, conflict
-from larder.store.retry import repeated
 from larder.store.s3.answers import copy_source, document, element, object_info
 from larder.store.s3.bucket import S3Bucket
-from larder.store.s3.listing import list_pages, list_uploads
+from larder.store.s3.listing import list_pages
 from larder.store.s3.multipart import S3Upload, S3Writer
 
 
@@ -116,20 +114,6 @@ class S3Store(BucketStore):
 
     def begin_upload(self, key: str, **options: Unpack[UploadOptions]) -> S3Upload:
         return S3Upload(self._bucket, self._call(key, writing=True), **options)
-
-    def abort_uploads(self, prefix: str, orphaned: Callable[[BegunUpload], bool]) -> int:
-        pending = list_uploads(self._bucket, self._prefix + prefix, self._policy)
-        now_us = self._bucket.clock_us() if pending else 0
-        aborted = 0
-        for upload in pending if now_us else ():  # or the server does not say how old they are
-            key, age_seconds = upload.key[len(self._prefix) :], (now_us - upload.begun_us) / 1e6
-            if orphaned(BegunUpload(key, upload.upload_id, age_seconds)):
-                call = Call(self._url, key, writing=True, full_key=upload.key)
-                abort = partial(self._bucket.abort_upload, call, upload.upload_id)
-                with suppress(NotFoundError):  # it is gone already
-                    repeated(abort, self._policy)
-                    aborted += 1
-        return aborted
 
     def copy_from(self, source: Readable, info: ObjectInfo, key: str) -> ObjectInfo | None:
         """See `larder.store.base.Store.copy_from`: from any bucket of the same server.

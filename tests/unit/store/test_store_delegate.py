@@ -43,7 +43,6 @@ CALLS: dict[str, Callable[[Store, Path], object]] = {
     "writer": lambda store, path: store.writer("a").abort(),
     "write": lambda store, path: store.writer("a").write(b"3"),
     "commit": lambda store, path: store.writer("a").commit(),
-    "abort_uploads": lambda store, path: store.abort_uploads("a", lambda _: True),
     "begin_upload": lambda store, path: store.begin_upload("a"),
     "upload": lambda store, path: store.upload("a", path),
     "delete": lambda store, path: store.delete("a"),
