@@ -25,21 +25,19 @@ from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest, w
 from larder.manifest.query import Stream, query
 from larder.manifest.reference import ManifestRef
 from larder.manifest.rows import RowDigest
-from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER, SAMPLES
+from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER, SAMPLES, columns, table
 from larder.manifest.sort import sorted_query
 from larder.manifest.spool import Spool
 from larder.samples.order import SampleOrder
 
-COMPARED = pa.schema(
-    [
-        pa.field("place", pa.int64(), nullable=False),
-        pa.field("key", pa.string(), nullable=False),
-        pa.field("kind", pa.string(), nullable=False),
-        pa.field("segment", pa.int32()),
-        pa.field("row", pa.int64()),
-        pa.field("shard", pa.int32()),
-        pa.field("bad", pa.string()),
-    ]
+COMPARED = table(
+    place="int64",
+    key="string",
+    kind="string",
+    segment="int32?",
+    row="int64?",
+    shard="int32?",
+    bad="string?",
 )
 """One row per sample that is there now, in their order, in which ``place`` counts from 0.
 
@@ -49,14 +47,14 @@ says why, and ``segment`` is that of its record.
 """
 
 _DOUBT = pa.struct(
-    [
-        pa.field("ext", pa.string()),
-        pa.field("key", pa.string()),
-        pa.field("size_bytes", pa.int64()),
-        pa.field("etag", pa.string()),
-        pa.field("checksum", pa.string()),
-        pa.field("crc32c", pa.uint32()),
-    ]
+    columns(
+        ext="string?",
+        key="string?",
+        size_bytes="int64?",
+        etag="string?",
+        checksum="string?",
+        crc32c="uint32?",
+    )
 )
 """A part as it is now, of which only the etag is not what it was, and its checksum then."""
 

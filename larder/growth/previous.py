@@ -16,7 +16,7 @@ from larder.errors import DamageError
 from larder.jobs.manifests import read_ref
 from larder.manifest.query import Stream, query
 from larder.manifest.reference import ManifestRef
-from larder.manifest.schemas import SAMPLES, SHARDS, SKIPPED
+from larder.manifest.schemas import SAMPLES, SHARDS, SKIPPED, columns
 from larder.manifest.sealed import MAKE_AGAIN
 from larder.samples.strata import PUBLISHED
 from larder.store import object_url
@@ -28,10 +28,7 @@ from larder.versions.publish import read_segment
 
 PACKED = pa.schema(
     [
-        pa.field("segment", pa.int32(), nullable=False),
-        pa.field("row", pa.int64(), nullable=False),
-        pa.field("shard", pa.int32(), nullable=False),
-        pa.field("shard_name", pa.string(), nullable=False),
+        *columns(segment="int32", row="int64", shard="int32", shard_name="string"),
         *(SAMPLES.field(name) for name in ("split", "key", "label", "offset", "length", "parts")),
     ]
 )
@@ -43,8 +40,7 @@ manifest; ``shard`` is the number of the shard in the segment. ``parts`` does no
 
 RECORDS = pa.schema(
     [
-        pa.field("segment", pa.int32(), nullable=False),
-        pa.field("rank", pa.int32(), nullable=False),
+        *columns(segment="int32", rank="int32"),
         *SKIPPED,
     ]
 )

@@ -9,22 +9,37 @@ import pyarrow as pa
 
 FORMAT = 1
 
-
-def _parts(fields: list[pa.Field]) -> pa.ListType:
-    """The type of a column with the parts of each sample, given the fields of a part."""
-    return pa.list_(pa.field("part", pa.struct(fields), nullable=False))
+_TYPES = {"time": pa.timestamp("us", tz="UTC")}
 
 
-OBJECTS = pa.schema(
-    [
-        pa.field("key", pa.string(), nullable=False),
-        pa.field("size_bytes", pa.int64(), nullable=False),
-        pa.field("etag", pa.string(), nullable=False),
-        pa.field("modified", pa.timestamp("us", tz="UTC"), nullable=False),
-        pa.field("checksum", pa.string()),
-        pa.field("mirror_etag", pa.string()),
-        pa.field("check", pa.string()),
-    ]
+def columns(**types: str | pa.DataType) -> list[pa.Field]:
+    """Columns by name: Arrow's name of the type, or ``time``; with ``?``, there may be nulls."""
+    fields = []
+    for name, kind in types.items():
+        plain = kind.removesuffix("?") if isinstance(kind, str) else kind
+        arrow = _TYPES.get(plain) or pa.type_for_alias(plain) if isinstance(plain, str) else plain
+        fields.append(pa.field(name, arrow, nullable=plain != kind))
+    return fields
+
+
+def table(**types: str | pa.DataType) -> pa.Schema:
+    """The schema of such columns."""
+    return pa.schema(columns(**types))
+
+
+def _parts(**types: str) -> pa.ListType:
+    """The type of a column with the parts of each sample, given the columns of a part."""
+    return pa.list_(pa.field("part", pa.struct(columns(**types)), nullable=False))
+
+
+OBJECTS = table(
+    key="string",
+    size_bytes="int64",
+    etag="string",
+    modified="time",
+    checksum="string?",
+    mirror_etag="string?",
+    check="string?",
 )
 """One row per object: of an inventory, ordered by key, or of a receipt of copies.
 
@@ -37,7 +52,7 @@ the manifest of a copy, ``modified`` is that of the copy.
 DUE = pa.schema(
     [
         *(OBJECTS.field(name) for name in ("key", "size_bytes", "etag")),
-        pa.field("sample", pa.int64()),
+        *columns(sample="int64?"),
     ]
 )
 """One row per object to copy, in the order of copying.
@@ -46,62 +61,38 @@ That is the order of the keys. For the mirror of a dataset it is the order of th
 ``sample`` is the row of the object's in the manifest of these.
 """
 
-FAILURES = pa.schema(
-    [
-        pa.field("key", pa.string(), nullable=False),
-        pa.field("code", pa.string(), nullable=False),
-        pa.field("message", pa.string(), nullable=False),
-        pa.field("attempts", pa.int64(), nullable=False),
-    ]
-)
+FAILURES = table(key="string", code="string", message="string", attempts="int64")
 """One row per object that could not be copied, ordered by key within a batch.
 
 `larder.errors.Failure` describes the columns.
 """
 
+_PACKED = pa.struct(
+    [
+        *columns(
+            segment="string?", split="string?", shard="string?", offset="int64?", length="int64?"
+        ),
+        pa.field("parts", _parts(ext="string", offset="int64?", length="int64", crc32c="uint32")),
+    ]
+)
+
 SAMPLE_ORDER = pa.schema(
     [
-        pa.field("split", pa.string(), nullable=False),
-        pa.field("key", pa.string(), nullable=False),
-        pa.field("label", pa.int32()),
-        pa.field(
-            "parts",
-            _parts(
-                [
-                    pa.field("ext", pa.string(), nullable=False),
-                    pa.field("key", pa.string(), nullable=False),
-                    pa.field("size_bytes", pa.int64(), nullable=False),
-                    pa.field("etag", pa.string(), nullable=False),
-                    pa.field("mirror_etag", pa.string()),
-                    pa.field("checksum", pa.string()),
-                ]
-            ),
-            nullable=False,
-        ),
-        pa.field(
-            "packed",
-            pa.struct(
-                [
-                    pa.field("segment", pa.string()),
-                    pa.field("split", pa.string()),
-                    pa.field("shard", pa.string()),
-                    pa.field("offset", pa.int64()),
-                    pa.field("length", pa.int64()),
-                    pa.field(
-                        "parts",
-                        _parts(
-                            [
-                                pa.field("ext", pa.string(), nullable=False),
-                                pa.field("offset", pa.int64()),
-                                pa.field("length", pa.int64(), nullable=False),
-                                pa.field("crc32c", pa.uint32(), nullable=False),
-                            ]
-                        ),
-                    ),
-                ]
+        *columns(
+            split="string",
+            key="string",
+            label="int32?",
+            parts=_parts(
+                ext="string",
+                key="string",
+                size_bytes="int64",
+                etag="string",
+                mirror_etag="string?",
+                checksum="string?",
             ),
         ),
-        pa.field("bad", pa.string()),
+        pa.field("packed", _PACKED),
+        *columns(bad="string?"),
     ]
 )
 """One row per planned sample, in the order of the shards: splits one after the other.
@@ -118,31 +109,23 @@ said of a sample that it left out as bad: the sample is planned for, and left ou
 being read.
 """
 
-SAMPLES = pa.schema(
-    [
-        pa.field("id", pa.int64(), nullable=False),
-        pa.field("split", pa.string(), nullable=False),
-        pa.field("key", pa.string(), nullable=False),
-        pa.field("segment", pa.string(), nullable=False),
-        pa.field("shard", pa.string(), nullable=False),
-        pa.field("offset", pa.int64(), nullable=False),
-        pa.field("length", pa.int64(), nullable=False),
-        pa.field("label", pa.int32()),
-        pa.field(
-            "parts",
-            _parts(
-                [
-                    pa.field("ext", pa.string(), nullable=False),
-                    pa.field("source", pa.string()),
-                    pa.field("etag", pa.string()),
-                    pa.field("offset", pa.int64()),
-                    pa.field("length", pa.int64(), nullable=False),
-                    pa.field("crc32c", pa.uint32(), nullable=False),
-                ]
-            ),
-            nullable=False,
-        ),
-    ]
+SAMPLES = table(
+    id="int64",
+    split="string",
+    key="string",
+    segment="string",
+    shard="string",
+    offset="int64",
+    length="int64",
+    label="int32?",
+    parts=_parts(
+        ext="string",
+        source="string?",
+        etag="string?",
+        offset="int64?",
+        length="int64",
+        crc32c="uint32",
+    ),
 )
 """One row per sample of a segment. ``id`` counts from 0 within a split.
 
@@ -154,15 +137,8 @@ part was read from, ``etag`` is that object's etag; both are null for a label. A
 ``cls``, in ASCII decimal digits, in whatever form the format stores it.
 """
 
-SHARDS = pa.schema(
-    [
-        pa.field("segment", pa.string(), nullable=False),
-        pa.field("split", pa.string(), nullable=False),
-        pa.field("name", pa.string(), nullable=False),
-        pa.field("bytes", pa.int64(), nullable=False),
-        pa.field("samples", pa.int64(), nullable=False),
-        pa.field("sha256", pa.string(), nullable=False),
-    ]
+SHARDS = table(
+    segment="string", split="string", name="string", bytes="int64", samples="int64", sha256="string"
 )
 """One row per file of a shard, in the order of the dataset file's splits, then of the shards.
 
@@ -170,16 +146,14 @@ A shard has the name of its first file, whose row counts its ``samples``. The ro
 files follow, with 0 samples.
 """
 
-INDEXES = pa.schema(
-    [
-        pa.field("segment", pa.string(), nullable=False),
-        pa.field("split", pa.string(), nullable=False),
-        pa.field("shard", pa.string(), nullable=False),
-        pa.field("kind", pa.string(), nullable=False),
-        pa.field("name", pa.string(), nullable=False),
-        pa.field("bytes", pa.int64(), nullable=False),
-        pa.field("sha256", pa.string(), nullable=False),
-    ]
+INDEXES = table(
+    segment="string",
+    split="string",
+    shard="string",
+    kind="string",
+    name="string",
+    bytes="int64",
+    sha256="string",
 )
 """One row per index file for other readers, in the order of the shards.
 
@@ -187,25 +161,12 @@ INDEXES = pa.schema(
 contains: that follows from the shard's rows of `SAMPLES`.
 """
 
-SKIPPED = pa.schema(
-    [
-        pa.field("split", pa.string(), nullable=False),
-        pa.field("key", pa.string(), nullable=False),
-        pa.field(
-            "parts",
-            _parts(
-                [
-                    pa.field("ext", pa.string(), nullable=False),
-                    pa.field("key", pa.string(), nullable=False),
-                    pa.field("size_bytes", pa.int64(), nullable=False),
-                    pa.field("etag", pa.string(), nullable=False),
-                ]
-            ),
-            nullable=False,
-        ),
-        pa.field("check", pa.string(), nullable=False),
-        pa.field("message", pa.string(), nullable=False),
-    ]
+SKIPPED = table(
+    split="string",
+    key="string",
+    parts=_parts(ext="string", key="string", size_bytes="int64", etag="string"),
+    check="string",
+    message="string",
 )
 """One row per sample that was planned and left out as bad, in the order in which it was planned.
 

@@ -15,40 +15,31 @@ import pyarrow.compute as pc
 
 from larder.errors import ConfigError, Failure, Failures
 from larder.manifest.query import Stream
+from larder.manifest.schemas import columns, table
 from larder.manifest.sort import sorted_query
 
-ENTRIES = pa.schema(
-    [
-        pa.field("name", pa.string(), nullable=False),
-        pa.field("ext", pa.string(), nullable=False),
-        pa.field("key", pa.string(), nullable=False),
-        pa.field("size_bytes", pa.int64(), nullable=False),
-        pa.field("etag", pa.string(), nullable=False),
-        pa.field("checksum", pa.string()),
-        pa.field("label", pa.string()),
-    ]
+ENTRIES = table(
+    name="string",
+    ext="string",
+    key="string",
+    size_bytes="int64",
+    etag="string",
+    checksum="string?",
+    label="string?",
 )
 """One row per part of an entry: the name of the entry, the part as an object, and the class that it
 gives its sample, or null."""
 
 MATCHED = pa.schema(
     [
-        pa.field("sample", pa.string(), nullable=False),
-        pa.field("object", pa.string(), nullable=False),
+        *columns(sample="string", object="string"),
         *(ENTRIES.field(name) for name in ENTRIES.names[1:]),
     ]
 )
 """One row per part: its sample, and an object of this sample."""
 
 _NAMES = pa.schema([ENTRIES.field("name")])
-_OBJECTS = pa.schema(
-    [
-        pa.field("name", pa.string(), nullable=False),
-        pa.field("sample", pa.string(), nullable=False),
-        pa.field("object", pa.string(), nullable=False),
-        pa.field("partial", pa.bool_(), nullable=False),
-    ]
-)
+_OBJECTS = table(name="string", sample="string", object="string", partial="bool")
 
 _MATCH = """
     WITH fitting AS (
@@ -71,9 +62,7 @@ _MATCH = """
 _FITTED = pa.schema(
     [
         *(field.with_nullable(True) for field in MATCHED),
-        pa.field("name", pa.string(), nullable=False),
-        pa.field("other_sample", pa.string()),
-        pa.field("is_first", pa.bool_(), nullable=False),
+        *columns(name="string", other_sample="string?", is_first="bool"),
     ]
 )
 

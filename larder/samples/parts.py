@@ -19,28 +19,26 @@ from larder.config.shape import Transform
 from larder.errors import ConfigError, Failure, Failures
 from larder.limits import MAX_KEY_BYTES
 from larder.manifest.query import Stream
-from larder.manifest.schemas import OBJECTS
+from larder.manifest.schemas import OBJECTS, table
 from larder.manifest.sort import sorted_query
 from larder.samples.images import role
 from larder.samples.naming import bad_key_reason, bad_path_reason, normalise_ext
 from larder.samples.splits import NO_SPLIT, SplitRule, Splits
 from larder.units import format_count
 
-PARTS = pa.schema(
-    [
-        pa.field("sample", pa.string(), nullable=False),
-        pa.field("ext", pa.string(), nullable=False),
-        pa.field("key", pa.string(), nullable=False),
-        pa.field("size_bytes", pa.int64(), nullable=False),
-        pa.field("etag", pa.string(), nullable=False),
-        pa.field("mirror_etag", pa.string()),
-        pa.field("checksum", pa.string()),
-        pa.field("split", pa.int16(), nullable=False),
-        pa.field("order", pa.uint64(), nullable=False),
-        pa.field("label", pa.int32()),
-        pa.field("pattern", pa.int16(), nullable=False),
-        pa.field("class_name", pa.string()),
-    ]
+PARTS = table(
+    sample="string",
+    ext="string",
+    key="string",
+    size_bytes="int64",
+    etag="string",
+    mirror_etag="string?",
+    checksum="string?",
+    split="int16",
+    order="uint64",
+    label="int32?",
+    pattern="int16",
+    class_name="string?",
 )
 """One row per part, with the fields of parts in `larder.manifest.schemas.SAMPLE_ORDER`.
 

@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 
 from larder.config.models import HashSplits
 from larder.manifest.query import Stream, query
+from larder.manifest.schemas import columns
 from larder.manifest.sort import SortedFile, sorted_query, write_rows
 from larder.samples.columns import column_texts
 from larder.samples.keys import seeded_hashes
@@ -42,10 +43,9 @@ _SPOOLED = PARTS.append(pa.field("unit", pa.uint64()))
 _NUMBERS = pa.schema([("code", pa.int32()), ("number", pa.int32())])
 _UNITS = pa.schema(
     [
-        pa.field("unit", pa.uint64(), nullable=False),
+        *columns(unit="uint64"),
         pa.field("class", pa.int32(), nullable=False),
-        pa.field("samples", pa.int64(), nullable=False),
-        pa.field("split", pa.int16()),
+        *columns(samples="int64", split="int16?"),
     ]
 )
 _DECIDED = pa.schema([_UNITS.field("unit"), _UNITS.field("split")])

@@ -12,21 +12,14 @@ from larder.config.models import Dataset
 from larder.config.shape import FormatOptions
 from larder.jobs.results import Totals
 from larder.manifest.files import ManifestFile, read_manifest, write_manifest
-from larder.manifest.schemas import SAMPLE_ORDER
+from larder.manifest.schemas import SAMPLE_ORDER, table
 from larder.shards.formats import shard_format
 from larder.shards.model import ShardPlan
 from larder.shards.packing import plan_shards, running_totals, target_for
 from larder.shards.sizes import split_sizes, with_estimates
 
-SHARD_PLAN = pa.schema(
-    [
-        pa.field("split", pa.string(), nullable=False),
-        pa.field("index", pa.int64(), nullable=False),
-        pa.field("name", pa.string(), nullable=False),
-        pa.field("first_row", pa.int64(), nullable=False),
-        pa.field("rows", pa.int64(), nullable=False),
-        pa.field("bytes", pa.int64(), nullable=False),
-    ]
+SHARD_PLAN = table(
+    split="string", index="int64", name="string", first_row="int64", rows="int64", bytes="int64"
 )
 """One row per planned shard, with its rows of the sample order."""
 

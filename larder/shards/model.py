@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from larder.manifest.schemas import SAMPLES
+from larder.manifest.schemas import SAMPLES, columns
 from larder.manifest.spool import Spool
 from larder.samples.columns import column_structs, column_values, named_tuples, repeated_texts
 from larder.samples.indexed import IndexedPart, IndexedSample
@@ -26,12 +26,9 @@ NO_ROWS = Spool(ROWS)
 
 RECEIPT_ROWS = pa.schema(
     [
-        pa.field("key", pa.string(), nullable=False),
-        pa.field("offset", pa.int64()),
-        pa.field("length", pa.int64()),
-        pa.field("label", pa.int32()),
+        *columns(key="string", offset="int64?", length="int64?", label="int32?"),
         ROWS.field("parts"),
-        pa.field("bad", pa.string()),
+        *columns(bad="string?"),
     ]
 )
 """One row per sample that was planned for a shard: the columns of `ROWS`, and why it was left out.

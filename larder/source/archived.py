@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 from larder.errors import Failure, Failures, ObjectError
 from larder.manifest.files import ManifestFile, read_manifest
 from larder.manifest.query import Stream
-from larder.manifest.schemas import SAMPLE_ORDER
+from larder.manifest.schemas import SAMPLE_ORDER, table
 from larder.manifest.sort import sorted_query
 from larder.samples.order import FROM_PREVIOUS, from_objects
 from larder.source.storable import Unfit
@@ -50,12 +50,7 @@ _READING: dict[str, Reading] = {
 
 _REFUSED = pa.array([name for name, reading in _READING.items() if reading == "refused"])
 
-ARCHIVED = pa.schema(
-    [
-        pa.field("key", pa.string(), nullable=False),
-        pa.field("storage_class", pa.string(), nullable=False),
-    ]
-)
+ARCHIVED = table(key="string", storage_class="string")
 """Archived objects, ordered by key."""
 
 KEYS = pa.schema([ARCHIVED.field("key")])

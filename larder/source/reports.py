@@ -27,11 +27,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from larder.config.models.locations import Columns, Report
+from larder.config.models.locations import Report
 from larder.config.urls import StoreUrl, parse_url
 from larder.disk import disk_errors
 from larder.errors import ConfigError, NotFoundError
 from larder.manifest.query import Stream
+from larder.manifest.schemas import table
 from larder.manifest.sort import sort
 from larder.store.base import ObjectInfo, Readable
 from larder.store.keys import object_url
@@ -42,34 +43,24 @@ if TYPE_CHECKING:
 Open = Callable[[str], Readable]
 """Opens the store at a URL, with the credentials of the source."""
 
-_ROWS = pa.schema(
-    [
-        pa.field("key", pa.string()),
-        pa.field("size_bytes", pa.int64()),
-        pa.field("etag", pa.string()),
-        pa.field("modified_us", pa.int64()),
-        pa.field("storage_class", pa.string()),
-    ]
+_ROWS = table(
+    key="string?",
+    size_bytes="int64?",
+    etag="string?",
+    modified_us="int64?",
+    storage_class="string?",
 )
-
-_S3_NAMES: Mapping[str, Sequence[str]] = {
-    "key": ("key",),
-    "size": ("size",),
-    "etag": ("etag", "e_tag"),
-    "modified": ("lastmodifieddate", "last_modified_date"),
-    "storage_class": ("storageclass", "storage_class"),
-    "latest": ("islatest", "is_latest"),
-    "marker": ("isdeletemarker", "is_delete_marker"),
-}
-"""The columns of S3 Inventory, in CSV and in Parquet."""
 
 _NAMES: Mapping[str, Sequence[str]] = {
     "key": ("key",),
     "size": ("size", "size_bytes"),
-    "etag": ("etag",),
-    "modified": ("modified", "last_modified"),
-    "storage_class": ("storage_class",),
+    "etag": ("etag", "e_tag"),
+    "modified": ("modified", "last_modified", "lastmodifieddate", "last_modified_date"),
+    "storage_class": ("storage_class", "storageclass"),
+    "latest": ("islatest", "is_latest"),
+    "marker": ("isdeletemarker", "is_delete_marker"),
 }
+"""The columns of tables and of S3 Inventory, in CSV and in Parquet."""
 
 _MANIFEST = "manifest.json"
 _DATED = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}-[0-9]{2}Z)/manifest\.json")
@@ -87,14 +78,11 @@ _SHOWN_COLUMNS = 12
 class _Table:
     """What the files of a report are.
 
-    Attributes:
-        header: The columns of CSV files without a header; None: the first line names them.
-        columns: Columns that the user has named; None for a report of S3 Inventory.
+    ``header`` has the columns of the CSV files of S3 Inventory; None: the first line names them.
     """
 
     format: str
     header: tuple[str, ...] | None = None
-    columns: Columns | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +154,7 @@ def open_report(report: Report, source_url: str, open_at: Open) -> Reported:
         prefix += "/"
     store, key = _place(report.url, open_at)
     try:
-        return _located(report, source, prefix, store, key)
+        return _located(report.url, source, prefix, store, key)
     except NotFoundError:
         raise _error("there is no such report", report.url) from None
 
@@ -188,31 +176,28 @@ def _place(url: str, open_at: Open) -> tuple[Readable, str]:
     return open_at(str(root)), path.relative_to(root).as_posix()
 
 
-def _located(report: Report, source: StoreUrl, prefix: str, store: Readable, key: str) -> Reported:
-    kind = report.format if report.format != "auto" else _kind(key)
-    if kind in _ENDINGS and key.lower().endswith(_ENDINGS[kind]):
-        files = [_File(store, key)]
-    elif key.rpartition("/")[2] == _MANIFEST:
+def _located(url: str, source: StoreUrl, prefix: str, store: Readable, key: str) -> Reported:
+    if key.rpartition("/")[2] == _MANIFEST:
         return _inventory(store, key, source, prefix)
+    if kind := _kind(key):
+        files = [_File(store, key)]
     else:
         folder = f"{key.rstrip('/')}/" if key.strip("/") else ""
-        if kind in ("", "s3-inventory") and (newest := _newest(store, folder)):
+        if newest := _newest(store, folder):
             return _inventory(store, newest, source, prefix)
-        kind, files = _tables(store, folder, kind, report.url)
+        kind, files = _tables(store, folder, url)
     taken = max(store.head(file.key).modified_us for file in files)
     return Reported(
-        url=report.url,
+        url=url,
         taken=datetime.fromtimestamp(taken / 1e6, UTC),
-        table=_Table(kind, columns=report.columns),
+        table=_Table(kind),
         files=tuple(files),
         prefix=prefix,
     )
 
 
 def _kind(key: str) -> str:
-    """The format that a name tells; empty if it tells none."""
-    if key.rpartition("/")[2] == _MANIFEST:
-        return "s3-inventory"
+    """The format of a table by its name; empty if that tells none."""
     return next((kind for kind, ends in _ENDINGS.items() if key.lower().endswith(ends)), "")
 
 
@@ -222,19 +207,18 @@ def _newest(store: Readable, folder: str) -> str:
     return max((key for key in keys if _DATED.fullmatch(key.removeprefix(folder))), default="")
 
 
-def _tables(store: Readable, folder: str, kind: str, url: str) -> tuple[str, list[_File]]:
-    """All tables below a prefix; of one format, if that is not given."""
+def _tables(store: Readable, folder: str, url: str) -> tuple[str, list[_File]]:
+    """All tables below a prefix, which have one format."""
     files: dict[str, list[_File]] = {}
     for page in store.list(folder):
         for info in page:
-            of = _kind(info.key)
-            if of in ([kind] if kind in _ENDINGS else _ENDINGS):
-                files.setdefault(of, []).append(_File(store, info.key))
+            if kind := _kind(info.key):
+                files.setdefault(kind, []).append(_File(store, info.key))
     if len(files) == 1:
         return next(iter(files.items()))
     message = "CSV and Parquet files in one report" if files else "there is no such report"
-    hint = "name a manifest.json, a .csv or .parquet file, or a prefix that has some"
-    raise _error(message, url, "set source.inventory.format" if files else hint)
+    hint = "name a manifest.json, a .csv or .parquet file, or a prefix that has some of one kind"
+    raise _error(message, url, hint)
 
 
 def _inventory(store: Readable, key: str, source: StoreUrl, prefix: str) -> Reported:
@@ -302,8 +286,8 @@ def _read_rows(path: Path, table: _Table, prefix: str, where: str) -> Iterator[p
             file = "read_parquet($path)"
             names = connection.sql(f"FROM {file}", params={"path": str(path)}).columns
             places = {name: name for name in names}
-        chosen = {field: places[name] for field, name in _chosen(names, table, where).items()}
-        select = _statement(chosen, file, encoded=table.format == "csv" and table.columns is None)
+        chosen = {field: places[name] for field, name in _chosen(names, where).items()}
+        select = _statement(chosen, file, encoded=table.header is not None)
         relation = connection.sql(select, params={"path": str(path), "prefix": prefix})
         for batch in relation.to_arrow_reader(_PAGE_ROWS):
             yield batch.cast(_ROWS)
@@ -335,24 +319,18 @@ def _header(path: Path) -> Sequence[str]:
         return next(csv.reader(text), [])
 
 
-def _chosen(names: Sequence[str], table: _Table, where: str) -> dict[str, str]:
-    """By field, the column that has it; refused if one that is required or named is missing."""
+def _chosen(names: Sequence[str], where: str) -> dict[str, str]:
+    """By field, the column that has it; refused if one that is required is missing."""
     by_name = {name.lower(): name for name in reversed(names)}
     columns: dict[str, str] = {}
-    for field, usual in (_S3_NAMES if table.columns is None else _NAMES).items():
-        named = getattr(table.columns, field, None)
-        if named is not None:
-            name = named if named in names else None
-        else:
-            name = next((by_name[each] for each in usual if each in by_name), None)
+    for field, usual in _NAMES.items():
+        name = next((by_name[each] for each in usual if each in by_name), None)
         if name is not None:
             columns[field] = name
-        elif named is not None or field in ("key", "size"):
+        elif field in ("key", "size"):
             shown = ", ".join(names[:_SHOWN_COLUMNS])
-            hint = f"its columns are {shown}; name one in source.inventory.columns.{field}"
-            if table.columns is None:
-                hint = "let the report have the size, ETag and last modified date of each object"
-            raise _error(f"there is no column {named or usual[0]}", where, hint)
+            hint = f"its columns are {shown}; let one be named {' or '.join(usual)}"
+            raise _error(f"there is no column {usual[0]}", where, hint)
     return columns
 
 

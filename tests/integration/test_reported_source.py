@@ -107,7 +107,7 @@ def test_a_report_needs_no_listing_of_the_source(rclone_server, tmp_path):
     (tmp_path / "objects.csv").write_text("\n".join(["key,size", *lines]))
     source = {
         "url": f"s3://reported/{prefix}",
-        "inventory": {"url": str(tmp_path / "objects.csv"), "format": "csv"},
+        "inventory": {"url": str(tmp_path / "objects.csv")},
         **reach(rclone_server),
     }
     lab = Lab(source, str(tmp_path / "storage"), tmp_path / "out", FIELDS)

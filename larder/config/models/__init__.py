@@ -27,7 +27,6 @@ from larder.config.models.dataset import (
 from larder.config.models.field_types import Model
 from larder.config.models.joins import Annotations, Missing, Samples
 from larder.config.models.locations import (
-    Columns,
     Location,
     Report,
     Source,
@@ -37,7 +36,6 @@ __all__ = [
     "Annotations",
     "Cache",
     "Cluster",
-    "Columns",
     "Consumer",
     "CopyConfig",
     "Dataset",

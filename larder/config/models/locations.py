@@ -222,35 +222,13 @@ class Rows(Model):
         return self
 
 
-class Columns(Model):
-    """The columns of a table of objects."""
-
-    key: Text | None = Field(None, min_length=1, description="column of the keys; null: key")
-    size: Text | None = Field(
-        None, min_length=1, description="column of the sizes in bytes; null: size or size_bytes"
-    )
-    etag: Text | None = Field(
-        None, min_length=1, description="column of the etags; null: etag, if there is one"
-    )
-    modified: Text | None = Field(
-        None,
-        min_length=1,
-        description="column of the modification times; null: modified or last_modified, if there "
-        "is one",
-    )
-
-
 class Report(Model):
     """A list of the objects in the source, instead of listing the bucket."""
 
-    format: Literal["auto", "s3-inventory", "parquet", "csv"] = Field(
-        "auto", description="s3-inventory: a report of S3 Inventory; parquet or csv: a table"
-    )
     url: Url = Field(
-        description="manifest.json of a report, the prefix of all reports, or the table: in the "
-        "source's provider, or a path"
+        description="manifest.json of a report of S3 Inventory, the prefix of all its reports, or "
+        "a table in CSV or Parquet: in the source's provider, or a path"
     )
-    columns: Columns = Field(Columns(), description="columns of a table, by their names")
 
 
 class Source(Location):

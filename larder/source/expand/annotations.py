@@ -37,6 +37,7 @@ from larder.manifest.digest import canonical_json
 from larder.manifest.extents import extent_etags, in_own
 from larder.manifest.files import read_manifest
 from larder.manifest.query import Stream
+from larder.manifest.schemas import table
 from larder.manifest.sort import sort
 from larder.samples.matching import ENTRIES
 from larder.source.expand.coco import MOST_CHARACTERS, coco_entries, parse_json
@@ -44,14 +45,7 @@ from larder.source.expand.containers import INDEX, Indexes, container_name
 from larder.source.expand.row_values import class_name, json_value, table_rows
 from larder.store.base import Buffer, ObjectInfo, Readable
 
-_NAMED = pa.schema(
-    [
-        pa.field("name", pa.string(), nullable=False),
-        pa.field("place", pa.int64(), nullable=False),
-        pa.field("value", pa.large_string(), nullable=False),
-        pa.field("where", pa.string(), nullable=False),
-    ]
-)
+_NAMED = table(name="string", place="int64", value="large_string", where="string")
 _BATCH = 1_000
 
 

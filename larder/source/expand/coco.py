@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 
 from larder.errors import ConfigError
 from larder.manifest.query import Stream
+from larder.manifest.schemas import table
 from larder.manifest.sort import (
     SortedFile,
     aligned,
@@ -32,14 +33,7 @@ from larder.manifest.sort import (
     write_rows,
 )
 
-_ITEMS = pa.schema(
-    [
-        pa.field("image", pa.string(), nullable=False),
-        pa.field("place", pa.int64(), nullable=False),
-        pa.field("is_image", pa.bool_(), nullable=False),
-        pa.field("text", pa.large_string(), nullable=False),
-    ]
-)
+_ITEMS = table(image="string", place="int64", is_image="bool", text="large_string")
 _BY = ("image", "place")
 _BATCH_ROWS = 1_000
 _MOST_CATEGORIES = 1_000_000

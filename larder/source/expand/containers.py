@@ -27,19 +27,17 @@ from larder.errors import DamageError, LarderError, NotFoundError
 from larder.manifest.digest import canonical_json, format_crc32c, sha256_hex
 from larder.manifest.extents import extent_etags
 from larder.manifest.files import ManifestWriter, read_manifest
-from larder.manifest.schemas import OBJECTS
+from larder.manifest.schemas import OBJECTS, table
 from larder.progress import NullProgress, Progress
 from larder.store.base import ObjectInfo, Readable, Store, Writer
 
-INDEX = pa.schema(
-    [
-        pa.field("name", pa.string(), nullable=False),
-        pa.field("offset", pa.int64(), nullable=False),
-        pa.field("size_bytes", pa.int64(), nullable=False),
-        pa.field("checksum", pa.string()),
-        pa.field("problem", pa.string()),
-        pa.field("label", pa.string()),
-    ]
+INDEX = table(
+    name="string",
+    offset="int64",
+    size_bytes="int64",
+    checksum="string?",
+    problem="string?",
+    label="string?",
 )
 """One row per derived object of a container, in any order.
 

@@ -24,7 +24,7 @@ from larder.errors import ConfigError, Failure, Failures, ObjectError
 from larder.limits import map_ahead
 from larder.manifest.files import ManifestWriter, read_manifest
 from larder.manifest.query import Stream
-from larder.manifest.schemas import OBJECTS
+from larder.manifest.schemas import OBJECTS, columns, table
 from larder.manifest.sort import sort
 from larder.progress import Progress
 from larder.samples.columns import column_texts
@@ -40,7 +40,7 @@ from larder.source.selection import KeyRule
 from larder.store.base import ObjectInfo, Readable
 
 _PLACED = OBJECTS.append(pa.field("place", pa.int64(), nullable=False)).append(
-    pa.field("container", pa.int64(), nullable=False)
+    *columns(container="int64"),
 )
 """Where an object is: the order within its container, and the number of that; -1 if in none."""
 
@@ -90,12 +90,7 @@ class Expanded:
     damaged: Failures
 
 
-LABELS = pa.schema(
-    [
-        pa.field("key", pa.string(), nullable=False),
-        pa.field("class_name", pa.string(), nullable=False),
-    ]
-)
+LABELS = table(key="string", class_name="string")
 """One row per object to whose sample a column of its table gives a class."""
 
 
