@@ -42,7 +42,7 @@ class Mirror(Readable):
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
         for page in self._store.list(prefix, start_after=start_after):
             copies = [
-                replace(info, etag=copy.etag)
+                info._replace(etag=copy.etag)
                 for info in page
                 if (copy := self._copies.get(info.key)) is not None
             ]
@@ -50,7 +50,7 @@ class Mirror(Readable):
                 yield copies
 
     def head(self, key: str) -> ObjectInfo:
-        return replace(self._store.head(key), etag=self._copy(key, None).etag)
+        return self._store.head(key)._replace(etag=self._copy(key, None).etag)
 
     def get(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -54,7 +54,7 @@ def objects_with_copies(
     ``md5``: see `larder.copy.difference.with_copies`.
     """
     prefix = layout.MIRROR_PREFIX
-    copies = (replace(info, key=info.key.removeprefix(prefix)) for info in listed(root, prefix))
+    copies = (info._replace(key=info.key.removeprefix(prefix)) for info in listed(root, prefix))
     receipts = receipt_rows(root, find_receipts(root, PLACE))
     record = record_rows(root, PLACE, read_record(root, PLACE))
     yield from with_copies(inventory, copies, receipts, record, md5=md5, work_dir=work_dir)

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self, TypedDict, Unpack
 
 if TYPE_CHECKING:
     from larder.store.etags import EtagTrust
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 Buffer = bytes | bytearray | memoryview
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectInfo:
+class ObjectInfo(NamedTuple):
     """The description of one object, from a listing or a HEAD request.
 
-    Stores set the optional fields if that takes no extra request: a listing has the storage class,
-    for example, but only `Readable.head` and `Readable.open` have metadata.
+    A tuple, because listings make millions. Stores set the optional fields if that takes no extra
+    request: a listing has the storage class, for example, but only `Readable.head` and
+    `Readable.open` have metadata.
 
     Attributes:
         key: Relative to the store.
@@ -57,7 +57,7 @@ class ObjectInfo:
     checksum: str | None = None
     generation: str | None = None
     content_type: str | None = None
-    metadata: Mapping[str, str] | None = field(default=None, hash=False)
+    metadata: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

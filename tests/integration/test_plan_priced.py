@@ -1,7 +1,6 @@
 """What a plan says about the mirror, the cost and archived objects; and the run."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ class Large(DelegatingStore):
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
         for page in self.inner.list(prefix, start_after=start_after):
-            yield [replace(info, size_bytes=10**11) for info in page]
+            yield [info._replace(size_bytes=10**11) for info in page]
 
 
 def lab_of(
@@ -157,7 +156,7 @@ class Glacier(DelegatingStore):
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
         for page in self.inner.list(prefix, start_after=start_after):
             yield [
-                replace(info, storage_class=self._name if info.key in self._keys else "")
+                info._replace(storage_class=self._name if info.key in self._keys else "")
                 for info in page
             ]
 

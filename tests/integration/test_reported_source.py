@@ -5,7 +5,6 @@ import hashlib
 import json
 import uuid
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 from urllib.parse import quote_plus
 
@@ -124,9 +123,9 @@ def test_objects_without_etags_are_copied_as_they_are_now(target_url, moto_serve
     bodies = {"small": b"x" * 1000, "large": bytes(range(256)) * (12 << 12)}
     with opened("s3://reported/", **reach(moto_server)) as source:
         infos = [
-            replace(source.put(f"{own}/{name}", data), etag="") for name, data in bodies.items()
+            source.put(f"{own}/{name}", data)._replace(etag="") for name, data in bodies.items()
         ]
-        wrong = replace(infos[1], size_bytes=infos[1].size_bytes - 1)
+        wrong = infos[1]._replace(size_bytes=infos[1].size_bytes - 1)
         with opened(target_url, **reach(moto_server)) as target:
             limits = CopyLimits(
                 4, ByteBudget(64 << 20), part_bytes=5 << 20, server_copy_bytes=8 << 20

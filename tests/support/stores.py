@@ -482,4 +482,4 @@ class EncryptedStore(DelegatingStore):
         if not self._encrypted(info.key):
             return info
         other = hashlib.md5(b"encrypted " + info.etag.encode(), usedforsecurity=False)
-        return replace(info, etag=other.hexdigest())
+        return info._replace(etag=other.hexdigest())

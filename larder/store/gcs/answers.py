@@ -27,7 +27,6 @@ import base64
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -157,7 +156,7 @@ def info_of_headers(headers: Mapping[str, str], key: str) -> ObjectInfo | None:
         info = info_of_resource(resource, key, "")
     except (LookupError, ValueError, StoreError):
         return None
-    return replace(info, metadata=metadata or None)
+    return info._replace(metadata=metadata or None)
 
 
 def resource_of(

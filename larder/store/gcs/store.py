@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import Unpack
 
@@ -120,7 +119,7 @@ def _info(
     if generation in (None, current.generation):
         return current
     if info is not None and info.etag == current.etag:
-        return replace(info, metadata=current.metadata)
+        return info._replace(metadata=current.metadata)
     try:  # it was written meanwhile
         return describe(source, generation)
     except NotFoundError:

@@ -35,7 +35,7 @@ class Described(DelegatingStore):
 
     def head(self, key: str) -> ObjectInfo:
         usual = {"content_type": "binary/octet-stream", "metadata": {}}
-        return replace(super().head(key), **{**usual, **self.described})
+        return super().head(key)._replace(**{**usual, **self.described})
 
     def open(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import uuid
-from dataclasses import replace
 from typing import Any
 
 import google_crc32c
@@ -52,7 +51,7 @@ def test_a_copy_has_the_bytes_and_their_checksum(
 def test_an_object_that_differs_from_the_listing_has_changed(
     source: Store, target: Store, listed: dict[str, Any]
 ) -> None:
-    info = replace(source.put("k", b"1234"), **listed)
+    info = source.put("k", b"1234")._replace(**listed)
     with pytest.raises(ObjectError) as caught:
         copy_object(source, info, target, "k", LIMITS)
     assert caught.value.code == "object.changed"

@@ -7,7 +7,6 @@ import hashlib
 import random
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -468,15 +467,15 @@ def test_only_the_listed_state_is_copied(gcs: FakeGcs) -> None:
     store = opened(gcs)
     info = store.put("a", b"first")
     gcs.add("p/a", b"other")
-    for wanted in (info, replace(info, generation=None)):
+    for wanted in (info, info._replace(generation=None)):
         error = error_of(lambda wanted=wanted: store.copy_from(store, wanted, "b"))
         assert (type(error), error.code) == (PreconditionError, "object.changed")
     gcs.add("p/a", b"first")  # again, in another generation
-    copy = store.copy_from(store, replace(info, generation=None), "b")
+    copy = store.copy_from(store, info._replace(generation=None), "b")
     assert copy is not None
     assert copy.etag == info.etag
     with pytest.raises(NotFoundError):
-        store.copy_from(store, replace(info, key="none"), "b")
+        store.copy_from(store, info._replace(key="none"), "b")
 
 
 @pytest.mark.parametrize(
