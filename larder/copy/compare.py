@@ -19,7 +19,7 @@ from larder.copy.difference import Outstanding, outstanding
 from larder.copy.receipts import Receipt, find_receipts, receipt_rows
 from larder.copy.record import CopyDocument, CopyPlace, Origin, read_record, record_rows
 from larder.copy.settings import CopySettings
-from larder.errors import ConfigError, Failure, FatalError, StoreError
+from larder.errors import ConfigError, Failure, FatalError
 from larder.jobs.results import BatchReport, RunError
 from larder.manifest.query import Stream
 from larder.manifest.schemas import OBJECTS
@@ -28,7 +28,8 @@ from larder.progress import Progress
 from larder.source.inventory import Listed, list_source, object_batches
 from larder.source.reports import open_report
 from larder.source.selection import KeyRule, Unlisted, without_own
-from larder.store.base import ObjectInfo, Store
+from larder.store.base import Store
+from larder.store.own_files import listed_pages
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,9 +158,10 @@ def _listing(root: Store, path: Path) -> Iterator[Callable[[], SortedFile]]:
     A directory is listed when the result is requested.
     """
     stop = threading.Event()
+    stored = chain.from_iterable(without_own(listed_pages(root)))
 
     def batches() -> Iterator[pa.RecordBatch]:
-        for batch in object_batches(_stored(root)):
+        for batch in object_batches(stored):
             if stop.is_set():
                 raise FatalError("run.interrupted", "the listing is not needed any more")
             yield batch
@@ -174,15 +176,6 @@ def _listing(root: Store, path: Path) -> Iterator[Callable[[], SortedFile]]:
             yield listed.result
         finally:
             stop.set()
-
-
-def _stored(root: Store) -> Iterator[ObjectInfo]:
-    """The objects at the storage; a directory that does not exist is empty."""
-    try:
-        yield from chain.from_iterable(without_own(root.list()))
-    except StoreError as error:
-        if error.code != "store.missing" or not root.features.local_path:
-            raise
 
 
 def _ordered(batches: Iterator[pa.RecordBatch], folder: Path) -> Generator[pa.RecordBatch]:

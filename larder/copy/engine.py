@@ -17,7 +17,7 @@ from functools import partial
 from larder.copy.limits import CopyLimits
 from larder.copy.object import copy_object
 from larder.copy.parts import LargeObject
-from larder.copy.proof import CopiedObject, adopt
+from larder.copy.proof import CopiedObject, ObjectCopy, adopt
 from larder.copy.server_side import ServerSide
 from larder.copy.threads import work_off
 from larder.errors import Failure, FatalError, LarderError, ObjectError, RetryableError
@@ -132,14 +132,7 @@ class _Batch:
 
     def _in_parts(self, info: ObjectInfo, *, by_server: bool = False) -> Iterator[_Work]:
         large = LargeObject(
-            self._source,
-            info,
-            self._target,
-            self._prefix + info.key,
-            self._limits,
-            self._ready,
-            self._moved,
-            by_server=by_server,
+            self._way(info), self._limits, self._ready, self._moved, by_server=by_server
         )
         with self._lock:
             self._large.add(large)
@@ -199,17 +192,17 @@ class _Batch:
 
     def _adopt(self, info: ObjectInfo) -> None:
         """Keep what another program has copied, if it is that object; otherwise copy it."""
-        key = self._prefix + info.key
-        copy = adopt(self._source, self._target, info, key, self._limits.verify)
+        copy = adopt(self._way(info), self._limits.verify)
         if copy is None:
             self._stream_now(info)
         else:
             self._done(info, copy)
 
     def _copy(self, info: ObjectInfo) -> None:
-        key = self._prefix + info.key
-        copy = copy_object(self._source, info, self._target, key, self._limits, self._ready)
-        self._done(info, copy)
+        self._done(info, copy_object(self._way(info), self._limits, self._ready))
+
+    def _way(self, info: ObjectInfo) -> ObjectCopy:
+        return ObjectCopy(self._source, info, self._target, self._prefix + info.key)
 
     def _done(self, info: ObjectInfo, copy: CopiedObject, moved_bytes: int | None = None) -> None:
         if interrupt := interrupted_by():  # what ends after a stop is copied again

@@ -42,8 +42,8 @@ from larder.jobs.results import BatchReport, merge_reports
 from larder.jobs.runner import Runner
 from larder.manifest.files import ManifestFile, read_manifest, write_manifest
 from larder.manifest.query import Stream
-from larder.manifest.reference import ManifestRef
 from larder.manifest.schemas import DUE, FAILURES, OBJECTS
+from larder.manifest.sealed import ManifestRef
 from larder.manifest.sort import SortedFile, aligned, sort, whole_keys, write_rows
 from larder.progress import Progress
 from larder.samples.columns import column_texts

@@ -9,12 +9,11 @@ from contextlib import suppress
 import google_crc32c
 
 from larder.copy.limits import CopyLimits
-from larder.copy.proof import Content, CopiedObject, crc32c_of, known_md5, read_back
+from larder.copy.proof import Content, CopiedObject, ObjectCopy, crc32c_of, known_md5, prove
 from larder.errors import NotFoundError, ObjectError
 from larder.limits import WRITER_BYTES
 from larder.manifest.digest import format_crc32c
-from larder.store import object_url
-from larder.store.base import ObjectInfo, Readable, Reader, Store
+from larder.store.base import ObjectInfo, Reader
 from larder.store.etags import ContentCheck, changed, is_md5
 
 WHOLE_BYTES = 8 * 1024**2
@@ -25,103 +24,85 @@ _PIECES_BYTES = 4 * 1024**2
 
 
 def copy_object(
-    source: Readable,
-    info: ObjectInfo,
-    target: Store,
-    key: str,
-    limits: CopyLimits,
-    ready: Callable[[], None] = lambda: None,
+    way: ObjectCopy, limits: CopyLimits, ready: Callable[[], None] = lambda: None
 ) -> CopiedObject:
     """Copy one object and verify the copy; see `larder.copy.proof`.
 
     The object is read on the condition that its etag has not changed since the listing. Content
     type and metadata are kept. A copy that fails verification is deleted.
     """
-    if info.size_bytes <= WHOLE_BYTES:
-        with limits.budget.holding(2 * info.size_bytes):
-            limits.admit(info.size_bytes, ready)
-            return _copy_whole(source, info, target, key, limits)
-    with limits.budget.holding(_PIECES_BYTES if target.features.local_path else WRITER_BYTES):
-        return _copy_stream(source, info, target, key, limits, ready)
+    size_bytes = way.info.size_bytes
+    if size_bytes <= WHOLE_BYTES:
+        with limits.budget.holding(2 * size_bytes):
+            limits.admit(size_bytes, ready)
+            return _copy_whole(way, limits)
+    local = way.target.features.local_path
+    with limits.budget.holding(_PIECES_BYTES if local else WRITER_BYTES):
+        return _copy_stream(way, limits, ready)
 
 
-def _copy_whole(
-    source: Readable, info: ObjectInfo, target: Store, key: str, limits: CopyLimits
-) -> CopiedObject:
+def _copy_whole(way: ObjectCopy, limits: CopyLimits) -> CopiedObject:
+    source, info, target = way.source, way.info, way.target
     with source.open(info.key, if_match=info.etag or None) as reader:
         pieces = [piece if isinstance(piece, bytes) else bytes(piece) for piece in reader]
     data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
     if len(data) != info.size_bytes:
-        raise changed(object_url(source.url, info.key), info.size_bytes, len(data))
+        raise changed(way.where, info.size_bytes, len(data))
     read_crc32c = format_crc32c(google_crc32c.value(data))
-    _check_read(source, reader.info, read_crc32c)
+    _check_read(way, reader.info, read_crc32c)
     md5 = known_md5(source, info.etag)
     content = Content(md5, reader.info.checksum, None, read_crc32c)
     if md5 is not None and not target.features.etag_is_md5:
         # The target cannot tell that something else was read.
-        content = _proved(source, info, data, content)
+        content = _proved(way, data, content)
     elif md5 is None and target.features.etag_is_md5:
         content = content._replace(read_md5=_md5(data))
     try:
-        written = _put(target, key, data, reader.info, content)
+        written = _put(way, data, reader.info, content)
     except ObjectError as error:
         if error.code != "object.mismatch" or content.md5 is None:
             raise
-        content = _proved(source, info, data, content)._replace(read_md5=_md5(data))
-        written = _put(target, key, data, reader.info, content)
+        content = _proved(way, data, content)._replace(read_md5=_md5(data))
+        written = _put(way, data, reader.info, content)
     expected = content.md5 if target.features.etag_is_md5 and is_md5(written.etag) else None
     if expected and written.etag != expected:
         # One of the two etags is no MD5, or the bytes were damaged on their way here.
         try:
-            content = _proved(source, info, data, content)._replace(read_md5=_md5(data))
+            content = _proved(way, data, content)._replace(read_md5=_md5(data))
         except ObjectError:
             with suppress(NotFoundError):
-                if target.head(key).etag == written.etag:
-                    target.delete(key)
+                if target.head(way.key).etag == written.etag:
+                    target.delete(way.key)
             raise
-    return _verified(source, info, target, written, content, limits)
+    return _verified(way, written, content, limits)
 
 
-def _put(target: Store, key: str, data: bytes, like: ObjectInfo, content: Content) -> ObjectInfo:
-    return target.put(key, data, like=like, md5=content.read_md5 or content.md5, sync=False)
+def _put(way: ObjectCopy, data: bytes, like: ObjectInfo, content: Content) -> ObjectInfo:
+    md5 = content.read_md5 or content.md5
+    return way.target.put(way.key, data, like=like, md5=md5, sync=False)
 
 
 def _verified(
-    source: Readable,
-    info: ObjectInfo,
-    target: Store,
-    written: ObjectInfo,
-    content: Content,
-    limits: CopyLimits,
+    way: ObjectCopy, written: ObjectInfo, content: Content, limits: CopyLimits
 ) -> CopiedObject:
-    features = target.features
-    check = content.check(
-        written, etag_is_md5=features.etag_is_md5, stored_as_sent=bool(features.local_path)
-    )
-    if check is None and limits.verify == "size":
-        check = "size"
-    if check is None:
-        return read_back(source, info, content, target, written)
-    return CopiedObject.of(info, written, content.read_crc32c, check)
+    as_sent = way.target.features.local_path
+    return prove(way, written, content, verify=limits.verify, stored_as_sent=as_sent)
 
 
-def _check_read(source: Readable, info: ObjectInfo, crc32c: str) -> None:
+def _check_read(way: ObjectCopy, info: ObjectInfo, crc32c: str) -> None:
     """Compare what was read with the checksum that the source keeps, if any."""
     kept = crc32c_of(info.checksum)
     if kept and kept != crc32c:
-        raise ObjectError(
-            "object.mismatch",
-            f"the bytes that were read have {crc32c}, but the store keeps {kept}",
-            where=object_url(source.url, info.key),
-            hint="the network or the store damages data; run again",
-        )
+        message = f"the bytes that were read have {crc32c}, but the store keeps {kept}"
+        hint = "the network or the store damages data; run again"
+        raise ObjectError("object.mismatch", message, where=way.where, hint=hint)
 
 
-def _proved(source: Readable, info: ObjectInfo, data: bytes, content: Content) -> Content:
+def _proved(way: ObjectCopy, data: bytes, content: Content) -> Content:
     """The content, once what was read is compared with the etag; see `larder.store.etags`."""
-    check = ContentCheck(source, info.key, info.etag, info.size_bytes)
+    check = ContentCheck(way.source, way.info.key, way.info.etag, way.info.size_bytes)
     check.add(data)
-    md5 = info.etag if check.check() else None
+    md5 = way.info.etag if check.check() else None
     return content._replace(md5=md5, read_md5=md5)
 
 
@@ -129,27 +110,21 @@ def _md5(data: bytes) -> str:
     return hashlib.md5(data, usedforsecurity=False).hexdigest()
 
 
-def _copy_stream(
-    source: Readable,
-    info: ObjectInfo,
-    target: Store,
-    key: str,
-    limits: CopyLimits,
-    ready: Callable[[], None],
-) -> CopiedObject:
+def _copy_stream(way: ObjectCopy, limits: CopyLimits, ready: Callable[[], None]) -> CopiedObject:
+    source, info = way.source, way.info
     check = ContentCheck(source, info.key, info.etag, info.size_bytes)
     with (
         source.open(info.key, if_match=info.etag or None) as reader,
-        target.writer(key, like=reader.info, sync=False) as writer,
+        way.target.writer(way.key, like=reader.info, sync=False) as writer,
     ):
         for piece in _admitted(reader, limits, ready):
             check.add(piece)
             writer.write(piece)
         md5 = info.etag if check.check() else None
         content = Content(md5, reader.info.checksum, md5, format_crc32c(check.crc32c))
-        _check_read(source, reader.info, format_crc32c(check.crc32c))
+        _check_read(way, reader.info, format_crc32c(check.crc32c))
         written = writer.commit()
-    return _verified(source, info, target, written, content, limits)
+    return _verified(way, written, content, limits)
 
 
 def _admitted(reader: Reader, limits: CopyLimits, ready: Callable[[], None]) -> Iterator[bytes]:

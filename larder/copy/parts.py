@@ -10,12 +10,19 @@ import google_crc32c
 
 from larder.copy.limits import CopyLimits
 from larder.copy.object import copy_object
-from larder.copy.proof import Content, CopiedObject, crc32c_of, known_md5, read_back, removed
+from larder.copy.proof import (
+    Content,
+    CopiedObject,
+    ObjectCopy,
+    crc32c_of,
+    known_md5,
+    prove,
+    removed,
+)
 from larder.copy.uploads import RESUME_BYTES
 from larder.errors import LarderError, RetryableError
 from larder.manifest.digest import combined_crc32c, format_crc32c
-from larder.store import object_url
-from larder.store.base import ObjectInfo, Reader, Store, Upload, UploadedPart
+from larder.store.base import ObjectInfo, Reader, Upload, UploadedPart
 from larder.store.etags import changed
 from larder.store.interrupt import INTERRUPTED
 
@@ -35,20 +42,15 @@ class LargeObject:
 
     def __init__(
         self,
-        source: Store,
-        info: ObjectInfo,
-        target: Store,
-        key: str,
+        way: ObjectCopy,
         limits: CopyLimits,
         ready: Callable[[], None],
         moved: Callable[[int], None],
         *,
         by_server: bool = False,
     ) -> None:
-        self.info = info
-        self._source = source
-        self._target = target
-        self._key = key
+        self.info = info = way.info
+        self._way = way
         self._limits = limits
         self._ready = ready
         self._tell_moved = moved
@@ -75,20 +77,17 @@ class LargeObject:
         """Start the upload; returns the copy if it was streamed: the target has no uploads."""
         try:
             self._ready()
-            self._listed = self._source.head(self.info.key)
+            self._listed = self._way.source.head(self.info.key)
             # A report may list it without an etag: then it is as it is now, with the same size.
             same = self._listed.etag == self.info.etag if self.info.etag else True
             if not same or self._listed.size_bytes != self.info.size_bytes:
-                where = object_url(self._source.url, self.info.key)
-                raise changed(where, self.info.size_bytes, self._listed.size_bytes)
-            self._md5 = known_md5(self._source, self._listed.etag)
-            self._upload = self._continued() or self._target.begin_upload(
-                self._key, like=self._listed, md5=self._md5
+                raise changed(self._way.where, self.info.size_bytes, self._listed.size_bytes)
+            self._md5 = known_md5(self._way.source, self._listed.etag)
+            self._upload = self._continued() or self._way.target.begin_upload(
+                self._way.key, like=self._listed, md5=self._md5
             )
             if self._upload is None:
-                return copy_object(
-                    self._source, self.info, self._target, self._key, self._limits, self._ready
-                )
+                return copy_object(self._way, self._limits, self._ready)
             self._left = iter([number for number in self.numbers if number not in self._parts])
             resumed = bool(self._parts)
             if self._md5 and self._upload.whole_md5 is False and not self.by_server:
@@ -99,11 +98,11 @@ class LargeObject:
 
     def _continued(self) -> Upload | None:
         """The upload that an earlier run has left, if the store still has it."""
-        record = self._records and self._records.find(self.info, self._key, self._part_bytes)
+        record = self._records and self._records.find(self.info, self._way.key, self._part_bytes)
         if not record:
             return None
-        upload = self._target.begin_upload(
-            self._key, like=self._listed, md5=self._md5, resume=record.upload
+        upload = self._way.target.begin_upload(
+            self._way.key, like=self._listed, md5=self._md5, resume=record.upload
         )
         etags = upload.sent() if upload else None
         if upload is None or etags is None:
@@ -145,8 +144,8 @@ class LargeObject:
             self._parts[part.number] = part
             parts = tuple(self._parts.values())
         self._moved(part.size_bytes)
-        if self._records and self._records.due(self._key, part.size_bytes):
-            self._records.save(self.info, self._key, self._part_bytes, upload.id, parts)
+        if self._records and self._records.due(self._way.key, part.size_bytes):
+            self._records.save(self.info, self._way.key, self._part_bytes, upload.id, parts)
 
     def _next(self) -> tuple[int, int, int] | None:
         """Number, offset and length of the next part."""
@@ -162,7 +161,7 @@ class LargeObject:
         self._tell_moved(size_bytes)
 
     def _send_copy(self, upload: Upload) -> UploadedPart | None:
-        place = self._source.features.place
+        place = self._way.source.features.place
         assert place is not None, "the server can copy"
         if (part := self._next()) is None:
             return None
@@ -178,13 +177,12 @@ class LargeObject:
                 return None
             number, offset, length = part
             self._limits.admit(length, self._ready)
-            with self._source.open(
+            with self._way.source.open(
                 self.info.key, offset=offset, length=length, if_match=self._listed.etag
             ) as reader:
                 data, crc32c = _received(reader, memory.buffer)
             if len(data) != length:
-                where = object_url(self._source.url, self.info.key)
-                raise changed(where, self.info.size_bytes, offset + len(data))
+                raise changed(self._way.where, self.info.size_bytes, offset + len(data))
             if self._order:
                 self._order.add(number, data, memory)
             return upload.send(number, [data], crc32c)
@@ -200,7 +198,7 @@ class LargeObject:
         written = upload.commit(parts)
         copy = self._verified(parts, written)
         if self._records:
-            self._records.remove(self._key)
+            self._records.remove(self._way.key)
         return copy
 
     def _verified(self, parts: list[UploadedPart], written: ObjectInfo) -> CopiedObject:
@@ -208,22 +206,23 @@ class LargeObject:
         checksums = [(part.crc32c, part.size_bytes) for part in parts if part.crc32c is not None]
         if len(checksums) == len(parts):
             checksum = format_crc32c(combined_crc32c(checksums))
+        target = self._way.target
         if written.size_bytes != self.info.size_bytes:
-            raise removed(self._target, written, f"the copy has {written.size_bytes:,} bytes")
+            raise removed(target, written, f"the copy has {written.size_bytes:,} bytes")
         kept = crc32c_of(self._listed.checksum)
         if checksum and kept and kept != checksum:
-            raise removed(
-                self._target, written, f"{checksum} was read, but the source keeps {kept}"
-            )
+            raise removed(target, written, f"{checksum} was read, but the source keeps {kept}")
         read_md5 = self._order.hexdigest() if self._order else None
         content = Content(self._md5, self._listed.checksum, read_md5, checksum)
         proved = all(part.proved for part in parts)
-        check = content.check(written, etag_is_md5=True, stored_as_sent=proved)
-        if check is None and self._limits.verify == "size":
-            check = "size"
-        if check is None:
-            return read_back(self._source, self.info, content, self._target, written, self._ready)
-        return CopiedObject.of(self.info, written, content.crc32c, check)
+        return prove(
+            self._way,
+            written,
+            content,
+            verify=self._limits.verify,
+            stored_as_sent=proved,
+            ready=self._ready,
+        )
 
     def end(self, *, keep: bool) -> None:
         """Stop copying it, unless it is complete; ``keep`` leaves many parts to the next run."""
@@ -233,12 +232,12 @@ class LargeObject:
         if upload is None:
             return
         if keep and self._records:
-            self._records.save(self.info, self._key, self._part_bytes, upload.id, parts)
+            self._records.save(self.info, self._way.key, self._part_bytes, upload.id, parts)
             upload.leave()
             return
         upload.abort()
         if self._records:
-            self._records.remove(self._key)
+            self._records.remove(self._way.key)
 
 
 def _received(reader: Reader, buffer: memoryview) -> tuple[memoryview, int]:

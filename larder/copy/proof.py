@@ -23,6 +23,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import google_crc32c
@@ -55,15 +56,23 @@ class CopiedObject(NamedTuple):
 
     @staticmethod
     def of(source: ObjectInfo, copy: ObjectInfo, checksum: str | None, check: str) -> CopiedObject:
-        return CopiedObject(
-            source.key,
-            source.size_bytes,
-            source.etag,
-            copy.modified_us,
-            checksum,
-            copy.etag,
-            check,
-        )
+        made = copy.modified_us, checksum, copy.etag, check
+        return CopiedObject(source.key, source.size_bytes, source.etag, *made)
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectCopy:
+    """An object to copy: as it was listed at its source, and its key at the target."""
+
+    source: Readable
+    info: ObjectInfo
+    target: Store
+    key: str
+
+    @property
+    def where(self) -> str:
+        """The object at the source, for messages."""
+        return object_url(self.source.url, self.info.key)
 
 
 def known_md5(store: Readable, etag: str) -> str | None:
@@ -110,7 +119,37 @@ class Content(NamedTuple):
         return None
 
 
-class ReadCopy(NamedTuple):
+def prove(
+    way: ObjectCopy,
+    written: ObjectInfo,
+    content: Content,
+    *,
+    verify: str,
+    stored_as_sent: bool,
+    ready: Callable[[], None] = lambda: None,
+) -> CopiedObject:
+    """Verify a copy that was written; ``ready`` raises an error to stop that.
+
+    With ``verify`` as ``size``, only as far as it takes no extra request. A copy that is read may
+    have been written again by another run; if nothing else did that and it is not the source's
+    object, it is deleted, and the error is ``object.mismatch``.
+    """
+    etag_is_md5 = way.target.features.etag_is_md5
+    check = content.check(written, etag_is_md5=etag_is_md5, stored_as_sent=stored_as_sent)
+    if check is None and verify == "size":
+        check = "size"
+    if check:
+        return CopiedObject.of(way.info, written, content.crc32c, check)
+    copy = _read_copy(way, content, ready=ready)
+    if copy.check:
+        return CopiedObject.of(way.info, copy.info, copy.crc32c, copy.check)
+    if copy.info.etag != written.etag:
+        hint = "another run copies another state of the source; run again when it is done"
+        raise _mismatch(way.target, written, f"the copy has {copy.crc32c}", hint)
+    raise removed(way.target, written, f"the copy has {copy.crc32c}")
+
+
+class _ReadCopy(NamedTuple):
     """A copy as it was read: ``check`` says what proves it, and is None if it is another object."""
 
     info: ObjectInfo
@@ -118,24 +157,21 @@ class ReadCopy(NamedTuple):
     check: str | None
 
 
-def read_copy(
-    source: Readable,
-    info: ObjectInfo,
+def _read_copy(
+    way: ObjectCopy,
     content: Content,
-    target: Readable,
-    key: str,
     *,
     if_match: str | None = None,
     ready: Callable[[], None] = lambda: None,
-) -> ReadCopy:
-    """Read a copy, and compare it with its source; ``ready`` raises an error to stop it."""
-    copy, crc32c, md5 = _digests(target, key, if_match, ready)
+) -> _ReadCopy:
+    """Read a copy, and compare it with its source."""
+    copy, crc32c, md5 = _digests(way.target, way.key, if_match, ready)
     if md5 in (content.md5, content.read_md5):
-        return ReadCopy(copy, crc32c, "md5")
+        return _ReadCopy(copy, crc32c, "md5")
     expected = content.crc32c
     if expected is None:
-        _, expected, _ = _digests(source, info.key, info.etag or None, ready)
-    return ReadCopy(copy, crc32c, "crc32c" if crc32c == expected else None)
+        _, expected, _ = _digests(way.source, way.info.key, way.info.etag or None, ready)
+    return _ReadCopy(copy, crc32c, "crc32c" if crc32c == expected else None)
 
 
 def _digests(
@@ -149,27 +185,6 @@ def _digests(
             crc32c = google_crc32c.extend(crc32c, data)
             md5.update(data)
     return reader.info, format_crc32c(crc32c), md5.hexdigest()
-
-
-def read_back(
-    source: Readable,
-    info: ObjectInfo,
-    content: Content,
-    target: Store,
-    written: ObjectInfo,
-    ready: Callable[[], None] = lambda: None,
-) -> CopiedObject:
-    """The current copy, if it has the content of its source; another run may have written it again.
-
-    If nothing else did, it is deleted, and the error is ``object.mismatch``.
-    """
-    copy = read_copy(source, info, content, target, written.key, ready=ready)
-    if copy.check:
-        return CopiedObject.of(info, copy.info, copy.crc32c, copy.check)
-    if copy.info.etag != written.etag:
-        hint = "another run copies another state of the source; run again when it is done"
-        raise _mismatch(target, written, f"the copy has {copy.crc32c}", hint)
-    raise removed(target, written, f"the copy has {copy.crc32c}")
 
 
 def removed(target: Store, written: ObjectInfo, what: str) -> ObjectError:
@@ -189,22 +204,21 @@ _UNKNOWN_TYPES = ("", "binary/octet-stream", "application/octet-stream")
 """What S3 and GCS say about an object that was written without a type."""
 
 
-def adopt(
-    source: Readable, target: Readable, info: ObjectInfo, key: str, verify: str
-) -> CopiedObject | None:
+def adopt(way: ObjectCopy, verify: str) -> CopiedObject | None:
     """The copy, if the target has the source's object with its type and user metadata; else None.
 
-    The content is compared as that of any copy is (`larder.copy.proof`).
+    The content is compared as that of any copy is.
     """
+    source, info, target = way.source, way.info, way.target
     try:
-        copy = _described(target, key, None)
+        copy = _described(target, way.key, None)
         if copy.size_bytes != info.size_bytes:
             return None
         if not _same_description(_described(source, info.key, info.etag), copy):
             return None
         if verify == "size":
-            return CopiedObject.of(info, copy, crc32c_of(copy.checksum), "size")
-        return _compared(source, target, info, copy)
+            return CopiedObject.of(way.info, copy, crc32c_of(copy.checksum), "size")
+        return _compared(way, copy)
     except (NotFoundError, PreconditionError) as error:
         if error.where.startswith(target.url) and not error.where.startswith(source.url):
             return None  # not there, or replaced while it was read
@@ -235,17 +249,16 @@ def _type(info: ObjectInfo) -> str:
     return "" if info.content_type in _UNKNOWN_TYPES else str(info.content_type)
 
 
-def _compared(
-    source: Readable, target: Readable, info: ObjectInfo, copy: ObjectInfo
-) -> CopiedObject | None:
-    content = Content(known_md5(source, info.etag), info.checksum)
-    check = content.check(copy, etag_is_md5=target.features.etag_is_md5)
+def _compared(way: ObjectCopy, copy: ObjectInfo) -> CopiedObject | None:
+    info = way.info
+    content = Content(known_md5(way.source, info.etag), info.checksum)
+    check = content.check(copy, etag_is_md5=way.target.features.etag_is_md5)
     if check:
-        return CopiedObject.of(info, copy, content.crc32c or crc32c_of(copy.checksum), check)
+        return CopiedObject.of(way.info, copy, content.crc32c or crc32c_of(copy.checksum), check)
     if info.checksum and copy.checksum and _kind(info) == _kind(copy):
         return None
-    read = read_copy(source, info, content, target, copy.key, if_match=copy.etag)
-    return CopiedObject.of(info, copy, read.crc32c, read.check) if read.check else None
+    read = _read_copy(way, content, if_match=copy.etag)
+    return CopiedObject.of(way.info, copy, read.crc32c, read.check) if read.check else None
 
 
 def _kind(info: ObjectInfo) -> str:

@@ -25,8 +25,8 @@ from larder.jobs.manifests import put_named, read_ref
 from larder.jobs.results import Totals
 from larder.limits import map_ahead
 from larder.manifest.files import ManifestWriter
-from larder.manifest.reference import ManifestRef
 from larder.manifest.schemas import OBJECTS
+from larder.manifest.sealed import ManifestRef
 from larder.store.base import ObjectInfo, Store
 from larder.store.own_files import listed
 

@@ -31,10 +31,9 @@ from larder.errors import DamageError, NotFoundError
 from larder.jobs.manifests import put_named, read_ref
 from larder.manifest.digest import sha256_hex
 from larder.manifest.files import write_manifest
-from larder.manifest.reference import ManifestRef
 from larder.manifest.rows import RowDigest
 from larder.manifest.schemas import OBJECTS
-from larder.manifest.sealed import read_sealed, seal
+from larder.manifest.sealed import ManifestRef, read_sealed, seal
 from larder.source.inventory import IDENTITY
 from larder.source.selection import OWN_PREFIX
 from larder.store import object_url

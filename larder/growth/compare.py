@@ -23,9 +23,9 @@ from larder.growth.previous import PACKED, RECORDS, Previous
 from larder.jobs.manifests import read_ref
 from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest, write_manifest
 from larder.manifest.query import Stream, query
-from larder.manifest.reference import ManifestRef
 from larder.manifest.rows import RowDigest
 from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER, SAMPLES, columns, table
+from larder.manifest.sealed import ManifestRef
 from larder.manifest.sort import sorted_query
 from larder.manifest.spool import Spool
 from larder.samples.order import SampleOrder

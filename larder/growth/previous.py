@@ -15,9 +15,8 @@ from larder.config.models import Dataset
 from larder.errors import DamageError
 from larder.jobs.manifests import read_ref
 from larder.manifest.query import Stream, query
-from larder.manifest.reference import ManifestRef
 from larder.manifest.schemas import SAMPLES, SHARDS, SKIPPED, columns
-from larder.manifest.sealed import MAKE_AGAIN
+from larder.manifest.sealed import MAKE_AGAIN, ManifestRef
 from larder.samples.strata import PUBLISHED
 from larder.store import object_url
 from larder.store.base import Store

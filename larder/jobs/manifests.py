@@ -22,8 +22,7 @@ import pyarrow as pa
 from larder.disk import disk_errors, scratch
 from larder.errors import DamageError, NotFoundError
 from larder.manifest.files import BATCH_ROWS, ManifestFile, read_manifest
-from larder.manifest.reference import ManifestRef
-from larder.manifest.sealed import MAKE_AGAIN
+from larder.manifest.sealed import MAKE_AGAIN, ManifestRef
 from larder.store import local_path, object_url
 from larder.store.base import Store
 from larder.store.own_files import published_file_errors

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from larder.errors import ConfigError, Failure, Failures, FatalError, printable
 
 if TYPE_CHECKING:
-    from larder.manifest.reference import ManifestRef
+    from larder.manifest.sealed import ManifestRef
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,12 +58,6 @@ def parse_extent(etag: str | None) -> Extent | None:
     return Extent(int(offset), int(length), int(chars or 0), of_object or "", name or "")
 
 
-def unconditional(extent: Extent) -> str:
-    """The etag of the same range, whatever etag its container has now."""
-    end = in_own(extent.name) if extent.name else f"/{extent.key_chars}:"
-    return f"@{extent.offset}+{extent.length}{end}"
-
-
 def is_derived(etags: pa.Array) -> pa.Array:
     """Which etags of a column are those of derived objects."""
     return pc.match_substring_regex(etags, _DERIVED)

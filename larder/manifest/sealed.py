@@ -6,6 +6,8 @@ They are canonical JSON (sorted keys, no white space, UTF-8) with the sha256 of 
 A document whose digest is right was written so by somebody: another program, a later release, or a
 person. What it says is checked against the types of the fields (`from_plain`), so that nothing
 behind this meets a string for a number.
+
+A `ManifestRef` is what they have of a manifest, and what steps pass on of one.
 """
 
 from __future__ import annotations
@@ -13,13 +15,16 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from larder.errors import DamageError
 from larder.manifest.digest import canonical_json
+
+if TYPE_CHECKING:
+    from larder.versions.documents import FileFacts
 
 Value = TypeVar("Value")
 
@@ -176,3 +181,18 @@ def read_sealed(
     except ValueError as error:
         message = f"invalid field: {error}"
         raise DamageError("damage.manifest", message, where=where, hint=hint) from None
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestRef:
+    """A manifest in a store: key below the root, digest, bytes, rows; -1 if they are not known."""
+
+    key: str
+    sha256: str
+    bytes: int
+    rows: int
+
+    @classmethod
+    def of(cls, file: FileFacts) -> ManifestRef:
+        """A published manifest."""
+        return cls(file.path, file.sha256, file.bytes, rows=-1)

@@ -14,8 +14,8 @@ from larder.growth.decide import Decision, SegmentState, decide
 from larder.growth.previous import Previous, PreviousSegment, is_first_build, read_previous
 from larder.growth.select import Selected, Selection, select_all
 from larder.jobs.manifests import read_ref
-from larder.manifest.reference import ManifestRef
 from larder.manifest.schemas import SHARDS
+from larder.manifest.sealed import ManifestRef
 from larder.pipeline.source import SourceState
 from larder.progress import Progress
 from larder.samples.order import SampleOrder

@@ -22,7 +22,7 @@ from larder.jobs.runner import InlineRunner, Runner, Start
 from larder.manifest.digest import sha256_hex
 from larder.manifest.files import ManifestFile
 from larder.manifest.query import tables_in
-from larder.manifest.reference import ManifestRef
+from larder.manifest.sealed import ManifestRef
 from larder.pipeline.build import build
 from larder.pipeline.configs import emit_configs, pending_configs
 from larder.pipeline.growth import weaker_segments

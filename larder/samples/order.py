@@ -27,7 +27,6 @@ from larder.manifest.sort import sort, work_folder
 from larder.samples.columns import column_texts
 from larder.samples.grouping import Complete, Grouped, group_parts, without_duplicates
 from larder.samples.images import is_image
-from larder.samples.keys import seeded_hashes
 from larder.samples.labels import Labeller
 from larder.samples.matching import Matching
 from larder.samples.naming import LABEL_EXT
@@ -39,7 +38,7 @@ from larder.samples.parts import (
     of_no_sample,
     with_stored_exts,
 )
-from larder.samples.splits import GlobRule, HashRule, SplitRule
+from larder.samples.splits import GlobRule, HashRule, SplitRule, seeded_hashes
 from larder.samples.statistics import SampleStatistics, SampleTally
 from larder.samples.strata import StrataRule
 

@@ -1,23 +1,75 @@
-"""The split of an object or a sample: by globs on object keys, or by a seeded hash."""
+"""The split of an object or a sample: by globs on object keys, or by a seeded hash.
+
+Sample keys are searched with users' regular expressions in bounded time: ``(a+)+$`` takes longer
+than the universe has existed to find that it does not match forty letters. The package ``regex``
+reads expressions as Python's ``re`` does, and gives up after a while.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import regex
 
 from larder.config.models import GlobSplits, HashSplits
 from larder.config.patterns import compile_globs
 from larder.errors import ConfigError
 from larder.samples.columns import column_texts
-from larder.samples.keys import KeyPattern, seeded_hashes
-from larder.samples.labels import Labeller
+
+if TYPE_CHECKING:
+    from larder.samples.labels import Labeller
+
+SECONDS = 5.0
+"""How long one sample key may take; others take microseconds."""
+
+
+class KeyPattern:
+    """A valid regular expression whose first group says something about a sample."""
+
+    def __init__(self, text: str, option: str) -> None:
+        self._search = regex.compile(text).search
+        self._option = option
+
+    def groups(self, sample_keys: Sequence[str]) -> list[str | None]:
+        """What the first group is in each key; None where it does not match."""
+        groups: list[str | None] = []
+        for sample_key in sample_keys:
+            try:
+                match = self._search(sample_key, timeout=SECONDS)
+            except TimeoutError:
+                raise self._too_slow(sample_key) from None
+            groups.append(match[1] if match else None)
+        return groups
+
+    def _too_slow(self, sample_key: str) -> ConfigError:
+        message = f"the pattern of {self._option} takes more than {SECONDS:g} s in this sample key"
+        hint = "repeat nothing that is repeated itself, as in (a+)+, and anchor it with ^ or $"
+        return ConfigError("config.invalid_value", message, where=sample_key, hint=hint)
+
+
+def seeded_hashes(seed: int, purpose: bytes, texts: Iterable[str]) -> npt.NDArray[np.uint64]:
+    """Hash strings: blake2b of their UTF-8 with 8 bytes of output, as big-endian numbers.
+
+    The key is the sha256 of the seed's decimal digits. The purpose, at most 16 bytes, is blake2b's
+    ``person``: equal seeds for different purposes give unrelated hashes.
+    """
+    key = hashlib.sha256(str(seed).encode()).digest()
+    empty = hashlib.blake2b(digest_size=8, key=key, person=purpose)
+    digests: list[bytes] = []
+    for text in texts:
+        hasher = empty.copy()  # faster by a third than setting up the key each time
+        hasher.update(text.encode())
+        digests.append(hasher.digest())
+    return np.frombuffer(b"".join(digests), ">u8").astype(np.uint64)
+
 
 NO_SPLIT = -1
 """The split of an object that matches no split."""

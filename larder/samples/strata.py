@@ -29,10 +29,9 @@ from larder.manifest.query import Stream, query
 from larder.manifest.schemas import columns
 from larder.manifest.sort import SortedFile, sorted_query, write_rows
 from larder.samples.columns import column_texts
-from larder.samples.keys import seeded_hashes
 from larder.samples.labels import Labeller
 from larder.samples.parts import NO_SAMPLE, PARTS
-from larder.samples.splits import KeyHashes, SplitRule, Splits
+from larder.samples.splits import KeyHashes, SplitRule, Splits, seeded_hashes
 
 PUBLISHED = pa.schema(
     [pa.field("sample", pa.string(), nullable=False), pa.field("split", pa.int16(), nullable=False)]

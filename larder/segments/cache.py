@@ -19,9 +19,8 @@ from larder.errors import Failure, FatalError, NotFoundError, ObjectError
 from larder.jobs.manifests import read_ref
 from larder.jobs.results import BatchReport, RunError
 from larder.limits import decoding_budget
-from larder.manifest.reference import ManifestRef
 from larder.manifest.schemas import SAMPLES
-from larder.manifest.sealed import seal, unseal
+from larder.manifest.sealed import ManifestRef, seal, unseal
 from larder.progress import Progress
 from larder.samples.decoders import Decoders
 from larder.samples.indexed import SampleReader, read_index

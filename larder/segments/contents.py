@@ -15,8 +15,8 @@ import pyarrow as pa
 from larder.config.shape import FormatUse
 from larder.jobs.manifests import read_ref
 from larder.manifest.digest import sha256_hex
-from larder.manifest.reference import ManifestRef
 from larder.manifest.schemas import INDEXES, SHARDS
+from larder.manifest.sealed import ManifestRef
 from larder.shards.formats import shard_format
 from larder.shards.indexes import Split, SplitShard
 from larder.shards.packing import brace_patterns

@@ -15,8 +15,8 @@ from larder.disk import scratch
 from larder.errors import SHOWN_FAILURES, Failure, FatalError
 from larder.jobs.manifests import fetched, put_named, read_ref
 from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest
-from larder.manifest.reference import ManifestRef
 from larder.manifest.schemas import INDEXES, SAMPLES, SHARDS, SKIPPED
+from larder.manifest.sealed import ManifestRef
 from larder.progress import Progress
 from larder.segments.cache import check_forms
 from larder.segments.completeness import check_segment

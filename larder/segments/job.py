@@ -14,7 +14,7 @@ from larder.config.shape import FormatUse
 from larder.config.urls import parse_url
 from larder.jobs.manifests import put_named
 from larder.manifest.files import ManifestFile
-from larder.manifest.reference import ManifestRef
+from larder.manifest.sealed import ManifestRef
 from larder.store import OnUnlisted, object_url, open_location
 from larder.store.base import Readable, Store
 from larder.store.derived import DerivedObjects

@@ -29,9 +29,8 @@ from larder.errors import LarderError, NotFoundError
 from larder.jobs.manifests import read_ref
 from larder.jobs.results import Totals
 from larder.manifest.files import ManifestWriter
-from larder.manifest.reference import ManifestRef
 from larder.manifest.schemas import DUE, OBJECTS, SAMPLE_ORDER
-from larder.manifest.sealed import seal, unseal
+from larder.manifest.sealed import ManifestRef, seal, unseal
 from larder.samples.order import FROM_PREVIOUS, from_objects
 from larder.segments.job import Job, open_root, root_url
 from larder.store import object_url

@@ -22,8 +22,8 @@ from larder.jobs.manifests import fetched, read_ref
 from larder.jobs.processes import WORTH_ROWS, suits, work
 from larder.jobs.results import BatchReport, Totals
 from larder.machine import usable_cores
-from larder.manifest.reference import ManifestRef
 from larder.manifest.schemas import SAMPLE_ORDER
+from larder.manifest.sealed import ManifestRef
 from larder.progress import Progress
 from larder.samples.order import FROM_PREVIOUS, from_objects
 from larder.segments.image_rules import batch_read_bytes, check_codecs, image_rules, strongest_check

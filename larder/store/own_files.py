@@ -54,15 +54,20 @@ def has_sha256(store: Readable, info: ObjectInfo, sha256: str) -> bool:
         return False
 
 
-def listed(root: Store, prefix: str, *, start_after: str = "") -> Iterator[ObjectInfo]:
-    """The objects below the root whose keys begin with ``prefix``, in order.
+def listed_pages(
+    root: Store, prefix: str = "", *, start_after: str = ""
+) -> Iterator[list[ObjectInfo]]:
+    """The pages of a listing; a directory that does not exist is empty, like a prefix in a bucket.
 
-    Only those after the key ``start_after``. A directory that does not exist is empty, like a
-    prefix in a bucket.
+    Only those after the key ``start_after``.
     """
-    pages = root.list(prefix, start_after=start_after)
     try:
-        yield from chain.from_iterable(pages)
+        yield from root.list(prefix, start_after=start_after)
     except StoreError as error:
         if error.code != "store.missing" or not root.features.local_path:
             raise
+
+
+def listed(root: Store, prefix: str, *, start_after: str = "") -> Iterator[ObjectInfo]:
+    """The objects of `listed_pages`, in order."""
+    return chain.from_iterable(listed_pages(root, prefix, start_after=start_after))

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from larder.jobs.manifests import read_ref
-from larder.manifest.reference import ManifestRef
+from larder.manifest.sealed import ManifestRef
 from larder.segments.contents import ListedShard, combined, listed_splits
 from larder.shards.indexes import IndexFile
 from larder.store.base import Store

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from larder.config.models import Cluster, Dataset
 from larder.config.shape import FormatUse
-from larder.manifest.reference import ManifestRef
+from larder.manifest.sealed import ManifestRef
 from larder.segments.job import storage_of
 from larder.shards.indexes import IndexFile
 from larder.shards.model import ShardFile

@@ -16,8 +16,8 @@ from larder.disk import scratch, sha256_file
 from larder.errors import DamageError, LarderError, NotFoundError, RetryableError, StoreError
 from larder.jobs.manifests import fetched, read_ref
 from larder.manifest.digest import sha256_hex
-from larder.manifest.reference import ManifestRef
 from larder.manifest.schemas import SAMPLE_ORDER, SAMPLES
+from larder.manifest.sealed import ManifestRef
 from larder.manifest.spool import Spool
 from larder.pipeline.expanding import expand_inventory
 from larder.pipeline.source import take_source

@@ -16,8 +16,8 @@ from dataclasses import replace
 from larder.errors import ConfigError, DamageError, LarderError, NotFoundError, ObjectError
 from larder.jobs import manifests
 from larder.jobs.manifests import fetched
-from larder.manifest.reference import ManifestRef
 from larder.manifest.schemas import INDEXES, SHARDS
+from larder.manifest.sealed import ManifestRef
 from larder.progress import Progress
 from larder.segments.contents import ListedShard, listed_shards
 from larder.segments.shard import BATCH_SAMPLES

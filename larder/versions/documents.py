@@ -12,8 +12,7 @@ from typing import Any, TypeVar
 
 from larder.config.shape import DEFAULTS, DecoderUse, FormatOptions, FormatUse, ImageOptions
 from larder.errors import DamageError
-from larder.manifest.reference import ManifestRef
-from larder.manifest.sealed import SPARSE, read_sealed
+from larder.manifest.sealed import SPARSE, ManifestRef, read_sealed
 
 SEGMENT_FORMAT = "larder-segment-1"
 CACHE_FORMAT = "larder-segment-cache-1"

@@ -15,7 +15,7 @@ from larder.config.access import Access
 from larder.config.models.cluster import Skyplane
 from larder.copy.limits import CopyLimits
 from larder.copy.object import copy_object
-from larder.copy.proof import adopt
+from larder.copy.proof import ObjectCopy, adopt
 from larder.copy.skyplane import adapter
 from larder.copy.skyplane.adapter import Transfer, skyplane_python, transfer
 from larder.copy.skyplane.choice import Side
@@ -119,10 +119,10 @@ class Lab:
         adopted, copied = set(), set()
         limits = CopyLimits(concurrency=4, budget=ByteBudget(256 * 1024**2))
         for info in self.listed():
-            if adopt(self.source, self.target, info, info.key, "digest"):
+            if adopt(ObjectCopy(self.source, info, self.target, info.key), "digest"):
                 adopted.add(info.key)
             else:
-                copy_object(self.source, info, self.target, info.key, limits)
+                copy_object(ObjectCopy(self.source, info, self.target, info.key), limits)
                 copied.add(info.key)
         return adopted, copied
 

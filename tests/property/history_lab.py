@@ -37,8 +37,8 @@ from larder.jobs.manifests import read_ref
 from larder.jobs.results import RunError
 from larder.jobs.runner import InlineRunner
 from larder.manifest.files import read_manifest
-from larder.manifest.reference import ManifestRef
 from larder.manifest.schemas import SAMPLES
+from larder.manifest.sealed import ManifestRef
 from larder.pipeline.prepare import prepare
 from larder.progress import StageTimes
 from larder.samples.naming import LABEL_EXT

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from larder.manifest.reference import ManifestRef
+from larder.manifest.sealed import ManifestRef
 from larder.segments.shard import with_receipts
 from larder.shards.model import ShardBatch, ShardPlan
 

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from larder.copy.proof import CopiedObject, adopt
+from larder.copy.proof import CopiedObject, ObjectCopy, adopt
 from larder.errors import NotFoundError, PreconditionError
 from larder.store import open_store
 from larder.store.base import Features, ObjectInfo, Reader
@@ -57,7 +57,7 @@ def check(
 ) -> CopiedObject | None:
     source.put("key", DATA)
     target.put("to/key", there)
-    return adopt(source, target, source.head("key"), "to/key", verify)
+    return adopt(ObjectCopy(source, source.head("key"), target, "to/key"), verify)
 
 
 def encrypted(etag: str = "0" * 32, **described: object) -> Described:
@@ -116,7 +116,7 @@ def test_by_size_only_the_size_counts() -> None:
 def test_an_object_that_is_not_there_is_not_a_copy() -> None:
     source, target = Described(), Described()
     source.put("key", DATA)
-    assert adopt(source, target, source.head("key"), "to/key", "digest") is None
+    assert adopt(ObjectCopy(source, source.head("key"), target, "to/key"), "digest") is None
 
 
 def test_an_object_that_is_gone_from_the_source_is_an_error() -> None:
@@ -126,14 +126,14 @@ def test_an_object_that_is_gone_from_the_source_is_an_error() -> None:
     target.put("to/key", DATA)
     source.delete("key")
     with pytest.raises(NotFoundError):
-        adopt(source, target, info, "to/key", "digest")
+        adopt(ObjectCopy(source, info, target, "to/key"), "digest")
 
 
 def test_an_empty_object_is_a_copy_of_an_empty_object() -> None:
     source, target = Described(), Described()
     source.put("key", b"")
     target.put("to/key", b"")
-    assert adopt(source, target, source.head("key"), "to/key", "digest")
+    assert adopt(ObjectCopy(source, source.head("key"), target, "to/key"), "digest")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from larder.copy.engine import copy_batch
 from larder.copy.limits import CopyLimits
 from larder.copy.object import WHOLE_BYTES, copy_object
-from larder.copy.proof import CopiedObject
+from larder.copy.proof import CopiedObject, ObjectCopy
 from larder.errors import FatalError, ObjectError
 from larder.limits import ByteBudget
 from larder.manifest.digest import format_crc32c
@@ -40,7 +40,7 @@ def test_a_copy_has_the_bytes_and_their_checksum(
 ) -> None:
     data = bytes(range(256)) * (size_bytes // 256 + 1)
     info = source.put("a/b", data[:size_bytes])
-    copied = copy_object(source, info, target, "mirror/a/b", LIMITS)
+    copied = copy_object(ObjectCopy(source, info, target, "mirror/a/b"), LIMITS)
     assert target.get("mirror/a/b") == data[:size_bytes]
     assert copied.checksum == format_crc32c(google_crc32c.value(data[:size_bytes]))
     assert copied.mirror_etag == target.head("mirror/a/b").etag
@@ -53,7 +53,7 @@ def test_an_object_that_differs_from_the_listing_has_changed(
 ) -> None:
     info = source.put("k", b"1234")._replace(**listed)
     with pytest.raises(ObjectError) as caught:
-        copy_object(source, info, target, "k", LIMITS)
+        copy_object(ObjectCopy(source, info, target, "k"), LIMITS)
     assert caught.value.code == "object.changed"
     assert list(target.list()) == []
 
@@ -102,7 +102,7 @@ class Racing(RecordingStore):
 
 def test_a_copy_that_another_run_also_makes_is_a_copy(source: Store, target: Store) -> None:
     target = Racing(EncryptedStore(target), b"same")
-    copied = copy_object(source, source.put("k", b"same"), target, "k", LIMITS)
+    copied = copy_object(ObjectCopy(source, source.put("k", b"same"), target, "k"), LIMITS)
     there = target.head("k")
     assert (copied.mirror_etag, copied.modified_us) == (there.etag, there.modified_us)
     assert copied.check == "md5"
@@ -111,7 +111,7 @@ def test_a_copy_that_another_run_also_makes_is_a_copy(source: Store, target: Sto
 def test_a_copy_that_another_run_replaced_is_left_to_it(source: Store, target: Store) -> None:
     target = Racing(EncryptedStore(target), b"newer")
     with pytest.raises(ObjectError) as caught:
-        copy_object(source, source.put("k", b"older"), target, "k", LIMITS)
+        copy_object(ObjectCopy(source, source.put("k", b"older"), target, "k"), LIMITS)
     assert caught.value.code == "object.mismatch"
     assert target.get("k") == b"newer"
 
@@ -120,7 +120,7 @@ def test_a_copy_with_a_wrong_bit_is_removed(source: Store, target: Store) -> Non
     target = FaultyStore(EncryptedStore(target))
     target.add("open", FlipBit(3))
     with pytest.raises(ObjectError) as caught:
-        copy_object(source, source.put("k", b"right"), target, "k", LIMITS)
+        copy_object(ObjectCopy(source, source.put("k", b"right"), target, "k"), LIMITS)
     assert caught.value.code == "object.mismatch"
     assert list(target.list()) == []
 
@@ -133,7 +133,7 @@ def test_a_bit_flipped_on_the_way_from_the_source_is_found(
     flipping = FaultyStore(source)
     flipping.add("open", FlipBit())
     with pytest.raises(ObjectError) as caught:
-        copy_object(flipping, info, target, "k", LIMITS)
+        copy_object(ObjectCopy(flipping, info, target, "k"), LIMITS)
     assert caught.value.code == "object.mismatch"
     assert list(target.list()) == []
 
@@ -141,7 +141,7 @@ def test_a_bit_flipped_on_the_way_from_the_source_is_found(
 def test_an_etag_that_is_not_an_md5_proves_nothing(source: Store, target: Store) -> None:
     """As in S3 with KMS."""
     encrypted = EncryptedStore(source)
-    copied = copy_object(encrypted, encrypted.put("k", b"at rest"), target, "k", LIMITS)
+    copied = copy_object(ObjectCopy(encrypted, encrypted.put("k", b"at rest"), target, "k"), LIMITS)
     assert target.get("k") == b"at rest"
     assert copied.checksum == format_crc32c(google_crc32c.value(b"at rest"))
 

@@ -14,7 +14,7 @@ import pytest
 from larder.copy.limits import CopyLimits
 from larder.copy.mirror_reader import Copies, FirstOf, KnownCopy, Mirror, Unconditional
 from larder.copy.object import copy_object
-from larder.copy.proof import CopiedObject
+from larder.copy.proof import CopiedObject, ObjectCopy
 from larder.errors import LarderError, NotFoundError, ObjectError, StoreError
 from larder.limits import ByteBudget
 from larder.manifest.schemas import OBJECTS
@@ -42,7 +42,9 @@ def mirror(store: Store) -> Mirror:
     """Of one object ``k`` with a checksum, and one ``e`` that is known by its etag alone."""
     source = open_store(f"memory://{uuid.uuid4().hex}/")
     etag_only, summed, other = (
-        copy_object(source, source.put(key, DATA), store, key, CopyLimits(1, ByteBudget(2**20)))
+        copy_object(
+            ObjectCopy(source, source.put(key, DATA), store, key), CopyLimits(1, ByteBudget(2**20))
+        )
         for key in ("e", "k", "other")
     )
     rows = [

@@ -11,7 +11,7 @@ import pytest
 from larder.errors import DamageError, NotFoundError
 from larder.jobs.manifests import Manifests, put_named
 from larder.manifest.files import read_manifest, write_manifest
-from larder.manifest.reference import ManifestRef
+from larder.manifest.sealed import ManifestRef
 from larder.store import open_store
 from larder.store.base import Store
 from tests.support.stores import Meanwhile, MeanwhileStore, RecordingStore

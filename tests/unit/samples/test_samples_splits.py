@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from larder.config.models import GlobSplits, HashSplits
 from larder.errors import ConfigError
-from larder.samples.keys import seeded_hashes
-from larder.samples.splits import NO_SPLIT, GlobRule, HashRule
+from larder.samples.splits import NO_SPLIT, GlobRule, HashRule, seeded_hashes
 
 # A change of these would move samples between splits of datasets that exist.
 PINNED = [5528544737683584890, 12469378904431097364, 16847504294178027826]
