@@ -155,7 +155,7 @@ def call_flow(
     def body(**_parameters: Any) -> Any:
         return _body(flow.name, lambda: (operation, execute), display if named else None)
 
-    continued = flow.with_options()
+    continued = flow.with_options(validate_parameters=False)  # the command has checked them
     continued.fn = body
     with listening(display), stoppable() as stop, interruptible(stop, display.say):
         try:
