@@ -13,7 +13,8 @@ WAYS = {
 SMALL = ("--dataset", "imagenet", "--set", "shards.bytes=400 kB", "--set", "mirror=false")
 
 
-@pytest.mark.parametrize("way", ["larder", pytest.param("flow", marks=pytest.mark.exhaustive)])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("way", WAYS)
 def test_a_dataset_that_has_grown_becomes_one_segment(place, own_source, way):
     prepare, compact = WAYS[way]
     folder = own_source(place)

@@ -124,7 +124,7 @@ def snapshot(place: Workplace) -> dict[str, bytes]:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 class TestBuilt:
     def test_both_build_the_same_and_say_so(self, built):
         _, one, other = built

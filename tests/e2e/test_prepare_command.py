@@ -118,6 +118,7 @@ def test_a_missing_prefect_server(place):
     assert "127.0.0.1:9" in line
 
 
+@pytest.mark.exhaustive
 def test_a_server_that_cannot_start_says_why(place):
     home = place.folder / "home/.prefect"
     home.write_text("in the way")

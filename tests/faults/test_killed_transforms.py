@@ -72,7 +72,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], di
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
-@pytest.mark.exhaustive(after=1)
+@pytest.mark.exhaustive
 def test_a_run_that_ends_in_the_middle_leaves_no_process_and_is_finished_by_the_next(
     tmp_path, undisturbed, number
 ):

@@ -43,9 +43,9 @@ def _grown(folder: Path, **fields: Any) -> Lab:
 
 
 BASES: dict[str, Callable[[Path], Lab]] = {
+    "text": lambda folder: text_lab(folder, shards={"format": "tfrecord", "bytes": 6_000}),
     "omitted": lambda folder: _grown(folder, growth={"removals": "omit"}),
     "mirrored": lambda folder: _grown(folder, mirror=True, cache={"records": "encoded"}),
-    "text": lambda folder: text_lab(folder, shards={"format": "tfrecord", "bytes": 6_000}),
 }
 
 

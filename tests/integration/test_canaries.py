@@ -20,8 +20,6 @@ from larder.pipeline.prepare import prepare
 from larder.pipeline.settings import load_settings
 from larder.store import open_store
 
-pytestmark = pytest.mark.exhaustive
-
 CONFIGS = Path(__file__).parents[2] / "configs"
 SECRET = "wJalrcanaryUtnFEMI/K7canaryMDENG/bPxRcanaryKEY"
 URL = f"https://user:{SECRET}@host/x"

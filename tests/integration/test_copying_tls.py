@@ -31,7 +31,7 @@ from tests.support.http_server import QuietHandler, serving
 from tests.support.runs import forget_manifests
 from tests.support.servers import S3Server
 
-TRIALS = int(os.environ.get("LARDER_TLS_TRIALS", "30"))
+TRIALS = int(os.environ.get("LARDER_TLS_TRIALS", "12"))
 SIZES = (*[300_000] * 8, *[1_000_000] * 24, 9_000_000)
 """Of the objects; the last one is too large to be held in memory as a whole."""
 DENIED = b"<Error><Code>InvalidAccessKeyId</Code></Error>"
@@ -164,7 +164,7 @@ KINDS = ("directory", "s3", "gcs")
     [(KINDS[trial % 3], trial) for trial in range(TRIALS)],
     indirect=["target"],
 )
-@pytest.mark.exhaustive(after=3)
+@pytest.mark.exhaustive(after=1)
 def test_nothing_wrong_is_kept(
     target: Target, trial: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

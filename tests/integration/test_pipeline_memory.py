@@ -140,7 +140,7 @@ def test_memory_of_a_verification_does_not_grow_with_the_number_of_shards(tmp_pa
     ],
     ids=["checked", "cached", "encoded again", "resized"],
 )
-@pytest.mark.exhaustive(after=2)
+@pytest.mark.exhaustive(after=1)
 def test_one_image_is_decoded_at_a_time_if_memory_is_short(
     tmp_path, fields, names, bytes_per_pixel
 ):

@@ -60,11 +60,12 @@ def report(store: Store, prefix: str, keys: Mapping[str, bytes], *, etags: bool)
     ("name", "mirror", "etags"),
     [
         ("rclone", True, True),
+        ("moto", False, False),
         ("rclone", False, False),
-        ("moto", True, False),
-        ("moto", False, True),
+        ("moto", True, True),
     ],
 )
+@pytest.mark.exhaustive(after=2)
 def test_a_run_from_a_report(name, mirror, etags, tmp_path, request):
     server: S3Server = request.getfixturevalue(f"{name}_server")
     server.create_bucket("reported")

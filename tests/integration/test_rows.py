@@ -312,7 +312,7 @@ def test_a_row_more_packs_one_sample(tmp_path, name, file_of):
 
 
 def test_tables_are_read_once(tmp_path):
-    rows = [{"id": f"{at}", "v": "x" * 1_000} for at in range(500)]
+    rows = [{"id": f"{at}", "v": "x" * 1_000} for at in range(100)]
     lab = row_lab(tmp_path, {"x.csv": csv_of(rows), "y.csv": b"id,v\nb,2\n"})
     _, calls = source_reads(lab.prepare, ".csv")
     assert sorted(call.key for call in calls) == ["x.csv", "y.csv"], "with one request each"

@@ -39,9 +39,9 @@ def _flipped(place: Callable[[int], int]) -> Damage:
 
 
 DAMAGES: dict[str, Damage] = {
-    "middle byte flipped": _flipped(lambda length: length // 2),
-    "truncated by one": lambda data, _: data[:-1],
     "replaced by a sibling": lambda data, sibling: sibling,
+    "truncated by one": lambda data, _: data[:-1],
+    "middle byte flipped": _flipped(lambda length: length // 2),
     "first byte flipped": _flipped(lambda length: 0),
     "last byte flipped": _flipped(lambda length: length - 1),
     "longer by one": lambda data, _: data + b"\0",

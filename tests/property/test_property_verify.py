@@ -58,7 +58,7 @@ def _verified(asked: Any, *, repair: bool = False) -> Any:
         return error.document
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_any_flipped_bit_is_found_and_repaired(asked: Any, data: st.DataObject) -> None:
     root = open_store(ROOT)

@@ -148,8 +148,3 @@ def test_a_thousand_problems_are_not_a_thousand_lines(capsys):
     assert told.err.splitlines()[-1] == "and 900 more (--json lists them)"
     assert len(told.err.splitlines()) == 101
     assert len(json.loads(told.out)["problems"]) == 1000
-
-
-@pytest.mark.parametrize("arguments", [["token=hunter2"], ["--json=secret:hunter2"]])
-def test_an_argument_that_may_be_a_credential_is_not_repeated(arguments):
-    assert "hunter2" not in str(refused("--dataset", "d", *arguments))

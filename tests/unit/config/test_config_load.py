@@ -129,31 +129,6 @@ def test_a_setting_makes_the_variable_it_replaces_unnecessary(load, refused):
     assert error.code == "config.missing_variable"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "source: {url: a}\nshards: {bytes: '${A}'}",
-        "source: {url: a}\nshards: {shuffle_seed: '${A}'}",
-        "source: {url: a}\ncache: {records: '${A}'}",
-        "source: {url: 's3://${A}@bucket'}",
-        "source: {url: a}\nsplits: {by: hash, seed: 7, fractions: {a: '${A}'}}",
-        "source: {url: a}\nsplits: {by: hash, seed: 7, fractions: {a: 1}, group: '${A}('}",
-        "source: {url: a}\nlabels: {classes: ['${A}', '${A}']}",
-    ],
-)
-def test_values_of_variables_are_not_repeated(refused, text):
-    error = refused(text, A="hunter2")
-    assert "hunter2" not in str(error)
-    assert error.where.startswith(f"{HERE}:")
-
-
-def test_values_given_by_set_are_not_repeated(refused):
-    keys = ("shards.bytes", "shards.shuffle_seed", "mirror", "cache.records", "name")
-    for setting in (*(f"{key}=hunter2" for key in keys), "splits.x=[[hunter2]]"):
-        assert "hunter2" not in str(refused(SOURCE, setting))
-    assert "AKIA" not in str(refused(SOURCE + "shards: {bytes: AKIAIOSFODNN7EXAMPLE}\n"))
-
-
 def test_unknown_names_are_refused(config_dir):
     for name in ("digits", "imagenet", "files"):
         (config_dir / f"datasets/{name}.yaml").write_text(SOURCE)

@@ -73,14 +73,6 @@ def test_wrong_syntax(text):
     assert caught.value.code == "config.invalid_setting"
 
 
-def test_wrong_yaml_names_the_key_and_not_the_value():
-    with pytest.raises(ConfigError) as caught:
-        parse_settings(["a.b=[hunter2"])
-    assert caught.value.code == "config.invalid_setting"
-    assert caught.value.where == "--set a.b"
-    assert "hunter2" not in str(caught.value)
-
-
 def test_settings_are_separated_by_their_first_key():
     dataset, cluster = parse_settings(["a=1", "cluster.a=2", "clusters.a=3"])
     assert [(setting.path, setting.where) for setting in dataset] == [

@@ -111,22 +111,6 @@ def test_an_endless_file_is_not_read(tmp_path):
     assert caught.value.code == "config.unreadable"
 
 
-@pytest.mark.parametrize("text", ["a: *hunter2", "a: !hunter2", "a: !hunter2! x"])
-def test_a_password_that_is_yaml_is_not_repeated(text):
-    error = refused(text)
-    assert error.code == "config.invalid_yaml"
-    assert "hunter2" not in str(error)
-
-
-def test_a_template_does_not_repeat_what_may_be_secret(tmp_path):
-    path = tmp_path / "t.yaml"
-    for text in ("a: *hunter2", "a: hunter2\na: hunter2", "a: [hunter2", "d: 2026-13-01 # hunter2"):
-        path.write_text(text)
-        with pytest.raises(ConfigError) as caught:
-            read_commented(path)
-        assert "hunter2" not in str(caught.value)
-
-
 def test_comments_are_kept(tmp_path):
     text = "# head\na: 1e-3 # of a\n\nb: &b [x, 'y']\nc: *b\n"
     path, written = tmp_path / "t.yaml", io.StringIO()

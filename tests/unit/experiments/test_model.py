@@ -65,12 +65,6 @@ def test_a_broken_rule_is_refused(more):
     refused(**more)
 
 
-@pytest.mark.parametrize("variables", [{"A": "b"}, ["=b"], "A=b", ["hunter2"]], ids=str)
-def test_no_value_of_a_wrong_variable_is_repeated(variables):
-    error = refused(environment={"environment_variables": variables})
-    assert "hunter2" not in str(error)
-
-
 @pytest.mark.parametrize(
     "mounts",
     [

@@ -74,29 +74,6 @@ def test_the_url_of_a_report_is_absolute(tmp_path: Path, monkeypatch: pytest.Mon
     assert (caught.value.code, caught.value.where) == ("config.path", "source.inventory.url")
 
 
-@pytest.mark.parametrize("name", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"])
-@pytest.mark.parametrize(
-    ("endpoint", "code"),
-    [
-        ("http://user:hunter2@127.0.0.1:9000", "config.secret"),
-        ("http://127.0.0.1:9000/?token=hunter2", "config.secret"),
-        ("hunter2:7481", "config.invalid_value"),
-        ("http://", "config.invalid_value"),
-        ("http://127.0.0.1:99999", "config.invalid_value"),
-        ("ftp://hunter2", "config.unsupported_url"),
-    ],
-)
-def test_an_endpoint_of_the_environment_is_checked(name: str, endpoint: str, code: str) -> None:
-    settings = ["source.url=s3://bucket/x"]
-    with pytest.raises(ConfigError) as caught:
-        load_settings("files", config_dir=CONFIGS, settings=settings, environ={name: endpoint})
-    assert caught.value.code == code
-    assert caught.value.where == f"environment variable {name}"
-    assert "hunter2" not in str(caught.value)
-    # It says nothing where no bucket is concerned.
-    load_settings("files", config_dir=CONFIGS, settings=["source.url=x"], environ={name: endpoint})
-
-
 def test_the_mistakes_of_both_files_are_listed_at_once() -> None:
     settings = ["mirrr=1", "cluster.copy.concurrency=true", "shards.bytes=-5", "cluster.runer=1"]
     with pytest.raises(ProblemsError) as caught:
