@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -70,37 +71,34 @@ def encode_rows(batch: pa.RecordBatch) -> Iterator[bytes]:
     """The bytes of a batch's rows, in pieces."""
     for start in range(0, batch.num_rows, _SLICE_ROWS):
         rows = batch.slice(start, _SLICE_ROWS)
-        encoded = _concat(*map(_encode, rows.columns), b";")
+        encoded = _concat(*chain.from_iterable(map(_fields, rows.columns)), b";")
         yield _joined(encoded, [0, len(encoded)])[0].as_py()
 
 
-def _encode(column: pa.Array) -> pa.Array:
-    """One binary value per row; null if the row is null, for the caller to fill."""
-    return pc.fill_null(_encode_values(column), b"~")
+def _fields(column: pa.Array) -> list[pa.Array | bytes]:
+    """What has to be concatenated for each row: nothing is, before the row is."""
+    values = _values(column)
+    if not column.null_count:
+        return values
+    return [pc.if_else(column.is_valid(), _concat(*values), pa.scalar(b"~"))]
 
 
-def _encode_values(column: pa.Array) -> pa.Array:
+def _values(column: pa.Array) -> list[pa.Array | bytes]:
+    """The same for rows that are not null."""
     kind = column.type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return _concat(_digits(pc.binary_length(column)), b":", column.cast(pa.binary()))
+        return [_digits(pc.binary_length(column)), b":", column.cast(pa.binary())]
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        length = _digits(pc.binary_length(column))
-        return _concat(b"b", length, b":", column.cast(pa.binary()))
+        return [b"b", _digits(pc.binary_length(column)), b":", column.cast(pa.binary())]
     if pa.types.is_integer(kind):
-        return _concat(b"i", _digits(column), b",")
+        return [b"i", _digits(column), b","]
     if pa.types.is_list(kind):
-        return _encode_lists(column)
+        lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
+        items = _concat(*_fields(column.flatten()))
+        return [b"[", _joined(items, [0, *np.cumsum(lengths)]), b"]"]
     if pa.types.is_struct(kind):
-        fields = _concat(b"(", *map(_encode, column.flatten()), b")")
-        return pc.if_else(column.is_valid(), fields, pa.scalar(None, pa.binary()))
+        return [b"(", *chain.from_iterable(map(_fields, column.flatten())), b")"]
     raise TypeError(f"a row cannot contain {kind}")
-
-
-def _encode_lists(column: pa.Array) -> pa.Array:
-    lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
-    items = _joined(_encode(column.flatten()), [0, *np.cumsum(lengths)])
-    lists = _concat(b"[", items, b"]")
-    return pc.if_else(column.is_valid(), lists, pa.scalar(None, pa.binary()))
 
 
 def _joined(values: pa.Array, offsets: list[int]) -> pa.Array:
