@@ -9,7 +9,7 @@ from shlex import quote
 
 from larder.cli.arguments import parser
 from larder.cli.output import print_json, print_text
-from larder.config.access import directory
+from larder.config.urls import directory
 from larder.disk import disk_errors, write_file
 from larder.errors import ConfigError
 from larder.units import format_count, format_names

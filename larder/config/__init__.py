@@ -1,4 +1,5 @@
-"""Dataset and cluster files: `load` reads one through `text` and checks it against `models`.
+"""Dataset and cluster files: `load` reads one as `text` and checks it against `models`.
 
-Without pydantic, for the rest of the library: `urls`, `location`, `patterns`, `shape`.
+Mistakes become `messages`. For the rest of the library, without pydantic: `urls`, `patterns`,
+`shape`.
 """

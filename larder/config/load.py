@@ -2,7 +2,7 @@
 
 The steps are: YAML with line numbers, ``${VARIABLE}``, --set, the model. Every mistake is a
 `ConfigError` that names the file, the line and the dotted key. Local paths in the files
-are relative to the current directory (`larder.config.access.resolve_url`).
+are relative to the current directory (`larder.config.urls.resolve_url`).
 """
 
 from __future__ import annotations
@@ -16,12 +16,20 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from larder.config.access import resolve_url
+from larder.config.messages import Schema, refusals
 from larder.config.models import Cluster, Dataset, Location, Model
-from larder.config.text.messages import Schema, refusals
-from larder.config.text.replacements import CLUSTER, Setting, apply, expand, parse_settings
-from larder.config.text.yaml import Document, KeyPath, read, read_commented
-from larder.config.urls import environment_endpoint, shown
+from larder.config.text import (
+    CLUSTER,
+    Document,
+    KeyPath,
+    Setting,
+    apply,
+    expand,
+    parse_settings,
+    read,
+    read_commented,
+)
+from larder.config.urls import environment_endpoint, resolve_url, shown
 from larder.errors import ConfigError, ProblemsError
 from larder.units import suggest
 

@@ -16,13 +16,12 @@ from typing import Any, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from larder.config.access import check_overlap, directory, is_inside
 from larder.config.load import load_cluster, located
+from larder.config.messages import Schema, refusals
 from larder.config.models import Cluster, CopyConfig, Location, Model, RunnerConfig, Source
 from larder.config.models.field_types import RefusedError
-from larder.config.text.messages import Schema, refusals
-from larder.config.text.replacements import Setting, apply, parse_settings
-from larder.config.text.yaml import Document, KeyPath, Position
+from larder.config.text import Document, KeyPath, Position, Setting, apply, parse_settings
+from larder.config.urls import check_overlap, directory, is_inside
 from larder.copy.site import in_region
 from larder.errors import ConfigError, ProblemsError
 from larder.jobs.runner import workers

@@ -16,7 +16,7 @@ from ruamel.yaml.nodes import ScalarNode
 from ruamel.yaml.representer import RoundTripRepresenter
 
 from larder.config.models import Cluster
-from larder.config.text.yaml import round_trip
+from larder.config.text import round_trip
 from larder.config.urls import parse_url
 from larder.errors import ConfigError
 from larder.experiments.delivery import (

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from larder.config.access import directory
 from larder.config.load import load_cluster, load_dataset, load_template, located, with_fields
 from larder.config.models import Cluster, Dataset
+from larder.config.urls import directory
 from larder.errors import ConfigError, ProblemsError
 from larder.experiments.delivery import Advice, choose
 from larder.jobs.runner import workers

@@ -16,8 +16,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from larder.config.access import GIVE_UP_SECONDS, Access
-from larder.config.urls import StoreUrl, check_endpoint, check_region, check_url, parse_url
+from larder.config.urls import (
+    GIVE_UP_SECONDS,
+    Access,
+    StoreUrl,
+    check_endpoint,
+    check_region,
+    check_url,
+    parse_url,
+)
 from larder.store.base import Buffer, Features, ObjectInfo, Reader, Store, Writer
 from larder.store.keys import check_path_key, object_url
 from larder.store.local.walk import OnUnlisted

@@ -22,8 +22,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from larder.config.access import Access
-from larder.config.urls import environment_endpoint
+from larder.config.urls import Access, environment_endpoint
 from larder.disk import disk_errors
 from larder.errors import ConfigError, StoreError
 from larder.store.base import BucketPrefix, Buffer, Features, ObjectInfo, Readable, Store, Writer

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar, Unpack
 
-from larder.config.access import GIVE_UP_SECONDS
+from larder.config.urls import GIVE_UP_SECONDS
 from larder.errors import (
     NotFoundError,
     PreconditionError,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from prefect_server import PrefectServer
 
-from larder.config.access import Access
+from larder.config.urls import Access
 from larder.store import open_store
 from tests.support.commands import Workplace
 from tests.support.servers import S3Server, rclone_s3

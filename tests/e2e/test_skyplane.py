@@ -11,8 +11,8 @@ import boto3
 import pytest
 from required import need_system
 
-from larder.config.access import Access
 from larder.config.models.cluster import Skyplane
+from larder.config.urls import Access
 from larder.copy.limits import CopyLimits
 from larder.copy.object import copy_object
 from larder.copy.proof import ObjectCopy, adopt

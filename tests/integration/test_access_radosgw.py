@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from larder.config.access import Access
+from larder.config.urls import Access
 from larder.errors import LarderError, StoreError
 from larder.store import open_store
 from tests.support.servers import S3Server

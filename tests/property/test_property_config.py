@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Any, get_args
 from urllib.parse import urlsplit
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from larder.config.load import load_dataset
 from larder.config.models import Cluster, Dataset
-from larder.config.text.replacements import apply, expand, interpolate, parse_settings
-from larder.config.text.yaml import parse
+from larder.config.text import apply, expand, interpolate, parse, parse_settings
 from larder.errors import CODES, ConfigError, ProblemsError
 from larder.pipeline.settings import load_settings
 
@@ -132,6 +131,7 @@ FIELDS = [*keys_of(Dataset, ""), *keys_of(Cluster, "cluster."), "splits.train", 
 
 @given(st.dictionaries(st.sampled_from(FIELDS), ARGUMENTS, min_size=1, max_size=3))
 @settings(max_examples=3 * settings.default.max_examples)
+@example({"shards.format": "{train: 0.9}"})
 def test_any_setting_gives_a_config_error_or_valid_settings(given_settings: dict[str, str]) -> None:
     arguments = [f"{key}={value}" for key, value in given_settings.items()]
     try:

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Unpack
 
-from larder.config.access import Access
-from larder.config.urls import EXAMPLES, StoreUrl
+from larder.config.urls import EXAMPLES, Access, StoreUrl
 from larder.disk import disk_errors
 from larder.errors import NotFoundError, ObjectError, PreconditionError
 from larder.store import OPENERS

@@ -17,7 +17,7 @@ from larder.cli.display import STAGES
 from larder.cli.verify import VERIFY
 from larder.config.load import load_cluster, load_dataset
 from larder.config.models import Cluster, Dataset, HashSplits
-from larder.config.text.yaml import parse
+from larder.config.text import parse
 from larder.errors import CODES
 from larder.pipeline.plan_checks import WARNINGS
 

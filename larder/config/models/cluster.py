@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from larder.config.access import GIVE_UP_SECONDS
 from larder.config.models.field_types import Bytes, Flag, Model, Name, Number, OrNull, Text, Whole
 from larder.config.models.locations import Location
+from larder.config.urls import GIVE_UP_SECONDS
 from larder.limits import TABLES_BYTES
 from larder.machine import copy_memory_bytes
 

@@ -270,7 +270,7 @@ class Shards(Model):
     @classmethod
     def _known(cls, value: Any, info: ValidationInfo) -> Any:
         formats = (info.context or {}).get("formats")
-        if formats and value not in formats:
+        if formats and isinstance(value, str) and value not in formats:
             expected = ", ".join(map(repr, sorted(formats)))
             raise PydanticKnownError("literal_error", {"expected": expected})
         return value

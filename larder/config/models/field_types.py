@@ -24,8 +24,7 @@ from pydantic_core import PydanticCustomError
 
 from larder.config.patterns import glob_regex, part_pattern
 from larder.config.shape import parse_feature
-from larder.config.text.replacements import FilledText
-from larder.config.text.yaml import scalar
+from larder.config.text import FilledText, scalar
 from larder.config.urls import check_endpoint, check_url, holds_url_with_credentials, parse_url
 from larder.errors import ConfigError
 from larder.units import parse_bytes

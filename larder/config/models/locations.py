@@ -14,7 +14,6 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
-from larder.config.access import Access
 from larder.config.models.field_types import (
     AnyGlobs,
     Endpoint,
@@ -26,8 +25,8 @@ from larder.config.models.field_types import (
     Text,
     Url,
 )
-from larder.config.text.replacements import UNREAD
-from larder.config.urls import may_be_key, parse_url
+from larder.config.text import UNREAD
+from larder.config.urls import Access, may_be_key, parse_url
 
 _BLOCK_KINDS = {"s3": ("aws-credentials", "secret"), "gs": ("gcp-credentials", "secret")}
 """The kinds of Prefect blocks that may contain the credentials of a store."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from larder.config.access import Access
 from larder.config.models.cluster import CopyConfig
+from larder.config.urls import Access
 from larder.store.base import BucketPrefix, Readable
 from larder.units import format_bytes
 

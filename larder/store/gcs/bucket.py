@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, urlencode
 
-from larder.config.access import Access
+from larder.config.urls import Access
 from larder.errors import ConfigError, LarderError, RetryableError, StoreError
 from larder.packages import install_hint
 from larder.store.base import Buffer

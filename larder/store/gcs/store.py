@@ -19,7 +19,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Unpack
 
-from larder.config.access import DEFAULT_ACCESS, Access
+from larder.config.urls import DEFAULT_ACCESS, Access
 from larder.errors import NotFoundError, ObjectError, PreconditionError, StoreError
 from larder.store.base import Buffer, ObjectInfo, Readable, Reader, WriteOptions
 from larder.store.buckets import BucketStore, check_order

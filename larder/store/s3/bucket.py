@@ -23,7 +23,7 @@ from pathlib import Path
 
 import google_crc32c
 
-from larder.config.access import Access
+from larder.config.urls import Access
 from larder.errors import LarderError
 from larder.store.base import Buffer, ObjectInfo
 from larder.store.buckets import Bucket, SharedAccounts, connections

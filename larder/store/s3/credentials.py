@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from larder.config.access import Access
-from larder.config.urls import check_endpoint, check_region, server_of
+from larder.config.urls import Access, check_endpoint, check_region, server_of
 from larder.errors import ConfigError, RetryableError, StoreError
 from larder.store.buckets import aws_keys, server_endpoint
 from larder.store.http import trusted_certificates

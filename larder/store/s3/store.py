@@ -8,8 +8,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Unpack
 
-from larder.config.access import DEFAULT_ACCESS, Access
-from larder.config.urls import cloud_of
+from larder.config.urls import DEFAULT_ACCESS, Access, cloud_of
 from larder.errors import NotFoundError, ObjectError, PreconditionError
 from larder.store.base import (
     Buffer,

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from larder.config.access import check_overlap, resolve_url
 from larder.config.models import Cluster, Location
+from larder.config.urls import check_overlap, resolve_url
 from larder.errors import ConfigError
 
 

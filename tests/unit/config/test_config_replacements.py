@@ -2,8 +2,7 @@
 
 import pytest
 
-from larder.config.text.replacements import apply, expand, interpolate, parse_settings
-from larder.config.text.yaml import parse
+from larder.config.text import apply, expand, interpolate, parse, parse_settings
 from larder.errors import ConfigError
 
 ENVIRON = {"A": "1", "EMPTY": "", "TEXT": "${A} $$ {x: y}"}

@@ -10,7 +10,7 @@ import pytest
 
 from larder.config.json_schema import SCHEMAS, main, schema, text
 from larder.config.load import load_cluster, load_dataset
-from larder.config.text.yaml import read
+from larder.config.text import read
 from larder.errors import ConfigError
 
 CONFIGS = Path(__file__).parents[3] / "configs"

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from larder.config.access import GIVE_UP_SECONDS, Access
 from larder.config.load import load_dataset
 from larder.config.models import Location
+from larder.config.urls import GIVE_UP_SECONDS, Access
 from larder.errors import ProblemsError
 
 ROLE = "arn:aws:iam::123456789012:role/team/reader"

@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from larder.config.text.yaml import MAX_FILE_BYTES, parse, read, read_commented, round_trip, scalar
+from larder.config.text import MAX_FILE_BYTES, parse, read, read_commented, round_trip, scalar
 from larder.errors import ConfigError
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from larder.config.access import Access
 from larder.config.models.cluster import Skyplane
+from larder.config.urls import Access
 from larder.copy.skyplane import adapter
 from larder.copy.skyplane.adapter import Transfer, skyplane_available, transfer
 from larder.copy.skyplane.choice import Side

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from larder.config.access import Access
 from larder.config.models.cluster import CopyConfig
+from larder.config.urls import Access
 from larder.copy.skyplane.choice import Choice, Side, choose_engine
 from larder.store.base import BucketPrefix
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
-from larder.config.text.yaml import read_commented, scalar
+from larder.config.text import read_commented, scalar
 from larder.errors import ConfigError
 from larder.experiments.delivery import DeliveredSplit
 from larder.experiments.determined import render, to_yaml

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from larder.config.access import check_overlap
+from larder.config.urls import check_overlap
 from larder.errors import ConfigError, ProblemsError
 from larder.pipeline.settings import load_settings
 from larder.shards.formats import FORMATS

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from larder.config.access import Access
+from larder.config.urls import Access
 from larder.errors import ObjectError
 from larder.store import open_store
 from larder.store.base import Store

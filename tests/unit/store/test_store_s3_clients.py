@@ -12,7 +12,7 @@ import pytest
 from run_python import run_python
 from scripted_s3 import Say, Script, scripted_s3
 
-from larder.config.access import Access
+from larder.config.urls import Access
 from larder.store import Store, open_store
 from larder.store.s3.bucket import S3Account, shared_account
 from tests.support.servers import S3Server

@@ -10,7 +10,7 @@ import pytest
 from scripted_s3 import Say, scripted_s3
 from socket_server import served
 
-from larder.config.access import Access
+from larder.config.urls import Access
 from larder.errors import ConfigError, LarderError, RetryableError, StoreError
 from larder.store import open_store
 from larder.store.buckets import load, register

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from larder.config.access import Access
+from larder.config.urls import Access
 from larder.errors import FatalError
 from larder.store.interrupt import Interrupt
 from larder.store.s3 import S3Store

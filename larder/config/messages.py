@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from larder.config.models.field_types import RefusedError
-from larder.config.text.yaml import Document, KeyPath, dotted
+from larder.config.text import Document, KeyPath, dotted
 from larder.config.urls import shown
 from larder.errors import ConfigError
 from larder.units import nearest, suggest
