@@ -22,7 +22,9 @@ from larder.copy.prune import plan_prune, prune_objects
 from larder.copy.run import checked_copy
 from larder.errors import LarderError, RetryableError
 from larder.jobs.results import BatchReport, RunError
-from larder.pipeline import configs, plan_checks, publish, source
+from larder.pipeline import configs, publish
+from larder.pipeline.planning import checks as plan_checks
+from larder.pipeline.planning import source
 from larder.segments import cache, index, shard
 from larder.verify import aside, reading, repair, survey
 from tasks.progress import current_progress

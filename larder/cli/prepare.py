@@ -50,7 +50,7 @@ def _operation(
         compact=compact,
     )
     # Only now, so that invalid input is refused before anything slow is imported.
-    from larder.pipeline.plan_report import plan_lines
+    from larder.pipeline.planning.report import plan_lines
     from larder.pipeline.prepare import prepare
     from larder.pipeline.run_report import run_lines
 

@@ -2,8 +2,7 @@
 
 ::
 
-    prepare: settings -> source, expanding -> growth, new_segment -> plan, plan_checks, plan_report
-        -> build: `larder.segments` -> publish -> configs -> run_report
+    prepare: settings -> planning -> build: `larder.segments` -> publish -> configs -> run_report
 
 What a version keeps of the previous one is found out by `larder.growth`; `larder.segments` makes
 what is new. Each step takes and returns small values; manifests are passed by reference.

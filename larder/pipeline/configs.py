@@ -13,7 +13,7 @@ from larder.experiments.delivery import (
     DeliveredVersion,
 )
 from larder.experiments.emit import Written, consumer_of, differing, write_configs
-from larder.pipeline.plan import Plan
+from larder.pipeline.planning.plan import Plan
 from larder.pipeline.settings import Settings
 from larder.progress import Progress
 from larder.segments.job import root_url

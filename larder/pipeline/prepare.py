@@ -25,14 +25,14 @@ from larder.manifest.query import tables_in
 from larder.manifest.sealed import ManifestRef
 from larder.pipeline.build import build
 from larder.pipeline.configs import emit_configs, pending_configs
-from larder.pipeline.growth import weaker_segments
-from larder.pipeline.new_segment import PlannedSegment
-from larder.pipeline.plan import Plan
-from larder.pipeline.plan_checks import check_archived, checked_plan
-from larder.pipeline.plan_report import plan_document
+from larder.pipeline.planning.checks import check_archived, checked_plan
+from larder.pipeline.planning.growth import weaker_segments
+from larder.pipeline.planning.new_segment import PlannedSegment
+from larder.pipeline.planning.plan import Plan
+from larder.pipeline.planning.report import plan_document
+from larder.pipeline.planning.source import inspect_source
 from larder.pipeline.run_report import built_document, reused_document
 from larder.pipeline.settings import Settings
-from larder.pipeline.source import inspect_source
 from larder.progress import StageTimes
 from larder.segments.job import Job, NewSegment, put_work, storage_of
 from larder.store.base import Store
@@ -65,10 +65,11 @@ def prepare(
 ) -> dict[str, Any]:
     """Prepare a dataset: reuse the version that these inputs led to before, or build one.
 
-    Without a ``runner``, in this process. With ``plan_only``, only private temporary files and
-    `larder.pipeline.expanding` are written; ``start`` chooses where the plan is executed. Returns
-    the JSON document of the run, or of its plan. SupersededError: other runs have moved the tag
-    during each of the attempts. After any other error, nothing is published in part.
+    Without a ``runner``, in this process. With ``plan_only``, only private temporary files are
+    written, and on this machine what a source's archives and tables contain; ``start`` chooses
+    where the plan is executed. Returns the JSON document of the run, or of its plan.
+    SupersededError: other runs have moved the tag during each of the attempts. After any other
+    error, nothing is published in part.
     """
     runner = runner or InlineRunner(settings.workers, StageTimes())
     planned = _planned(settings, runner, plan_only=plan_only)

@@ -11,9 +11,9 @@ from larder.experiments.emit import Written
 from larder.jobs.results import Totals
 from larder.pipeline.build import Built
 from larder.pipeline.configs import location
-from larder.pipeline.plan_report import changes
+from larder.pipeline.planning.report import changes
+from larder.pipeline.planning.source import SourceState
 from larder.pipeline.settings import Settings
-from larder.pipeline.source import SourceState
 from larder.progress import TimedProgress
 from larder.segments.job import root_url
 from larder.store import object_url

@@ -19,8 +19,8 @@ from larder.manifest.digest import sha256_hex
 from larder.manifest.schemas import SAMPLE_ORDER, SAMPLES
 from larder.manifest.sealed import ManifestRef
 from larder.manifest.spool import Spool
-from larder.pipeline.expanding import expand_inventory
-from larder.pipeline.source import take_source
+from larder.pipeline.planning.expanding import expand_inventory
+from larder.pipeline.planning.source import take_source
 from larder.progress import NullProgress, Progress
 from larder.segments.cache import CacheBatch, cache_split
 from larder.segments.contents import derived_files

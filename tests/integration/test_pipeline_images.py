@@ -17,7 +17,7 @@ from larder.config.shape import Transform
 from larder.errors import FatalError
 from larder.growth import content_check
 from larder.jobs.results import RefusedError, RunError
-from larder.pipeline import new_segment
+from larder.pipeline.planning import new_segment
 from larder.segments import image_rules
 from larder.shards.images.transform import codec_versions
 from larder.versions.publish import read_segment

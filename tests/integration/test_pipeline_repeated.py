@@ -11,9 +11,9 @@ from larder.copy.job import copy_batches, copy_objects
 from larder.copy.receipts import find_receipts, receipt_rows
 from larder.disk import scratch
 from larder.errors import RetryableError
-from larder.pipeline.plan_checks import checked_plan
+from larder.pipeline.planning.checks import checked_plan
+from larder.pipeline.planning.source import inspect_source
 from larder.pipeline.prepare import begin
-from larder.pipeline.source import inspect_source
 from larder.progress import NullProgress
 from larder.segments.job import Job
 from larder.segments.mirror import PLACE, begin_mirror

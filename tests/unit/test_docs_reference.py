@@ -19,7 +19,7 @@ from larder.config.load import load_cluster, load_dataset
 from larder.config.models import Cluster, Dataset, HashSplits
 from larder.config.text import parse
 from larder.errors import CODES
-from larder.pipeline.plan_checks import WARNINGS
+from larder.pipeline.planning.checks import WARNINGS
 
 REFERENCE = Path(__file__).parents[2] / "docs/reference"
 REQUIRED = "required"

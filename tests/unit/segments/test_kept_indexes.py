@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from larder.config.models import Dataset
-from larder.pipeline.expanding import FOLDER, kept_indexes
+from larder.pipeline.planning.expanding import FOLDER, kept_indexes
 from larder.store import open_store
 from larder.store.base import Store
 

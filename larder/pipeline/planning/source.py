@@ -17,7 +17,7 @@ from larder.growth.previous import is_compact
 from larder.jobs.results import BatchReport, RunError
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import OBJECTS
-from larder.pipeline.expanding import (
+from larder.pipeline.planning.expanding import (
     containers_to_list,
     expand_inventory,
     find_annotations,

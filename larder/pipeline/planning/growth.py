@@ -16,7 +16,7 @@ from larder.growth.select import Selected, Selection, select_all
 from larder.jobs.manifests import read_ref
 from larder.manifest.schemas import SHARDS
 from larder.manifest.sealed import ManifestRef
-from larder.pipeline.source import SourceState
+from larder.pipeline.planning.source import SourceState
 from larder.progress import Progress
 from larder.samples.order import SampleOrder
 from larder.segments.completeness import check_complete

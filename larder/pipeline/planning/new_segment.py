@@ -11,8 +11,8 @@ from larder.config.shape import NUMBERED, FormatOptions, ImageOptions
 from larder.growth.previous import Previous
 from larder.jobs.results import Totals
 from larder.manifest.files import ManifestFile
-from larder.pipeline.growth import Growth
-from larder.pipeline.source import SourceState
+from larder.pipeline.planning.growth import Growth
+from larder.pipeline.planning.source import SourceState
 from larder.segments.image_rules import image_options
 from larder.segments.job import UsedSegment
 from larder.segments.pack import laid_out, pack

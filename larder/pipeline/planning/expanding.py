@@ -72,8 +72,8 @@ def expand_inventory(
     """The inventory with what is in archives and tables, in place of them.
 
     With ``plan_only``, nothing may be written to the storage, so indexes of buckets are kept on
-    this machine (`larder.pipeline.expanding`). ``run.failed``: containers that cannot be read;
-    or names that no object can have, unless ``on_bad_key`` is ``skip``.
+    this machine. ``run.failed``: containers that cannot be read; or names that no object can have,
+    unless ``on_bad_key`` is ``skip``.
     """
     if not dataset.source.expands:
         return inventory

@@ -13,8 +13,8 @@ from larder.disk import check_room, folder_bytes
 from larder.errors import ConfigError, Failure, printable
 from larder.jobs.results import BatchReport, RefusedError
 from larder.pipeline.configs import check_configs
-from larder.pipeline.plan import Plan, make_plan
-from larder.pipeline.source import SourceState
+from larder.pipeline.planning.plan import Plan, make_plan
+from larder.pipeline.planning.source import SourceState
 from larder.progress import Progress
 from larder.samples.decoders import IMAGE
 from larder.samples.images import is_image, role

@@ -21,16 +21,16 @@ from larder.jobs.results import Totals
 from larder.manifest.extents import is_own
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import OBJECTS
-from larder.pipeline.expanding import match_annotations
-from larder.pipeline.growth import (
+from larder.pipeline.planning.expanding import match_annotations
+from larder.pipeline.planning.growth import (
     Growth,
     find_previous,
     keeps_splits,
     known_classes,
     plan_growth,
 )
-from larder.pipeline.new_segment import PlannedSegment, caches_to_build, plan_segment
-from larder.pipeline.source import SourceState
+from larder.pipeline.planning.new_segment import PlannedSegment, caches_to_build, plan_segment
+from larder.pipeline.planning.source import SourceState
 from larder.progress import Progress
 from larder.samples.order import SampleOrder, order_samples
 from larder.samples.parts import with_labels

@@ -10,8 +10,8 @@ from larder.copy.prices import cost_document, cost_lines
 from larder.errors import SHOWN_FAILURES, Failure, printable
 from larder.jobs.results import Totals
 from larder.pipeline.configs import location
-from larder.pipeline.plan import Plan
-from larder.pipeline.plan_checks import warnings
+from larder.pipeline.planning.checks import warnings
+from larder.pipeline.planning.plan import Plan
 from larder.segments.image_rules import planned_transform
 from larder.source.archived import reading_of
 from larder.source.inventory import SHOWN_KEYS, LeftOut
