@@ -11,8 +11,6 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from larder.copy.difference import Outstanding, outstanding
@@ -25,6 +23,7 @@ from larder.manifest.query import Stream
 from larder.manifest.schemas import OBJECTS
 from larder.manifest.sort import SortedFile, sort, sort_to_file, whole_keys
 from larder.progress import Progress
+from larder.samples.columns import Flags
 from larder.source.inventory import Listed, list_source, object_batches
 from larder.source.reports import open_report
 from larder.source.selection import KeyRule, Unlisted, without_own
@@ -147,7 +146,7 @@ class _Rule:
     exclude: KeyRule
     unlisted: Unlisted
 
-    def __call__(self, keys: pa.Array) -> npt.NDArray[np.bool_]:
+    def __call__(self, keys: pa.Array) -> Flags:
         return self.include(keys) & ~self.exclude(keys) & ~self.unlisted.may_have(keys)
 
 

@@ -35,12 +35,12 @@ import pyarrow.compute as pc
 from larder.manifest.query import Stream
 from larder.manifest.schemas import OBJECTS
 from larder.manifest.sort import aligned, aligned_all, sort, whole_keys
+from larder.samples.columns import Flags, column_flags
 from larder.source.inventory import object_batches
 from larder.store.base import ObjectInfo
 
 _MD5 = "^[0-9a-f]{32}$"
 
-_Flags = npt.NDArray[np.bool_]
 _Places = npt.NDArray[np.int64]
 
 _TIES = ("checksum", "etag", "mirror_etag")
@@ -63,7 +63,7 @@ class Match:
     receipts: pa.RecordBatch
     place: _Places
     receipt: _Places
-    same: _Flags
+    same: Flags
 
 
 def with_copies(
@@ -145,7 +145,7 @@ def match(
         same |= unknown
         rows = np.flatnonzero(unknown)
         etags = objects.column("etag").take(pa.array(rows))
-        same[rows] = _flags(pc.match_substring_regex(etags, _MD5))
+        same[rows] = column_flags(pc.match_substring_regex(etags, _MD5))
     same &= equal_values(objects, "size_bytes", listing, "size_bytes", place)
     return Match(objects, listing, receipts, place, receipt, same)
 
@@ -175,14 +175,10 @@ def _through(place: _Places, at: _Places) -> _Places:
 
 def equal_values(
     rows: pa.RecordBatch, one: str, others: pa.RecordBatch, other: str, at: _Places
-) -> _Flags:
+) -> Flags:
     """Whether each row has the same value as the one at its place among others."""
-    return _flags(pc.equal(rows.column(one), taken(others, other, at)))
-
-
-def _flags(column: pa.Array) -> _Flags:
-    flags: _Flags = pc.fill_null(column, False).to_numpy(zero_copy_only=False).copy()
-    return flags
+    same = pc.equal(rows.column(one), taken(others, other, at))
+    return column_flags(pc.fill_null(same, False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +214,7 @@ def outstanding(
     md5: bool,
     sizes: bool,
     markers: bool,
-    selected: Callable[[pa.Array], _Flags],
+    selected: Callable[[pa.Array], Flags],
 ) -> Iterator[Outstanding]:
     """Compare, piece by piece; all rows are of schema OBJECTS, ordered by key.
 
@@ -242,7 +238,7 @@ def outstanding(
 
 
 def _of_piece(
-    piece: Match, unread: int, markers: bool, selected: Callable[[pa.Array], _Flags]
+    piece: Match, unread: int, markers: bool, selected: Callable[[pa.Array], Flags]
 ) -> Outstanding:
     """The result for a piece, of whose receipts the first ``unread`` are not in the record."""
     same = piece.same & ~_unsure(piece)
@@ -266,27 +262,23 @@ def _of_piece(
     )
 
 
-def _unsure(piece: Match) -> _Flags:
+def _unsure(piece: Match) -> Flags:
     """Objects without an etag, of which it is not known that they are as they were copied.
 
     A report of objects need not have etags: then one counts as copied that is not newer than its
     copy.
     """
-    without = pc.equal(piece.objects.column("etag"), "").to_numpy(zero_copy_only=False)
+    without = column_flags(pc.equal(piece.objects.column("etag"), ""))
     if not without.any():
         return np.zeros(len(without), np.bool_)
     copied = taken(piece.receipts, "modified", piece.receipt)
     older = pc.fill_null(pc.less_equal(piece.objects.column("modified"), copied), False)
-    flags: _Flags = without & ~older.to_numpy(zero_copy_only=False)
-    return flags
+    return without & ~column_flags(older)
 
 
-def _are_markers(objects: pa.RecordBatch) -> _Flags:
+def _are_markers(objects: pa.RecordBatch) -> Flags:
     empty = pc.equal(objects.column("size_bytes"), 0)
-    flags: _Flags = pc.and_(empty, pc.ends_with(objects.column("key"), "/")).to_numpy(
-        zero_copy_only=False
-    )
-    return flags
+    return column_flags(pc.and_(empty, pc.ends_with(objects.column("key"), "/")))
 
 
 def _same_rows(piece: Match) -> pa.RecordBatch:

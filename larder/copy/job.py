@@ -46,7 +46,7 @@ from larder.manifest.schemas import DUE, FAILURES, OBJECTS
 from larder.manifest.sealed import ManifestRef
 from larder.manifest.sort import SortedFile, aligned, sort, whole_keys, write_rows
 from larder.progress import Progress
-from larder.samples.columns import column_texts
+from larder.samples.columns import column_flags, column_texts
 from larder.store.base import ObjectInfo, Store
 
 BATCH_OBJECTS = 50_000
@@ -283,7 +283,7 @@ def _latest(root: Store, receipts: Iterable[Receipt], folder: Path) -> Iterator[
         for batch in whole_keys(ordered, "key"):
             keys = batch.column("key")
             last = np.ones(len(keys), np.bool_)
-            last[:-1] = pc.not_equal(keys[1:], keys[:-1]).to_numpy(zero_copy_only=False)
+            last[:-1] = column_flags(pc.not_equal(keys[1:], keys[:-1]))
             yield batch.filter(pa.array(last))
 
 

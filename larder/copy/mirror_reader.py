@@ -6,7 +6,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import google_crc32c
 import numpy as np
@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from larder.errors import NotFoundError, ObjectError, PreconditionError, StoreError
 from larder.manifest.digest import format_crc32c
+from larder.samples.columns import column_texts
 from larder.store import object_url
 from larder.store.base import Buffer, Features, ObjectInfo, Readable, Reader
 from larder.store.delegate import DelegatingReadable, DelegatingReader
@@ -148,7 +149,9 @@ class Copies:
         batches = [
             each.select(_COLUMNS).filter(each.column("mirror_etag").is_valid()) for each in rows
         ]
-        hashes = np.array([hash(key) for each in batches for key in _values(each, "key")], np.int64)
+        hashes = np.array(
+            [hash(key) for each in batches for key in column_texts(each.column("key"))], np.int64
+        )
         order = np.argsort(hashes, kind="stable")
         self._hashes = array("q", hashes[order].tobytes())
         self._rows = array("q", order.tobytes())
@@ -177,12 +180,6 @@ class _Texts:
 
     def get(self, row: int) -> str:
         return str(self._data[self._stops[row] : self._stops[row + 1]], "utf-8")
-
-
-def _values(batch: pa.RecordBatch, name: str) -> list[Any]:
-    # Through numpy: ten times as fast as to_pylist().
-    values: list[Any] = batch.column(name).to_numpy(zero_copy_only=False).tolist()
-    return values
 
 
 T = TypeVar("T", bound=object)

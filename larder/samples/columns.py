@@ -11,11 +11,21 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 Struct = TypeVar("Struct", bound=tuple[Any, ...])
+
+
+Flags = npt.NDArray[np.bool_]
+
+
+def column_flags(column: pa.Array) -> Flags:
+    """The values of a column of booleans without nulls."""
+    flags: Flags = column.to_numpy(zero_copy_only=False)
+    return flags
 
 
 def column_texts(column: pa.Array) -> list[str]:

@@ -16,10 +16,9 @@ from larder.config.models import Missing
 from larder.errors import ConfigError, Failure, Failures
 from larder.manifest.extents import is_own
 from larder.manifest.schemas import SAMPLE_ORDER
+from larder.samples.columns import Flags, column_flags
 
 _PARTS = SAMPLE_ORDER.field("parts").type
-
-_Flags = npt.NDArray[np.bool_]
 
 
 class Grouped:
@@ -100,17 +99,17 @@ def _same(before: pa.RecordBatch, after: pa.RecordBatch, by: Sequence[str]) -> b
     return all(before.column(name)[-1] == after.column(name)[0] for name in by)
 
 
-def _same_as_before(rows: pa.RecordBatch, by: Sequence[str]) -> _Flags:
+def _same_as_before(rows: pa.RecordBatch, by: Sequence[str]) -> Flags:
     """Whether each row equals the previous one in these columns; false for the first."""
     same = np.ones(rows.num_rows, np.bool_)
     same[:1] = False
     for name in by:
         column = rows.column(name)
-        same[1:] &= pc.equal(column[1:], column[:-1]).to_numpy(zero_copy_only=False)
+        same[1:] &= column_flags(pc.equal(column[1:], column[:-1]))
     return same
 
 
-def _check_splits(rows: pa.RecordBatch, same: _Flags, split_names: Sequence[str]) -> None:
+def _check_splits(rows: pa.RecordBatch, same: Flags, split_names: Sequence[str]) -> None:
     splits = rows.column("split").to_numpy()
     crossing = np.flatnonzero(same[1:] & (splits[1:] != splits[:-1]))
     if len(crossing):
@@ -160,9 +159,7 @@ class Complete:
             rest = rest.filter(objects)
         return Grouped(grouped.rows.filter(pa.array(kept)), starts), rest
 
-    def _note(
-        self, grouped: Grouped, patterns: npt.NDArray[np.int64], without: npt.NDArray[np.bool_]
-    ) -> None:
+    def _note(self, grouped: Grouped, patterns: npt.NDArray[np.int64], without: Flags) -> None:
         rows = np.flatnonzero(without)
         chosen = rows[: self.incomplete.room]
         keys = grouped.first("sample").take(pa.array(chosen)).to_pylist()

@@ -24,7 +24,7 @@ from larder.manifest.query import Stream
 from larder.manifest.rows import RowDigest
 from larder.manifest.schemas import SAMPLE_ORDER, SKIPPED
 from larder.manifest.sort import sort, work_folder
-from larder.samples.columns import column_texts
+from larder.samples.columns import Flags, column_flags, column_texts
 from larder.samples.grouping import Complete, Grouped, group_parts, without_duplicates
 from larder.samples.images import is_image
 from larder.samples.labels import Labeller
@@ -108,7 +108,7 @@ class Planner:
 def _texts(grouped: Grouped) -> pa.Array:
     """The class that a table gives each sample; null if none does."""
     texts = grouped.rows.column("class_name")
-    rows = np.flatnonzero(texts.is_valid().to_numpy(zero_copy_only=False))
+    rows = np.flatnonzero(column_flags(texts.is_valid()))
     owners = np.repeat(np.arange(len(grouped.lengths)), grouped.lengths)[rows]
     samples, firsts = np.unique(owners, return_index=True)
     places = np.zeros(len(grouped.lengths), np.int64)
@@ -289,12 +289,10 @@ def order_samples(
     )
 
 
-def from_objects(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+def from_objects(batch: pa.RecordBatch) -> Flags:
     """Which rows of SAMPLE_ORDER are read from objects: not packed before, and not bad."""
-    columns = (batch.column(name) for name in FROM_PREVIOUS)
-    absent = [column.is_null().to_numpy(zero_copy_only=False) for column in columns]
-    flags: npt.NDArray[np.bool_] = np.logical_and(*absent)
-    return flags
+    packed, bad = (column_flags(batch.column(name).is_null()) for name in FROM_PREVIOUS)
+    return packed & bad
 
 
 def ignored_keys(dataset: Dataset) -> list[str]:

@@ -21,6 +21,7 @@ from larder.limits import MAX_KEY_BYTES
 from larder.manifest.query import Stream
 from larder.manifest.schemas import OBJECTS, table
 from larder.manifest.sort import sorted_query
+from larder.samples.columns import column_flags
 from larder.samples.images import role
 from larder.samples.naming import bad_key_reason, bad_path_reason, normalise_ext
 from larder.samples.splits import NO_SPLIT, SplitRule, Splits
@@ -123,7 +124,7 @@ class Intake:
             long = pc.greater(pc.binary_length(texts), MAX_KEY_BYTES)
             suspect = pc.or_(pc.or_(suspect, long), pc.match_substring_regex(texts, _SUSPECT))
         good = np.ones(len(keys), np.bool_)
-        for row in np.flatnonzero(suspect.to_numpy(zero_copy_only=False)).tolist():
+        for row in np.flatnonzero(column_flags(suspect)).tolist():
             key = keys[row].as_py()
             reason = _joined_reason(key, shown[row].as_py()) if self._joins else bad_key_reason(key)
             if reason is not None:
@@ -307,7 +308,7 @@ class Joins:
                 break
             groups = pc.extract_regex(keys.take(pa.array(left)), each.regex)
             with_ext = pc.not_equal(pc.struct_field(groups, "ext"), "")
-            matched = pc.fill_null(with_ext, False).to_numpy(zero_copy_only=False)
+            matched = column_flags(pc.fill_null(with_ext, False))
             chosen = groups.filter(pa.array(matched))
             pattern[left[matched]] = number
             rows.append(left[matched])

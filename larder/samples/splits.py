@@ -22,7 +22,7 @@ import regex
 from larder.config.models import GlobSplits, HashSplits
 from larder.config.patterns import compile_globs
 from larder.errors import ConfigError
-from larder.samples.columns import column_texts
+from larder.samples.columns import column_flags, column_texts
 
 if TYPE_CHECKING:
     from larder.samples.labels import Labeller
@@ -119,7 +119,7 @@ class GlobRule(SplitRule):
                 break
             if pattern is not None:
                 matched = pc.match_substring_regex(keys.take(pa.array(left)), pattern)
-                splits[left[matched.to_numpy(zero_copy_only=False)]] = split
+                splits[left[column_flags(matched)]] = split
         return splits
 
 

@@ -28,7 +28,7 @@ from larder.config.models import HashSplits
 from larder.manifest.query import Stream, query
 from larder.manifest.schemas import columns
 from larder.manifest.sort import SortedFile, sorted_query, write_rows
-from larder.samples.columns import column_texts
+from larder.samples.columns import column_flags, column_texts
 from larder.samples.labels import Labeller
 from larder.samples.parts import NO_SAMPLE, PARTS
 from larder.samples.splits import KeyHashes, SplitRule, Splits, seeded_hashes
@@ -133,7 +133,7 @@ def _decided(
     totals = np.zeros(len(classes), np.int64)
     kept = np.zeros((len(classes), len(rule.fractions)), np.int64)
     for batch in units.read():
-        new = batch.column("split").is_null().to_numpy(zero_copy_only=False)
+        new = column_flags(batch.column("split").is_null())
         strata, samples = (batch.column(name).to_numpy() for name in ("class", "samples"))
         np.add.at(totals, strata, samples)
         splits = batch.column("split").drop_null().to_numpy()

@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -31,6 +30,7 @@ from larder.jobs.results import Totals
 from larder.manifest.files import ManifestWriter
 from larder.manifest.schemas import DUE, OBJECTS, SAMPLE_ORDER
 from larder.manifest.sealed import ManifestRef, seal, unseal
+from larder.samples.columns import column_flags
 from larder.samples.order import FROM_PREVIOUS, from_objects
 from larder.segments.job import Job, open_root, root_url
 from larder.store import object_url
@@ -88,15 +88,10 @@ def _due(order: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         counts = pc.list_value_length(batch.column("parts")).to_numpy()
         parts = pa.RecordBatch.from_struct_array(batch.column("parts").flatten())
         samples = np.repeat(np.arange(first_row, first_row + len(counts)), counts)
-        due = np.repeat(from_objects(batch), counts) & _uncopied(parts)
+        uncopied = column_flags(parts.column("mirror_etag").is_null())
+        due = np.repeat(from_objects(batch), counts) & uncopied
         yield due_rows(parts.filter(pa.array(due)), pa.array(samples[due]))
         first_row += len(counts)
-
-
-def _uncopied(parts: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-    uncopied = parts.column("mirror_etag").is_null()
-    flags: npt.NDArray[np.bool_] = uncopied.to_numpy(zero_copy_only=False)
-    return flags
 
 
 def has_receipts(job: Job) -> bool:

@@ -30,6 +30,7 @@ from larder.manifest.files import ManifestFile, read_manifest
 from larder.manifest.query import Stream
 from larder.manifest.schemas import SAMPLE_ORDER, table
 from larder.manifest.sort import sorted_query
+from larder.samples.columns import column_flags
 from larder.samples.order import FROM_PREVIOUS, from_objects
 from larder.source.storable import Unfit
 from larder.store.base import Readable
@@ -93,7 +94,7 @@ def _keys_to_read(order: Path, samples: int, *, mirror: bool) -> Iterator[pa.Rec
         read = np.repeat(from_objects(batch), pc.list_value_length(lists).to_numpy())
         parts = lists.flatten()
         if mirror:
-            read &= parts.field("mirror_etag").is_null().to_numpy(zero_copy_only=False)
+            read &= column_flags(parts.field("mirror_etag").is_null())
         yield pa.record_batch([parts.field("key").filter(pa.array(read))], schema=KEYS)
 
 

@@ -8,8 +8,6 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TypeVar
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,6 +18,7 @@ from larder.manifest.rows import RowDigest
 from larder.manifest.schemas import OBJECTS
 from larder.manifest.sort import SortedFile, sort_to_file
 from larder.progress import NullProgress, Progress
+from larder.samples.columns import Flags
 from larder.source.archived import ARCHIVED, archived_of
 from larder.source.reports import Reported
 from larder.source.selection import KeyRule, without_own
@@ -111,9 +110,7 @@ class Inventory(Listed):
         return self.listed + inside
 
 
-def parted(
-    batch: pa.RecordBatch, wanted: npt.NDArray[np.bool_], others: LeftOut
-) -> tuple[pa.RecordBatch, LeftOut]:
+def parted(batch: pa.RecordBatch, wanted: Flags, others: LeftOut) -> tuple[pa.RecordBatch, LeftOut]:
     if wanted.all():
         return batch, others
     unwanted = batch.column("key").filter(pa.array(~wanted))
@@ -137,7 +134,7 @@ def take_inventory(
     progress: Progress,
     report: Reported | None = None,
     *,
-    containers: Callable[[pa.Array], npt.NDArray[np.bool_]] | None = None,
+    containers: Callable[[pa.Array], Flags] | None = None,
 ) -> Inventory:
     """List a source, and keep the objects that are included and not excluded.
 
@@ -222,7 +219,7 @@ class _Tally:
         include: Sequence[str],
         exclude: Sequence[str],
         progress: Progress,
-        containers: Callable[[pa.Array], npt.NDArray[np.bool_]] | None = None,
+        containers: Callable[[pa.Array], Flags] | None = None,
     ) -> None:
         self.objects = self.bytes = self.listed = 0
         self.digest = RowDigest()

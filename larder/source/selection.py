@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.config.patterns import compile_globs
 from larder.errors import Failure, Failures, ObjectError
+from larder.samples.columns import Flags, column_flags
 from larder.store.base import ObjectInfo
 
 OWN_PREFIX = "_larder/"
@@ -23,8 +23,6 @@ _AFTER_OWN = "_larder0"
 """The first key after all of those: 0 follows / in ASCII."""
 
 _EVERYTHING = ("**",)
-
-_Flags = npt.NDArray[np.bool_]
 
 
 class KeyRule:
@@ -36,12 +34,10 @@ class KeyRule:
         # In RE2, $ is the end of the string; Python's would also match before a final newline.
         self._pattern = f"^(?:{pattern.pattern})$" if pattern else None
 
-    def __call__(self, keys: pa.Array) -> _Flags:
+    def __call__(self, keys: pa.Array) -> Flags:
         if self.everything or self._pattern is None:
             return np.full(len(keys), self.everything)
-        matched = pc.match_substring_regex(keys, self._pattern)
-        flags: _Flags = matched.to_numpy(zero_copy_only=False)
-        return flags
+        return column_flags(pc.match_substring_regex(keys, self._pattern))
 
 
 def without_own(pages: Iterable[list[ObjectInfo]]) -> Iterator[list[ObjectInfo]]:
@@ -96,7 +92,7 @@ class Unlisted:
         if self._note is not None:
             self._note(failure)
 
-    def may_have(self, keys: pa.Array) -> npt.NDArray[np.bool_]:
+    def may_have(self, keys: pa.Array) -> Flags:
         """Which keys may be in the source although it was listed without them.
 
         All of them, if there are too many paths to know each by name.
@@ -107,8 +103,7 @@ class Unlisted:
         flags = np.zeros(len(keys), np.bool_)
         for failure in shown if len(keys) else ():
             below = pc.starts_with(keys, f"{failure.key.removesuffix('/')}/")
-            matches = pc.or_(below, pc.equal(keys, failure.key))
-            flags |= matches.to_numpy(zero_copy_only=False)
+            flags |= column_flags(pc.or_(below, pc.equal(keys, failure.key)))
         return flags
 
     def _wanted_file(self, key: str) -> bool:

@@ -20,14 +20,13 @@ from pathlib import Path
 from threading import Lock
 from typing import Literal, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.errors import ObjectError
 from larder.limits import map_ahead
 from larder.manifest.extents import in_object
+from larder.samples.columns import Flags, column_flags
 from larder.samples.naming import path_fault
 from larder.source.expand.containers import (
     ContainerWriter,
@@ -355,28 +354,25 @@ class _Headers:
         )
 
 
-_Flags = npt.NDArray[np.bool_]
-
 _ANY = f"(?i)(?:{ARCHIVE}|{COMPRESSED_ARCHIVE})"
 _TAR = f"(?i)(?:{ARCHIVE})"
 
 
-def _matching(keys: pa.Array, pattern: str) -> _Flags:
-    flags: _Flags = pc.match_substring_regex(keys, pattern).to_numpy(zero_copy_only=False)
-    return flags
+def _matching(keys: pa.Array, pattern: str) -> Flags:
+    return column_flags(pc.match_substring_regex(keys, pattern))
 
 
-def archives_to_list(include: Sequence[str]) -> Callable[[pa.Array], _Flags]:
+def archives_to_list(include: Sequence[str]) -> Callable[[pa.Array], Flags]:
     """Tells which keys are of archives whose members a glob may match."""
     starts = [beginning(glob) for glob in include]
     within = "|".join(map(re.escape, starts))
     # A glob that begins with a/b.tar/c may match members of a/b.tar, and of an archive a.
     above = sorted({start[:at] for start in starts for at, each in enumerate(start) if each == "/"})
 
-    def may_have_members(keys: pa.Array) -> _Flags:
+    def may_have_members(keys: pa.Array) -> Flags:
         folders = pc.binary_join_element_wise(keys, "", "/")
         may_match = _matching(folders, f"^(?:{within})")
-        may_match |= pc.is_in(keys, pa.array(above, pa.string())).to_numpy(zero_copy_only=False)
+        may_match |= column_flags(pc.is_in(keys, pa.array(above, pa.string())))
         return may_match & _matching(keys, _TAR)
 
     return may_have_members

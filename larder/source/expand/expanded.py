@@ -27,7 +27,7 @@ from larder.manifest.query import Stream
 from larder.manifest.schemas import OBJECTS, columns, table
 from larder.manifest.sort import sort
 from larder.progress import Progress
-from larder.samples.columns import column_texts
+from larder.samples.columns import Flags, column_flags, column_texts
 from larder.source.expand.containers import INDEX, objects_in
 from larder.source.inventory import (
     InContainers,
@@ -43,8 +43,6 @@ _PLACED = OBJECTS.append(pa.field("place", pa.int64(), nullable=False)).append(
     *columns(container="int64"),
 )
 """Where an object is: the order within its container, and the number of that; -1 if in none."""
-
-_Flags = npt.NDArray[np.bool_]
 
 
 class Container(NamedTuple):
@@ -74,7 +72,7 @@ class Expansion:
         refused: Why an object of that key cannot be expanded, as a clause; None if it can.
     """
 
-    matches: Callable[[pa.Array], _Flags]
+    matches: Callable[[pa.Array], Flags]
     indexed: Callable[[ObjectInfo, Path, Executor], Container]
     refused: Callable[[str], str | None]
 
@@ -272,7 +270,7 @@ class _Expanding:
     def _without_replaced(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The rows, except the last one, that are followed by another key."""
         keys = rows.column("key")
-        again = pc.equal(keys[:-1], keys[1:]).to_numpy(zero_copy_only=False)
+        again = column_flags(pc.equal(keys[:-1], keys[1:]))
         containers = rows.column("container").to_numpy()
         same = (containers[:-1] == containers[1:]) & (containers[:-1] >= 0)
         for row in np.flatnonzero(again & ~same).tolist():

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -26,6 +25,7 @@ import pyarrow.parquet as pq
 from larder.config.models.locations import FORMATS, RowFormat, Rows
 from larder.manifest.digest import canonical_json
 from larder.manifest.extents import in_object, in_own
+from larder.samples.columns import Flags, column_flags
 from larder.seekable import ObjectFile
 from larder.source.expand.annotations import text_file
 from larder.source.expand.containers import (
@@ -325,9 +325,6 @@ def _json_scalar(value: Any) -> Any:
     return b64encode(value).decode() if isinstance(value, bytes) else value
 
 
-_Flags = npt.NDArray[np.bool_]
-
-
 def row_expansion(
     rows: Rows,
     others: Collection[str],
@@ -350,22 +347,20 @@ def row_expansion(
                 table.read(source, writer)
         return Container(info, table.end, last_counts=False, filtered=False, read=read)
 
-    def matches(keys: pa.Array) -> _Flags:
+    def matches(keys: pa.Array) -> Flags:
         taken = pc.is_in(keys, pa.array(sorted(others), pa.string()))
-        flags = _matching(rows, keys)
-        flags &= ~taken.to_numpy(zero_copy_only=False)
-        return flags
+        return _matching(rows, keys) & ~column_flags(taken)
 
     return Expansion(matches, indexed, lambda key: None)
 
 
-def _matching(rows: Rows, keys: pa.Array) -> _Flags:
+def _matching(rows: Rows, keys: pa.Array) -> Flags:
     if rows.files is not None:
         return KeyRule(rows.files)(keys)
     ends = [end for end, kind in FORMATS.items() if rows.format in ("auto", kind)]
     flags = np.zeros(len(keys), np.bool_)
     for end in ends:
-        flags |= pc.ends_with(keys, end, ignore_case=True).to_numpy(zero_copy_only=False)
+        flags |= column_flags(pc.ends_with(keys, end, ignore_case=True))
     return flags
 
 
