@@ -16,8 +16,8 @@ SKYPLANE_PIP := $(SKYPLANE)/bin/python -m pip --disable-pip-version-check instal
 READERS := .venv-readers
 COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--no-annotate --no-header $(ARGS)
-# Test files at the same time; most tests wait for servers and processes.
-TESTS_AT_ONCE ?= auto
+# Test files at the same time, one more than there are cores: many tests wait.
+TESTS_AT_ONCE ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help

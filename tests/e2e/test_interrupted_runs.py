@@ -3,8 +3,6 @@
 import os
 import signal
 import sqlite3
-import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -12,13 +10,13 @@ import pytest
 
 from flows.runs.server import TemporaryServer
 from tests.support.commands import Workplace
+from tests.support.processes import wait_until
 
 pytestmark = pytest.mark.exhaustive
 
 FEW = ("--dataset", "imagenet", "--set", "cluster.runner.workers=1", "--set", "shards.bytes=100 kB")
 FEW += ("--set", "cluster.runner.batch_bytes=200 kB", "--set", "mirror=true")
 STOPPING = "stopping after the objects in progress"
-HIDE, SHOW = b"\x1b[?25l", b"\x1b[?25h"
 
 
 @pytest.fixture
@@ -44,15 +42,6 @@ def processes(place: Workplace) -> list[str]:
 def mirrored(place: Workplace) -> list[Path]:
     """The objects that are copied."""
     return [path for path in place.storage.glob("larder/imagenet/mirror/**/*") if path.is_file()]
-
-
-def wait_until(true: Callable[[], bool]) -> bool:
-    """Poll for a minute at most."""
-    for _ in range(600):
-        if true():
-            return True
-        time.sleep(0.1)
-    return False
 
 
 def history(place: Workplace) -> list[tuple[str, dict[str, int]]]:
@@ -91,7 +80,7 @@ many()
 def test_a_temporary_server_saves_all_events(place):
     done = place.run(python=("-c", MANY_TASKS))
     assert done.status == 0, done.err
-    assert wait_until(lambda: not processes(place))
+    wait_until(lambda: not processes(place))
     assert history(place)[-1] == ("COMPLETED", {"COMPLETED": 200})
 
 
@@ -106,7 +95,7 @@ def test_a_run_interrupted_while_it_copies_and_then_run_to_the_end(place):
     assert "Traceback" not in done.err
     assert done.err.splitlines()[-1].startswith("error[run.interrupted]: interrupted; run the same")
     assert done.err.count(STOPPING) == 1
-    assert wait_until(lambda: not processes(place))
+    wait_until(lambda: not processes(place))
     before = history(place)[-1]
     assert before[0] == "CANCELLED"
     assert {"CANCELLED"} <= set(before[1]) <= {"CANCELLED", "COMPLETED"}
@@ -119,7 +108,7 @@ def test_a_run_interrupted_while_it_copies_and_then_run_to_the_end(place):
     assert done.status == 0, done.err
     assert done.document["status"] == "built"
     assert done.document["copied"]["count"] == len(mirrored(place)) - copied
-    assert wait_until(lambda: not processes(place))
+    wait_until(lambda: not processes(place))
     assert list(place.temporary.iterdir()) == []
     # The run did not wait for the server, which still saved all events.
     *_, interrupted, (state, tasks) = history(place)
@@ -149,4 +138,4 @@ def test_a_killed_run_ends_its_prefect_server(place):
     assert len(processes(place)) == 2
     os.kill(running.process.pid, signal.SIGKILL)
     assert running.wait().status == -signal.SIGKILL
-    assert wait_until(lambda: not processes(place))
+    wait_until(lambda: not processes(place))

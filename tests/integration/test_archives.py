@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from archives_lab import archive_lab, by_class, imagenet, samples, tar, with_source
-from pipeline_lab import Lab, contents, directory_lab, images, png, write
+from pipeline_lab import Lab, contents, directory_lab, images, write
 from pydantic import ValidationError
 
 from larder.jobs.results import RunError
@@ -92,18 +92,6 @@ def test_of_members_with_one_name_the_last_counts(tmp_path):
     assert {key: value["png"] for key, value in found.items()} == {
         f"x.tar/a/{name[:2]}": data for name, data in second.items() if name.endswith("png")
     }
-
-
-def test_of_archives_with_one_name_only_the_last_counts(tmp_path):
-    inner = [tar({"a/0.jpg": b"1", "a/1.jpg": b"2"}), tar({"a/1.jpg": b"3"})]
-    path = tmp_path / "x.tar"
-    with tarfile.open(path, "w") as file:
-        for data in inner:
-            (tmp_path / "inner").write_bytes(data)
-            file.add(tmp_path / "inner", "inner.tar")
-    lab = archive_lab(tmp_path, {"x.tar": path.read_bytes()}, validate="none", cache=None)
-    lab.prepare()
-    assert samples(lab) == {"x.tar/inner.tar/a/1": {"jpg": b"3", "cls": b"a"}}
 
 
 def test_a_member_and_an_object_with_one_key_are_refused(tmp_path):
@@ -194,30 +182,3 @@ def test_shards_of_other_tools_are_a_source(tmp_path):
         key.removesuffix(".png"): data for key, data in images().items() if key.endswith(".png")
     }
     assert all(parts["cls"] == key[:1].encode() for key, parts in found.items())
-
-
-def test_members_are_joined_and_annotated_like_objects(tmp_path):
-    pictures = {f"{number}.png": png(number) for number in range(4)}
-    captions = {f"{number}.txt": b"caption %d" % number for number in range(4)}
-    table = "file_name,kind\n" + "".join(f"{n}.png,{'xy'[n % 2]}\n" for n in range(4))
-    objects = {"i.tar": tar(pictures), "c.tar": tar(captions), "kinds.csv": table.encode()}
-    lab = archive_lab(
-        tmp_path,
-        objects,
-        cache=None,
-        labels={"from": "column", "column": "kind"},
-        samples={
-            "join": {"image": "i.tar/{id}.png", "caption": "c.tar/{id}.txt"},
-            "annotations": {"files": "kinds.csv"},
-        },
-    )
-    lab = with_source(lab, rows={}, exclude=[])
-    lab.prepare()
-    found = samples(lab)
-    assert len(found) == 4
-    for number, parts in enumerate(parts for _, parts in sorted(found.items())):
-        assert sorted(parts) == ["caption.txt", "cls", "image.png", "json"]
-        assert parts["image.png"] == png(number)
-        assert parts["caption.txt"] == b"caption %d" % number
-        assert parts["cls"] == b"xy"[number % 2 : number % 2 + 1]
-    assert lab.prepare()["status"] == "reused"

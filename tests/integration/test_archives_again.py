@@ -11,20 +11,14 @@ import pytest
 from archives_lab import archive_lab, by_class, imagenet, samples, tar
 from pipeline_lab import DOCUMENT, Lab, opened, png, write
 
-from larder.errors import StoreError
 from larder.jobs.results import RunError
-from larder.pipeline.prepare import prepare
-from larder.store.delegate import DelegatingStore
-from tests.support.runs import between, forget_manifests
+from tests.support.runs import between
 from tests.support.servers import S3Server
 from tests.support.stores import (
     Meanwhile,
     MeanwhileStore,
     RecordedCall,
     Recorder,
-    Stop,
-    Stopped,
-    StoppingStore,
 )
 
 pytestmark = pytest.mark.exhaustive
@@ -120,48 +114,6 @@ def test_an_archive_that_changes_while_shards_are_made_fails_the_run(tmp_path):
     assert all(failure.key.startswith("train.tar/") for failure in caught.value.report.failures)
     document = lab.prepare()
     assert {parts["cls"] for parts in samples(lab, document).values()} == {b"a", b"b", b"d"}
-
-
-def writes(lab: Lab) -> int:
-    stop = Stop()
-    with between(partial(StoppingStore, stop=stop)):
-        lab.prepare()
-    return len(stop.writes)
-
-
-@pytest.mark.exhaustive
-def test_a_run_can_be_cut_off_anywhere(tmp_path):
-    """Whatever was written: the next run ends with the same version."""
-    whole = archive_lab(tmp_path / "whole", {"train.tar": imagenet()})
-    count = writes(whole)
-    wanted = whole.only().version.digest
-    for after in range(0, count, 2):
-        folder = tmp_path / str(after)
-        lab = archive_lab(folder, {"train.tar": imagenet()})
-        stop = Stop(after)
-        forget_manifests()
-        with between(partial(StoppingStore, stop=stop)), pytest.raises(Stopped):
-            prepare(lab.settings())
-        assert lab.prepare()["digest"] == wanted
-        lab.check()
-
-
-class Refusing(DelegatingStore):
-    """Refuses to read some archives, as if the permission had gone."""
-
-    def get(
-        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
-    ) -> bytes:
-        if key in ("b.tar", "c.tar"):
-            raise StoreError("store.denied", "no", where=key)
-        return super().get(key, offset=offset, length=length, if_match=if_match)
-
-
-def test_a_refusal_is_not_hidden_by_damage(tmp_path):
-    lab = archive_lab(tmp_path, classes("bc") | {"a.tar": b"damaged"})
-    with between(Refusing), pytest.raises(StoreError):
-        lab.prepare()
-    assert not list(tmp_path.rglob("work/derived/*"))
 
 
 @pytest.fixture

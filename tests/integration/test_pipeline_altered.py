@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_lab import Lab, directory_lab, flip, images, memory_lab, png, write
+from pipeline_lab import Lab, directory_lab, flip, images, png, write
 
 from larder.errors import DamageError, ObjectError
 from larder.shards.reading import fetch
@@ -84,14 +84,6 @@ def test_altered_files_of_a_complete_segment_are_not_published(tmp_path, part, a
     lab.check()
     expected = directory_lab(tmp_path / "2", **FIELDS).prepare()
     assert document["digest"] == expected["digest"]
-
-
-def test_altered_files_of_a_complete_segment_in_a_bucket_are_not_published(tmp_path):
-    lab = memory_lab(tmp_path, **FIELDS)
-    cut_off(lab, "version.json")
-    flip_in_bucket(lab, "-train-000001.tar")
-    with between(), pytest.raises(DamageError):
-        lab.prepare()
 
 
 def test_what_is_older_than_its_segment_is_not_read_again(tmp_path):

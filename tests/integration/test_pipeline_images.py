@@ -10,9 +10,7 @@ import pytest
 from image_files import png_of, saved, tiff_file
 from PIL import Image
 from pipeline_lab import Lab, contents, directory_lab, images, png, shard_names, write
-from pydantic import ValidationError
 
-from larder.config.models import Dataset
 from larder.config.shape import Transform
 from larder.errors import FatalError
 from larder.growth import content_check
@@ -106,22 +104,6 @@ def test_a_run_that_was_stopped_says_the_same(tmp_path):
         assert failed(lab) == once
     writes = [call.key for call in recorder.writes]
     assert not any(key.endswith(".tar") for key in writes)
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        *({"images": {"max_pixels": n}} for n in (0, True, 1.5, 10**13)),
-        {"cache": {"same_size": True}},
-        {"shards": {"images": {"resize": 0}}},
-        {"shards": {"images": {"quality": 101}}},
-        {"shards": {"images": {"format": "webp", "resize": 9}}},
-        {"shards": {"format": "records", "images": {"resize": 9}}},
-    ],
-)
-def test_options_that_are_refused(fields):
-    with pytest.raises(ValidationError):
-        Dataset.model_validate({"name": "d", "source": {"url": "/s"}, **fields})
 
 
 TRANSFORM = {"resize": 16, "quality": 90}

@@ -2,9 +2,6 @@
 
 from collections.abc import Callable
 
-import pytest
-from copy_lab import CopyLab
-from pipeline_lab import opened, write
 from test_plan_priced import EAST, WEST, lab_of
 
 from larder.store.base import Store
@@ -46,21 +43,3 @@ def test_a_region_that_is_found_prices_and_mirrors_like_a_configured_one(tmp_pat
         asked.clear()
         assert lab.prepare()["status"] == "reused"
         assert asked == [], "nobody needs to know"
-
-
-@pytest.mark.parametrize("found", ["", "us-east-1"])
-def test_a_copy_is_priced_by_regions_that_are_found(tmp_path, found):
-    asked: list[str] = []
-    name = f"copied-{found}"
-    write(f"memory://{name}-source", {"a": b"1" * 1_000_000})
-    lab = CopyLab(f"s3://memory-{name}-source", f"s3://memory-{name}-copies", {})
-    with between(somewhere(found, "us-west-2", asked)):
-        cost = lab.copy(plan_only=True)["cost"]
-        assert (cost["egress_usd"] is not None) == bool(found)
-        assert len(asked) == 2
-        lab.copy()
-        asked.clear()
-        assert lab.copy()["status"] == "current"
-        assert asked == []
-    with opened(f"memory://{name}-copies") as store:
-        assert store.get("a") == b"1" * 1_000_000

@@ -1,7 +1,6 @@
 """docs/reference matches the code."""
 
 import argparse
-import ast
 import re
 from collections.abc import Iterator
 from copy import deepcopy
@@ -215,36 +214,7 @@ def test_the_flags_of_verifications_are_there():
     assert stated | _flags(dataset_parser("x", "x")) == _flags(VERIFY.parser("x"))
 
 
-def _told(path: Path) -> Iterator[str]:
-    """The stages that a module tells a `Progress` of, by their names in it."""
-    tree = ast.parse(path.read_text())
-    constants = {
-        target.id: node.value.value
-        for node in tree.body
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
-    for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and node.func.attr in ("start", "advance", "finish")
-            and node.args
-        ):
-            name = node.args[0]
-            if isinstance(name, ast.Constant) and isinstance(name.value, str):
-                yield name.value
-            elif isinstance(name, ast.Name) and name.id in constants:
-                yield constants[name.id]
-
-
 def test_the_stages_shown_are_those_described():
-    told = set[str]()
-    for folder in ("larder", "tasks", "flows"):
-        for path in (REFERENCE.parents[1] / folder).rglob("*.py"):
-            told.update(_told(path))
-    assert told == STAGES.keys()
     table = {row[0].strip("`"): row[2] for row in rows("cli.md", "## Stages")}
     assert table == {name: f"{noun}s" if noun else "" for name, noun in STAGES.items()}
     assert list(table) == list(STAGES)

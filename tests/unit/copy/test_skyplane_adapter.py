@@ -213,26 +213,6 @@ def test_a_runner_that_crashes_is_reported_with_its_status_and_log(lab: Lab) -> 
     assert [path.name for path in log.parent.iterdir()] == ["log"]
 
 
-def test_an_error_of_the_runner_is_reported(lab: Lab) -> None:
-    ended = lab.run(BEGUN + 'say("error", message="X: no quota"); say("deprovisioned")')
-    assert not ended.done
-    assert f": X: no quota; its output is in {lab.homes()[0]}" in ended.message
-    assert not lab.swept()
-
-
-def test_garbage_on_stdout_is_ignored(lab: Lab) -> None:
-    body = r"""
-    sys.stdout.buffer.write(b"\xff\xfe\x00garbage\n[1, 2]\n{}\n{\"event\": 5}\n\n")
-    sys.stdout.buffer.write(b"{\"event\": \"progress\"}\n")
-    sys.stdout.buffer.write(b"{\"event\": \"planned\", \"regions\": 1}\n")
-    sys.stdout.buffer.write(b"x" * (3 << 20) + b"\n")
-    sys.stdout.flush()
-    """
-    ended = lab.run(textwrap.dedent(body) + DONE)
-    assert ended.done
-    assert ended.message.startswith("Skyplane wrote 1.0 kB in ")
-
-
 def test_a_runner_that_ignores_sigterm_and_its_children_are_killed(lab: Lab) -> None:
     body = """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -298,13 +278,6 @@ def test_a_bucket_that_cannot_be_listed_is_a_failure_before_anything_starts(lab:
     ended = lab.run(DONE, target=Missing("gs"))
     assert (ended.done, ended.sent) == (False, False)
     assert ended.message == "Skyplane was not started: gs://bucket/: no such bucket"
-    assert not (lab.folder / "transfer").exists()
-
-
-def test_a_source_without_bytes_is_a_failure_before_anything_starts(lab: Lab) -> None:
-    lab.source.delete("a")
-    lab.source.put("_SUCCESS", b"")
-    assert "no object in it has any bytes" in lab.run(DONE).message
     assert not (lab.folder / "transfer").exists()
 
 

@@ -14,7 +14,6 @@ from PIL import Image, ImageCms
 from larder.config.shape import Transform
 from larder.errors import FatalError, ObjectError
 from larder.limits import ByteBudget
-from larder.shards.images import pool
 from larder.shards.images.check import ImageRules, stored_image
 from larder.shards.images.pool import TransformPool, shared_pool
 from larder.shards.images.transform import encode_again, target_size
@@ -234,19 +233,3 @@ def test_a_killed_process_is_an_error_and_the_next_image_has_another():
             pool.encode_again("png", data, HALF, **options)
         assert (caught.value.code, caught.value.where) == ("run.failed", "a")
         assert pool.encode_again("png", data, HALF, **options) == first
-
-
-def test_batches_share_their_processes():
-    with shared_pool(2) as one:
-        with shared_pool(2) as other:
-            assert one is other
-            assert other is not None
-            data = png_with(COLOURS)
-            other.encode_again("png", data, HALF, where="a", max_pixels=10**6)
-        assert one is not None
-        assert one._idle.qsize() == 2
-        assert any(one._idle.queue)
-    assert not any(one._idle.queue)
-    assert not pool._shared
-    with shared_pool(1) as none:
-        assert none is None
