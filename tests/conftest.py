@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 from required import all_required, need_system
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 import tests.support.memory  # noqa: F401 - registers memory://
 from tests.support.gcs_emulator import GcsEmulator, gcs_emulator
@@ -26,6 +28,7 @@ settings.load_profile("larder" if all_required() else "quick")
 
 EXHAUSTIVE = "exhaustive; set LARDER_REQUIRE=all to run it, as in CI"
 PASSED = "larder/passed"
+END_TO_END = "tests/e2e/"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -82,6 +85,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             cases[test] += 1
             if cases[test] > marker.kwargs.get("after", 0):
                 item.add_marker(pytest.mark.skip(EXHAUSTIVE))
+
+
+class _ByFile(LoadFileScheduling):
+    """Files side by side, but all end-to-end tests in one process: they share a Prefect server."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return END_TO_END if nodeid.startswith(END_TO_END) else super()._split_scope(nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _ByFile:
+    return _ByFile(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)
