@@ -171,11 +171,6 @@ def mirror_choice(dataset: Dataset, cluster: Cluster, *, images: int) -> MirrorC
     return choose_mirror(dataset.mirror, source, storage, read_again=checked and images > 0)
 
 
-def mirrors(dataset: Dataset, cluster: Cluster) -> bool:
-    """Whether a run may have a mirror, before its samples are known; of a job, if it has one."""
-    return mirror_choice(dataset, cluster, images=1).wanted
-
-
 def resolved(dataset: Dataset, choice: MirrorChoice) -> Dataset:
     """The dataset for a job, which says whether there is a mirror."""
     return dataset.model_copy(update={"mirror": choice.wanted})

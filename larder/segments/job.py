@@ -101,6 +101,11 @@ class SegmentJob:
         return self.new
 
     @property
+    def mirrored(self) -> bool:
+        """Whether objects are read from a mirror; ``auto`` was decided when the job began."""
+        return self.dataset.mirror is True
+
+    @property
     def root(self) -> str:
         """URL of the dataset's root in the storage."""
         return root_url(self.dataset, self.cluster)

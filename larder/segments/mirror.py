@@ -22,7 +22,7 @@ from larder.copy.plan import due_rows, row_totals
 from larder.copy.receipts import find_receipts, receipt_rows
 from larder.copy.record import CopyDocument, CopyPlace, Origin, read_record, record_rows
 from larder.copy.route import Route
-from larder.copy.site import Site, mirrors
+from larder.copy.site import Site
 from larder.disk import scratch
 from larder.errors import LarderError, NotFoundError
 from larder.jobs.manifests import read_ref
@@ -66,7 +66,7 @@ def mirror_route(dataset: Dataset, cluster: Cluster, copies: Totals) -> Route:
 
 def begin_mirror(job: Job) -> CopyJob | None:
     """The job of copying what has no copy; None if there is nothing to copy."""
-    if not mirrors(job.dataset, job.cluster):
+    if not job.mirrored:
         return None
     root, copies = open_root(job), Totals()
     with scratch() as folder:
@@ -96,8 +96,7 @@ def _due(order: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def has_receipts(job: Job) -> bool:
     """Whether a run that was killed after it had copied has left receipts that no record has."""
-    wanted = mirrors(job.dataset, job.cluster)
-    return wanted and bool(find_receipts(open_root(job), PLACE))
+    return job.mirrored and bool(find_receipts(open_root(job), PLACE))
 
 
 def receipts_by_sample(root: Store, job: CopyJob) -> list[tuple[range, ManifestRef]]:

@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 
 from larder.copy.job import CopyJob
 from larder.copy.mirror_reader import Copies, FirstOf, Mirror, Unconditional
-from larder.copy.site import mirrors
 from larder.disk import scratch
 from larder.errors import Failures
 from larder.jobs.manifests import fetched, read_ref
@@ -220,7 +219,7 @@ def _reading(job: SegmentJob, root: Store, batch: PackBatch) -> Readable:
     """The store with the objects of samples: the mirror if there is one, else the source."""
     if job.again:
         return _anywhere(job)
-    if not mirrors(job.dataset, job.cluster):
+    if not job.mirrored:
         return open_source(job)
     # What the plan knew counts, as it has read the receipts of earlier runs.
     rows = chain(_copied(job, root, batch), _parts(job, root, batch))

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from larder.config.models import Dataset
 from larder.copy.prices import Cost, estimate_cost
-from larder.copy.site import MirrorChoice, Site, mirror_choice, mirrors
+from larder.copy.site import MirrorChoice, Site, mirror_choice
 from larder.copy.skyplane.choice import Choice
 from larder.errors import SHOWN_FAILURES
 from larder.experiments.delivery import Advice
@@ -202,9 +202,9 @@ def _with_unlisted(order: SampleOrder, inventory: Inventory) -> SampleOrder:
 
 
 def _objects(state: SourceState, folder: Path) -> Iterator[pa.RecordBatch]:
-    """The inventory, with what is known about copies, if there is a mirror."""
+    """The inventory, with what is known about copies, if there may be a mirror."""
     inventory = read_manifest(state.inventory.file.path, OBJECTS)
-    if not mirrors(state.dataset, state.cluster):
+    if not mirror_choice(state.dataset, state.cluster, images=1).wanted:
         return inventory
     source = source_of(state.dataset, state.cluster)
     root = storage_of(state.dataset, state.cluster)
