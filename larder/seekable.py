@@ -1,9 +1,8 @@
-"""Files for libraries that read files, over what is read in ranges, such as an object."""
+"""Files for libraries that read files, over objects that are read in ranges."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from larder.errors import LarderError
@@ -11,17 +10,21 @@ from larder.errors import LarderError
 if TYPE_CHECKING:
     from larder.store.base import Readable
 
-Ranges = Callable[[int, int], bytes]
-"""Returns the bytes of a range that is inside the file: an offset and a length."""
 
+class ObjectFile(io.RawIOBase):
+    """An object as a seekable file, of which each read is one range; nothing is kept between reads.
 
-class RangedFile(io.RawIOBase):
-    """A seekable file, of which each read is one range. Nothing is kept between reads."""
+    It is read on the condition that it has this etag, if that is not empty. ``error`` is that of
+    the last read that failed: libraries may raise another one instead.
+    """
 
-    def __init__(self, ranges: Ranges, size_bytes: int) -> None:
+    def __init__(self, store: Readable, key: str, size_bytes: int, etag: str = "") -> None:
         super().__init__()
-        self._ranges = ranges
+        self.error: LarderError | None = None
+        self._store = store
+        self._key = key
         self._size_bytes = size_bytes
+        self._etag = etag or None
         self._position = 0
 
     def readable(self) -> bool:
@@ -44,7 +47,13 @@ class RangedFile(io.RawIOBase):
         length = left if size is None or size < 0 else min(size, left)
         if not length:
             return b""
-        data = self._ranges(self._position, length)
+        try:
+            data = self._store.get(
+                self._key, offset=self._position, length=length, if_match=self._etag
+            )
+        except LarderError as error:
+            self.error = error
+            raise
         self._position += len(data)
         return data
 
@@ -52,24 +61,3 @@ class RangedFile(io.RawIOBase):
         data = self.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)
-
-
-class ObjectFile(RangedFile):
-    """An object as a file, read on the condition that it has this etag, if it is not empty.
-
-    ``error`` is that of the last read that failed: libraries may raise another one instead.
-    """
-
-    def __init__(self, store: Readable, key: str, size_bytes: int, etag: str = "") -> None:
-        super().__init__(self._get, size_bytes)
-        self.error: LarderError | None = None
-        self._store = store
-        self._key = key
-        self._etag = etag or None
-
-    def _get(self, offset: int, length: int) -> bytes:
-        try:
-            return self._store.get(self._key, offset=offset, length=length, if_match=self._etag)
-        except LarderError as error:
-            self.error = error
-            raise

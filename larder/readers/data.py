@@ -6,15 +6,14 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from larder.cache.fetch import cache_directory, fetch_file
 from larder.cache.file import CacheFileReader, open_file
 from larder.cache.record import CacheFileFacts
 from larder.config.urls import check_url
 from larder.errors import ConfigError, DamageError, StoreError
-from larder.packages import missing_package
 from larder.readers.cache import CacheReader
+from larder.readers.samples import Sample, read_samples
 from larder.store import local_path, object_url, open_store
 from larder.store.base import Store
 from larder.units import format_count, format_names
@@ -23,10 +22,6 @@ from larder.versions.documents import CacheFile, SplitFacts, VersionDocument
 from larder.versions.omitted import Omitted, read_omitted
 from larder.versions.publish import read_version
 from larder.versions.tags import read_tag
-
-if TYPE_CHECKING:
-    from larder.readers.samples import Sample
-
 
 _ADDRESS = re.compile(
     r"(?P<root>(?:.*/)?larder/(?P<dataset>[a-z0-9][a-z0-9_-]*))"
@@ -165,7 +160,8 @@ class Data:
         """The samples of a split in order, from its shards; those that are omitted are left out.
 
         Only what is asked for is read, of the index and of the shards. One shard is open at a time,
-        and every part is compared with its CRC-32C. Needs the extra ``prepare``.
+        and every part is compared with its CRC-32C. Samples in Parquet and in batches need the
+        extra ``prepare``.
 
         Args:
             split: Name of the split.
@@ -178,17 +174,13 @@ class Data:
 
         Raises:
             ConfigError: ``version.split``: unknown split; ``config.invalid_value``: a negative
-                number; ``config.missing_package``.
+                number; while iterating, ``config.missing_package``.
             DamageError: At once or while iterating: a document, an index or a shard is damaged.
         """
         self._split(split)
         if min(start, stop or 0) < 0:
             message = f"there is no sample {min(start, stop or 0)}"
             raise ConfigError("config.invalid_value", message, where=self._where)
-        try:
-            from larder.readers.samples import read_samples
-        except ImportError as error:
-            raise missing_package(error) or error from None
         return read_samples(self._access.store(), self._document, split, start, stop)
 
     def cache(self, split: str, *, verify: bool = False, check_records: bool = True) -> CacheReader:

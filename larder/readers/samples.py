@@ -1,36 +1,31 @@
-"""The samples of a split, read back from its shards through the indexes of its segments."""
+"""The samples of a split, read back from its shards through the columns of its segments.
+
+Parts that are ranges of a shard are read without its format: with numpy alone. Others, as all of
+Parquet, take the format's reader and the extra ``prepare``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import groupby
+from contextlib import ExitStack
+from itertools import compress, groupby
 from typing import NamedTuple
 
-import pyarrow as pa
-
-from larder.errors import DamageError, ObjectError
-from larder.manifest.digest import sha256_hex
-from larder.manifest.ranged import RangedManifest
-from larder.manifest.schemas import SAMPLES
+from larder.config.shape import FormatUse
+from larder.errors import DamageError
 from larder.manifest.sealed import MAKE_AGAIN
-from larder.samples.indexed import IndexedPart, IndexedSample, read_index
+from larder.packages import missing_package
+from larder.samples.indexed import IndexedPart, IndexedSample, SampleReader, check_part
+from larder.samples.naming import LABEL_EXT
 from larder.shards.formats import shard_format
+from larder.shards.reading.ranges import PartReader
 from larder.store import object_url
 from larder.store.base import Store
-from larder.store.own_files import published_file_errors
 from larder.versions import layout
-from larder.versions.documents import FileFacts, SegmentDocument, VersionDocument
+from larder.versions.columns import SegmentColumns
+from larder.versions.documents import SegmentDocument, VersionDocument
 from larder.versions.omitted import Omitted, read_omitted
 from larder.versions.publish import read_segment
-
-_COLUMNS = [
-    *IndexedSample._fields[:-1],
-    *(f"parts.list.element.{name}" for name in IndexedPart._fields),
-]
-"""The columns that `larder.samples.indexed.read_index` needs."""
-
-_WHOLE_BYTES = 4 << 20
-"""An index up to this length is read with one request, and compared with its digest."""
 
 
 class Sample(NamedTuple):
@@ -52,14 +47,15 @@ def read_samples(
 ) -> Iterator[Sample]:
     """Read samples of a split in the order of the version, without those that it omits.
 
-    One shard is open at a time. Of an index longer than 4 MiB only what is needed is read, a row
-    group at a time. So what is read does not grow with the version, but for the end of the index:
-    2 kB for every 65,536 samples of a segment.
+    One shard is open at a time. Of the index only what is needed is read, a block of 4,096 samples
+    at a time. So what is read does not grow with the version, but for the names of shards and 32
+    bytes for every block of a segment.
 
     Raises:
         DamageError: A document, an index or a shard is damaged or missing. While iterating:
             ``damage.record``: a part differs from the index.
-        ConfigError: While iterating, ``config.invalid_value``: a shard format of a newer Larder.
+        ConfigError: While iterating, ``config.invalid_value``: a shard format of a newer Larder;
+            ``config.missing_package``.
     """
     omitted = read_omitted(store, version)
     segments = [_segment(store, use.id) for use in version.segments]
@@ -100,47 +96,55 @@ def _live(
     begin, last = omitted.rows_of([numbers.start, numbers.stop - 1]).tolist()
     row, count = begin, last + 1 - begin
     first_row = segment.splits[split].first_row + begin
-    for batch in _index(store, segment.file("samples")).rows(first_row, count, _COLUMNS):
-        gone = omitted.mask(row, batch.num_rows)
-        row += batch.num_rows
-        yield from read_index([batch.filter(pa.array(~gone))] if gone.any() else [batch])
-
-
-def _index(store: Store, file: FileFacts) -> RangedManifest:
-    where = object_url(store.url, file.path)
-    whole: list[bytes] = []
-
-    def fetch(offset: int, length: int) -> bytes:
-        return whole[0][offset : offset + length] if whole else ranged(offset, length)
-
-    def ranged(offset: int, length: int) -> bytes:
-        try:
-            with published_file_errors():
-                data = store.get(file.path, offset=offset, length=length)
-        except ObjectError as error:
-            if error.code not in ("object.truncated", "object.missing"):
-                raise
-            missing = error.code == "object.missing"
-            message = "the file is missing" if missing else "the file is too short"
-            raise DamageError("damage.size", message, where=where, hint=MAKE_AGAIN) from None
-        if len(data) < length:
-            message = f"the file ends before byte {offset + length:,}"
-            raise DamageError("damage.size", message, where=where, hint=MAKE_AGAIN)
-        return data
-
-    if file.bytes <= _WHOLE_BYTES:
-        whole.append(ranged(0, file.bytes))
-        if sha256_hex(whole[0]) != file.sha256:
-            message = "the bytes do not match the digest"
-            raise DamageError("damage.digest", message, where=where, hint=MAKE_AGAIN)
-    return RangedManifest(fetch, file.bytes, SAMPLES, where)
+    for samples in SegmentColumns(store, segment).samples(first_row, count):
+        gone = omitted.mask(row, len(samples))
+        row += len(samples)
+        yield from compress(samples, ~gone)
 
 
 def _read(
     store: Store, segment: SegmentDocument, split: str, samples: Iterator[IndexedSample]
 ) -> Iterator[Sample]:
-    format_ = shard_format(*segment.shape.use)
     for name, group in groupby(samples, key=lambda sample: sample.shard):
-        with format_.open(store, layout.shard_key(segment.id, split, name)) as shard:
+        key = layout.shard_key(segment.id, split, name)
+        with ExitStack() as stack:
+            ranges = stack.enter_context(PartReader(store, key))
+            reader: SampleReader | None = None
             for sample in group:
-                yield Sample(sample.key, sample.label, shard.read(sample))
+                if _is_ranges(sample):
+                    yield Sample(sample.key, sample.label, _parts_and_label(sample, ranges))
+                    continue
+                if reader is None:
+                    reader = stack.enter_context(_open(segment.shape.use, store, key))
+                yield Sample(sample.key, sample.label, reader.read(sample))
+
+
+def _open(use: FormatUse, store: Store, key: str) -> SampleReader:
+    try:
+        return shard_format(*use).open(store, key)
+    except ImportError as error:
+        raise missing_package(error) or error from None
+
+
+def _is_label(part: IndexedPart, sample: IndexedSample) -> bool:
+    return part.ext == LABEL_EXT and sample.label is not None
+
+
+def _is_ranges(sample: IndexedSample) -> bool:
+    """Whether all parts but a label are in the bytes of the sample, as they are."""
+    start, stop = sample.offset, sample.offset + sample.length
+    return all(
+        start <= part.offset and part.offset + part.length <= stop
+        if part.offset is not None
+        else _is_label(part, sample)
+        for part in sample.parts
+    )
+
+
+def _parts_and_label(sample: IndexedSample, ranges: PartReader) -> dict[str, bytes]:
+    """The parts of a sample in their order; a label in another form is that of the index."""
+    contents = ranges.read(sample, [part for part in sample.parts if part.offset is not None])
+    for part in sample.parts:
+        if part.offset is None and sample.label is not None:
+            contents[part.ext] = check_part(part, b"%d" % sample.label, sample, ranges.url)
+    return {part.ext: contents[part.ext] for part in sample.parts}

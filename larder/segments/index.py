@@ -1,4 +1,7 @@
-"""The index step: the manifests of samples, shards and bad samples, concatenated from receipts."""
+"""The index step: the manifests of samples, shards and bad samples, concatenated from receipts.
+
+The samples are also written as columns, for readers that have numpy only.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,7 @@ from larder.manifest.schemas import INDEXES, SAMPLES, SHARDS, SKIPPED
 from larder.manifest.sealed import ManifestRef
 from larder.progress import Progress
 from larder.segments.cache import check_forms
+from larder.segments.columns import ColumnsWriter
 from larder.segments.completeness import check_segment
 from larder.segments.contents import listed_shards, listed_splits
 from larder.segments.job import Job, SegmentJob, UsedSegment, open_root
@@ -129,17 +133,20 @@ def make_manifests(
     """
     schemas = {"samples": SAMPLES, "shards": SHARDS, "indexes": INDEXES, "skipped": SKIPPED}
     with ExitStack() as stack:
+        columns = stack.enter_context(ColumnsWriter(folder))
         writers = {
             role: stack.enter_context(ManifestWriter(folder / f"{role}.parquet", schema))
             for role, schema in schemas.items()
         }
-        manifests = Manifests(root, job, writers, put)
+        manifests = Manifests(root, job, writers, columns, put)
         for plan, receipt in planned_receipts(root, job):
             manifests.add(plan, receipt)
+        column_files = columns.finish()
     indexed = bool(shard_format(*job.shape.use).indexes) and writers["shards"].file.rows > 0
     used = {"samples", "shards", *(["indexes"] if indexed else [])}
     used |= {"skipped"} if manifests.omitted_count else set()
-    manifests.files = {role: writer.file for role, writer in writers.items() if role in used}
+    files = {role: writer.file for role, writer in writers.items() if role in used}
+    manifests.files = {**files, **column_files}
     return manifests
 
 
@@ -152,7 +159,12 @@ class Manifests:
     """
 
     def __init__(
-        self, root: Store, job: SegmentJob, writers: Mapping[str, ManifestWriter], put: PutIndexes
+        self,
+        root: Store,
+        job: SegmentJob,
+        writers: Mapping[str, ManifestWriter],
+        columns: ColumnsWriter,
+        put: PutIndexes,
     ) -> None:
         self.files: Mapping[str, ManifestFile] = {}
         self.splits: dict[str, SegmentSplit] = {}
@@ -163,6 +175,7 @@ class Manifests:
         self._check = image_check(job.dataset)
         self._indexes = ShardIndexes(root, job.segment, shard_format(*job.shape.use), put)
         self._writers = writers
+        self._columns = columns
 
     def add(self, plan: ShardPlan, receipt: Receipt) -> None:
         """Add the next shard in the order of the plan."""
@@ -174,6 +187,7 @@ class Manifests:
             samples = rows.filter(pc.invert(bad))
             numbered = sample_rows(samples, self._segment, split, shard.name, first_id)
             self._writers["samples"].append_batch(numbered)
+            self._columns.append(numbered)
             first_id += samples.num_rows
         for number, file in enumerate(shard.files):
             samples_of = 0 if number else shard.samples

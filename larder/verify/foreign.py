@@ -29,7 +29,7 @@ _OTHER_BYTES = (
 )
 
 _NAMED_BY_DIGEST = re.compile(
-    r"(segments/[^/]+/(index/(samples|shards|indexes|skipped|order|plan)|segment|caches/[^/]+/[^/]+)"
+    r"(segments/[^/]+/(index/[a-z]+|segment|caches/[^/]+/[^/]+)"
     r"|versions/[^/]+/(manifests/[a-z]+|omitted|version|lists/[^/]+))"
     r"-(?P<digest>[0-9a-f]{16})\.(parquet|mdb|npy|txt|json)"
 )

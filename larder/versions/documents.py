@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from larder.config.shape import DEFAULTS, DecoderUse, FormatOptions, FormatUse, ImageOptions
 from larder.errors import DamageError
 from larder.manifest.sealed import SPARSE, ManifestRef, read_sealed
+from larder.versions.layout import COLUMNS
 
 SEGMENT_FORMAT = "larder-segment-1"
 CACHE_FORMAT = "larder-segment-cache-1"
@@ -20,6 +21,7 @@ VERSION_FORMAT = "larder-version-1"
 
 ROLES = (
     "samples",
+    *COLUMNS,
     "shards",
     "indexes",
     "skipped",
@@ -31,10 +33,11 @@ ROLES = (
     "classes",
     "readers",
 )
-"""What the files of a version are: indexes of its segments, the index files that other readers
-have, samples that were left out as bad, the samples in their order and the shards that were planned
-for them, the objects in the source, rows that the version omits, the
-shards of a split as a list, the number of each class, and indexes of a split for other readers."""
+"""What the files of a version are: indexes of its segments, the first of them also as columns, the
+index files that other readers have, samples that were left out as bad, the samples in their order
+and the shards that were planned for them, the objects in the source, rows that the version omits,
+the shards of a split as a list, the number of each class, and indexes of a split for other readers.
+"""
 
 
 _ANY_IMAGES = ImageOptions()
@@ -129,9 +132,9 @@ class SegmentDocument:
 
     Attributes:
         validate: How its images were checked.
-        files: Its manifests: ``samples``, ``shards``; if shards have indexes for other readers,
-            ``indexes``; if samples were left out, ``skipped``; ``order`` and ``plan``, from which
-            a repair makes shards again.
+        files: Its manifests: ``samples``, also as columns; ``shards``; if shards have indexes for
+            other readers, ``indexes``; if samples were left out, ``skipped``; ``order`` and
+            ``plan``, from which a repair makes shards again.
         skipped: Number of samples that were left out because they are bad.
     """
 

@@ -15,7 +15,7 @@
       segment.json             the last write; segment-SHA.json is a second copy
       shards/SPLIT/NAME        shards and nothing else
       index/                   manifests: the order and the plan of its shards, samples, shards and
-                               readers' indexes
+                               readers' indexes; and the samples as columns of numpy
       index/KIND/SPLIT/NAME    what readers other than Larder's need to find samples in a shard
       caches/CACHE/            one LMDB file per split; cache.json is the last write, and twice
       work/shards/SPLIT/       a receipt of each finished shard: its rows of the index
@@ -42,6 +42,8 @@ CONDITIONS_KEY = "work/conditions.json"
 MEASURED_KEY = "work/measured.json"
 REPAIR_KEY = "work/repair.json"
 PROBE_PREFIX = "work/probe-"
+COLUMNS = ("rows", "parts", "keys", "names", "exts", "blocks")
+"""Roles of the files of a segment that `larder.versions.columns` describes."""
 SPLIT_INDEX_TO_ROOT = "../../../.."
 """From the folder of a `split_index_key` to the dataset's root."""
 
@@ -75,7 +77,8 @@ def index_prefix(segment: str) -> str:
 
 def index_key(segment: str, role: str, sha256: str) -> str:
     """Key of an index of the segment; its bytes may differ, so its name contains its digest."""
-    return f"{index_prefix(segment)}{role}-{sha256[:16]}.parquet"
+    suffix = "npy" if role in COLUMNS else "parquet"
+    return f"{index_prefix(segment)}{role}-{sha256[:16]}.{suffix}"
 
 
 def reader_index_key(segment: str, kind: str, split: str, name: str) -> str:

@@ -1,34 +1,44 @@
 """Reading a version of 244,000,000 samples takes what is asked for and no more.
 
-The version is simulated: the end of its index describes 3,724 row groups, all of which are the same
-65,536 rows, and its shards, of fixed-size records, are all the same bytes. Everything that reads it
-is real; every request and its bytes are counted.
+The version is simulated: items of its columns are computed as they are requested, and its shards,
+of fixed-size records, are 16, named again and again. Everything that reads it is real; every
+request and its bytes are counted.
 """
 
-import io
+import tracemalloc
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
+from functools import cache
+from typing import Any
 from unittest import mock
 
 import google_crc32c
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
+import numpy.typing as npt
 import pytest
 
 import larder
 import larder.readers.data
 from larder.config.shape import FormatOptions, Layout
-from larder.errors import ConfigError, DamageError
+from larder.errors import ConfigError, DamageError, NotFoundError
 from larder.manifest.digest import sha256_hex
-from larder.manifest.files import ROW_GROUP_ROWS, write_manifest
-from larder.manifest.schemas import SAMPLES
 from larder.manifest.sealed import seal
 from larder.readers.data import Data
 from larder.store import object_url
-from larder.store.base import Reader
+from larder.store.base import ObjectInfo, Reader
+from larder.store.delegate import BytesReader
 from larder.versions import layout
+from larder.versions.columns import (
+    BLOCK_ROWS,
+    BLOCKS,
+    HEADER_BYTES,
+    KEYS,
+    NONE,
+    PARTS,
+    ROWS,
+    array_header,
+    checksum,
+)
 from larder.versions.documents import (
     FileFacts,
     OmittedRows,
@@ -43,107 +53,144 @@ from tests.support.memory import MemoryStore, forget
 
 pytestmark = pytest.mark.exhaustive
 
-GROUPS = 3_724
-SAMPLES_IN_ALL = GROUPS * ROW_GROUP_ROWS
+PERIOD = 65_536
+SAMPLES_IN_ALL = 3_724 * PERIOD
 RECORD_BYTES = 8
 SHARD_ROWS = 4_096
+SHARDS = PERIOD // SHARD_ROWS
+KEY_BYTES = len("data/000000")
 SEGMENT, VERSION = "5" * 32, "7" * 32
 OMITTED = OmittedRows(3, ((70_000, 70_003),))
+STARTS = [
+    (0, 1),
+    (200_000_000, 10),
+    (69_998, 5),
+    (SAMPLES_IN_ALL - 3 - 7, 7),
+    (123 * PERIOD - 3 - 2, 4),
+]
+READ = [5, 1_000_000, *range(150_000_000, 150_010_000, 2_000), *(start for start, _ in STARTS)]
+"""Where samples are read: only there, rows have the right checksum."""
 
-
-class Simulated(MemoryStore):
-    """Answers documents and ranges of the index and of any shard; counts requests and bytes."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name, "larder/d")
-        self.requests: list[tuple[str, int]] = []
-
-    def open(
-        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
-    ) -> Reader:
-        reader = super().open(key, offset=offset, length=length, if_match=if_match)
-        left = reader.info.size_bytes - offset
-        self.requests.append(
-            (key.rpartition("/")[2], left if length is None else min(length, left))
-        )
-        return reader
+_Array = npt.NDArray[Any]
 
 
 def record(row: int) -> bytes:
     return row.to_bytes(RECORD_BYTES, "little")
 
 
-def index_rows() -> Iterator[pa.RecordBatch]:
-    """One row group: sixteen shards of 4,096 samples."""
-    count = ROW_GROUP_ROWS
-    numbers = np.arange(count)
-    places = pa.array(numbers % SHARD_ROWS * RECORD_BYTES)
-    fields = list(SAMPLES.field("parts").type.value_type)
-    sizes = pa.array(np.full(count, RECORD_BYTES))
-    etags = [sha256_hex(record(row))[:32] for row in range(count)]
-    parts = pa.StructArray.from_arrays(
-        [
-            pa.array(["bin"] * count),
-            pa.array([f"data/{row:06}.bin" for row in range(count)]),
-            pa.array(etags),
-            places,
-            sizes,
-            pa.array([google_crc32c.value(record(row)) for row in range(count)], pa.uint32()),
-        ],
-        fields=fields,
-    )
-    offsets = pa.array(np.arange(count + 1), pa.int32())
-    shards = [f"d-train-{row // SHARD_ROWS:06}.bin" for row in range(count)]
-    yield pa.RecordBatch.from_arrays(
-        [
-            pa.array(numbers),
-            pa.array(["train"] * count),
-            pa.array([f"data/{row:06}" for row in range(count)]),
-            pa.array([SEGMENT] * count),
-            pa.array(shards),
-            places,
-            sizes,
-            pa.nulls(count, pa.int32()),
-            pa.ListArray.from_arrays(offsets, parts, type=SAMPLES.field("parts").type),
-        ],
-        schema=SAMPLES,
-    )
+@cache
+def checksums() -> _Array:
+    return np.array([google_crc32c.value(record(row)) for row in range(PERIOD)], np.uint32)
 
 
-def large_index(folder: Path) -> bytes:
-    """A manifest that claims 3,724 row groups."""
-    path = write_manifest(folder / "one.parquet", SAMPLES, index_rows()).path
-    one = pq.read_metadata(path)
-    whole = pq.read_metadata(path)
-    for _ in range(GROUPS - 1):
-        whole.append_row_groups(one)
-    whole.write_metadata_file(folder / "end.parquet")
-    rows, end = path.read_bytes(), (folder / "end.parquet").read_bytes()
-    return rows[: -one.serialized_size - 8] + end[4:]
+@cache
+def keys() -> bytes:
+    return b"".join(b"data/%06d" % row for row in range(PERIOD))
+
+
+def items(role: str, start: int, stop: int) -> _Array:
+    """Items of a file of any length."""
+    numbers = np.arange(start, stop)
+    if role == "keys":
+        found: _Array = np.frombuffer(keys(), KEYS)[numbers % len(keys())]
+        return found
+    offsets = numbers % SHARD_ROWS * RECORD_BYTES
+    if role == "parts":
+        parts = np.zeros(len(numbers), PARTS)
+        parts["offset"], parts["length"] = offsets, RECORD_BYTES
+        parts["crc32c"] = checksums()[numbers % PERIOD]
+        return parts
+    rows = np.zeros(len(numbers), ROWS)
+    rows["key_end"], rows["part_end"] = (numbers + 1) * KEY_BYTES, numbers + 1
+    rows["shard"], rows["label"] = numbers % PERIOD // SHARD_ROWS, NONE
+    rows["offset"], rows["length"] = offsets, RECORD_BYTES
+    return rows
+
+
+def blocks() -> _Array:
+    firsts = np.arange(0, SAMPLES_IN_ALL, BLOCK_ROWS)
+    found = np.zeros(len(firsts), BLOCKS)
+    found["key_start"], found["part_start"] = firsts * KEY_BYTES, firsts
+    for number in {at // BLOCK_ROWS + more for at in READ for more in (0, 1)} - {len(firsts)}:
+        first = number * BLOCK_ROWS
+        for role, size in (("rows", 1), ("parts", 1), ("keys", KEY_BYTES)):
+            own = items(role, first * size, (first + BLOCK_ROWS) * size)
+            found[f"{role}_crc32c"][number] = checksum(own)
+    return found
+
+
+LENGTHS = {"rows": SAMPLES_IN_ALL, "parts": SAMPLES_IN_ALL, "keys": SAMPLES_IN_ALL * KEY_BYTES}
+ITEMS: dict[str, np.dtype[Any]] = {"rows": ROWS, "parts": PARTS, "keys": KEYS}
+
+
+class Simulated(MemoryStore):
+    """Answers documents, ranges of columns and any shard; counts requests and bytes."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, "larder/d")
+        self.requests: list[tuple[str, int]] = []
+        self.damage = "", ""
+
+    def open(
+        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
+    ) -> Reader:
+        name = key.rpartition("/")[2]
+        role = name.partition("-")[0]
+        if role in LENGTHS:
+            assert length is not None
+            reader, size_bytes = self._column(key, role, offset, length), length
+        else:
+            reader = super().open(key, offset=offset, length=length, if_match=if_match)
+            left = reader.info.size_bytes - offset
+            size_bytes = left if length is None else min(length, left)
+        self.requests.append((name, size_bytes))
+        return reader
+
+    def _column(self, key: str, role: str, offset: int, length: int) -> Reader:
+        size = ITEMS[role].itemsize
+        start = (offset - HEADER_BYTES) // size
+        data = items(role, start, start + length // size).tobytes()
+        kind = self.damage[1] if self.damage[0] == role else ""
+        if kind == "gone":
+            raise NotFoundError("object.missing", "no such object", where=key)
+        if kind == "shorter":
+            data = data[:-1]
+        elif kind == "flipped":
+            data = data[:7] + bytes([data[7] ^ 1]) + data[8:]
+        return BytesReader(ObjectInfo(key, HEADER_BYTES + LENGTHS[role] * size, "", 0), data)
 
 
 @pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    return large_index(tmp_path_factory.mktemp("index"))
+def small() -> dict[str, _Array]:
+    """The columns that are read as a whole."""
+    names = [f"d-train-{shard:06}.bin".encode() for shard in range(SHARDS)]
+    return {"names": np.array(names), "exts": np.array([b"bin"]), "blocks": blocks()}
 
 
 @pytest.fixture
-def store(index: bytes) -> Iterator[Simulated]:
+def store(small: dict[str, _Array]) -> Iterator[Simulated]:
     name = uuid.uuid4().hex
     store = Simulated(name)
+    files = []
+    for role, dtype in ITEMS.items():
+        size_bytes = HEADER_BYTES + LENGTHS[role] * dtype.itemsize
+        files.append(FileFacts(layout.index_key(SEGMENT, role, "0" * 64), size_bytes, "0", role))
+    for role, array in small.items():
+        data = array_header(array.dtype, len(array)) + array.tobytes()
+        path = layout.index_key(SEGMENT, role, sha256_hex(data))
+        store.put(path, data)
+        files.append(FileFacts(path, len(data), sha256_hex(data), role))
     options = FormatOptions(layout=Layout({"bin": RECORD_BYTES}, labelled=False))
-    rows = SegmentSplit(SAMPLES_IN_ALL, GROUPS * 16, 8, 0, 0, GROUPS * 16)
-    path = layout.index_key(SEGMENT, "samples", sha256_hex(index))
-    file = FileFacts(path, len(index), sha256_hex(index), "samples")
+    count = SAMPLES_IN_ALL // SHARD_ROWS
     segment = SegmentDocument(
         dataset="d",
         id=SEGMENT,
         shape=Shape("records", 1, 150_000_000, {}, None, options),
         validate="none",
-        splits={"train": rows},
-        files=(file,),
+        splits={"train": SegmentSplit(SAMPLES_IN_ALL, count, 8, 0, 0, count)},
+        files=tuple(files),
     )
-    pattern = layout.shard_key(SEGMENT, "train", f"d-train-{{000000..{GROUPS * 16 - 1:06}}}.bin")
+    pattern = layout.shard_key(SEGMENT, "train", f"d-train-{{000000..{count - 1:06}}}.bin")
     live = SAMPLES_IN_ALL - OMITTED.count
     version = VersionDocument(
         dataset="d",
@@ -151,15 +198,14 @@ def store(index: bytes) -> Iterator[Simulated]:
         digest="0" * 64,
         inputs="0" * 64,
         segments=(SegmentUse(SEGMENT, {"train": OMITTED}),),
-        splits={"train": SplitFacts(live, GROUPS * 16, 8, (pattern,), OMITTED.count)},
+        splits={"train": SplitFacts(live, count, 8, (pattern,), OMITTED.count)},
         classes=(),
-        files=(file,),
+        files=tuple(files),
         cache=None,
     )
-    store.put(path, index)
     store.put(layout.segment_key(SEGMENT), seal(segment))
     store.put(layout.version_key(VERSION), seal(version))
-    for shard in range(16):
+    for shard in range(SHARDS):
         first = shard * SHARD_ROWS
         data = b"".join(record(row) for row in range(first, first + SHARD_ROWS))
         store.put(layout.shard_key(SEGMENT, "train", f"d-train-{shard:06}.bin"), data)
@@ -173,7 +219,7 @@ def opened(store: Simulated) -> Data:
 
 
 def expected(number: int) -> tuple[str, dict[str, bytes]]:
-    row = (number if number < 70_000 else number + OMITTED.count) % ROW_GROUP_ROWS
+    row = (number if number < 70_000 else number + OMITTED.count) % PERIOD
     return f"data/{row:06}", {"bin": record(row)}
 
 
@@ -182,47 +228,39 @@ def names(store: Simulated) -> list[str]:
     return [name.rpartition(".")[2] for name, _ in store.requests]
 
 
+def requested_bytes(store: Simulated, *kinds: str) -> int:
+    return sum(size for name, size in store.requests if name.startswith(kinds))
+
+
 def test_opening_reads_one_document(store):
     data = opened(store)
     assert data.splits["train"].samples == SAMPLES_IN_ALL - 3 > 244_000_000
     ((name, size_bytes),) = store.requests
-    assert (name, size_bytes < 2_000) == ("version.json", True)
+    assert (name, size_bytes < 3_000) == ("version.json", True)
 
 
-@pytest.mark.parametrize(
-    ("start", "count"),
-    [
-        (0, 1),
-        (200_000_000, 10),
-        (69_998, 5),
-        (SAMPLES_IN_ALL - 3 - 7, 7),
-        (123 * ROW_GROUP_ROWS - 3 - 2, 4),
-    ],
-)
-def test_samples_take_the_index_rows_and_bytes_of_their_own(store, index, start, count):
+@pytest.mark.parametrize(("start", "count"), STARTS)
+def test_samples_take_the_index_rows_and_bytes_of_their_own(store, start, count):
     data = opened(store)
     found = list(data.samples("train", start, start + count))
     assert [(sample.key, sample.parts) for sample in found] == [
         expected(number) for number in range(start, start + count)
     ]
-    groups = 2 if start == 123 * ROW_GROUP_ROWS - 5 else 1
+    read = 2 if start == STARTS[-1][0] else 1  # blocks, which are as long as shards
     assert names(store)[:2] == ["json", "json"]
-    assert names(store).count("bin") == groups  # one request for each shard
-    # The end of the index takes two: pyarrow first asks for the last 64 KiB.
-    assert names(store).count("parquet") <= 2 + 3 * groups
-    assert len(store.requests) <= 4 + 4 * groups
-    end_bytes = GROUPS * 2_000
-    assert sum(size for name, size in store.requests if name.endswith("json")) < 4_000
-    whole = sum(size for name, size in store.requests if name.endswith("parquet"))
-    rows_bytes = len(index) - end_bytes  # all columns of one row group
-    assert whole < end_bytes + (1 << 16) + groups * rows_bytes / 2
-    shards = sum(size for name, size in store.requests if name.endswith("bin"))
-    assert shards <= groups * SHARD_ROWS * RECORD_BYTES
+    assert names(store).count("bin") == read  # one request for each shard
+    assert names(store).count("npy") == 3 + 3 * read
+    assert len(store.requests) == 5 + 4 * read
+    assert requested_bytes(store, "version", "segment") < 6_000
+    row_bytes = ROWS.itemsize + PARTS.itemsize + KEY_BYTES
+    assert requested_bytes(store, *LENGTHS) == read * BLOCK_ROWS * row_bytes
+    assert requested_bytes(store, "names", "exts", "blocks") < SAMPLES_IN_ALL / BLOCK_ROWS * 33
+    assert requested_bytes(store, "d-train") <= read * SHARD_ROWS * RECORD_BYTES
 
 
 def test_nothing_is_read_before_it_is_asked_for(store):
     samples = opened(store).samples("train", 1_000_000)
-    assert "parquet" not in names(store)
+    assert "npy" not in names(store)
     assert next(samples).key == expected(1_000_000)[0]
     before = len(store.requests)
     for number in range(1_000_001, 1_000_500):
@@ -230,13 +268,14 @@ def test_nothing_is_read_before_it_is_asked_for(store):
     assert len(store.requests) - before <= 1  # the next shard
 
 
-def test_memory_is_that_of_a_row_group(store):
-    pool = pa.default_memory_pool()
-    held = pool.bytes_allocated()
+def test_memory_is_that_of_a_block(store):
     samples = opened(store).samples("train", 150_000_000)
+    tracemalloc.start()
     for _ in range(10_000):
         next(samples)
-    assert pool.bytes_allocated() - held < 64 << 20
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak_bytes < 16 << 20
 
 
 def test_samples_that_do_not_exist(store):
@@ -249,18 +288,11 @@ def test_samples_that_do_not_exist(store):
             data.samples("train", start, stop)
 
 
+@pytest.mark.parametrize("role", LENGTHS)
 @pytest.mark.parametrize("damage", ["shorter", "gone", "flipped"])
-def test_damage_of_the_index_is_found(store, index, damage):
-    infos = [info for page in store.list("segments/") for info in page]
-    (path,) = [info.key for info in infos if info.key.endswith(".parquet")]
-    if damage == "gone":
-        store.delete(path)
-    elif damage == "shorter":
-        store.put(path, index[:-100_000])
-    else:
-        keys = pq.read_metadata(io.BytesIO(index)).row_group(0).column(2)
-        place = keys.dictionary_page_offset + 1_000
-        store.put(path, index[:place] + bytes([index[place] ^ 1]) + index[place + 1 :])
+def test_damage_of_the_index_is_found(store, role, damage):
+    store.damage = role, damage
     with pytest.raises(DamageError) as caught:
         list(opened(store).samples("train", 5, 6))
+    path = layout.index_key(SEGMENT, role, "0" * 64)
     assert caught.value.where == object_url(store.url, path)

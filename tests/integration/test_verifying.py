@@ -55,7 +55,14 @@ def test_every_damage_to_every_file_is_found(
 ) -> None:
     files = published(root)
     names = listed_files(root, version)
-    assert {name.rpartition(".")[2] for name in names} == {"json", "parquet", "mdb", "tar", "idx"}
+    assert {name.rpartition(".")[2] for name in names} == {
+        "json",
+        "parquet",
+        "npy",
+        "mdb",
+        "tar",
+        "idx",
+    }
     for key in names:
         wrong = DAMAGES[damage](files[key], files[sibling_of(key, files)])
         assert wrong != files[key]

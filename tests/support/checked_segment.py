@@ -35,6 +35,7 @@ from larder.shards.formats import shard_format
 from larder.shards.indexes import IndexFile, index_files
 from larder.store.base import Store
 from larder.versions import layout
+from larder.versions.columns import SegmentColumns
 from larder.versions.documents import CacheDocument, CacheFile, FileFacts, SegmentDocument
 from larder.versions.publish import read_cache, read_segment
 
@@ -90,12 +91,13 @@ def check_segment(root: Store, segment: str) -> SegmentContent:
     with tempfile.TemporaryDirectory() as folder:
         files = {file.role: _local(root, file, Path(folder) / file.role) for file in document.files}
         assert list(files) == [file.role for file in document.files], "two files of a role"
-        needed = {"samples", "shards", "order", "plan"}
+        needed = {"samples", *layout.COLUMNS, "shards", "order", "plan"}
         assert needed <= set(files) <= needed | {"indexes", "skipped"}
         if "skipped" in files:
             bad = sum(batch.num_rows for batch in read_manifest(files["skipped"], SKIPPED))
             assert bad == document.skipped > 0
         index = _index(files["samples"], document)
+        _check_columns(root, document, files["samples"])
         _check_reader_indexes(root, document, files)
         shards = _shards(files["shards"], document)
     samples = {
@@ -104,6 +106,13 @@ def check_segment(root: Store, segment: str) -> SegmentContent:
     }
     _check_listing(root, segment, shards)
     return SegmentContent(document, samples, shards)
+
+
+def _check_columns(root: Store, document: SegmentDocument, samples: Path) -> None:
+    """The columns say the same as the manifest of samples."""
+    expected = list(read_index(read_manifest(samples, SAMPLES)))
+    blocks = SegmentColumns(root, document).samples(0, len(expected))
+    assert [sample for block in blocks for sample in block] == expected
 
 
 def _local(root: Store, file: FileFacts, path: Path) -> Path:

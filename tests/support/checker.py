@@ -196,7 +196,7 @@ class _Check:
                 assert file.path.startswith(own)
             else:
                 roles = ("samples", "shards", "indexes", "skipped", "order", "plan")
-                assert file.role in roles
+                assert file.role in (*roles, *layout.COLUMNS)
         self._check_classes([file for file in files if file.role == "classes"])
 
     def _check_classes(self, files: Sequence[FileFacts]) -> None:

@@ -12,6 +12,7 @@ from larder.cache.schema import Field, RecordSchema
 from larder.manifest.schemas import INDEXES, OBJECTS, SAMPLES, SHARDS, SKIPPED
 from larder.samples.images import EXTENSIONS
 from larder.segments.contents import MAX_PATTERNS
+from larder.versions.columns import BLOCK_ROWS, BLOCKS, HEADER_BYTES, PARTS, ROWS
 from larder.versions.documents import (
     ROLES,
     CacheDocument,
@@ -70,6 +71,15 @@ def test_columns_are_those_of_the_manifests(name, schema):
         )
         for field in schema
     ]
+
+
+@pytest.mark.parametrize(("name", "items"), [("rows", ROWS), ("parts", PARTS), ("blocks", BLOCKS)])
+def test_items_are_those_of_the_columns(name, items):
+    (row,) = re.findall(rf"^\| {name} \| [^|]* \| (`.*) \|$", PAGE, re.MULTILINE)
+    stated = re.findall(r"`(\w+)` (\w+)", row)
+    assert stated == [(field, items[field].name) for field in items.names]
+    assert f"begin at byte\n{HEADER_BYTES}." in PAGE
+    assert f"{BLOCK_ROWS:,} samples" in PAGE
 
 
 def test_parts_are_those_of_the_samples():
