@@ -14,7 +14,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from itertools import chain, repeat
 from pathlib import Path
 
@@ -40,7 +40,7 @@ from larder.errors import SHOWN_FAILURES, Failure, FatalError, RetryableError
 from larder.jobs.manifests import put_named, read_ref
 from larder.jobs.results import BatchReport, merge_reports
 from larder.jobs.runner import Runner
-from larder.manifest.files import ManifestFile, read_manifest, write_manifest
+from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest, write_manifest
 from larder.manifest.query import Stream
 from larder.manifest.schemas import DUE, FAILURES, OBJECTS
 from larder.manifest.sealed import ManifestRef
@@ -211,10 +211,9 @@ def _put_failures(
 ) -> tuple[ManifestRef, ...]:
     if not failures:
         return ()
-    rows = [(each.key, each.code, each.message, each.attempts) for each in failures]
-    columns = map(pa.array, zip(*rows, strict=True), FAILURES.types)
-    batch = pa.record_batch(list(columns), schema=FAILURES)
-    file = write_manifest(folder / "failures.parquet", FAILURES, [batch])
+    with ManifestWriter(folder / "failures.parquet", FAILURES) as writer:
+        writer.append(map(astuple, failures))
+    file = writer.file
     return (put_named(root, f"{prefix}-{file.sha256[:16]}.parquet", file),)
 
 

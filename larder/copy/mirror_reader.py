@@ -6,7 +6,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import google_crc32c
 import numpy as np
@@ -182,27 +182,19 @@ class _Texts:
         return str(self._data[self._stops[row] : self._stops[row + 1]], "utf-8")
 
 
-T = TypeVar("T", bound=object)
+T = TypeVar("T")
 
 
 class Unconditional(DelegatingReadable):
     """A store whose objects are read whatever their etags."""
 
-    def open(
-        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
-    ) -> Reader:
-        del if_match
-        return super().open(key, offset=offset, length=length)
-
-    def get(
-        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
-    ) -> bytes:
-        del if_match
-        return super().get(key, offset=offset, length=length)
+    def around(self, method: str, key: str, call: Callable[..., T], **options: Any) -> T:
+        options.pop("if_match", None)
+        return super().around(method, key, call, **options)
 
 
 class FirstOf(DelegatingReadable):
-    """Several stores: each object is read from the first that returns it."""
+    """Several stores: each object is described and read by the first that has it."""
 
     def __init__(self, places: Sequence[Readable]) -> None:
         super().__init__(places[0])
@@ -212,32 +204,18 @@ class FirstOf(DelegatingReadable):
     def features(self) -> Features:
         return replace(super().features, etag_is_md5=False, place=None)
 
-    def head(self, key: str) -> ObjectInfo:
-        return self._first(lambda place: place.head(key))
-
-    def open(
-        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
-    ) -> Reader:
-        return self._first(
-            lambda place: place.open(key, offset=offset, length=length, if_match=if_match)
-        )
-
-    def get(
-        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
-    ) -> bytes:
-        return self._first(
-            lambda place: place.get(key, offset=offset, length=length, if_match=if_match)
-        )
-
-    def _first(self, call: Callable[[Readable], T]) -> T:
+    def around(self, method: str, key: str, call: Callable[..., T], **options: Any) -> T:
         """The first answer; the error of the first store if there is none."""
+        if method not in ("head", "open", "get"):
+            return super().around(method, key, call, **options)
         errors: list[ObjectError | StoreError] = []
         for place in self._places:
             try:
-                return call(place)
+                answer: T = getattr(place, method)(key, **options)
+                return answer
             except (ObjectError, StoreError) as error:
                 errors.append(error)
-        if isinstance(errors[0], ObjectError):
-            raise errors[0]
         first = errors[0]
+        if isinstance(first, ObjectError):
+            raise first
         raise ObjectError("object.unreadable", first.message, where=first.where, hint=first.hint)

@@ -16,7 +16,7 @@ import sys
 import threading
 from abc import abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -195,14 +195,29 @@ def storage_class(name: str | None) -> str:
     return "" if name is None or name == "STANDARD" else sys.intern(name)
 
 
-def check_order(last: str, keys: Iterable[str], store_url: str, hint: str = "") -> str:
-    """The last key of a page, whose keys must follow one another and that of the page before."""
-    for key in keys:
-        if key <= last:
-            message = "the store does not list its keys in order"
-            raise StoreError("store.refused", message, where=store_url, hint=hint)
-        last = key
-    return last
+def list_pages(
+    read: Callable[[str], tuple[list[ObjectInfo], str]], last: str, store_url: str, hint: str = ""
+) -> Iterator[list[ObjectInfo]]:
+    """Pages of objects in the order of their keys, all after the key ``last``; none is empty.
+
+    ``read`` returns the objects of the page with a token, which is empty for the first, and the
+    token of the next one, if there is one. ``store.refused``: the server does not list in order.
+    """
+    token = ""
+    while True:
+        objects, following = read(token)
+        for info in objects:
+            if info.key <= last:
+                message = "the store does not list its keys in order"
+                raise StoreError("store.refused", message, where=store_url, hint=hint)
+            last = info.key
+        if objects:
+            yield objects
+        if not following:
+            return
+        if following == token:
+            raise StoreError("store.refused", "the listing does not end", where=store_url)
+        token = following
 
 
 class BucketStore(Store):

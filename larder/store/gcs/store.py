@@ -22,7 +22,7 @@ from typing import Unpack
 from larder.config.urls import DEFAULT_ACCESS, Access
 from larder.errors import NotFoundError, ObjectError, PreconditionError, StoreError
 from larder.store.base import Buffer, ObjectInfo, Readable, Reader, WriteOptions
-from larder.store.buckets import BucketStore, check_order
+from larder.store.buckets import BucketStore, list_pages
 from larder.store.calls import AnswerReader, ByteRange, Call, conflict
 from larder.store.gcs.answers import FIELDS, info_of_headers, info_of_resource
 from larder.store.gcs.bucket import GcsBucket, GcsObject, Request, import_gcsfs
@@ -33,7 +33,9 @@ from larder.store.interrupt import in_thread
 _PAGE_KEYS = 1000  # the most that GCS returns
 
 
-def list_pages(bucket: GcsBucket, base: str, prefix: str, after: str) -> Iterator[list[ObjectInfo]]:
+def list_objects(
+    bucket: GcsBucket, base: str, prefix: str, after: str
+) -> Iterator[list[ObjectInfo]]:
     """Yield pages of objects in order; no page is empty.
 
     Only those whose keys in the bucket begin with ``prefix`` and are after ``after``; the keys of
@@ -43,32 +45,29 @@ def list_pages(bucket: GcsBucket, base: str, prefix: str, after: str) -> Iterato
         LarderError: See `larder.store.gcs.answers`; ``store.refused``: the server does not list in
             order, or its answer cannot be parsed.
     """
-    query: dict[str, str | None] = {
+    query = {
         "prefix": prefix,
         "startOffset": after or None,
         "maxResults": str(_PAGE_KEYS),
         "fields": f"nextPageToken,items({FIELDS})",
     }
-    last = ""
-    while True:
-        call = Call(bucket.store_url)
-        answer = bucket.send(Request("GET", bucket.path(), query), call).json()
+
+    def read(token: str) -> tuple[list[ObjectInfo], str]:
+        request = Request("GET", bucket.path(), {**query, "pageToken": token or None})
+        answer = bucket.send(request, Call(bucket.store_url)).json()
         try:
             items = [(item["name"], item) for item in answer.get("items") or []]
-            last = check_order(last, (name for name, _ in items), bucket.store_url)
+            objects = [
+                info_of_resource(item, name[len(base) :], bucket.store_url)
+                for name, item in items
+                if name > after  # startOffset includes the key itself
+            ]
         except (LookupError, TypeError) as error:
             message = "the answer to a listing cannot be parsed"
             raise StoreError("store.refused", message, where=bucket.store_url) from error
-        page = [
-            info_of_resource(item, name[len(base) :], bucket.store_url)
-            for name, item in items
-            if name > after  # startOffset includes the key itself
-        ]
-        if page:
-            yield page
-        query["pageToken"] = answer.get("nextPageToken")
-        if not query["pageToken"]:
-            return
+        return objects, answer.get("nextPageToken") or ""
+
+    return list_pages(read, after[len(base) :], bucket.store_url)
 
 
 def describe(source: GcsObject, generation: str | None = None) -> ObjectInfo:
@@ -158,7 +157,7 @@ class GcsStore(BucketStore):
         this store's prefix.
         """
         after = self._prefix + start_after
-        return list_pages(self._bucket, self._prefix, self._prefix + prefix, after)
+        return list_objects(self._bucket, self._prefix, self._prefix + prefix, after)
 
     def head(self, key: str) -> ObjectInfo:
         return describe(self._object(key))

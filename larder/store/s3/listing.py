@@ -14,13 +14,15 @@ from xml.etree import ElementTree
 
 from larder.errors import StoreError
 from larder.store.base import ObjectInfo
-from larder.store.buckets import check_order, storage_class, time_of
+from larder.store.buckets import list_pages, storage_class, time_of
 from larder.store.s3.bucket import S3Bucket
 
 _ENTRY = ("Key", "Size", "ETag", "LastModified", "StorageClass")
 
 
-def list_pages(bucket: S3Bucket, base: str, prefix: str, after: str) -> Iterator[list[ObjectInfo]]:
+def list_objects(
+    bucket: S3Bucket, base: str, prefix: str, after: str
+) -> Iterator[list[ObjectInfo]]:
     """Yield pages of objects in order; no page is empty.
 
     Only those whose keys in the bucket begin with ``prefix`` and come after ``after``; the keys of
@@ -30,22 +32,16 @@ def list_pages(bucket: S3Bucket, base: str, prefix: str, after: str) -> Iterator
         LarderError: See `larder.store.s3.answers`; ``store.refused``: the store does not list in
             order, such as directory buckets of S3 Express, or its answer cannot be parsed.
     """
-    query = {"encoding-type": "url", "list-type": "2", "prefix": prefix}
+    first = {"encoding-type": "url", "list-type": "2", "prefix": prefix}
     if after:
-        query["start-after"] = after
+        first["start-after"] = after
+
+    def read(token: str) -> tuple[list[ObjectInfo], str]:
+        query = {**first, "continuation-token": token} if token else first
+        return read_page(bucket.list_page(query), bucket.store_url, len(base))
+
     hint = "directory buckets cannot be used"
-    last = after[len(base) :]
-    while True:
-        objects, token = read_page(bucket.list_page(query), bucket.store_url, len(base))
-        last = check_order(last, (info.key for info in objects), bucket.store_url, hint)
-        if objects:
-            yield objects
-        if not token:
-            return
-        if token == query.get("continuation-token"):
-            message = "the listing does not end"
-            raise StoreError("store.refused", message, where=bucket.store_url)
-        query = {**query, "continuation-token": token}
+    return list_pages(read, after[len(base) :], bucket.store_url, hint)
 
 
 def read_page(body: bytes, store_url: str, cut: int = 0) -> tuple[list[ObjectInfo], str]:

@@ -21,7 +21,7 @@ from larder.store.buckets import BucketStore
 from larder.store.calls import AnswerReader, ByteRange, Call, conflict
 from larder.store.s3.answers import copy_source, document, element, object_info
 from larder.store.s3.bucket import S3Bucket
-from larder.store.s3.listing import list_pages
+from larder.store.s3.listing import list_objects
 from larder.store.s3.multipart import S3Upload, S3Writer
 
 
@@ -44,7 +44,7 @@ class S3Store(BucketStore):
         this store's prefix.
         """
         after = self._prefix + start_after if start_after else ""
-        return list_pages(self._bucket, self._prefix, self._prefix + prefix, after)
+        return list_objects(self._bucket, self._prefix, self._prefix + prefix, after)
 
     def head(self, key: str) -> ObjectInfo:
         """See `larder.store.base.Readable.head`. If the bucket is missing, so is the object."""
