@@ -171,7 +171,6 @@ _KEYS = frozenset(
     }
 )
 _DEVICES = frozenset({"cpu", "cuda", "rocm", "gpu"})
-_MEMORY = re.compile(r"([0-9]*[.])?[0-9]+ ?(([kmgtpKMGTP]([iI]?[bB])?)|[bB])?")
 _TRIAL_CLASS = re.compile(r"[\w.]+:\w+")
 _ASHA = frozenset({"adaptive_asha", "async_halving"})
 
@@ -202,14 +201,6 @@ def _variables(value: Any) -> Any:
     return value
 
 
-def _memory(value: Any) -> Any:
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        raise ValueError("must be a number of bytes, or a string such as 4G")
-    if isinstance(value, str) and not _MEMORY.fullmatch(value):
-        raise ValueError("must be a number of bytes, or a string such as 4G")
-    return value
-
-
 class _Fields(BaseModel):
     """Base of the models; fields that Larder does not emit are not checked."""
 
@@ -229,13 +220,6 @@ class BindMount(BaseModel):
 
 class Environment(_Fields):
     environment_variables: Annotated[Any, BeforeValidator(_variables)] = []
-
-
-class Resources(_Fields):
-    slots_per_trial: Annotated[StrictInt, Field(ge=0)] | None = None
-    shm_size: Annotated[Any, BeforeValidator(_memory)] = 0
-    priority: Annotated[StrictInt, Field(ge=1, le=99)] | None = None
-    resource_pool: StrictStr | None = None
 
 
 class Searcher(_Fields):
@@ -258,7 +242,6 @@ class DeterminedExperiment(_Fields):
     bind_mounts: list[BindMount] | None = None
     hyperparameters: dict[StrictStr, Any]
     searcher: Searcher
-    resources: Resources | None = None
     environment: Environment | None = None
 
 
