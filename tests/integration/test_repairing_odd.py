@@ -143,23 +143,6 @@ def test_a_lost_latest_is_found_whatever_tag_is_asked_for(text: Lab, root: Store
         assert "tags/latest.json" in findings(document)
 
 
-def test_an_intact_shard_stays_where_only_its_index_is_damaged(
-    text: Lab, root: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    index = next(key for key in published(root) if key.endswith(".idx"))
-    root.put(index, b"x")
-    moved: list[str] = []
-    move = run.set_aside
-
-    def noted(job: Any, name: str, paths: Any, **named: Any) -> Any:
-        moved.extend(paths)
-        return move(job, name, paths, **named)
-
-    monkeypatch.setattr(run, "set_aside", noted)
-    assert verified(text, repair=True)["status"] == "repaired"
-    assert moved == [index]
-
-
 def test_preparing_again_writes_a_segment_document_that_is_lost_twice(
     text: Lab, root: Store
 ) -> None:

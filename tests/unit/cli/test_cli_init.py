@@ -59,17 +59,6 @@ def test_all_are_written_once(tmp_path, capsys):
     assert {path: path.stat().st_mtime_ns for path in base.rglob("*")} == before
 
 
-def test_a_users_file_next_to_the_examples_is_not_an_example(tmp_path, monkeypatch):
-    beside = tmp_path / "examples"
-    for name, data in SHIPPED.items():
-        (beside / name).parent.mkdir(parents=True, exist_ok=True)
-        (beside / name).write_bytes(data)
-    (beside / "datasets/pets.yaml").write_text("source: {url: ./private}")
-    monkeypatch.setattr("larder.cli.init.files", lambda _: tmp_path)
-    write_examples(tmp_path / "configs")
-    assert files(tmp_path / "configs") == SHIPPED
-
-
 @pytest.mark.parametrize(
     ("given", "code"), [("s3://bucket/x", "config.path"), ("https://u:pw@host/x", "config.secret")]
 )
