@@ -16,6 +16,7 @@ from itertools import accumulate, pairwise
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import pyarrow as pa
 
 from larder.config.shape import DEFAULTS, FormatOptions
@@ -28,7 +29,7 @@ from larder.shards.formats.base import ShardFormat, ShardWriter
 from larder.shards.model import PlannedSample, ShardPlan, label_bytes
 from larder.shards.output import HashedOutput
 from larder.shards.reading.fetch import Body
-from larder.shards.sizes import Sizes, content_sizes
+from larder.shards.sizes import Sizes, sum_members
 from larder.store import object_url
 from larder.store.base import Closing, Store
 
@@ -46,7 +47,8 @@ class Columns(ShardFormat):
         self.options = options
 
     def sample_sizes(self, batch: pa.RecordBatch) -> Sizes:
-        return content_sizes(batch)
+        sizes = sum_members(batch, lambda keys, exts, sizes: sizes)
+        return np.maximum(sizes, 1)
 
     def file_names(self, name: str) -> Sequence[str]:
         return name, name.removesuffix(".cols") + ".rows"

@@ -2,7 +2,7 @@
 
 ::
 
-    pack -> job -> mirror -> shard, receipts, reader_indexes -> index -> cache
+    pack -> job -> mirror -> shard, receipts, reader_indexes -> index, columns -> cache
 
 What a version consists of is said by `contents`, and whether all of it is there by `completeness`.
 """

@@ -164,10 +164,6 @@ class ShardResult:
         """Of all its files; 0 if it was not written."""
         return sum(file.bytes for file in self.files)
 
-    @property
-    def written(self) -> bool:
-        return bool(self.files)
-
 
 def label_bytes(label: int) -> bytes:
     """The content of a label's part: ASCII decimal digits."""

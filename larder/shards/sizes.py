@@ -39,14 +39,6 @@ def split_sizes(
             start = stop
 
 
-def content_sizes(batch: pa.RecordBatch) -> Sizes:
-    """Bytes of each sample's parts and label: an estimate for formats that cannot know sizes.
-
-    A sample without content counts as one byte, so that shards of such samples have an end.
-    """
-    return np.maximum(sum_members(batch, lambda keys, exts, sizes: sizes), 1)
-
-
 def sum_members(
     batch: pa.RecordBatch,
     member_sizes: Callable[[pa.Array, pa.Array, Sizes], Sizes],

@@ -22,7 +22,7 @@ from larder.shards.packing import (
     running_totals,
     target_for,
 )
-from larder.shards.sizes import content_sizes, split_sizes
+from larder.shards.sizes import split_sizes
 
 WEBDATASET = shard_format("webdataset")
 
@@ -259,15 +259,3 @@ def _size(sample: PlannedSample) -> int:
     if sample.label is not None:
         sizes.append(tar.member_size(f"{sample.key}.cls", len(label_bytes(sample.label))))
     return sum(sizes)
-
-
-@given(sample_orders, st.integers(0, 5))
-def test_estimates_are_the_sums_of_contents(content: list[dict], start: int) -> None:  # type: ignore[type-arg]
-    batch = pa.RecordBatch.from_pylist(content, schema=SAMPLE_ORDER).slice(start)
-    expected = [
-        sum(part.size_bytes for part in sample.parts)
-        + (0 if sample.label is None else len(label_bytes(sample.label)))
-        or 1
-        for sample in read_samples([batch])
-    ]
-    assert content_sizes(batch).tolist() == expected

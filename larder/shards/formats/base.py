@@ -134,8 +134,8 @@ class ShardFormat:
     def sample_sizes(self, batch: pa.RecordBatch) -> Sizes:
         """Bytes that each sample takes in all files of a shard.
 
-        Has to work on columns, not row by row: a million samples are planned in seconds. A format
-        that cannot know sizes in advance uses `larder.shards.sizes.content_sizes`.
+        Has to work on columns, not row by row: a million samples are planned in seconds. The
+        estimate of a format that cannot know sizes in advance is at least a byte for each sample.
 
         Args:
             batch: Rows of `larder.manifest.schemas.SAMPLE_ORDER`.

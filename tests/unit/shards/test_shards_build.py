@@ -137,7 +137,7 @@ def test_all_failures_are_reported_and_nothing_is_written(
         ("train/cat/007.json", "object.missing"),
     ]
     assert (result.bytes, result.files, result.samples.num_rows) == (0, (), 0)
-    assert not result.written
+    assert not result.files
     assert names(target) == []
 
 

@@ -263,7 +263,7 @@ def test_a_sample_that_was_bad_fails_where_bad_samples_do(source, target):
     assert [(each.key, each.code, each.message) for each in found.failures] == [
         ("b/2", "sample.undecodable", "not good")
     ]
-    assert not found.written
+    assert not found.files
 
 
 @pytest.mark.parametrize("memory_bytes", [WHOLE, 800])

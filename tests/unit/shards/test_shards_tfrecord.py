@@ -83,7 +83,7 @@ def test_parts_that_are_no_numbers_fail_by_name_or_are_left_out(store, memory_by
         Content("e", {"count": b"2"}),
     ]
     failed = build(store, contents, memory_bytes=memory_bytes)
-    assert not failed.written
+    assert not failed.files
     bad = [(name, "sample.undecodable") for name in ("b.count", "c.weight", "d.weight")]
     assert [(failure.key, failure.code) for failure in failed.failures] == bad
     skipped = build(store, contents, memory_bytes=memory_bytes, rules=replace(UNCHECKED, skip=True))
