@@ -107,7 +107,7 @@ class CopySets:
         self._prefix = prefix
         self._folder = folder
         self._set_bytes = set_bytes
-        self._lock = threading.Lock()
+        self._lock, self._writing = threading.Lock(), threading.Lock()
         self._in_progress: dict[str, list[_Set]] = {}
         self._newest: _Set | None = None
         self._ended: list[_Set] = []
@@ -121,21 +121,28 @@ class CopySets:
     def divide(self, objects: Iterable[ObjectInfo], first_row: int) -> Iterator[ObjectInfo]:
         """The objects of the batch that have to be copied; each is in progress once it is taken."""
         for row, info in enumerate(objects, first_row):
-            if info.key not in self._copied:
-                self._begin(row, info)
-                yield info
+            if info.key in self._copied:
+                continue
+            if self._is_full(info):
+                with self._lock:
+                    self._close()
+                self._write_ended(wait=True)  # so that not much is copied without a receipt
+            self._begin(row, info)
+            yield info
         with self._lock:
             self._close()
 
+    def _is_full(self, info: ObjectInfo) -> bool:
+        newest = self._newest
+        return newest is not None and (
+            newest.bytes + info.size_bytes > self._set_bytes or newest.rows >= SET_OBJECTS
+        )
+
     def _begin(self, row: int, info: ObjectInfo) -> None:
         with self._lock:
+            if self._newest is None:
+                self._newest = _Set(row)
             newest = self._newest
-            full = newest is not None and (
-                newest.bytes + info.size_bytes > self._set_bytes or newest.rows >= SET_OBJECTS
-            )
-            if newest is None or full:
-                self._close()
-                newest = self._newest = _Set(row)
             newest.rows = row + 1 - newest.first_row
             newest.bytes += info.size_bytes
             newest.pending += 1
@@ -173,18 +180,26 @@ class CopySets:
             self._ended.append(ended)
 
     def write(self) -> None:
-        """Write the receipts of sets that have ended."""
-        while True:
-            with self._lock:
-                if not self._ended:
-                    return
-                ended = self._ended.pop()
-            try:
-                self._write(ended)
-            except BaseException:  # it is tried again at the end
+        """Write the receipts of sets that have ended, unless another thread does."""
+        self._write_ended(wait=False)
+
+    def _write_ended(self, *, wait: bool) -> None:
+        if not self._writing.acquire(blocking=wait):
+            return
+        try:
+            while True:
                 with self._lock:
-                    self._ended.append(ended)
-                raise
+                    if not self._ended:
+                        return
+                    ended = self._ended.pop()
+                try:
+                    self._write(ended)
+                except BaseException:  # it is tried again at the end
+                    with self._lock:
+                        self._ended.append(ended)
+                    raise
+        finally:
+            self._writing.release()
 
     def _write(self, done: _Set) -> None:
         if not done.copies:
@@ -211,7 +226,7 @@ class CopySets:
             self._ended += (each for each in left.values() if each not in self._ended)
             self._in_progress.clear()
         if error is None:
-            self.write()
+            self._write_ended(wait=True)
         else:
             with suppress(LarderError):  # the first error is the relevant one
-                self.write()
+                self._write_ended(wait=True)

@@ -18,7 +18,7 @@ RESUME_BYTES = 1_000_000_000
 """Uploads of larger objects are continued; of smaller ones, little is lost."""
 
 UPLOAD_ABANDONED_SECONDS = 24 * 3600.0
-"""A record that was not written anew for so long is of a run that was killed."""
+"""What was begun, or recorded, so long ago is of a run that was killed."""
 
 _RECORD_BYTES = 192_000_000
 _RECORD_SECONDS = 8.0
@@ -89,6 +89,15 @@ class UploadRecords:
             recorded = self._since.pop(key, None) is not None
         if recorded:
             self._store.delete(self._key(key))
+
+    def abort_orphans(self) -> None:
+        """Abort uploads that were begun more than a day ago, and that no record continues.
+
+        The store has to be nobody else's. What it does not allow stays.
+        """
+        with suppress(LarderError):
+            kept = {str(record["upload"]) for _, record in self._records() if record}
+            self._store.abort_uploads(UPLOAD_ABANDONED_SECONDS, kept)
 
     def abort_abandoned(self, now_us: int) -> int:
         """Abort the uploads of records that no run has touched for a day, and return how many.

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from larder.copy.site import resolved
+from larder.copy.uploads import UploadRecords
 from larder.disk import scratch
 from larder.errors import SupersededError, printable
 from larder.jobs.manifests import put_named
@@ -35,6 +36,7 @@ from larder.pipeline.run_report import built_document, reused_document
 from larder.pipeline.settings import Settings
 from larder.progress import StageTimes
 from larder.segments.job import Job, NewSegment, put_work, storage_of
+from larder.segments.mirror import PLACE as MIRROR
 from larder.store.base import Store
 from larder.store.own_files import published_file_errors
 from larder.versions import layout
@@ -129,9 +131,13 @@ def _built(settings: Settings, planned: Planned, job: Job, runner: Runner) -> di
 
 
 def begin(plan: Plan) -> Job:
-    """Put the manifests of a plan into the storage: the inventory where it will be published."""
+    """Put the manifests of a plan into the storage: the inventory where it will be published.
+
+    Uploads of shards and copies that killed runs have left are aborted after a day.
+    """
     state = plan.source_state
     root = storage_of(state.dataset, state.cluster)
+    UploadRecords(root, MIRROR.uploads).abort_orphans()
     segments = plan.growth.previous.segments if plan.growth.previous else ()
     return Job(
         dataset=resolved(state.dataset, plan.mirror),

@@ -16,7 +16,7 @@ Every call raises the errors of `larder.errors` and no others:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self, TypedDict, Unpack
@@ -330,6 +330,14 @@ class Store(Readable, Protocol):
         """Start writing an object in parts; None if this store has no such uploads."""
         del key, options
         return None
+
+    def abort_uploads(self, older_seconds: float, kept: Collection[str] = ()) -> int:
+        """Abort uploads that were begun so long ago, by the store's clock; returns how many.
+
+        ``kept`` are IDs of those that a run may continue. Stores without such uploads do nothing.
+        """
+        del older_seconds, kept
+        return 0
 
     def sync(self) -> None:
         """Make everything durable that this process has written with ``sync=False``."""

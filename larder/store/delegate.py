@@ -6,7 +6,7 @@ around every call (repeat, record, fail, stop) is in its `around`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, Unpack
@@ -89,6 +89,10 @@ class DelegatingStore(DelegatingReadable, Store):
 
     def begin_upload(self, key: str, **options: Unpack[UploadOptions]) -> Upload | None:
         return self.around("begin_upload", key, partial(self.inner.begin_upload, key), **options)
+
+    def abort_uploads(self, older_seconds: float, kept: Collection[str] = ()) -> int:
+        abort = partial(self.inner.abort_uploads, older_seconds, kept)
+        return self.around("abort_uploads", "", abort)
 
     def sync(self) -> None:
         self.around("sync", "", self.inner.sync)

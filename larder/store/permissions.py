@@ -35,6 +35,7 @@ ACTIONS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "put": ("s3:PutObject",),
         **dict.fromkeys(("upload", "writer"), _S3_PARTS),
         "begin_upload": (*_S3_PARTS, "s3:ListMultipartUploadParts"),
+        "abort_uploads": ("s3:ListBucketMultipartUploads", "s3:AbortMultipartUpload"),
         "commit": ("s3:PutObject",),
         "abort": ("s3:AbortMultipartUpload",),
         "copy_from": _S3_PARTS,
@@ -47,7 +48,7 @@ ACTIONS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         **dict.fromkeys(("put", "upload", "writer", "begin_upload", "commit"), _GS_WRITE),
         "copy_from": _GS_WRITE,
         "delete": ("storage.objects.delete",),
-        **dict.fromkeys(("abort", "region"), ()),
+        **dict.fromkeys(("abort_uploads", "abort", "region"), ()),
     },
 }
 """By provider and method of a store (or of its writers): the permissions that it needs.

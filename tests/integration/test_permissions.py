@@ -171,6 +171,7 @@ def test_the_shipped_policy_is_enough_for_large_objects(lab, radosgw_server, gue
         writer.write(data)
     assert [info.key for page in store.list() for info in page] == ["large"]
     assert radosgw_server.uploads(storage, "out/") == []
+    assert store.abort_uploads(0.0) == 0
     store.delete("large")
     with pytest.raises((StoreError, ObjectError)):
         open_store(f"s3://{storage}/elsewhere", retry=HASTY, **where).put("a", b"x")

@@ -19,6 +19,7 @@ from pipeline_lab import (
 )
 
 import larder
+from larder.copy import uploads
 from larder.readers.data import Data
 from tests.support.servers import S3Server
 
@@ -174,3 +175,19 @@ def test_a_growth_and_a_compaction(server, tmp_path, removals, mirror):
     assert compacted["digest"] == fresh["digest"]
     assert objects_of(lab.newest()) == GROWN
     assert lab.compact()["status"] == lab.prepare()["status"] == "reused"
+
+
+def test_uploads_that_killed_runs_have_left_are_aborted(lab, server, monkeypatch):
+    storage = lab.settings().cluster.storage
+    prefix = storage.url.removeprefix("s3://pipeline/")
+    client = server.client()
+    for key in ("larder/d/segments/5eed/shards/train/d-train-000000.tar", "larder/other/x", "x"):
+        client.create_multipart_upload(Bucket="pipeline", Key=f"{prefix}/{key}")
+    client.close()
+    lab.prepare()
+    begun = server.uploads("pipeline", f"{prefix}/")
+    if server.name != "moto":  # which says 2010 of all of them
+        assert len(begun) == 3, "they are of today"
+    monkeypatch.setattr(uploads, "UPLOAD_ABANDONED_SECONDS", -60.0)
+    lab.prepare(shards={"bytes": 9_000})
+    assert server.uploads("pipeline", f"{prefix}/") == [f"{prefix}/larder/other/x", f"{prefix}/x"]

@@ -19,7 +19,7 @@ from larder.store.delegate import DelegatingReader, DelegatingStore
 T = TypeVar("T")
 
 WRITES = frozenset({"put", "writer", "write", "commit", "upload", "begin_upload"})
-WRITES |= {"copy_from", "delete"}
+WRITES |= {"abort_uploads", "copy_from", "delete"}
 """The methods of stores and writers that may change what is stored."""
 
 

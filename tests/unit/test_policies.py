@@ -11,7 +11,7 @@ from larder.store.permissions import ACTIONS, ROLES
 
 POLICIES = Path(__file__).parents[2] / "deployments" / "policies"
 NAMES = [*ROLES, "prune"]
-OF_BUCKET = {"s3:ListBucket"}
+OF_BUCKET = {"s3:ListBucket", "s3:ListBucketMultipartUploads"}
 
 
 def read(name: str) -> dict[str, Any]:

@@ -40,6 +40,7 @@ from larder.store.s3.answers import (
     error_of,
     etag_of,
     object_info,
+    time_us,
 )
 from larder.store.s3.credentials import credential_errors, find_settings
 from larder.store.s3.sign import EMPTY_SHA256, UNSIGNED, Keys, encoded_path, encoded_query, signed
@@ -151,6 +152,11 @@ class S3Bucket(Bucket[S3Account]):
         call = Call(self.store_url)
         with self.send("GET", call, query=query) as answer:
             return content(answer, call)
+
+    def clock_us(self) -> int:
+        """The server's time, microseconds since 1970 UTC; 0 if it does not say."""
+        date = self._described().get("date", "")
+        return time_us(date) if date else 0
 
     def _described(self) -> Mapping[str, str]:
         """The headers of an answer about the bucket, which may be an error."""

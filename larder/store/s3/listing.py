@@ -1,14 +1,16 @@
-"""Lists objects.
+"""Lists objects, and uploads that were begun.
 
 Documents are parsed without botocore: boto3's paginator needs seven times as much CPU time (1.4 s
 for 20,000 keys).
 
-Protocol: https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListObjectsV2.html
+Protocol: https://docs.aws.amazon.com/AmazonS3/latest/API/API_ListObjectsV2.html and
+API_ListMultipartUploads.html beside it
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 from urllib.parse import unquote_plus
 from xml.etree import ElementTree
 
@@ -94,3 +96,38 @@ def _text(item: ElementTree.Element, tag: str) -> str:
     if text is None:
         raise LookupError(tag)
     return text
+
+
+_UPLOAD = ("Key", "UploadId", "Initiated")
+_MARKERS = {"key-marker": "NextKeyMarker", "upload-id-marker": "NextUploadIdMarker"}
+
+
+class BegunUpload(NamedTuple):
+    """A multipart upload that was neither completed nor aborted; ``key`` is that in the bucket."""
+
+    key: str
+    id: str
+    begun_us: int
+
+
+def list_uploads(bucket: S3Bucket, prefix: str) -> Iterator[BegunUpload]:
+    """The uploads of keys with a prefix; ``store.refused``: the answer cannot be parsed."""
+    query = {"prefix": prefix, "uploads": ""}
+    while True:
+        try:
+            root = ElementTree.fromstring(bucket.list_page(query))  # noqa: S314 - as in `read_page`
+            space = root.tag.rpartition("ListMultipartUploadsResult")[0]
+            for item in root.iter(f"{space}Upload"):
+                key, upload, begun = (_text(item, space + name) for name in _UPLOAD)
+                if key.startswith(prefix):  # some servers ignore the prefix
+                    yield BegunUpload(key, upload, time_of(begun))
+            if root.findtext(f"{space}IsTruncated") != "true":
+                return
+            markers = {name: _text(root, space + tag) for name, tag in _MARKERS.items()}
+        except (ElementTree.ParseError, ValueError, LookupError) as error:
+            message = "the answer to a listing of uploads cannot be parsed"
+            raise StoreError("store.refused", message, where=bucket.store_url) from error
+        if markers.items() <= query.items():
+            message = "the listing of uploads does not end"
+            raise StoreError("store.refused", message, where=bucket.store_url)
+        query |= markers

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Unpack
@@ -21,7 +21,7 @@ from larder.store.buckets import BucketStore
 from larder.store.calls import AnswerReader, ByteRange, Call, conflict
 from larder.store.s3.answers import copy_source, document, element, object_info
 from larder.store.s3.bucket import S3Bucket
-from larder.store.s3.listing import list_objects
+from larder.store.s3.listing import list_objects, list_uploads
 from larder.store.s3.multipart import S3Upload, S3Writer
 
 
@@ -137,3 +137,14 @@ class S3Store(BucketStore):
 
     def _writer(self, key: str, like: ObjectInfo | None, parts: int) -> S3Writer:
         return S3Writer(self._bucket, self._call(key, writing=True), like, parts, self._policy)
+
+    def abort_uploads(self, older_seconds: float, kept: Collection[str] = ()) -> int:
+        """See `larder.store.base.Store.abort_uploads`: those of keys with this store's prefix."""
+        begun = [each for each in list_uploads(self._bucket, self._prefix) if each.id not in kept]
+        before_us = self._bucket.clock_us() - older_seconds * 1e6 if begun else 0
+        abandoned = [upload for upload in begun if upload.begun_us < before_us]
+        for upload in abandoned:
+            key = upload.key[len(self._prefix) :]
+            with suppress(NotFoundError):  # it is gone already
+                self._bucket.abort_upload(self._call(key, writing=True), upload.id)
+        return len(abandoned)

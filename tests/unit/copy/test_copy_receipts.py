@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from larder.errors import RetryableError
 from larder.jobs.results import Totals
 from larder.store import open_store
 from larder.store.base import ObjectInfo, Store
+from larder.store.delegate import DelegatingStore
 from tests.support.stores import FaultyStore, RecordingStore, unavailable
 
 PLACE = CopyPlace(Origin("s3://source/"))
@@ -125,7 +127,7 @@ def test_a_receipt_that_could_not_be_written_is_written_at_the_end(
     faulty.add("upload", unavailable())
     with pytest.raises(RetryableError), sets(faulty) as batch:
         copy(batch, batch.divide(infos(10, 10), 0))
-    assert found(root) == {(0, 1): "a", (1, 1): "b"}
+    assert found(root) == {(0, 1): "a"}
 
 
 def test_what_an_earlier_attempt_has_copied_is_not_copied_again(
@@ -167,3 +169,38 @@ def test_a_receipt_that_is_gone_has_no_rows(
     root.delete(one.manifest.key)
     (rows,) = receipt_rows(root, [one, other])
     assert rows.column("key").to_pylist() == ["b"]
+
+
+def test_no_set_begins_while_one_is_written_and_another_is_full(root, sets):
+    """Or copies that are faster than the disk would be repeated, however many, after a kill."""
+    syncing, synced = threading.Event(), threading.Event()
+
+    class Slow(DelegatingStore):
+        def sync(self) -> None:
+            syncing.set()
+            assert synced.wait(30)
+            super().sync()
+
+    with sets(Slow(root)) as divided:
+        objects = divided.divide(infos(*[5] * 6), 0)
+        first = [next(objects) for _ in "abc"]
+        for info in first:
+            divided.copied(copy_of(info))
+        writing = threading.Thread(target=divided.write)
+        writing.start()
+        assert syncing.wait(30)
+        begun: list[str] = []
+
+        def take() -> None:
+            for info in objects:
+                begun.append(info.key)
+                divided.copied(copy_of(info))
+
+        taking = threading.Thread(target=take)
+        taking.start()
+        taking.join(0.2)
+        assert begun == ["d"]
+        synced.set()
+        taking.join(30)
+        writing.join(30)
+    assert found(root) == {(0, 2): "ab", (2, 2): "cd", (4, 2): "ef"}

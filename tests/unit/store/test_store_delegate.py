@@ -44,6 +44,7 @@ CALLS: dict[str, Callable[[Store, Path], object]] = {
     "write": lambda store, path: store.writer("a").write(b"3"),
     "commit": lambda store, path: store.writer("a").commit(),
     "begin_upload": lambda store, path: store.begin_upload("a"),
+    "abort_uploads": lambda store, path: store.abort_uploads(1.0),
     "upload": lambda store, path: store.upload("a", path),
     "delete": lambda store, path: store.delete("a"),
 }
@@ -76,7 +77,7 @@ class Noting(DelegatingStore):
     noted: set[str]
 
     def around(self, method: str, key: str, call: Callable[..., T], **options: Any) -> T:
-        assert key == ("" if method == "region" else "a")
+        assert key == ("" if method in ("region", "abort_uploads") else "a")
         self.noted.add(method)
         return call(**options)
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from uuid import uuid4
 
 import pytest
+from scripted_s3 import Say, scripted_s3
 
 from larder.config.urls import Access
-from larder.errors import FatalError
+from larder.errors import FatalError, StoreError
 from larder.store.interrupt import Interrupt
 from larder.store.s3 import S3Store
+from larder.store.s3.bucket import S3Bucket
+from larder.store.s3.listing import BegunUpload, list_uploads
 from tests.support.servers import S3Server
 
 
@@ -30,3 +33,58 @@ def test_a_stream_that_is_stopped_leaves_no_upload(
         with pytest.raises(FatalError, match="stopped"):
             writer.commit()
     assert server.uploads(bucket, "p/") == []
+
+
+@pytest.mark.parametrize("name", ["radosgw_server", "rclone_server"])
+def test_old_uploads_below_the_prefix_are_aborted(
+    request: pytest.FixtureRequest, name: str
+) -> None:
+    server: S3Server = request.getfixturevalue(name)
+    bucket = f"uploads-{uuid4().hex[:8]}"
+    server.create_bucket(bucket)
+    client = server.client()
+    keys = ("p/a b+c%2B", "p/kept", "p/\u00fc", "pp/x", "q/x")
+    begun = {
+        key: client.create_multipart_upload(Bucket=bucket, Key=key)["UploadId"] for key in keys
+    }
+    client.close()
+    store = S3Store(bucket, "p", Access(endpoint=server.endpoint, region=server.region))
+    assert store.abort_uploads(3600) == 0
+    assert len(server.uploads(bucket, "")) == len(keys)
+    assert store.abort_uploads(-60, {begun["p/kept"]}) == 2
+    assert server.uploads(bucket, "") == ["p/kept", "pp/x", "q/x"]
+
+
+def _page(key: str, more: str = "") -> Say:
+    space = "http://s3.amazonaws.com/doc/2006-03-01/"
+    begun = f"<UploadId>1</UploadId><Initiated>{BEGUN}</Initiated>"
+    return Say(
+        body=f'<ListMultipartUploadsResult xmlns="{space}">{more}<Upload><Key>{key}</Key>{begun}'
+        "</Upload></ListMultipartUploadsResult>"
+    )
+
+
+def _scripted(endpoint: str) -> S3Bucket:
+    return S3Bucket("b", "s3://b/", Access(endpoint=endpoint, region="us-east-1"))
+
+
+BEGUN = "2026-01-02T03:04:05.678Z"
+MORE = (
+    "<IsTruncated>true</IsTruncated><NextKeyMarker>p/a%2Bb</NextKeyMarker>"
+    "<NextUploadIdMarker>7</NextUploadIdMarker>"
+)
+
+
+def test_a_long_listing_of_uploads_continues_at_its_markers() -> None:
+    with scripted_s3(_page("p/a%2Bb", MORE), _page("p/z")) as script:
+        uploads = list(list_uploads(_scripted(script.endpoint), "p/"))
+    assert uploads == [BegunUpload(key, "1", 1767323045678000) for key in ("p/a%2Bb", "p/z")]
+    assert "key-marker=p%2Fa%252Bb&" in script.asked[1]
+    assert "upload-id-marker=7" in script.asked[1]
+
+
+@pytest.mark.parametrize("answer", [_page("p/x", MORE), Say(body="<html>"), Say(body="nothing")])
+def test_an_endless_or_senseless_listing_of_uploads_is_an_error(answer: Say) -> None:
+    with scripted_s3(answer) as script, pytest.raises(StoreError) as caught:
+        list(list_uploads(_scripted(script.endpoint), "p/"))
+    assert caught.value.code == "store.refused"
