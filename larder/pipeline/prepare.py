@@ -137,7 +137,8 @@ def begin(plan: Plan) -> Job:
     """
     state = plan.source_state
     root = storage_of(state.dataset, state.cluster)
-    UploadRecords(root, MIRROR.uploads).abort_orphans()
+    if plan.new and not plan.new.complete:
+        UploadRecords(root, MIRROR.uploads).abort_orphans()
     segments = plan.growth.previous.segments if plan.growth.previous else ()
     return Job(
         dataset=resolved(state.dataset, plan.mirror),
