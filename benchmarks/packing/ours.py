@@ -133,7 +133,7 @@ def _pack(
                 target.writer,
                 ShardBuild(source, reads, rules=ImageRules("none"), hash_beside=hash_beside),
             )
-            assert result.written, result.failures
+            assert result.files, result.failures
             first_row = plan.first_row
             for rows in result.samples.read():
                 place = ("segment", result.split, result.name, first_row)
