@@ -213,7 +213,7 @@ def test_the_next_run_sweeps_what_a_killed_run_left(
         number for number, (how, key) in enumerate(writes, 1) if how == method and at in key
     )
     # Two workers do not always write in the same order: the run is killed until it was that write.
-    for attempt in range(5):
+    for attempt in range(20):
         folder = tmp_path / str(attempt)
         folder.mkdir()
         fill(folder)
