@@ -29,8 +29,21 @@ from larder.experiments.validate import bind, container_target, under, validate
 
 _DEVICES = ("cpu", "cuda", "rocm")
 _DATA = frozenset(
-    ("dataset", "version", "digest", "location", "path", "bucket", "prefix", "classes", "splits")
-) | {"cache"}
+    {
+        "bucket",
+        "cache",
+        "classes",
+        "dataset",
+        "digest",
+        "location",
+        "path",
+        "prefix",
+        "splits",
+        "version",
+    }
+)
+"""All fields of ``data`` that Larder may set, which no template may have."""
+
 _AMBIGUOUS = re.compile(
     r"(?:[-+.0-9][-+.:_0-9a-fxotz ]*|[0-9a-f]{16,}|[-+]?\.(?:inf|nan)"
     r"|y|n|yes|no|on|off|true|false|null|~|=|<<)\Z",

@@ -10,6 +10,7 @@ If another run has moved the tag in the meantime, the run starts again from the 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -77,7 +78,7 @@ def prepare(
     planned = _planned(settings, runner, plan_only=plan_only)
     if planned.job is None:
         return planned.document
-    execute = partial(_execute, settings, planned, planned.job)
+    execute = partial(_execute, settings, planned.job, planned.document)
     return start(execute) if start else execute(runner)
 
 
@@ -105,29 +106,34 @@ def _planned(
         return Planned(plan_document(replace(plan, conditions=job.conditions)), job)
 
 
-def _execute(settings: Settings, planned: Planned, job: Job, runner: Runner) -> dict[str, Any]:
-    """Execute a plan; if it is superseded, list the source again, and execute what is due then.
+def _execute(
+    settings: Settings, job: Job, document: Mapping[str, Any], runner: Runner
+) -> dict[str, Any]:
+    """Execute a plan, of which ``document`` is the JSON document.
 
-    A compaction is not done again: what differs by then is added to its own result.
-    ``run.interrupted``: the steps were asked to stop; other errors as in `prepare`.
+    If it is superseded, the source is listed again, and what is due then is executed. A compaction
+    is not done again: what differs by then is added to its own result. ``run.interrupted``: the
+    steps were asked to stop; other errors as in `prepare`.
     """
     for restart in range(1, RESTARTS + 1):
         try:
-            return _built(settings, planned, job, runner)
+            return _built(settings, job, document, runner)
         except SupersededError as error:
             why = printable(error.message)
             runner.progress.restart(f"{why}; starting again ({restart} of {RESTARTS})")
         planned = _planned(settings, runner, compaction=job.version if settings.compact else None)
         if planned.job is None:
             return planned.document
-        job = planned.job
-    return _built(settings, planned, job, runner)
+        job, document = planned.job, planned.document
+    return _built(settings, job, document, runner)
 
 
-def _built(settings: Settings, planned: Planned, job: Job, runner: Runner) -> dict[str, Any]:
+def _built(
+    settings: Settings, job: Job, document: Mapping[str, Any], runner: Runner
+) -> dict[str, Any]:
     built = build(job, runner)
     configs = runner.run(emit_configs, settings, built.version)
-    return built_document(settings, planned.document, job.expected, built, configs, runner.times)
+    return built_document(settings, document, job.expected, built, configs, runner.times)
 
 
 def begin(plan: Plan) -> Job:
