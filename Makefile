@@ -14,6 +14,11 @@ SKYPLANE := .venv-skyplane
 SKYPLANE_PIP := $(SKYPLANE)/bin/python -m pip --disable-pip-version-check install --quiet --no-deps \
 	--no-compile --only-binary :all: --require-hashes --requirement
 READERS := .venv-readers
+# Not in a lock: PyTorch's builds have one version number, but other hashes and requirements. pip takes
+# a build for the CPU where it finds one, else that for CUDA.
+TORCH := torch==2.13.0 torchdata==0.11.0
+READERS_PIP := $(READERS)/bin/python -m pip --disable-pip-version-check install --quiet --no-compile \
+	--only-binary :all:
 COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--no-annotate --no-header $(ARGS)
 # Test files at the same time, one more than there are cores: many tests wait.
@@ -72,10 +77,10 @@ $(SKYPLANE)/gateway: $(SKYPLANE)/app requirements/skyplane-test.lock
 	@touch $@
 
 $(READERS)/app: requirements/readers-test.lock
-	@echo "setting up $(READERS): about 400 MB to download, 1.7 GB installed"
+	@echo "setting up $(READERS): about 650 MB to download, 2.5 GB installed"
 	@$(PYTHON) -m venv --clear $(READERS)
-	@$(READERS)/bin/python -m pip --disable-pip-version-check install --quiet --no-deps --no-compile \
-		--only-binary :all: --require-hashes --requirement requirements/readers-test.lock
+	@$(READERS_PIP) --no-deps --require-hashes --requirement requirements/readers-test.lock
+	@$(READERS_PIP) $(TORCH)
 	@touch $@
 
 data/source/digits/.complete: $(VENV)/app
@@ -115,7 +120,7 @@ skyplane: $(SKYPLANE)/app ## set up Skyplane, for copies between clouds (docs/ho
 
 skyplane-test: $(SKYPLANE)/gateway ## set up Skyplane and its gateways, for the tests
 
-readers-test: $(READERS)/app ## set up TensorFlow and other readers of shards, for the tests
+readers-test: $(READERS)/app ## set up TensorFlow, PyTorch and other readers of shards, for the tests
 
 schema: $(VENV)/app ## write configs/schema from the models
 	$(BIN)/python -m larder.config.json_schema
@@ -132,7 +137,8 @@ lock: ## update the lock files (needs uv); ARGS=--upgrade upgrades every version
 		--output-file requirements/skyplane.lock
 	$(COMPILE) --group skyplane-test --override requirements/skyplane.overrides \
 		--constraint requirements/skyplane.lock --output-file requirements/skyplane-test.lock
-	$(COMPILE) --group readers-test --output-file requirements/readers-test.lock
+	$(COMPILE) pyproject.toml --extra jpeg --group readers-test \
+		--output-file requirements/readers-test.lock
 
 clean: ## remove what the targets made, except data/ and out/
 	rm -rf $(VENV) $(SKYPLANE) $(READERS) .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis build

@@ -20,6 +20,9 @@ EXTRAS: dict[str, dict[str, str]] = {
     },
     "flows": {"prefect": "prefect"},
     "gcs": {"gcsfs": "gcsfs", "google": "gcsfs"},
+    "jpeg": {"PIL": "pillow", "simplejpeg": "simplejpeg"},
+    "tensorflow": {"keras": "tensorflow-cpu", "tensorflow": "tensorflow-cpu"},
+    "torch": {"torch": "torch"},
 }
 """For each extra of the distribution: the modules that it installs, and their packages."""
 
@@ -33,9 +36,15 @@ def require(extra: str) -> None:
     """Check that the packages of an extra are installed, without importing them;
     ``config.missing_package`` names those that are missing.
     """
-    absent = {package for module, package in EXTRAS[extra].items() if not _is_there(module)}
+    absent = {package for module, package in EXTRAS[extra].items() if not is_installed(module)}
     if absent:
         raise _refusal(sorted(absent), extra)
+
+
+def require_module(extra: str, module: str) -> None:
+    """Check that a module which an extra brings is installed; ``config.missing_package``."""
+    if not is_installed(module):
+        raise _refusal([EXTRAS[extra][module]], extra)
 
 
 def missing_package(error: ImportError) -> ConfigError | None:
@@ -50,7 +59,8 @@ def missing_package(error: ImportError) -> ConfigError | None:
     return _refusal([EXTRAS[extra].get(top, top)], extra)
 
 
-def _is_there(module: str) -> bool:
+def is_installed(module: str) -> bool:
+    """Whether a module can be imported, without importing it."""
     try:
         return find_spec(module) is not None
     except (ImportError, ValueError):  # a finder fails, or the module is partly initialised

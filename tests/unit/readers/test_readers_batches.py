@@ -1,0 +1,182 @@
+"""Samples become batches, and their images arrays."""
+
+import io
+import multiprocessing
+import pickle
+import sys
+import threading
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from larder.errors import ConfigError, ObjectError
+from larder.readers import batches
+from larder.readers.batches import Decoding, batch_of, decode_image
+from larder.readers.samples import Sample
+
+
+def picture(width: int, height: int, mode: str = "RGB") -> Image.Image:
+    """A smooth one, so that what a decoder makes of it hardly depends on the decoder."""
+    y, x = np.mgrid[0:height, 0:width]
+    channels = [x * 255 // width, y * 255 // height, (x + y) * 255 // (width + height)]
+    return Image.fromarray(np.stack(channels, 2).astype(np.uint8)).convert(mode)
+
+
+def encoded(image: Image.Image, format: str = "JPEG", **options: object) -> bytes:
+    file = io.BytesIO()
+    image.save(file, format, **options)
+    return file.getvalue()
+
+
+def sample(key: str, label: int | None = None, **parts: bytes) -> Sample:
+    return Sample(key, label, parts)
+
+
+def test_a_batch_has_keys_labels_and_parts():
+    batch = batch_of([sample("a", 3, jpg=b"1", cls=b"3"), sample("b", 1, jpg=b"2", json=b"{}")])
+    assert batch["key"] == ["a", "b"]
+    assert batch["label"].dtype == np.int64
+    assert batch["label"].tolist() == [3, 1]
+    assert batch["jpg"] == [b"1", b"2"]
+    assert batch["json"] == [None, b"{}"]
+    assert set(batch) == {"key", "label", "jpg", "json"}
+
+
+def test_samples_without_labels():
+    assert batch_of([sample("a", cls=b"dog")]) == {"key": ["a"], "cls": [b"dog"]}
+    mixed = batch_of([sample("a", 1, cls=b"1"), sample("b")])
+    assert mixed["label"] == [1, None]
+
+
+def test_images_become_arrays_and_other_parts_stay():
+    parts = {"jpg": encoded(picture(30, 20)), "seg.png": encoded(picture(30, 20), "PNG")}
+    batch = Decoding(images=True)(batch_of([Sample("a", 0, {**parts, "json": b"{}"})] * 3))
+    assert batch["jpg"].shape == batch["seg.png"].shape == (3, 20, 30, 3)
+    assert batch["seg.png"].dtype == np.uint8
+    assert np.array_equal(batch["seg.png"][0], np.asarray(picture(30, 20)))
+    assert batch["json"] == [b"{}"] * 3
+
+
+def test_images_of_several_sizes_are_a_list_until_a_size_is_given():
+    samples = [sample(f"{n}", jpg=encoded(picture(40 + n, 30))) for n in range(3)] + [sample("x")]
+    pixels = Decoding(images=True)(batch_of(samples))["jpg"]
+    assert [each.shape for each in pixels[:3]] == [(30, 40 + n, 3) for n in range(3)]
+    assert pixels[3] is None
+    assert Decoding(images=True, size=8)(batch_of(samples[:3]))["jpg"].shape == (3, 8, 8, 3)
+
+
+@pytest.mark.parametrize("size", [7, 32, 100, 224, 400])
+@pytest.mark.parametrize(("width", "height"), [(500, 375), (375, 500), (64, 64), (224, 300)])
+@pytest.mark.parametrize("decoder", ["simplejpeg", "pillow"])
+def test_a_size_is_the_square_in_the_middle(size, width, height, decoder, monkeypatch):
+    monkeypatch.setattr(batches, "_has_simplejpeg", lambda: decoder == "simplejpeg")
+    image = picture(width, height)
+    side = min(width, height)
+    left, top = (width - side) / 2, (height - side) / 2
+    box = (left, top, left + side, top + side)
+    wanted = np.asarray(image.resize((size, size), Image.Resampling.BILINEAR, box=box))
+    made = decode_image(encoded(image, quality=95), "x", size)
+    assert made.shape == (size, size, 3)
+    assert np.abs(made.astype(int) - wanted.astype(int)).max() < 12
+
+
+@pytest.mark.parametrize("mode", ["L", "CMYK", "RGB"])
+def test_every_kind_of_jpeg_decodes_the_same_with_both_decoders(mode, monkeypatch):
+    data = encoded(picture(200, 160, mode), quality=95)
+    fast = decode_image(data, "x", 64)
+    monkeypatch.setattr(batches, "_has_simplejpeg", lambda: False)
+    slow = decode_image(data, "x", 64)
+    assert np.abs(fast.astype(int) - slow.astype(int)).max() < 12
+
+
+@pytest.mark.parametrize(
+    ("mode", "format"), [("RGBA", "PNG"), ("L", "PNG"), ("P", "GIF"), ("1", "PNG")]
+)
+@pytest.mark.parametrize("size", [None, 16])
+def test_other_images_have_three_channels_too(mode, format, size):
+    made = decode_image(encoded(picture(40, 40, mode), format), "x", size)
+    assert made.shape == ((size or 40), (size or 40), 3)
+    assert made.dtype == np.uint8
+
+
+def test_what_cannot_be_decoded_is_named():
+    deep = encoded(Image.fromarray(np.zeros((4, 4), np.uint16)), "PNG")
+    for bad in (b"no image", encoded(picture(90, 90))[:500], deep):
+        with pytest.raises(ObjectError) as caught:
+            Decoding(images=True)(batch_of([sample("dogs/1", jpg=bad)]))
+        assert (caught.value.code, caught.value.where) == ("sample.undecodable", "dogs/1.jpg")
+
+
+def test_samples_that_cannot_be_decoded_may_be_left_out():
+    good = encoded(picture(9, 9))
+    samples = [sample(f"{n}", n, jpg=good if n % 2 else b"bad", json=b"") for n in range(5)]
+    errors: list[ObjectError] = []
+    batch = Decoding(images=True)(batch_of(samples), errors.append)
+    assert batch["key"] == ["1", "3"]
+    assert batch["label"].tolist() == [1, 3]
+    assert batch["jpg"].shape == (2, 9, 9, 3)
+    assert [error.where for error in errors] == ["0.jpg", "2.jpg", "4.jpg"]
+
+
+def test_a_function_gets_the_array_of_an_image_and_the_bytes_of_others():
+    transforms = {"jpg": lambda pixels: pixels[::-1], "json": len}
+    decoding = Decoding(images=True, transforms=transforms)
+    data = encoded(picture(9, 9))
+    batch = decoding(batch_of([sample("a", jpg=data, json=b"{}"), sample("b", jpg=data)]))
+    assert np.array_equal(batch["jpg"][0], decode_image(data, "x")[::-1])
+    assert batch["json"] == [2, None]
+
+
+def test_what_a_function_raises_is_passed_on():
+    decoding = Decoding(transforms={"json": lambda part: 1 / 0})
+    with pytest.raises(ZeroDivisionError):
+        decoding(batch_of([sample("a", json=b"")]))
+
+
+def test_the_records_of_an_encoded_cache_are_decoded_too():
+    files = [np.frombuffer(encoded(picture(9 + n, 9)), np.uint8) for n in range(2)]
+    decoding = Decoding(images=True, size=4, transforms={"json": lambda part: bytes(part)})
+    batch = decoding({"key": ["a", "b"], "jpg": files, "json": np.full((2, 3), 65, np.uint8)})
+    assert batch["jpg"].shape == (2, 4, 4, 3)
+    assert batch["json"] == [b"AAA", b"AAA"]
+
+
+def test_nothing_asked_for_is_nothing_done():
+    batch = batch_of([sample("a", jpg=b"bad")])
+    assert Decoding()(batch) is batch
+
+
+def test_threads_decode_at_once():
+    together = threading.Barrier(3, timeout=60)
+    decoding = Decoding(transforms={"txt": lambda part: together.wait() >= 0}, threads=3)
+    assert decoding(batch_of([sample("a", txt=b"")] * 3))["txt"] == [True] * 3
+
+
+def forked(decoding: Decoding) -> list[int]:
+    return list(decoding(batch_of([sample("a", jpg=encoded(picture(9, 9)))]))["jpg"].shape)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_process_started_after_decoding_decodes(method):
+    decoding = Decoding(images=True)
+    assert forked(decoding) == [1, 9, 9, 3]
+    with multiprocessing.get_context(method).Pool(1) as pool:
+        assert pool.apply(forked, (decoding,)) == [1, 9, 9, 3]
+    assert pickle.loads(pickle.dumps(decoding)) == decoding
+
+
+@pytest.mark.parametrize("options", [{"size": 8}, {"images": True, "size": 0}])
+def test_a_size_that_makes_no_sense_is_refused(options):
+    with pytest.raises(ConfigError) as caught:
+        Decoding(**options)
+    assert (caught.value.code, caught.value.where) == ("config.invalid_value", "size")
+
+
+def test_a_missing_decoder_is_named_before_anything_is_read(monkeypatch):
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(ConfigError) as caught:
+        Decoding(images=True)
+    assert caught.value.code == "config.missing_package"
+    assert "[jpeg]" in caught.value.hint
