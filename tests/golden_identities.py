@@ -1,5 +1,6 @@
 """tests/golden/identities.json: identities that must not change, because prefixes bear them.
 
+So must the orders of samples not change, which training that is resumed goes on with.
 ``LARDER_WRITE_GOLDEN=1`` rewrites it. A changed identity makes every team pack that data again.
 """
 

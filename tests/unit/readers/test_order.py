@@ -1,0 +1,30 @@
+"""An order is a promise: training that is resumed with a newer Larder goes on with it."""
+
+import hashlib
+
+import numpy as np
+from golden_identities import assert_golden
+
+from larder.readers.order import Full, Window, epoch_words
+
+
+def digest(numbers):
+    return hashlib.sha256(np.asarray(numbers, "<i8").tobytes()).hexdigest()
+
+
+def test_orders_do_not_change():
+    shards = tuple(40 + number % 7 for number in range(60))
+    of_kind = {kind: epoch_words("ab" * 16, "train", 7, 1, kind) for kind in ("full", "window")}
+    window = Window(shards, 24, 240, 12, of_kind["window"])
+    full = Full(sum(shards), of_kind["full"])
+    large = Full(10**9, of_kind["full"])
+    numbers = {
+        "full": full.numbers(0, 1_000),
+        "large": large.numbers(10**8, 10**8 + 1_000),
+        "window": window.numbers(0, 1_000),
+        "window's end": window.numbers(sum(shards) - 1_000, sum(shards)),
+    }
+    found = {
+        kind: {"first": each[:5].tolist(), "digest": digest(each)} for kind, each in numbers.items()
+    }
+    assert_golden("orders", found)
