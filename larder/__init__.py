@@ -26,7 +26,7 @@ __version__ = "0.1.0"
 
 
 def open(
-    url: str | Path,
+    url: str | Path | None = None,
     *,
     endpoint: str | None = None,
     region: str | None = None,
@@ -38,7 +38,8 @@ def open(
     Args:
         url: ``ROOT/larder/DATASET@TAG`` or ``...@VERSION`` (32 hex digits), without ``@`` for the
             tag ``latest``; or ``ROOT/larder/DATASET/versions/VERSION``. ROOT is a URL of a store
-            or a local path.
+            or a local path. None for the version in the config of the Determined trial that
+            this is, if preparing wrote that config.
         endpoint: URL of an S3-compatible server other than AWS.
         region: Region of the bucket.
         profile: Profile in the AWS credentials file.
@@ -47,7 +48,8 @@ def open(
 
     Raises:
         ConfigError: ``version.missing``: no such dataset, tag or version; ``config.invalid_value``:
-            the URL has another form.
+            the URL has another form; ``config.missing_variable``: no URL, and not in a trial of
+            Determined.
         StoreError: The store refuses the request, or cannot be reached.
         DamageError: The version document is damaged.
     """
@@ -55,7 +57,11 @@ def open(
     from larder.readers.data import open_data
 
     return open_data(
-        str(url), endpoint=endpoint, region=region, profile=profile, cache_dir=cache_dir
+        None if url is None else str(url),
+        endpoint=endpoint,
+        region=region,
+        profile=profile,
+        cache_dir=cache_dir,
     )
 
 

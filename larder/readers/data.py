@@ -13,6 +13,7 @@ from larder.cache.record import CacheFileFacts
 from larder.config.urls import check_url
 from larder.errors import ConfigError, DamageError, StoreError
 from larder.readers.cache import CacheReader
+from larder.readers.determined import emitted_location
 from larder.readers.samples import Sample, read_samples
 from larder.store import local_path, object_url, open_store
 from larder.store.base import Store
@@ -259,14 +260,14 @@ class Data:
 
 
 def open_data(
-    url: str,
+    url: str | None,
     *,
     endpoint: str | None = None,
     region: str | None = None,
     profile: str | None = None,
     cache_dir: str | Path | None = None,
 ) -> Data:
-    address = parse_address(url)
+    address = parse_address(emitted_location() if url is None else url)
     access = _Access(address.root, endpoint, region, profile)
     document = _read(access.store(), address)
     return Data(document, access, cache_directory(cache_dir))

@@ -1,0 +1,36 @@
+"""Which version a job of Determined trains on, from the config that Larder emitted."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Final
+
+from larder.errors import ConfigError
+
+CONFIG: Final = "DET_EXPERIMENT_CONFIG"
+"""The experiment's config as JSON, in every container of a trial; ``user_data`` of Determined's
+ClusterInfo is its ``data``. Source: harness/determined/_info.py, release 0.38."""
+
+
+def emitted_location() -> str:
+    """``data.location`` of the experiment that runs this process.
+
+    Raises:
+        ConfigError: ``config.missing_variable``: not in a trial of Determined;
+            ``config.invalid_value``: its config was not emitted by Larder.
+    """
+    text = os.environ.get(CONFIG)
+    if not text:
+        message = f"{CONFIG} is not set: this is not a trial of Determined"
+        hint = "give the address of the dataset, such as s3://bucket/larder/imagenet@latest"
+        raise ConfigError("config.missing_variable", message, hint=hint)
+    try:
+        location = json.loads(text)["data"]["location"]
+    except (ValueError, LookupError, TypeError):
+        location = None
+    if not isinstance(location, str):
+        hint = "submit the experiment.yaml that preparing wrote, or give the dataset's address"
+        message = "the experiment's config has no data.location"
+        raise ConfigError("config.invalid_value", message, where=CONFIG, hint=hint)
+    return location

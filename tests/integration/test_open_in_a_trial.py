@@ -1,0 +1,52 @@
+"""`larder.open()` in a trial of Determined, with the config that preparing emits."""
+
+import json
+from pathlib import Path
+
+import pytest
+from pipeline_lab import Lab, directory_lab, png, write
+from ruamel.yaml import YAML
+
+import larder
+from larder.errors import ConfigError
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Lab:
+    lab = directory_lab(tmp_path)
+    lab.prepare()
+    return lab
+
+
+def config_of(lab: Lab) -> str:
+    """As Determined gives it to a container: JSON."""
+    (path,) = Path(str(lab.output)).rglob("experiment.yaml")
+    return json.dumps(YAML(typ="safe").load(path))
+
+
+def test_a_trial_opens_the_version_of_its_config(lab, monkeypatch):
+    monkeypatch.setenv("DET_EXPERIMENT_CONFIG", config_of(lab))
+    version = larder.open(f"{lab.storage}/larder/d").version
+    assert larder.open().version == version
+    write(str(lab.source), {"a/new.png": png(99)})
+    lab.prepare()
+    assert larder.open(f"{lab.storage}/larder/d").version != version
+    assert larder.open().version == version, "not what the tag names by now"
+
+
+def test_a_process_outside_a_trial_is_told_so(monkeypatch):
+    monkeypatch.delenv("DET_EXPERIMENT_CONFIG", raising=False)
+    with pytest.raises(ConfigError) as caught:
+        larder.open()
+    assert caught.value.code == "config.missing_variable"
+
+
+@pytest.mark.parametrize("config", ["{", "[]", "{}", '{"data": {}}', '{"data": {"location": 3}}'])
+def test_a_config_that_larder_did_not_emit_is_refused(config, monkeypatch):
+    monkeypatch.setenv("DET_EXPERIMENT_CONFIG", config)
+    with pytest.raises(ConfigError) as caught:
+        larder.open()
+    assert (caught.value.code, caught.value.where) == (
+        "config.invalid_value",
+        "DET_EXPERIMENT_CONFIG",
+    )
