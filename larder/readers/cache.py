@@ -14,6 +14,7 @@ from larder.cache.file import CacheFileReader
 from larder.cache.record import Array, Column, empty_columns
 from larder.cache.schema import KEY, Field, RecordSchema
 from larder.errors import DamageError, FatalError
+from larder.readers.numbers import checked_numbers
 from larder.versions.omitted import Omitted
 
 
@@ -133,14 +134,7 @@ class CacheReader:
         return self._omitted[home].rows_of(numbers - self._starts[home])
 
     def _numbers(self, indices: Sequence[int] | Array) -> Array:
-        given = np.asarray(indices)
-        if given.size and given.dtype.kind not in "iu":  # an empty list has a float dtype
-            raise TypeError(f"record numbers must be integers, not {given.dtype}")
-        wrong = given[(given < -len(self)) | (given >= len(self))]
-        if wrong.size:
-            raise IndexError(f"record {wrong[0]} of {len(self)}")
-        numbers = given.astype(np.int64)
-        return np.where(numbers < 0, numbers + len(self), numbers)
+        return checked_numbers(indices, len(self), "record")
 
 
 def _text(key: Array) -> str:

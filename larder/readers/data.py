@@ -12,10 +12,12 @@ from larder.cache.file import CacheFileReader, open_file
 from larder.cache.record import CacheFileFacts
 from larder.config.urls import check_url
 from larder.errors import ConfigError, DamageError, StoreError
+from larder.readers.access import Access
 from larder.readers.cache import CacheReader
 from larder.readers.determined import emitted_location
-from larder.readers.samples import Sample, read_samples
-from larder.store import local_path, object_url, open_store
+from larder.readers.samples import Sample
+from larder.readers.split import Check, SplitSamples
+from larder.store import local_path, object_url
 from larder.store.base import Store
 from larder.units import format_count, format_names
 from larder.versions import layout
@@ -82,35 +84,17 @@ def expand(pattern: str) -> list[str]:
     return [f"{before}{number:0{width}d}{after}" for number in range(int(first), int(last) + 1)]
 
 
-@dataclass(frozen=True, slots=True)
-class _Access:
-    """How to reach the dataset's root. Keeps no store open, so that it can be pickled."""
-
-    root: str
-    endpoint: str | None
-    region: str | None
-    profile: str | None
-
-    def store(self) -> Store:
-        """The store of the dataset's root."""
-        return open_store(
-            self.root, endpoint=self.endpoint, region=self.region, profile=self.profile
-        )
-
-
 class Data:
     """One version of a dataset. It keeps no connection open and may be pickled.
 
     Args:
         document: The version.
         access: How to reach the dataset's root.
-        cache_dir: Where cache files are downloaded to.
     """
 
-    def __init__(self, document: VersionDocument, access: _Access, cache_dir: Path) -> None:
+    def __init__(self, document: VersionDocument, access: Access) -> None:
         self._document = document
         self._access = access
-        self._cache_dir = cache_dir
 
     def __repr__(self) -> str:
         """Dataset, version and splits."""
@@ -160,9 +144,8 @@ class Data:
     def samples(self, split: str, start: int = 0, stop: int | None = None) -> Iterator[Sample]:
         """The samples of a split in order, from its shards; those that are omitted are left out.
 
-        Only what is asked for is read, of the index and of the shards. One shard is open at a time,
-        and every part is compared with its CRC-32C. Samples in Parquet and in batches need the
-        extra ``prepare``.
+        Only what is asked for is read, of the index and of the shards, and every part is compared
+        with its CRC-32C. Samples in Parquet need the extra ``prepare``.
 
         Args:
             split: Name of the split.
@@ -182,7 +165,30 @@ class Data:
         if min(start, stop or 0) < 0:
             message = f"there is no sample {min(start, stop or 0)}"
             raise ConfigError("config.invalid_value", message, where=self._where)
-        return read_samples(self._access.store(), self._document, split, start, stop)
+        samples = self.samples_of(split)
+        return samples.between(start, len(samples) if stop is None else stop)
+
+    def samples_of(self, split: str, *, check: Check = "always") -> SplitSamples:
+        """The samples of a split by number, from its shards, in the order of the version.
+
+        Those that the version omits are left out, and have no numbers. Nothing is read before the
+        first sample is asked for. Samples in Parquet need the extra ``prepare``.
+
+        Args:
+            split: Name of the split.
+            check: Which parts are compared with their CRC-32C: ``always`` all that are read,
+                ``once`` those of a sample when a process reads it for the first time, ``never``
+                none.
+
+        Returns:
+            A sequence of `larder.readers.samples.Sample`: key, label and parts. Its `batch` reads
+            many at once. It may be used by many threads and after a fork, and be pickled.
+
+        Raises:
+            ConfigError: ``version.split``: unknown split; ``config.invalid_value``: another check.
+        """
+        self._split(split)
+        return SplitSamples(self._document, split, self._access, check)
 
     def cache(self, split: str, *, verify: bool = False, check_records: bool = True) -> CacheReader:
         """The cache of a split; its files are downloaded first unless they are in a directory.
@@ -206,7 +212,7 @@ class Data:
             omitted = self._omitted(store, split)
             for file in files:
                 facts = CacheFileFacts(file.bytes, file.sha256, file.digest, file.records)
-                path = fetch_file(store, file.path, facts, self._cache_dir)
+                path = fetch_file(store, file.path, facts, self._access.cache_dir)
                 readers.append(open_file(path, facts, verify=verify, check_records=check_records))
             gone = [omitted.get(file.segment, Omitted.none()) for file in files]
             return CacheReader(readers, gone)
@@ -268,9 +274,8 @@ def open_data(
     cache_dir: str | Path | None = None,
 ) -> Data:
     address = parse_address(emitted_location() if url is None else url)
-    access = _Access(address.root, endpoint, region, profile)
-    document = _read(access.store(), address)
-    return Data(document, access, cache_directory(cache_dir))
+    access = Access(address.root, cache_directory(cache_dir), endpoint, region, profile)
+    return Data(_read(access.store(), address), access)
 
 
 def _read(store: Store, address: Address) -> VersionDocument:

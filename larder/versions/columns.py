@@ -16,19 +16,24 @@ ranges of the files; ``numpy.load(path, mmap_mode="r")`` maps a whole one. Nothi
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from larder.errors import DamageError, ObjectError
+from larder.disk import disk_errors
+from larder.errors import ConfigError, DamageError, ObjectError, StoreError
 from larder.manifest.digest import sha256_hex
 from larder.manifest.sealed import MAKE_AGAIN
 from larder.samples.indexed import IndexedPart, IndexedSample
-from larder.store import object_url
-from larder.store.base import Readable
+from larder.store import local_path, object_url
+from larder.store.base import Store
+from larder.store.download import download_once
 from larder.store.own_files import published_file_errors
 from larder.versions.documents import SegmentDocument
 
@@ -84,88 +89,238 @@ def checksum(items: _Array) -> int:
     return crc32c
 
 
-class SegmentColumns:
-    """Reads the samples of a segment, a block of rows at a time.
+class Places(NamedTuple):
+    """Where samples are, as arrays.
 
-    Names and checksums are read at once, and compared with the digests in segment.json; what is
-    read of the other files is compared with the checksums. What differs is a `DamageError`.
+    Attributes:
+        rows: An item of `ROWS` for each sample.
+        part_counts: How many parts each sample has; int64.
+        parts: The items of `PARTS` of the first sample, then those of the second, and so on.
     """
 
-    def __init__(self, store: Readable, segment: SegmentDocument) -> None:
+    rows: _Array
+    part_counts: _Array
+    parts: _Array
+
+    @property
+    def owners(self) -> _Array:
+        """For each part, the number of its sample among these; int64."""
+        return np.repeat(np.arange(len(self.rows)), self.part_counts)
+
+
+class _Block(NamedTuple):
+    """The items of consecutive rows; of keys and parts, those from their own start on."""
+
+    first_row: int
+    key_start: int
+    part_start: int
+    rows: _Array
+    parts: _Array
+    keys: _Array
+
+    def bounds(self, field: str, rows: _Array) -> tuple[_Array, _Array]:
+        """Where the keys (``key``) or the parts (``part``) of rows begin and end in the block."""
+        ends = self.rows[f"{field}_end"]
+        numbers = rows - self.first_row
+        first = self.key_start if field == "key" else self.part_start
+        starts = np.where(numbers > 0, ends[numbers - 1], first)
+        return starts - first, ends[numbers] - first
+
+
+Mapper = Callable[[Callable[[int], _Block], Iterable[int]], Iterable[_Block]]
+"""Such as `map`, or that of an executor, whose threads then read blocks at the same time."""
+
+_KEPT_BLOCKS = 128
+"""Of about half a megabyte each."""
+
+_FEW_BLOCKS = 8
+"""As many are read by their ranges, even if the whole index could be downloaded."""
+
+_WHOLE_BYTES = 2 << 30
+"""A longer index is never downloaded as a whole."""
+
+
+class SegmentColumns:
+    """The index of the samples of a segment. It may be used by many threads and after a fork.
+
+    In a directory the files are mapped. From a bucket, blocks are read by their ranges, of which
+    128 are kept; once many are needed, or the same ones again, the files are downloaded to a
+    directory of this machine, once for all of its processes, and mapped.
+
+    Names and checksums are read at once, and compared with the digests in segment.json; what is
+    read of the other files is compared with the checksums, once. What differs is a `DamageError`.
+    """
+
+    def __init__(self, store: Store, segment: SegmentDocument, directory: Path) -> None:
         self._store = store
         self._segment = segment
-        self._rows = sum(split.samples for split in segment.splits.values())
-        self._names, self._exts = (
+        self._directory = directory
+        self._count = sum(split.samples for split in segment.splits.values())
+        self.names, self.exts = (
             [text.decode() for text in self._whole(role).tolist()] for role in ("names", "exts")
         )
         self._blocks = self._whole("blocks")
+        self._checked = np.zeros(len(self._blocks), np.bool_)
+        self._loads = 0
+        self._maps: dict[str, _Array] | None = None
+        self._may_map = sum(segment.file(role).bytes for role in _ITEMS) <= _WHOLE_BYTES
+        self._block = lru_cache(_KEPT_BLOCKS)(self._load)
 
-    def samples(self, first_row: int, rows: int) -> Iterator[list[IndexedSample]]:
-        """The samples of some rows, in lists of one block or a part of it."""
-        stop = first_row + rows
-        for first in range(first_row - first_row % BLOCK_ROWS, stop, BLOCK_ROWS):
-            yield self._block(first)[max(0, first_row - first) : stop - first]
+    def places(self, rows: _Array, mapped: Mapper = map) -> Places:
+        """Where samples are, given their rows in ascending order."""
+        places, counts, parts = [np.zeros(0, ROWS)], [np.zeros(0, np.int64)], [np.zeros(0, PARTS)]
+        for block, inside in self._of_blocks(rows, mapped):
+            starts, ends = block.bounds("part", inside)
+            places.append(block.rows[inside - block.first_row])
+            counts.append(ends - starts)
+            parts.append(block.parts[_ranges(starts, ends)])
+        return Places(np.concatenate(places), np.concatenate(counts), np.concatenate(parts))
 
-    def _block(self, first_row: int) -> list[IndexedSample]:
-        block = self._blocks[first_row // BLOCK_ROWS]
-        key_start, part_start = int(block["key_start"]), int(block["part_start"])
-        stop = min(first_row + BLOCK_ROWS, self._rows)
-        rows = self._items("rows", first_row, stop, block["rows_crc32c"])
-        part_ends, key_ends = rows["part_end"] - part_start, rows["key_end"] - key_start
-        part_stop, key_stop = int(rows["part_end"][-1]), int(rows["key_end"][-1])
-        parts = self._items("parts", part_start, part_stop, block["parts_crc32c"])
-        keys = self._items("keys", key_start, key_stop, block["keys_crc32c"]).tobytes()
-        exts = [self._exts[number] for number in parts["ext"].tolist()]
-        offsets = [None if offset == NONE else offset for offset in parts["offset"].tolist()]
-        numbers = (parts[name].tolist() for name in ("length", "crc32c"))
-        entries = list(map(IndexedPart, exts, offsets, *numbers))
-        columns = (rows[name].tolist() for name in ("shard", "offset", "length", "label"))
-        samples, key_at, part_at = [], 0, 0
-        for key_end, part_end, shard, offset, length, label in zip(
-            key_ends.tolist(), part_ends.tolist(), *columns, strict=True
-        ):
-            key, own_parts = keys[key_at:key_end].decode(), tuple(entries[part_at:part_end])
-            place = self._names[shard], offset, length, None if label == NONE else label
-            samples.append(IndexedSample(key, *place, own_parts))
-            key_at, part_at = key_end, part_end
-        return samples
+    def shard_numbers(self) -> _Array:
+        """The number of the shard of each row."""
+        return self._whole("rows")["shard"]
 
-    def _items(self, role: str, start: int, stop: int, crc32c: int) -> _Array:
+    def keys(self, rows: _Array) -> Iterator[str]:
+        """The keys of samples, given their rows in ascending order."""
+        for block, inside in self._of_blocks(rows, map):
+            starts, ends = (bounds.tolist() for bounds in block.bounds("key", inside))
+            first = starts[0]
+            text = block.keys[first : ends[-1]].tobytes()
+            for start, end in zip(starts, ends, strict=True):
+                yield text[start - first : end - first].decode()
+
+    def samples(self, rows: _Array) -> Iterator[IndexedSample]:
+        """The entries of samples, given their rows in ascending order."""
+        places = self.places(rows)
+        stops = np.cumsum(places.part_counts).tolist()
+        parts = [
+            IndexedPart(self.exts[ext], None if offset == NONE else offset, length, crc32c)
+            for offset, length, ext, crc32c in places.parts.tolist()
+        ]
+        start = 0
+        for key, row, stop in zip(self.keys(rows), places.rows.tolist(), stops, strict=True):
+            _, shard, label, offset, length, _ = row
+            place = self.names[shard], offset, length, None if label == NONE else label
+            yield IndexedSample(key, *place, tuple(parts[start:stop]))
+            start = stop
+
+    def _of_blocks(self, rows: _Array, mapped: Mapper) -> Iterator[tuple[_Block, _Array]]:
+        """The blocks of rows, each with those of the rows that are in it."""
+        if not len(rows):
+            return
+        numbers = rows // BLOCK_ROWS
+        first = np.flatnonzero(np.diff(numbers, prepend=-1))
+        wanted = numbers[first].tolist()
+        if self._maps is None and self._may_map and self._worth_mapping(len(wanted)):
+            self._map()
+        blocks = mapped(self._block, wanted)
+        yield from zip(blocks, np.split(rows, first[1:]), strict=True)
+
+    def _worth_mapping(self, wanted: int) -> bool:
+        local = self._store.features.local_path
+        return local or wanted > _FEW_BLOCKS or self._loads > len(self._blocks)
+
+    def _map(self) -> None:
+        """Map the files; where they cannot be downloaded, they are still read by ranges."""
+        try:
+            maps = {role: self._mapped(role) for role in _ITEMS}
+        except (ConfigError, StoreError) as error:
+            if error.code not in ("config.path", "store.full"):
+                raise
+            self._may_map = False
+        else:
+            self._maps = maps
+            self._block.cache_clear()
+
+    def _mapped(self, role: str) -> _Array:
+        file, dtype = self._segment.file(role), _ITEMS[role]
+        if self._store.features.local_path:
+            path = local_path(self._store, file.path)
+        else:
+            path = self._directory / f"{file.sha256}.npy"
+            with self._errors(role):
+                download_once(self._store, file.path, path, file.bytes, file.sha256)
+        with disk_errors(path, reading=True):
+            try:
+                size_bytes = path.stat().st_size
+            except FileNotFoundError:
+                raise self._damage("damage.size", "the file is missing", role) from None
+        if size_bytes != file.bytes:  # to read a map beyond the end of its file kills the process
+            message = f"the file has {size_bytes:,} bytes instead of {file.bytes:,}"
+            raise self._damage("damage.size", message, role)
+        length = (file.bytes - HEADER_BYTES) // dtype.itemsize
+        with disk_errors(path, reading=True):
+            return (
+                np.memmap(path, dtype, "r", HEADER_BYTES, (length,))
+                if length
+                else np.zeros(0, dtype)
+            )
+
+    def _load(self, number: int) -> _Block:
+        self._loads += 1
+        block = self._blocks[number]
+        first_row = number * BLOCK_ROWS
+        starts = int(block["key_start"]), int(block["part_start"])
+        items = partial(self._items, number)
+        rows = items("rows", first_row, min(first_row + BLOCK_ROWS, self._count))
+        parts = items("parts", starts[1], int(rows["part_end"][-1]))
+        keys = items("keys", starts[0], int(rows["key_end"][-1]))
+        self._checked[number] = True
+        return _Block(first_row, *starts, rows, parts, keys)
+
+    def _items(self, number: int, role: str, start: int, stop: int) -> _Array:
         """Some items of a file, compared with their checksum."""
-        dtype = _ITEMS[role]
-        size = dtype.itemsize
-        data = self._bytes(role, HEADER_BYTES + start * size, (stop - start) * size)
-        items: _Array = np.frombuffer(data, dtype)
-        if checksum(items) != crc32c:
-            message = "the bytes do not match their checksum"
-            raise DamageError("damage.record", message, where=self._where(role), hint=MAKE_AGAIN)
+        dtype, maps = _ITEMS[role], self._maps
+        items: _Array
+        if maps is not None:
+            items = maps[role][start:stop]
+            if self._checked[number]:
+                return items
+        else:
+            size = dtype.itemsize
+            data = self._bytes(role, HEADER_BYTES + start * size, (stop - start) * size)
+            items = np.frombuffer(data, dtype)
+        if checksum(items) != self._blocks[number][f"{role}_crc32c"]:
+            raise self._damage("damage.record", "the bytes do not match their checksum", role)
         return items
 
     def _whole(self, role: str) -> _Array:
         file = self._segment.file(role)
         data = self._bytes(role, 0, file.bytes)
         if sha256_hex(data) != file.sha256:
-            message = "the bytes do not match the digest"
-            raise DamageError("damage.digest", message, where=self._where(role), hint=MAKE_AGAIN)
+            raise self._damage("damage.digest", "the bytes do not match the digest", role)
         array: _Array = np.load(io.BytesIO(data), allow_pickle=False)
         return array
 
     def _bytes(self, role: str, offset: int, length: int) -> bytes:
+        path = self._segment.file(role).path
+        with self._errors(role):
+            data = self._store.get(path, offset=offset, length=length)
+        if len(data) < length:
+            message = f"the file ends before byte {offset + length:,}"
+            raise self._damage("damage.size", message, role)
+        return data
+
+    @contextmanager
+    def _errors(self, role: str) -> Iterator[None]:
+        """A file that is missing or too short is damage."""
         try:
             with published_file_errors():
-                path = self._segment.file(role).path
-                data = self._store.get(path, offset=offset, length=length)
+                yield
         except ObjectError as error:
             if error.code not in ("object.truncated", "object.missing"):
                 raise
             missing = error.code == "object.missing"
             message = "the file is missing" if missing else "the file is too short"
-            where = self._where(role)
-            raise DamageError("damage.size", message, where=where, hint=MAKE_AGAIN) from None
-        if len(data) < length:
-            message = f"the file ends before byte {offset + length:,}"
-            raise DamageError("damage.size", message, where=self._where(role), hint=MAKE_AGAIN)
-        return data
+            raise self._damage("damage.size", message, role) from None
 
-    def _where(self, role: str) -> str:
-        return object_url(self._store.url, self._segment.file(role).path)
+    def _damage(self, code: str, message: str, role: str) -> DamageError:
+        where = object_url(self._store.url, self._segment.file(role).path)
+        return DamageError(code, message, where=where, hint=MAKE_AGAIN)
+
+
+def _ranges(starts: _Array, ends: _Array) -> _Array:
+    """The numbers from each start to its end, one range after the other."""
+    counts = ends - starts
+    before = np.cumsum(counts) - counts
+    return np.repeat(starts - before, counts) + np.arange(counts.sum())

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pytest
 
 import larder
-import larder.readers.data
+import larder.readers.access
 from larder.config.shape import FormatOptions, Layout
 from larder.errors import ConfigError, DamageError, NotFoundError
 from larder.manifest.digest import sha256_hex
@@ -209,7 +209,7 @@ def store(small: dict[str, _Array]) -> Iterator[Simulated]:
         first = shard * SHARD_ROWS
         data = b"".join(record(row) for row in range(first, first + SHARD_ROWS))
         store.put(layout.shard_key(SEGMENT, "train", f"d-train-{shard:06}.bin"), data)
-    with mock.patch.object(larder.readers.data, "open_store", return_value=store):
+    with mock.patch.object(larder.readers.access, "open_store", return_value=store):
         yield store
     forget(name)
 

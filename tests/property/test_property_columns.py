@@ -83,8 +83,9 @@ def put_columns(store: MemoryStore, batches: list[pa.RecordBatch]) -> SegmentDoc
 def read(
     store: MemoryStore, segment: SegmentDocument, first_row: int, rows: int
 ) -> list[IndexedSample]:
-    blocks = SegmentColumns(store, segment).samples(first_row, rows)
-    return [sample for block in blocks for sample in block]
+    with tempfile.TemporaryDirectory() as folder:
+        columns = SegmentColumns(store, segment, Path(folder))
+        return list(columns.samples(np.arange(first_row, first_row + rows)))
 
 
 @given(

@@ -111,8 +111,9 @@ def check_segment(root: Store, segment: str) -> SegmentContent:
 def _check_columns(root: Store, document: SegmentDocument, samples: Path) -> None:
     """The columns say the same as the manifest of samples."""
     expected = list(read_index(read_manifest(samples, SAMPLES)))
-    blocks = SegmentColumns(root, document).samples(0, len(expected))
-    assert [sample for block in blocks for sample in block] == expected
+    with tempfile.TemporaryDirectory() as folder:
+        columns = SegmentColumns(root, document, Path(folder))
+        assert list(columns.samples(np.arange(len(expected)))) == expected
 
 
 def _local(root: Store, file: FileFacts, path: Path) -> Path:

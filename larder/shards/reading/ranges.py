@@ -18,11 +18,12 @@ _SKIP_BYTES = 8 << 20
 class RangeReader(Closing):
     """Reads ranges of an object from front to back; a context manager.
 
-    The object is opened where the first range begins.
+    The object is opened where the first range begins, up to ``stop``, or to its end.
     """
 
-    def __init__(self, store: Readable, key: str) -> None:
+    def __init__(self, store: Readable, key: str, stop: int | None = None) -> None:
         self.url = object_url(store.url, key)
+        self._stop = stop
         self._store = store
         self._key = key
         self._reader: Reader | None = None
@@ -47,7 +48,8 @@ class RangeReader(Closing):
     def _open(self, offset: int) -> None:
         self.close()
         try:
-            self._reader = self._store.open(self._key, offset=offset)
+            length = None if self._stop is None else self._stop - offset
+            self._reader = self._store.open(self._key, offset=offset, length=length)
         except ObjectError as error:
             if error.code != "object.truncated":
                 raise
@@ -94,7 +96,7 @@ class PartReader(RangeReader):
 
 
 SPAN_BYTES = 1 << 20
-"""At most as much is read with one request, unless a single range is larger."""
+"""As much is read with one request where many shards are built at once."""
 
 _GAP_BYTES = 64 << 10
 """A gap up to this long is read and discarded; after a longer one there is another request."""
@@ -115,13 +117,16 @@ class _Range(Protocol):
 Range = TypeVar("Range", bound=_Range)
 
 
-def spans(ranges: Iterable[Range]) -> Iterator[list[Range]]:
-    """Divide ranges, sorted by ``offset``, into those that one request returns."""
+def spans(ranges: Iterable[Range], span_bytes: int = SPAN_BYTES) -> Iterator[list[Range]]:
+    """Divide ranges, sorted by ``offset``, into those that one request returns.
+
+    They have at most ``span_bytes``, unless a single range is larger.
+    """
     span: list[Range] = []
     for each in ranges:
         if span:
             far = each.offset - _stop(span[-1]) > _GAP_BYTES
-            if far or _stop(each) - span[0].offset > SPAN_BYTES:
+            if far or _stop(each) - span[0].offset > span_bytes:
                 yield span
                 span = []
         span.append(each)

@@ -1,0 +1,205 @@
+"""The samples that a version has of one segment and split, and how they are read from its shards.
+
+Parts that are ranges of a shard are read without its format, with numpy alone: neighbours with one
+request. Others, as all of Parquet, take the format's reader and the extra ``prepare``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
+from typing import NamedTuple
+
+import google_crc32c
+import numpy as np
+
+from larder.errors import DamageError
+from larder.readers.numbers import Array
+from larder.readers.samples import Sample
+from larder.samples.indexed import IndexedSample
+from larder.samples.naming import LABEL_EXT
+from larder.shards.reading.ranges import RangeReader, spans
+from larder.store.base import Store
+from larder.versions import layout
+from larder.versions.columns import NONE, Mapper, Places, SegmentColumns
+from larder.versions.documents import SegmentDocument
+from larder.versions.omitted import Omitted
+
+SPAN_BYTES = 8 << 20
+"""At most as much is read with one request, unless a part is larger."""
+
+ReadAll = Callable[[SegmentDocument, str, Sequence[IndexedSample]], Sequence[dict[str, bytes]]]
+"""Reads samples of one shard with its format's reader: the segment, the shard's key, samples."""
+
+
+class LiveSamples:
+    """The samples of one split of a segment, less those that the version omits.
+
+    They are numbered from 0, in the order of the segment's rows.
+    """
+
+    def __init__(
+        self, document: SegmentDocument, split: str, omitted: Omitted, columns: SegmentColumns
+    ) -> None:
+        facts = document.splits[split]
+        if len(omitted.ranges) and omitted.ranges[-1, 1] > facts.samples:
+            message = f"the version omits samples that do not exist: there are {facts.samples}"
+            raise DamageError("damage.manifest", message, where=layout.segment_key(document.id))
+        self.document = document
+        self.columns = columns
+        self.split = split
+        self._omitted = omitted
+        self._first_row = facts.first_row
+        self._rows = facts.samples
+
+    def __len__(self) -> int:
+        return self._rows - self._omitted.count
+
+    def stored_bytes(self, numbers: Array, mapped: Mapper) -> Array:
+        """The bytes of the parts of samples, given their numbers in ascending order; int64."""
+        places = self.columns.places(self._row_numbers(numbers), mapped)
+        sums = np.bincount(places.owners, places.parts["length"], len(places.rows))
+        return sums.astype(np.int64)
+
+    def shard_samples(self) -> Array:
+        """How many of the samples each shard has, without shards that have none; int64."""
+        stop = self._first_row + self._rows
+        shards = self.columns.shard_numbers()[self._first_row : stop]
+        starts = np.flatnonzero(np.diff(shards, prepend=-1))
+        live = np.add.reduceat(~self._omitted.mask(0, self._rows), starts, dtype=np.int64)
+        return live[live > 0]
+
+    def find(self, numbers: Array, unchecked: Array, mapped: Mapper) -> FoundSamples:
+        """Look samples up in the index.
+
+        Args:
+            numbers: Their numbers in ascending order.
+            unchecked: Of each, whether its parts are to be compared with their checksums.
+            mapped: What calls the function that reads a block of the index.
+        """
+        rows = self._row_numbers(numbers)
+        places = self.columns.places(rows, mapped)
+        return FoundSamples(self, rows, places, unchecked[places.owners])
+
+    def shard_key(self, shard: int) -> str:
+        return layout.shard_key(self.document.id, self.split, self.columns.names[shard])
+
+    def _row_numbers(self, numbers: Array) -> Array:
+        return self._first_row + self._omitted.rows_of(numbers)
+
+
+class PartRange(NamedTuple):
+    """A part that is a range of a shard; ``number`` is that of the part among those found."""
+
+    shard: int
+    offset: int
+    length: int
+    number: int
+
+
+class Span(NamedTuple):
+    """Ranges of a shard that one request returns."""
+
+    samples: FoundSamples
+    key: str
+    ranges: Sequence[PartRange]
+
+    @property
+    def stop(self) -> int:
+        """Where the last one ends."""
+        return self.ranges[-1].offset + self.ranges[-1].length
+
+    def read(self, store: Store, key: str) -> None:
+        """Read the parts from a copy of the shard."""
+        samples = self.samples
+        with RangeReader(store, key, self.stop) as reader:
+            for part in self.ranges:
+                data = reader.read_range(part.offset, part.length) if part.length else b""
+                samples.put(part.number, data, reader.url)
+
+
+@dataclass(eq=False)
+class FoundSamples:
+    """Samples that were looked up, and what was read of them.
+
+    ``contents`` has an item for each part, ``unchecked`` says whether it is to be compared.
+    """
+
+    live: LiveSamples
+    rows: Array
+    places: Places
+    unchecked: Array
+    contents: list[bytes] = field(init=False)
+
+    def __post_init__(self) -> None:
+        parts = self.places.parts
+        self.contents = [b""] * len(parts)
+        self._crc32c = parts["crc32c"].tolist()
+        self._in_ranges = self._of_ranges()
+
+    def spans(self) -> Iterator[Span]:
+        """What has to be read of the samples whose parts are ranges of their shards."""
+        parts = self.places.parts
+        owners = self.places.owners
+        numbers = np.flatnonzero((parts["offset"] != NONE) & self._in_ranges[owners])
+        shards = self.places.rows["shard"][owners[numbers]]
+        order = np.lexsort((parts["offset"][numbers], shards))
+        numbers = numbers[order]
+        columns = (shards[order], parts["offset"][numbers], parts["length"][numbers], numbers)
+        ranges = map(PartRange, *(column.tolist() for column in columns))
+        for shard, group in groupby(ranges, key=itemgetter(0)):
+            key = self.live.shard_key(shard)
+            for span in spans(group, SPAN_BYTES):
+                yield Span(self, key, span)
+
+    def put(self, number: int, data: bytes, url: str) -> None:
+        """Take the content of a part; ``damage.record`` if it is not what the index says."""
+        if self.unchecked[number] and google_crc32c.value(data) != self._crc32c[number]:
+            sample = int(np.searchsorted(np.cumsum(self.places.part_counts), number, "right"))
+            (key,) = self.live.columns.keys(self.rows[sample : sample + 1])
+            ext = self.live.columns.exts[self.places.parts["ext"][number]]
+            message = "its CRC-32C differs from the index"
+            raise DamageError("damage.record", message, where=f"{url}: {key}.{ext}")
+        self.contents[number] = data
+
+    def finish(self, read_all: ReadAll) -> Iterator[Sample]:
+        """The samples in order, once all spans were read; ``read_all`` reads the others."""
+        columns = self.live.columns
+        exts = [columns.exts[ext] for ext in self.places.parts["ext"].tolist()]
+        stops = np.cumsum(self.places.part_counts).tolist()
+        labels = [None if label == NONE else label for label in self.places.rows["label"].tolist()]
+        offsets = self.places.parts["offset"].tolist()
+        others = self._others(read_all)
+        start = 0
+        keys = columns.keys(self.rows)
+        for key, label, stop, in_ranges in zip(
+            keys, labels, stops, self._in_ranges.tolist(), strict=True
+        ):
+            if in_ranges:
+                parts = dict(zip(exts[start:stop], self.contents[start:stop], strict=True))
+                if NONE in offsets[start:stop]:  # a label in another form is that of the index
+                    parts[LABEL_EXT] = str(label).encode()
+            else:
+                parts = next(others)
+            yield Sample(key, label, parts)
+            start = stop
+
+    def _others(self, read_all: ReadAll) -> Iterator[dict[str, bytes]]:
+        """The parts of the samples that only the reader of their format returns, in order."""
+        samples = self.live.columns.samples(self.rows[~self._in_ranges])
+        for shard, group in groupby(samples, key=lambda sample: sample.shard):
+            key = layout.shard_key(self.live.document.id, self.live.split, shard)
+            yield from read_all(self.live.document, key, list(group))
+
+    def _of_ranges(self) -> Array:
+        """Whether all parts of each sample, but a label, are ranges of the shard as they are."""
+        rows, parts, owners = self.places.rows, self.places.parts, self.places.owners
+        exts = self.live.columns.exts
+        label_ext = exts.index(LABEL_EXT) if LABEL_EXT in exts else NONE
+        is_label = (parts["ext"] == label_ext) & (rows["label"][owners] != NONE)
+        others = owners[(parts["offset"] == NONE) & ~is_label]
+        in_ranges = np.ones(len(rows), np.bool_)
+        in_ranges[others] = False
+        return in_ranges

@@ -1,0 +1,289 @@
+"""The samples of a split by number: one, a batch, or all in order, read from the split's shards."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+
+from larder.errors import ConfigError, DamageError
+from larder.manifest.sealed import MAKE_AGAIN
+from larder.packages import missing_package
+from larder.readers.access import Access
+from larder.readers.numbers import Array, checked_numbers
+from larder.readers.samples import Sample
+from larder.readers.segment import LiveSamples, Span
+from larder.samples.indexed import IndexedSample, SampleReader
+from larder.shards.formats import shard_format
+from larder.store import object_url
+from larder.store.base import Store
+from larder.versions import layout
+from larder.versions.columns import SegmentColumns
+from larder.versions.documents import SegmentDocument, VersionDocument
+from larder.versions.omitted import Omitted, read_omitted
+from larder.versions.publish import read_segment
+
+Check = Literal["always", "once", "never"]
+
+THREADS = 8
+"""So many requests are made at once; all splits of a process share the threads."""
+
+_LOT_SAMPLES = 1_024
+_LOT_BYTES = 32 << 20
+"""All samples in order are read in lots of at most so many samples and bytes."""
+
+
+class SplitSamples(Sequence[Sample]):
+    """The samples of one split, in the order of the version, less those that it omits.
+
+    It may be used by many threads and after a fork, and be pickled for workers of any kind. It is
+    made by `larder.readers.data.Data.samples_of`, and reads nothing before it is used.
+
+    Memory holds what a call returns, and of the index at most 128 blocks of 4,096 samples.
+
+    Args:
+        version: The version.
+        split: Name of the split.
+        access: How to reach the dataset.
+        check: Which parts are compared with their CRC-32C: ``always`` all that are read, ``once``
+            those of a sample when this process reads it for the first time, ``never`` none.
+    """
+
+    def __init__(
+        self, version: VersionDocument, split: str, access: Access, check: Check = "always"
+    ) -> None:
+        if check not in ("always", "once", "never"):
+            message = f"check is {check!r}, not 'always', 'once' or 'never'"
+            raise ConfigError("config.invalid_value", message, where="check")
+        self.split = split
+        self._version = version
+        self._access = access
+        self._check = check
+        self._loaded: tuple[Store, list[LiveSamples], Array] | None = None
+        self._checked = _Flags(len(self)) if check == "once" else None
+        self._etags: dict[str, str] = {}
+        self._open: tuple[int, str, int, SampleReader] | None = None
+
+    def __repr__(self) -> str:
+        """Dataset, version, split and the number of samples."""
+        version = f"{self._version.dataset}@{self._version.id}"
+        return f"<larder.SplitSamples {version} {self.split}: {len(self)} samples>"
+
+    def __len__(self) -> int:
+        return self._version.splits[self.split].samples
+
+    def __getitem__(self, number: int) -> Sample:  # type: ignore[override]
+        """One sample; negative numbers count from the end.
+
+        Raises:
+            IndexError: The sample does not exist.
+            TypeError: The number is not an integer.
+            LarderError: As `batch`.
+        """
+        (sample,) = self.batch([number])
+        return sample
+
+    def batch(self, numbers: Sequence[int] | Array) -> list[Sample]:
+        """Several samples at once: the fastest way to read.
+
+        Neighbours in a shard are read with one request, of at most 8 MiB, and eight requests are
+        made at once. Samples in Parquet are read shard by shard.
+
+        Args:
+            numbers: Numbers of samples, in any order; duplicates are allowed.
+
+        Returns:
+            The samples in the order of ``numbers``.
+
+        Raises:
+            IndexError: A sample does not exist.
+            TypeError: A number that is not an integer, or a mask.
+            DamageError: ``damage.record``: a part differs from the index; ``damage.size``,
+                ``damage.digest``, ``damage.manifest``: a shard, the index or a document is damaged;
+                ``object.missing`` is a shard that was deleted.
+            ConfigError: ``config.invalid_value``: a shard format of a newer Larder;
+                ``config.missing_package``.
+        """
+        wanted = checked_numbers(numbers, len(self), "sample")
+        unique, places = np.unique(wanted, return_inverse=True)
+        samples = self._read(unique)
+        return [samples[place] for place in places.tolist()]
+
+    def __iter__(self) -> Iterator[Sample]:
+        """The samples in order."""
+        return self.between(0, len(self))
+
+    def between(self, start: int, stop: int) -> Iterator[Sample]:
+        """The samples from one number up to another, in lots of at most 32 MiB."""
+        stop = min(stop, len(self))
+        while start < stop:
+            numbers = np.arange(start, min(start + _LOT_SAMPLES, stop))
+            ends = np.cumsum(self.stored_bytes(numbers))
+            count = max(1, int(np.searchsorted(ends, _LOT_BYTES, "right")))
+            yield from self._read(numbers[:count])
+            start += count
+
+    @property
+    def shard_samples(self) -> Array:
+        """How many samples each shard of the split has, in order; int64.
+
+        The first shard has the samples from 0 on, and so on. Shards of which the version omits all
+        samples are left out.
+        """
+        _, segments, _ = self._parts
+        return np.concatenate([np.zeros(0, np.int64), *(one.shard_samples() for one in segments)])
+
+    def stored_bytes(self, numbers: Sequence[int] | Array) -> Array:
+        """The bytes that the parts of each of some samples take, for numbers as in `batch`; int64.
+
+        Reads the index, but no shard.
+        """
+        wanted = checked_numbers(numbers, len(self), "sample")
+        unique, places = np.unique(wanted, return_inverse=True)
+        mapped = _process(os.getpid()).threads.map
+        sizes = [
+            segment.stored_bytes(inside, mapped) for segment, inside, _ in self._segments_of(unique)
+        ]
+        stored: Array = np.concatenate([np.zeros(0, np.int64), *sizes])[places]
+        return stored
+
+    @property
+    def has_shards_local(self) -> bool:
+        """Whether shards are read from a disk of this machine, or a mounted file system."""
+        store, _, _ = self._parts
+        return store.features.local_path
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__.copy()
+        checked = _Flags(len(self)) if self._check == "once" else None
+        return state | {"_loaded": None, "_open": None, "_checked": checked}
+
+    @property
+    def _parts(self) -> tuple[Store, list[LiveSamples], Array]:
+        """The store, the segments, and the number of the first sample of each and of the end."""
+        loaded = self._loaded
+        if loaded is None:  # two threads may do this at the same time, with the same result
+            store = self._access.store()
+            omitted = read_omitted(store, self._version)
+            segments = [
+                LiveSamples(
+                    document,
+                    self.split,
+                    omitted.get((document.id, self.split), Omitted.none()),
+                    SegmentColumns(store, document, self._access.cache_dir),
+                )
+                for document in (_segment(store, use.id) for use in self._version.segments)
+                if self.split in document.splits
+            ]
+            starts = np.cumsum([0, *map(len, segments)])
+            if starts[-1] != len(self):
+                message = f"split {self.split!r} has {starts[-1]} samples instead of {len(self)}"
+                where = object_url(store.url, layout.version_key(self._version.id))
+                raise DamageError("damage.manifest", message, where=where, hint=MAKE_AGAIN)
+            loaded = self._loaded = store, segments, starts
+        return loaded
+
+    def _segments_of(self, numbers: Array) -> Iterator[tuple[LiveSamples, Array, Array]]:
+        """The segments of samples, given their numbers in ascending order.
+
+        Each with those of the numbers that are in it, counted from its own first sample and from
+        that of the split.
+        """
+        _, segments, starts = self._parts
+        cuts = np.searchsorted(numbers, starts).tolist()
+        for segment, first, (start, stop) in zip(segments, starts, pairwise(cuts), strict=False):
+            if start < stop:
+                yield segment, numbers[start:stop] - first, numbers[start:stop]
+
+    def _read(self, numbers: Array) -> list[Sample]:
+        """Samples in ascending order."""
+        threads = _process(os.getpid()).threads
+        lots = [
+            segment.find(inside, self._unchecked(every), threads.map)
+            for segment, inside, every in self._segments_of(numbers)
+        ]
+        spans = [span for lot in lots for span in lot.spans()]
+        list((threads.map if len(spans) > 1 else map)(self._read_span, spans))
+        samples = [sample for lot in lots for sample in lot.finish(self._read_shard)]
+        if self._checked is not None:
+            self._checked.set(numbers)
+        return samples
+
+    def _unchecked(self, numbers: Array) -> Array:
+        if self._checked is not None:
+            return ~self._checked.get(numbers)
+        return np.full(len(numbers), self._check == "always")
+
+    def _read_span(self, span: Span) -> None:
+        store, _, _ = self._parts
+        span.read(store, span.key)
+
+    def _read_shard(
+        self, segment: SegmentDocument, key: str, samples: Sequence[IndexedSample]
+    ) -> list[dict[str, bytes]]:
+        """The parts of samples of one shard, in its order, by its format's reader.
+
+        The reader stays open for the samples that follow.
+        """
+        store, _, _ = self._parts
+        process = _process(os.getpid())
+        with process.lock:
+            pid, open_key, end, reader = self._open or (0, "", 0, None)
+            if reader is None or (pid, open_key) != (process.pid, key) or samples[0].offset < end:
+                if reader is not None and pid == process.pid:
+                    reader.close()
+                self._open = None
+                reader = _open(segment, store, key)
+            contents = [dict(reader.read(sample)) for sample in samples]
+            self._open = process.pid, key, samples[-1].offset + 1, reader
+        return contents
+
+
+class _Flags:
+    """A bit for each of many samples."""
+
+    def __init__(self, count: int) -> None:
+        self._bits = np.zeros(count // 8 + 1, np.uint8)
+
+    def get(self, numbers: Array) -> Array:
+        flags: Array = (self._bits[numbers >> 3] >> (numbers & 7) & 1).astype(np.bool_)
+        return flags
+
+    def set(self, numbers: Array) -> None:
+        np.bitwise_or.at(self._bits, numbers >> 3, (1 << (numbers & 7)).astype(np.uint8))
+
+
+class _Process:
+    """What a forked child cannot use of its parent."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="larder-samples")
+        self.lock = threading.Lock()
+
+
+@lru_cache(1)
+def _process(pid: int) -> _Process:
+    """The threads of this process, which start when they are needed."""
+    return _Process(pid)
+
+
+def _segment(store: Store, segment: str) -> SegmentDocument:
+    document = read_segment(store, segment)
+    if document is None:
+        where = object_url(store.url, layout.segment_key(segment))
+        raise DamageError("damage.size", "the file is missing", where=where, hint=MAKE_AGAIN)
+    return document
+
+
+def _open(segment: SegmentDocument, store: Store, key: str) -> SampleReader:
+    try:
+        return shard_format(*segment.shape.use).open(store, key)
+    except ImportError as error:
+        raise missing_package(error) or error from None

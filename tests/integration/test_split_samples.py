@@ -1,0 +1,197 @@
+"""Samples by number: in every format, of versions that grew, from a directory and from a bucket."""
+
+import multiprocessing
+import os
+import pickle
+import random
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pipeline_lab import Lab, directory_lab, write
+
+import larder
+from larder.errors import ConfigError, DamageError, LarderError
+from larder.readers.data import Data
+from larder.readers.samples import Sample
+from larder.readers.split import SplitSamples
+from larder.shards.formats import FORMATS
+from tests.support.servers import S3Server
+
+SPLITS = {"train": ["a/**", "b/**"], "validation": "c/**"}
+GONE = ("a/03.bin", "b/05.bin", "c/00.bin")
+NEW = {"a/zz.bin": b"new".ljust(900), "b/01.bin": b"changed".ljust(900)}
+FIELDS: dict[str, Any] = {
+    "splits": SPLITS,
+    "validate": "none",
+    "cache": None,
+    "shards": {"samples_per_shard": 3},
+    "growth": {"removals": "omit"},
+}
+
+
+def blobs() -> dict[str, bytes]:
+    return {
+        f"{name}/{number:02}.bin": random.Random(f"{name}{number}").randbytes(900)
+        for name in "abc"
+        for number in range(8)
+    }
+
+
+def grown(folder: Path, **fields: Any) -> Lab:
+    """Of two segments, the first of which has samples that the version omits."""
+    lab = directory_lab(folder, blobs(), **{**FIELDS, **fields})
+    lab.prepare()
+    for key in GONE:
+        Path(str(lab.source), key).unlink()
+    write(str(lab.source), NEW)
+    lab.prepare()
+    return lab
+
+
+def expected(lab: Lab, split: str) -> list[Sample]:
+    return [Sample(one.key, one.label, one.parts) for one in lab.newest().samples[split]]
+
+
+def data_of(lab: Lab) -> Data:
+    return larder.open(f"{lab.storage}/larder/d")
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_by_number_in_every_format(tmp_path, name):
+    lab = grown(tmp_path, shards={**FIELDS["shards"], "format": name})
+    data = data_of(lab)
+    assert data.splits["train"].omitted
+    for split in SPLITS:
+        wanted = expected(lab, split)
+        samples = data.samples_of(split)
+        count = len(wanted)
+        assert len(samples) == count
+        assert list(samples) == list(data.samples(split)) == wanted
+        numbers = [random.Random(7).randrange(count) for _ in range(3 * count)]
+        assert samples.batch(numbers) == [wanted[number] for number in numbers]
+        assert samples.batch(np.arange(count)[::-1]) == wanted[::-1]
+        assert [samples[number] for number in (0, -1, np.int32(1))] == [
+            wanted[number] for number in (0, -1, 1)
+        ]
+        sizes = [sum(map(len, sample.parts.values())) for sample in wanted]
+        assert samples.stored_bytes([-1, 0, 0]).tolist() == [sizes[-1], sizes[0], sizes[0]]
+        shards = samples.shard_samples
+        assert (shards.dtype, shards.sum(), len(shards)) == (
+            np.int64,
+            count,
+            data.splits[split].shards,
+        )
+        assert shards.min() > 0
+        assert samples.has_shards_local
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    return grown(tmp_path_factory.mktemp("lab"))
+
+
+def test_what_does_not_exist_is_refused(lab):
+    samples = data_of(lab).samples_of("train")
+    for wrong in (len(samples), -len(samples) - 1):
+        with pytest.raises(IndexError, match=str(wrong)):
+            samples[wrong]
+    for other in ([True], [0.0], ["0"], np.ones(3, bool)):
+        with pytest.raises(TypeError, match="integers"):
+            samples.batch(other)
+    assert samples.batch([]) == []
+    with pytest.raises(ConfigError) as caught:
+        data_of(lab).samples_of("nothing")
+    assert caught.value.code == "version.split"
+    with pytest.raises(ConfigError) as caught:
+        data_of(lab).samples_of("train", check="sometimes")  # type: ignore[arg-type]
+    assert caught.value.where == "check"
+
+
+def numbered(samples: SplitSamples) -> list[Sample]:
+    return samples.batch(range(len(samples)))
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # it has threads
+def test_in_workers_of_any_kind_also_after_the_parent_has_read(lab, method):
+    samples = data_of(lab).samples_of("train")
+    wanted = numbered(samples)
+    with multiprocessing.get_context(method).Pool(2) as pool:
+        assert pool.map(numbered, [samples] * 3) == [wanted] * 3
+
+
+def test_by_many_threads(lab):
+    samples = data_of(lab).samples_of("train")
+    wanted = expected(lab, "train")
+    with ThreadPoolExecutor(8) as pool:
+        assert all(found == wanted for found in pool.map(lambda _: numbered(samples), range(40)))
+
+
+def damaged(lab: Lab) -> Path:
+    """A shard of which a byte of the first part was changed."""
+    path = lab.files("segments/*/shards/train/*.tar")[0]
+    data = bytearray(path.read_bytes())
+    data[700] ^= 1
+    path.write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize(("check", "found"), [("always", True), ("once", False), ("never", False)])
+def test_a_part_is_compared_as_asked(tmp_path, check, found):
+    lab = grown(tmp_path)
+    samples = data_of(lab).samples_of("train", check=check)
+    before = numbered(samples)
+    other = pickle.loads(pickle.dumps(samples))
+    path = damaged(lab)
+    if found:
+        with pytest.raises(DamageError) as caught:
+            numbered(samples)
+        assert caught.value.code == "damage.record"
+        assert str(path) in caught.value.where
+    else:
+        assert numbered(samples) != before
+    if check == "once":
+        with pytest.raises(DamageError):
+            numbered(other)
+
+
+def test_a_shard_that_is_gone_or_too_short_is_named(tmp_path):
+    lab = grown(tmp_path)
+    path = lab.files("segments/*/shards/train/*.tar")[0]
+    samples = data_of(lab).samples_of("train", check="never")
+    numbered(samples)
+    os.truncate(path, 1_000)
+    for _ in range(2):
+        with pytest.raises(LarderError) as caught:
+            numbered(samples)
+        assert caught.value.where.endswith(str(path))
+        path.unlink(missing_ok=True)
+
+
+def bucket_lab(server: S3Server, folder: Path) -> Lab:
+    server.create_bucket(bucket := f"samples-{os.getpid()}-{folder.name[-20:].replace('_', '-')}")
+    lab = directory_lab(folder, blobs(), **FIELDS)
+    return Lab(lab.source, f"s3://{bucket}/here", lab.output, lab.fields)
+
+
+def test_from_a_bucket(tmp_path, s3_env, monkeypatch):
+    lab = bucket_lab(s3_env, tmp_path)
+    lab.prepare()
+    for key in GONE:
+        Path(str(lab.source), key).unlink()
+    write(str(lab.source), NEW)
+    lab.prepare()
+    data = larder.open(f"{lab.storage}/larder/d", cache_dir=tmp_path / "cache")
+    samples = data.samples_of("train")
+    assert not samples.has_shards_local
+    wanted = expected(lab, "train")
+    numbers = [random.Random(7).randrange(len(wanted)) for _ in range(90)]
+    assert samples.batch(numbers) == [wanted[number] for number in numbers]
+    assert not (tmp_path / "cache").exists()
+    monkeypatch.setattr("larder.versions.columns._FEW_BLOCKS", 0)
+    other = data.samples_of("train")
+    assert numbered(other) == wanted
+    assert len(list((tmp_path / "cache").glob("*.npy"))) == 6, "of two segments"
