@@ -23,7 +23,7 @@ from larder.samples.naming import LABEL_EXT
 from larder.shards.reading.ranges import RangeReader, spans
 from larder.store.base import Store
 from larder.versions import layout
-from larder.versions.columns import NONE, Mapper, Places, SegmentColumns
+from larder.versions.columns import NONE, Mapper, Places, SegmentColumns, Shard
 from larder.versions.documents import SegmentDocument
 from larder.versions.omitted import Omitted
 
@@ -65,11 +65,16 @@ class LiveSamples:
 
     def shard_samples(self) -> Array:
         """How many of the samples each shard has, without shards that have none; int64."""
-        stop = self._first_row + self._rows
-        shards = self.columns.shard_numbers()[self._first_row : stop]
-        starts = np.flatnonzero(np.diff(shards, prepend=-1))
-        live = np.add.reduceat(~self._omitted.mask(0, self._rows), starts, dtype=np.int64)
-        return live[live > 0]
+        counts = [count for _, count in self.listed_shards()]
+        return np.array(counts, np.int64)
+
+    def listed_shards(self) -> Iterator[tuple[Shard, int]]:
+        """The shards with samples that are not omitted, in order, and how many each has."""
+        shards = list(self.columns.shards(self.split))
+        counts = np.array([shard.samples for shard in shards], np.int64)
+        ends = np.cumsum(counts)
+        live = counts - np.diff(self._omitted.count_before(ends), prepend=0)
+        yield from (pair for pair in zip(shards, live.tolist(), strict=True) if pair[1])
 
     def find(self, numbers: Array, unchecked: Array, mapped: Mapper) -> FoundSamples:
         """Look samples up in the index.

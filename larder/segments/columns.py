@@ -24,6 +24,7 @@ from larder.versions.columns import (
     ROWS,
     array_header,
     checksum,
+    digests_dtype,
 )
 
 _Array = npt.NDArray[Any]
@@ -39,6 +40,7 @@ class ColumnsWriter(ExitStack):
         self._folder = folder
         self._names: dict[str, int] = {}
         self._exts: dict[str, int] = {}
+        self._files: list[tuple[bytes, bytes, int, int, bytes]] = []
         self._rows, self._parts, self._keys = (
             self.enter_context(_ArrayFile(folder / f"{role}.npy", dtype))
             for role, dtype in (("rows", ROWS), ("parts", PARTS), ("keys", KEYS))
@@ -65,6 +67,11 @@ class ColumnsWriter(ExitStack):
         self._parts.append(parts)
         self._keys.append(np.frombuffer(text.encode(), KEYS))
 
+    def add_file(self, split: str, name: str, size_bytes: int, samples: int, sha256: str) -> None:
+        """Add a row of `larder.manifest.schemas.SHARDS`."""
+        texts = split.encode(), name.encode()
+        self._files.append((*texts, size_bytes, samples, bytes.fromhex(sha256)))
+
     def finish(self) -> Mapping[str, ManifestFile]:
         """The files by role."""
         files = {"rows": self._rows.finish(), "parts": self._parts.finish()}
@@ -73,12 +80,18 @@ class ColumnsWriter(ExitStack):
             "names": _texts(self._names),
             "exts": _texts(self._exts),
             "blocks": np.array(list(_blocks(files)), BLOCKS),
+            "digests": self._digests(),
         }
         for role, items in arrays.items():
             with _ArrayFile(self._folder / f"{role}.npy", items.dtype) as file:
                 file.append(items)
                 files[role] = file.finish()
         return files
+
+    def _digests(self) -> _Array:
+        split_bytes = max((len(file[0]) for file in self._files), default=0)
+        name_bytes = max((len(file[1]) for file in self._files), default=0)
+        return np.array(self._files, digests_dtype(split_bytes, name_bytes))
 
 
 class _ArrayFile(ExitStack):

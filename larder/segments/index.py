@@ -193,6 +193,7 @@ class Manifests:
             samples_of = 0 if number else shard.samples
             row = (self._segment, split, file.name, file.bytes, samples_of, file.sha256)
             self._writers["shards"].append([row])
+            self._columns.add_file(*row[1:])
         if shard.samples:
             self._writers["indexes"].append(self._indexes.rows(receipt))
         self.forms[split] = joined([self.forms.get(split, ()), shard.forms])

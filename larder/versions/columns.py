@@ -1,13 +1,14 @@
-"""The index of a segment as columns: six .npy files, for readers that have numpy alone.
+"""The index of a segment as columns: seven .npy files, for readers that have numpy alone.
 
-==========  ========================================================================
-``rows``    one item for each sample, in the order of the segment's rows: `ROWS`
-``parts``   one for each part of a sample: `PARTS`
-``keys``    the keys of all samples, one after the other, in UTF-8
-``names``   the names of the shards, and
-``exts``    the extensions of parts, in UTF-8: others refer to them by number
-``blocks``  one for each 4,096 rows, with their checksums: `BLOCKS`
-==========  ========================================================================
+===========  ========================================================================
+``rows``     one item for each sample, in the order of the segment's rows: `ROWS`
+``parts``    one for each part of a sample: `PARTS`
+``keys``     the keys of all samples, one after the other, in UTF-8
+``names``    the names of the shards, and
+``exts``     the extensions of parts, in UTF-8: others refer to them by number
+``blocks``   one for each 4,096 rows, with their checksums: `BLOCKS`
+``digests``  one for each file of a shard, in the order of the shards: `digests_dtype`
+===========  ========================================================================
 
 Each is an array of one dimension whose items begin at byte 256, so that a block is read by its
 ranges of the files; ``numpy.load(path, mmap_mode="r")`` maps a whole one. Nothing is pickled.
@@ -71,6 +72,15 @@ BLOCKS = np.dtype(
 )
 """A block of rows: where its keys and parts begin, and the CRC-32C of its items of each file."""
 
+
+def digests_dtype(split_bytes: int, name_bytes: int) -> np.dtype[Any]:
+    """A file of a shard: the split and the file's name, in UTF-8 of at most so many bytes, its
+    length, how many samples the shard has (0 for its files after the first), and the file's digest.
+    """
+    texts = [("split", f"S{max(1, split_bytes)}"), ("name", f"S{max(1, name_bytes)}")]
+    return np.dtype([*texts, ("bytes", "<i8"), ("samples", "<i8"), ("sha256", "V32")])
+
+
 _ITEMS = {"rows": ROWS, "parts": PARTS, "keys": KEYS}
 
 _Array = npt.NDArray[Any]
@@ -106,6 +116,21 @@ class Places(NamedTuple):
     def owners(self) -> _Array:
         """For each part, the number of its sample among these; int64."""
         return np.repeat(np.arange(len(self.rows)), self.part_counts)
+
+
+class ShardFile(NamedTuple):
+    """A file of a shard."""
+
+    name: str
+    bytes: int
+    sha256: str
+
+
+class Shard(NamedTuple):
+    """A shard: how many rows it has, and its files, of which the first has its name."""
+
+    samples: int
+    files: tuple[ShardFile, ...]
 
 
 class _Block(NamedTuple):
@@ -176,9 +201,19 @@ class SegmentColumns:
             parts.append(block.parts[_ranges(starts, ends)])
         return Places(np.concatenate(places), np.concatenate(counts), np.concatenate(parts))
 
-    def shard_numbers(self) -> _Array:
-        """The number of the shard of each row."""
-        return self._whole("rows")["shard"]
+    def shards(self, split: str) -> Iterator[Shard]:
+        """The shards of a split in order, also those without samples."""
+        files = self._whole("digests")
+        shard: list[ShardFile] = []
+        samples = 0
+        for _, name, size_bytes, count, sha256 in files[files["split"] == split.encode()].tolist():
+            if count and shard:  # the first file of the next shard
+                yield Shard(samples, tuple(shard))
+                shard, samples = [], 0
+            shard.append(ShardFile(name.decode(), size_bytes, sha256.hex()))
+            samples += count
+        if shard:
+            yield Shard(samples, tuple(shard))
 
     def keys(self, rows: _Array) -> Iterator[str]:
         """The keys of samples, given their rows in ascending order."""

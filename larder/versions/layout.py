@@ -42,7 +42,7 @@ CONDITIONS_KEY = "work/conditions.json"
 MEASURED_KEY = "work/measured.json"
 REPAIR_KEY = "work/repair.json"
 PROBE_PREFIX = "work/probe-"
-COLUMNS = ("rows", "parts", "keys", "names", "exts", "blocks")
+COLUMNS = ("rows", "parts", "keys", "names", "exts", "blocks", "digests")
 """Roles of the files of a segment that `larder.versions.columns` describes."""
 SPLIT_INDEX_TO_ROOT = "../../../.."
 """From the folder of a `split_index_key` to the dataset's root."""

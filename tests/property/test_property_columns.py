@@ -18,7 +18,7 @@ from larder.manifest.schemas import SAMPLES
 from larder.samples.indexed import IndexedSample, read_index
 from larder.segments import columns as written
 from larder.versions import columns, layout
-from larder.versions.columns import HEADER_BYTES, SegmentColumns
+from larder.versions.columns import HEADER_BYTES, SegmentColumns, Shard, ShardFile
 from larder.versions.documents import FileFacts, SegmentDocument, SegmentSplit, Shape
 from tests.support.memory import MemoryStore, forget
 
@@ -60,6 +60,10 @@ def put_columns(store: MemoryStore, batches: list[pa.RecordBatch]) -> SegmentDoc
         with written.ColumnsWriter(Path(folder)) as writer:
             for batch in batches:
                 writer.append(batch)
+            writer.add_file("train", "größe-0.rec", 12, 3, "ab" * 32)
+            writer.add_file("train", "größe-0.idx", 7, 0, "00" * 32)
+            writer.add_file("other", "x", 1, 1, "01" * 32)
+            writer.add_file("train", "y", 5, 1, "00" * 31 + "01")
             files = writer.finish()
         assert tuple(files) == layout.COLUMNS
         for role, file in files.items():
@@ -85,6 +89,7 @@ def read(
 ) -> list[IndexedSample]:
     with tempfile.TemporaryDirectory() as folder:
         columns = SegmentColumns(store, segment, Path(folder))
+        assert len(list(columns.shards("train"))) == 2
         return list(columns.samples(np.arange(first_row, first_row + rows)))
 
 
@@ -145,3 +150,14 @@ def test_the_same_samples_give_the_same_bytes_however_they_arrive():
         assert read(store, segment, 4_000, 200) == list(read_index(batches))[4_000:4_200]
         forget(name)
     assert digests[0] == digests[1]
+
+
+def test_the_files_of_shards_are_read_by_split(tmp_path):
+    store = MemoryStore(name := uuid.uuid4().hex)
+    segment = put_columns(store, [])
+    read = SegmentColumns(store, segment, tmp_path)
+    first = ShardFile("größe-0.rec", 12, "ab" * 32), ShardFile("größe-0.idx", 7, "00" * 32)
+    last = ShardFile("y", 5, "00" * 31 + "01")
+    assert list(read.shards("train")) == [Shard(3, first), Shard(1, (last,))]
+    assert list(read.shards("none")) == []
+    forget(name)

@@ -68,6 +68,12 @@ def test_numbers_of_samples_are_those_that_are_left(mask: list[bool], data: st.D
     assert of_rows(mask).rows_of(numbers).tolist() == [left[number] for number in numbers]
 
 
+@given(masks)
+def test_rows_are_counted_up_to_any_of_them(mask: list[bool]) -> None:
+    counts = [sum(mask[:row]) for row in range(len(mask) + 3)]
+    assert of_rows(mask).count_before(range(len(mask) + 3)).tolist() == counts
+
+
 places = st.tuples(st.sampled_from(["s", "t"]), st.sampled_from(["train", "test"]))
 
 

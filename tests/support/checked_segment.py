@@ -97,7 +97,7 @@ def check_segment(root: Store, segment: str) -> SegmentContent:
             bad = sum(batch.num_rows for batch in read_manifest(files["skipped"], SKIPPED))
             assert bad == document.skipped > 0
         index = _index(files["samples"], document)
-        _check_columns(root, document, files["samples"])
+        _check_columns(root, document, files["samples"], files["shards"])
         _check_reader_indexes(root, document, files)
         shards = _shards(files["shards"], document)
     samples = {
@@ -108,12 +108,15 @@ def check_segment(root: Store, segment: str) -> SegmentContent:
     return SegmentContent(document, samples, shards)
 
 
-def _check_columns(root: Store, document: SegmentDocument, samples: Path) -> None:
-    """The columns say the same as the manifest of samples."""
+def _check_columns(root: Store, document: SegmentDocument, samples: Path, shards: Path) -> None:
+    """The columns say the same as the manifests of samples and shards."""
     expected = list(read_index(read_manifest(samples, SAMPLES)))
     with tempfile.TemporaryDirectory() as folder:
         columns = SegmentColumns(root, document, Path(folder))
         assert list(columns.samples(np.arange(len(expected)))) == expected
+        for split, published in _shards(shards, document).items():
+            named = [(shard.samples, shard.files) for shard in columns.shards(split)]
+            assert named == [(shard.samples, shard.files) for shard in published]
 
 
 def _local(root: Store, file: FileFacts, path: Path) -> Path:
