@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,11 +15,13 @@ from larder.errors import ConfigError, DamageError, StoreError
 from larder.readers.access import Access
 from larder.readers.cache import CacheReader
 from larder.readers.determined import emitted_location
+from larder.readers.download import download_version
+from larder.readers.keep import KeptShards
 from larder.readers.samples import Sample
 from larder.readers.split import Check, SplitSamples
 from larder.store import local_path, object_url
 from larder.store.base import Store
-from larder.units import format_count, format_names
+from larder.units import format_count, format_names, parse_bytes
 from larder.versions import layout
 from larder.versions.documents import CacheFile, SplitFacts, VersionDocument
 from larder.versions.omitted import Omitted, read_omitted
@@ -168,7 +170,14 @@ class Data:
         samples = self.samples_of(split)
         return samples.between(start, len(samples) if stop is None else stop)
 
-    def samples_of(self, split: str, *, check: Check = "always") -> SplitSamples:
+    def samples_of(
+        self,
+        split: str,
+        *,
+        keep: str | Path | None = None,
+        keep_bytes: int | str | None = None,
+        check: Check = "always",
+    ) -> SplitSamples:
         """The samples of a split by number, from its shards, in the order of the version.
 
         Those that the version omits are left out, and have no numbers. Nothing is read before the
@@ -176,19 +185,58 @@ class Data:
 
         Args:
             split: Name of the split.
+            keep: A directory on a disk of this machine where whole shards are kept: each is
+                downloaded when it is first needed, once for all processes of the machine, and
+                compared with its digest. None reads the shards where they are.
+            keep_bytes: Most bytes of the shards kept there, such as ``"200 GB"``; the ones used
+                least recently are removed. None for as many as the disk takes.
             check: Which parts are compared with their CRC-32C: ``always`` all that are read,
-                ``once`` those of a sample when a process reads it for the first time, ``never``
-                none.
+                ``once`` those of a sample when a process reads it for the first time (none where
+                shards are kept: their digest was compared), ``never`` none.
 
         Returns:
             A sequence of `larder.readers.samples.Sample`: key, label and parts. Its `batch` reads
             many at once. It may be used by many threads and after a fork, and be pickled.
 
         Raises:
-            ConfigError: ``version.split``: unknown split; ``config.invalid_value``: another check.
+            ConfigError: ``version.split``: unknown split; ``config.invalid_value``: another check,
+                or a limit that one shard exceeds.
         """
         self._split(split)
-        return SplitSamples(self._document, split, self._access, check)
+        limit_bytes = None if keep_bytes is None else _bytes(keep_bytes)
+        kept = None if keep is None else KeptShards(keep, limit_bytes)
+        return SplitSamples(self._document, split, self._access, check, kept)
+
+    def download(self, directory: str | Path, splits: Sequence[str] | None = None) -> Path:
+        """Download the shards of a version: to ``DIRECTORY/SPLIT/NAME``, and ``classes.json``.
+
+        What is there is not downloaded again, so that a call that was killed goes on where it was.
+        Of several processes that call it, one downloads and the others wait for it: it is called
+        by every rank. Every file appears complete, after it was compared with its digest.
+
+        Args:
+            directory: Where to; made if needed. It may be shared with other files, but not with
+                another version.
+            splits: Which splits; all if None.
+
+        Returns:
+            The directory.
+
+        Raises:
+            ConfigError: ``version.split``: unknown split; ``version.omitted``: the shards contain
+                samples that the version omits; ``config.path``: the directory has another version,
+                or cannot be written.
+            DamageError: ``damage.size``, ``damage.digest``: a shard is not what was published.
+            StoreError: ``store.full``: no space is left.
+        """
+        names = list(self.splits if splits is None else splits)
+        for split in names:
+            if omitted := self._split(split).omitted:
+                raise self._omits(split, omitted)
+        shards = {split: self.samples_of(split).shard_files() for split in names}
+        target = Path(directory).expanduser()
+        download_version(self._access.store(), self._document, shards, target)
+        return target
 
     def cache(self, split: str, *, verify: bool = False, check_records: bool = True) -> CacheReader:
         """The cache of a split; its files are downloaded first unless they are in a directory.
@@ -263,6 +311,14 @@ class Data:
     @property
     def _where(self) -> str:
         return f"{self._access.root}@{self.version}"
+
+
+def _bytes(keep_bytes: int | str) -> int:
+    try:
+        return parse_bytes(keep_bytes)
+    except ValueError as error:
+        where = "keep_bytes"
+        raise ConfigError("config.invalid_value", str(error), where=where) from None
 
 
 def open_data(

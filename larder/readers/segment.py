@@ -6,8 +6,9 @@ request. Others, as all of Parquet, take the format's reader and the extra ``pre
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
@@ -23,15 +24,15 @@ from larder.samples.naming import LABEL_EXT
 from larder.shards.reading.ranges import RangeReader, spans
 from larder.store.base import Store
 from larder.versions import layout
-from larder.versions.columns import NONE, Mapper, Places, SegmentColumns, Shard
+from larder.versions.columns import NONE, Mapper, Places, SegmentColumns, Shard, ShardFile
 from larder.versions.documents import SegmentDocument
 from larder.versions.omitted import Omitted
 
 SPAN_BYTES = 8 << 20
 """At most as much is read with one request, unless a part is larger."""
 
-ReadAll = Callable[[SegmentDocument, str, Sequence[IndexedSample]], Sequence[dict[str, bytes]]]
-"""Reads samples of one shard with its format's reader: the segment, the shard's key, samples."""
+ReadAll = Callable[["LiveSamples", str, Sequence[IndexedSample]], Sequence[dict[str, bytes]]]
+"""Reads samples of one shard, given its name, with its format's reader."""
 
 
 class LiveSamples:
@@ -88,8 +89,13 @@ class LiveSamples:
         places = self.columns.places(rows, mapped)
         return FoundSamples(self, rows, places, unchecked[places.owners])
 
-    def shard_key(self, shard: int) -> str:
-        return layout.shard_key(self.document.id, self.split, self.columns.names[shard])
+    def shard_key(self, name: str) -> str:
+        return layout.shard_key(self.document.id, self.split, name)
+
+    @cached_property
+    def shard_files(self) -> Mapping[str, ShardFile]:
+        """By the name of a shard, the file that samples are read from."""
+        return {shard.files[0].name: shard.files[0] for shard in self.columns.shards(self.split)}
 
     def _row_numbers(self, numbers: Array) -> Array:
         return self._first_row + self._omitted.rows_of(numbers)
@@ -108,7 +114,7 @@ class Span(NamedTuple):
     """Ranges of a shard that one request returns."""
 
     samples: FoundSamples
-    key: str
+    shard: str
     ranges: Sequence[PartRange]
 
     @property
@@ -152,12 +158,12 @@ class FoundSamples:
         shards = self.places.rows["shard"][owners[numbers]]
         order = np.lexsort((parts["offset"][numbers], shards))
         numbers = numbers[order]
-        columns = (shards[order], parts["offset"][numbers], parts["length"][numbers], numbers)
-        ranges = map(PartRange, *(column.tolist() for column in columns))
+        places = parts["offset"][numbers], parts["length"][numbers]
+        ranges = map(PartRange, *(each.tolist() for each in (shards[order], *places, numbers)))
+        columns = self.live.columns
         for shard, group in groupby(ranges, key=itemgetter(0)):
-            key = self.live.shard_key(shard)
             for span in spans(group, SPAN_BYTES):
-                yield Span(self, key, span)
+                yield Span(self, columns.names[shard], span)
 
     def put(self, number: int, data: bytes, url: str) -> None:
         """Take the content of a part; ``damage.record`` if it is not what the index says."""
@@ -195,8 +201,7 @@ class FoundSamples:
         """The parts of the samples that only the reader of their format returns, in order."""
         samples = self.live.columns.samples(self.rows[~self._in_ranges])
         for shard, group in groupby(samples, key=lambda sample: sample.shard):
-            key = layout.shard_key(self.live.document.id, self.live.split, shard)
-            yield from read_all(self.live.document, key, list(group))
+            yield from read_all(self.live, shard, list(group))
 
     def _of_ranges(self) -> Array:
         """Whether all parts of each sample, but a label, are ranges of the shard as they are."""

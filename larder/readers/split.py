@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from larder.errors import ConfigError, DamageError
 from larder.manifest.sealed import MAKE_AGAIN
 from larder.packages import missing_package
 from larder.readers.access import Access
+from larder.readers.keep import KeptShards
 from larder.readers.numbers import Array, checked_numbers
 from larder.readers.samples import Sample
 from larder.readers.segment import LiveSamples, Span
@@ -24,10 +25,12 @@ from larder.shards.formats import shard_format
 from larder.store import object_url
 from larder.store.base import Store
 from larder.versions import layout
-from larder.versions.columns import SegmentColumns
+from larder.versions.columns import SegmentColumns, ShardFile
 from larder.versions.documents import SegmentDocument, VersionDocument
 from larder.versions.omitted import Omitted, read_omitted
 from larder.versions.publish import read_segment
+
+T = TypeVar("T")
 
 Check = Literal["always", "once", "never"]
 
@@ -53,10 +56,21 @@ class SplitSamples(Sequence[Sample]):
         access: How to reach the dataset.
         check: Which parts are compared with their CRC-32C: ``always`` all that are read, ``once``
             those of a sample when this process reads it for the first time, ``never`` none.
+        kept: Where shards are kept; the digest of a shard that was downloaded there was compared,
+            so that ``once`` compares no parts.
+
+    Raises:
+        ConfigError: ``config.invalid_value``: another ``check``, or a limit of the kept shards
+            that one of them exceeds.
     """
 
     def __init__(
-        self, version: VersionDocument, split: str, access: Access, check: Check = "always"
+        self,
+        version: VersionDocument,
+        split: str,
+        access: Access,
+        check: Check = "always",
+        kept: KeptShards | None = None,
     ) -> None:
         if check not in ("always", "once", "never"):
             message = f"check is {check!r}, not 'always', 'once' or 'never'"
@@ -67,8 +81,10 @@ class SplitSamples(Sequence[Sample]):
         self._check = check
         self._loaded: tuple[Store, list[LiveSamples], Array] | None = None
         self._checked = _Flags(len(self)) if check == "once" else None
-        self._etags: dict[str, str] = {}
+        self._kept = kept
         self._open: tuple[int, str, int, SampleReader] | None = None
+        if kept is not None:
+            kept.check_limit(max((file.bytes for _, file in self.shard_files()), default=0))
 
     def __repr__(self) -> str:
         """Dataset, version, split and the number of samples."""
@@ -157,7 +173,14 @@ class SplitSamples(Sequence[Sample]):
     def has_shards_local(self) -> bool:
         """Whether shards are read from a disk of this machine, or a mounted file system."""
         store, _, _ = self._parts
-        return store.features.local_path
+        return self._kept is not None or store.features.local_path
+
+    def shard_files(self) -> Iterator[tuple[str, ShardFile]]:
+        """All files of the shards of the split in order, each with its key in the dataset."""
+        _, segments, _ = self._parts
+        for segment in segments:
+            for shard, _ in segment.listed_shards():
+                yield from ((segment.shard_key(file.name), file) for file in shard.files)
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
@@ -216,22 +239,34 @@ class SplitSamples(Sequence[Sample]):
         return samples
 
     def _unchecked(self, numbers: Array) -> Array:
+        if self._kept is not None and self._check == "once":
+            return np.zeros(len(numbers), np.bool_)
         if self._checked is not None:
             return ~self._checked.get(numbers)
         return np.full(len(numbers), self._check == "always")
 
     def _read_span(self, span: Span) -> None:
+        self._with_shard(span.samples.live, span.shard, span.read)
+
+    def _with_shard(self, segment: LiveSamples, name: str, reading: Callable[[Store, str], T]) -> T:
+        """Call a function with the store and the key of a shard, or of the copy that is kept."""
         store, _, _ = self._parts
-        span.read(store, span.key)
+        key = segment.shard_key(name)
+        if self._kept is None:
+            return reading(store, key)
+        return self._kept.read(store, key, segment.shard_files[name], reading)
 
     def _read_shard(
-        self, segment: SegmentDocument, key: str, samples: Sequence[IndexedSample]
+        self, segment: LiveSamples, name: str, samples: Sequence[IndexedSample]
     ) -> list[dict[str, bytes]]:
-        """The parts of samples of one shard, in its order, by its format's reader.
+        """The parts of samples of one shard, in its order, by its format's reader."""
+        reading = partial(self._read_opened, segment.document, samples)
+        return self._with_shard(segment, name, reading)
 
-        The reader stays open for the samples that follow.
-        """
-        store, _, _ = self._parts
+    def _read_opened(
+        self, segment: SegmentDocument, samples: Sequence[IndexedSample], store: Store, key: str
+    ) -> list[dict[str, bytes]]:
+        """The reader stays open for the samples that follow."""
         process = _process(os.getpid())
         with process.lock:
             pid, open_key, end, reader = self._open or (0, "", 0, None)

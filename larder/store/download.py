@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -57,11 +58,18 @@ def download_once(
     """
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
+    if not is_downloaded(path, size_bytes):
+        with locked(path.with_name(f".{path.name}.lock")):
+            download(store, key, path, size_bytes, sha256, room)
+
+
+def download(
+    store: Readable, key: str, path: Path, size_bytes: int, sha256: str, room: Room = free_room
+) -> None:
+    """The same as `download_once`, for one process and thread at a time."""
     if is_downloaded(path, size_bytes):
         return
-    with locked(path.with_name(f".{path.name}.lock")), ExitStack() as stack:
-        if is_downloaded(path, size_bytes):
-            return
+    with ExitStack() as stack:
         with room(path, size_bytes):
             file = stack.enter_context(draft(path))
             with disk_errors(path):
@@ -92,6 +100,25 @@ def locked(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+def removed_if_abandoned(draft: Path) -> bool:
+    """Remove what a killed process was downloading: whoever is alive has it locked.
+
+    Returns whether it is gone. Raises OSError if the file system has no locks.
+    """
+    try:
+        handle = os.open(draft, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return True
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        draft.unlink(missing_ok=True)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(handle)
+    return True
 
 
 def _compare(

@@ -1,0 +1,137 @@
+"""Shards kept on a disk of this machine, within a limit: each is downloaded once for all ranks.
+
+A shard is named by its digest, and appears after it was verified; so it serves every version that
+has it. When room is needed, those that were used least recently are removed, by their access times,
+which readers set. One that a process reads at that moment is read to the end: the system keeps a
+file that is open. Whoever needs it next downloads it again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple, TypeVar
+
+from larder.disk import TEMPORARY_PREFIX, disk_errors
+from larder.errors import ConfigError, NotFoundError
+from larder.store import open_store
+from larder.store.base import Store
+from larder.store.download import download_once, free_room, locked, removed_if_abandoned
+from larder.versions.columns import ShardFile
+
+T = TypeVar("T")
+
+_LOCK = ".keep.lock"
+_SHARD = re.compile(r"[0-9a-f]{64}(\.\w+)?")
+_WAIT_SECONDS = 0.05
+
+
+class KeptShards:
+    """Shards in a directory, which processes of this machine share. It may be pickled.
+
+    Args:
+        directory: Where they are; made if needed. It has to be on a file system with locks.
+        limit_bytes: Most bytes of all shards in it, also of those being downloaded; None for as
+            many as fit on the disk.
+    """
+
+    def __init__(self, directory: str | Path, limit_bytes: int | None = None) -> None:
+        self._directory = Path(directory).expanduser().absolute()
+        self._limit_bytes = limit_bytes
+
+    def check_limit(self, largest_bytes: int) -> None:
+        """Refuse a limit that the largest shard exceeds."""
+        if self._limit_bytes is not None and self._limit_bytes < largest_bytes:
+            message = f"the limit is {self._limit_bytes:,} bytes, but a shard has {largest_bytes:,}"
+            hint = "raise it to that of the largest shard at least, better to that of many"
+            raise ConfigError("config.invalid_value", message, where="keep_bytes", hint=hint)
+
+    def read(
+        self, store: Store, key: str, file: ShardFile, reading: Callable[[Store, str], T]
+    ) -> T:
+        """Call a function with the store and the key of the copy, downloaded first if needed.
+
+        Args:
+            store: The store of the shard.
+            key: Its key there.
+            file: Its name, length and digest.
+            reading: What reads the copy. It is called again if others had to remove the copy
+                before it was opened.
+
+        Raises:
+            DamageError: ``damage.size``, ``damage.digest``: the shard is not what was published.
+            StoreError: ``store.full``.
+            ConfigError: ``config.path``: the directory cannot be used.
+        """
+        name = f"{file.sha256}{PurePosixPath(file.name).suffix}"
+        path = self._directory / name
+        copies = open_store(str(self._directory))
+        while True:
+            download_once(store, key, path, file.bytes, file.sha256, self._room)
+            try:
+                _touch(path)
+                return reading(copies, name)
+            except (FileNotFoundError, NotFoundError):
+                continue
+
+    @contextmanager
+    def _room(self, path: Path, size_bytes: int) -> Iterator[None]:
+        """Remove the shards used least recently until one more is within the limit."""
+        with locked(self._directory / _LOCK):
+            while self._limit_bytes is not None and self._over(size_bytes):
+                time.sleep(_WAIT_SECONDS)  # until others have downloaded theirs
+            with free_room(path, size_bytes):
+                yield
+
+    def _over(self, size_bytes: int) -> bool:
+        """Remove what is needed to add so many bytes; whether it is not enough yet."""
+        assert self._limit_bytes is not None, "there is a limit"
+        with disk_errors(self._directory):
+            shards, drafts = self._files()
+            drafts = [draft for draft in drafts if not self._is_abandoned(draft.path)]
+            used_bytes = sum(file.bytes for file in shards + drafts) + size_bytes
+            for shard in sorted(shards):
+                if used_bytes <= self._limit_bytes:
+                    break
+                with suppress(FileNotFoundError):
+                    shard.path.unlink()
+                used_bytes -= shard.bytes
+        return used_bytes > self._limit_bytes
+
+    def _is_abandoned(self, draft: Path) -> bool:
+        try:
+            return removed_if_abandoned(draft)
+        except OSError:
+            message = "its file system has no locks, with which processes share kept shards"
+            hint, where = "name a directory on a local disk", str(self._directory)
+            raise ConfigError("config.path", message, where=where, hint=hint) from None
+
+    def _files(self) -> tuple[list[_File], list[_File]]:
+        """The shards, and the files that are being downloaded."""
+        shards: list[_File] = []
+        drafts: list[_File] = []
+        with os.scandir(self._directory) as entries:
+            for entry in entries:
+                is_shard = _SHARD.fullmatch(entry.name)
+                if is_shard or entry.name.startswith(TEMPORARY_PREFIX):
+                    with suppress(FileNotFoundError):
+                        status = entry.stat()
+                        file = _File(status.st_atime_ns, status.st_size, Path(entry.path))
+                        (shards if is_shard else drafts).append(file)
+        return shards, drafts
+
+
+class _File(NamedTuple):
+    used_ns: int
+    bytes: int
+    path: Path
+
+
+def _touch(path: Path) -> None:
+    """Say that a shard is used now: not every file system does so when it is read."""
+    status = path.stat()
+    os.utime(path, ns=(time.time_ns(), status.st_mtime_ns))

@@ -1,0 +1,247 @@
+"""Shards kept on a machine, and versions downloaded to it, whatever is killed meanwhile."""
+
+import hashlib
+import json
+import multiprocessing
+import os
+import random
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipeline_lab import Lab, directory_lab, flip, write
+
+import larder
+from larder.errors import ConfigError, DamageError
+from larder.readers.data import Data
+from larder.store import download
+from larder.store.own_files import read_digest
+
+FORK = multiprocessing.get_context("fork")
+SHARDS, EACH = 8, 3
+
+
+def blobs() -> dict[str, bytes]:
+    numbers = range(SHARDS * EACH)
+    return {
+        f"{'ab'[number % 2]}/{number:02}.bin": random.Random(number).randbytes(5_000)
+        for number in numbers
+    }
+
+
+def lab_of(folder: Path, **fields: Any) -> Lab:
+    defaults = {"validate": "none", "cache": None, "shards": {"samples_per_shard": EACH}}
+    lab = directory_lab(folder, blobs(), **{**defaults, **fields})
+    lab.prepare()
+    return lab
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Lab:
+    return lab_of(tmp_path)
+
+
+@pytest.fixture
+def data(lab: Lab) -> Data:
+    return larder.open(f"{lab.storage}/larder/d")
+
+
+@pytest.fixture
+def shard_bytes(lab: Lab) -> int:
+    return max(path.stat().st_size for path in lab.files("*.tar"))
+
+
+def shards_in(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.suffix == ".tar")
+
+
+def is_clean(folder: Path) -> bool:
+    return not [path for path in folder.rglob(".larder-tmp-*") if path.is_file()]
+
+
+def test_kept_shards_are_read_again_without_the_storage(lab, data, tmp_path):
+    wanted = list(data.samples("train"))
+    keep = tmp_path / "keep"
+    samples = data.samples_of("train", keep=keep, check="once")
+    assert samples.has_shards_local
+    assert samples[4] == wanted[4]
+    assert len(shards_in(keep)) == 1
+    assert list(samples) == wanted
+    assert len(shards_in(keep)) == SHARDS
+    for path in lab.files("*.tar"):
+        path.unlink()
+    assert data.samples_of("train", keep=keep).batch(range(len(wanted))) == wanted
+    assert {path.stem for path in shards_in(keep)} == {
+        hashlib.sha256(path.read_bytes()).hexdigest() for path in shards_in(keep)
+    }
+
+
+def test_the_limit_is_kept_and_the_least_recently_used_goes(data, tmp_path, shard_bytes):
+    wanted = list(data.samples("train"))
+    keep = tmp_path / "keep"
+    samples = data.samples_of("train", keep=keep, keep_bytes=3 * shard_bytes)
+    for number in (0, EACH, 2 * EACH, 0, 3 * EACH):
+        assert samples[number] == wanted[number]
+    kept = {path.stem for path in shards_in(keep)}
+    names = [file.sha256 for _, file in samples.shard_files()]
+    assert kept == {names[shard] for shard in (0, 2, 3)}
+    assert list(samples) == wanted
+    assert len(shards_in(keep)) == 3
+
+
+def test_a_limit_below_the_largest_shard_is_refused(data, tmp_path, shard_bytes):
+    for limit in (shard_bytes - 1, "1 kB", 0):
+        with pytest.raises(ConfigError) as caught:
+            data.samples_of("train", keep=tmp_path / "keep", keep_bytes=limit)
+        assert caught.value.where == "keep_bytes"
+    with pytest.raises(ConfigError):
+        data.samples_of("train", keep=tmp_path / "keep", keep_bytes="a lot")
+
+
+def test_what_a_killed_process_was_downloading_is_removed(data, tmp_path, shard_bytes):
+    keep = tmp_path / "keep"
+    keep.mkdir()
+    left = keep / f".larder-tmp-draft-{'0' * 16}"
+    left.write_bytes(bytes(shard_bytes))
+    samples = data.samples_of("train", keep=keep, keep_bytes=shard_bytes)
+    samples[0]
+    assert not left.exists()
+
+
+def read_all(samples: Any) -> list[Any]:
+    return samples.batch(range(len(samples)))
+
+
+def test_ranks_share_what_is_kept_also_within_a_narrow_limit(data, tmp_path, shard_bytes):
+    wanted = list(data.samples("train"))
+    keep = tmp_path / "keep"
+    narrow = data.samples_of("train", keep=keep, keep_bytes=2 * shard_bytes)
+    with multiprocessing.get_context("spawn").Pool(3) as pool:
+        assert pool.map(read_all, [narrow] * 6, chunksize=1) == [wanted] * 6
+    assert sum(path.stat().st_size for path in shards_in(keep)) <= 2 * shard_bytes
+    assert is_clean(keep)
+
+
+def test_a_shard_is_downloaded_once_by_all_threads(data, tmp_path, monkeypatch):
+    opened: list[str] = []
+
+    def counted(store: Any, key: str, *more: Any) -> Any:
+        opened.append(key)
+        return read_digest(store, key, *more)
+
+    monkeypatch.setattr(download, "read_digest", counted)
+    read_all(data.samples_of("train", keep=tmp_path / "keep"))
+    assert len(opened) == len(set(opened)) == SHARDS
+
+
+def test_a_shard_that_is_not_what_was_published_is_not_kept(lab, data, tmp_path):
+    path = lab.files("*.tar")[2]
+    flip(path)
+    samples = data.samples_of("train", keep=tmp_path / "keep", check="never")
+    samples[0]
+    with pytest.raises(DamageError) as caught:
+        samples[2 * EACH]
+    assert caught.value.code == "damage.digest"
+    assert caught.value.where.endswith(str(path))
+
+
+def test_a_file_system_without_locks_is_refused(data, tmp_path, monkeypatch, shard_bytes):
+    def refuse(*_: object) -> None:
+        raise OSError("no locks")
+
+    keep = tmp_path / "keep"
+    keep.mkdir()
+    (keep / ".larder-tmp-draft-0").write_bytes(b"")
+    monkeypatch.setattr(download.fcntl, "flock", refuse)
+    with pytest.raises(ConfigError) as caught:
+        data.samples_of("train", keep=keep, keep_bytes=shard_bytes)[0]
+    assert caught.value.code == "config.path"
+
+
+def checked(lab: Lab, folder: Path) -> None:
+    """That a folder has what the storage has."""
+    for split in lab.newest().samples:
+        there = {path.name: path.read_bytes() for path in (folder / split).iterdir()}
+        published = lab.files(f"segments/*/shards/{split}/*")
+        assert there == {path.name: path.read_bytes() for path in published}
+    assert json.loads((folder / "classes.json").read_text()) == {"a": 0, "b": 1}
+    assert is_clean(folder)
+
+
+SPLITS = {"training": "a/**", "validation": "b/**"}
+
+
+@pytest.mark.parametrize("name", ["webdataset", "recordio", "parquet"])
+def test_a_version_is_downloaded_once(tmp_path, monkeypatch, name):
+    shards = {"format": name, "samples_per_shard": EACH}
+    lab = lab_of(tmp_path, splits=SPLITS, shards=shards)
+    data = larder.open(f"{lab.storage}/larder/d")
+    folder = tmp_path / "mnt/data"
+    assert data.download(folder, ["training"]) == folder
+    assert not (folder / "validation").exists()
+    data.download(folder)
+    checked(lab, folder)
+    monkeypatch.setattr(download, "read_digest", None)
+    data.download(folder)
+
+
+def killed_in_a_download(data: Data, folder: Path, after: int) -> None:
+    def deadly(store: Any, key: str, write: Callable[[Any], object]) -> Any:
+        nonlocal after
+        after -= 1
+        if after < 0:
+            write(b"begun")
+            os.kill(os.getpid(), signal.SIGKILL)
+        return read_digest(store, key, write)
+
+    download.read_digest = deadly  # type: ignore[assignment]
+    data.download(folder)
+
+
+@pytest.mark.parametrize("after", [0, 3])
+def test_a_download_that_was_killed_goes_on(tmp_path, after):
+    lab = lab_of(tmp_path, splits=SPLITS)
+    data = larder.open(f"{lab.storage}/larder/d")
+    folder = tmp_path / "data"
+    killed = FORK.Process(target=killed_in_a_download, args=(data, folder, after))
+    killed.start()
+    killed.join()
+    assert killed.exitcode == -signal.SIGKILL
+    before = {path: path.stat().st_mtime_ns for path in folder.glob("*/*.tar")}
+    data.download(folder)
+    assert before == {path: path.stat().st_mtime_ns for path in before}
+    checked(lab, folder)
+
+
+def test_ranks_download_at_once(tmp_path):
+    lab = lab_of(tmp_path, splits=SPLITS)
+    data = larder.open(f"{lab.storage}/larder/d")
+    with multiprocessing.get_context("spawn").Pool(3) as pool:
+        pool.map(data.download, [tmp_path / "data"] * 6, chunksize=1)
+    checked(lab, tmp_path / "data")
+
+
+def test_what_cannot_be_downloaded_is_refused(tmp_path):
+    lab = lab_of(tmp_path, splits=SPLITS, growth={"removals": "omit"})
+    address = f"{lab.storage}/larder/d"
+    first = larder.open(address)
+    folder = tmp_path / "data"
+    first.download(folder)
+    with pytest.raises(ConfigError) as caught:
+        first.download(folder, ["test"])
+    assert caught.value.code == "version.split"
+    Path(str(lab.source), "a/00.bin").unlink()
+    write(str(lab.source), {"b/zz.bin": b"new"})
+    lab.prepare()
+    second = larder.open(address)
+    with pytest.raises(ConfigError) as caught:
+        second.download(folder)
+    assert caught.value.code == "version.omitted"
+    with pytest.raises(ConfigError) as caught:
+        second.download(folder, ["validation"])
+    assert (caught.value.code, caught.value.where) == ("config.path", str(folder / "larder.json"))
+    flip(lab.files("segments/*/shards/training/*.tar")[0])
+    with pytest.raises(DamageError):
+        first.download(tmp_path / "other")
