@@ -5,8 +5,8 @@
     import larder
 
     data = larder.open("s3://bucket/larder/imagenet@latest")
-    train = data.cache("train")
-    batch = train.batch([3, 1, 2])
+    for batch in data.loader("train", batch_size=256, shuffle=True, seed=7):
+        ...
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
     from typing import Any
 
     from larder.readers.data import Data
+    from larder.readers.loader import Loader
+    from larder.readers.mix import Mix
 
-__all__ = ["__version__", "open", "prepare"]
+__all__ = ["__version__", "mix", "open", "prepare"]
 
 __version__ = "0.1.0"
 
@@ -63,6 +65,29 @@ def open(
         profile=profile,
         cache_dir=cache_dir,
     )
+
+
+def mix(
+    loaders: Iterable[tuple[Loader, float]], *, seed: int = 0, batches: int | None = None
+) -> Mix:
+    """Mix the batches of several loaders: each batch is of one, chosen at random by its weight.
+
+    Which loader is next follows from the seed and the number of the batch alone, so it is the same
+    on every rank. An epoch of the mix ends after ``batches``. A loader whose own epoch ends before
+    goes on with its next one. It is resumed like a loader, with another number of ranks, too.
+
+    Args:
+        loaders: Loaders of the same rank, and the weight of each: any numbers above 0.
+        seed: From 0 to 2**64 - 1.
+        batches: Batches of an epoch; by default as many as epochs of all loaders have together.
+
+    Raises:
+        ConfigError: ``config.invalid_value``: no loader, or one twice; loaders of different ranks;
+            a weight, a seed or a number of batches outside its range.
+    """
+    from larder.readers.mix import Mix
+
+    return Mix(loaders, seed=seed, batches=batches)
 
 
 def prepare(

@@ -123,7 +123,7 @@ class Decoding:
                     if on_error is None:
                         raise row
                     on_error(row)
-            batch = {name: _chosen(values, kept) for name, values in batch.items()}
+            batch = {name: chosen(values, kept) for name, values in batch.items()}
         made = {name: _stacked([rows[number][name] for number in kept]) for name in steps}
         return batch | made
 
@@ -225,7 +225,8 @@ def _stacked(values: list[Any]) -> Any:
     return np.stack(values) if len(alike) == 1 and None not in alike else values
 
 
-def _chosen(values: Any, numbers: list[int]) -> Any:
+def chosen(values: Any, numbers: list[int]) -> Any:
+    """Some values of a column of a batch."""
     if isinstance(values, np.ndarray):
         return values[numbers]
     return [values[number] for number in numbers]

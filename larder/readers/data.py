@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, get_args
 
 from larder.cache.fetch import cache_directory, fetch_file
 from larder.cache.file import CacheFileReader, open_file
@@ -13,11 +14,15 @@ from larder.cache.record import CacheFileFacts
 from larder.config.urls import check_url
 from larder.errors import ConfigError, DamageError, StoreError
 from larder.readers.access import Access
+from larder.readers.batches import Decoding
 from larder.readers.cache import CacheReader
 from larder.readers.determined import emitted_location
 from larder.readers.download import download_version
 from larder.readers.keep import KeptShards
+from larder.readers.loader import CacheSource, Loader, OnError, ShardSource, Source
+from larder.readers.order import Even
 from larder.readers.samples import Sample
+from larder.readers.schedule import choice, schedule_of, whole
 from larder.readers.split import Check, SplitSamples
 from larder.store import local_path, object_url
 from larder.store.base import Store
@@ -203,7 +208,7 @@ class Data:
                 or a limit that one shard exceeds.
         """
         self._split(split)
-        limit_bytes = None if keep_bytes is None else _bytes(keep_bytes)
+        limit_bytes = None if keep_bytes is None else _bytes(keep_bytes, "keep_bytes")
         kept = None if keep is None else KeptShards(keep, limit_bytes)
         return SplitSamples(self._document, split, self._access, check, kept)
 
@@ -237,6 +242,119 @@ class Data:
         target = Path(directory).expanduser()
         download_version(self._access.store(), self._document, shards, target)
         return target
+
+    def loader(
+        self,
+        split: str,
+        *,
+        batch_size: int | None = None,
+        batch_size_per_rank: int | None = None,
+        shuffle: bool = False,
+        seed: int = 0,
+        rank: int = 0,
+        world: int = 1,
+        order: str | None = None,
+        window: int | None = None,
+        lanes: int | None = None,
+        even: Even = "pad",
+        decode: bool = False,
+        size: int | None = None,
+        transforms: Mapping[str, Callable[[Any], Any]] | None = None,
+        keep: str | Path | None = None,
+        keep_bytes: int | str | None = None,
+        check: Check = "always",
+        on_error: OnError = "raise",
+        memory_bytes: int | str = "512 MB",
+    ) -> Loader:
+        """The batches of a split for one rank, from its cache if it has one, else from its shards.
+
+        Every epoch has one order of all samples, which follows from the version, the split, the
+        seed, the epoch and the kind of order. A batch is the next ``batch_size`` samples of it,
+        whatever the number of ranks, and each rank has an equal part of every batch. So training
+        goes on with the same batches with another number of ranks: `Loader.load_state_dict`.
+
+        Args:
+            split: Name of the split.
+            batch_size: Samples of a batch, of all ranks together: a multiple of ``world``.
+            batch_size_per_rank: Instead, samples of a rank's part of a batch. Another number of
+                ranks makes other batches of it, and is refused on resuming.
+            shuffle: Another order in every epoch; without it, the order of the version.
+            seed: At least 0.
+            rank: Number of this process, from 0.
+            world: The number of all processes that train together.
+            order: ``full`` shuffles all samples, and is the default from a cache or from shards in
+                a directory. ``window``, the default from shards in a bucket or kept, shuffles
+                shards, and samples within a window, so that shards are read one after the other.
+            window: Samples of a window, a multiple of ``batch_size``; by default about 4,096, or
+                fewer that have 256 MB.
+            lanes: How many shards are read at a time, by all ranks together: a divisor of
+                ``batch_size``, by default at most 64. If it is a multiple of ``world``, a shard is
+                read by one rank.
+            even: What becomes of the samples that make no whole batch. ``pad``: a smaller batch, in
+                which samples are repeated until it is a multiple of ``world``. ``drop``: they are
+                left out; `Loader.dropped` says how many. ``error``: refuse.
+            decode: Decode images to arrays.
+            size: Scale and crop them to squares of so many pixels; see
+                `larder.readers.batches.Decoding`.
+            transforms: By extension, functions that are called with each value of the part, and
+                whose results take their place.
+            keep: A directory where whole shards are kept; see `samples_of`. A cache needs none.
+            keep_bytes: Most bytes of the shards kept there.
+            check: When what is read is compared with its checksum; see `samples_of`. Of a cache,
+                ``once`` compares its files when it is opened.
+            on_error: ``skip`` counts and names samples that are damaged or cannot be decoded, in
+                `Loader.skipped`. Others of the rank's part of the batch are repeated in their
+                place, so that all ranks have equally many batches and samples.
+            memory_bytes: Bound of the samples that are read ahead from shards, such as ``2 GB``; a
+                batch is read even if it is larger. Decoded batches come on top, two of them.
+
+        Raises:
+            ConfigError: ``version.split``: unknown split; ``config.invalid_value``: a value outside
+                its range, or a batch that is larger than the split or cannot be divided among the
+                ranks; ``config.missing_package``: decoding needs Pillow.
+            LarderError: The cache cannot be read: see `cache`.
+        """
+        facts = self._split(split)
+        world = whole("world", world, 1)
+        rank = whole("rank", rank, 0, world - 1)
+        memory = _bytes(memory_bytes, "memory_bytes")
+        choice("on_error", on_error, get_args(OnError))
+        choice("check", check, get_args(Check))
+        samples = self.samples_of(split, keep=keep, keep_bytes=keep_bytes, check=check)
+        cached = self._document.cache is not None and split in self._document.cache.splits
+        if order is None:
+            in_directory = keep is None and samples.has_shards_local
+            order = "full" if cached or in_directory else "window"
+        schedule = schedule_of(
+            (self.dataset, self.version, split),
+            facts,
+            batch_size=batch_size,
+            batch_size_per_rank=batch_size_per_rank,
+            shuffle=shuffle,
+            seed=seed,
+            world=world,
+            order=order,
+            window=window,
+            lanes=lanes,
+            even=even,
+        )
+        decoding = (
+            Decoding(decode, size, transforms or {}) if decode or size or transforms else None
+        )
+        source: Source = ShardSource(samples)
+        if cached:
+            once, always = check == "once", check == "always"
+            source = CacheSource(self.cache(split, verify=once, check_records=always))
+        return Loader(
+            source,
+            schedule,
+            samples,
+            rank=rank,
+            world=world,
+            decode=decoding,
+            memory_bytes=memory,
+            on_error=on_error,
+        )
 
     def cache(self, split: str, *, verify: bool = False, check_records: bool = True) -> CacheReader:
         """The cache of a split; its files are downloaded first unless they are in a directory.
@@ -313,11 +431,10 @@ class Data:
         return f"{self._access.root}@{self.version}"
 
 
-def _bytes(keep_bytes: int | str) -> int:
+def _bytes(value: int | str, where: str) -> int:
     try:
-        return parse_bytes(keep_bytes)
+        return parse_bytes(value)
     except ValueError as error:
-        where = "keep_bytes"
         raise ConfigError("config.invalid_value", str(error), where=where) from None
 
 

@@ -100,7 +100,7 @@ class Full:
         halves = (low_digits, self._digits - low_digits) * (len(self.words) // 2)
         others = (self._digits - low_digits, low_digits) * (len(self.words) // 2)
         return [
-            (_hashed(np.arange(1 << half), word) & np.uint64((1 << other) - 1)).astype(np.int64)
+            (hashed(np.arange(1 << half), word) & np.uint64((1 << other) - 1)).astype(np.int64)
             for half, other, word in zip(halves, others, self.words, strict=True)
         ]
 
@@ -142,7 +142,7 @@ class Window:
         firsts = np.cumsum(counts) - counts
         places = np.arange(len(lanes)) - np.repeat(firsts, counts)
         slots = places + np.repeat(self._lane_starts + runs[0], counts)
-        slots = slots[np.lexsort((_hashed(slots, self.words[1]), lanes))]
+        slots = slots[np.lexsort((hashed(slots, self.words[1]), lanes))]
         turns = np.empty_like(lanes)
         turns[np.lexsort((lanes, places))] = np.arange(len(lanes))
         return self._samples_in(slots[np.lexsort((places, lanes, turns // self.batch_size))])
@@ -166,7 +166,7 @@ class Window:
     @cached_property
     def _dealt(self) -> list[list[int]]:
         """The shards of each lane."""
-        shuffled = np.argsort(_hashed(np.arange(len(self.shard_samples)), self.words[0]))
+        shuffled = np.argsort(hashed(np.arange(len(self.shard_samples)), self.words[0]))
         lanes: list[list[int]] = [[] for _ in range(self.lanes)]
         lengths = [(0, lane) for lane in range(self.lanes)]
         for shard in shuffled.tolist():
@@ -262,7 +262,7 @@ def _starts(lengths: Numbers) -> Numbers:
     return np.cumsum(lengths) - lengths
 
 
-def _hashed(values: Numbers, seed: int) -> npt.NDArray[np.uint64]:
+def hashed(values: Numbers, seed: int) -> npt.NDArray[np.uint64]:
     """Element ``value`` of the sequence that splitmix64 makes from a seed; no two are the same.
 
     Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014.

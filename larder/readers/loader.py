@@ -1,0 +1,292 @@
+"""The batches of a split for one rank: read ahead, counted, and resumed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from itertools import groupby, islice
+from typing import Any, Literal, Protocol, TypeVar
+
+import numpy as np
+
+from larder.errors import DamageError, Failure, Failures, LarderError, ObjectError
+from larder.readers.batches import KEY, Batch, batch_of, chosen
+from larder.readers.cache import CacheReader
+from larder.readers.order import WINDOW_SAMPLES, Numbers
+from larder.readers.schedule import Schedule, ShardIndex, invalid, whole
+from larder.readers.split import SplitSamples
+
+OnError = Literal["raise", "skip"]
+
+_T = TypeVar("_T")
+
+
+class Decode(Protocol):
+    """Makes of a batch what training gets; without ``on_error`` a bad sample raises its error."""
+
+    def __call__(
+        self, batch: Batch, on_error: Callable[[ObjectError], None] | None = None
+    ) -> Batch: ...
+
+
+class Source(Protocol):
+    """What batches are read from."""
+
+    def batches(self, shares: Sequence[Numbers]) -> list[Batch]:
+        """The batches of samples with these numbers."""
+
+    def stored_bytes(self, numbers: Numbers) -> Numbers | None:
+        """How much each sample takes; None if it is not worth reading several batches at once."""
+
+
+class ShardSource:
+    """Reads samples from shards."""
+
+    def __init__(self, samples: SplitSamples) -> None:
+        self._samples = samples
+
+    def batches(self, shares: Sequence[Numbers]) -> list[Batch]:
+        samples = self._samples.batch(np.concatenate(shares))
+        ends = np.cumsum([len(share) for share in shares]).tolist()
+        starts = [0, *ends[:-1]]
+        return [batch_of(samples[start:end]) for start, end in zip(starts, ends, strict=True)]
+
+    def stored_bytes(self, numbers: Numbers) -> Numbers | None:
+        return self._samples.stored_bytes(numbers)
+
+
+class CacheSource:
+    """Reads records from a cache."""
+
+    def __init__(self, records: CacheReader) -> None:
+        self._records = records
+
+    def batches(self, shares: Sequence[Numbers]) -> list[Batch]:
+        return [self._records.batch(share) for share in shares]
+
+    def stored_bytes(self, numbers: Numbers) -> Numbers | None:
+        return None
+
+
+class Loader:
+    """The batches of a split that one rank trains with; ``larder.open(...).loader(...)`` makes it.
+
+    Iterating gives the rest of the epoch: ``len(loader)`` batches, less those that were delivered.
+    The next iteration is the next epoch, with another order. While a batch is used the next ones
+    are read and decoded, by threads that end with the iteration. Iterate once at a time.
+
+    Every rank has equally many batches with equally many samples, whatever was skipped. It can be
+    pickled if the functions that decode can.
+
+    Attributes:
+        epoch: The number of the epoch, from 0.
+        batches: How many batches of this epoch were delivered.
+        skipped: The samples that could not be read or decoded, with ``on_error="skip"``: their
+            number in ``count``, and the first 1,000 by name in ``shown``. Of this process, since
+            the loader was made; a sample counts when it is read, which is somewhat ahead.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        schedule: Schedule,
+        index: ShardIndex,
+        *,
+        rank: int,
+        world: int,
+        decode: Decode | None,
+        memory_bytes: int,
+        on_error: OnError,
+    ) -> None:
+        self.epoch = 0
+        self.batches = 0
+        self.skipped = Failures()
+        self._iteration = 0
+        self.rank = rank
+        self.world = world
+        self._source = source
+        self._schedule = schedule
+        self._index = index
+        self._decode = decode
+        self._memory_bytes = memory_bytes
+        self._on_error = on_error
+
+    def __len__(self) -> int:
+        """The number of batches of an epoch."""
+        return self._schedule.division(self.world).batches
+
+    @property
+    def batch_size(self) -> int:
+        """The number of samples of a batch of all ranks together."""
+        return self._schedule.batch_size
+
+    @property
+    def dropped(self) -> int:
+        """The number of samples that every epoch leaves out, with ``even="drop"``."""
+        return self._schedule.division(self.world).dropped
+
+    def __iter__(self) -> Iterator[Batch]:
+        """The rest of the epoch.
+
+        Raises:
+            LarderError: A sample cannot be read or decoded. With ``on_error="skip"``: no sample of
+                the rank's share of a batch can, or the store fails.
+        """
+        iteration = self._moved()
+        with closing(self.read(range(self.batches, len(self)))) as batches:
+            for batch in batches:
+                self._check(iteration)
+                self.batches += 1
+                yield batch
+        self._check(iteration)
+        self.epoch, self.batches = self.epoch + 1, 0
+
+    def read(self, numbers: range) -> Generator[Batch]:
+        """The batches of this epoch with these numbers, without counting them as delivered.
+
+        For processes that divide the batches of a rank among each other.
+        """
+        return _ahead(self._decoded(_ahead(self._read(numbers))))
+
+    def skip(self, batches: int) -> None:
+        """Go on after as many batches, without reading them; it may end in a later epoch.
+
+        Raises:
+            ConfigError: ``config.invalid_value``: a negative number.
+        """
+        after = self.batches + whole("batches", batches, 0)
+        self._moved()
+        self.epoch, self.batches = self.epoch + after // len(self), after % len(self)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where training is: what `load_state_dict` goes on from, a small JSON document.
+
+        It counts the batches that were delivered, and is the same on every rank. It names the
+        version by its ID, also if a tag was opened.
+        """
+        return self._schedule.state(self.epoch, self.batches)
+
+    def load_state_dict(self, state: Any) -> None:
+        """Go on with the batch after the last one that was delivered when the state was taken.
+
+        The number of ranks and workers may be another. The kind of order, its window and its lanes
+        are those of the state. After the last batch of an epoch the rest of the epoch is empty.
+
+        Raises:
+            ConfigError: ``config.invalid_value``: not the state of a loader; or of another version,
+                split, seed, batch size or ``even``, which it names.
+        """
+        self._schedule, self.epoch, self.batches = self._schedule.resumed(state, self.world)
+        self._moved()
+
+    def _moved(self) -> int:
+        """End earlier iterations: they would give batches that are no longer the next ones."""
+        self._iteration += 1
+        return self._iteration
+
+    def _check(self, iteration: int) -> None:
+        if iteration != self._iteration:
+            message = "the loader was moved, or iterated again, since this iteration began"
+            raise invalid(message, self._schedule.split, "iterate once at a time")
+
+    def _read(self, numbers: range) -> Generator[list[Batch]]:
+        for shares in self._groups(numbers):
+            yield self._read_group(shares)
+
+    def _groups(self, numbers: range) -> Iterator[list[Numbers]]:
+        """The rank's shares of batches, together as many as fit into half of the memory.
+
+        They are of one window, whose samples are next to each other in the shards. The first groups
+        are small, because training waits for them.
+        """
+        schedule = self._schedule
+        order = schedule.order(self.epoch, self._index)
+        division = schedule.division(self.world)
+        window = max(1, (schedule.shuffle.window or WINDOW_SAMPLES) // schedule.batch_size)
+        most = 1
+        for _, of_window in groupby(numbers, lambda number: number // window):
+            first, *others = of_window
+            shares = division.shares(order, first, [first, *others][-1] + 1, self.rank)
+            shares = shares[:: numbers.step]
+            sizes = [self._bytes(share) for share in shares]
+            while shares:
+                fitting = int(np.searchsorted(np.cumsum(sizes), self._memory_bytes / 2, "right"))
+                count = max(1, min(fitting, most))
+                yield shares[:count]
+                shares, sizes = shares[count:], sizes[count:]
+                most *= 2
+
+    def _bytes(self, share: Numbers) -> float:
+        stored = self._source.stored_bytes(share)
+        return float("inf") if stored is None else int(stored.sum())
+
+    def _read_group(self, shares: Sequence[Numbers]) -> list[Batch]:
+        try:
+            return self._source.batches(shares)
+        except (DamageError, ObjectError):
+            if self._on_error == "raise":
+                raise
+        if len(shares) > 1:
+            return [batch for share in shares for batch in self._read_group([share])]
+        (share,) = shares
+        (batch,) = self._source.batches([self._readable(share)])
+        return [_filled(batch, len(share))]
+
+    def _readable(self, share: Numbers) -> Numbers:
+        """The samples of a share that can be read."""
+        readable: list[int] = []
+        error: LarderError | None = None
+        for number in share.tolist():
+            try:
+                self._source.batches([np.array([number])])
+                readable.append(number)
+            except (DamageError, ObjectError) as damage:
+                error = damage
+                self.skipped.add(Failure.of(f"sample {number}", error))
+        if not readable and error is not None:
+            raise error
+        return np.array(readable)
+
+    def _decoded(self, groups: Generator[list[Batch]]) -> Generator[Batch]:
+        with closing(groups):
+            for group in groups:
+                for batch in group:
+                    yield self._decoded_batch(batch)
+
+    def _decoded_batch(self, batch: Batch) -> Batch:
+        if self._decode is None:
+            return batch
+        if self._on_error == "raise":
+            return self._decode(batch)
+        errors: list[ObjectError] = []
+        decoded = self._decode(batch, errors.append)
+        if not errors:
+            return decoded
+        if len(errors) == _size(batch):
+            raise errors[-1]
+        self.skipped.add(*(Failure.of(error.where, error) for error in errors))
+        return _filled(decoded, _size(batch))
+
+
+def _size(batch: Batch) -> int:
+    return len(batch[KEY]) if KEY in batch else len(next(iter(batch.values())))
+
+
+def _filled(batch: Batch, size: int) -> Batch:
+    """The batch with its samples repeated in order until it has as many."""
+    rows = np.resize(np.arange(_size(batch)), size).tolist()
+    return {name: chosen(values, rows) for name, values in batch.items()}
+
+
+def _ahead(items: Generator[_T]) -> Generator[_T]:
+    """The same items, each made by a thread while the one before is used."""
+
+    def made() -> list[_T]:
+        return list(islice(items, 1))
+
+    with closing(items), ThreadPoolExecutor(1, thread_name_prefix="larder-loader") as thread:
+        following = thread.submit(made)
+        while item := following.result():
+            following = thread.submit(made)
+            yield from item

@@ -1,0 +1,200 @@
+"""What the batches of a split follow from: checked, and kept in the state of a loader."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, replace
+from typing import Any, Final, Protocol, get_args
+
+from larder.errors import ConfigError
+from larder.readers.order import (
+    Division,
+    Even,
+    Full,
+    Kind,
+    Numbers,
+    Order,
+    Sequential,
+    Window,
+    default_lanes,
+    default_window,
+    epoch_words,
+)
+from larder.units import format_count
+from larder.versions.documents import SplitFacts
+
+FORMAT: Final = "larder-loader-1"
+
+
+class ShardIndex(Protocol):
+    """What the order ``window`` has to know of a split."""
+
+    @property
+    def shard_samples(self) -> Numbers:
+        """The number of samples of each shard, in order."""
+
+
+_STATE_HINT = "give load_state_dict what state_dict of such a loader returned"
+
+
+@dataclass(frozen=True, slots=True)
+class Shuffle:
+    """A kind of order; a window of samples and its lanes only if that is what it is."""
+
+    kind: Kind
+    window: int | None = None
+    lanes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The batches of every epoch of a split, for any number of ranks."""
+
+    dataset: str
+    version: str
+    split: str
+    samples: int
+    shards: int
+    seed: int
+    shuffle: Shuffle
+    batch_size: int
+    even: Even
+
+    def division(self, world: int) -> Division:
+        return Division(self.samples, self.batch_size, world, self.even)
+
+    def order(self, epoch: int, index: ShardIndex) -> Order:
+        kind, window, lanes = astuple(self.shuffle)
+        words = epoch_words(self.version, self.split, self.seed, epoch, kind)
+        if kind == "sequential":
+            return Sequential()
+        if kind == "full":
+            return Full(self.samples, words)
+        shards = tuple(int(count) for count in index.shard_samples)
+        return Window(shards, self.batch_size, window, lanes, words)
+
+    def state(self, epoch: int, batches: int) -> dict[str, Any]:
+        """What an epoch goes on from, as JSON."""
+        return {"format": FORMAT, **self._facts, "epoch": epoch, "batches": batches}
+
+    @property
+    def _facts(self) -> dict[str, Any]:
+        facts = asdict(self)
+        order = facts.pop("shuffle")
+        del facts["samples"], facts["shards"]  # they follow from the version
+        return facts | {"order": order}
+
+    def resumed(self, state: Any, world: int) -> tuple[Schedule, int, int]:
+        """The schedule with the order of a state, its epoch and its delivered batches.
+
+        Raises:
+            ConfigError: ``config.invalid_value``: it is no state, or that of other batches.
+        """
+        if not isinstance(state, Mapping) or state.get("format") != FORMAT:
+            raise invalid("this is not the state of a loader", "state", _STATE_HINT)
+        if set(state) != set(self.state(0, 0)):
+            raise invalid("the state of a loader has other fields", "state", _STATE_HINT)
+        for name, value in self._facts.items():
+            if name != "order" and state[name] != value:
+                hint = f"open the same {name}, or start again without the state"
+                if name == "batch_size":
+                    hint = "batch_size is that of all ranks together, and the same for any number"
+                message = f"the state has {name} {state[name]}, this loader {value}"
+                raise invalid(message, "state", hint)
+        order = state["order"]
+        if not isinstance(order, Mapping) or set(order) != {"kind", "window", "lanes"}:
+            raise invalid("the order of the state is not that of a loader", "state", _STATE_HINT)
+        shuffle = checked_shuffle(Shuffle(**order), self.batch_size, self.shards)
+        schedule = replace(self, shuffle=shuffle)
+        epoch = whole("epoch", state["epoch"], 0)
+        batches = whole("batches", state["batches"], 0, self.division(world).batches)
+        return schedule, epoch, batches
+
+
+def schedule_of(
+    names: tuple[str, str, str],
+    facts: SplitFacts,
+    *,
+    batch_size: int | None,
+    batch_size_per_rank: int | None,
+    shuffle: bool,
+    seed: int,
+    world: int,
+    order: str,
+    window: int | None,
+    lanes: int | None,
+    even: Even,
+) -> Schedule:
+    """Check what a loader is asked for; ``names`` are those of dataset, version and split."""
+    split, samples, shards = names[-1], facts.samples, facts.shards
+    seed = whole("seed", seed, 0)
+    size = _batch_size(batch_size, batch_size_per_rank, world)
+    if size > samples:
+        count = format_count(samples, "sample")
+        raise invalid(f"a batch of {size:,} is more than split {split!r} has: {count}", split)
+    choice("even", even, get_args(Even))
+    if even == "error" and samples % size:
+        message = f"{format_count(samples, 'sample')} are no whole number of batches of {size:,}"
+        raise invalid(message, split, "use even='pad' or 'drop', or another batch_size")
+    kind: Kind = "full" if order == "full" else "window"
+    choice("order", order, ("full", "window"))
+    if not shuffle:
+        kind = "sequential"
+    elif kind == "window":
+        window = default_window(size, facts.bytes / samples) if window is None else window
+        lanes = default_lanes(size, shards) if lanes is None else lanes
+    chosen = checked_shuffle(Shuffle(kind, window, lanes), size, shards)
+    return Schedule(*names, samples, shards, seed, chosen, size, even)
+
+
+def checked_shuffle(shuffle: Shuffle, batch_size: int, shards: int) -> Shuffle:
+    choice("order", shuffle.kind, get_args(Kind))
+    if shuffle.kind != "window":
+        if shuffle.window is not None or shuffle.lanes is not None:
+            hint = "leave them out, or use shuffle=True and order='window'"
+            raise invalid(f"the order {shuffle.kind} has no window and no lanes", "order", hint)
+        return shuffle
+    window = whole("window", shuffle.window, 1)
+    lanes = whole("lanes", shuffle.lanes, 1, shards)
+    if window % batch_size:
+        hint = f"such as {-(-window // batch_size) * batch_size}"
+        raise invalid(f"{window} is no multiple of batch_size, {batch_size}", "window", hint)
+    if batch_size % lanes:
+        hint = f"such as {default_lanes(batch_size, lanes)}"
+        raise invalid(f"{lanes} is no divisor of batch_size, {batch_size}", "lanes", hint)
+    return Shuffle("window", window, lanes)
+
+
+def _batch_size(of_all: int | None, per_rank: int | None, world: int) -> int:
+    if (of_all is None) == (per_rank is None):
+        message = "give one of batch_size, which is that of all ranks, and batch_size_per_rank"
+        raise invalid(message, "batch_size")
+    if per_rank is not None:
+        return whole("batch_size_per_rank", per_rank, 1) * world
+    size = whole("batch_size", of_all, 1)
+    if size % world:
+        hint = f"use {max(1, size // world) * world}, or batch_size_per_rank"
+        raise invalid(f"{size} samples cannot be divided among {world} ranks", "batch_size", hint)
+    return size
+
+
+def whole(name: str, value: Any, least: int, most: int | None = None) -> int:
+    """A whole number within bounds; of numpy, too, but not a boolean."""
+    bounds = f"from {least} to {most}" if most is not None else f"of at least {least}"
+    try:
+        number = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or number < least or (most is not None and number > most):
+        raise invalid(f"{value!r} is no whole number {bounds}", name)
+    return number
+
+
+def choice(name: str, value: Any, values: Sequence[str]) -> None:
+    if value not in values:
+        raise invalid(f"{value!r} is none of {', '.join(values)}", name)
+
+
+def invalid(message: str, where: str, hint: str = "") -> ConfigError:
+    return ConfigError("config.invalid_value", message, where=where, hint=hint)

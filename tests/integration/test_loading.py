@@ -1,0 +1,153 @@
+"""Loaders of prepared versions: from caches and shards, from a directory and from a bucket."""
+
+import json
+import os
+import pickle
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pipeline_lab import Lab, directory_lab, images
+
+import larder
+from larder.errors import ConfigError, DamageError
+
+OBJECTS = images("abc", each=9)
+SPLITS = {"train": ["a/**", "b/**"], "validation": "c/**"}
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    """With a cache of the split train."""
+    lab = directory_lab(tmp_path_factory.mktemp("loader"), OBJECTS, splits=SPLITS)
+    lab.prepare()
+    return lab
+
+
+@pytest.fixture(scope="module")
+def without_cache(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    """The same samples."""
+    folder = tmp_path_factory.mktemp("without")
+    other = Lab(lab.source, str(folder / "local"), folder / "out", {**lab.fields, "cache": None})
+    other.prepare()
+    return other
+
+
+def opened(lab: Lab):
+    return larder.open(f"{lab.storage}/larder/d")
+
+
+def keys(loader):
+    return [batch["key"] for batch in loader]
+
+
+def test_a_cache_and_shards_give_the_same_samples(lab, without_cache):
+    cached = opened(lab).loader("train", batch_size=4)
+    shards = opened(without_cache).loader("train", batch_size=4, decode=True)
+    for one, other in zip(cached, shards, strict=True):
+        assert one["key"] == other["key"]
+        assert np.array_equal(one["label"], other["label"])
+        assert np.array_equal(one["image"], other["png"]), one.keys()
+    assert keys(cached) == keys(shards)
+
+
+def test_orders_and_lanes_have_defaults(lab, without_cache):
+    for one in (lab, without_cache):
+        loader = opened(one).loader("train", batch_size=6, shuffle=True)
+        assert loader.state_dict()["order"] == {"kind": "full", "window": None, "lanes": None}
+        window = opened(one).loader("train", batch_size=6, shuffle=True, order="window")
+        order = window.state_dict()["order"]
+        assert order["kind"] == "window"
+        assert 6 % order["lanes"] == order["window"] % 6 == 0
+        for each in (loader, window):
+            epochs = [list(chain(*keys(each))) for _ in range(2)]
+            assert sorted(epochs[0]) == sorted(epochs[1])
+            assert epochs[0] != epochs[1]
+            assert len(set(epochs[0])) == 18
+
+
+def test_a_state_of_a_tag_names_the_version_and_serves_any_form(lab, without_cache):
+    """What reads from shards goes on in the order of what read from a bucket or a cache."""
+    data = opened(without_cache)
+    ranks = [
+        data.loader("train", batch_size=6, shuffle=True, order="window", rank=rank, world=2)
+        for rank in range(2)
+    ]
+    whole = data.loader("train", batch_size=6, shuffle=True, order="window")
+    expected = keys(whole)
+    taken = [[next(batches)["key"] for batches in map(iter, ranks)]]
+    state = json.loads(json.dumps(ranks[0].state_dict()))
+    assert state["version"] == data.version
+    assert [list(chain(*batch)) for batch in taken] == expected[:1]
+    again = pickle.loads(pickle.dumps(data)).loader("train", batch_size=6, shuffle=True)
+    again.load_state_dict(state)
+    assert keys(again) == expected[1:]
+    with pytest.raises(ConfigError) as caught:
+        opened(lab).loader("train", batch_size=6, shuffle=True).load_state_dict(state)
+    assert "version" in caught.value.message
+
+
+def test_from_a_bucket_in_windows(tmp_path, s3_env):
+    s3_env.create_bucket(bucket := f"loader-{os.getpid()}")
+    lab = directory_lab(tmp_path, OBJECTS, splits=SPLITS, cache=None)
+    lab = Lab(lab.source, f"s3://{bucket}/here", lab.output, lab.fields)
+    lab.prepare()
+    data = opened(lab)
+    loader = data.loader("train", batch_size=4, shuffle=True, seed=3)
+    assert loader.state_dict()["order"]["kind"] == "window"
+    read = {
+        key: (label, content)
+        for batch in loader
+        for key, label, content in zip(batch["key"], batch["label"], batch["png"], strict=True)
+    }
+    assert read == {
+        sample.key: (sample.label, sample.parts["png"]) for sample in data.samples("train")
+    }
+
+
+@pytest.mark.parametrize("form", ["cache", "shards"])
+def test_damage_is_an_error_or_skipped_and_named(tmp_path, form):
+    cache = {"records": "decoded"} if form == "cache" else None
+    objects = images("a", each=9)
+    lab = directory_lab(tmp_path, objects, cache=cache, shards={"bytes": 1 << 20})
+    lab.prepare()
+    (path,) = Path(str(lab.storage)).rglob("*.mdb" if cache else "*.tar")
+    intact = keys(opened(lab).loader("train", batch_size=9))
+    record = (
+        next(iter(opened(lab).cache("train")))["image"].tobytes() if cache else objects["a/03.png"]
+    )
+    data = path.read_bytes()
+    assert data.count(record) == 1
+    path.write_bytes(data.replace(record, bytes(len(record))))
+    with pytest.raises(DamageError):
+        keys(opened(lab).loader("train", batch_size=9))
+    loader = opened(lab).loader("train", batch_size=9, on_error="skip")
+    (batch,) = keys(loader)
+    assert len(batch) == 9
+    assert len(set(batch)) == 8
+    (skipped,) = loader.skipped.shown
+    assert intact[0][int(skipped.key.removeprefix("sample "))] not in batch
+
+
+WRONG = {
+    "rank": {"rank": 2, "world": 2},
+    "world": {"world": 0},
+    "on_error": {"on_error": "ignore"},
+    "check": {"check": "sometimes"},
+    "memory_bytes": {"memory_bytes": "much"},
+    "size": {"size": 10},
+}
+
+
+@pytest.mark.parametrize("where", WRONG)
+def test_wrong_options_are_refused(lab, where):
+    with pytest.raises(ConfigError) as caught:
+        opened(lab).loader("train", batch_size=4, **WRONG[where])
+    assert (caught.value.code, caught.value.where) == ("config.invalid_value", where)
+
+
+def test_an_unknown_split_is_refused(lab):
+    with pytest.raises(ConfigError) as caught:
+        opened(lab).loader("test", batch_size=4)
+    assert caught.value.code == "version.split"

@@ -1,0 +1,58 @@
+"""Samples that are their numbers, in memory, and loaders of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from larder.errors import DamageError
+from larder.readers.loader import Loader, ShardSource
+from larder.readers.order import Numbers
+from larder.readers.samples import Sample
+from larder.readers.schedule import schedule_of
+from larder.versions.documents import SplitFacts
+
+VERSION = "ab" * 16
+
+
+class NumberedSamples:
+    """As `larder.readers.split.SplitSamples`, of shards with so many samples each.
+
+    Attributes:
+        bad: The samples that cannot be read.
+        reads: How many samples each call has read.
+    """
+
+    def __init__(self, shards: Sequence[int], *, bad: Iterable[int] = (), each: int = 10) -> None:
+        self.shard_samples = np.array(shards)
+        self.bad = set(bad)
+        self.reads: list[int] = []
+        self._each = each
+
+    def batch(self, numbers: Sequence[int] | Numbers) -> list[Sample]:
+        self.reads.append(len(numbers))
+        for number in numbers:
+            if int(number) in self.bad:
+                raise DamageError("damage.record", "a part differs", where=f"shard#{number}")
+        return [Sample(f"{n:06}", n, {"txt": b"%d" % n}) for n in map(int, numbers)]
+
+    def stored_bytes(self, numbers: Sequence[int] | Numbers) -> Numbers:
+        return np.full(len(numbers), self._each)
+
+
+def loader_of(samples: NumberedSamples, **options: Any) -> Loader:
+    """A loader, with the options of `larder.readers.data.Data.loader`."""
+    loading = {"decode": None, "memory_bytes": 1_000, "on_error": "raise"}
+    loading |= {name: options.pop(name) for name in list(options) if name in loading}
+    rank, world = options.pop("rank", 0), options.pop("world", 1)
+    shards = samples.shard_samples
+    facts = SplitFacts(int(shards.sum()), len(shards), 10 * int(shards.sum()), ())
+    names = ("toy", options.pop("version", VERSION), options.pop("split", "train"))
+    given: dict[str, Any] = dict.fromkeys(
+        ("batch_size", "batch_size_per_rank", "window", "lanes")
+    ) | {"shuffle": True, "seed": 7, "order": "full", "even": "pad", "world": world}
+    schedule = schedule_of(names, facts, **given | options)
+    source = ShardSource(samples)  # type: ignore[arg-type]
+    return Loader(source, schedule, samples, rank=rank, world=world, **loading)  # type: ignore[arg-type]

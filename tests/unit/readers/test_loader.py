@@ -1,0 +1,319 @@
+"""Batches of one rank: read ahead in bounded memory, skipped, moved; what is refused."""
+
+import json
+import pickle
+import threading
+
+import numpy as np
+import pytest
+
+import larder
+from larder.errors import ConfigError, DamageError, ObjectError
+from larder.readers.batches import Decoding
+from tests.support.numbered import NumberedSamples, loader_of
+
+SHARDS = (20, 30, 10, 40)
+GIVEN = {"batch_size": 8, "order": "window", "window": 16, "lanes": 4}
+
+
+def keys(loader):
+    return [batch["key"] for batch in loader]
+
+
+def refused(call, *arguments, **options):
+    with pytest.raises(ConfigError) as caught:
+        call(*arguments, **options)
+    assert caught.value.code == "config.invalid_value"
+    assert "\n" not in str(caught.value)
+    return caught.value.where
+
+
+def test_an_epoch_is_followed_by_the_next_in_another_order():
+    loader = loader_of(NumberedSamples(SHARDS), batch_size=8)
+    assert len(loader) == 13
+    first = [(batch["key"], batch["label"].tolist(), batch["txt"]) for batch in loader]
+    numbers = [number for _, labels, _ in first for number in labels]
+    assert sorted(numbers) == list(range(100))
+    assert all(
+        (key, text) == (f"{number:06}", b"%d" % number)
+        for batch in first
+        for key, number, text in zip(*batch, strict=True)
+    )
+    assert (loader.epoch, loader.batches) == (1, 0)
+    assert keys(loader) != [names for names, _, _ in first]
+    assert loader.state_dict()["epoch"] == 2
+
+
+def test_it_reads_groups_within_the_memory():
+    samples = NumberedSamples(SHARDS, each=10)
+    keys(loader_of(samples, **GIVEN, memory_bytes=1_000_000))
+    assert samples.reads[:4] == [8, 8, 16, 16], "the first batch is not waited for longer"
+    assert max(samples.reads) == 16, "a window"
+    for memory, most in ((2 * 8 * 10, 8), (0, 8), (2 * 16 * 10, 16)):
+        samples = NumberedSamples(SHARDS, each=10)
+        keys(loader_of(samples, **GIVEN, memory_bytes=memory))
+        assert max(samples.reads) == most
+
+
+def test_reading_ends_with_the_iteration():
+    samples = NumberedSamples(SHARDS)
+    loader = loader_of(samples, batch_size=8, memory_bytes=0)
+    for _ in loader:
+        break
+    assert not [thread for thread in threading.enumerate() if "larder-loader" in thread.name]
+    assert len(samples.reads) <= 4, "no more than what is next was read"
+    assert len(keys(loader)) == len(loader) - 1, "the rest of the epoch"
+
+
+def test_parts_of_the_batches_are_read_without_counting():
+    loader = loader_of(NumberedSamples(SHARDS), batch_size=8, rank=1, world=2)
+    parts = [[batch["key"] for batch in loader.read(range(first, 13, 3))] for first in range(3)]
+    assert loader.batches == 0
+    whole = keys(loader)
+    assert [parts[number % 3][number // 3] for number in range(13)] == whole
+
+
+def test_batches_can_be_skipped_over_epochs():
+    expected = loader_of(NumberedSamples(SHARDS), **GIVEN)
+    both = keys(expected) + keys(expected)
+    for skipped in (0, 5, 13, 20):
+        loader = loader_of(NumberedSamples(SHARDS), **GIVEN)
+        loader.skip(skipped)
+        assert (loader.epoch, loader.batches) == divmod(skipped, 13)
+        assert next(iter(loader))["key"] == both[skipped]
+
+
+def test_a_loader_is_pickled_with_where_it_is():
+    loader = loader_of(NumberedSamples(SHARDS), **GIVEN)
+    loader.skip(4)
+    assert keys(pickle.loads(pickle.dumps(loader))) == keys(loader)
+
+
+def test_samples_are_dropped_or_refused():
+    loader = loader_of(NumberedSamples(SHARDS), batch_size=8, even="drop", world=2)
+    assert (len(loader), loader.dropped, len(keys(loader))) == (12, 4, 12)
+    assert loader_of(NumberedSamples(SHARDS), batch_size=10, even="error").dropped == 0
+    where = refused(loader_of, NumberedSamples(SHARDS), batch_size=8, even="error")
+    assert where == "train"
+
+
+def test_a_sample_that_cannot_be_read_is_an_error_or_skipped():
+    bad = {3, 50}
+    with pytest.raises(DamageError):
+        keys(loader_of(NumberedSamples(SHARDS, bad=bad), batch_size=8))
+    whole = keys(loader_of(NumberedSamples(SHARDS), batch_size=8))
+    loader = loader_of(NumberedSamples(SHARDS, bad=bad), batch_size=8, on_error="skip")
+    names = {f"{number:06}" for number in bad}
+    for batch, expected in zip(keys(loader), whole, strict=True):
+        good = [key for key in expected if key not in names]
+        assert batch == (good + good)[: len(expected)]
+    assert loader.skipped.count == 2
+    assert {failure.key for failure in loader.skipped.shown} == {"sample 3", "sample 50"}
+    none = loader_of(NumberedSamples(SHARDS, bad=range(100)), batch_size=8, on_error="skip")
+    with pytest.raises(DamageError):
+        keys(none)
+
+
+def odd_refused(value):
+    if int(value) % 2:
+        raise ObjectError("sample.undecodable", "odd", where=f"{int(value):06}.txt")
+    return np.array(int(value))
+
+
+def test_a_sample_that_cannot_be_decoded_is_an_error_or_skipped():
+    decode = Decoding(transforms={"txt": odd_refused})
+    given = {"batch_size": 20, "decode": decode}
+    with pytest.raises(ObjectError):
+        keys(loader_of(NumberedSamples(SHARDS), **given))
+    loader = loader_of(NumberedSamples(SHARDS), **given, on_error="skip")
+    batches = [batch["txt"] for batch in loader]
+    assert [batch.shape for batch in batches] == [(20,)] * 5
+    assert sorted({int(n) for batch in batches for n in batch}) == list(range(0, 100, 2))
+    assert loader.skipped.count == 50
+    assert loader.skipped.shown[0].key.endswith(".txt")
+
+
+@pytest.mark.parametrize(
+    "move", [lambda each: each.skip(1), iter, lambda each: each.load_state_dict(each.state_dict())]
+)
+def test_an_iteration_ends_with_an_error_when_the_loader_is_moved(move):
+    loader = loader_of(NumberedSamples(SHARDS), batch_size=8)
+    batches = iter(loader)
+    next(batches)
+    moved = move(loader)
+    if moved is not None:
+        next(moved)
+    assert refused(next, batches) == "train"
+
+
+WRONG = [
+    ("batch_size", {}),
+    ("batch_size", {"batch_size": 8, "batch_size_per_rank": 4}),
+    *[("batch_size", {"batch_size": value}) for value in (0, -1, True, 2.0, "8")],
+    ("batch_size", {"batch_size": 9, "world": 2}),
+    ("batch_size_per_rank", {"batch_size_per_rank": 0}),
+    ("train", {"batch_size": 101}),
+    ("train", {"batch_size_per_rank": 51, "world": 2}),
+    *[("seed", {"batch_size": 8, "seed": value}) for value in (-1, True, None, 1.5)],
+    ("even", {"batch_size": 8, "even": "no"}),
+    ("order", {"batch_size": 8, "order": "random"}),
+    ("order", {"batch_size": 8, "window": 16}),
+    ("order", {"batch_size": 8, "shuffle": False, "order": "window", "lanes": 2}),
+    ("window", {**GIVEN, "window": 12}),
+    ("window", {**GIVEN, "window": True}),
+    ("lanes", {**GIVEN, "lanes": 3}),
+    ("lanes", {**GIVEN, "lanes": 8}),
+    ("lanes", {**GIVEN, "lanes": 0}),
+]
+
+
+@pytest.mark.parametrize(("where", "options"), WRONG)
+def test_wrong_options_are_refused(where, options):
+    assert refused(loader_of, NumberedSamples(SHARDS), **options) == where
+
+
+def test_whole_numbers_of_numpy_are_numbers():
+    options = {"batch_size": np.int32(8), "seed": np.int64(7), "world": np.int64(1)}
+    loader = loader_of(NumberedSamples(SHARDS), **options)
+    assert json.loads(json.dumps(loader.state_dict())) == loader.state_dict()
+
+
+def test_a_state_is_small_and_of_one_version_split_and_seed():
+    loader = loader_of(NumberedSamples(SHARDS), **GIVEN, world=2)
+    loader.skip(3)
+    state = loader.state_dict()
+    assert state == {
+        "format": "larder-loader-1",
+        "dataset": "toy",
+        "version": "ab" * 16,
+        "split": "train",
+        "seed": 7,
+        "order": {"kind": "window", "window": 16, "lanes": 4},
+        "batch_size": 8,
+        "even": "pad",
+        "epoch": 0,
+        "batches": 3,
+    }
+    other = loader_of(NumberedSamples(SHARDS), batch_size=8)
+    other.load_state_dict(state)
+    assert other.state_dict() == state, "the order is that of the state"
+    for changed in (
+        {"version": "cd" * 16},
+        {"split": "test"},
+        {"seed": 8},
+        {"batch_size": 16},
+        {"even": "drop"},
+    ):
+        with pytest.raises(ConfigError) as caught:
+            loader_of(NumberedSamples(SHARDS), **{**GIVEN, **changed}).load_state_dict(state)
+        (name,) = changed
+        assert (caught.value.where, name in caught.value.message) == ("state", True)
+
+
+@pytest.mark.parametrize("world", [1, 4])
+def test_a_batch_size_per_rank_is_refused_with_another_world(world):
+    state = loader_of(NumberedSamples(SHARDS), batch_size_per_rank=4, world=2).state_dict()
+    other = loader_of(NumberedSamples(SHARDS), batch_size_per_rank=4, world=world)
+    assert refused(other.load_state_dict, state) == "state"
+
+
+STATES = [
+    None,
+    [],
+    "state",
+    {},
+    {"format": "larder-loader-2"},
+    {"format": "larder-loader-1"},
+    {"_iteration": 3},
+]
+CHANGES = [
+    {"epoch": -1},
+    {"epoch": True},
+    {"batches": 14},
+    {"batches": "1"},
+    {"order": None},
+    {"order": {"kind": "window"}},
+    {"order": {"kind": "none", "window": None, "lanes": None}},
+    {"order": {"kind": "full", "window": 8, "lanes": None}},
+    {"order": {"kind": "window", "window": 8, "lanes": 5}},
+    {"order": {"kind": "window", "window": None, "lanes": 2}},
+    {"more": 1},
+]
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_what_is_no_state_is_refused(state):
+    loader = loader_of(NumberedSamples(SHARDS), batch_size=8)
+    assert refused(loader.load_state_dict, state) == "state"
+    mix = larder.mix([(loader, 1)])
+    assert refused(mix.load_state_dict, state) == "state"
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_state_that_was_changed_is_refused(change):
+    loader = loader_of(NumberedSamples(SHARDS), batch_size=8)
+    loader.skip(2)
+    before = loader.state_dict()
+    refused(loader.load_state_dict, before | change)
+    assert loader.state_dict() == before
+
+
+def of_labels(*labels, **options):
+    """Loaders of splits that differ in their names and lengths."""
+    return [
+        loader_of(NumberedSamples([length]), batch_size=4, split=name, **options)
+        for name, length in labels
+    ]
+
+
+def test_a_mix_chooses_by_weight_and_the_same_on_every_rank():
+    mixes = []
+    for rank in range(2):
+        loaders = of_labels(("a", 40), ("b", 4_000), rank=rank, world=2)
+        mixes.append(larder.mix(zip(loaders, (3, 1), strict=True), seed=5, batches=1_000))
+    lengths = []
+    for mix in mixes:
+        assert len([batch["key"] for batch in mix]) == len(mix) == 1_000
+        lengths.append(
+            [each["epoch"] * 10 + each["batches"] for each in mix.state_dict()["loaders"][:1]]
+        )
+    assert lengths[0] == lengths[1]
+    assert 700 < lengths[0][0] < 800, "three in four, in some 75 epochs of a"
+    assert mixes[0].state_dict() == mixes[1].state_dict()
+    assert (mixes[0].epoch, mixes[0].batches) == (1, 0)
+
+
+def test_an_epoch_of_a_mix_is_as_long_as_those_of_its_loaders():
+    one, other = of_labels(("a", 40), ("b", 80))
+    assert len(larder.mix([(one, 0.7), (other, 0.3)], seed=7)) == 30
+
+
+def test_a_mix_that_makes_no_sense_is_refused():
+    one, other = of_labels(("a", 40), ("b", 80))
+    (elsewhere,) = of_labels(("c", 8), rank=1, world=2)
+    for loaders in (
+        [],
+        [(one, 1), (one, 1)],
+        [(one, 1), (elsewhere, 1)],
+        *[[(one, weight), (other, 1)] for weight in (0, -1, True, "1", float("nan"), float("inf"))],
+    ):
+        assert refused(larder.mix, loaders) == "loaders"
+    assert refused(larder.mix, [(one, 1)], seed=-1) == "seed"
+    assert refused(larder.mix, [(one, 1)], batches=0) == "batches"
+
+
+def test_a_mix_refuses_the_state_of_another():
+    def mixed(seed=1, weight=2.0, split="a", batches=20):
+        one, other = of_labels((split, 40), ("b", 80))
+        return larder.mix([(one, 1), (other, weight)], seed=seed, batches=batches)
+
+    mix = mixed()
+    mix.skip(7)
+    state = json.loads(json.dumps(mix.state_dict()))
+    again = mixed()
+    again.load_state_dict(state)
+    assert [batch["key"] for batch in again] == [batch["key"] for batch in mix]
+    for other in (mixed(seed=2), mixed(weight=3.0), mixed(split="c"), mixed(batches=21)):
+        assert refused(other.load_state_dict, state) == "state"
+    assert refused(mixed().load_state_dict, state | {"loaders": state["loaders"][:1]}) == "state"
+    assert refused(mixed().load_state_dict, state | {"batches": 21}) == "batches"
