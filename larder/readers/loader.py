@@ -197,8 +197,8 @@ class Loader:
     def _groups(self, numbers: range) -> Iterator[list[Numbers]]:
         """The rank's shares of batches, together as many as fit into half of the memory.
 
-        They are of one window, whose samples are next to each other in the shards. The first groups
-        are small, because training waits for them.
+        They are of one window, whose samples are next to each other in the shards. The first group
+        is a single batch, because training waits for it.
         """
         schedule = self._schedule
         order = schedule.order(self.epoch, self._index)
@@ -215,7 +215,7 @@ class Loader:
                 count = max(1, min(fitting, most))
                 yield shares[:count]
                 shares, sizes = shares[count:], sizes[count:]
-                most *= 2
+                most = len(numbers)
 
     def _bytes(self, share: Numbers) -> float:
         stored = self._source.stored_bytes(share)
