@@ -13,7 +13,8 @@ from typing import Any, NoReturn
 
 import pytest
 
-_READERS = Path(__file__).parents[1] / ".venv-readers"
+_ROOT = Path(__file__).parents[1]
+_READERS = _ROOT / ".venv-readers"
 _NOT_SET_UP = "the readers of other projects are not set up (`make readers-test` does that)"
 _NOT_ROOT = "needs root, or sudo without a password"
 
@@ -47,15 +48,27 @@ def read_by_others(program: str, given: Any) -> Any:
         program: Reads ``given`` as JSON from stdin; only its last line of stdout counts.
         given: What to read.
     """
+    return _run_in_readers(["-c", program], given)
+
+
+def read_with_frameworks(module: str, given: Any) -> Any:
+    """What a module of tests/frameworks prints as JSON, which feeds a framework with Larder.
+
+    It runs in ``.venv-readers``, with the checkout on its path; as `read_by_others` otherwise.
+    """
+    return _run_in_readers(["-m", f"tests.frameworks.{module}"], given, PYTHONPATH=str(_ROOT))
+
+
+def _run_in_readers(arguments: list[str], given: Any, **variables: str) -> Any:
     need_system((_READERS / "app").is_file(), _NOT_SET_UP)
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     done = subprocess.run(
-        [_READERS / "bin/python", "-c", program],
+        [_READERS / "bin/python", *arguments],
         input=json.dumps(given),
         stdout=subprocess.PIPE,
         text=True,
         check=True,
-        env={**kept, "CUDA_VISIBLE_DEVICES": "-1", "HF_HUB_OFFLINE": "1"},
+        env={**kept, **variables, "CUDA_VISIBLE_DEVICES": "-1", "HF_HUB_OFFLINE": "1"},
     )
     return json.loads(done.stdout.splitlines()[-1])
 

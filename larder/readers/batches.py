@@ -221,7 +221,8 @@ def _square(image: Image.Image, size: int) -> Array:
 
 
 def _stacked(values: list[Any]) -> Any:
-    alike = {(v.shape, v.dtype.str) if isinstance(v, np.ndarray) else None for v in values}
+    arrays = np.ndarray | np.generic
+    alike = {(v.shape, v.dtype.str) if isinstance(v, arrays) else None for v in values}
     return np.stack(values) if len(alike) == 1 and None not in alike else values
 
 

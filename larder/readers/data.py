@@ -6,13 +6,14 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from larder.cache.fetch import cache_directory, fetch_file
 from larder.cache.file import CacheFileReader, open_file
 from larder.cache.record import CacheFileFacts
 from larder.config.urls import check_url
 from larder.errors import ConfigError, DamageError, StoreError
+from larder.packages import require_module
 from larder.readers.access import Access
 from larder.readers.batches import Decoding
 from larder.readers.cache import CacheReader
@@ -32,6 +33,10 @@ from larder.versions.documents import CacheFile, SplitFacts, VersionDocument
 from larder.versions.omitted import Omitted, read_omitted
 from larder.versions.publish import read_version
 from larder.versions.tags import read_tag
+
+if TYPE_CHECKING:
+    from larder.readers.keras import BatchSequence
+    from larder.readers.torch import BatchDataset, SampleDataset
 
 _ADDRESS = re.compile(
     r"(?P<root>(?:.*/)?larder/(?P<dataset>[a-z0-9][a-z0-9_-]*))"
@@ -321,10 +326,9 @@ class Data:
         choice("on_error", on_error, get_args(OnError))
         choice("check", check, get_args(Check))
         samples = self.samples_of(split, keep=keep, keep_bytes=keep_bytes, check=check)
-        cached = self._document.cache is not None and split in self._document.cache.splits
         if order is None:
             in_directory = keep is None and samples.has_shards_local
-            order = "full" if cached or in_directory else "window"
+            order = "full" if self._is_cached(split) or in_directory else "window"
         schedule = schedule_of(
             (self.dataset, self.version, split),
             facts,
@@ -341,12 +345,8 @@ class Data:
         decoding = (
             Decoding(decode, size, transforms or {}) if decode or size or transforms else None
         )
-        source: Source = ShardSource(samples)
-        if cached:
-            once, always = check == "once", check == "always"
-            source = CacheSource(self.cache(split, verify=once, check_records=always))
         return Loader(
-            source,
+            self._source(samples, check),
             schedule,
             samples,
             rank=rank,
@@ -354,6 +354,102 @@ class Data:
             decode=decoding,
             memory_bytes=memory,
             on_error=on_error,
+        )
+
+    def torch(self, split: str, **options: Any) -> BatchDataset:
+        """The batches of a split for PyTorch: an IterableDataset, and the DataLoader of it.
+
+        ``data.torch("train", batch_size=256).loader(num_workers=2)`` counts what it delivered, and
+        resumes with any number of workers.
+
+        Args:
+            split: Name of the split.
+            options: As of `loader`.
+
+        Raises:
+            ConfigError: ``config.missing_package``: torch is not installed; or as `loader`.
+        """
+        require_module("torch", "torch")
+        from larder.readers.torch import BatchDataset
+
+        return BatchDataset(self.loader(split, **options))
+
+    def torch_samples(
+        self,
+        split: str,
+        *,
+        decode: bool = False,
+        size: int | None = None,
+        transforms: Mapping[str, Callable[[Any], Any]] | None = None,
+        keep: str | Path | None = None,
+        keep_bytes: int | str | None = None,
+        check: Check = "always",
+    ) -> SampleDataset:
+        """The samples of a split by number for PyTorch: a map-style Dataset.
+
+        For samplers of your own; DataLoader reads a batch at once. Arguments and errors are those
+        of `loader`.
+        """
+        require_module("torch", "torch")
+        from larder.readers.torch import SampleDataset
+
+        samples = self.samples_of(split, keep=keep, keep_bytes=keep_bytes, check=check)
+        decoding = Decoding(decode, size, transforms or {})
+        return SampleDataset(self._source(samples, check), len(samples), decoding)
+
+    def tf(self, split: str, *, columns: Sequence[str] | None = None, **options: Any) -> Any:
+        """The batches of a split as a ``tf.data.Dataset``.
+
+        Args:
+            split: Name of the split.
+            columns: Names of the values that an element has, in order, as a tuple; None for a
+                dictionary of all.
+            options: As of `loader`.
+
+        Raises:
+            ConfigError: ``config.missing_package``: TensorFlow is not installed;
+                ``config.invalid_value``: there is no such column, or one that has no one shape or
+                type; or as `loader`.
+            LarderError: The first batch cannot be read or decoded.
+        """
+        require_module("tensorflow", "tensorflow")
+        from larder.readers.tf import dataset
+
+        return dataset(self.loader(split, **options), columns)
+
+    def keras(
+        self,
+        split: str,
+        *,
+        columns: Sequence[str] | None = None,
+        workers: int = 1,
+        use_multiprocessing: bool = False,
+        max_queue_size: int = 10,
+        **options: Any,
+    ) -> BatchSequence:
+        """The batches of a split as a ``keras.utils.PyDataset``, for ``model.fit``.
+
+        Args:
+            split: Name of the split.
+            columns: Names of the values that Keras gets, in order, such as ``("image", "label")``;
+                None for a dictionary of all.
+            workers: Of ``keras.utils.PyDataset``: threads or processes that read batches.
+            use_multiprocessing: Of ``keras.utils.PyDataset``.
+            max_queue_size: Of ``keras.utils.PyDataset``: batches that are read ahead.
+            options: As of `loader`.
+
+        Raises:
+            ConfigError: ``config.missing_package``: Keras is not installed; or as `loader`.
+        """
+        require_module("tensorflow", "keras")
+        from larder.readers.keras import BatchSequence
+
+        return BatchSequence(
+            self.loader(split, **options),
+            columns,
+            workers=workers,
+            use_multiprocessing=use_multiprocessing,
+            max_queue_size=max_queue_size,
         )
 
     def cache(self, split: str, *, verify: bool = False, check_records: bool = True) -> CacheReader:
@@ -386,6 +482,16 @@ class Data:
             for reader in readers:
                 reader.close()
             raise
+
+    def _source(self, samples: SplitSamples, check: Check) -> Source:
+        """What the samples of a split are read from by number."""
+        if not self._is_cached(samples.split):
+            return ShardSource(samples)
+        once, always = check == "once", check == "always"
+        return CacheSource(self.cache(samples.split, verify=once, check_records=always))
+
+    def _is_cached(self, split: str) -> bool:
+        return self._document.cache is not None and split in self._document.cache.splits
 
     def _split(self, split: str) -> SplitFacts:
         if split not in self._document.splits:

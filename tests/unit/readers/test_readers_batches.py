@@ -128,6 +128,14 @@ def test_a_function_gets_the_array_of_an_image_and_the_bytes_of_others():
     assert batch["json"] == [2, None]
 
 
+def test_numbers_of_numpy_become_an_array():
+    batch = Decoding(transforms={"n": np.int16})(
+        batch_of([sample("a", n=b"7"), sample("b", n=b"8")])
+    )
+    assert batch["n"].dtype == np.int16
+    assert batch["n"].tolist() == [7, 8]
+
+
 def test_what_a_function_raises_is_passed_on():
     decoding = Decoding(transforms={"json": lambda part: 1 / 0})
     with pytest.raises(ZeroDivisionError):

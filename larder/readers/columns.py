@@ -1,0 +1,32 @@
+"""Which values of a batch a framework gets, and in which form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from larder.errors import ConfigError
+from larder.readers.batches import Batch
+from larder.units import format_names
+
+_MOST_NAMES = 20
+
+
+def select(batch: Batch, columns: Sequence[str] | None) -> Mapping[str, Any] | tuple[Any, ...]:
+    """The values with these names, as a tuple; the whole batch if ``columns`` is None.
+
+    Raises:
+        ConfigError: ``config.invalid_value``: the batch has no such value.
+    """
+    if columns is None:
+        return batch
+    check_columns(batch, columns)
+    return tuple(batch[name] for name in columns)
+
+
+def check_columns(batch: Batch, columns: Sequence[str]) -> None:
+    for name in columns:
+        if name not in batch:
+            hint = f"the values are: {format_names(sorted(batch), _MOST_NAMES)}"
+            message = f"there is no value {name!r} in a batch"
+            raise ConfigError("config.invalid_value", message, where="columns", hint=hint)

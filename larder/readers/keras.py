@@ -1,0 +1,51 @@
+"""Keras: the batches of a loader as a PyDataset."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Any
+
+import keras.utils
+
+from larder.readers.columns import select
+from larder.readers.loader import Loader
+
+
+class BatchSequence(keras.utils.PyDataset):
+    """The batches of one rank by number, for ``model.fit``.
+
+    Batches may be read in any order, by several threads or processes: see ``workers`` and
+    ``use_multiprocessing`` of ``keras.utils.PyDataset``. Every epoch has an order of its own; that
+    of the loader's first epoch may go by when Keras builds the model. To go on in the middle of an
+    epoch, train from ``data.tf``.
+
+    Args:
+        batches: The loader.
+        columns: Names of the values that Keras gets, in order, such as ``("image", "label")``;
+            None for a dictionary of all.
+        options: Of ``keras.utils.PyDataset``.
+    """
+
+    def __init__(self, batches: Loader, columns: Sequence[str] | None, **options: Any) -> None:
+        super().__init__(**options)
+        self.batches = batches
+        self._columns = columns
+
+    def __len__(self) -> int:
+        """The number of batches of an epoch."""
+        return len(self.batches)
+
+    def __getitem__(self, number: int) -> Any:
+        """A batch of the epoch: a tuple of ``columns``, or a dictionary.
+
+        Raises:
+            ConfigError: ``config.invalid_value``: it has no such column.
+            LarderError: It cannot be read or decoded.
+        """
+        with closing(self.batches.read(range(number, number + 1))) as batches:
+            return select(next(batches), self._columns)
+
+    def on_epoch_end(self) -> None:
+        """Go to the next epoch. Keras calls it."""
+        self.batches.epoch, self.batches.batches = self.batches.epoch + 1, 0

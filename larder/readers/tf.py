@@ -1,0 +1,85 @@
+"""TensorFlow: the batches of a loader as a tf.data.Dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from larder.errors import ConfigError
+from larder.readers.batches import Batch
+from larder.readers.columns import check_columns
+from larder.readers.loader import Loader
+
+
+def dataset(loader: Loader, columns: Sequence[str] | None = None) -> Any:
+    """A ``tf.data.Dataset`` with one element for each batch of the rank.
+
+    Its ``element_spec`` follows from the first batch: arrays keep their dtype and the shape of a
+    sample, the number of samples is open; keys and parts that are bytes are strings, empty for
+    samples without the part. Every iteration is the rest of an epoch.
+
+    Args:
+        loader: The loader, which counts a batch when TensorFlow takes it: somewhat early if the
+            dataset prefetches.
+        columns: Names of the values that an element has, in order, as a tuple; None for a
+            dictionary of all.
+
+    Raises:
+        ConfigError: ``config.invalid_value``: there is no such column, or one that has no one shape
+            or type.
+        LarderError: The first batch cannot be read or decoded.
+    """
+    with closing(loader.read(range(1))) as batches:
+        first = next(batches)
+    names = list(first) if columns is None else list(columns)
+    check_columns(first, names)
+    specs = {name: _spec(name, first[name]) for name in names}
+
+    def element(batch: Batch) -> Any:
+        values = {name: _value(batch, name, specs[name]) for name in names}
+        return values if columns is None else tuple(values.values())
+
+    def elements() -> Iterator[Any]:
+        return map(element, loader)
+
+    signature = specs if columns is None else tuple(specs.values())
+    return tf.data.Dataset.from_generator(elements, output_signature=signature)
+
+
+def _spec(name: str, values: Any) -> Any:
+    if isinstance(values, np.ndarray):
+        return tf.TensorSpec((None, *values.shape[1:]), tf.as_dtype(values.dtype))
+    if all(_is_text(value) for value in values):
+        return tf.TensorSpec((None,), tf.string)
+    message = f"the values of {name!r} have no one shape and type"
+    hint = "give decode=True with a size, a function in transforms, or columns without it"
+    raise ConfigError("config.invalid_value", message, where="columns", hint=hint)
+
+
+def _value(batch: Batch, name: str, spec: Any) -> Any:
+    """What TensorFlow takes for a tensor of this kind."""
+    if spec.dtype == tf.string:
+        size = len(next(iter(batch.values())))
+        return np.array([_bytes(value) for value in batch.get(name, [None] * size)], object)
+    check_columns(batch, [name])
+    values = batch[name]
+    if _spec(name, values).is_subtype_of(spec):
+        return values
+    message = f"the values of {name!r} have the shape {values.shape[1:]} of {values.dtype}"
+    hint = "the first batch has others: give decode=True with a size, or a function in transforms"
+    raise ConfigError("config.invalid_value", message, where=batch["key"][0], hint=hint)
+
+
+def _is_text(value: Any) -> bool:
+    """Whether it is a key, or the bytes of a part: those of a cache are arrays."""
+    if isinstance(value, np.ndarray):
+        return value.dtype == np.uint8 and value.ndim == 1
+    return value is None or isinstance(value, str | bytes)
+
+
+def _bytes(value: Any) -> bytes:
+    return value.encode() if isinstance(value, str) else b"" if value is None else bytes(value)

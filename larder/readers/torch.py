@@ -1,0 +1,182 @@
+"""PyTorch: the batches of a loader as an IterableDataset, and samples by number as a Dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import torch.utils.data
+
+from larder.errors import ConfigError
+from larder.readers.batches import Batch
+from larder.readers.loader import Decode, Loader, Source
+
+_FORMAT: Final = "larder-torch-worker-1"
+
+
+class BatchDataset(torch.utils.data.IterableDataset[Batch]):
+    """The batches of one rank, for ``DataLoader(dataset, batch_size=None, num_workers=N)``.
+
+    Worker w of W makes the batches w, w + W, ...: DataLoader takes one of each worker in turn, so
+    that training gets the batches of the loader in its order, whatever the number of workers. It
+    can be pickled for workers of any kind, also after batches were read.
+
+    DataLoader copies the dataset to its workers at the beginning of every epoch and does not say
+    when one ends: call `set_epoch` before each, or use `loader`, which does that and keeps the
+    state. With torchdata's StatefulDataLoader the state is that of its workers: it resumes with
+    the same number of them.
+
+    Attributes:
+        batches: The loader that it has the batches of.
+    """
+
+    def __init__(self, batches: Loader) -> None:
+        super().__init__()
+        self.batches = batches
+        self._next: int | None = None
+
+    def __len__(self) -> int:
+        """The number of batches of an epoch."""
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[Batch]:
+        """The rest of the epoch; in a worker of a DataLoader, the worker's batches of it."""
+        worker = torch.utils.data.get_worker_info()
+        if worker is None:
+            yield from self.batches
+            return
+        first = self.batches.batches + worker.id if self._next is None else self._next
+        for number, batch in self._read(first, worker.num_workers):
+            self._next = number + worker.num_workers
+            yield batch
+        self.batches.epoch += 1
+        self.batches.batches, self._next = 0, None
+
+    def _read(self, first: int, step: int) -> Iterator[tuple[int, Batch]]:
+        numbers = range(first, len(self), step)
+        return zip(numbers, self.batches.read(numbers), strict=True)
+
+    def loader(self, num_workers: int = 0, **options: Any) -> BatchLoader:
+        """A DataLoader that counts what it delivered, to resume with any number of workers.
+
+        Args:
+            num_workers: Processes that read and decode; 0 for threads of this process, which is
+                enough unless ``transforms`` has functions in Python that take long.
+            options: Others of DataLoader, such as ``pin_memory`` and ``prefetch_factor``.
+
+        Raises:
+            ConfigError: ``config.invalid_value``: ``persistent_workers``, which would go on with
+                batches that this process does not know of.
+        """
+        return BatchLoader(self, num_workers=num_workers, **options)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Go to the beginning of an epoch, unless it has begun."""
+        if epoch != self.batches.epoch:
+            self.batches.epoch, self.batches.batches = epoch, 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of the loader; in a worker of a DataLoader, that of the worker."""
+        state = self.batches.state_dict()
+        worker = torch.utils.data.get_worker_info()
+        if worker is None:
+            return state
+        of = {"worker": worker.id, "workers": worker.num_workers, "next": self._next}
+        return {"format": _FORMAT, "loader": state, **of}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on after what was delivered when the state was taken.
+
+        Raises:
+            ConfigError: ``config.invalid_value``: the state of another worker, or number of them;
+                or as `larder.readers.loader.Loader.load_state_dict`.
+        """
+        worker = torch.utils.data.get_worker_info()
+        if worker is None or state.get("format") != _FORMAT:
+            self.batches.load_state_dict(state)
+            self._next = None
+            return
+        if (state["worker"], state["workers"]) != (worker.id, worker.num_workers):
+            message = f"the state is that of worker {state['worker']} of {state['workers']}"
+            hint = "resume with as many workers, or use dataset.loader(), which needs no more"
+            where = f"worker {worker.id} of {worker.num_workers}"
+            raise ConfigError("config.invalid_value", message, where=where, hint=hint)
+        self.batches.load_state_dict(state["loader"])
+        self._next = state["next"]
+
+
+class BatchLoader(torch.utils.data.DataLoader[Batch]):
+    """A DataLoader over a `BatchDataset` with the state and the epochs of a loader.
+
+    Every iteration is the rest of an epoch. Arrays are tensors, lists remain lists.
+    """
+
+    dataset: BatchDataset
+
+    def __init__(self, dataset: BatchDataset, **options: Any) -> None:
+        if options.get("persistent_workers"):
+            message = "workers cannot be kept from epoch to epoch"
+            where, hint = "persistent_workers", "leave it out, or use torch's DataLoader"
+            raise ConfigError("config.invalid_value", message, where=where, hint=hint)
+        super().__init__(dataset, batch_size=None, **options)
+
+    def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
+        if self.num_workers == 0:
+            yield from super().__iter__()
+            return
+        loader = self.dataset.batches
+        for batch in super().__iter__():
+            loader.batches += 1
+            yield batch
+        loader.epoch, loader.batches = loader.epoch + 1, 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where training is: as `larder.readers.loader.Loader.state_dict`, and the same."""
+        return self.dataset.batches.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on after the last batch that was delivered, with any number of workers and ranks.
+
+        Raises:
+            ConfigError: As `larder.readers.loader.Loader.load_state_dict`.
+        """
+        self.dataset.batches.load_state_dict(state)
+
+
+class SampleDataset(torch.utils.data.Dataset[dict[str, Any]]):
+    """The samples of a split by number, each a dictionary of those of its values that it has.
+
+    DataLoader reads a batch at once, with ``__getitems__``. It can be pickled for workers of any
+    kind.
+    """
+
+    def __init__(self, source: Source, samples: int, decode: Decode | None = None) -> None:
+        self._source = source
+        self._samples = samples
+        self._decode = decode
+
+    def __len__(self) -> int:
+        return self._samples
+
+    def __getitem__(self, number: int) -> dict[str, Any]:
+        """One sample: ``key``, ``label`` and its parts, decoded where that was asked for.
+
+        Raises:
+            IndexError: The sample does not exist.
+            LarderError: It cannot be read or decoded.
+        """
+        (sample,) = self.__getitems__([number])
+        return sample
+
+    def __getitems__(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
+        """Several samples, in the order of their numbers, as `__getitem__` gives them."""
+        (batch,) = self._source.batches([np.asarray(numbers, np.int64)])
+        if self._decode is not None:
+            batch = self._decode(batch)
+        names = list(batch)
+        rows = zip(*batch.values(), strict=True)
+        return [
+            {name: value for name, value in zip(names, row, strict=True) if value is not None}
+            for row in rows
+        ]

@@ -1,0 +1,133 @@
+"""What TensorFlow and Keras read of a version."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import larder
+from larder.errors import ConfigError
+
+OPTIONS: dict[str, Any] = {"batch_size": 4, "shuffle": True, "seed": 7}
+PICTURES: dict[str, Any] = {**OPTIONS, "decode": True, "size": 6}
+
+
+def keys(dataset: Any) -> list[list[str]]:
+    return [
+        [key.decode() for key in batch["key"].tolist()] for batch in dataset.as_numpy_iterator()
+    ]
+
+
+def spec(dataset: Any) -> Any:
+    described = tf.nest.map_structure(
+        lambda each: [each.dtype.name, *each.shape.as_list()], dataset.element_spec
+    )
+    return described if isinstance(described, dict) else list(described)
+
+
+def refusal(call: Any) -> str:
+    try:
+        call()
+    except ConfigError as error:
+        return f"{error.code} {error.where}"
+    return ""
+
+
+class Recorder(keras.Model):  # type: ignore[misc]
+    """Remembers what it was trained with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = keras.layers.Dense(1)
+        self.seen: list[list[int]] = []
+
+    def call(self, values: Any) -> Any:
+        return self.layer(tf.cast(values, "float32")[:, None])
+
+    def train_step(self, given: Any) -> dict[str, Any]:
+        values, labels = given
+        self.seen.append(values.numpy().tolist())
+        self(values)
+        return {"labels": tf.size(labels)}
+
+
+def number_of(key: str) -> Any:
+    return np.int64(key.rpartition("-")[2])
+
+
+def trained(data: larder.readers.data.Data, workers: int) -> list[list[int]]:
+    """The samples of each batch of three epochs that Keras trains with."""
+    sequence = data.keras(
+        "train", columns=("key", "label"), transforms={"key": number_of}, workers=workers, **OPTIONS
+    )
+    model = Recorder()
+    model.compile("sgd", run_eagerly=True)
+    model.fit(sequence, epochs=3, verbose=0, shuffle=False)
+    return model.seen[-3 * len(sequence) :]
+
+
+def fitted(data: larder.readers.data.Data) -> dict[str, Any]:
+    """A model of images that learns from a sequence."""
+    sequence = data.keras("plain", columns=("png", "label"), workers=2, **PICTURES)
+    model = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(3)])
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    history = model.fit(sequence, epochs=2, verbose=0)
+    images, labels = sequence[0]
+    return {
+        "losses": len(history.history["loss"]),
+        "length": len(sequence),
+        "images": [str(images.dtype), *images.shape],
+        "labels": [str(labels.dtype), *labels.shape],
+        "refused": refusal(lambda: data.keras("plain", columns=("jpg",), **OPTIONS)[0]),
+    }
+
+
+def in_order(data: larder.readers.data.Data) -> list[list[str]]:
+    sequence = data.keras("train", **OPTIONS)
+    first = [sequence[number]["key"] for number in range(len(sequence))]
+    sequence.on_epoch_end()
+    return [first, [sequence[number]["key"] for number in range(len(sequence))]]
+
+
+def main(url: str) -> dict[str, Any]:
+    data = larder.open(url)
+    loader = data.loader("train", **OPTIONS)
+    wanted = [[list(batch["key"]) for batch in loader] for _ in range(2)]
+    dataset = data.tf("train", **OPTIONS)
+    pictures = data.tf("plain", columns=("png", "label"), **PICTURES)
+    image, label = next(iter(pictures))
+    first = next(iter(data.loader("plain", **PICTURES)))
+    parts = next(iter(data.tf("train", **OPTIONS))).items()
+    samples = {each.key: each for each in data.samples("train")}
+    whole = {name: values.numpy().tolist() for name, values in parts}
+    return {
+        "wanted": wanted,
+        "read": [keys(dataset), keys(dataset)],
+        "spec": spec(dataset),
+        "pictures": spec(pictures),
+        "same": bool(
+            np.array_equal(image.numpy(), first["png"])
+            and np.array_equal(label.numpy(), first["label"])
+        ),
+        "bytes": all(
+            [samples[key.decode()].parts.get(ext, b"") for key in whole["key"]] == whole[ext]
+            for ext in ("png", "json")
+            if ext in whole
+        ),
+        "refused": [
+            refusal(lambda: data.tf("train", columns=("jpg",), **OPTIONS)),
+            refusal(lambda: data.tf("sizes", **OPTIONS, decode=True)),
+        ],
+        "keras": in_order(data),
+        "fitted": fitted(data),
+        "trained": {workers: trained(data, workers) for workers in (1, 3)},
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(json.load(sys.stdin))))

@@ -1,0 +1,140 @@
+"""What PyTorch and torchdata read of a version: keys, batch by batch."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections.abc import Iterable
+from contextlib import closing
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+import larder
+from larder.errors import ConfigError
+
+OPTIONS: dict[str, Any] = {"batch_size": 4, "shuffle": True, "seed": 7}
+PICTURES: dict[str, Any] = {**OPTIONS, "decode": True, "size": 6}
+
+
+def keys(batches: Iterable[dict[str, Any]]) -> list[list[str]]:
+    return [list(batch["key"]) for batch in batches]
+
+
+def orders(data: larder.readers.data.Data) -> dict[str, Any]:
+    """The same two epochs, whatever reads them; the parent has read before workers start."""
+    loader = data.loader("train", **OPTIONS)
+    epochs = [keys(loader), keys(loader)]
+    found: dict[str, Any] = {"wanted": epochs}
+    for method, workers in [("fork", 1), ("fork", 3), ("forkserver", 2), ("spawn", 2)]:
+        dataset = data.torch("train", **OPTIONS)
+        with closing(dataset.batches.read(range(1))) as first:
+            next(first)
+        batches = dataset.loader(workers, multiprocessing_context=method)
+        found[f"{method} {workers}"] = [keys(batches), keys(batches)]
+    plain = DataLoader(
+        data.torch("train", **OPTIONS), batch_size=None, num_workers=2, persistent_workers=True
+    )
+    found["persistent"] = [keys(plain), keys(plain)]
+    batches = data.torch("train", **OPTIONS).loader()
+    found["threads"] = [keys(batches), keys(batches)]
+    dataset = data.torch("train", **OPTIONS)
+    plain = DataLoader(dataset, batch_size=None, num_workers=2)
+    found["set_epoch"] = []
+    for epoch in range(2):
+        dataset.set_epoch(epoch)
+        found["set_epoch"].append(keys(plain))
+    return found
+
+
+def resumed(data: larder.readers.data.Data) -> list[list[Any]]:
+    """An epoch that is stopped after some batches, and goes on with other workers."""
+    found = []
+    for stop, before, after in [(0, 0, 2), (1, 2, 0), (2, 3, 1), (3, 1, 2), (4, 2, 3)]:
+        batches = data.torch("train", **OPTIONS).loader(before)
+        delivered = keys(batch for _, batch in zip(range(stop), batches, strict=False))
+        state = json.loads(json.dumps(batches.state_dict()))
+        again = data.torch("train", **OPTIONS).loader(after)
+        again.load_state_dict(state)
+        found.append([delivered + keys(again), keys(again)])
+    return found
+
+
+def stateful(data: larder.readers.data.Data) -> list[list[Any]]:
+    """The same with torchdata's loader and its own state."""
+    found = []
+    for stop, workers in [(1, 0), (1, 2), (2, 3), (3, 2), (4, 2)]:
+        batches = StatefulDataLoader(
+            data.torch("train", **OPTIONS), batch_size=None, num_workers=workers
+        )
+        delivered = keys(batch for _, batch in zip(range(stop), batches, strict=False))
+        state = batches.state_dict()
+        again = StatefulDataLoader(
+            data.torch("train", **OPTIONS), batch_size=None, num_workers=workers
+        )
+        again.load_state_dict(state)
+        found.append(delivered + keys(again))
+    return found
+
+
+def numbered(data: larder.readers.data.Data) -> dict[str, Any]:
+    """The map-style dataset."""
+    samples = data.torch_samples("train", decode=True, size=6)
+    found: dict[str, Any] = {
+        "length": len(samples),
+        "last": samples[len(samples) - 1]["key"],
+        "without": sorted(samples[1]),
+    }
+    for method in ("fork", "forkserver", "spawn"):
+        pictures = data.torch_samples("train", transforms={"png": len, "json": len})
+        assert pictures[0]["png"] > 0
+        plain = DataLoader(
+            pictures, 5, num_workers=1, multiprocessing_context=method, collate_fn=list
+        )
+        found[method] = [[sample["key"] for sample in batch] for batch in plain]
+    batch = next(iter(DataLoader(data.torch_samples("plain", decode=True, size=6), batch_size=3)))
+    found["batch"] = {name: described(value) for name, value in batch.items()}
+    return found
+
+
+def described(value: Any) -> Any:
+    return [str(value.dtype), *value.shape] if isinstance(value, torch.Tensor) else value
+
+
+def refused(data: larder.readers.data.Data) -> list[str]:
+    found = []
+    dataset = data.torch("train", **OPTIONS)
+    for call in (
+        lambda: dataset.loader(2, persistent_workers=True),
+        lambda: dataset.load_state_dict({"format": "another"}),
+        lambda: data.torch("train", **{**OPTIONS, "seed": 8}).load_state_dict(dataset.state_dict()),
+    ):
+        try:
+            call()
+        except ConfigError as error:
+            found.append(error.code)
+    return found
+
+
+def main(url: str) -> dict[str, Any]:
+    warnings.simplefilter("error")
+    warnings.filterwarnings("ignore", message=".*fork.*", category=DeprecationWarning)
+    warnings.filterwarnings("ignore", message="This DataLoader will create")  # more than cores
+    warnings.filterwarnings("ignore", message=".set_vital. is deprecated")  # torchdata calls it
+    data = larder.open(url)
+    batch = next(iter(data.torch("plain", **PICTURES).loader(2)))
+    return {
+        "orders": orders(data),
+        "resumed": resumed(data),
+        "stateful": stateful(data),
+        "numbered": numbered(data),
+        "refused": refused(data),
+        "batch": {name: described(value) for name, value in batch.items()},
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(json.load(sys.stdin))))

@@ -1,0 +1,145 @@
+"""PyTorch, TensorFlow and Keras read a version in `.venv-readers`, each in one process."""
+
+import sys
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipeline_lab import directory_lab, png
+from required import read_with_frameworks
+
+import larder
+from larder.errors import ConfigError
+
+pytestmark = pytest.mark.slow
+
+FIELDS: dict[str, Any] = {
+    "splits": {"train": "train/**", "plain": "plain/**", "sizes": "sizes/**"},
+    "labels": {"from": "pattern", "pattern": r"/(?P<label>\d)-"},
+    "cache": None,
+    "validate": "header",
+}
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A version with 22 samples in train, of which some have a part json, and 9 in plain."""
+    objects = {f"train/{n % 3}-{n:02}.png": png(n) for n in range(22)}
+    objects |= {f"train/{n % 3}-{n:02}.json": b"{}" for n in range(0, 22, 2)}
+    objects |= {f"plain/{n % 3}-{n:02}.png": png(n) for n in range(9)}
+    objects |= {f"sizes/{n % 3}-{n:02}.png": png(n, width=9 + n) for n in range(9)}
+    lab = directory_lab(tmp_path_factory.mktemp("lab"), objects, **FIELDS)
+    lab.prepare()
+    return f"{lab.storage}/larder/d@latest"
+
+
+@pytest.fixture(scope="module")
+def of_torch(address: str) -> Any:
+    return read_with_frameworks("with_torch", address)
+
+
+@pytest.fixture(scope="module")
+def of_tensorflow(address: str) -> Any:
+    return read_with_frameworks("with_tensorflow", address)
+
+
+def test_torch_has_the_same_batches_with_any_workers(of_torch, address):
+    orders = of_torch["orders"]
+    wanted = orders["wanted"]
+    assert len(orders) == 8
+    for name, epochs in orders.items():
+        assert epochs == wanted, name
+    assert wanted[0] != wanted[1]
+    everything = sorted(sample.key for sample in larder.open(address).samples("train"))
+    for epoch in wanted:
+        assert sorted(chain(*epoch)) == everything
+
+
+def test_torch_resumes_with_another_number_of_workers(of_torch):
+    wanted = of_torch["orders"]["wanted"]
+    for epochs in of_torch["resumed"]:
+        assert epochs == wanted
+
+
+def test_torchdata_resumes_with_its_own_loader(of_torch):
+    wanted, _ = of_torch["orders"]["wanted"]
+    for epoch in of_torch["stateful"]:
+        assert epoch == wanted
+
+
+def test_torch_reads_samples_by_number(of_torch, address):
+    numbered = of_torch["numbered"]
+    keys = [sample.key for sample in larder.open(address).samples("train")]
+    assert numbered["length"] == len(keys)
+    assert numbered["last"] == keys[-1]
+    assert numbered["without"] == ["key", "label", "png"]
+    for method in ("fork", "forkserver", "spawn"):
+        assert list(chain(*numbered[method])) == keys
+    batch = numbered["batch"]
+    assert batch["png"] == ["torch.uint8", 3, 6, 6, 3]
+    assert batch["label"] == ["torch.int64", 3]
+
+
+def test_torch_gets_tensors(of_torch):
+    batch = of_torch["batch"]
+    assert batch["png"] == ["torch.uint8", 4, 6, 6, 3]
+    assert batch["label"] == ["torch.int64", 4]
+    assert len(batch["key"]) == 4
+
+
+def test_what_torch_cannot_go_on_with_is_refused(of_torch):
+    assert of_torch["refused"] == ["config.invalid_value"] * 3
+
+
+def test_tensorflow_has_the_batches_of_the_loader(of_tensorflow):
+    assert of_tensorflow["read"] == of_tensorflow["wanted"]
+    assert of_tensorflow["same"]
+    assert of_tensorflow["bytes"]
+
+
+def test_the_element_spec_is_that_of_the_batches(of_tensorflow):
+    text, labels = ["string", None], ["int64", None]
+    assert of_tensorflow["spec"] == {"key": text, "label": labels, "png": text, "json": text}
+    assert of_tensorflow["pictures"] == [["uint8", None, 6, 6, 3], labels]
+
+
+def test_columns_that_tensorflow_cannot_have_are_refused(of_tensorflow):
+    assert of_tensorflow["refused"] == ["config.invalid_value columns"] * 2
+
+
+def test_keras_has_the_batches_of_the_loader(of_tensorflow):
+    assert of_tensorflow["keras"] == of_tensorflow["wanted"]
+
+
+def test_keras_trains(of_tensorflow):
+    assert of_tensorflow["fitted"] == {
+        "losses": 2,
+        "length": 3,
+        "images": ["uint8", 4, 6, 6, 3],
+        "labels": ["int64", 4],
+        "refused": "config.invalid_value columns",
+    }
+
+
+@pytest.mark.parametrize("workers", ["1", "3"])
+def test_keras_trains_with_every_sample_in_every_epoch(of_tensorflow, workers):
+    batches = of_tensorflow["trained"][workers]
+    epochs = [list(chain(*batches[start : start + 6])) for start in range(0, len(batches), 6)]
+    assert [sorted(epoch) for epoch in epochs] == [list(range(22))] * 3
+    assert len({tuple(epoch) for epoch in epochs}) == 3, "each in another order"
+
+
+@pytest.mark.parametrize("framework", ["torch", "torch_samples", "tf", "keras"])
+def test_a_framework_that_is_not_installed_is_named(framework, address, monkeypatch):
+    for name in ("torch", "tensorflow", "keras"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ConfigError) as caught:
+        getattr(larder.open(address), framework)("train")
+    assert caught.value.code == "config.missing_package"
+
+
+def test_no_framework_is_imported_before_it_is_used():
+    root = Path(larder.__file__).parent
+    users = {path.name for path in root.rglob("*.py") if "import torch" in path.read_text()}
+    assert users == {"torch.py"}
