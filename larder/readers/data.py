@@ -24,6 +24,7 @@ from larder.readers.loader import CacheSource, Loader, OnError, ShardSource, Sou
 from larder.readers.order import Even
 from larder.readers.samples import Sample
 from larder.readers.schedule import choice, schedule_of, whole
+from larder.readers.shared import read_shared_version
 from larder.readers.split import Check, SplitSamples
 from larder.store import local_path, object_url
 from larder.store.base import Store
@@ -31,7 +32,6 @@ from larder.units import format_count, format_names, parse_bytes
 from larder.versions import layout
 from larder.versions.documents import CacheFile, SplitFacts, VersionDocument
 from larder.versions.omitted import Omitted, read_omitted
-from larder.versions.publish import read_version
 from larder.versions.tags import read_tag
 
 if TYPE_CHECKING:
@@ -554,12 +554,13 @@ def open_data(
 ) -> Data:
     address = parse_address(emitted_location() if url is None else url)
     access = Access(address.root, cache_directory(cache_dir), endpoint, region, profile)
-    return Data(_read(access.store(), address), access)
+    return Data(_read(access, address), access)
 
 
-def _read(store: Store, address: Address) -> VersionDocument:
+def _read(access: Access, address: Address) -> VersionDocument:
+    store = access.store()
     version = address.name if address.is_version else _tagged(store, address)
-    document = read_version(store, version)
+    document = read_shared_version(store, version, access.cache_dir)
     if document is None:
         raise _missing(store, address, f"there is no version {version}")
     if (document.dataset, document.id) != (address.dataset, version):

@@ -122,13 +122,14 @@ class Span(NamedTuple):
         """Where the last one ends."""
         return self.ranges[-1].offset + self.ranges[-1].length
 
-    def read(self, store: Store, key: str) -> None:
-        """Read the parts from a copy of the shard."""
+    def read(self, store: Store, key: str) -> str:
+        """Read the parts from the shard, or a copy of it; returns its etag."""
         samples = self.samples
         with RangeReader(store, key, self.stop) as reader:
             for part in self.ranges:
                 data = reader.read_range(part.offset, part.length) if part.length else b""
                 samples.put(part.number, data, reader.url)
+            return reader.etag
 
 
 @dataclass(eq=False)

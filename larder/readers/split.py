@@ -82,6 +82,7 @@ class SplitSamples(Sequence[Sample]):
         self._loaded: tuple[Store, list[LiveSamples], Array] | None = None
         self._checked = _Flags(len(self)) if check == "once" else None
         self._kept = kept
+        self._etags: dict[str, str] = {}
         self._open: tuple[int, str, int, SampleReader] | None = None
         if kept is not None:
             kept.check_limit(max((file.bytes for _, file in self.shard_files()), default=0))
@@ -246,7 +247,14 @@ class SplitSamples(Sequence[Sample]):
         return np.full(len(numbers), self._check == "always")
 
     def _read_span(self, span: Span) -> None:
-        self._with_shard(span.samples.live, span.shard, span.read)
+        segment = span.samples.live
+        etag = self._with_shard(segment, span.shard, span.read)
+        if self._kept is None and etag:
+            key = segment.shard_key(span.shard)
+            if self._etags.setdefault(key, etag) != etag:
+                store, _, _ = self._parts
+                message = "the shard was replaced since it was first read"
+                raise DamageError("damage.digest", message, where=object_url(store.url, key))
 
     def _with_shard(self, segment: LiveSamples, name: str, reading: Callable[[Store, str], T]) -> T:
         """Call a function with the store and the key of a shard, or of the copy that is kept."""

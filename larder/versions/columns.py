@@ -219,10 +219,9 @@ class SegmentColumns:
         """The keys of samples, given their rows in ascending order."""
         for block, inside in self._of_blocks(rows, map):
             starts, ends = (bounds.tolist() for bounds in block.bounds("key", inside))
-            first = starts[0]
-            text = block.keys[first : ends[-1]].tobytes()
+            text = block.keys.data
             for start, end in zip(starts, ends, strict=True):
-                yield text[start - first : end - first].decode()
+                yield str(text[start:end], "utf-8")
 
     def samples(self, rows: _Array) -> Iterator[IndexedSample]:
         """The entries of samples, given their rows in ascending order."""
@@ -240,7 +239,7 @@ class SegmentColumns:
             start = stop
 
     def _of_blocks(self, rows: _Array, mapped: Mapper) -> Iterator[tuple[_Block, _Array]]:
-        """The blocks of rows, each with those of the rows that are in it."""
+        """The blocks of rows, each with those of the rows that are in it; one if it is mapped."""
         if not len(rows):
             return
         numbers = rows // BLOCK_ROWS
@@ -248,6 +247,12 @@ class SegmentColumns:
         wanted = numbers[first].tolist()
         if self._maps is None and self._may_map and self._worth_mapping(len(wanted)):
             self._map()
+        if self._maps is not None:
+            for number in wanted:
+                if not self._checked[number]:
+                    self._load(number)
+            yield _Block(0, 0, 0, *self._maps.values()), rows
+            return
         blocks = mapped(self._block, wanted)
         yield from zip(blocks, np.split(rows, first[1:]), strict=True)
 
@@ -309,8 +314,6 @@ class SegmentColumns:
         items: _Array
         if maps is not None:
             items = maps[role][start:stop]
-            if self._checked[number]:
-                return items
         else:
             size = dtype.itemsize
             data = self._bytes(role, HEADER_BYTES + start * size, (stop - start) * size)

@@ -5,6 +5,7 @@ import os
 import pickle
 import random
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ from pipeline_lab import Lab, directory_lab, write
 
 import larder
 from larder.errors import ConfigError, DamageError, LarderError
+from larder.readers import shared
 from larder.readers.data import Data
 from larder.readers.samples import Sample
 from larder.readers.split import SplitSamples
 from larder.shards.formats import FORMATS
+from larder.store.own_files import read_optional
 from tests.support.servers import S3Server
 
 SPLITS = {"train": ["a/**", "b/**"], "validation": "c/**"}
@@ -131,11 +134,13 @@ def test_by_many_threads(lab):
 
 
 def damaged(lab: Lab) -> Path:
-    """A shard of which a byte of the first part was changed."""
+    """A shard of which a byte of the first part was changed, as if by its disk."""
     path = lab.files("segments/*/shards/train/*.tar")[0]
+    modified_ns = path.stat().st_mtime_ns
     data = bytearray(path.read_bytes())
     data[700] ^= 1
     path.write_bytes(data)
+    os.utime(path, ns=(modified_ns, modified_ns))
     return path
 
 
@@ -158,6 +163,17 @@ def test_a_part_is_compared_as_asked(tmp_path, check, found):
             numbered(other)
 
 
+def test_a_shard_that_was_replaced_is_named_even_if_nothing_is_compared(tmp_path):
+    lab = grown(tmp_path)
+    path = lab.files("segments/*/shards/train/*.tar")[0]
+    samples = data_of(lab).samples_of("train", check="never")
+    numbered(samples)
+    path.write_bytes(path.read_bytes()[::-1])
+    with pytest.raises(DamageError) as caught:
+        numbered(samples)
+    assert (caught.value.code, caught.value.where) == ("damage.digest", f"file://{path}")
+
+
 def test_a_shard_that_is_gone_or_too_short_is_named(tmp_path):
     lab = grown(tmp_path)
     path = lab.files("segments/*/shards/train/*.tar")[0]
@@ -177,6 +193,38 @@ def bucket_lab(server: S3Server, folder: Path) -> Lab:
     return Lab(lab.source, f"s3://{bucket}/here", lab.output, lab.fields)
 
 
+def gets(store: Any, key: str, data: list[str]) -> Any:
+    data.append(key)
+    return read_optional(store, key)
+
+
+def test_ranks_read_version_json_once(tmp_path, s3_env, monkeypatch):
+    lab = bucket_lab(s3_env, tmp_path)
+    first = lab.prepare()["version"]
+    address, cache = f"{lab.storage}/larder/d", tmp_path / "cache"
+    read: list[str] = []
+    monkeypatch.setattr(shared, "read_optional", partial(gets, data=read))
+    assert {larder.open(address, cache_dir=cache).version for _ in range(3)} == {first}
+    assert len(read) == 1
+    write(str(lab.source), NEW)
+    second = lab.prepare()["version"]
+    assert larder.open(address, cache_dir=cache).version == second != first
+    assert len(read) == 2
+    for path in cache.glob("*.json"):
+        path.write_bytes(path.read_bytes()[:-9])
+    assert larder.open(address, cache_dir=cache).version == second
+    assert len(read) == 3
+    for path in cache.glob("*.json"):
+        os.utime(path, (0, 0))
+    assert larder.open(address, cache_dir=cache).version == second
+    assert len(read) == 4
+    (tmp_path / "file").write_bytes(b"")
+    assert larder.open(address, cache_dir=tmp_path / "file").version == second
+    with pytest.raises(ConfigError) as caught:
+        larder.open(f"{address}@{'0' * 32}", cache_dir=cache)
+    assert caught.value.code == "version.missing"
+
+
 def test_from_a_bucket(tmp_path, s3_env, monkeypatch):
     lab = bucket_lab(s3_env, tmp_path)
     lab.prepare()
@@ -190,7 +238,7 @@ def test_from_a_bucket(tmp_path, s3_env, monkeypatch):
     wanted = expected(lab, "train")
     numbers = [random.Random(7).randrange(len(wanted)) for _ in range(90)]
     assert samples.batch(numbers) == [wanted[number] for number in numbers]
-    assert not (tmp_path / "cache").exists()
+    assert not list((tmp_path / "cache").glob("*.npy"))
     monkeypatch.setattr("larder.versions.columns._FEW_BLOCKS", 0)
     other = data.samples_of("train")
     assert numbered(other) == wanted

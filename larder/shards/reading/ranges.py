@@ -31,6 +31,11 @@ class RangeReader(Closing):
         self._buffer = memoryview(b"")
         self._position = 0
 
+    @property
+    def etag(self) -> str:
+        """That of the object; empty before the first range is read."""
+        return self._reader.info.etag if self._reader is not None else ""
+
     def read_range(self, offset: int, length: int) -> bytes:
         """Read a range that begins at or after the end of the previous one.
 
