@@ -67,6 +67,22 @@ def test_shards(tmp_path):
     assert "where ours goes" in said
 
 
+@pytest.mark.slow
+def test_read(tmp_path):
+    pytest.importorskip("simplejpeg")
+    flags = ("--server", "rclone", "--peers-python", sys.executable)
+    cases, _ = run("read", tmp_path, "--runs", "1", "--files-scale", "0.02", *flags)
+    check_targets(cases)
+    streamed = cases["stream from S3: seconds"]["peers"]
+    assert next(iter(streamed)) == "curl"
+    assert "webdataset" in streamed
+    assert {"boto3, one by one", "curl --parallel"} == set(
+        cases["1,000 samples at random from S3: seconds"]["peers"]
+    )
+    assert len([name for name in cases if name.startswith("images to 224 pixels")]) == 4
+    assert all(case["ours"] > 0 and case["peers"] for case in cases.values())
+
+
 @needs_tar
 @pytest.mark.parametrize("name", KINDS)
 def test_packing_by_one_and_by_two_is_whole(name, tmp_path):
