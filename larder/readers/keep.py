@@ -92,7 +92,6 @@ class KeptShards:
         assert self._limit_bytes is not None, "there is a limit"
         with disk_errors(self._directory):
             shards, drafts = self._files()
-            drafts = [draft for draft in drafts if not self._is_abandoned(draft.path)]
             used_bytes = sum(file.bytes for file in shards + drafts) + size_bytes
             for shard in sorted(shards):
                 if used_bytes <= self._limit_bytes:
@@ -111,17 +110,24 @@ class KeptShards:
             raise ConfigError("config.path", message, where=where, hint=hint) from None
 
     def _files(self) -> tuple[list[_File], list[_File]]:
-        """The shards, and the files that are being downloaded."""
+        """The shards, and the files that are being downloaded; removes what was abandoned."""
+        while True:
+            with suppress(FileNotFoundError):
+                shards, drafts = self._scanned()
+                if not [draft for draft in drafts if self._is_abandoned(draft.path)]:
+                    return shards, drafts
+            # Look again: a file that became a shard meanwhile would count as neither.
+
+    def _scanned(self) -> tuple[list[_File], list[_File]]:
         shards: list[_File] = []
         drafts: list[_File] = []
         with os.scandir(self._directory) as entries:
             for entry in entries:
                 is_shard = _SHARD.fullmatch(entry.name)
                 if is_shard or entry.name.startswith(TEMPORARY_PREFIX):
-                    with suppress(FileNotFoundError):
-                        status = entry.stat()
-                        file = _File(status.st_atime_ns, status.st_size, Path(entry.path))
-                        (shards if is_shard else drafts).append(file)
+                    status = entry.stat()
+                    file = _File(status.st_atime_ns, status.st_size, Path(entry.path))
+                    (shards if is_shard else drafts).append(file)
         return shards, drafts
 
 

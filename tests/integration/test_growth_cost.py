@@ -453,7 +453,7 @@ def test_a_sample_a_day_for_a_hundred_days_stays_cheap(tmp_path):
             assert costs.written("caches") <= 4_096 * (samples + 1) + 16_384
             # Of these, 10 kB are the history of the tag. Documents that list the segments are
             # written twice. Receipts of copies are merged once there are sixteen.
-            assert costs.written("documents") <= 80_000 + SECOND_COPIES_BYTES + 3_500 * before
+            assert costs.written("documents") <= 80_000 + SECOND_COPIES_BYTES + 4_000 * before
             assert costs.requests <= 90 + 14 * before
             packed.append(samples)
             folds += bool(folded)

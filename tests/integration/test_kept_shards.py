@@ -16,6 +16,7 @@ from pipeline_lab import Lab, directory_lab, flip, write
 import larder
 from larder.errors import ConfigError, DamageError
 from larder.readers.data import Data
+from larder.readers.keep import KeptShards
 from larder.store import download
 from larder.store.own_files import read_digest
 
@@ -89,6 +90,27 @@ def test_the_limit_is_kept_and_the_least_recently_used_goes(data, tmp_path, shar
     assert kept == {names[shard] for shard in (0, 2, 3)}
     assert list(samples) == wanted
     assert len(shards_in(keep)) == 3
+
+
+@pytest.mark.parametrize("when", ["_scanned", "_is_abandoned"])
+def test_a_download_that_ends_while_files_are_counted_counts(when, tmp_path, monkeypatch):
+    shard = tmp_path / f"{'a' * 64}.tar"
+    draft = tmp_path / f".larder-tmp-draft-{'0' * 16}"
+    draft.write_bytes(bytes(100))
+    kept = KeptShards(tmp_path, 150)
+    method = getattr(KeptShards, when)
+
+    def ended(self: KeptShards, *arguments: Any) -> Any:
+        if when == "_scanned":
+            files = method(self, *arguments)
+            draft.rename(shard) if draft.exists() else None
+            return files
+        draft.rename(shard)
+        return method(self, *arguments)
+
+    monkeypatch.setattr(KeptShards, when, ended)
+    assert not kept._over(60)
+    assert not shard.exists()
 
 
 def test_a_limit_below_the_largest_shard_is_refused(data, tmp_path, shard_bytes):
