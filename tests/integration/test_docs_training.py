@@ -1,0 +1,187 @@
+"""The examples of docs/how-to/read-in-training.md, run against versions in a bucket."""
+
+import io
+import json
+import re
+import tarfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from pipeline_lab import Lab, write
+from required import read_with_frameworks
+from ruamel.yaml import YAML
+
+import larder
+from tests.support.servers import S3Server
+
+PAGE = (Path(__file__).parents[2] / "docs/how-to/read-in-training.md").read_text()
+SAMPLES = 300
+RECORDS = 1_000
+
+
+def section(heading: str) -> str:
+    """The code under a heading."""
+    _, _, rest = re.split(rf"^(#+) {heading}$", PAGE, flags=re.MULTILINE)
+    return "\n".join(
+        re.findall(r"```python\n(.*?)```", re.split(r"^#+ ", rest, flags=re.M)[0], re.S)
+    )
+
+
+def jpeg(number: int) -> bytes:
+    file = io.BytesIO()
+    Image.new("RGB", (12, 10), (number % 256, 0, 0)).save(file, "JPEG")
+    return file.getvalue()
+
+
+def prepare(
+    folder: Path, storage: Any, name: str, objects: Mapping[str, bytes], **fields: Any
+) -> Lab:
+    """Prepare a dataset of the page."""
+    write(folder / name, objects)
+    lab = Lab(str(folder / name), storage, folder / "out" / name, {"name": name, **fields})
+    lab.prepare()
+    return lab
+
+
+@pytest.fixture(scope="module")
+def labs(
+    rclone_server: S3Server, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Lab]]:
+    """Every dataset that the page names, in its bucket."""
+    folder = tmp_path_factory.mktemp("page")
+    storage = {
+        "url": "s3://team",
+        "endpoint": rclone_server.endpoint,
+        "region": rclone_server.region,
+    }
+    rclone_server.create_bucket("team")
+    pictures = {f"{n % 5}/{n:03}.jpg": jpeg(n) for n in range(SAMPLES)}
+    pets = {f"{n:02}.json": b'{"boxes": [%d]}' % n for n in range(40)}
+    records = {f"{n:04}.i8": np.int64(n).tobytes() for n in range(RECORDS)}
+    halves = {
+        f"{split}/{n % 3}/{n:02}.jpg": jpeg(n)
+        for split in ("training", "validation")
+        for n in range(12)
+    }
+    shards = {"format": "webdataset", "samples_per_shard": 3, "shuffle_seed": 7}
+    folders = {"labels": {"from": "folder"}, "shards": shards}
+    both = {"training": "training/**", "validation": "validation/**"}
+    train, every = {"splits": {"train": "**"}}, {"splits": {"all": "**"}}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in rclone_server.environment.items():
+            patch.setenv(name, value)
+        yield {
+            "imagenet": prepare(folder, storage, "imagenet", pictures, **folders, **train),
+            "pets": prepare(folder, storage, "pets", pets, **train),
+            "halves": prepare(folder, storage, "halves", halves, **folders, splits=both),
+            "tables": prepare(folder, storage, "tables", {"data.csv": b"a,b\n1,2\n"}, **every),
+            "range_dataset": prepare(
+                folder, storage, "range_dataset", records, shards={"format": "records"}, **every
+            ),
+        }
+
+
+def test_plain_python(labs):
+    steps: list[Any] = []
+    names: dict[str, Any] = {"train_step": lambda *arrays: steps.append([a.shape for a in arrays])}
+    exec(section("Python"), names)
+    assert steps == [[(256, 224, 224, 3), (256,)], [(44, 224, 224, 3), (44,)]]
+    assert sorted(box for (box,) in names["boxes"]) == list(range(40))
+
+
+def test_each_node_downloads_once(labs, monkeypatch, tmp_path):
+    (config,) = labs["halves"].output.rglob("experiment.yaml")
+    monkeypatch.setenv("DET_EXPERIMENT_CONFIG", json.dumps(YAML(typ="safe").load(config)))
+
+    def make_data_loader(data_path: str) -> list[int]:
+        labels: list[int] = []
+        for shard in Path(data_path).glob("*.tar"):
+            with tarfile.open(shard) as tar:
+                members = [member for member in tar if member.name.endswith(".cls")]
+                labels += [int(tar.extractfile(member).read()) for member in members]
+        return labels
+
+    code = section("Download once for a node")
+    trial, _, table = code.partition("import io\n")
+    names: dict[str, Any] = {"make_data_loader": make_data_loader}
+    exec(trial.replace("/tmp/data", str(tmp_path / "data")), names)
+    for _ in range(2):
+        reads = names["Trial"](None)
+        for labels in (reads.build_training_data_loader(), reads.build_validation_data_loader()):
+            assert sorted(labels) == sorted([0, 1, 2] * 4)
+    exec(f"import io\n{table}", names)
+    assert names["text"].read() == "a,b\n1,2\n"
+
+
+@pytest.fixture(scope="module")
+def read(labs: dict[str, Lab]) -> Any:
+    """What the code for frameworks reads, in one process for those that go together."""
+    version = larder.open("s3://team/larder/range_dataset").version
+    read: dict[str, Any] = {}
+    for headings in (
+        ("PyTorch", "Tar files of a bucket"),
+        ("TensorFlow", "Keras", "Records of a fixed size"),
+        ("grain",),
+    ):
+        given = {"sections": {name: section(name) for name in headings}, "version": version}
+        read |= read_with_frameworks("with_page", given)
+    return read
+
+
+@pytest.fixture(scope="module")
+def labels(labs: dict[str, Lab]) -> list[int]:
+    """In the order of the shards."""
+    data = larder.open("s3://team/larder/imagenet")
+    return [sample.label for sample in data.samples("train") if sample.label is not None]
+
+
+@pytest.mark.slow
+def test_torch(read):
+    whole = [["torch.uint8", 256, 224, 224, 3], ["torch.int64", 256]]
+    rest = [["torch.uint8", 44, 224, 224, 3], ["torch.int64", 44]]
+    by_number = [["torch.uint8", 32, 224, 224, 3], ["torch.int64", 32]]
+    assert read["PyTorch"]["steps"] == [whole, rest, whole, rest, by_number]
+    assert read["PyTorch"]["rest"] == 0, "the state was that of the last batch of an epoch"
+
+
+@pytest.mark.slow
+def test_tensorflow(read):
+    sizes = [images[1] for images, _ in read["TensorFlow"]["steps"]]
+    assert sizes == [64, 64, 64, 64, 44]
+    assert read["TensorFlow"]["steps"][0] == [
+        ["<dtype: 'uint8'>", 64, 224, 224, 3],
+        ["<dtype: 'int64'>", 64],
+    ]
+    loader = larder.open("s3://team/larder/imagenet").loader("train", batch_size=64, shuffle=True)
+    loader.skip(3)
+    assert read["TensorFlow"]["rest"] == [key for batch in loader for key in batch["key"]]
+
+
+@pytest.mark.slow
+def test_keras(read):
+    assert read["Keras"] == [2, 5]
+
+
+@pytest.mark.slow
+def test_grain(read, labels):
+    assert read["grain"] == sorted(labels)
+
+
+@pytest.mark.slow
+def test_records_of_a_fixed_size(read):
+    sizes, numbers = read["Records of a fixed size"]
+    assert sizes == [64] * 15 + [40]
+    assert numbers == list(range(1, RECORDS + 1))
+
+
+@pytest.mark.slow
+def test_the_tar_files_of_a_bucket(read, labels):
+    tars = read["Tar files of a bucket"]
+    assert tars["shards"] == [f"imagenet-train-{number:06d}.tar" for number in range(100)]
+    assert tars["plain"] == labels
+    assert tars["labels"] == sorted(labels)
+    assert tars["batches"] == [256, 44]
