@@ -181,6 +181,8 @@ def _by_pillow(data: bytes, size: int | None) -> Array:
         if size:
             image.draft("RGB", (size, size))
         load(image)
+        if size and image.mode == "RGB":
+            return _square(image, size)
         pixels = decoded(image, channels=3)
         if size is None:
             return pixels
