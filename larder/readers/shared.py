@@ -8,16 +8,14 @@ used for ten minutes: ranks of a job start together.
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 
 from larder.disk import disk_errors, write_file
 from larder.errors import ConfigError, DamageError, StoreError
 from larder.manifest.digest import sha256_hex
-from larder.store import object_url
 from larder.store.base import Store
 from larder.store.download import locked
-from larder.store.own_files import read_optional
-from larder.versions import layout
 from larder.versions.documents import VersionDocument, parse_document
 from larder.versions.publish import read_version
 
@@ -37,7 +35,7 @@ def read_shared_version(store: Store, version: str, directory: Path) -> VersionD
         with disk_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
         with locked(path.with_name(f".{path.name}.lock")):
-            return _shared(path) or _read(store, version, path)
+            return _shared(path) or read_version(store, version, partial(write_file, path))
     except (ConfigError, StoreError) as error:
         if error.code not in ("config.path", "store.full"):
             raise
@@ -52,13 +50,3 @@ def _shared(path: Path) -> VersionDocument | None:
         return parse_document(VersionDocument, path.read_bytes(), str(path))
     except (OSError, DamageError):
         return None
-
-
-def _read(store: Store, version: str, path: Path) -> VersionDocument | None:
-    key = layout.version_key(version)
-    data = read_optional(store, key)
-    if data is None:
-        return None
-    document = parse_document(VersionDocument, data, object_url(store.url, key))
-    write_file(path, data)
-    return document

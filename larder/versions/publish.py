@@ -97,11 +97,17 @@ def read_cache(store: Store, segment: str, cache: str) -> CacheDocument | None:
     return None if data is None else parse_document(CacheDocument, data, store.url + key)
 
 
-def read_version(store: Store, version: str) -> VersionDocument | None:
-    """version.json, or None if there is no such version."""
+def read_version(
+    store: Store, version: str, each: Callable[[bytes], object] = len
+) -> VersionDocument | None:
+    """version.json, or None if there is no such version; ``each`` gets the bytes of a valid one."""
     key = layout.version_key(version)
     data = read_optional(store, key)
-    return None if data is None else parse_document(VersionDocument, data, store.url + key)
+    if data is None:
+        return None
+    document = parse_document(VersionDocument, data, store.url + key)
+    each(data)
+    return document
 
 
 _NO_ETAG = "0" * 32

@@ -20,7 +20,7 @@ from larder.readers.data import Data
 from larder.readers.samples import Sample
 from larder.readers.split import SplitSamples
 from larder.shards.formats import FORMATS
-from larder.store.own_files import read_optional
+from larder.versions.publish import read_version
 from tests.support.servers import S3Server
 
 SPLITS = {"train": ["a/**", "b/**"], "validation": "c/**"}
@@ -73,7 +73,7 @@ def test_by_number_in_every_format(tmp_path, name):
         count = len(wanted)
         assert len(samples) == count
         assert list(samples) == list(data.samples(split)) == wanted
-        numbers = [random.Random(7).randrange(count) for _ in range(3 * count)]
+        numbers = random.Random(7).choices(range(count), k=3 * count)
         assert samples.batch(numbers) == [wanted[number] for number in numbers]
         assert samples.batch(np.arange(count)[::-1]) == wanted[::-1]
         assert [samples[number] for number in (0, -1, np.int32(1))] == [
@@ -193,9 +193,9 @@ def bucket_lab(server: S3Server, folder: Path) -> Lab:
     return Lab(lab.source, f"s3://{bucket}/here", lab.output, lab.fields)
 
 
-def gets(store: Any, key: str, data: list[str]) -> Any:
-    data.append(key)
-    return read_optional(store, key)
+def counted(read: list[str], store: Any, version: str, *others: Any) -> Any:
+    read.append(version)
+    return read_version(store, version, *others)
 
 
 def test_ranks_read_version_json_once(tmp_path, s3_env, monkeypatch):
@@ -203,7 +203,7 @@ def test_ranks_read_version_json_once(tmp_path, s3_env, monkeypatch):
     first = lab.prepare()["version"]
     address, cache = f"{lab.storage}/larder/d", tmp_path / "cache"
     read: list[str] = []
-    monkeypatch.setattr(shared, "read_optional", partial(gets, data=read))
+    monkeypatch.setattr(shared, "read_version", partial(counted, read))
     assert {larder.open(address, cache_dir=cache).version for _ in range(3)} == {first}
     assert len(read) == 1
     write(str(lab.source), NEW)
@@ -236,7 +236,7 @@ def test_from_a_bucket(tmp_path, s3_env, monkeypatch):
     samples = data.samples_of("train")
     assert not samples.has_shards_local
     wanted = expected(lab, "train")
-    numbers = [random.Random(7).randrange(len(wanted)) for _ in range(90)]
+    numbers = random.Random(7).choices(range(len(wanted)), k=90)
     assert samples.batch(numbers) == [wanted[number] for number in numbers]
     assert not list((tmp_path / "cache").glob("*.npy"))
     monkeypatch.setattr("larder.versions.columns._FEW_BLOCKS", 0)
