@@ -99,13 +99,20 @@ def _is_locked(handle: int) -> bool:
     return False
 
 
-def wait_for_lock(handle: int) -> None:
-    """Wait until nobody else has an open file locked, and lock it until it is closed.
+@contextmanager
+def file_lock(path: str | bytes | Path) -> Iterator[None]:
+    """Hold a lock file exclusively; the system releases it when its holder dies.
 
-    Does nothing if the file system does not support locks or refuses them.
+    The empty file remains: if it were removed, two processes could lock two files of the same name.
+    If the file system does not support locks or refuses them, the block runs without one.
     """
-    with suppress(OSError):
-        fcntl.flock(handle, fcntl.LOCK_EX)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        with suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 @contextmanager

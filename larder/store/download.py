@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
-from larder.disk import disk_errors, draft, wait_for_lock
+from larder.disk import disk_errors, draft, file_lock
 from larder.errors import DamageError, StoreError
 from larder.store.base import Readable
 from larder.store.keys import object_url
@@ -88,18 +88,14 @@ def is_downloaded(path: Path, size_bytes: int) -> bool:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold a lock that the system releases when its holder dies.
+    """Hold a lock file: see `larder.disk.file_lock`.
 
-    The lock file remains: if it were removed, two processes could lock two files of the same name.
     Without locks, several processes may download the same file, each of them completely.
     """
-    with disk_errors(path):
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    try:
-        wait_for_lock(handle)
+    with ExitStack() as stack:
+        with disk_errors(path):
+            stack.enter_context(file_lock(path))
         yield
-    finally:
-        os.close(handle)
 
 
 def removed_if_abandoned(draft: Path) -> bool:

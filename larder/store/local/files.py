@@ -5,10 +5,10 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 
 from larder.config.urls import parse_url
-from larder.disk import FULL, TEMPORARY_PREFIX, sync_folder, wait_for_lock
+from larder.disk import FULL, TEMPORARY_PREFIX, file_lock, sync_folder
 from larder.errors import (
     LarderError,
     NotFoundError,
@@ -101,16 +101,6 @@ def make_folder(folder: bytes) -> None:
     sync_folder(parent)
 
 
-@contextmanager
-def locked(folder: bytes) -> Iterator[None]:
-    """Hold the directory's lock file exclusively. The empty file remains.
-
-    If locks are not supported, the block runs without one.
-    """
-    path = os.path.join(folder, _LOCK)
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    try:
-        wait_for_lock(handle)
-        yield
-    finally:
-        os.close(handle)
+def locked(folder: bytes) -> AbstractContextManager[None]:
+    """Hold the directory's lock file: see `larder.disk.file_lock`."""
+    return file_lock(os.path.join(folder, _LOCK))
