@@ -324,11 +324,11 @@ class Data:
         rank = whole("rank", rank, 0, world - 1)
         memory = _bytes(memory_bytes, "memory_bytes")
         choice("on_error", on_error, get_args(OnError))
-        choice("check", check, get_args(Check))
         samples = self.samples_of(split, keep=keep, keep_bytes=keep_bytes, check=check)
         if order is None:
-            in_directory = keep is None and samples.has_shards_local
-            order = "full" if self._is_cached(split) or in_directory else "window"
+            # A cache decides alone: whether shards are local takes the index of every segment.
+            at_once = self._is_cached(split) or (keep is None and samples.has_shards_local)
+            order = "full" if at_once else "window"
         schedule = schedule_of(
             (self.dataset, self.version, split),
             facts,
@@ -381,19 +381,18 @@ class Data:
         decode: bool = False,
         size: int | None = None,
         transforms: Mapping[str, Callable[[Any], Any]] | None = None,
-        keep: str | Path | None = None,
-        keep_bytes: int | str | None = None,
         check: Check = "always",
+        **kept: Any,
     ) -> SampleDataset:
         """The samples of a split by number for PyTorch: a map-style Dataset.
 
         For samplers of your own; DataLoader reads a batch at once. Arguments and errors are those
-        of `loader`.
+        of `loader`; ``kept`` are ``keep`` and ``keep_bytes``.
         """
         require_module("torch", "torch")
         from larder.readers.torch import SampleDataset
 
-        samples = self.samples_of(split, keep=keep, keep_bytes=keep_bytes, check=check)
+        samples = self.samples_of(split, check=check, **kept)
         decoding = Decoding(decode, size, transforms or {})
         return SampleDataset(self._source(samples, check), len(samples), decoding)
 

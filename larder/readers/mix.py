@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from typing import Any, Final
 
@@ -12,11 +12,9 @@ import numpy as np
 from larder.readers.batches import Batch
 from larder.readers.loader import Loader
 from larder.readers.order import Numbers, hashed
-from larder.readers.schedule import invalid, whole
+from larder.readers.schedule import check_state, invalid, state_hint, whole
 
 FORMAT: Final = "larder-mix-1"
-
-_STATE_HINT = "give load_state_dict what state_dict of such a mix returned"
 
 
 class Mix:
@@ -87,10 +85,7 @@ class Mix:
             ConfigError: ``config.invalid_value``: not the state of a mix; or of one with another
                 seed, other weights or another length; or that of a loader is refused.
         """
-        if not isinstance(state, Mapping) or state.get("format") != FORMAT:
-            raise invalid("this is not the state of a mix", "state", _STATE_HINT)
-        if set(state) != set(self.state_dict()):
-            raise invalid("the state of a mix has other fields", "state", _STATE_HINT)
+        check_state(state, self.state_dict(), "mix")
         for name, value in self._facts.items():
             if state[name] != value:
                 message = f"the state has {name} {state[name]}, this mix {value}"
@@ -98,7 +93,7 @@ class Mix:
         epoch = whole("epoch", state["epoch"], 0)
         batches = whole("batches", state["batches"], 0, len(self))
         if not isinstance(state["loaders"], list) or len(state["loaders"]) != len(self._loaders):
-            raise invalid("the state is of other loaders", "state", _STATE_HINT)
+            raise invalid("the state is of other loaders", "state", state_hint("mix"))
         for loader, its_state in zip(self._loaders, state["loaders"], strict=True):
             loader.load_state_dict(its_state)
         self.epoch, self.batches = epoch, batches

@@ -35,9 +35,6 @@ class ShardIndex(Protocol):
         """The number of samples of each shard, in order."""
 
 
-_STATE_HINT = "give load_state_dict what state_dict of such a loader returned"
-
-
 @dataclass(frozen=True, slots=True)
 class Shuffle:
     """A kind of order; a window of samples and its lanes only if that is what it is."""
@@ -91,10 +88,7 @@ class Schedule:
         Raises:
             ConfigError: ``config.invalid_value``: it is no state, or that of other batches.
         """
-        if not isinstance(state, Mapping) or state.get("format") != FORMAT:
-            raise invalid("this is not the state of a loader", "state", _STATE_HINT)
-        if set(state) != set(self.state(0, 0)):
-            raise invalid("the state of a loader has other fields", "state", _STATE_HINT)
+        check_state(state, self.state(0, 0), "loader")
         for name, value in self._facts.items():
             if name != "order" and state[name] != value:
                 hint = f"open the same {name}, or start again without the state"
@@ -104,7 +98,8 @@ class Schedule:
                 raise invalid(message, "state", hint)
         order = state["order"]
         if not isinstance(order, Mapping) or set(order) != {"kind", "window", "lanes"}:
-            raise invalid("the order of the state is not that of a loader", "state", _STATE_HINT)
+            message = "the order of the state is not that of a loader"
+            raise invalid(message, "state", state_hint("loader"))
         shuffle = checked_shuffle(Shuffle(**order), self.batch_size, self.shards)
         schedule = replace(self, shuffle=shuffle)
         epoch = whole("epoch", state["epoch"], 0)
@@ -177,6 +172,18 @@ def _batch_size(of_all: int | None, per_rank: int | None, world: int) -> int:
         hint = f"use {max(1, size // world) * world}, or batch_size_per_rank"
         raise invalid(f"{size} samples cannot be divided among {world} ranks", "batch_size", hint)
     return size
+
+
+def check_state(state: Any, example: Mapping[str, Any], noun: str) -> None:
+    """Refuse what has not the format and the fields of the state of a loader or a mix."""
+    if not isinstance(state, Mapping) or state.get("format") != example["format"]:
+        raise invalid(f"this is not the state of a {noun}", "state", state_hint(noun))
+    if set(state) != set(example):
+        raise invalid(f"the state of a {noun} has other fields", "state", state_hint(noun))
+
+
+def state_hint(noun: str) -> str:
+    return f"give load_state_dict what state_dict of such a {noun} returned"
 
 
 def whole(name: str, value: Any, least: int, most: int | None = None) -> int:

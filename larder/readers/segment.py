@@ -77,7 +77,7 @@ class LiveSamples:
         live = counts - np.diff(self._omitted.count_before(ends), prepend=0)
         yield from (pair for pair in zip(shards, live.tolist(), strict=True) if pair[1])
 
-    def find(self, numbers: Array, unchecked: Array, mapped: Mapper) -> FoundSamples:
+    def locate(self, numbers: Array, unchecked: Array, mapped: Mapper) -> LocatedSamples:
         """Look samples up in the index.
 
         Args:
@@ -87,7 +87,7 @@ class LiveSamples:
         """
         rows = self._row_numbers(numbers)
         places = self.columns.places(rows, mapped)
-        return FoundSamples(self, rows, places, unchecked[places.owners])
+        return LocatedSamples(self, rows, places, unchecked[places.owners])
 
     def shard_key(self, name: str) -> str:
         return layout.shard_key(self.document.id, self.split, name)
@@ -102,7 +102,7 @@ class LiveSamples:
 
 
 class PartRange(NamedTuple):
-    """A part that is a range of a shard; ``number`` is that of the part among those found."""
+    """A part that is a range of a shard; ``number`` is that of the part among those located."""
 
     shard: int
     offset: int
@@ -113,7 +113,7 @@ class PartRange(NamedTuple):
 class Span(NamedTuple):
     """Ranges of a shard that one request returns."""
 
-    samples: FoundSamples
+    samples: LocatedSamples
     shard: str
     ranges: Sequence[PartRange]
 
@@ -133,8 +133,8 @@ class Span(NamedTuple):
 
 
 @dataclass(eq=False)
-class FoundSamples:
-    """Samples that were looked up, and what was read of them.
+class LocatedSamples:
+    """Samples with their places in shards, and what was read of them.
 
     ``contents`` has an item for each part, ``unchecked`` says whether it is to be compared.
     """

@@ -8,17 +8,18 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from itertools import pairwise
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 
-from larder.errors import ConfigError, DamageError
+from larder.errors import DamageError
 from larder.manifest.sealed import MAKE_AGAIN
 from larder.packages import missing_package
 from larder.readers.access import Access
 from larder.readers.keep import KeptShards
 from larder.readers.numbers import Array, checked_numbers
 from larder.readers.samples import Sample
+from larder.readers.schedule import choice
 from larder.readers.segment import LiveSamples, Span
 from larder.samples.indexed import IndexedSample, SampleReader
 from larder.shards.formats import shard_format
@@ -72,9 +73,7 @@ class SplitSamples(Sequence[Sample]):
         check: Check = "always",
         kept: KeptShards | None = None,
     ) -> None:
-        if check not in ("always", "once", "never"):
-            message = f"check is {check!r}, not 'always', 'once' or 'never'"
-            raise ConfigError("config.invalid_value", message, where="check")
+        choice("check", check, get_args(Check))
         self.split = split
         self._version = version
         self._access = access
@@ -229,7 +228,7 @@ class SplitSamples(Sequence[Sample]):
         """Samples in ascending order."""
         threads = _process(os.getpid()).threads
         lots = [
-            segment.find(inside, self._unchecked(every), threads.map)
+            segment.locate(inside, self._unchecked(every), threads.map)
             for segment, inside, every in self._segments_of(numbers)
         ]
         spans = [span for lot in lots for span in lot.spans()]

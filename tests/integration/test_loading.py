@@ -12,6 +12,7 @@ from pipeline_lab import Lab, directory_lab, images
 
 import larder
 from larder.errors import ConfigError, DamageError
+from larder.readers import split
 
 OBJECTS = images("abc", each=9)
 SPLITS = {"train": ["a/**", "b/**"], "validation": "c/**"}
@@ -50,6 +51,16 @@ def test_a_cache_and_shards_give_the_same_samples(lab, without_cache):
         assert np.array_equal(one["label"], other["label"])
         assert np.array_equal(one["image"], other["png"]), one.keys()
     assert keys(cached) == keys(shards)
+
+
+def test_a_loader_from_a_cache_does_not_open_the_index_of_shards(lab, monkeypatch):
+    def refused(*_: object) -> None:
+        raise AssertionError("the index was opened")
+
+    monkeypatch.setattr(split, "SegmentColumns", refused)
+    loader = opened(lab).loader("train", batch_size=4, shuffle=True)
+    assert loader.state_dict()["order"]["kind"] == "full"
+    assert len(list(chain(*keys(loader)))) == 18
 
 
 def test_orders_and_lanes_have_defaults(lab, without_cache):
