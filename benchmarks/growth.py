@@ -64,7 +64,6 @@ from benchmarks.growing.names import Names, Picks, pick
 from benchmarks.growing.ours import Measured
 from benchmarks.growing.report import (
     LIMIT,
-    Figure,
     daily_figures,
     daily_table,
     figures,
@@ -72,7 +71,7 @@ from benchmarks.growing.report import (
     tables,
 )
 from benchmarks.growing.rounds import run_variant
-from benchmarks.harness import arguments_parser, document, say, settle
+from benchmarks.harness import Figure, arguments_parser, document, say, settle
 
 REAL_FILES, INVENTED_SAMPLES, LARGE_SAMPLES = 20_000, 1_000_000, 5_000_000
 FILE_BYTES, SAMPLE_BYTES, TINY_BYTES = 110_000, 1_500, 150

@@ -19,7 +19,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from multiprocessing import get_context
 from pathlib import Path
@@ -28,8 +28,8 @@ from time import perf_counter
 from typing import Any, Protocol, TypeVar
 
 __all__ = [
-    "Case",
     "Contender",
+    "Figure",
     "Stopwatch",
     "alternate",
     "arguments",
@@ -47,26 +47,33 @@ Contender = Callable[[], Mapping[str, float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
-    """One comparison of medians, in seconds: the less the better.
+class Figure:
+    """One comparison: the less the better. Of a peer that is not installed the figure is None.
 
-    The first peer is the one to aim at: ours may take ``target`` times its time.
+    The target is how many times the first peer's figure ours may be; ``limit`` is what ours may be
+    at most, in the unit of ``name``.
     """
 
     name: str
     ours: float
-    peers: Mapping[str, float]
+    peers: Mapping[str, float | None] = field(default_factory=dict)
     target: float | None = None
+    limit: float | None = None
 
     @property
-    def ratio(self) -> float:
-        """Our time as a multiple of the first peer's."""
-        return self.ours / next(iter(self.peers.values()))
+    def ratio(self) -> float | None:
+        """Ours as a multiple of the first peer's."""
+        first = next(iter(self.peers.values()), None)
+        return self.ours / first if first else None
 
     @property
     def met(self) -> bool | None:
-        """Whether the target is met, if there is one."""
-        return None if self.target is None else self.ratio <= self.target
+        """Whether the target or the limit is met, if there is one."""
+        if self.limit is not None:
+            return self.ours <= self.limit
+        if self.target is None or self.ratio is None:
+            return None
+        return self.ratio <= self.target
 
 
 class Stopwatch:

@@ -30,7 +30,7 @@ from time import perf_counter
 import numpy as np
 from PIL import Image
 
-from benchmarks.harness import Case, alternate, arguments, document, say, settle, table
+from benchmarks.harness import Figure, alternate, arguments, document, say, settle, table
 from larder.config.shape import Transform
 from larder.machine import usable_cores
 from larder.pipeline.prepare import prepare
@@ -118,15 +118,15 @@ def loop(folder: Path) -> Measured:
     return {"wall": perf_counter() - start}
 
 
-def cases(folder: Path, scale: float, runs: int) -> list[Case]:
+def cases(folder: Path, scale: float, runs: int) -> list[Figure]:
     cores = usable_cores()
-    measured: list[Case] = []
+    measured: list[Figure] = []
 
     def compare(name: str, ours: str, contenders: Mapping[str, Callable[[], Measured]]) -> None:
         say(name)
         medians = alternate(contenders, runs, before=settle)
         walls = {contender: found["wall"] for contender, found in medians.items()}
-        measured.append(Case(name, walls.pop(ours), walls))
+        measured.append(Figure(name, walls.pop(ours), walls))
 
     for size, (width, height, most) in SIZES.items():
         count = max(DISTINCT, round(most * scale))

@@ -43,6 +43,7 @@ import boto3
 from botocore.config import Config
 
 from benchmarks.harness import (
+    Figure,
     alternate,
     apart,
     arguments_parser,
@@ -69,21 +70,6 @@ ALONE = "decoding alone"
 LIMIT = "limit"
 
 Measured = Mapping[str, float]
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A case of the document: the less the better. The first peer is the one to aim at."""
-
-    name: str
-    ours: float
-    peers: Mapping[str, float | None]
-    target: float | None = None
-
-    @property
-    def met(self) -> bool | None:
-        first = next(iter(self.peers.values()))
-        return None if self.target is None or first is None else self.ours <= self.target * first
 
 
 @dataclass(frozen=True, slots=True)

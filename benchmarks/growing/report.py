@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from benchmarks.growing.arithmetic import share_of_equal_shards
 from benchmarks.growing.body import ADDED, FIRST, REMOVED, Step
@@ -11,8 +10,9 @@ from benchmarks.growing.contenders import OURS, PEER_NAMES
 from benchmarks.growing.daily import SHOWN_DAYS, Daily
 from benchmarks.growing.ours import Measured
 from benchmarks.growing.rounds import Result
+from benchmarks.harness import Figure
 
-__all__ = ["ARITHMETIC", "Figure", "daily_figures", "daily_table", "figures", "tables"]
+__all__ = ["ARITHMETIC", "daily_figures", "daily_table", "figures", "tables"]
 
 ARITHMETIC = "arithmetic"
 LIMIT = "limit"
@@ -23,30 +23,6 @@ OMIT_BYTES = 0.002
 MANIFEST_BYTES = 60
 SEGMENTS = 16
 FRESH_SHARE = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """One case: ours beside others, null for one that is not installed or cannot do it.
-
-    ``target`` is how many times the first of the others ours may be.
-    """
-
-    name: str
-    ours: float
-    peers: Mapping[str, float | None]
-    target: float | None = None
-
-    @property
-    def ratio(self) -> float | None:
-        """Ours as a multiple of the first of the others, if there is one."""
-        first = next(iter(self.peers.values()), None)
-        return self.ours / first if first else None
-
-    @property
-    def met(self) -> bool | None:
-        """Whether the target is met, if there is one."""
-        return None if self.target is None or self.ratio is None else self.ratio <= self.target
 
 
 def figures(result: Result, *, with_peers: bool) -> Iterator[Figure]:

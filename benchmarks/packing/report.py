@@ -3,40 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
-from benchmarks.harness import table
+from benchmarks.harness import Figure, table
 
-__all__ = ["Figure", "seconds_table", "shares_table", "summary"]
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """One comparison: see `benchmarks.harness.Compared`.
-
-    The target is of the first peer; ``limit`` is what ours may be at most, in the unit of ``name``.
-    """
-
-    name: str
-    ours: float
-    peers: Mapping[str, float | None] = field(default_factory=dict)
-    target: float | None = None
-    limit: float | None = None
-
-    @property
-    def ratio(self) -> float | None:
-        """Ours as a multiple of the first peer's."""
-        first = next(iter(self.peers.values()), None)
-        return self.ours / first if first else None
-
-    @property
-    def met(self) -> bool | None:
-        """Whether the target or the limit is met, if there is one."""
-        if self.limit is not None:
-            return self.ours <= self.limit
-        if self.target is None or self.ratio is None:
-            return None
-        return self.ratio <= self.target
+__all__ = ["seconds_table", "shares_table", "summary"]
 
 
 def seconds_table(

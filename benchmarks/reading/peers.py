@@ -36,6 +36,8 @@ PACKAGES = {
 BATCH = 64
 SIZE = 224
 
+Decode = Callable[[bytes], Any]
+
 Samples = Iterable[bytes]
 """The image of each sample, encoded."""
 
@@ -82,7 +84,7 @@ def connector_samples(request: Mapping[str, Any]) -> Iterator[bytes]:
                     yield content.read()
 
 
-def mds_samples(request: Mapping[str, Any]) -> Any:
+def mds_samples(request: Mapping[str, Any], decode: Decode = bytes) -> Any:
     """From ``mds``, a folder or a URL; what it downloads is below ``scratch``."""
     streaming = import_module("streaming")
     folder = request["mds"]
@@ -92,12 +94,12 @@ def mds_samples(request: Mapping[str, Any]) -> Any:
 
     class Images(streaming.StreamingDataset):  # type: ignore[misc, name-defined]
         def __getitem__(self, index: int) -> Any:
-            return super().__getitem__(index)["image"]
+            return decode(super().__getitem__(index)["image"])
 
     return Images(**remote, shuffle=False, batch_size=BATCH)
 
 
-def litdata_samples(request: Mapping[str, Any]) -> Any:
+def litdata_samples(request: Mapping[str, Any], decode: Decode = bytes) -> Any:
     litdata = import_module("litdata")
     # It has no option for servers without TLS, which its library for S3 refuses by default.
     import_module("litdata.streaming.downloader")._OBSTORE_CLIENT_OPTIONS["allow_http"] = True
@@ -107,7 +109,7 @@ def litdata_samples(request: Mapping[str, Any]) -> Any:
 
     class Images(litdata.StreamingDataset):  # type: ignore[misc, name-defined]
         def __getitem__(self, index: Any) -> Any:
-            return super().__getitem__(index)["image"]
+            return decode(super().__getitem__(index)["image"])
 
     return Images(folder, shuffle=False, **(remote if "://" in folder else {}))
 
@@ -170,23 +172,10 @@ def batches(request: Mapping[str, Any]) -> Iterable[Any]:
     if peer == WEBDATASET:
         dataset = webdataset_samples(request).map(decoded)
     elif peer == MDS:
-        images = mds_samples(request)
-
-        class Images(type(images)):  # type: ignore[misc]
-            def __getitem__(self, index: int) -> Any:
-                return decoded(super().__getitem__(index))
-
-        images.__class__ = Images
-        dataset = images
+        dataset = mds_samples(request, decoded)
     elif peer == LITDATA:
-        images = litdata_samples(request)
-
-        class Lit(type(images)):  # type: ignore[misc]
-            def __getitem__(self, index: Any) -> Any:
-                return decoded(super().__getitem__(index))
-
-        images.__class__ = Lit
-        dataset, loader = images, import_module("litdata").StreamingDataLoader
+        loader = import_module("litdata").StreamingDataLoader
+        dataset = litdata_samples(request, decoded)
     else:
         files = Files(request["files"])
         dataset = Decoded(files, len(files))
