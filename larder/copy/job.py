@@ -30,7 +30,6 @@ from larder.copy.record import (
     CopyDocument,
     read_record,
     record_rows,
-    remove_replaced,
     write_record,
 )
 from larder.copy.route import Route, SentAhead
@@ -257,6 +256,8 @@ def end_copy(
         rows = _over(made.read(), standing_rows)
         if before and before.source == place.origin and before != standing.record:
             rows = _over(rows, record_rows(root, place, before))
+        replaced = [each.manifest for each in (*receipts, *standing.receipts)]
+        replaced += [*report.lists, *([job.due] if job else []), *(before.files if before else [])]
         document = write_record(
             root,
             place,
@@ -264,10 +265,8 @@ def end_copy(
             folder,
             failures=_gathered_failures(root, route, report.lists, standing.unlisted, folder),
             stopped=bool(report.stopped) or standing.stopped,
+            replaced=replaced,
         )
-    replaced = [each.manifest for each in (*receipts, *standing.receipts)]
-    replaced += [*report.lists, *([job.due] if job else []), *(before.files if before else [])]
-    remove_replaced(root, place, replaced, document)
     if job and root.features.place:  # in a bucket
         now_us = root.head(place.document).modified_us
         UploadRecords(root, place.uploads).abort_abandoned(now_us)

@@ -19,7 +19,7 @@ from larder.copy.compare import CopyState, compared, not_listed, read_state
 from larder.copy.difference import without
 from larder.copy.plan import CopySums, summed
 from larder.copy.receipts import Receipt
-from larder.copy.record import read_record, remove_replaced, write_record
+from larder.copy.record import read_record, write_record
 from larder.copy.settings import CopySettings
 from larder.disk import scratch
 from larder.errors import (
@@ -233,16 +233,15 @@ def _write_record(plan: PrunePlan, failed: bool) -> None:
     if failed or record != plan.state.record or record is None:
         return  # or another run has ended in the meantime, whose record stays
     with scratch() as folder:
-        document = write_record(
+        write_record(
             root,
             place,
             _left(plan),
             folder,
             failures=record.failures,
             stopped=bool(record.stopped),
+            replaced=[*(receipt.manifest for receipt in plan.receipts), *record.files],
         )
-    replaced = [*(receipt.manifest for receipt in plan.receipts), *record.files]
-    remove_replaced(root, place, replaced, document)
 
 
 def _left(plan: PrunePlan) -> Iterator[pa.RecordBatch]:

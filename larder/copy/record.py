@@ -163,11 +163,13 @@ def write_record(
     *,
     failures: ManifestRef | None,
     stopped: bool,
+    replaced: Iterable[ManifestRef],
 ) -> CopyDocument:
     """Write the manifest of all verified copies, then the document that names it.
 
     ``rows`` are of schema OBJECTS and ordered by key; ``failures`` are the objects that could not
-    be copied; ``stopped`` says that some were not tried because too much failed.
+    be copied; ``stopped`` says that some were not tried because too much failed. Deleted are the
+    files that the record has ``replaced``, and what killed runs left in the work folder a week ago.
     """
     tally = _Tally()
     file = write_manifest(folder / "manifest.parquet", OBJECTS, map(tally.add, rows))
@@ -182,16 +184,32 @@ def write_record(
     )
     with published_file_errors():
         root.put(place.document, seal(document))
+    kept = {ref.key for ref in document.files}
+    for key in {ref.key: None for ref in replaced if ref.key not in kept}:
+        root.delete(key)
+    # A run with the same rows writes a manifest of the same name, which another run deletes if it
+    # replaces the record of the first. The later of the two sees it: either record is good.
+    while not _is_whole(root, place):
+        put_named(root, document.manifest.key, file)
+        with published_file_errors():
+            root.put(place.document, seal(document))
+    _remove_abandoned(root, place)
     return document
 
 
-def remove_replaced(
-    root: Store, place: CopyPlace, refs: Iterable[ManifestRef], document: CopyDocument
-) -> None:
-    """Delete what a record replaces, and what killed runs left in the work folder a week ago."""
-    kept = {ref.key for ref in document.files}
-    for key in {ref.key: None for ref in refs if ref.key not in kept}:
-        root.delete(key)
+def _is_whole(root: Store, place: CopyPlace) -> bool:
+    """Whether the manifest exists that the current record names."""
+    record = read_record(root, place)
+    if record is None:
+        return False
+    try:
+        root.head(record.manifest.key)
+    except NotFoundError:
+        return False
+    return True
+
+
+def _remove_abandoned(root: Store, place: CopyPlace) -> None:
     work = list(listed(root, place.work))
     if work:
         now_us = root.head(place.document).modified_us  # by the store's clock, as the others

@@ -147,6 +147,36 @@ def test_a_copy_that_ends_while_another_runs_is_not_forgotten(
         assert read_record(root, PLACE) is not None
 
 
+def test_a_manifest_that_two_runs_share_is_not_lost_if_one_is_replaced(
+    make: Callable[[], CopyLab],
+) -> None:
+    """Two runs wrote one manifest; a third replaces the record of the first, and deletes it."""
+    for method, key in (("put", PLACE.document), ("delete", "/manifest-")):
+        lab = make()
+        lab.copy()
+        with opened(lab.storage) as root:
+            record = root.get(PLACE.document)
+        lab.add({"z/late.bin": b"late"})
+        meanwhile = Meanwhile()
+
+        def deleted(lab: CopyLab = lab) -> None:
+            with opened(lab.storage) as root:
+                for name in lab.own():
+                    if "/manifest-" in name:
+                        root.delete(name)
+
+        def named_again(lab: CopyLab = lab, record: bytes = record) -> None:
+            with opened(lab.storage) as root:
+                root.put(PLACE.document, record)
+
+        meanwhile.before(method, key, deleted if method == "put" else named_again)
+        with between(lambda store, meanwhile=meanwhile: MeanwhileStore(store, meanwhile)):
+            lab.copy()
+        assert not meanwhile.waiting
+        assert lab.copy()["status"] == "current"
+        assert lab.there() == contents(lab.source)
+
+
 @pytest.mark.exhaustive
 def test_another_state_of_the_source_after_a_stop_is_followed(
     make: Callable[[], CopyLab],
