@@ -6,11 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, cast
+from uuid import UUID
 
+from prefect.client.schemas.objects import State, StateDetails
 from prefect.futures import PrefectFuture, wait
+from prefect.states import Completed
 from prefect.task_runners import TaskRunner as PoolOfTasks
 from prefect.task_runners import ThreadPoolTaskRunner
+from prefect.utilities.annotations import quote
 
 from larder.jobs.results import RunError, stops_others
 from larder.progress import Progress, TimedProgress
@@ -21,12 +25,16 @@ from tasks.steps import TASKS
 class TaskRunner:
     """The `larder.jobs.runner.Runner` of a flow run; ``pool`` is started, with at least as many
     workers.
+
+    In the graph of the run, a task follows from those of the previous step, whatever its arguments
+    are: many steps have the same one, and Prefect would draw an arrow for each value in it.
     """
 
     def __init__(self, workers: int, pool: PoolOfTasks[Any], times: TimedProgress) -> None:
         self.times = times
         self._workers = workers
         self._pool = pool
+        self._previous: list[State[Any]] = []
 
     @property
     def progress(self) -> Progress:
@@ -34,7 +42,8 @@ class TaskRunner:
 
     def run(self, step: Callable[..., Any], *arguments: Any) -> Any:
         """Run one task in this process."""
-        state: Any = TASKS[step](*arguments, return_state=True)
+        state: Any = TASKS[step](*map(quote, arguments), return_state=True, wait_for=self._previous)
+        self._previous = [_end_of(state.state_details.task_run_id)]
         return state.result()
 
     def map(self, step: Callable[..., Any], job: Any, batches: Sequence[Any]) -> list[Any]:
@@ -47,6 +56,7 @@ class TaskRunner:
         """
         concurrent_batches = max(1, min(self._workers, len(batches)))
         results: list[Any] = [None] * len(batches)
+        ended: list[State[Any]] = [Completed(data=True)] * len(batches)
         waiting: Iterator[tuple[int, Any]] = iter(enumerate(batches))
         under_way: dict[PrefectFuture[Any], int] = {}
         done: SimpleQueue[PrefectFuture[Any]] = SimpleQueue()
@@ -55,18 +65,20 @@ class TaskRunner:
                 while True:
                     for place, batch in islice(waiting, concurrent_batches - len(under_way)):
                         parameters = {
-                            "job": job,
-                            "batch": batch,
+                            "job": quote(job),
+                            "batch": quote(batch),
                             "concurrent_batches": concurrent_batches,
                         }
-                        future = self._pool.submit(TASKS[step], parameters)
+                        after = cast(Any, _upstream(self._previous, place, len(batches)))
+                        future = self._pool.submit(TASKS[step], parameters, wait_for=after)
                         under_way[future] = place
                         future.add_done_callback(done.put)
                     if not under_way:
+                        self._previous = ended or self._previous
                         return results
                     future = done.get()
-                    result = _outcome(future)
-                    results[under_way.pop(future)] = result
+                    place, result = under_way.pop(future), _outcome(future)
+                    results[place], ended[place] = result, _end_of(future.task_run_id)
                     if stops_others(result):
                         waiting = iter(())
             except BaseException:
@@ -84,6 +96,20 @@ def task_runner(workers: int, times: TimedProgress) -> Iterator[TaskRunner]:
     threads: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=workers)
     with threads as pool:
         yield TaskRunner(workers, pool, times)
+
+
+def _end_of(task_run: UUID | None) -> State[Any]:
+    """A state that says only which task run has ended: Prefect looks for arrows in results, too."""
+    return Completed(data=True, state_details=StateDetails(task_run_id=task_run))
+
+
+def _upstream(previous: list[State[Any]], place: int, batches: int) -> list[State[Any]]:
+    """What a batch is drawn after: of many batches one, so that arrows neither multiply nor cross.
+
+    >>> _upstream(["a", "b"], 2, 4)
+    ['b']
+    """
+    return [previous[place * len(previous) // batches]] if previous else []
 
 
 def _outcome(future: PrefectFuture[Any]) -> Any:
