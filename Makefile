@@ -26,7 +26,7 @@ TESTS_AT_ONCE ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-imagenet test lint types format bench gcs skyplane skyplane-test \
+.PHONY: help demo serve deploy demo-imagenet test lint types format bench gcs skyplane skyplane-test \
 	readers-test lock schema clean
 
 help: ## list the targets
@@ -90,6 +90,13 @@ data/source/digits/.complete: $(VENV)/app
 demo: $(VENV)/app data/source/digits/.complete ## prepare the bundled digits dataset and show the config
 	@$(BIN)/python -m flows.prepare --dataset digits
 	@echo && cat out/local/digits/experiment.yaml
+
+serve: $(VENV)/app data/source/digits/.complete ## start a Prefect server, a worker and the deployments
+	@$(BIN)/python -m flows.serve $(ARGS)
+
+deploy: $(VENV)/app ## deploy to a work pool of the server at PREFECT_API_URL: make deploy POOL=NAME
+	@test -n "$(POOL)" || { echo "name a work pool: make deploy POOL=NAME" >&2; exit 1; }
+	@$(BIN)/python -m flows.deploy --pool "$(POOL)" $(ARGS)
 
 demo-imagenet: $(VENV)/demo ## prepare an ImageNet-like bucket between two local S3 servers
 	@$(BIN)/python -m tests.support.demo

@@ -16,33 +16,32 @@ if __name__ == "__main__":
 from typing import Any
 
 from prefect import flow
+from pydantic import StrictBool
 
 from flows.runs.flow_run import flow_run
+from flows.runs.form import NO_OUTPUT, ClusterName, DatasetName, Output, run_name
 from larder.cli.prepare import COMPACT
 
 
 @flow(
     name="compact",
-    flow_run_name="compact {dataset} for {cluster}",
+    flow_run_name=run_name("compact"),
     persist_result=False,
     validate_parameters=True,
 )
 def compact(
-    dataset: str,
-    cluster: str = "local",
-    settings: list[str] | None = None,
-    config_dir: str = "configs",
-    output: str | None = None,
+    dataset: DatasetName,
+    cluster: ClusterName = "local",
+    plan: StrictBool = False,
+    advanced: Output = NO_OUTPUT,
 ) -> Any:
     """Put all samples of a dataset into one segment: prepare it, and leave no omitted rows.
 
     Args:
         dataset: Name of a file in configs/datasets.
         cluster: Name of a file in configs/clusters.
-        settings: key.path=value pairs that override the dataset file, or the cluster file with
-            the prefix cluster.
-        config_dir: The directory with all configuration files.
-        output: Where configs are written; by default out/CLUSTER/DATASET.
+        plan: Whether to show what would be done, and change nothing.
+        advanced: What is rarely needed.
 
     Returns:
         The JSON document of the run; if it was stopped, Prefect's state Cancelled.

@@ -19,6 +19,7 @@ from prefect import flow
 from pydantic import StrictBool
 
 from flows.runs.flow_run import flow_run
+from flows.runs.form import NO_OVERRIDES, ClusterName, Overrides
 from larder.cli.copy import COPY
 
 
@@ -31,13 +32,13 @@ from larder.cli.copy import COPY
 def copy(
     source: str,
     storage: str,
-    cluster: str | None = None,
-    settings: list[str] | None = None,
+    cluster: ClusterName | None = None,
     include: list[str] | None = None,
     exclude: list[str] | None = None,
     verify: str | None = None,
     retry_failed: StrictBool = False,
-    config_dir: str = "configs",
+    plan: StrictBool = False,
+    advanced: Overrides = NO_OVERRIDES,
 ) -> Any:
     """Copy what is missing from a source to a storage.
 
@@ -45,12 +46,12 @@ def copy(
         source: URL or path of what is copied.
         storage: URL or path of where it is copied to.
         cluster: Name of a file in configs/clusters, for its limits and how its storage is reached.
-        settings: key.path=value pairs that set fields of source, storage, copy and runner.
         include: Globs of the keys to copy; everything if there is none.
         exclude: Globs of keys to leave out.
         verify: How copies are checked, digest or size; by default what copy.verify says.
         retry_failed: Whether to copy only what the last copy failed for.
-        config_dir: The directory with all configuration files.
+        plan: Whether to show what would be done, and change nothing.
+        advanced: What is rarely needed.
 
     Returns:
         The JSON document of the run; if it was stopped, Prefect's state Cancelled.

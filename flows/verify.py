@@ -19,37 +19,35 @@ from prefect import flow
 from pydantic import StrictBool, StrictFloat, StrictInt
 
 from flows.runs.flow_run import flow_run
+from flows.runs.form import NO_OTHER_NAMES, ClusterName, DatasetName, OtherNames, run_name
 from larder.cli.verify import VERIFY
 
 
 @flow(
     name="verify",
-    flow_run_name="verify {dataset} for {cluster}",
+    flow_run_name=run_name("verify"),
     persist_result=False,
     validate_parameters=True,
 )
 def verify(
-    dataset: str,
-    cluster: str = "local",
-    settings: list[str] | None = None,
-    config_dir: str = "configs",
+    dataset: DatasetName,
+    cluster: ClusterName = "local",
     version: str = "latest",
     sample: StrictFloat | None = None,
     seed: StrictInt | None = None,
     repair: StrictBool = False,
+    advanced: OtherNames = NO_OTHER_NAMES,
 ) -> Any:
     """Read a published version again, and compare it with what was published.
 
     Args:
         dataset: Name of a file in configs/datasets.
         cluster: Name of a file in configs/clusters.
-        settings: key.path=value pairs that override the dataset file, or the cluster file with
-            the prefix cluster.
-        config_dir: The directory with all configuration files.
         version: ID of the version, or a tag.
         sample: Percentage of the shards and cache files to read; all by default.
         seed: Of the choice of these; another one for every run by default.
         repair: Whether to make again what is damaged.
+        advanced: What is rarely needed.
 
     Returns:
         The JSON document of the run; if it was stopped, Prefect's state Cancelled. If something is

@@ -125,9 +125,14 @@ def start_server() -> Callable[[], None]:
     # At exit, but registered before Prefect's own handler, which sends its last logs and events.
     atexit.register(server.close)
     os.environ[_API_URL] = server.url
-    for name in ("no_proxy", "NO_PROXY"):  # otherwise Prefect's client would use a proxy for it
-        os.environ[name] = ",".join(filter(None, (os.environ.get(name), "127.0.0.1")))
+    bypass_proxy()
     return lambda: server.wait(startup_seconds())
+
+
+def bypass_proxy() -> None:
+    """Keep Prefect's client from using a proxy for a server on this machine."""
+    for name in ("no_proxy", "NO_PROXY"):
+        os.environ[name] = ",".join(filter(None, (os.environ.get(name), "127.0.0.1")))
 
 
 def show_logs(say: Callable[[str], None], hidden: Hidden) -> None:

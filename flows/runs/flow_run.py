@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -16,9 +17,11 @@ from prefect import Flow, get_client
 from prefect.context import FlowRunContext
 from prefect.exceptions import Abort
 from prefect.settings import get_current_settings
-from prefect.states import Cancelled
+from prefect.states import Cancelled, Crashed
 from prefect.utilities.urls import url_for
 
+from flows.runs.form import command_parameters, form_of
+from flows.runs.limits import dataset_limit
 from flows.runs.page import RunLog, findings, run_log, summary
 from flows.runs.secrets import without_auth
 from larder.cli.command import Command, Operation
@@ -30,7 +33,7 @@ from tasks.progress import listening, stoppable
 from tasks.runner import task_runner
 from tasks.steps import STOPPED
 
-POLL_SECONDS = 5.0
+POLL_SECONDS = 2.0
 _REFUSED = (401, 403)
 _NOT_THERE = (404, 405)
 _MORE = re.compile(r"[\s-]*For more information check: \S+")
@@ -44,8 +47,10 @@ def flow_run(command: Command) -> Any:
     """
 
     def begin() -> tuple[Operation, Execute]:
-        given = (_context().parameters or {}).items()
-        operation = command.operation(**{name: value for name, value in given if value is not None})
+        parameters = command_parameters(_context().parameters or {})
+        plan_only = parameters.pop("plan", False)
+        operation = command.operation(**parameters)
+        operation = operation.planning() if plan_only else operation
         return operation, operation.compose
 
     return _body(command.name, begin)
@@ -55,10 +60,14 @@ def _body(
     name: str, begin: Callable[[], tuple[Operation, Execute]], display: Display | None = None
 ) -> Any:
     hear_signals()
+    parent = os.getppid()
     try:
         with _reported(display) as log:
             operation, execute = begin()
-            with task_runner(operation.workers, log.progress) as runner:
+            with (
+                dataset_limit(operation.builds, log.say),
+                task_runner(operation.workers, log.progress) as runner,
+            ):
                 document = execute(runner)
             log.outcome(document, operation.lines)
             if "findings" in document:
@@ -67,9 +76,8 @@ def _body(
     except LarderError as error:
         if error.code != STOPPED:
             raise
-        return Cancelled(
-            message="stopped between two objects; run it again to continue", data=error
-        )
+        end = Cancelled if os.getppid() == parent else Crashed  # the worker is gone
+        return end(message="stopped between two objects; run it again to continue", data=error)
     return document
 
 
@@ -89,34 +97,47 @@ def _reported(display: Display | None) -> Iterator[RunLog]:
         if display and address:
             display.say(f"run: {without_auth(address)}")
         log = stack.enter_context(run_log())
-        if not run.deployment_id:
-            stop = stack.enter_context(stoppable())
-            stack.enter_context(_cancellable(run.id, stop, log.say))
+        stop = stack.enter_context(stoppable())
+        # A worker ends the runs that it started itself, but not if it is killed; and nothing else
+        # would end a run started by a command.
+        reason = _worker_gone(os.getppid()) if run.deployment_id else _cancelled(run.id)
+        stack.enter_context(_stopped_for(reason, stop, log.say))
         yield log
 
 
-@contextmanager
-def _cancellable(
-    flow_run: UUID, stop: threading.Event, say: Callable[[str], None]
-) -> Iterator[None]:
-    """Set ``stop`` once the flow run is Cancelling or Cancelled, within a ``with`` block.
+def _worker_gone(worker: int) -> Callable[[], str]:
+    """Why a run of a worker should stop: it has another parent. Empty if it should not."""
+    return lambda: "" if os.getppid() == worker else "the worker is gone"
 
-    A worker ends the runs that it started itself, but nothing else would end a run started by a
-    command.
-    """
+
+def _cancelled(flow_run: UUID) -> Callable[[], str]:
+    """Why a run of a command should stop: somebody cancelled it. Empty if it should not."""
+
+    def reason() -> str:
+        with get_client(sync_client=True) as client:
+            state = client.read_flow_run(flow_run).state
+        cancelled = state is not None and (state.is_cancelling() or state.is_cancelled())
+        return "cancelled in Prefect" if cancelled else ""
+
+    return reason
+
+
+@contextmanager
+def _stopped_for(
+    reason: Callable[[], str], stop: threading.Event, say: Callable[[str], None]
+) -> Iterator[None]:
+    """Set ``stop`` once there is a reason, within a ``with`` block."""
     ended = threading.Event()
 
     def watch() -> None:
         while not ended.wait(POLL_SECONDS):
-            # A server that is temporarily unavailable must not end the run.
-            with suppress(Exception), get_client(sync_client=True) as client:
-                state = client.read_flow_run(flow_run).state
-                if state and (state.is_cancelling() or state.is_cancelled()):
-                    say("cancelled in Prefect: stopping after the objects in progress")
+            with suppress(Exception):  # a server that is briefly unavailable must not end the run
+                if why := reason():
                     stop.set()
+                    say(f"{why}: stopping after the objects in progress")
                     return
 
-    watcher = threading.Thread(target=watch, name="cancel-watcher", daemon=True)
+    watcher = threading.Thread(target=watch, name="stop-watcher", daemon=True)
     watcher.start()
     try:
         yield
@@ -159,7 +180,7 @@ def call_flow(
     continued.fn = body
     with listening(display), stoppable() as stop, interruptible(stop, display.say):
         try:
-            document: dict[str, Any] = continued(**parameters)
+            document: dict[str, Any] = continued(**form_of(flow, parameters))
         except HTTPError as error:
             raise _server_error(error, named) from error
         except Abort as error:  # the server has a final state, and accepts no other
@@ -178,6 +199,19 @@ def _check_server(named: bool) -> None:
         error = client.api_healthcheck()
     if error:
         raise _server_error(error, named) from error
+
+
+@contextmanager
+def server_errors() -> Iterator[None]:
+    """Make errors of the configured server within a ``with`` block errors of ours.
+
+    FatalError: ``run.server``: it cannot be reached, or refuses a request.
+    """
+    _check_server(named=True)
+    try:
+        yield
+    except HTTPError as error:
+        raise _server_error(error, named=True) from error
 
 
 def _server_error(error: BaseException, named: bool) -> FatalError:

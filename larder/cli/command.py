@@ -8,7 +8,8 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from larder.cli.arguments import Parser
@@ -38,12 +39,19 @@ class Operation:
             plan is executed. Returns the JSON document of the run, or of its plan.
         lines: The document of a run.
         plan_lines: That of a plan.
+        builds: The dataset that it makes a version of; empty if none.
     """
 
     workers: int
     compose: Callable[..., dict[str, Any]]
     lines: Lines
     plan_lines: Lines
+    builds: str = ""
+
+    def planning(self) -> Operation:
+        """The operation that only plans."""
+        compose = partial(self.compose, plan_only=True)
+        return replace(self, compose=compose, lines=self.plan_lines, builds="")
 
 
 Run = Callable[[Operation, dict[str, Any], "Display"], dict[str, Any]]
@@ -100,8 +108,8 @@ class Command:
         plan_only = getattr(namespace, "plan", False)
         with Display(quiet=namespace.quiet) as display:
             if plan_only:
-                runner = InlineRunner(operation.workers, display)
-                document = operation.compose(runner, plan_only=True)
+                operation = operation.planning()
+                document = operation.compose(InlineRunner(operation.workers, display))
             else:
                 try:
                     document = run(operation, parameters, display)
@@ -111,7 +119,7 @@ class Command:
                     error, document = damage, dict(damage.document)
                 document["seconds"] = round(time.monotonic() - started, 3)
                 document["stages"] = display.stages()  # including those before the flow run
-        _show(document, operation.plan_lines if plan_only else operation.lines, namespace, error)
+        _show(document, operation.lines, namespace, error)
         return error.exit_status if error else 0
 
 

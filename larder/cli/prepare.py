@@ -54,7 +54,8 @@ def _operation(
     from larder.pipeline.prepare import prepare
     from larder.pipeline.run_report import run_lines
 
-    return Operation(loaded.workers, partial(prepare, loaded), run_lines, plan_lines)
+    name = loaded.dataset.name
+    return Operation(loaded.workers, partial(prepare, loaded), run_lines, plan_lines, name)
 
 
 PREPARE = Command(

@@ -50,6 +50,18 @@ def succeeded(done: Finished) -> dict[str, Any]:
     return done.document
 
 
+def check_graph(tasks: list[dict[str, Any]]) -> None:
+    """Tasks follow from those of the previous step only, and a batch from one."""
+    names = {task["id"]: task["name"] for task in tasks}
+    for task in tasks:
+        inputs = task["task_inputs"]
+        arrows = [names[source["id"]] for sources in inputs.values() for source in sources]
+        assert arrows or task["name"].startswith("inventory"), task["name"]
+        kinds = {name.split(" ")[0] for name in arrows}
+        assert len(kinds) <= 1, (task["name"], arrows)
+        assert "batch" not in inputs or len(arrows) == 1, (task["name"], arrows)
+
+
 def test_a_run_and_the_same_again(reporting, prefect_server, named):
     name = named()
     for variable in ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
@@ -64,9 +76,8 @@ def test_a_run_and_the_same_again(reporting, prefect_server, named):
     assert run["parameters"] == {
         "dataset": name,
         "cluster": "local",
-        "settings": [SMALL[1], SMALL[3], SMALL[5]],
-        "config_dir": "configs",
-        "output": None,
+        "plan": False,
+        "advanced": {"settings": [SMALL[1], SMALL[3], SMALL[5]], "config_dir": "configs"},
     }
     root = reporting.storage / "larder" / name
     copied = copy_batches(root, 600_000)
@@ -80,6 +91,7 @@ def test_a_run_and_the_same_again(reporting, prefect_server, named):
         matching = [each for each in names if re.fullmatch(pattern.replace("NAME", name), each)]
         assert len(matching) == expected.get(task, 1), (task, names)
     assert len(tasks) == sum(expected.values()) + 6
+    check_graph(tasks)
 
     again = succeeded(reporting.run("--dataset", name, "--json", *SMALL))
     assert (again["status"], again["digest"]) == ("reused", document["digest"])
@@ -99,7 +111,8 @@ def test_a_run_and_the_same_again(reporting, prefect_server, named):
 def test_the_log_of_a_run_has_every_mistake_of_its_configuration(reporting, prefect_server, named):
     name = named()
     settings = ["shards.bytes=many", "on_bad_key=never", "cluster.copy.nonsense=1"]
-    script = f"from flows.prepare import prepare\nprepare(dataset={name!r}, settings={settings!r})"
+    form = {"dataset": name, "advanced": {"settings": settings}}
+    script = f"from flows.prepare import prepare\nprepare(**{form!r})"
     assert reporting.run(python=("-c", script)).status == 1
     (run,) = prefect_server.flow_runs(f"prepare {name} for local")
     assert run["state_type"] == "FAILED"

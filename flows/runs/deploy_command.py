@@ -1,0 +1,57 @@
+"""``python -m flows.deploy``: deploys what deployments/prefect.yaml describes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from flows.runs.configure import configure_prefect, has_server
+from flows.runs.settings import load_prefect
+from larder.cli.arguments import parser
+from larder.cli.exit import run
+from larder.cli.output import print_text
+from larder.errors import ConfigError
+
+_DESCRIPTION = """\
+Deploy the flows of deployments/prefect.yaml to a work pool of the Prefect server that
+PREFECT_API_URL names, and make the limit larder-DATASET of each dataset there.\
+"""
+
+
+def deploy_command() -> int:
+    """Run the command of this process; returns its exit status."""
+    return run(lambda: main(sys.argv[1:]))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command; returns its exit status."""
+    flags = parser("python -m flows.deploy", _DESCRIPTION)
+    flags.add_argument("--pool", metavar="NAME", required=True, help="name of the work pool")
+    flags.add_argument(
+        "--directory",
+        metavar="DIR",
+        help="where the checkout is on the machines that run the flows (default: this one if the "
+        "pool runs processes, else that of deployments/Dockerfile)",
+    )
+    flags.add_argument(
+        "--changed-only",
+        action="store_true",
+        help="do nothing if neither the file nor the names in configs/ have changed",
+    )
+    namespace = flags.parse_args(arguments)
+    if not has_server():
+        message, hint = "no Prefect server is configured", "set PREFECT_API_URL; or make serve"
+        raise ConfigError("config.invalid_value", message, where="PREFECT_API_URL", hint=hint)
+    hidden = configure_prefect()
+    with hidden.guard():
+        load_prefect()
+        from flows.runs.flow_run import server_errors
+
+        with server_errors():
+            from flows.runs.deployments import deploy_all
+
+            deployed = deploy_all(
+                namespace.pool, namespace.directory, changed_only=namespace.changed_only
+            )
+    print_text("\n".join(deployed.lines()))
+    return 0

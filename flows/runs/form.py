@@ -1,0 +1,123 @@
+"""The form of a deployment: what its drop-downs offer, and what is below "advanced".
+
+The options are frozen when the flow is deployed. The flow itself accepts every name: a name that a
+drop-down did not have goes below "advanced", and the command line has no form.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from prefect import Flow
+from prefect.runtime import flow_run
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
+from pydantic_core import CoreSchema
+
+from larder.config.load import names
+
+CONFIGS = "configs"
+"""The folder whose files the drop-downs offer."""
+
+_ADVANCED = "advanced"
+
+
+class _NamesIn:
+    """Makes the names of the files in a folder the only values in the schema of a parameter."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+
+    def __get_pydantic_json_schema__(
+        self, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        schema = handler(core_schema)
+        options = names(Path(CONFIGS), self._folder)
+        return {**schema, "enum": options} if options else schema
+
+
+DatasetName = Annotated[str, _NamesIn("datasets")]
+ClusterName = Annotated[str, _NamesIn("clusters")]
+
+
+class Overrides(BaseModel):
+    """What every run can change beside its main parameters."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, title="Advanced")
+
+    settings: list[str] = Field(
+        [],
+        title="Overrides",
+        description="key.path=value pairs that override fields of the dataset file, or of the "
+        "cluster file with the prefix cluster.",
+    )
+    config_dir: str = Field(
+        CONFIGS, title="Config folder", description="The directory with all configuration files."
+    )
+
+
+class OtherNames(Overrides):
+    """The same for a run of a dataset, which may be newer than the form."""
+
+    other_dataset: str = Field(
+        "",
+        title="Other dataset",
+        description="A dataset that the drop-down does not have yet; it wins over the drop-down.",
+    )
+    other_cluster: str = Field(
+        "",
+        title="Other cluster",
+        description="A cluster that the drop-down does not have yet; it wins over the drop-down.",
+    )
+
+
+class Output(OtherNames):
+    """The same for a run that writes configs."""
+
+    output: str = Field(
+        "",
+        title="Output folder",
+        description="Where configs are written; by default out/CLUSTER/DATASET.",
+    )
+
+
+NO_OVERRIDES = Overrides()
+NO_OTHER_NAMES = OtherNames()
+NO_OUTPUT = Output()
+
+
+def command_parameters(form: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of the command for what a form says; what it leaves open is left out."""
+    main = {name: value for name, value in form.items() if name != _ADVANCED and value is not None}
+    advanced = form.get(_ADVANCED, {})
+    if isinstance(advanced, BaseModel):
+        advanced = advanced.model_dump()
+    filled = {name: value for name, value in advanced.items() if value not in (None, "")}
+    others = {name: filled.pop(f"other_{name}", None) for name in ("dataset", "cluster")}
+    return {**main, **filled, **{name: other for name, other in others.items() if other}}
+
+
+def form_of(flow: Flow[..., Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The form of a flow, filled with the parameters of its command."""
+    fields = inspect.signature(flow.fn).parameters
+    if _ADVANCED not in fields:
+        return dict(parameters)
+    form = {name: value for name, value in parameters.items() if name in fields}
+    advanced = {
+        name: value
+        for name, value in parameters.items()
+        if name not in fields and value is not None
+    }
+    return {**form, _ADVANCED: advanced}
+
+
+def run_name(verb: str) -> Callable[[], str]:
+    """Names the runs of a flow: ``prepare imagenet for aws-us-west-2``."""
+
+    def name() -> str:
+        parameters = command_parameters(flow_run.parameters)
+        return f"{verb} {parameters['dataset']} for {parameters['cluster']}"
+
+    return name

@@ -1,0 +1,110 @@
+"""The processes that ``flows.serve`` starts: Prefect's own commands, each with a log file."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+
+STOP_SECONDS = 30.0
+"""How long processes may take to end before they are killed."""
+
+_POLL_SECONDS = 0.2
+_PR_SET_PDEATHSIG = 1
+_LAST_WORDS = 2000
+
+
+class Service:
+    """A command of Prefect that runs in a session of its own: Ctrl-C is for whoever started it.
+
+    On Linux it ends with the process that started it, even if that is killed.
+    """
+
+    def __init__(self, log: Path, *command: str) -> None:
+        self.log = log
+        with log.open("ab") as file:
+            self._process = subprocess.Popen(  # noqa: S603 - Prefect's command line
+                [sys.executable, "-m", "prefect", *command],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                start_new_session=True,
+                preexec_fn=_end_with_parent,
+            )
+
+    @property
+    def status(self) -> int | None:
+        """Its exit status; None while it runs."""
+        return self._process.poll()
+
+    def last_line(self) -> str:
+        """The last line of its log."""
+        lines = self.log.read_bytes()[-_LAST_WORDS:].decode("utf-8", "replace").splitlines()
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+    def stop(self) -> None:
+        """End it, after the processes that it started."""
+        groups = _groups_below(self._process.pid)
+        _end(groups)
+        if self.status is None:
+            _end([self._process.pid])
+        self._process.wait()
+
+
+def _end(groups: Iterable[int]) -> None:
+    """Ask process groups to end, and kill those that do not."""
+    running = [group for group in groups if _signal(group, signal.SIGTERM)]
+    wait_until(lambda: not any(_runs(group) for group in running), STOP_SECONDS)
+    for group in running:
+        _signal(group, signal.SIGKILL)
+
+
+def wait_until(done: Callable[[], bool], seconds: float) -> bool:
+    """Wait for ``done``, at most so long; returns whether it is."""
+    enough = time.monotonic() + seconds
+    while not done():
+        if time.monotonic() > enough:
+            return False
+        time.sleep(_POLL_SECONDS)
+    return True
+
+
+def _signal(group: int, number: int) -> bool:
+    with suppress(ProcessLookupError):
+        os.killpg(group, number)
+        return True
+    return False
+
+
+def _processes() -> list[tuple[int, int, int, str]]:
+    """The ID, parent, group and state of every process."""
+    listing = subprocess.run(
+        ["ps", "-A", "-o", "pid=,ppid=,pgid=,stat="],  # noqa: S607 - POSIX has it everywhere
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    rows = (line.split() for line in listing.stdout.splitlines())
+    return [(int(pid), int(parent), int(group), state) for pid, parent, group, state in rows]
+
+
+def _groups_below(process: int) -> list[int]:
+    """The process groups of the children of a process, without its own."""
+    groups = {group for _, parent, group, _ in _processes() if parent == process}
+    return sorted(groups - {process})
+
+
+def _runs(group: int) -> bool:
+    """Whether a process of the group is more than a status that nobody has asked for yet."""
+    return any(each == group and state[0] != "Z" for _, _, each, state in _processes())
+
+
+def _end_with_parent() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

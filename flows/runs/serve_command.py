@@ -1,0 +1,189 @@
+"""``python -m flows.serve``: a Prefect server, a worker and the deployments, on this machine.
+
+Prefect's settings of the user are for other servers. Everything lies below data/prefect: the
+history of runs in SQLite, the logs of server and worker.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import http.client
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from flows.runs.configure import bypass_proxy, configure_prefect
+from flows.runs.processes import Service, wait_until
+from flows.runs.settings import load_prefect, startup_seconds
+from larder.cli.arguments import parser
+from larder.cli.exit import run
+from larder.cli.output import print_text, tell
+from larder.errors import ConfigError, FatalError
+
+FOLDER = Path("data/prefect")
+POOL = "larder"
+PORT = 4200
+
+_HOST = "127.0.0.1"
+_POLL_SECONDS = 1.0
+_SHORTEST_SECONDS = 10.0
+"""A worker that ends earlier would end again."""
+
+_DESCRIPTION = """\
+Start a Prefect server, a worker and the deployments of deployments/prefect.yaml on this machine,
+until Ctrl-C. The server listens on 127.0.0.1 only; its history is in data/prefect.\
+"""
+_ENDED = "Larder's worker ended during this run; run it again to continue"
+
+
+def serve_command() -> int:
+    """Run the command of this process; returns its exit status."""
+    return run(lambda: main(sys.argv[1:]))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The command; returns its exit status."""
+    flags = parser("python -m flows.serve", _DESCRIPTION)
+    flags.add_argument(
+        "--port",
+        metavar="N",
+        type=int,
+        help=f"port of the server (default: {PORT}, or any free one if that is taken)",
+    )
+    namespace = flags.parse_args(arguments)
+    folder = FOLDER.absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    with _only_one(folder) as lock:
+        address = f"http://{_HOST}:{_free_port(namespace.port)}"
+        lock.write_text(address)
+        _set_environment(folder, address)
+        try:
+            _serve(folder, address)
+        except KeyboardInterrupt:
+            tell("stopped")
+    return 0
+
+
+@contextmanager
+def _only_one(folder: Path) -> Iterator[Path]:
+    lock = folder / "serve.lock"
+    with lock.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            message, hint = "this folder is served already", f"see {lock.read_text()}"
+            raise ConfigError("config.path", message, where=str(folder), hint=hint) from None
+        yield lock
+
+
+def _free_port(wanted: int | None) -> int:
+    for port in (wanted or PORT, 0):
+        try:
+            with socket.create_server((_HOST, port)) as listener:
+                chosen: int = listener.getsockname()[1]
+                return chosen
+        except (OSError, OverflowError) as error:
+            if wanted:
+                message = f"cannot listen on port {wanted}: {error}"
+                hint = "choose another one, or leave --port out"
+                raise ConfigError("config.invalid_flag", message, hint=hint) from None
+    raise AssertionError("the system chooses a free port")
+
+
+def _set_environment(folder: Path, address: str) -> None:
+    """Prefect's settings for this process and those that it starts."""
+    for name in [name for name in os.environ if name.startswith("PREFECT_")]:
+        if not name.startswith("PREFECT_LOGGING_"):
+            del os.environ[name]
+    os.environ |= {
+        "PREFECT_HOME": str(folder),
+        "PREFECT_API_URL": f"{address}/api",
+        # Otherwise the UI asks port 4200.
+        "PREFECT_SERVER_UI_API_URL": f"{address}/api",
+        # In memory, slots of a server that has ended would never be free again.
+        "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": (
+            "prefect.server.concurrency.lease_storage.filesystem"
+        ),
+    }
+    bypass_proxy()
+    configure_prefect()
+
+
+def _serve(folder: Path, address: str) -> None:
+    """Start everything, print the address, and keep it running until an interrupt."""
+    port = address.rpartition(":")[2]
+    with ExitStack() as stack:
+        tell("starting a Prefect server; the first time takes half a minute")
+        server = Service(folder / "server.log", "server", "start", "--host", _HOST, "--port", port)
+        stack.callback(server.stop)
+        load_prefect()
+        _await(server, int(port))
+        from flows.runs.deployments import crash_abandoned_runs, deploy_all, make_pool
+
+        make_pool(POOL)
+        crash_abandoned_runs(_ENDED)
+        tell("deploying")
+        deployed = deploy_all(POOL, changed_only=True)
+        worker = _Worker(folder / "worker.log")
+        stack.callback(worker.stop)
+        print_text(
+            f"Prefect      {address}\n"
+            f"deployments  {address}/deployments ({len(deployed.names)} new or changed)\n"
+            f"logs         {server.log}, {worker.log}\n"
+            "Ctrl-C stops everything; runs in progress continue where they were when run again"
+        )
+        while True:
+            time.sleep(_POLL_SECONDS)
+            if server.status is not None:
+                raise _ended("server", server)
+            worker.check()
+
+
+class _Worker:
+    """The worker, started again if it dies. Its runs notice by themselves that it is gone."""
+
+    def __init__(self, log: Path) -> None:
+        self.log = log
+        self._start()
+
+    def _start(self) -> None:
+        self._began = time.monotonic()
+        self._service = Service(self.log, "worker", "start", "--pool", POOL, "--type", "process")
+
+    def check(self) -> None:
+        if self._service.status is None:
+            return
+        if time.monotonic() - self._began < _SHORTEST_SECONDS:
+            raise _ended("worker", self._service)
+        tell(f"the worker ended with status {self._service.status}; starting another one")
+        self._start()
+
+    def stop(self) -> None:
+        self._service.stop()
+
+
+def _await(server: Service, port: int) -> None:
+    def answers() -> bool:
+        if server.status is not None:
+            raise _ended("server", server)
+        connection = http.client.HTTPConnection(_HOST, port, timeout=startup_seconds())
+        try:
+            connection.request("GET", "/api/health")
+            return connection.getresponse().status == http.client.OK
+        except OSError:
+            return False
+        finally:
+            connection.close()
+
+    if not wait_until(answers, startup_seconds()):
+        message = "Prefect's server does not answer"
+        raise FatalError("run.timeout", message, where=str(server.log), hint="see this file")
+
+
+def _ended(name: str, service: Service) -> FatalError:
+    message = f"Prefect's {name} ended with status {service.status}: {service.last_line()}"
+    return FatalError("run.server", message, where=str(service.log), hint="see this file")

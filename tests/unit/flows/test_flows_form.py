@@ -1,0 +1,122 @@
+"""The forms of deployments: what the API takes, and what the command gets from it."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prefect.utilities.callables import parameter_schema
+from prefect.utilities.schema_tools import validate
+
+from flows.compact import compact
+from flows.copy import copy
+from flows.prepare import prepare
+from flows.runs.form import command_parameters, form_of
+from flows.verify import verify
+from larder.cli.copy import COPY
+from larder.cli.prepare import COMPACT, PREPARE
+from larder.cli.verify import VERIFY
+
+FLOWS = (prepare, compact, verify, copy)
+DATASETS = ["digits", "mine"]
+
+
+@pytest.fixture
+def schemas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, Any]]:
+    """The schemas of the flows where there are two datasets and a cluster."""
+    for path in ("datasets/digits.yaml", "datasets/mine.yaml", "clusters/local.yaml"):
+        (tmp_path / "configs" / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "configs" / path).touch()
+    monkeypatch.chdir(tmp_path)
+    return {flow.name: parameter_schema(flow.fn).model_dump_for_openapi() for flow in FLOWS}
+
+
+def test_datasets_and_clusters_are_drop_downs(schemas):
+    for name in ("prepare", "compact", "verify"):
+        properties = schemas[name]["properties"]
+        assert (properties["dataset"]["enum"], properties["cluster"]["enum"]) == (
+            DATASETS,
+            ["local"],
+        )
+    assert schemas["copy"]["properties"]["cluster"]["anyOf"][0]["enum"] == ["local"]
+
+
+def test_every_field_has_a_title_and_a_sentence_and_advanced_is_the_last(schemas):
+    for schema in schemas.values():
+        fields = [*schema["properties"].values()]
+        assert max(fields, key=lambda field: field["position"])["title"] == "advanced"
+        for model in schema["definitions"].values():
+            assert model["title"] == "Advanced"
+            fields += model["properties"].values()
+        for field in fields:
+            assert field["title"]
+            assert field["description"].endswith((".", "cluster."))
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"dataset": "digit"},
+        {"dataset": "digits", "cluster": "elsewhere"},
+        {"dataset": "digits", "plan": "yes"},
+        {"dataset": "digits", "advanced": {"seting": []}},
+        {"dataset": "digits", "advanced": {"settings": "a=b"}},
+        {},
+    ],
+)
+def test_the_api_refuses_what_a_form_cannot_say(schemas, form):
+    with pytest.raises(Exception, match=r"is not|unexpected|required"):
+        validate(form, schemas["prepare"], raise_on_error=True)
+
+
+def test_where_no_config_folder_is_every_name_is_accepted(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    schema = parameter_schema(prepare.fn).model_dump_for_openapi()
+    assert "enum" not in schema["properties"]["dataset"]
+
+
+def test_other_names_win_over_the_drop_downs():
+    advanced = {"other_dataset": "new", "other_cluster": "", "settings": ["a=b"]}
+    form = prepare.validate_parameters({"dataset": "digits", "advanced": advanced})
+    assert command_parameters(form) == {
+        "dataset": "new",
+        "cluster": "local",
+        "plan": False,
+        "settings": ["a=b"],
+        "config_dir": "configs",
+    }
+
+
+@pytest.mark.parametrize(
+    ("flow", "command", "arguments"),
+    [
+        (prepare, PREPARE, "--dataset d --cluster c --set a=1 --set b=2 --output o"),
+        (prepare, PREPARE, "--dataset d"),
+        (compact, COMPACT, "--dataset d --config-dir there"),
+        (verify, VERIFY, "--dataset d --version v1 --sample 5 --seed 7"),
+        (copy, COPY, "from to --include **/*.jpg --exclude x --cluster c --verify size"),
+        (copy, COPY, "from to --retry-failed --set source.region=x"),
+    ],
+)
+def test_a_form_says_what_the_command_line_says(flow, command, arguments):
+    namespace = vars(command.parser("it").parse_args(arguments.split()))
+    parameters = {k: v for k, v in namespace.items() if k not in ("plan", "json", "quiet")}
+    form = form_of(flow, parameters)
+    run = command_parameters(flow.validate_parameters(form))
+    run.pop("plan", None)
+    assert run == {name: value for name, value in parameters.items() if value is not None}
+
+
+def test_runs_from_the_command_line_can_be_copied_in_the_ui(schemas):
+    namespace = vars(PREPARE.parser("it").parse_args(["--dataset", "digits"]))
+    parameters = {k: v for k, v in namespace.items() if k not in ("plan", "json", "quiet")}
+    validate(form_of(prepare, parameters), schemas["prepare"], raise_on_error=True)
+
+
+def test_the_shipped_deployments_say_what_exists():
+    from flows.runs.deployments import FILE, _entries
+
+    assert Path(os.getcwd(), FILE).is_file()
+    entries = _entries()
+    shipped = {path.stem for path in Path("configs/datasets").glob("*.yaml")}
+    assert shipped <= {name.removeprefix("prepare/") for name in entries}
