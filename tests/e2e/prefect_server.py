@@ -30,16 +30,26 @@ class PrefectServer:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}/api"
 
+    def get(self, path: str) -> Any:
+        """Read from its REST API."""
+        return self._request("GET", path)
+
     def post(self, path: str, question: dict[str, Any]) -> Any:
-        """Ask its REST API, again where its database was busy, as Prefect's own client does."""
+        """Ask its REST API."""
+        return self._request("POST", path, json.dumps(question))
+
+    def _request(self, method: str, path: str, body: str | None = None) -> Any:
+        """The answer to a request, made again where its database was busy, as by Prefect's own
+        client.
+        """
         headers = {"Content-Type": "application/json"}
-        status, body = http.HTTPStatus.SERVICE_UNAVAILABLE.value, b""
+        status, answered = http.HTTPStatus.SERVICE_UNAVAILABLE.value, b""
         for _ in range(100):
             connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
             try:
-                connection.request("POST", f"/api{path}", json.dumps(question), headers)
+                connection.request(method, f"/api{path}", body, headers)
                 answer = connection.getresponse()
-                status, body = answer.status, answer.read()
+                status, answered = answer.status, answer.read()
             except TimeoutError:
                 continue
             finally:
@@ -47,8 +57,8 @@ class PrefectServer:
             if status != http.HTTPStatus.SERVICE_UNAVAILABLE:
                 break
             time.sleep(POLL_SECONDS)
-        assert status < 300, body
-        return json.loads(body)
+        assert status < 300, answered
+        return json.loads(answered)
 
     def flow_runs(self, name: str) -> list[dict[str, Any]]:
         """The flow runs of a name, the oldest first."""

@@ -1,0 +1,211 @@
+"""What people do with ``make serve``: start runs by their forms, cancel them, lose a worker."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prefect_server import FINAL, PrefectServer
+
+from larder.store import open_store
+from tests.support.checker import check_all
+from tests.support.commands import CHECKOUT, Running, Workplace
+from tests.support.processes import is_running, wait_until
+
+pytestmark = pytest.mark.exhaustive
+
+OBJECTS = 40
+OBJECT_BYTES = 50_000
+FAST = ["mirror=true", "cluster.runner.batch_bytes=500 kB"]
+SLOW = [*FAST, "cluster.copy.max_bytes_per_second=100 kB"]
+Run = dict[str, Any]
+
+
+class Serving:
+    """``make serve`` in a folder that looks like a checkout.
+
+    Attributes:
+        server: Its server.
+        source: What its dataset ``files`` is made of.
+    """
+
+    def __init__(self, place: Workplace) -> None:
+        self.place = place
+        self.source = place.folder / "source"
+        self.running: Running = place.start(python=("-m", "flows.serve"))
+        pipe = self.running.process.stdout
+        assert pipe is not None
+        address = pipe.readline()
+        assert address.startswith("Prefect "), self.running.wait().err
+        self.server = PrefectServer(int(address.rpartition(":")[2]), place.folder)
+
+    def start(self, settings: list[str], dataset: str = "files") -> Run:
+        """Submit the form of the deployment ``files``."""
+        deployment = self.server.get("/deployments/name/prepare/files")
+        form = {"dataset": dataset, "advanced": {"settings": settings}}
+        path = f"/deployments/{deployment['id']}/create_flow_run"
+        run: Run = self.server.post(path, {"parameters": form})
+        return run
+
+    def ended(self, run: Run) -> Run:
+        """A run, once it has a final state."""
+        states: list[Run] = []
+
+        def final() -> bool:
+            states.append(self.server.get(f"/flow_runs/{run['id']}"))
+            return states[-1]["state_type"] in FINAL
+
+        wait_until(final)
+        return states[-1]
+
+    def processes(self, command: str) -> list[int]:
+        """The processes of Prefect with a command, such as ``engine`` for a run."""
+        home = f"PREFECT_HOME={self.place.folder / 'data/prefect'}\0".encode()
+        ids = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                words = (folder / "cmdline").read_bytes().split(b"\0")
+                is_ours = home in (folder / "environ").read_bytes()
+            except OSError:
+                continue
+            if is_ours and command.encode() in b" ".join(words):
+                ids.append(int(folder.name))
+        return ids
+
+    def copied(self) -> int:
+        return len(list(self.place.storage.glob("larder/files/mirror/*")))
+
+    def in_the_middle(self) -> Run:
+        """A run that has copied something, and would take twenty seconds for the rest."""
+        run = self.start(SLOW)
+        wait_until(lambda: 0 < self.copied() < OBJECTS)
+        return run
+
+    def check_continued(self, unknown: int = 0) -> None:
+        """Run again: what was copied is not copied again, but for ``unknown`` objects that were on
+        their way when the run was killed; and everything is right.
+        """
+        before = self.copied()
+        assert 0 < before < OBJECTS
+        run = self.start(FAST)
+        ended = self.ended(run)
+        assert ended["state_type"] == "COMPLETED", ended["state"]
+        lines = self.server.logs(run, "files built")
+        (copied,) = [line for line in lines if line.startswith("mirror: started")]
+        assert int(copied.split()[2]) <= OBJECTS - before + unknown, (copied, before)
+        (version,) = check_all(open_store(str(self.place.storage / "larder/files")))
+        assert version
+
+
+@pytest.fixture
+def serving(tmp_path: Path) -> Iterator[Serving]:
+    place = Workplace(tmp_path)
+    for name in ("flows", "tasks", "larder", "deployments"):
+        (tmp_path / name).symlink_to(CHECKOUT / name)
+    (tmp_path / "source").mkdir()
+    for number in range(OBJECTS):
+        (tmp_path / f"source/{number:03}.bin").write_bytes(os.urandom(OBJECT_BYTES))
+    place.environment["LARDER_SOURCE"] = str(tmp_path / "source")
+    serving = Serving(place)
+    try:
+        yield serving
+    finally:
+        if serving.running.process.poll() is None:
+            serving.running.process.send_signal(signal.SIGINT)
+            serving.running.wait()
+    assert not serving.processes("prefect")
+
+
+def test_a_form_is_filled_refused_and_run_and_the_second_run_finds_the_work_done(serving):
+    with pytest.raises(AssertionError, match=r"elsewhere.* is not one of .*digits.*files"):
+        serving.start(FAST, dataset="elsewhere")
+    first = serving.start(SLOW)
+    wait_until(lambda: serving.copied() > 0)
+    second = serving.start(FAST)
+    waiting = "waiting for the limit larder-files"
+    assert any(line.startswith(waiting) for line in serving.server.logs(second, waiting))
+    for run in (first, second):
+        done = serving.ended(run)
+        assert (done["state_type"], done["name"]) == ("COMPLETED", "prepare files for local")
+    lines = serving.server.logs(second, "files reused")
+    assert any(line.startswith("files reused: version") for line in lines)
+    (limit,) = [
+        each
+        for each in serving.server.post("/v2/concurrency_limits/filter", {})
+        if each["name"] == "larder-files"
+    ]
+    assert (limit["limit"], limit["active_slots"]) == (1, 0)
+
+    again = serving.place.start(python=("-m", "flows.serve")).wait()
+    assert again.status == 2
+    assert f"config.path]: {serving.place.folder}/data/prefect" in again.err
+
+
+def test_a_cancelled_run_leaves_no_process_and_the_next_one_continues(serving):
+    run = serving.in_the_middle()
+    (process,) = serving.processes("prefect.engine")
+    serving.server.post(f"/flow_runs/{run['id']}/set_state", {"state": {"type": "CANCELLING"}})
+    assert serving.ended(run)["state_type"] == "CANCELLED"
+    wait_until(lambda: not is_running(process))
+    serving.check_continued()
+
+
+def test_the_run_of_a_worker_that_dies_ends_and_the_next_one_continues(serving):
+    run = serving.in_the_middle()
+    (process,) = serving.processes("prefect.engine")
+    (worker,) = serving.processes("worker start")
+    os.kill(worker, signal.SIGKILL)
+    ended = serving.ended(run)
+    assert ended["state_type"] == "CRASHED", ended["state"]
+    wait_until(lambda: not is_running(process))
+    serving.running.read_until("the worker ended with status -9; starting another one")
+    serving.check_continued()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_nothing_is_left_when_it_ends_and_its_runs_are_crashed_and_continued(serving, number):
+    run = serving.in_the_middle()
+    serving.running.process.send_signal(number)
+    assert serving.running.wait().status == (0 if number == signal.SIGINT else -number)
+    wait_until(lambda: not serving.processes("prefect"))
+
+    served_again = Serving(serving.place)
+    serving.running = served_again.running
+    serving.server = served_again.server
+    assert serving.ended(run)["state_type"] == "CRASHED"
+    serving.check_continued(unknown=0 if number == signal.SIGINT else OBJECTS)
+
+
+def test_deploying_needs_a_server_a_pool_and_different_names(reporting, prefect_server):
+    (reporting.folder / "deployments").mkdir()
+    shipped = (CHECKOUT / "deployments/prefect.yaml").read_text()
+    (reporting.folder / "deployments/prefect.yaml").write_text(shipped)
+    deploy = ("-m", "flows.deploy")
+    nowhere = reporting.run("--pool", "p", python=deploy, PREFECT_API_URL="")
+    assert "error[config.invalid_value]: PREFECT_API_URL: " in nowhere.err
+    silent = reporting.run("--pool", "p", python=deploy, PREFECT_API_URL="http://127.0.0.1:9/api")
+    assert "error[run.server]: http://127.0.0.1:9/api: " in silent.err
+    unknown = reporting.run("--pool", "p", python=deploy)
+    assert (unknown.status, "error[config.work_pool]: POOL: " in unknown.err) == (2, True)
+
+    prefect_server.post("/work_pools/", {"name": "p", "type": "process"})
+    (reporting.folder / "flows").symlink_to(CHECKOUT / "flows")
+    done = reporting.run("--pool", "p", python=deploy)
+    assert done.status == 0, done.err
+    assert "  prepare/imagenet\n" in done.out
+    assert "no worker is online" in done.out
+    current = reporting.run("--pool", "p", "--changed-only", python=deploy)
+    assert "are current" in current.out
+    (reporting.folder / "configs/datasets/mine.yaml").write_text("source: {url: x}\n")
+    changed = reporting.run("--pool", "p", "--changed-only", python=deploy)
+    assert "  prepare/imagenet\n" in changed.out
+
+    twice = shipped.replace("- name: files", "- name: digits")
+    (reporting.folder / "deployments/prefect.yaml").write_text(twice)
+    refused = reporting.run("--pool", "p", python=deploy)
+    where = "error[config.invalid_value]: deployments/prefect.yaml: "
+    assert f"{where}there are two deployments prepare/digits" in refused.err
