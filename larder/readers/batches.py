@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -46,6 +47,8 @@ LABEL: Final = "label"
 
 _HINT: Final = "replace it at the source and prepare again, or read with on_error='skip'"
 _JPEG: Final = b"\xff\xd8\xff"
+_ARRAYS: Final = np.ndarray | np.generic
+_ARRAY_BYTES: Final = 1 << 30
 
 
 def batch_of(samples: Sequence[Sample]) -> Batch:
@@ -114,18 +117,19 @@ class Decoding:
         steps = {name: step for name in batch if (step := self._step(name))}
         if not steps:
             return batch
+        count = len(batch[KEY])
+        columns = {name: _Column(count) for name in steps}
         pool = _pool(os.getpid(), self.threads or usable_cores())
-        rows = list(pool.map(partial(_row, batch, steps), range(len(batch[KEY]))))
-        kept = [number for number, row in enumerate(rows) if not isinstance(row, ObjectError)]
-        if len(kept) < len(rows):
-            for row in rows:
-                if isinstance(row, ObjectError):
-                    if on_error is None:
-                        raise row
-                    on_error(row)
-            batch = {name: chosen(values, kept) for name, values in batch.items()}
-        made = {name: _stacked([rows[number][name] for number in kept]) for name in steps}
-        return batch | made
+        errors = list(pool.map(partial(_decode_row, batch, steps, columns), range(count)))
+        if not any(errors):
+            return batch | {name: column.values() for name, column in columns.items()}
+        for error in filter(None, errors):
+            if on_error is None:
+                raise error
+            on_error(error)
+        kept = [number for number, error in enumerate(errors) if error is None]
+        batch = {name: chosen(values, kept) for name, values in batch.items()}
+        return batch | {name: column.values(kept) for name, column in columns.items()}
 
     def _step(self, name: str) -> _Step | None:
         image = self.images and is_image(name)
@@ -149,13 +153,54 @@ class _Step:
         return self.transform(value) if self.transform else value
 
 
-def _row(batch: Batch, steps: Mapping[str, _Step], number: int) -> Any:
-    """By name, the values of a sample; or the error, because others may do without the sample."""
+class _Column:
+    """The decoded values of a part, put by several threads.
+
+    The first array decides about shape and dtype: each thread copies those like it to their places
+    in one array. There is none if it would be too large for memory, and others may be smaller.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._array: Array | None = None
+        self._lock = threading.Lock()
+        self._others: dict[int, Any] = {}
+
+    def put(self, number: int, value: Any) -> None:
+        if isinstance(value, _ARRAYS) and value.nbytes * self._count <= _ARRAY_BYTES:
+            with self._lock:
+                if self._array is None:
+                    self._array = np.empty((self._count, *value.shape), value.dtype)
+            array = self._array
+            if (array.shape[1:], array.dtype) == (value.shape, value.dtype):
+                array[number] = value
+                return
+        self._others[number] = value
+
+    def values(self, numbers: Sequence[int] | None = None) -> Any:
+        """All values, or those of some samples: one array if they are alike, else a list."""
+        array = self._array
+        if array is not None and not self._others:
+            return array if numbers is None else array[numbers]
+        every = range(self._count) if numbers is None else numbers
+        values = [
+            self._others[n] if array is None or n in self._others else array[n] for n in every
+        ]
+        alike = {(v.shape, v.dtype) if isinstance(v, _ARRAYS) else None for v in values}
+        return np.stack(values) if len(alike) == 1 and None not in alike else values
+
+
+def _decode_row(
+    batch: Batch, steps: Mapping[str, _Step], columns: Mapping[str, _Column], number: int
+) -> ObjectError | None:
+    """Decode a sample; returns its error, because others may do without the sample."""
     key = batch[KEY][number]
     try:
-        return {name: step(batch[name][number], f"{key}.{name}") for name, step in steps.items()}
+        for name, step in steps.items():
+            columns[name].put(number, step(batch[name][number], f"{key}.{name}"))
     except ObjectError as error:
         return error
+    return None
 
 
 def decode_image(data: bytes | Array, where: str, size: int | None = None) -> Array:
@@ -220,12 +265,6 @@ def _square(image: Image.Image, size: int) -> Array:
     left, top = (width - side) / 2, (height - side) / 2
     box = (left, top, left + side, top + side)
     return np.asarray(image.resize((size, size), Image.Resampling.BILINEAR, box=box))
-
-
-def _stacked(values: list[Any]) -> Any:
-    arrays = np.ndarray | np.generic
-    alike = {(v.shape, v.dtype.str) if isinstance(v, arrays) else None for v in values}
-    return np.stack(values) if len(alike) == 1 and None not in alike else values
 
 
 def chosen(values: Any, numbers: list[int]) -> Any:

@@ -136,6 +136,25 @@ def test_numbers_of_numpy_become_an_array():
     assert batch["n"].tolist() == [7, 8]
 
 
+@pytest.mark.parametrize("limit", [0, 1 << 30])
+@pytest.mark.parametrize("bad", [set(), {0}, {2}])
+@pytest.mark.parametrize("other", [set(), {0}, {3}])
+def test_arrays_alike_become_one_array(limit, bad, other, monkeypatch):
+    def made(data: bytes) -> np.ndarray:
+        number = int(data)
+        if number in bad:
+            raise ObjectError("sample.undecodable", "it is bad", where=str(number))
+        return np.full(3 if number in other else 2, number, np.int16)
+
+    monkeypatch.setattr(batches, "_ARRAY_BYTES", limit)
+    samples = [sample(f"{n}", n=f"{n}".encode()) for n in range(5)]
+    decoding = Decoding(transforms={"n": made}, threads=3)
+    values = decoding(batch_of(samples), lambda error: None)["n"]
+    kept = [n for n in range(5) if n not in bad]
+    assert [value[0] for value in values] == kept
+    assert isinstance(values, np.ndarray) == (not other - bad)
+
+
 def test_what_a_function_raises_is_passed_on():
     decoding = Decoding(transforms={"json": lambda part: 1 / 0})
     with pytest.raises(ZeroDivisionError):
