@@ -21,6 +21,9 @@ OnError = Literal["raise", "skip"]
 
 _T = TypeVar("_T")
 
+_SEQUENTIAL_BYTES = 64 << 20
+"""More at once would not save requests, and takes memory that a process first has to get."""
+
 
 class Decode(Protocol):
     """Makes of a batch what training gets; without ``on_error`` a bad sample raises its error."""
@@ -204,6 +207,9 @@ class Loader:
         order = schedule.order(self.epoch, self._index)
         division = schedule.division(self.world)
         window = max(1, (schedule.shuffle.window or WINDOW_SAMPLES) // schedule.batch_size)
+        limit = self._memory_bytes / 2
+        if schedule.shuffle.kind == "sequential":
+            limit = min(limit, _SEQUENTIAL_BYTES)
         most = 1
         for _, of_window in groupby(numbers, lambda number: number // window):
             first, *others = of_window
@@ -211,7 +217,7 @@ class Loader:
             shares = shares[:: numbers.step]
             sizes = [self._bytes(share) for share in shares]
             while shares:
-                fitting = int(np.searchsorted(np.cumsum(sizes), self._memory_bytes / 2, "right"))
+                fitting = int(np.searchsorted(np.cumsum(sizes), limit, "right"))
                 count = max(1, min(fitting, most))
                 yield shares[:count]
                 shares, sizes = shares[count:], sizes[count:]

@@ -37,7 +37,9 @@ from larder.store.base import Buffer, Closing
 from larder.store.interrupt import interrupted_by
 
 PIECE_BYTES = 1 << 20
-"""A body is handed over in pieces of about this size."""
+"""As much of a body is received in one turn."""
+
+_MOST_PIECES = 16
 
 _BUFFER_BYTES = 256 << 10
 _MOST_IDLE = 256
@@ -178,7 +180,7 @@ class Answer(Closing):
         headers: By lower-case name; those of the same name are joined by commas.
     """
 
-    def __init__(self, pool: Http, transfer: _Transfer, first: bytes) -> None:
+    def __init__(self, pool: Http, transfer: _Transfer, first: Sequence[bytes]) -> None:
         self.status, self.headers = _parsed(transfer.head)
         self._pool = pool
         self._transfer: _Transfer | None = transfer
@@ -187,26 +189,26 @@ class Answer(Closing):
         counted = length.isdecimal() and "transfer-encoding" not in self.headers
         self._left = int(length) if counted and transfer.has_body(self.status) else None
         if self._left is not None:
-            self._count(len(first))
+            self._count(first)
         if transfer.done:
             self._finish()
 
     def __iter__(self) -> Iterator[bytes]:
-        """The body, in pieces of about a mebibyte, or an error if it is not what was announced."""
-        first, self._first = self._first, b""
-        if first:
-            yield first
+        """The body, in pieces of 64 KiB to 1 MiB but for the ends of what arrived at once; or an
+        error if it is not what was announced.
+        """
+        pieces, self._first = self._first, ()
+        yield from pieces
         while self._transfer is not None:
             try:
-                piece = self._transfer.receive()
+                pieces = self._transfer.receive()
             except BaseException:
                 self.close()
                 raise
-            self._count(len(piece))
+            self._count(pieces)
             if self._transfer.done:
                 self._finish()
-            if piece:
-                yield piece
+            yield from pieces
 
     def read(self) -> bytes:
         """The whole body, or an error if it is longer than any document."""
@@ -219,9 +221,9 @@ class Answer(Closing):
                 raise BrokenError("the answer is too long")
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def _count(self, size_bytes: int) -> None:
+    def _count(self, pieces: Sequence[bytes]) -> None:
         if self._left is not None:
-            self._left -= size_bytes
+            self._left -= sum(map(len, pieces))
 
     def _finish(self) -> None:
         self.close()
@@ -287,7 +289,7 @@ class _Transfer:
         """Whether an answer with this status has the body that its head announces."""
         return self._method != "HEAD" and status not in (204, 304)
 
-    def receive(self) -> bytes:
+    def receive(self) -> Sequence[bytes]:
         """The next mebibyte of the body, or less at its end; the first comes with the head."""
         if self.pid != os.getpid():
             raise BrokenError("the connection is that of the parent process")
@@ -307,9 +309,10 @@ class _Transfer:
                 last_event = time.monotonic()
             elif time.monotonic() - last_event >= self._silence_seconds:
                 raise BrokenError("no answer in time")
-        piece = self._data[0] if len(self._data) == 1 else b"".join(self._data)
+        # TLS arrives in small pieces, with which others would spend more time than on one copy.
+        pieces = [b"".join(self._data)] if len(self._data) > _MOST_PIECES else list(self._data)
         self._data.clear()
-        return piece
+        return pieces
 
     def _wait(self) -> bool:
         """Wait for the connection, for a moment; whether something has happened there."""
