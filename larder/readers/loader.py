@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from itertools import groupby, islice
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -21,8 +21,8 @@ OnError = Literal["raise", "skip"]
 
 _T = TypeVar("_T")
 
-_SEQUENTIAL_BYTES = 64 << 20
-"""More at once would not save requests, and takes memory that a process first has to get."""
+_GROUP_BYTES = 64 << 20
+"""Without a window more at once saves no requests, and takes memory that is costly to get first."""
 
 
 class Decode(Protocol):
@@ -31,6 +31,13 @@ class Decode(Protocol):
     def __call__(
         self, batch: Batch, on_error: Callable[[ObjectError], None] | None = None
     ) -> Batch: ...
+
+
+class _Decoded(NamedTuple):
+    """A decoded batch, and the errors of the samples that were left out."""
+
+    batch: Batch
+    errors: Sequence[ObjectError]
 
 
 class Source(Protocol):
@@ -150,7 +157,11 @@ class Loader:
 
         For processes that divide the batches of a rank among each other.
         """
-        return _ahead(self._decoded(_ahead(self._read(numbers))))
+        with closing(_ahead(self._decoding(_ahead(self._read(numbers))))) as batches:
+            for decoding in batches:
+                batch, errors = decoding.result()
+                self.skipped.add(*(Failure.of(error.where, error) for error in errors))
+                yield batch
 
     def skip(self, batches: int) -> None:
         """Go on after as many batches, without reading them; it may end in a later epoch.
@@ -208,8 +219,8 @@ class Loader:
         division = schedule.division(self.world)
         window = max(1, (schedule.shuffle.window or WINDOW_SAMPLES) // schedule.batch_size)
         limit = self._memory_bytes / 2
-        if schedule.shuffle.kind == "sequential":
-            limit = min(limit, _SEQUENTIAL_BYTES)
+        if schedule.shuffle.kind != "window":
+            limit = min(limit, _GROUP_BYTES)
         most = 1
         for _, of_window in groupby(numbers, lambda number: number // window):
             first, *others = of_window
@@ -254,25 +265,24 @@ class Loader:
             raise error
         return np.array(readable)
 
-    def _decoded(self, groups: Generator[list[Batch]]) -> Generator[Batch]:
-        with closing(groups):
+    def _decoding(self, groups: Generator[list[Batch]]) -> Generator[Future[_Decoded]]:
+        """The batches, each as soon as its decoding began, so that no thread waits for the last
+        sample of a batch before the next one begins.
+        """
+        with closing(groups), ThreadPoolExecutor(2, thread_name_prefix="larder-batch") as threads:
             for group in groups:
                 for batch in group:
-                    yield self._decoded_batch(batch)
+                    yield threads.submit(self._decode_batch, batch)
 
-    def _decoded_batch(self, batch: Batch) -> Batch:
-        if self._decode is None:
-            return batch
-        if self._on_error == "raise":
-            return self._decode(batch)
+    def _decode_batch(self, batch: Batch) -> _Decoded:
         errors: list[ObjectError] = []
-        decoded = self._decode(batch, errors.append)
-        if not errors:
-            return decoded
-        if len(errors) == _size(batch):
-            raise errors[-1]
-        self.skipped.add(*(Failure.of(error.where, error) for error in errors))
-        return _filled(decoded, _size(batch))
+        if self._decode is not None:
+            size = _size(batch)
+            batch = self._decode(batch, None if self._on_error == "raise" else errors.append)
+            if len(errors) == size:
+                raise errors[-1]
+            batch = _filled(batch, size) if errors else batch
+        return _Decoded(batch, errors)
 
 
 def _size(batch: Batch) -> int:
