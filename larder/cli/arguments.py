@@ -79,17 +79,34 @@ def parser(prog: str, description: str) -> Parser:
 def dataset_parser(prog: str, description: str) -> Parser:
     """A parser with the flags of a command for a dataset."""
     result = parser(prog, description)
-    add = result.add_argument
-    add("--dataset", metavar="NAME", required=True, help="CONFIG_DIR/datasets/NAME.yaml")
-    add(
+    result.add_argument(
+        "--dataset", metavar="NAME", required=True, help="CONFIG_DIR/datasets/NAME.yaml"
+    )
+    _add_cluster(result)
+    return result
+
+
+def version_parser(prog: str, description: str) -> Parser:
+    """A parser with the argument DATASET@VERSION and the flags of a command for a dataset."""
+    result = parser(prog, description)
+    result.add_argument(
+        "version",
+        metavar="DATASET[@ID|TAG]",
+        help="CONFIG_DIR/datasets/DATASET.yaml, and the version (default: latest)",
+    )
+    _add_cluster(result)
+    return result
+
+
+def _add_cluster(parser: Parser) -> None:
+    parser.add_argument(
         "--cluster",
         metavar="NAME",
         default="local",
         help="CONFIG_DIR/clusters/NAME.yaml (default: local)",
     )
     fields = "override a field of the dataset, or of the cluster with the prefix cluster."
-    _add_shared(result, folders="datasets/, clusters/ and experiments/", fields=fields)
-    return result
+    _add_shared(parser, folders="datasets/, clusters/ and experiments/", fields=fields)
 
 
 def places_parser(prog: str, description: str) -> Parser:
@@ -125,6 +142,12 @@ def places_parser(prog: str, description: str) -> Parser:
 
 def add_plan(parser: Parser) -> None:
     parser.add_argument("--plan", action="store_true", help="print what would be done, and exit")
+
+
+def add_output(parser: Parser) -> None:
+    parser.add_argument(
+        "--output", metavar="DIR", help="where to write configs (default: out/CLUSTER/DATASET)"
+    )
 
 
 def _add_shared(parser: Parser, *, folders: str, fields: str) -> None:

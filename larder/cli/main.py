@@ -23,6 +23,7 @@ class Entry(NamedTuple):
 COMMANDS = {
     "compact": Entry("larder.cli.prepare:COMPACT", "put all samples of a dataset into one segment"),
     "copy": Entry("larder.cli.copy:COPY", "copy what is missing from a source to a storage"),
+    "emit": Entry("larder.cli.emit", "write the experiment config of a published version"),
     "init": Entry("larder.cli.init", "write a configs folder with examples"),
     "prepare": Entry("larder.cli.prepare:PREPARE", "prepare a dataset: from a source to a config"),
     "prune": Entry("larder.cli.copy:PRUNE", "delete copies of what is no longer in the source"),

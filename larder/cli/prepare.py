@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from larder.cli.arguments import Parser, add_plan, dataset_parser
+from larder.cli.arguments import Parser, add_output, add_plan, dataset_parser
 from larder.cli.command import Command, Operation
 
 _PREPARE = """\
@@ -24,9 +24,7 @@ version remains as it is; training that uses it is not disturbed.\
 def _parser(prog: str, description: str) -> Parser:
     parser = dataset_parser(prog, description)
     add_plan(parser)
-    parser.add_argument(
-        "--output", metavar="DIR", help="where to write configs (default: out/CLUSTER/DATASET)"
-    )
+    add_output(parser)
     return parser
 
 

@@ -1,0 +1,77 @@
+"""Emits the configs of a version that is published, without preparing anything."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from larder.errors import ConfigError, DamageError
+from larder.pipeline.configs import emit_configs, location
+from larder.pipeline.settings import Settings
+from larder.progress import NullProgress
+from larder.segments.job import storage_of
+from larder.store import object_url
+from larder.store.base import Store
+from larder.versions import layout
+from larder.versions.documents import VersionDocument
+from larder.versions.publish import read_segment, read_version
+from larder.versions.tags import read_tag
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def emit(settings: Settings, name: str) -> dict[str, Any]:
+    """Write the configs of a version as the last stage of a run does; returns a JSON document.
+
+    Args:
+        settings: Of the run that would prepare the dataset.
+        name: ID of the version, or a tag.
+
+    Raises:
+        ConfigError: ``version.missing``: no such version or tag; or as in the plan of a run.
+        DamageError: A document of the version is damaged or missing.
+    """
+    store = storage_of(settings.dataset, settings.cluster)
+    version = _published(store, settings.dataset.name, name)
+    written = emit_configs(settings, version, progress=NullProgress())
+    return {
+        "dataset": settings.dataset.name,
+        "version": version.id,
+        "location": location(settings, version.id),
+        "configs": [{"path": str(file.path), "changed": file.changed} for file in written],
+    }
+
+
+def _published(store: Store, dataset: str, name: str) -> VersionDocument:
+    tag = read_tag(store, name) if _NAME.fullmatch(name) else None
+    id_ = tag.version if tag else name
+    version = read_version(store, id_) if _NAME.fullmatch(id_) else None
+    if version is None:
+        if tag:
+            message = f"it names version {id_}, which does not exist"
+            where, hint = object_url(store.url, layout.tag_key(name)), "see larder verify"
+            raise DamageError("damage.manifest", message, where=where, hint=hint)
+        message = f"there is no version or tag {name!r}"
+        hint = f"publish one with: larder prepare --dataset {dataset}"
+        raise ConfigError("version.missing", message, where=store.url, hint=hint)
+    if (version.dataset, version.id) != (dataset, id_):
+        message = f"it is that of version {version.id} of {version.dataset}"
+        where = object_url(store.url, layout.version_key(id_))
+        raise DamageError("damage.manifest", message, where=where, hint="see larder verify")
+    for use in version.segments:
+        if read_segment(store, use.id) is None:
+            where = object_url(store.url, layout.segment_key(use.id))
+            hint = "see larder verify"
+            raise DamageError("damage.size", "the file is missing", where=where, hint=hint)
+    return version
+
+
+def emit_lines(document: Mapping[str, Any]) -> list[str]:
+    """The document for people."""
+    states = {True: "written", False: "current"}
+    return [
+        f"{document['dataset']} version {document['version']}",
+        f"  at       {document['location']}",
+        *(f"  config   {each['path']} ({states[each['changed']]})" for each in document["configs"]),
+    ]

@@ -1,0 +1,81 @@
+"""``larder emit``: the config of a version that is published."""
+
+import json
+import shutil
+
+import pytest
+
+from tests.support.commands import Workplace
+
+LARDER = ("-m", "larder.cli.main")
+PREPARE = (*LARDER, "prepare")
+EMIT = (*LARDER, "emit")
+FILES = ("--set", "mirror=false")
+
+
+@pytest.fixture
+def place(tmp_path) -> Workplace:
+    (tmp_path / "source").mkdir()
+    for number in range(5):
+        (tmp_path / f"source/{number}.bin").write_bytes(b"%d" % number)
+    place = Workplace(tmp_path, LARDER_SOURCE=str(tmp_path / "source"))
+    done = place.run("--dataset", "files", *FILES, "--quiet", python=PREPARE)
+    assert done.status == 0, done.err
+    return place
+
+
+def emitted(place: Workplace, *arguments: str) -> dict:
+    done = place.run(*arguments, "--json", python=EMIT, LARDER_SOURCE="")
+    assert done.status == 0, done.err
+    return json.loads(done.out)
+
+
+def test_the_config_is_that_of_the_run(place):
+    path = place.folder / "out/local/files/experiment.yaml"
+    of_run = path.read_bytes()
+    before = place.files()
+    unchanged = emitted(place, "files")
+    assert unchanged["configs"] == [{"path": str(path), "changed": False}]
+    assert place.files() == before
+    shutil.rmtree(place.folder / "out")
+    again = emitted(place, "files@latest")
+    assert again["configs"] == [{"path": str(path), "changed": True}]
+    assert path.read_bytes() == of_run
+    elsewhere = emitted(place, f"files@{again['version']}", "--output", "elsewhere")
+    assert (place.folder / "elsewhere/experiment.yaml").read_bytes() == of_run
+    assert elsewhere["version"] == unchanged["version"] == again["version"]
+
+
+def test_an_older_version_stays_reachable(place):
+    first = emitted(place, "files")["version"]
+    (place.folder / "source/new.bin").write_bytes(b"new")
+    assert place.run("--dataset", "files", *FILES, python=PREPARE).status == 0
+    latest = emitted(place, "files")["version"]
+    assert latest != first
+    assert emitted(place, f"files@{first}")["version"] == first
+    config = (place.folder / "out/local/files/experiment.yaml").read_text()
+    assert first in config
+    assert latest not in config
+
+
+@pytest.mark.parametrize("name", ["files@" + "0" * 32, "files@best", "files@../x"])
+def test_what_is_not_published_is_refused(place, name):
+    before = place.files()
+    done = place.run(name, python=EMIT)
+    assert (done.status, done.out) == (2, "")
+    assert done.err.startswith("error[version.missing]: "), done.err
+    assert len(done.err.splitlines()) == 1
+    assert place.files() == before
+
+
+def test_damage_is_not_emitted(place):
+    version = emitted(place, "files")["version"]
+    root = place.storage / "larder/files"
+    (segment,) = root.glob("segments/*/segment.json")
+    segment.rename(segment.with_suffix(".away"))
+    done = place.run("files", python=EMIT)
+    assert (done.status, "error[damage.size]: " in done.err) == (4, True)
+    segment.with_suffix(".away").rename(segment)
+    (root / f"versions/{version}/version.json").unlink()
+    done = place.run("files", python=EMIT)
+    assert (done.status, "error[damage.manifest]: " in done.err) == (4, True)
