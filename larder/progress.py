@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Event, Lock
 from typing import Any, Protocol
 
@@ -184,6 +184,11 @@ class StageTimes:
                 sum_["objects"] += stage.objects
                 sum_["bytes"] += stage.bytes
         return sums
+
+    def current(self) -> list[Stage]:
+        """The stages since the last restart, as they are now, in the order of their starts."""
+        with self._lock:
+            return [replace(stage) for stage in self._attempts[-1].values()]
 
     def _stage(self, name: str) -> Stage:
         return self._attempts[-1].setdefault(name, Stage(name, self._clock()))

@@ -27,6 +27,7 @@ from larder.pipeline.planning import checks as plan_checks
 from larder.pipeline.planning import source
 from larder.segments import cache, index, shard
 from larder.verify import aside, reading, repair, survey
+from tasks.artifacts import config_note, plan_table
 from tasks.progress import current_progress
 
 STOPPED = "run.interrupted"
@@ -57,23 +58,25 @@ class Step:
         run_name: Of its task runs: a template with the function's parameters, or a function of
             these.
         retried: It may be repeated, because it writes receipts and continues from them.
+        show: Makes an artifact of its result, on the pages of the task and its flow run.
     """
 
     function: Callable[..., Any]
     name: str
     run_name: str | Callable[[dict[str, Any]], str]
     retried: bool = True
+    show: Callable[[Any], None] | None = None
 
 
 STEPS = (
     Step(source.inspect_source, "inventory", "inventory of {settings.dataset.name}"),
-    Step(plan_checks.checked_plan, "plan", "plan {state.dataset.name}"),
+    Step(plan_checks.checked_plan, "plan", "plan {state.dataset.name}", show=plan_table),
     Step(shard.shard_batch, "shard", "shards from {batch.shards[0].name}"),
     Step(index.index_shards, "index", "index of the shards"),
     Step(cache.cache_split, "cache", "cache of {batch.split}"),
     Step(publish.publish, "publish", "publish version {job.version}"),
     Step(publish.publish_existing, "publish again", "publish version {job.version}"),
-    Step(configs.emit_configs, "emit", "config for {settings.cluster.name}"),
+    Step(configs.emit_configs, "emit", "config for {settings.cluster.name}", show=config_note),
     Step(checked_copy, "plan copy", "plan of the copy"),
     Step(send_ahead, "send ahead", "skyplane", retried=False),
     Step(copy_objects, "copy", _rows("copy object")),
@@ -111,6 +114,8 @@ def task_of(step: Step) -> Task[Any, Any]:
                 raise
             name = "Superseded" if error.code == SUPERSEDED else "Cancelled"
             return Cancelled(name=name, message=error.message, data=error)
+        if step.show:
+            step.show(result)
         return result
 
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]

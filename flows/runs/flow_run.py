@@ -22,7 +22,7 @@ from prefect.utilities.urls import url_for
 
 from flows.runs.form import command_parameters, form_of
 from flows.runs.limits import dataset_limit
-from flows.runs.page import RunLog, findings, run_log, summary
+from flows.runs.page import RunLog, findings, run_log, skipped, summary
 from flows.runs.secrets import without_auth
 from larder.cli.command import Command, Operation
 from larder.cli.display import Display
@@ -72,6 +72,8 @@ def _body(
             log.outcome(document, operation.lines)
             if "findings" in document:
                 findings(document)
+            if "skipped" in document:
+                skipped(document)
             summary(name, operation.lines(document))
     except LarderError as error:
         if error.code != STOPPED:

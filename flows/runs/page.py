@@ -1,16 +1,14 @@
-"""What a flow run leaves on its page in Prefect's UI: its log, and tables that people look at."""
+"""What a flow run leaves on its page in Prefect's UI: its log, its progress, and its result."""
 
 from __future__ import annotations
 
 import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
-from httpx import HTTPError  # Prefect's
-from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.logging import get_run_logger
 
 from flows.runs.configure import SHOWN
@@ -19,6 +17,7 @@ from larder.cli.display import Display, PlainView
 from larder.errors import DamageError, ProblemsError, printable
 from larder.jobs.results import RefusedError, RunError
 from larder.verify.report import finding_rows
+from tasks.artifacts import note, stage_progress, table
 from tasks.progress import current_listener, listening
 
 LOG_INTERVAL_SECONDS = 30.0
@@ -75,12 +74,12 @@ def run_log() -> Iterator[RunLog]:
     """Log the stages and failures of a ``with`` block within a flow run."""
     log = RunLog()
     try:
-        with listening(log.progress):
+        with listening(log.progress), stage_progress(log.progress):
             yield log
     except (RefusedError, RunError) as error:
         log.failed(error)
         rows = [asdict(failure) for failure in error.report.failures]
-        _table("failures", rows, error.report.failed, "failed")
+        _first("failures", rows, error.report.failed, "failed")
         raise
     except DamageError as error:
         if error.document:
@@ -94,24 +93,21 @@ def run_log() -> Iterator[RunLog]:
 
 def findings(document: Mapping[str, Any]) -> None:
     """Make a table of what a verification found."""
-    _table("findings", finding_rows(document), document["found"], "were found")
+    _first("findings", finding_rows(document), document["found"], "were found")
 
 
-def _table(key: str, rows: Sequence[Mapping[str, Any]], count: int, what: str) -> None:
-    """Make a table of the first 1,000 of something; Prefect keeps those of earlier runs."""
-    if not rows:
-        return
+def skipped(document: Mapping[str, Any]) -> None:
+    """Make a table of what was left out because the dataset file says so."""
+    _first("skipped", document["failures"], document["skipped"], "were skipped")
+
+
+def _first(key: str, rows: Sequence[Mapping[str, Any]], count: int, what: str) -> None:
+    """Make a table of the first 1,000 of something."""
     shown = f"the first {len(rows):,} of " if len(rows) < count else ""
-    table = [
-        {name: printable(value) if isinstance(value, str) else value for name, value in row.items()}
-        for row in rows
-    ]
-    with suppress(HTTPError):  # a server that does not take it does not hide why the run failed
-        create_table_artifact(key=key, table=table, description=f"{shown}{count:,} that {what}")
+    table(key, rows, f"{shown}{count:,} that {what}")
 
 
 def summary(key: str, lines: Sequence[str]) -> None:
     """Make a note with the result of a run, as the command prints it."""
     text = "\n".join(printable(line) for line in lines)
-    with suppress(HTTPError):
-        create_markdown_artifact(key=key, markdown=f"~~~~\n{text}\n~~~~")
+    note(key, f"~~~~\n{text}\n~~~~")

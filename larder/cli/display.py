@@ -141,8 +141,7 @@ class PlainView:
         """``mirror: 1,200 of 3,000 objects, 13 MB of 33 MB, 12 MB/s, 2 s left``."""
         if now - self._shown.setdefault(stage.name, stage.began) >= self._interval_seconds:
             self._shown[stage.name] = now
-            objects, size = _objects(stage), _bytes(stage)
-            self.say(f"{stage.name}: {_joined(objects, size, _rate(stage, now), left(stage, now))}")
+            self.say(f"{stage.name}: {amounts(stage, now)}")
 
     def noted(self, stage: Stage, now: float) -> None:
         """``prefect: starting a server, after 3 s``."""
@@ -152,8 +151,7 @@ class PlainView:
 
     def finished(self, stage: Stage, now: float) -> None:
         """``mirror: done, 3,000 objects, 33 MB in 3 s``."""
-        done = _joined("done", _objects(stage) if stage.objects else "", _bytes(stage))
-        self.say(f"{stage.name}: {done} in {format_seconds(stage.seconds(now))}")
+        self.say(f"{stage.name}: {amounts(stage, now)}")
 
     def say(self, line: str) -> None:
         """Print the line; the work continues even if nobody can read it."""
@@ -275,6 +273,16 @@ def _waits(stage: Stage) -> bool:
 
 def _noun(stage: Stage) -> str:
     return STAGES.get(stage.name) or "object"
+
+
+def amounts(stage: Stage, now: float) -> str:
+    """``1,200 of 3,000 objects, 13 MB of 33 MB, 12 MB/s, 2 s left``, at the end
+    ``done, 3,000 objects, 33 MB in 3 s``.
+    """
+    if stage.ended is None:
+        return _joined(_objects(stage), _bytes(stage), _rate(stage, now), left(stage, now))
+    done = _joined("done", _objects(stage) if stage.objects else "", _bytes(stage))
+    return f"{done} in {format_seconds(stage.seconds(now))}"
 
 
 def fraction(stage: Stage) -> float | None:

@@ -2,16 +2,21 @@
 
 import json
 import re
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import pytest
-from prefect_server import PrefectServer
+from prefect_server import POLL_SECONDS, PrefectServer
+from test_copy_command import artifacts
 
 from larder.jobs.results import RunError
 from larder.pipeline.prepare import prepare
 from larder.pipeline.settings import load_settings
+from larder.units import format_amount
 from tests.support.commands import Finished, Workplace
 from tests.support.runs import copy_batches
 
@@ -62,6 +67,29 @@ def check_graph(tasks: list[dict[str, Any]]) -> None:
         assert "batch" not in inputs or len(arrows) == 1, (task["name"], arrows)
 
 
+def check_artifacts(server: PrefectServer, run: dict[str, Any], document: dict[str, Any]) -> None:
+    """The plan, the config and the progress of every stage are on the page of the run."""
+    shown = {each["key"]: each for each in artifacts(server, run)}
+    assert {key: each["type"] for key, each in shown.items()} == {
+        "prepare": "markdown",
+        "plan": "table",
+        "config": "markdown",
+        **{
+            f"progress-{stage}": "progress"
+            for stage, facts in document["stages"].items()
+            if facts["objects"]
+        },
+    }
+    plan = json.loads(shown["plan"]["data"])
+    assert {row["item"] for row in plan} >= {"source", "classes", "shards", "cache", "cost"}
+    assert plan[0] == {"item": "source", "plan": format_amount(document["objects"])}
+    (config,) = document["configs"]
+    assert Path(config).read_text() in shown["config"]["data"]
+    mirror = shown["progress-mirror"]
+    assert float(mirror["data"]) == 100
+    assert f"done, {format_amount(document['copied'])} in" in mirror["description"]
+
+
 def test_a_run_and_the_same_again(reporting, prefect_server, named):
     name = named()
     for variable in ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
@@ -92,6 +120,7 @@ def test_a_run_and_the_same_again(reporting, prefect_server, named):
         assert len(matching) == expected.get(task, 1), (task, names)
     assert len(tasks) == sum(expected.values()) + 6
     check_graph(tasks)
+    check_artifacts(prefect_server, run, document)
 
     again = succeeded(reporting.run("--dataset", name, "--json", *SMALL))
     assert (again["status"], again["digest"]) == ("reused", document["digest"])
@@ -105,6 +134,75 @@ def test_a_run_and_the_same_again(reporting, prefect_server, named):
         data = path.read_bytes()
         assert SECRET.encode() not in data
         assert b"ILSVRC2012_val_" not in data
+
+
+PROGRESS = """
+import sys
+from pathlib import Path
+from time import sleep
+from prefect import flow
+from larder.progress import StageTimes
+from tasks import artifacts
+
+artifacts.PROGRESS_INTERVAL_SECONDS = 0.1
+
+def until(shown):
+    seen = lambda: (Path.cwd() / shown).exists() or sleep(0.05)
+    any(seen() for _ in range(600)) or sys.exit(f"{shown} was not shown")
+
+@flow(flow_run_name="stages that are slow")
+def slow():
+    times = StageTimes()
+    with artifacts.stage_progress(times):
+        times.start("publish")
+        times.start("mirror", objects=4, bytes=4_000)
+        times.advance("mirror", objects=1, bytes=1_000)
+        until("first")
+        times.advance("mirror", objects=2, bytes=2_000)
+        until("second")
+        times.finish("mirror")
+
+slow()
+"""
+
+
+def test_progress_is_renewed_while_a_stage_runs(reporting, prefect_server):
+    def progress(awaited: float) -> dict[str, Any]:
+        for _ in range(600):
+            runs = prefect_server.flow_runs("stages that are slow")
+            shown = artifacts(prefect_server, runs[0]) if runs else []
+            if shown and float(shown[0]["data"]) == awaited:
+                break
+            time.sleep(POLL_SECONDS)
+        (only,) = shown
+        assert float(only["data"]) == awaited
+        return only
+
+    with ThreadPoolExecutor() as pool:
+        run = pool.submit(reporting.run, python=("-c", PROGRESS))
+        first = progress(25.0)
+        (reporting.folder / "first").touch()
+        second = progress(75.0)
+        (reporting.folder / "second").touch()
+        assert run.result().status == 0, run.result().err
+    assert first["description"].startswith("mirror: 1 of 4 objects, 1.0 kB of 4.0 kB")
+    assert second["description"].startswith("mirror: 3 of 4 objects, 3.0 kB of 4.0 kB")
+    last = progress(100.0)
+    assert last["id"] == first["id"] == second["id"]
+    assert last["description"].startswith("mirror: done, 3 objects, 3.0 kB in")
+
+
+def test_skipped_samples_are_a_table(reporting, prefect_server, named, own_source):
+    name = named()
+    folder = own_source(reporting)
+    bad = next(folder.rglob("*.JPEG"))
+    bad.write_bytes(b"not an image")
+    done = reporting.run("--dataset", name, "--set", "on_bad_sample=skip", "--json", *SMALL)
+    (failure,) = succeeded(done)["failures"]
+    (run,) = prefect_server.flow_runs(f"prepare {name} for local")
+    (table,) = [each for each in artifacts(prefect_server, run) if each["key"] == "skipped"]
+    assert json.loads(table["data"]) == [failure]
+    assert table["description"] == "1 that were skipped"
 
 
 @pytest.mark.exhaustive

@@ -163,11 +163,19 @@ def plan_lines(document: Mapping[str, Any]) -> list[str]:
             return wrapped(f"{name}: nothing to do, version {version} is current")
         lines = wrapped(f"{name}: version {version} is current, the config would be written")
         return [*lines, *row_lines("config", configs)]
+    lines = wrapped(f"plan for {document['dataset']}, version {document['version']}")
+    for name, texts in plan_rows(document).items():
+        lines += row_lines(name, texts)
+    return [*lines, *warning_lines(document)]
+
+
+def plan_rows(document: Mapping[str, Any]) -> dict[str, Sequence[str]]:
+    """What a plan says of each item: no line, or several."""
     growth, shards, delivery = document["growth"], document["shards"], document["delivery"]
     splits, seconds = shards["splits"].items(), document["copy_seconds"]
     about = "" if shards["exact"] else "about "
     first = growth["previous"] is None
-    rows: dict[str, Sequence[str]] = {
+    return {
         "source": [
             format_amount(document["objects"]),
             *_inside_lines(document["inside"]),
@@ -193,10 +201,6 @@ def plan_lines(document: Mapping[str, Any]) -> list[str]:
         else [],
         "skipped": _skipped_lines(document),
     }
-    lines = wrapped(f"plan for {document['dataset']}, version {document['version']}")
-    for name, texts in rows.items():
-        lines += row_lines(name, texts)
-    return [*lines, *warning_lines(document)]
 
 
 def _inside_lines(inside: Mapping[str, Any] | None) -> list[str]:

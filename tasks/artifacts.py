@@ -1,0 +1,114 @@
+"""What runs leave on their page in Prefect's UI for people: tables, notes, and how far they are."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import copy_context
+from typing import Any, cast
+from uuid import UUID
+
+from prefect.artifacts import (
+    create_markdown_artifact,
+    create_progress_artifact,
+    create_table_artifact,
+    update_progress_artifact,
+)
+
+from larder.cli.display import amounts, fraction
+from larder.errors import printable
+from larder.experiments.emit import Written
+from larder.pipeline.planning.plan import Plan
+from larder.pipeline.planning.report import plan_document, plan_rows
+from larder.progress import Stage, StageTimes
+
+PROGRESS_INTERVAL_SECONDS = 5.0
+
+
+def table(key: str, rows: Sequence[Mapping[str, Any]], description: str) -> None:
+    """Make a table, if there are rows; Prefect keeps those of earlier runs."""
+    if not rows:
+        return
+    cells = [
+        {name: printable(value) if isinstance(value, str) else value for name, value in row.items()}
+        for row in rows
+    ]
+    with suppress(Exception):  # a server that does not take it does not change how the run ends
+        create_table_artifact(key=key, table=cells, description=description)
+
+
+def note(key: str, markdown: str) -> None:
+    with suppress(Exception):
+        create_markdown_artifact(key=key, markdown=markdown)
+
+
+def plan_table(plan: Plan) -> None:
+    """Make a table of a plan, as ``--plan`` prints it."""
+    document = plan_document(plan)
+    items = plan_rows(document).items()
+    rows = [{"item": name, "plan": text} for name, texts in items for text in texts]
+    rows += [{"item": "warning", "plan": each["message"]} for each in document["warnings"]]
+    table("plan", rows, f"plan for {document['dataset']}, version {document['version']}")
+
+
+def config_note(configs: Sequence[Written]) -> None:
+    """Make a note with the emitted configs."""
+    texts = [
+        f"{printable(str(config.path))}\n\n~~~~yaml\n{config.path.read_text('utf-8')}~~~~"
+        for config in configs
+    ]
+    note("config", "\n\n".join(texts))
+
+
+@contextmanager
+def stage_progress(times: StageTimes) -> Iterator[None]:
+    """Show how far the stages of the flow run are, within a ``with`` block."""
+    artifacts, ended = _StageArtifacts(times), threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(PROGRESS_INTERVAL_SECONDS):
+            artifacts.update()
+
+    watcher = threading.Thread(  # the context says which flow run it is
+        target=copy_context().run, args=(watch,), name="progress-artifacts", daemon=True
+    )
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watcher.join()
+        artifacts.update()
+
+
+class _StageArtifacts:
+    """The progress artifacts of the stages that count something."""
+
+    def __init__(self, times: StageTimes) -> None:
+        self._times = times
+        self._ids: dict[str, UUID] = {}
+        self._shown: dict[str, tuple[float, str]] = {}
+
+    def update(self) -> None:
+        """Make or change those of stages that have made progress since the last call."""
+        for stage in self._times.current():
+            state = _percent(stage), f"{stage.name}: {amounts(stage, time.monotonic())}"
+            counts = stage.objects or stage.bytes
+            if counts and state != self._shown.get(stage.name):
+                with suppress(Exception):  # the next call tries again
+                    self._send(stage.name, *state)
+                    self._shown[stage.name] = state
+
+    def _send(self, stage: str, percent: float, description: str) -> None:
+        if stage in self._ids:
+            update_progress_artifact(self._ids[stage], percent, description)
+        else:
+            id_ = create_progress_artifact(percent, f"progress-{stage}", description)
+            self._ids[stage] = cast(UUID, id_)
+
+
+def _percent(stage: Stage) -> float:
+    """0 while the total is unknown."""
+    return 100.0 if stage.ended is not None else round(100 * (fraction(stage) or 0.0), 1)
