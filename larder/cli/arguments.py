@@ -82,7 +82,7 @@ def dataset_parser(prog: str, description: str) -> Parser:
     result.add_argument(
         "--dataset", metavar="NAME", required=True, help="CONFIG_DIR/datasets/NAME.yaml"
     )
-    _add_cluster(result)
+    add_cluster(result)
     return result
 
 
@@ -94,11 +94,12 @@ def version_parser(prog: str, description: str) -> Parser:
         metavar="DATASET[@ID|TAG]",
         help="CONFIG_DIR/datasets/DATASET.yaml, and the version (default: latest)",
     )
-    _add_cluster(result)
+    add_cluster(result)
     return result
 
 
-def _add_cluster(parser: Parser) -> None:
+def add_cluster(parser: Parser) -> None:
+    """Add --cluster, and the flags that all commands for datasets share."""
     parser.add_argument(
         "--cluster",
         metavar="NAME",

@@ -27,6 +27,7 @@ COMMANDS = {
     "init": Entry("larder.cli.init", "write a configs folder with examples"),
     "prepare": Entry("larder.cli.prepare:PREPARE", "prepare a dataset: from a source to a config"),
     "prune": Entry("larder.cli.copy:PRUNE", "delete copies of what is no longer in the source"),
+    "refresh": Entry("larder.cli.refresh:REFRESH", "prepare the datasets whose sources changed"),
     "verify": Entry("larder.cli.verify:VERIFY", "read a version again, and repair what is damaged"),
 }
 

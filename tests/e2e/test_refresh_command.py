@@ -1,0 +1,54 @@
+"""``larder refresh`` and ``python -m flows.refresh``: what changed is prepared."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import Workplace
+
+LARDER = ("-m", "larder.cli.main")
+REFRESH = (*LARDER, "refresh")
+FLOW = ("-m", "flows.refresh")
+
+
+@pytest.fixture
+def place(tmp_path) -> Workplace:
+    place = Workplace(tmp_path)
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "1.bin").write_bytes(name.encode())
+        text = f"source: {{url: {tmp_path / name}}}\nmirror: false\nlabels: null\n"
+        (tmp_path / f"configs/datasets/{name}.yaml").write_text(text)
+    return place
+
+
+def statuses(place: Workplace, python: tuple[str, ...]) -> dict[str, str]:
+    done = place.run("a", "b", "--json", python=python)
+    assert done.status == 0, done.err
+    return {run["dataset"]: run["status"] for run in json.loads(done.out)["datasets"]}
+
+
+def stored(place: Workplace) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in place.storage.rglob("*")}
+
+
+@pytest.mark.parametrize("python", [REFRESH, FLOW])
+def test_only_what_changed_is_prepared(place, python):
+    assert statuses(place, python) == {"a": "built", "b": "built"}
+    (place.folder / "b/2.bin").write_bytes(b"new")
+    assert statuses(place, python) == {"a": "reused", "b": "built"}
+    before = stored(place)
+    assert statuses(place, python) == {"a": "reused", "b": "reused"}
+    assert stored(place) == before
+
+
+def test_one_that_fails_stops_no_other_and_is_named(place):
+    (place.folder / "configs/datasets/a.yaml").write_text("source: {url: ./nowhere}\n")
+    done = place.run("a", "b", "no-such", python=REFRESH)
+    assert done.status == 1
+    assert "2 failed in refresh" in done.err
+    assert "the others (1) are current" in done.err
+    assert "Traceback" not in done.err
+    assert (place.storage / "larder/b/tags/latest.json").exists()
+    assert not (place.storage / "larder/a/tags/latest.json").exists()
