@@ -3,6 +3,7 @@
 import json
 import shutil
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -125,12 +126,15 @@ def test_odd_input_is_refused_in_one_line(what, place, monkeypatch, capsys):
     assert not (place.folder / "to").exists()
 
 
-def artifacts(server: PrefectServer, run: dict[str, Any]) -> list[dict[str, Any]]:
+def artifacts(
+    server: PrefectServer, run: dict[str, Any], types: Sequence[str] = ("table", "markdown")
+) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = server.post(
         "/artifacts/filter",
         {
             "artifacts": {
                 "flow_run_id": {"any_": [run["id"]]},
+                "type": {"any_": list(types)},
                 "key": {"exists_": True},  # others are results of tasks
             }
         },
