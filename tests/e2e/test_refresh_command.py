@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from test_copy_command import artifacts
 
 from tests.support.commands import Workplace
 
@@ -52,3 +53,15 @@ def test_one_that_fails_stops_no_other_and_is_named(place):
     assert "Traceback" not in done.err
     assert (place.storage / "larder/b/tags/latest.json").exists()
     assert not (place.storage / "larder/a/tags/latest.json").exists()
+
+
+@pytest.mark.exhaustive
+def test_its_page_in_prefect_has_a_line_for_each_dataset(place, prefect_server):
+    url = f"http://127.0.0.1:{prefect_server.port}/api"
+    done = place.run("a", "b", python=FLOW, PREFECT_API_URL=url)
+    assert done.status == 0, done.err
+    (run,) = prefect_server.post("/flow_runs/filter", {"flows": {"name": {"any_": ["refresh"]}}})
+    assert (run["name"], run["state_type"]) == ("refresh for local", "COMPLETED")
+    (summary,) = [each for each in artifacts(prefect_server, run) if each["key"] == "refresh"]
+    assert "a built: version " in summary["data"]
+    assert "b built: version " in summary["data"]
