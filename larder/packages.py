@@ -18,6 +18,7 @@ EXTRAS: dict[str, dict[str, str]] = {
         "rich": "rich",
         "ruamel": "ruamel.yaml",
     },
+    "card": {"matplotlib": "matplotlib"},
     "flows": {"prefect": "prefect"},
     "gcs": {"gcsfs": "gcsfs", "google": "gcsfs"},
     "jpeg": {"PIL": "pillow", "simplejpeg": "simplejpeg"},

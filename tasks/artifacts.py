@@ -11,12 +11,14 @@ from typing import Any, cast
 from uuid import UUID
 
 from prefect.artifacts import (
+    create_link_artifact,
     create_markdown_artifact,
     create_progress_artifact,
     create_table_artifact,
     update_progress_artifact,
 )
 
+from larder.card.draw import Drawn
 from larder.cli.display import amounts, fraction
 from larder.errors import printable
 from larder.experiments.emit import Written
@@ -60,6 +62,13 @@ def config_note(configs: Sequence[Written]) -> None:
         for config in configs
     ]
     note("config", "\n\n".join(texts))
+
+
+def card_link(card: Drawn) -> None:
+    """Make a link to the data card, if it was drawn."""
+    if card.url:
+        with suppress(Exception):
+            create_link_artifact(card.url, key="card", description=f"version {card.version}")
 
 
 @contextmanager

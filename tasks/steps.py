@@ -17,6 +17,7 @@ from prefect.client.schemas.objects import State, TaskRun
 from prefect.states import Cancelled
 from prefect.tasks import Task, exponential_backoff
 
+from larder.card.draw import draw_card
 from larder.copy.job import copy_objects, end_copy, send_ahead
 from larder.copy.prune import plan_prune, prune_objects
 from larder.copy.run import checked_copy
@@ -27,7 +28,7 @@ from larder.pipeline.planning import checks as plan_checks
 from larder.pipeline.planning import source
 from larder.segments import cache, index, shard
 from larder.verify import aside, reading, repair, survey
-from tasks.artifacts import config_note, plan_table
+from tasks.artifacts import card_link, config_note, plan_table
 from tasks.progress import current_progress
 
 STOPPED = "run.interrupted"
@@ -77,6 +78,7 @@ STEPS = (
     Step(publish.publish, "publish", "publish version {job.version}"),
     Step(publish.publish_existing, "publish again", "publish version {job.version}"),
     Step(configs.emit_configs, "emit", "config for {settings.cluster.name}", show=config_note),
+    Step(draw_card, "card", "data card of {version}", show=card_link),
     Step(checked_copy, "plan copy", "plan of the copy"),
     Step(send_ahead, "send ahead", "skyplane", retried=False),
     Step(copy_objects, "copy", _rows("copy object")),

@@ -34,6 +34,7 @@ STAGES: dict[str, str] = {
     "cache": "record",
     "publish": "",
     "emit": "",
+    "card": "sample",
 }
 """Every stage that may be shown, and what it counts; empty if it counts nothing."""
 

@@ -21,6 +21,7 @@ class Entry(NamedTuple):
 
 
 COMMANDS = {
+    "card": Entry("larder.cli.card", "draw the data card of a published version"),
     "compact": Entry("larder.cli.prepare:COMPACT", "put all samples of a dataset into one segment"),
     "copy": Entry("larder.cli.copy:COPY", "copy what is missing from a source to a storage"),
     "emit": Entry("larder.cli.emit", "write the experiment config of a published version"),

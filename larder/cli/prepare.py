@@ -48,12 +48,14 @@ def _operation(
         compact=compact,
     )
     # Only now, so that invalid input is refused before anything slow is imported.
+    from larder.card.draw import prepare_with_card
     from larder.pipeline.planning.report import plan_lines
-    from larder.pipeline.prepare import prepare
     from larder.pipeline.run_report import run_lines
 
     name = loaded.dataset.name
-    return Operation(loaded.workers, partial(prepare, loaded), run_lines, plan_lines, name)
+    return Operation(
+        loaded.workers, partial(prepare_with_card, loaded), run_lines, plan_lines, name
+    )
 
 
 PREPARE = Command(

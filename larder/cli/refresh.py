@@ -36,6 +36,7 @@ def _operation(
 ) -> Operation:
     import os
 
+    from larder.card.draw import prepare_with_card
     from larder.config.load import load_cluster, names
     from larder.jobs.runner import workers
     from larder.pipeline.refresh import refresh, refresh_lines
@@ -46,7 +47,8 @@ def _operation(
     load = partial(load_settings, cluster=cluster, config_dir=folder, settings=settings)
     loaders = {name: partial(load, name) for name in datasets or names(folder, "datasets")}
     count = workers(described.runner, described.copy_)
-    return Operation(count, partial(refresh, loaders), refresh_lines, refresh_lines)
+    compose = partial(refresh, loaders, run=prepare_with_card)
+    return Operation(count, compose, refresh_lines, refresh_lines)
 
 
 REFRESH = Command("refresh", _parser, _operation)

@@ -33,7 +33,7 @@ def emit(settings: Settings, name: str) -> dict[str, Any]:
         DamageError: A document of the version is damaged or missing.
     """
     store = storage_of(settings.dataset, settings.cluster)
-    version = _published(store, settings.dataset.name, name)
+    version = published_version(store, settings.dataset.name, name)
     written = emit_configs(settings, version, progress=NullProgress())
     return {
         "dataset": settings.dataset.name,
@@ -43,7 +43,8 @@ def emit(settings: Settings, name: str) -> dict[str, Any]:
     }
 
 
-def _published(store: Store, dataset: str, name: str) -> VersionDocument:
+def published_version(store: Store, dataset: str, name: str) -> VersionDocument:
+    """The version with an ID or a tag; raises as `emit`."""
     tag = read_tag(store, name) if _NAME.fullmatch(name) else None
     id_ = tag.version if tag else name
     version = read_version(store, id_) if _NAME.fullmatch(id_) else None

@@ -15,7 +15,11 @@ _INTERRUPTED = "run.interrupted"
 
 
 def refresh(
-    datasets: Mapping[str, Callable[[], Settings]], runner: Runner, *, start: Start | None = None
+    datasets: Mapping[str, Callable[[], Settings]],
+    runner: Runner,
+    *,
+    start: Start | None = None,
+    run: Callable[[Settings, Runner], dict[str, Any]] = prepare,
 ) -> dict[str, Any]:
     """Prepare datasets one after the other: those whose source has not changed are only listed.
 
@@ -23,6 +27,7 @@ def refresh(
         datasets: By name, what loads the settings of each; one that is wrong stops no other.
         runner: Where they run.
         start: Chooses where all of them run.
+        run: Prepares one of them.
 
     Returns:
         ``{"datasets": [DOCUMENT, ...]}`` with the documents of the runs.
@@ -36,7 +41,7 @@ def refresh(
         failures: list[Failure] = []
         for name, load in datasets.items():
             try:
-                documents.append(prepare(load(), runner))
+                documents.append(run(load(), runner))
             except LarderError as error:
                 if error.code == _INTERRUPTED:
                     raise

@@ -136,6 +136,8 @@ def run_lines(document: Mapping[str, Any]) -> list[str]:
         lines.append(f"  tag      latest names it again; it named {document['moved_from']}")
     lines.append(f"  at       {document['location']}")
     lines += [f"  config   {path}" for path in document["configs"]]
+    if card := document.get("card"):
+        lines.append(f"  card     {card}")
     return lines
 
 

@@ -60,9 +60,14 @@ class LiveSamples:
 
     def stored_bytes(self, numbers: Array, mapped: Mapper) -> Array:
         """The bytes of the parts of samples, given their numbers in ascending order; int64."""
+        stored, _ = self.measures(numbers, mapped)
+        return stored
+
+    def measures(self, numbers: Array, mapped: Mapper) -> tuple[Array, Array]:
+        """The same, and the labels of the samples, or -1; int64."""
         places = self.columns.places(self._row_numbers(numbers), mapped)
         sums = np.bincount(places.owners, places.parts["length"], len(places.rows))
-        return sums.astype(np.int64)
+        return sums.astype(np.int64), places.rows["label"].astype(np.int64)
 
     def shard_samples(self) -> Array:
         """How many of the samples each shard has, without shards that have none; int64."""

@@ -40,6 +40,7 @@ THREADS = 8
 
 _LOT_SAMPLES = 1_024
 _LOT_BYTES = 32 << 20
+_LOT_ROWS = 65_536
 """All samples in order are read in lots of at most so many samples and bytes."""
 
 
@@ -168,6 +169,17 @@ class SplitSamples(Sequence[Sample]):
         ]
         stored: Array = np.concatenate([np.zeros(0, np.int64), *sizes])[places]
         return stored
+
+    def measures(self) -> Iterator[tuple[Array, Array]]:
+        """The stored bytes of all samples, and their labels or -1, in order and in lots; int64.
+
+        Reads the whole index, but no shard.
+        """
+        mapped = _process(os.getpid()).threads.map
+        for start in range(0, len(self), _LOT_ROWS):
+            numbers = np.arange(start, min(start + _LOT_ROWS, len(self)))
+            for segment, inside, _ in self._segments_of(numbers):
+                yield segment.measures(inside, mapped)
 
     @property
     def has_shards_local(self) -> bool:

@@ -62,6 +62,7 @@ def objects_of(
     for file in version.files_of("omitted"):
         named.add(layout.omitted_copy_key(version.id, file.sha256))
     yield from (Listed(info, "unused") for info in listed(root, layout.aside_prefix()))
+    named.add(layout.card_key(version.id))
     for info in listed(root, layout.version_prefix(version.id)):
         yield Listed(info) if info.key in named else _unnamed(root, info)
     for segment in segments:

@@ -25,6 +25,7 @@
       manifests/               the objects it was made from
       classes.json             the number of each class
       readers/KIND/SPLIT.json  what readers other than Larder's need to know of a split
+      card/card.html           a page about the version, derived from it and no part of it
     tags/NAME.json             movable names
 
 Every function returns a key relative to the dataset's root. Pure.
@@ -171,6 +172,11 @@ def omitted_copy_key(version: str, sha256: str) -> str:
 def list_key(version: str, split: str, sha256: str) -> str:
     """Key of the list of the shards of a split, if its patterns are many."""
     return f"{version_prefix(version)}lists/{split}-{sha256[:16]}.txt"
+
+
+def card_key(version: str) -> str:
+    """Key of the data card of a version, which is made again at any time."""
+    return f"{version_prefix(version)}card/card.html"
 
 
 def classes_key(version: str) -> str:

@@ -33,6 +33,7 @@ NAMES = {
     "cache": r"cache of (train|validation)",
     "publish": r"publish version [0-9a-f]{32}",
     "emit": r"config for local",
+    "card": r"data card of [0-9a-f]{32}",
 }
 
 
@@ -75,6 +76,7 @@ def check_artifacts(server: PrefectServer, run: dict[str, Any], document: dict[s
         "prepare": "markdown",
         "plan": "table",
         "config": "markdown",
+        "card": "markdown",
         **{
             f"progress-{stage}": "progress"
             for stage, facts in document["stages"].items()
@@ -86,6 +88,7 @@ def check_artifacts(server: PrefectServer, run: dict[str, Any], document: dict[s
     assert plan[0] == {"item": "source", "plan": format_amount(document["objects"])}
     (config,) = document["configs"]
     assert Path(config).read_text() in shown["config"]["data"]
+    assert document["card"] in shown["card"]["data"]
     mirror = shown["progress-mirror"]
     assert float(mirror["data"]) == 100
     assert f"done, {format_amount(document['copied'])} in" in mirror["description"]
@@ -114,12 +117,12 @@ def test_a_run_and_the_same_again(reporting, prefect_server, named):
     assert 3 < copied < 12
     assert 3 < sharded < 12
     expected = {"copy": copied, "shard": sharded, "cache": 2}
-    tasks = prefect_server.task_runs(run, sum(expected.values()) + 6)
+    tasks = prefect_server.task_runs(run, sum(expected.values()) + 7)
     names = [task["name"] for task in tasks]
     for task, pattern in NAMES.items():
         matching = [each for each in names if re.fullmatch(pattern.replace("NAME", name), each)]
         assert len(matching) == expected.get(task, 1), (task, names)
-    assert len(tasks) == sum(expected.values()) + 6
+    assert len(tasks) == sum(expected.values()) + 7
     check_graph(tasks)
     check_artifacts(prefect_server, run, document)
 

@@ -331,6 +331,14 @@ class Growth(Model):
     )
 
 
+class Card(Model):
+    """The data card that is drawn of every version."""
+
+    samples: Whole = Field(
+        24, ge=0, le=200, description="samples on its contact sheet, 0 to 200; 0: none"
+    )
+
+
 class Experiment(Model):
     """The experiment config to emit."""
 
@@ -389,6 +397,7 @@ class Dataset(Model):
     )
     cache: Cache | None = Field(None, description="the LMDB cache; null: no cache")
     growth: Growth = Field(Growth(), description="what a run does about changes")
+    card: Card = Field(Card(), description="the data card of a version")
     experiment: Experiment = Field(Experiment(), description="the experiment config to emit")
 
     @field_validator("decoding")

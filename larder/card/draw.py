@@ -1,0 +1,144 @@
+"""Draws the card of a version, and puts it into the storage: after a run, or on its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+from larder.card.charts import class_chart, size_chart
+from larder.card.facts import read_facts, samples_by_split
+from larder.card.page import card_page
+from larder.card.pictures import pictures
+from larder.disk import scratch
+from larder.errors import LarderError, printable
+from larder.jobs.runner import Execute, Runner, Start
+from larder.packages import is_installed, require
+from larder.pipeline.configs import location
+from larder.pipeline.emit import published_version
+from larder.pipeline.prepare import prepare
+from larder.pipeline.settings import Settings
+from larder.progress import NullProgress, Progress
+from larder.segments.job import storage_of
+from larder.store import object_url
+from larder.store.own_files import published_file_errors
+from larder.versions import layout
+from larder.versions.documents import VersionDocument
+from larder.versions.publish import read_segment
+
+_INTERRUPTED = "run.interrupted"
+
+
+class Drawn(NamedTuple):
+    """The URL of a card, or a warning that says why there is none."""
+
+    version: str
+    url: str
+    warning: str = ""
+
+
+def card(settings: Settings, name: str) -> dict[str, Any]:
+    """Draw the card of a version, named by its ID or a tag; returns a JSON document.
+
+    Raises:
+        ConfigError: ``config.missing_package``: matplotlib is not installed;
+            ``version.missing``: no such version or tag.
+        DamageError: A document or the index of the version is damaged.
+    """
+    require("card")
+    store = storage_of(settings.dataset, settings.cluster)
+    version = published_version(store, settings.dataset.name, name)
+    url = _draw(settings, version, NullProgress())
+    return {"dataset": settings.dataset.name, "version": version.id, "card": url}
+
+
+def prepare_with_card(
+    settings: Settings, runner: Runner, *, plan_only: bool = False, start: Start | None = None
+) -> dict[str, Any]:
+    """`larder.pipeline.prepare.prepare`, and draw the card of a version that it has built."""
+
+    def with_card(execute: Execute) -> Execute:
+        return lambda runner: _with_card(settings, execute(runner), runner)
+
+    if plan_only:
+        return prepare(settings, runner, plan_only=True)
+    if start is None:
+        return with_card(partial(prepare, settings))(runner)
+    return prepare(settings, runner, start=lambda execute: start(with_card(execute)))
+
+
+def _with_card(settings: Settings, document: dict[str, Any], runner: Runner) -> dict[str, Any]:
+    if document["status"] != "built" or not is_installed("matplotlib"):
+        return document
+    drawn: Drawn = runner.run(draw_card, settings, document["version"])
+    if drawn.warning:
+        document["warnings"].append({"code": "card", "message": drawn.warning})
+        return document
+    return {**document, "card": drawn.url}
+
+
+def draw_card(settings: Settings, version: str, *, progress: Progress) -> Drawn:
+    """Draw the card of a version that was just published; what fails is a warning."""
+    progress.start("card")
+    store = storage_of(settings.dataset, settings.cluster)
+    try:
+        document = published_version(store, settings.dataset.name, version)
+        return Drawn(version, _draw(settings, document, progress))
+    except LarderError as error:
+        if error.code == _INTERRUPTED:
+            raise
+        reason = str(error)
+    except Exception as error:  # noqa: BLE001 # the version is published, whatever matplotlib or Pillow raise
+        reason = f"{type(error).__name__}: {error}"
+    finally:
+        progress.finish("card")
+    hint = f"make it with: larder card {settings.dataset.name}@{version}"
+    return Drawn(version, "", printable(f"the data card was not drawn: {reason}; {hint}"))
+
+
+def _draw(settings: Settings, version: VersionDocument, progress: Progress) -> str:
+    store = storage_of(settings.dataset, settings.cluster)
+    with scratch() as folder:
+        samples = samples_by_split(store, version, folder)
+        facts = read_facts(store, version, samples)
+        charts = {"Sizes": size_chart(facts)}
+        if len(version.classes) > 1:
+            charts["Balance"] = class_chart(facts)
+        page = card_page(
+            facts,
+            description=settings.dataset.description,
+            lineage=_lineage(settings, version),
+            charts=charts,
+            pictures=pictures(samples, settings.dataset.card.samples, version.id, progress),
+        )
+    key = layout.card_key(version.id)
+    with published_file_errors():
+        store.put(key, page.encode())
+    return object_url(store.url, key)
+
+
+def _lineage(settings: Settings, version: VersionDocument) -> dict[str, str]:
+    inventory = [f"{file.path} (sha256 {file.sha256})" for file in version.files_of("objects")]
+    store = storage_of(settings.dataset, settings.cluster)
+    documents = [read_segment(store, use.id) for use in version.segments]
+    formats = {each.shape.format: None for each in documents if each is not None}
+    return {
+        "source": settings.dataset.source.url,
+        "inventory": ", ".join(inventory),
+        "inputs digest": version.inputs,
+        "version": version.id,
+        "content digest": version.digest,
+        "location": location(settings, version.id),
+        "segments": ", ".join(use.id for use in version.segments),
+        "shard format": ", ".join(formats),
+        "omitted rows": f"{version.omitted:,}",
+        "skipped": f"{version.skipped:,}",
+    }
+
+
+def card_lines(document: Mapping[str, Any]) -> list[str]:
+    """The document for people."""
+    return [
+        f"{document['dataset']} version {document['version']}",
+        f"  card     {document['card']}",
+    ]
