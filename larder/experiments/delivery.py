@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from larder.config.urls import parse_url
@@ -29,12 +29,20 @@ _OMITTED = (
 )
 
 
-def choose(requested: str, storage_url: str, *, omitted: int = 0) -> Advice:
+def choose(
+    requested: str, storage_url: str, *, deliveries: Sequence[str], omitted: int = 0
+) -> Advice:
     """Choose the delivery that the storage allows, or refuse the one that is ``requested``.
+
+    ``deliveries`` are those that the consumer can render.
 
     Shards of which the version omits samples are not named: whoever reads them by their names would
     read these too. Source: Determined's guide Prepare Data.
     """
+    if requested not in ("auto", *deliveries):
+        message = f"the consumer has no delivery {requested}"
+        hint = f"set experiment.delivery to auto, or to one of {', '.join(deliveries)}"
+        raise ConfigError("config.invalid_value", message, where="experiment.delivery", hint=hint)
     kind = "directory" if parse_url(storage_url).is_directory else "bucket"
     delivery = "bind_mount" if kind == "directory" else "bucket"
     if requested not in ("auto", delivery):

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
 
-from larder.config.models import Cluster
 from larder.errors import NotFoundError
-from larder.experiments import determined
-from larder.experiments.delivery import ConfigFile, Contents, DeliveredVersion
+from larder.experiments.delivery import ConfigFile
 from larder.store import open_store
 from larder.store.base import Store
 
@@ -21,36 +18,6 @@ class Written:
 
     path: Path
     changed: bool
-
-
-class Consumer(Protocol):
-    """What makes the configs of one kind of consumer; pure functions.
-
-    ``where`` names the template in errors.
-    """
-
-    def check(
-        self, template: dict[str, Any], delivered: DeliveredVersion, cluster: Cluster, *, where: str
-    ) -> None:
-        """Refuse what `config_files` would refuse, before there is a version."""
-
-    def config_files(
-        self,
-        template: dict[str, Any],
-        delivered: DeliveredVersion,
-        contents: Contents,
-        cluster: Cluster,
-        *,
-        where: str,
-    ) -> tuple[ConfigFile, ...]:
-        """The configs of a version, valid by the consumer's own rules."""
-
-
-_CONSUMERS: dict[str, Consumer] = {"determined": determined}
-
-
-def consumer_of(cluster: Cluster) -> Consumer:
-    return _CONSUMERS[cluster.consumer.kind]
 
 
 def write_configs(files: Iterable[ConfigFile], output_dir: Path) -> tuple[Written, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from larder.errors import ConfigError
+from larder.experiments.consumers.registry import consumer_of
 from larder.experiments.delivery import (
     Advice,
     ConfigFile,
@@ -12,7 +13,7 @@ from larder.experiments.delivery import (
     DeliveredSplit,
     DeliveredVersion,
 )
-from larder.experiments.emit import Written, consumer_of, differing, write_configs
+from larder.experiments.emit import Written, differing, write_configs
 from larder.pipeline.planning.plan import Plan
 from larder.pipeline.settings import Settings
 from larder.progress import Progress

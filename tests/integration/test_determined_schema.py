@@ -19,7 +19,7 @@ from referencing.jsonschema import DRAFT7
 from ruamel.yaml import YAML
 
 from larder.errors import ConfigError
-from larder.experiments.validate import determined_keys, validate
+from larder.experiments.consumers.determined.validate import determined_keys, validate
 
 RELEASE = "0.21.0"
 ROOT = Path(__file__).parents[2]

@@ -105,6 +105,12 @@ class Mount(Model):
     host_path: Text = Field(description="absolute path on the node")
     container_path: Text = Field(description="absolute path in the container")
     read_only: Flag = Field(True, description="whether the mount is read-only for containers")
+    claim: str | None = Field(
+        None,
+        pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$",
+        description="on Kubernetes, the persistent volume claim that containers mount there, and "
+        "that the machine that prepares has at host_path; null: a directory of the node",
+    )
 
 
 class Nodes(Model):

@@ -339,14 +339,32 @@ class Card(Model):
     )
 
 
+Delivery = Literal[
+    "auto",
+    "inline",
+    "download",
+    "bind_mount",
+    "bucket",
+    "stream",
+    "cache",
+    "data_layer",
+    "volume",
+    "file",
+    "fast_file",
+    "pipe",
+    "efs",
+    "fsx",
+]
+
+
 class Experiment(Model):
     """The experiment config to emit."""
 
     template: Text | None = Field(
         None, description="file in configs/experiments; null: default.yaml"
     )
-    delivery: Literal["auto", "bind_mount", "bucket"] = Field(
-        "auto", description="how training reaches the data"
+    delivery: Delivery = Field(
+        "auto", description="how training reaches the data; which ones, depends on the consumer"
     )
 
 

@@ -32,7 +32,7 @@ def make_version_info(
         location=f"{root}versions/{VERSION}",
         root=root,
         storage_url=storage_url,
-        delivery=choose(requested, storage_url),
+        delivery=choose(requested, storage_url, deliveries=("bind_mount", "bucket")),
     )
     return delivered, Contents("fedcba98" * 8, splits, 10, files if cache else None)
 

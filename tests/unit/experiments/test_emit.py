@@ -8,8 +8,9 @@ import pytest
 from larder.config.load import load_template
 from larder.config.models import Cluster
 from larder.errors import ConfigError
+from larder.experiments.consumers.registry import consumer_of
 from larder.experiments.delivery import ConfigFile, Contents, DeliveredVersion
-from larder.experiments.emit import consumer_of, write_configs
+from larder.experiments.emit import write_configs
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests" / "golden" / "experiments"

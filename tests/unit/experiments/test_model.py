@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from larder.errors import ConfigError
-from larder.experiments.validate import determined_keys, validate
+from larder.experiments.consumers.determined.validate import determined_keys, validate
 
 ASHA = {"name": "adaptive_asha", "metric": "x", "max_trials": 4}
 

@@ -4,7 +4,13 @@ from hypothesis import strategies as st
 
 from larder.config.models import Mount
 from larder.errors import ConfigError
-from larder.experiments.validate import WORK_DIR, Binding, bind, container_target, mount_problems
+from larder.experiments.consumers.determined.mounts import (
+    WORK_DIR,
+    Binding,
+    bind,
+    container_target,
+    mount_problems,
+)
 
 Pairs = list[tuple[str, str]]
 

@@ -19,13 +19,16 @@ from larder.config.models import Cluster
 from larder.config.text import round_trip
 from larder.config.urls import parse_url
 from larder.errors import ConfigError
+from larder.experiments.consumers.determined.mounts import bind, container_target, under
+from larder.experiments.consumers.determined.validate import validate
 from larder.experiments.delivery import (
     ConfigFile,
     Contents,
     DeliveredSplit,
     DeliveredVersion,
 )
-from larder.experiments.validate import bind, container_target, under, validate
+
+DELIVERIES: tuple[str, ...] = ("bind_mount", "bucket")
 
 _DEVICES = ("cpu", "cuda", "rocm")
 _DATA = frozenset(

@@ -1,0 +1,34 @@
+"""What a consumer has to have."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from larder.config.models import Cluster
+from larder.experiments.delivery import ConfigFile, Contents, DeliveredVersion
+
+
+class Consumer(Protocol):
+    """What makes the configs of one kind of consumer; pure functions.
+
+    ``where`` names the template in errors.
+    """
+
+    DELIVERIES: tuple[str, ...]
+    """The deliveries that it can render; the others are refused."""
+
+    def check(
+        self, template: dict[str, Any], delivered: DeliveredVersion, cluster: Cluster, *, where: str
+    ) -> None:
+        """Refuse what `config_files` would refuse, before there is a version."""
+
+    def config_files(
+        self,
+        template: dict[str, Any],
+        delivered: DeliveredVersion,
+        contents: Contents,
+        cluster: Cluster,
+        *,
+        where: str,
+    ) -> tuple[ConfigFile, ...]:
+        """The configs of a version, valid by the consumer's own rules."""

@@ -1,0 +1,1 @@
+"""Determined: experiment configs, and what its releases make of them."""

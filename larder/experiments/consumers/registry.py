@@ -1,0 +1,15 @@
+"""All consumers, by their names in ``consumer.kind`` of a cluster file."""
+
+from __future__ import annotations
+
+from larder.config.models import Cluster
+from larder.experiments.consumers.base import Consumer
+from larder.experiments.consumers.determined import config as determined
+
+CONSUMERS: dict[str, Consumer] = {
+    "determined": determined,
+}
+
+
+def consumer_of(cluster: Cluster) -> Consumer:
+    return CONSUMERS[cluster.consumer.kind]
