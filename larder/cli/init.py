@@ -20,6 +20,7 @@ FOLDER = "configs"
 EXAMPLES = (
     "clusters/aws-us-west-2.yaml",
     "clusters/local.yaml",
+    "clusters/sagemaker.yaml",
     "datasets/digits.yaml",
     "datasets/files.yaml",
     "datasets/imagenet-folders.yaml",
@@ -27,6 +28,7 @@ EXAMPLES = (
     "experiments/default.yaml",
     "experiments/digits.yaml",
     "experiments/resnet50.yaml",
+    "experiments/sagemaker/default.yaml",
     "schema/cluster.json",
     "schema/dataset.json",
 )

@@ -203,3 +203,20 @@ def _piece(words: list[str], at: int, *, in_stem: bool) -> str:
 def _wrong(text: str, message: str, example: str) -> ConfigError:
     hint = f"write it as in {example}"
     return ConfigError("config.invalid_value", message, where=f"pattern {text}", hint=hint)
+
+
+_RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
+
+
+def expand_braces(pattern: str) -> list[str]:
+    """The names of a pattern: ``a-{08..10}.tar`` gives a-08.tar, a-09.tar, a-10.tar, as in a shell.
+
+    It has one numeric range at most, as `larder.shards.packing.brace_patterns` makes them.
+    """
+    match = _RANGE.search(pattern)
+    if match is None:
+        return [pattern]
+    first, last = match.groups()
+    width = len(first) if first.startswith("0") else 0
+    before, after = pattern[: match.start()], pattern[match.end() :]
+    return [f"{before}{number:0{width}d}{after}" for number in range(int(first), int(last) + 1)]

@@ -22,7 +22,15 @@ _SENTENCES = {
     "bind_mount": "The data is on a file system of the nodes: containers see it through a bind"
     " mount.",
     "bucket": "The data is in the cluster's own bucket: containers read it from there.",
+    "file": "SageMaker downloads the data to each instance before training starts.",
+    "fast_file": "SageMaker shows the shards as files, and reads them when training does.",
+    "pipe": "SageMaker streams the shards into named pipes.",
+    "efs": "SageMaker mounts the file system of Amazon EFS that the data is in.",
+    "fsx": "SageMaker mounts the file system of Amazon FSx for Lustre that the data is in.",
 }
+_IN_DIRECTORIES = frozenset({"bind_mount", "volume", "efs", "fsx"})
+"""Deliveries of what is in a directory; the others are of what is in a bucket."""
+
 _OMITTED = (
     "The shards contain samples that the version omits, so they are not named here: read with"
     " larder.open, or from the cache."
@@ -44,10 +52,12 @@ def choose(
         hint = f"set experiment.delivery to auto, or to one of {', '.join(deliveries)}"
         raise ConfigError("config.invalid_value", message, where="experiment.delivery", hint=hint)
     kind = "directory" if parse_url(storage_url).is_directory else "bucket"
-    delivery = "bind_mount" if kind == "directory" else "bucket"
-    if requested not in ("auto", delivery):
+    possible = [each for each in deliveries if (each in _IN_DIRECTORIES) == (kind == "directory")]
+    delivery = possible[0] if possible and requested == "auto" else requested
+    if delivery not in possible:
         message = f"delivery {requested} is not possible: the storage is a {kind}"
-        hint = f"set experiment.delivery to auto or {delivery}, or use another cluster"
+        choice = "".join(f" or {each}" for each in possible)
+        hint = f"set experiment.delivery to auto{choice}, or use another cluster"
         raise ConfigError("config.invalid_value", message, where=storage_url, hint=hint)
     sentence = _SENTENCES[delivery]
     return Advice(delivery, f"{_OMITTED} {sentence}" if omitted else sentence, not omitted)
@@ -62,6 +72,8 @@ class DeliveredSplit:
             ``segments/SEG/shards/train/digits-train-{000000..000003}.tar``: relative to the
             dataset's root, or a URL or path below it. Empty for a split without samples.
         list: Path of the list of its shards, below the dataset's root, if its patterns are many.
+        prefixes: Prefixes below the dataset's root that have all of its shards and nothing else,
+            one of each segment; empty if some have other shards, too.
     """
 
     samples: int
@@ -69,6 +81,7 @@ class DeliveredSplit:
     bytes: int
     patterns: tuple[str, ...]
     list: str | None = None
+    prefixes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,17 +115,24 @@ class Contents:
         classes: Number of classes; None for a dataset without labels.
         cache: Paths of the cache files of each split, relative to the root or below it; None if
             the version has no cache.
+        index: Paths of the documents and indexes with which Larder finds samples in the shards.
     """
 
     digest: str
     splits: Mapping[str, DeliveredSplit]
     classes: int | None = None
     cache: Mapping[str, tuple[str, ...]] | None = None
+    index: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigFile:
-    """A file to emit: its name in the output directory, and its text."""
+    """A file to emit: its name in the output directory, and its text.
+
+    ``in_storage``: the name is that of a key below the dataset's root instead, for what a consumer
+    reads from there.
+    """
 
     name: str
     text: str
+    in_storage: bool = False

@@ -20,21 +20,35 @@ class Written:
     changed: bool
 
 
-def write_configs(files: Iterable[ConfigFile], output_dir: Path) -> tuple[Written, ...]:
-    """Write each file whose bytes differ from the existing file, completely or not at all."""
+def write_configs(
+    files: Iterable[ConfigFile], output_dir: Path, root: Store | None = None
+) -> tuple[Written, ...]:
+    """Write each file whose bytes differ from the existing file, completely or not at all.
+
+    Those that belong into the storage are written to the dataset's ``root``, and are not returned.
+    """
     output_dir = output_dir.absolute()
     store = open_store(str(output_dir))
-    return tuple(
-        Written(output_dir / file.name, _replace(store, file.name, file.text.encode()))
-        for file in files
-    )
+    written = []
+    for file in files:
+        if file.in_storage:
+            assert root is not None, "the consumer reads from the storage"
+            _replace(root, file.name, file.text.encode())
+        else:
+            changed = _replace(store, file.name, file.text.encode())
+            written.append(Written(output_dir / file.name, changed))
+    return tuple(written)
 
 
 def differing(files: Iterable[ConfigFile], output_dir: Path) -> tuple[Written, ...]:
     """The files that `write_configs` would write, because their bytes differ. Writes nothing."""
     output_dir = output_dir.absolute()
     store = open_store(str(output_dir))
-    changed = [file for file in files if not _stands(store, file.name, file.text.encode())]
+    changed = [
+        file
+        for file in files
+        if not file.in_storage and not _stands(store, file.name, file.text.encode())
+    ]
     return tuple(Written(output_dir / file.name, changed=True) for file in changed)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from larder.errors import ConfigError
@@ -17,7 +18,7 @@ from larder.experiments.emit import Written, differing, write_configs
 from larder.pipeline.planning.plan import Plan
 from larder.pipeline.settings import Settings
 from larder.progress import Progress
-from larder.segments.job import root_url
+from larder.segments.job import root_url, storage_of
 from larder.store import object_url
 from larder.store.own_files import published_file_errors
 from larder.versions import layout
@@ -60,7 +61,12 @@ def _rendered(settings: Settings, version: VersionDocument) -> tuple[ConfigFile,
         digest=version.digest,
         splits={
             name: DeliveredSplit(
-                facts.samples, facts.shards, facts.bytes, facts.patterns, lists.get(name)
+                facts.samples,
+                facts.shards,
+                facts.bytes,
+                facts.patterns,
+                lists.get(name),
+                _prefixes(version, name),
             )
             for name, facts in version.splits.items()
         },
@@ -68,6 +74,7 @@ def _rendered(settings: Settings, version: VersionDocument) -> tuple[ConfigFile,
         cache={split: tuple(file.path for file in files) for split, files in cache.splits.items()}
         if cache
         else None,
+        index=tuple(_index(version)),
     )
     return consumer_of(settings.cluster).config_files(
         settings.template,
@@ -78,6 +85,26 @@ def _rendered(settings: Settings, version: VersionDocument) -> tuple[ConfigFile,
     )
 
 
+def _prefixes(version: VersionDocument, split: str) -> tuple[str, ...]:
+    """The prefix of the split's shards in each segment, if the version omits none of any."""
+    patterns = version.splits[split].patterns
+    prefixes = []
+    for use in version.segments:
+        prefix = layout.shard_key(use.id, split, "")
+        if any(pattern.startswith(prefix) for pattern in patterns):
+            if split in use.omitted:
+                return ()
+            prefixes.append(prefix)
+    return tuple(prefixes)
+
+
+def _index(version: VersionDocument) -> Iterator[str]:
+    yield layout.version_key(version.id)
+    yield from (layout.segment_key(use.id) for use in version.segments)
+    roles = (*layout.COLUMNS, "omitted", "classes")
+    yield from (file.path for file in version.files if file.role in roles)
+
+
 def emit_configs(
     settings: Settings, version: VersionDocument, *, progress: Progress
 ) -> tuple[Written, ...]:
@@ -86,7 +113,8 @@ def emit_configs(
     progress.start("emit")
     configs = _rendered(settings, version)
     with published_file_errors():
-        written = write_configs(configs, settings.output)
+        root = storage_of(settings.dataset, settings.cluster)
+        written = write_configs(configs, settings.output, root)
     progress.finish("emit")
     return written
 

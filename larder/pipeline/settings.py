@@ -12,7 +12,7 @@ from larder.config.load import load_cluster, load_dataset, load_template, locate
 from larder.config.models import Cluster, Dataset
 from larder.config.urls import directory
 from larder.errors import ConfigError, ProblemsError
-from larder.experiments.consumers.registry import consumer_of
+from larder.experiments.consumers.registry import consumer_of, deliveries_of
 from larder.experiments.delivery import Advice, choose
 from larder.jobs.runner import workers
 from larder.shards.formats import FORMATS
@@ -24,7 +24,7 @@ DEFAULT_TEMPLATE = "default.yaml"
 class Settings:
     """Everything that the user's files and flags say; URLs and ``output`` are absolute.
 
-    ``template_name`` is the file name in configs/experiments; ``compact``: all samples are to be in
+    ``template_name`` is the path below configs/experiments; ``compact``: all samples are to be in
     a single segment.
     """
 
@@ -45,7 +45,7 @@ class Settings:
         return choose(
             self.dataset.experiment.delivery,
             self.cluster.storage.url,
-            deliveries=consumer_of(self.cluster).DELIVERIES,
+            deliveries=deliveries_of(self.cluster),
             omitted=omitted,
         )
 
@@ -72,15 +72,18 @@ def load_settings(
     output = directory(output, "--output") if output else None
     variables = os.environ if environ is None else environ
     described, target = _load_both(config_dir, dataset, cluster, settings, variables, reads_source)
+    folder = consumer_of(target).TEMPLATES
     template_name = described.experiment.template or DEFAULT_TEMPLATE
+    if folder:
+        template_name = f"{folder}/{template_name}"
     where = output or Path("out") / target.name / described.name
     source = located(described.source, variables, "source.url")
     storage = located(target.storage, variables, "cluster.storage.url")
     return Settings(
         dataset=with_fields(described, source=source),
         cluster=with_fields(target, storage=storage),
-        template=load_template(config_dir, template_name),
-        template_name=template_name,
+        template={} if folder is None else load_template(config_dir, template_name),
+        template_name="" if folder is None else template_name,
         output=Path.cwd() / where,
         compact=compact,
     )

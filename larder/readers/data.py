@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from larder.cache.fetch import cache_directory, fetch_file
 from larder.cache.file import CacheFileReader, open_file
 from larder.cache.record import CacheFileFacts
+from larder.config.patterns import expand_braces
 from larder.config.urls import check_url
 from larder.errors import ConfigError, DamageError, StoreError
 from larder.packages import require_module
@@ -79,21 +80,6 @@ def parse_address(url: str) -> Address:
 
 
 _NAMES = 10
-_RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
-
-
-def expand(pattern: str) -> list[str]:
-    """The names of a pattern: ``a-{08..10}.tar`` gives a-08.tar, a-09.tar, a-10.tar, as in a shell.
-
-    It has one numeric range at most, as `larder.shards.packing.brace_patterns` makes them.
-    """
-    match = _RANGE.search(pattern)
-    if match is None:
-        return [pattern]
-    first, last = match.groups()
-    width = len(first) if first.startswith("0") else 0
-    before, after = pattern[: match.start()], pattern[match.end() :]
-    return [f"{before}{number:0{width}d}{after}" for number in range(int(first), int(last) + 1)]
 
 
 class Data:
@@ -147,7 +133,7 @@ class Data:
         facts = self._split(split)
         if facts.omitted:
             raise self._omits(split, facts.omitted)
-        keys = [key for pattern in facts.patterns for key in expand(pattern)]
+        keys = [key for pattern in facts.patterns for key in expand_braces(pattern)]
         store = self._access.store()
         if store.features.local_path:
             return [str(local_path(store, key)) for key in keys]

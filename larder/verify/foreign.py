@@ -63,8 +63,10 @@ def objects_of(
         named.add(layout.omitted_copy_key(version.id, file.sha256))
     yield from (Listed(info, "unused") for info in listed(root, layout.aside_prefix()))
     named.add(layout.card_key(version.id))
+    consumers = layout.consumers_prefix(version.id)
     for info in listed(root, layout.version_prefix(version.id)):
-        yield Listed(info) if info.key in named else _unnamed(root, info)
+        is_named = info.key in named or info.key.startswith(consumers)
+        yield Listed(info) if is_named else _unnamed(root, info)
     for segment in segments:
         yield from _of_segment(root, segment, named)
 

@@ -25,6 +25,7 @@
       manifests/               the objects it was made from
       classes.json             the number of each class
       readers/KIND/SPLIT.json  what readers other than Larder's need to know of a split
+      consumers/NAME/          what a consumer reads from the storage, derived like the card
       card/card.html           a page about the version, derived from it and no part of it
     tags/NAME.json             movable names
 
@@ -177,6 +178,11 @@ def list_key(version: str, split: str, sha256: str) -> str:
 def card_key(version: str) -> str:
     """Key of the data card of a version, which is made again at any time."""
     return f"{version_prefix(version)}card/card.html"
+
+
+def consumers_prefix(version: str) -> str:
+    """Prefix of what emitting writes into the storage because a consumer reads it there."""
+    return f"{version_prefix(version)}consumers/"
 
 
 def classes_key(version: str) -> str:

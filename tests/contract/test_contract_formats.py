@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 from column_format import Columns
 
+from larder.config.patterns import expand_braces
 from larder.config.shape import FormatOptions
 from larder.errors import ConfigError, DamageError
-from larder.readers.data import expand
 from larder.samples.indexed import IndexedSample
 from larder.shards.formats import FORMATS, shard_format
 from larder.shards.formats.base import ShardFormat
@@ -186,7 +186,7 @@ def test_all_files_have_names_of_their_own(store: Store, format_: ShardFormat) -
     assert len({name for each in files for name in each}) == sum(map(len, files))
     for some in (names[:1], names[:2], names[1:11:10], names, [*names[:3], names[9], names[11]]):
         patterns = brace_patterns(some)
-        assert [name for pattern in patterns for name in expand(pattern)] == some
+        assert [name for pattern in patterns for name in expand_braces(pattern)] == some
     result = build(store, format_)
     assert [file.name for file in result.files] == list(format_.file_names(result.name))
 

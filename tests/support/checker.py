@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 
+from larder.config.patterns import expand_braces
 from larder.errors import StoreError
 from larder.manifest.sealed import unseal
-from larder.readers.data import expand
 from larder.store.base import Store
 from larder.versions import layout
 from larder.versions.documents import CacheDocument, FileFacts, OmittedRows, VersionDocument
@@ -240,7 +240,7 @@ class _Check:
         for split, facts in self.document.splits.items():
             own = [each for each in listed if each.split == split]
             paths = [each.path for each in own]
-            assert list(chain.from_iterable(map(expand, facts.patterns))) == paths
+            assert list(chain.from_iterable(map(expand_braces, facts.patterns))) == paths
             assert all(_PATTERN.fullmatch(pattern) for pattern in facts.patterns)
             assert facts.shards == len(own)
             assert facts.bytes == sum(size for each in own for _, size, _ in each.shard.files)

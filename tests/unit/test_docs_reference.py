@@ -108,10 +108,20 @@ def test_defaults_are_those_of_the_models(heading, model, least):
     assert model.model_validate(stated) == model.model_validate(least)
 
 
+_NULL_AND_INNER = (
+    "splits.",
+    "source.inventory.",
+    "source.rows.",
+    "samples.annotations.",
+    "consumer.file_system.",
+    "consumer.vpc.",
+)
+
+
 def _is_inner(name: str) -> bool:
     """Keys of another kind of splits, of list items, or of fields that are null by default."""
     return (
-        name.startswith(("splits.", "source.inventory.", "source.rows.", "samples.annotations."))
+        name.startswith(_NULL_AND_INNER)
         or "[]" in name
         or name in ("labels", "cache", "shards.images")
     )
@@ -138,9 +148,22 @@ def test_examples_are_accepted(heading, model, least):
             tree.setdefault(place, {}).setdefault("url", _url_for(name))
             if name.startswith("source.inventory."):
                 tree["source"]["inventory"].setdefault("url", "y")
+            if name.startswith("consumer.") and name != "consumer.kind":
+                _as_for_sagemaker(tree["consumer"])
             if name == "source.rows.files":
                 tree["source"]["rows"]["format"] = "text"
             assert model.model_validate(_merged(least, tree))
+
+
+def _as_for_sagemaker(consumer: dict[str, Any]) -> None:
+    """What the key of an example needs beside it."""
+    consumer.setdefault("kind", "sagemaker")
+    for name, keys in (
+        ("file_system", {"type": "efs", "id": "fs-01234567", "directory": "/"}),
+        ("vpc", {"subnets": ["subnet-1"], "security_groups": ["sg-1"]}),
+    ):
+        if name in consumer:
+            consumer[name] = {**keys, **consumer[name]}
 
 
 def _url_for(name: str) -> str:

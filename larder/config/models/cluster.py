@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from larder.config.models.field_types import Bytes, Flag, Model, Name, Number, OrNull, Text, Whole
+from larder.config.models.field_types import (
+    Bytes,
+    Flag,
+    Model,
+    Name,
+    Number,
+    OrNull,
+    RefusedError,
+    Text,
+    Whole,
+)
 from larder.config.models.locations import Location
 from larder.config.urls import GIVE_UP_SECONDS
 from larder.limits import TABLES_BYTES
@@ -124,15 +134,68 @@ class Nodes(Model):
     )
 
 
+class FileSystem(Model):
+    """The file system that ``storage.url`` is in, as SageMaker mounts it."""
+
+    type: Literal["efs", "fsx"] = Field(description="efs: Amazon EFS; fsx: Amazon FSx for Lustre")
+    id: Text = Field(description="its ID")
+    directory: Text = Field(
+        pattern=r"^/",
+        description="path of the directory storage.url in the file system; in FSx for Lustre it "
+        "begins with the mount name",
+    )
+
+
+class Vpc(Model):
+    """The network that training jobs of SageMaker connect to."""
+
+    subnets: Annotated[tuple[Text, ...], Field(strict=False)] = Field(
+        min_length=1, description="IDs of subnets; for FSx for Lustre, of its Availability Zone"
+    )
+    security_groups: Annotated[tuple[Text, ...], Field(strict=False)] = Field(
+        min_length=1, description="IDs of security groups"
+    )
+
+
+_SAGEMAKER = ("file_system", "vpc", "sharded", "shuffle_seed", "record_io", "augmented")
+
+
 class Consumer(Model):
     """The system that the emitted config is for."""
 
-    kind: Literal["determined"] = Field("determined", description="the system")
+    kind: Literal["determined", "sagemaker"] = Field("determined", description="the system")
     release: str = Field(
         "0.38",
         pattern=r"^[0-9]{1,4}\.[0-9]{1,4}(\.[0-9]{1,4})?$",
-        description='its release, in quotes, such as "0.38"',
+        description='release of Determined, in quotes, such as "0.38"',
     )
+    file_system: Annotated[FileSystem | None, OrNull] = Field(
+        None, description="SageMaker: the file system that storage.url is in; null: none"
+    )
+    vpc: Annotated[Vpc | None, OrNull] = Field(
+        None, description="SageMaker: the network of jobs; null: that of the template, if any"
+    )
+    sharded: Flag = Field(
+        False, description="SageMaker: whether each node gets an equal number of the shards only"
+    )
+    shuffle_seed: Annotated[Whole | None, OrNull] = Field(
+        None, description="SageMaker, file and pipe: seed of the order of shards; null: their own"
+    )
+    record_io: Flag = Field(
+        False, description="SageMaker, pipe: whether each shard comes as one record of RecordIO"
+    )
+    augmented: Flag = Field(
+        False,
+        description="SageMaker, pipe: whether manifests are augmented ones; implies record_io",
+    )
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        for name in _SAGEMAKER:
+            if self.kind != "sagemaker" and getattr(self, name) not in (None, False):
+                message = f"does not apply to kind: {self.kind}"
+                raise RefusedError(message, key=name, hint="remove it, or change consumer.kind")
+        return self
 
 
 class RunnerConfig(Model):

@@ -17,6 +17,9 @@ class Consumer(Protocol):
     DELIVERIES: tuple[str, ...]
     """The deliveries that it can render; the others are refused."""
 
+    TEMPLATES: str | None
+    """The folder of its templates in ``configs/experiments``; None if it takes none."""
+
     def check(
         self, template: dict[str, Any], delivered: DeliveredVersion, cluster: Cluster, *, where: str
     ) -> None:

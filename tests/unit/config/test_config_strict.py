@@ -81,7 +81,13 @@ LEAST = {
 """Fields that do not go as low as these variables."""
 MAPPINGS = {"source.rows.columns", "samples.annotations.columns"}
 LISTS = {"source.include", "source.exclude", "labels.classes", "samples.annotations.files"}
-LISTS |= {"shards.images.masks"}
+LISTS |= {"shards.images.masks", "consumer.vpc.subnets", "consumer.vpc.security_groups"}
+BESIDE = {
+    "consumer": {"kind": "sagemaker"},
+    "consumer.file_system": {"type": "efs", "id": "x", "directory": "/"},
+    "consumer.vpc": {"subnets": "[a]", "security_groups": "[a]"},
+}
+"""What the fields of these need beside them."""
 
 
 def load(folder: Path, model: type[BaseModel], key: str, value: str) -> Any:
@@ -97,8 +103,8 @@ def load(folder: Path, model: type[BaseModel], key: str, value: str) -> Any:
         tree["splits"] = {"train": "'**'"}
     *path, last = key.split(".")
     inner = tree
-    for part in path:
-        inner = inner.setdefault(part, {})
+    for depth, part in enumerate(path, 1):
+        inner = inner.setdefault(part, dict(BESIDE.get(".".join(path[:depth]), {})))
     inner[last] = value
     if "mounts" in tree.get("nodes", {}):
         mount = {"host_path": "/a", "container_path": "/b"} | tree["nodes"]["mounts"]

@@ -14,9 +14,10 @@ import pytest
 import larder
 from larder.cache.build import build_file
 from larder.cache.schema import Field, RecordSchema
+from larder.config.patterns import expand_braces
 from larder.errors import ConfigError, FatalError, LarderError
 from larder.manifest.sealed import seal
-from larder.readers.data import Data, expand
+from larder.readers.data import Data
 from larder.store import open_store
 from larder.versions import layout
 from larder.versions.documents import CacheFacts, CacheFile, SegmentUse, SplitFacts, VersionDocument
@@ -267,6 +268,6 @@ def test_reading_needs_the_base_packages_alone(tmp_path):
 
 
 def test_patterns_expand_as_in_a_shell():
-    assert expand("a.tar") == ["a.tar"]
-    assert expand("a-{08..11}.tar") == ["a-08.tar", "a-09.tar", "a-10.tar", "a-11.tar"]
-    assert expand("a-{9..10}") == ["a-9", "a-10"]
+    assert expand_braces("a.tar") == ["a.tar"]
+    assert expand_braces("a-{08..11}.tar") == ["a-08.tar", "a-09.tar", "a-10.tar", "a-11.tar"]
+    assert expand_braces("a-{9..10}") == ["a-9", "a-10"]

@@ -29,6 +29,7 @@ from larder.experiments.delivery import (
 )
 
 DELIVERIES: tuple[str, ...] = ("bind_mount", "bucket")
+TEMPLATES: str | None = ""
 
 _DEVICES = ("cpu", "cuda", "rocm")
 _DATA = frozenset(

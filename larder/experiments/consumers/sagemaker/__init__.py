@@ -1,0 +1,1 @@
+"""SageMaker: requests to create a training job, and the rules that they have to follow."""

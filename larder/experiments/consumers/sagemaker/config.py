@@ -1,0 +1,261 @@
+"""SageMaker training jobs: a template, which is the request without its data, with channels.
+
+Every split is a channel, which a container sees as ``/opt/ml/input/data/SPLIT``. The channel
+``larder`` has what `larder.open` needs to find samples in the shards: documents and indexes.
+
+A channel is a prefix where a split has one to itself, else a manifest, which is written into the
+bucket, next to the version. In fast file mode there are no manifests: a split of several segments
+has a channel for each, ``train``, ``train.2`` and so on.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import posixpath
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from larder.config.models import Cluster
+from larder.config.patterns import expand_braces
+from larder.config.urls import parse_url
+from larder.errors import ConfigError
+from larder.experiments.consumers.sagemaker.rules import check_request
+from larder.experiments.delivery import ConfigFile, Contents, DeliveredSplit, DeliveredVersion
+
+DELIVERIES: tuple[str, ...] = ("file", "fast_file", "pipe", "efs", "fsx")
+TEMPLATES: str | None = "sagemaker"
+
+CHANNEL = "larder"
+"""The channel with the documents and indexes of the version."""
+
+_MODES = {"file": "File", "fast_file": "FastFile", "pipe": "Pipe"}
+_FILE_SYSTEMS = {"efs": "EFS", "fsx": "FSxLustre"}
+_GIB = 1024**3
+_SCRATCH_GIB = 10
+"""Room for the model and temporary files on a volume whose size the template leaves open."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What a channel reads: objects below the dataset's root, or with a slash at its end a prefix.
+
+    ``count`` is how many objects there are.
+    """
+
+    channel: str
+    keys: tuple[str, ...]
+    count: int
+
+    @property
+    def is_prefix(self) -> bool:
+        return self.keys[0].endswith("/")
+
+
+def check(
+    template: dict[str, Any], delivered: DeliveredVersion, cluster: Cluster, *, where: str = ""
+) -> None:
+    """Refuse a template that no version can be merged with."""
+    prefix = "segments/SEGMENT/shards/train/"
+    split = DeliveredSplit(1, 2**40, 1, (f"{prefix}x.tar",), prefixes=(prefix,))
+    contents = Contents("", {"train": split}, index=("versions/VERSION/version.json",))
+    config_files(template, delivered, contents, cluster, where=where)
+
+
+def config_files(
+    template: dict[str, Any],
+    delivered: DeliveredVersion,
+    contents: Contents,
+    cluster: Cluster,
+    *,
+    where: str = "",
+) -> tuple[ConfigFile, ...]:
+    """The request of a version, checked, after the manifests that it names."""
+    request = json.loads(json.dumps(template))  # without comments
+    request.setdefault("TrainingJobName", job_name(delivered))
+    delivery = delivered.delivery.delivery
+    manifests: list[ConfigFile] = []
+    if delivery in _MODES:
+        sources = list(_sources(delivered, contents, cluster))
+        channels = [_channel(source, delivered, cluster, manifests) for source in sources]
+        index = _Source(CHANNEL, contents.index, len(contents.index))
+        channels.append(_index_channel(index, delivered, manifests))
+        objects = {source.channel: source.count for source in sources}
+    else:
+        channels, objects = list(_directories(delivered, contents, cluster)), {}
+    algorithm = request.setdefault("AlgorithmSpecification", {})
+    if isinstance(algorithm, dict):
+        algorithm.setdefault("TrainingInputMode", _MODES.get(delivery, "File"))
+    vpc = cluster.consumer.vpc
+    if vpc is not None:
+        network = {"SecurityGroupIds": list(vpc.security_groups), "Subnets": list(vpc.subnets)}
+        request.setdefault("VpcConfig", network)
+    template_channels = request.get("InputDataConfig") or []
+    request["InputDataConfig"] = [*template_channels, *channels]
+    data_bytes = sum(split.bytes for split in contents.splits.values())
+    needed_bytes = data_bytes if delivery == "file" else 0
+    _set_volume(request, needed_bytes)
+    check_request(request, objects, needed_bytes, where=where)
+    text = json.dumps(request, indent=2, ensure_ascii=False) + "\n"
+    return (*manifests, ConfigFile("training-job.json", text))
+
+
+def job_name(delivered: DeliveredVersion) -> str:
+    """A name that SageMaker and Kubernetes accept: a dataset's may have underscores."""
+    name = delivered.dataset.replace("_", "-").strip("-")[:50].rstrip("-")
+    return f"{name}-{delivered.version[:8]}"
+
+
+def _sources(
+    delivered: DeliveredVersion, contents: Contents, cluster: Cluster
+) -> Iterator[_Source]:
+    """The sources of all splits that have shards; refuses what a mode cannot read."""
+    bucket = parse_url(delivered.storage_url)
+    if bucket.scheme != "s3" or cluster.storage.access.endpoint:
+        message = "SageMaker reads from buckets of Amazon S3"
+        raise _unusable(message, delivered.storage_url, "use another cluster")
+    if not delivered.delivery.shards:
+        message = "SageMaker would read samples that the version omits"
+        raise ConfigError("version.omitted", message, where=delivered.location, hint=_COMPACT)
+    delivery, consumer = delivered.delivery.delivery, cluster.consumer
+    for name, split in sorted(contents.splits.items()):
+        if not split.shards:
+            continue
+        keys = tuple(key for pattern in split.patterns for key in expand_braces(pattern))
+        # A shard of RecordIO has files of text beside it, which are no records.
+        is_record_io = keys[0].endswith(".rec")
+        bare = delivery == "pipe" and (is_record_io or consumer.augmented)
+        if is_record_io and (consumer.record_io or consumer.augmented):
+            message = "these shards are RecordIO already"
+            raise _unusable(message, "consumer.record_io", "remove it, or choose another format")
+        if delivery == "fast_file" and not split.prefixes:
+            message = f"fast file mode reads prefixes, and those of {name} have other shards too"
+            raise _unusable(message, delivered.location, _COMPACT)
+        if delivery == "fast_file" or (len(split.prefixes) == 1 and not bare):
+            for number, prefix in enumerate(split.prefixes, 1):
+                several = len(split.prefixes) > 1
+                count = sum(key.startswith(prefix) for key in keys) if several else split.shards
+                yield _Source(name if number == 1 else f"{name}.{number}", (prefix,), count)
+        else:
+            keys = keys if delivery == "pipe" else tuple(_with_text(keys))
+            yield _Source(name, keys, split.shards)
+
+
+_COMPACT = "run `larder compact`"
+
+
+def _with_text(keys: Sequence[str]) -> Iterator[str]:
+    for key in keys:
+        yield key
+        if key.endswith(".rec"):
+            yield from (f"{key.removesuffix('rec')}{ext}" for ext in ("idx", "lst"))
+
+
+def _channel(
+    source: _Source, delivered: DeliveredVersion, cluster: Cluster, manifests: list[ConfigFile]
+) -> dict[str, Any]:
+    consumer, delivery = cluster.consumer, delivered.delivery.delivery
+    s3: dict[str, Any]
+    if source.is_prefix:
+        s3 = {"S3DataType": "S3Prefix", "S3Uri": f"{delivered.root}{source.keys[0]}"}
+    elif consumer.augmented and delivery == "pipe":
+        s3 = _listed(source, "AugmentedManifestFile", delivered, manifests)
+        s3["AttributeNames"] = [_REF]
+    else:
+        s3 = _listed(source, "ManifestFile", delivered, manifests)
+    s3["S3DataDistributionType"] = "ShardedByS3Key" if consumer.sharded else "FullyReplicated"
+    channel = {
+        "ChannelName": source.channel,
+        "DataSource": {"S3DataSource": s3},
+        "InputMode": _MODES[delivery],
+    }
+    if consumer.record_io or consumer.augmented:
+        channel["RecordWrapperType"] = "RecordIO"
+    if consumer.shuffle_seed is not None:
+        channel["ShuffleConfig"] = {"Seed": consumer.shuffle_seed}
+    return channel
+
+
+def _index_channel(
+    source: _Source, delivered: DeliveredVersion, manifests: list[ConfigFile]
+) -> dict[str, Any]:
+    """Its files have the paths that they have in the storage, so that it is a storage itself."""
+    s3 = _listed(source, "ManifestFile", delivered, manifests)
+    s3["S3DataDistributionType"] = "FullyReplicated"
+    return {"ChannelName": CHANNEL, "DataSource": {"S3DataSource": s3}, "InputMode": "File"}
+
+
+_REF = "shard-ref"
+
+
+def _listed(
+    source: _Source, kind: str, delivered: DeliveredVersion, manifests: list[ConfigFile]
+) -> dict[str, Any]:
+    """A manifest of the source, which is written below the version, and what names it.
+
+    A ``ManifestFile`` is a JSON array: a prefix, then what follows it in each key.
+    """
+    if kind == "AugmentedManifestFile":
+        text = "".join(_json({_REF: f"{delivered.root}{key}"}) + "\n" for key in source.keys)
+    else:
+        head = _common_folder(source, delivered)
+        rows = [{"prefix": head}, *(f"{delivered.root}{key}"[len(head) :] for key in source.keys)]
+        text = "[\n" + ",\n".join(map(_json, rows)) + "\n]\n"
+    key = f"versions/{delivered.version}/consumers/sagemaker/{source.channel}.manifest"
+    manifests.append(ConfigFile(key, text, in_storage=True))
+    return {"S3DataType": kind, "S3Uri": f"{delivered.root}{key}"}
+
+
+def _common_folder(source: _Source, delivered: DeliveredVersion) -> str:
+    if source.channel == CHANNEL:
+        return delivered.root.removesuffix(f"larder/{delivered.dataset}/")
+    common = posixpath.commonprefix(source.keys)  # of one shard, all of its key
+    return f"{delivered.root}{common[: common.rfind('/') + 1]}"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _directories(
+    delivered: DeliveredVersion, contents: Contents, cluster: Cluster
+) -> Iterator[dict[str, Any]]:
+    """The directory of each segment's shards where it has no others, and the dataset's root."""
+    file_system = cluster.consumer.file_system
+    kind = delivered.delivery.delivery
+    if file_system is None or file_system.type != kind:
+        message = f"delivery {kind} needs consumer.file_system with the type {kind}"
+        raise _unusable(
+            message, f"cluster {cluster.name}", "describe the file system of storage.url"
+        )
+    base = f"{file_system.directory.rstrip('/')}/larder/{delivered.dataset}"
+    paths = {CHANNEL: base}
+    for name, split in sorted(contents.splits.items()):
+        prefixes = split.prefixes if delivered.delivery.shards else ()
+        for number, prefix in enumerate(prefixes, 1):
+            paths[name if number == 1 else f"{name}.{number}"] = f"{base}/{prefix.rstrip('/')}"
+    for channel, path in paths.items():
+        source = {
+            "FileSystemId": file_system.id,
+            "FileSystemType": _FILE_SYSTEMS[kind],
+            "FileSystemAccessMode": "ro",
+            "DirectoryPath": path,
+        }
+        yield {
+            "ChannelName": channel,
+            "DataSource": {"FileSystemDataSource": source},
+            "InputMode": "File",
+        }
+
+
+def _set_volume(request: dict[str, Any], needed_bytes: int) -> None:
+    """In file mode, the size of a node's volume, where the template leaves it open."""
+    resources = request.get("ResourceConfig")
+    if needed_bytes and isinstance(resources, dict):
+        size = math.ceil(needed_bytes / _GIB) + _SCRATCH_GIB
+        resources.setdefault("VolumeSizeInGB", size)
+
+
+def _unusable(message: str, where: str, hint: str) -> ConfigError:
+    return ConfigError("config.invalid_value", message, where=where, hint=hint)

@@ -1,0 +1,150 @@
+"""The rules for a request to create a training job.
+
+Fields, types and what is required come from botocore's model of the service, with its own
+validation; that leaves out which values, patterns and lengths the model allows, which are checked
+here. The model does not have the rules between fields: each of those is followed by its source.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+import botocore.session
+from botocore.validate import ParamValidator
+
+from larder.errors import ConfigError
+
+Problem = tuple[str, str]
+
+_GIB = 1024**3
+_GROWING = frozenset({"TrainingInstanceType"})
+"""Values to which AWS adds others faster than botocore is updated."""
+
+
+def check_request(
+    request: Mapping[str, Any], objects: Mapping[str, int], needed_bytes: int, *, where: str = ""
+) -> None:
+    """Check a request, and report all mistakes at once, with field and rule.
+
+    Args:
+        request: The arguments of ``create_training_job``.
+        objects: By channel, how many objects it has.
+        needed_bytes: How many bytes are downloaded before training starts.
+        where: Names the template in errors.
+    """
+    problems = [*model_problems(request)]
+    if not problems:  # the rules below rely on the types
+        problems = [*_channel_problems(request, objects), *_volume_problems(request, needed_bytes)]
+    if problems:
+        text = "; ".join(f"{path}: {message}" for path, message in problems)
+        message = f"not a training job of SageMaker: {text}"
+        hint = "fix the template or the cluster file"
+        raise ConfigError("config.invalid_experiment", message, where=where, hint=hint)
+
+
+@lru_cache(1)
+def _shape() -> Any:
+    service = botocore.session.get_session().get_service_model("sagemaker")
+    return service.operation_model("CreateTrainingJob").input_shape
+
+
+def model_problems(request: Mapping[str, Any]) -> Iterator[Problem]:
+    """What breaks botocore's model of the request."""
+    report = ParamValidator().validate(request, _shape()).generate_report()
+    if report:
+        yield "request", " ".join(report.split())
+        return
+    for field in ("AlgorithmSpecification", "ResourceConfig", "StoppingCondition"):
+        if not request.get(field):  # required but for jobs without servers
+            yield field, "required"
+    yield from _value_problems(request, _shape(), "")
+
+
+def _value_problems(value: Any, shape: Any, path: str) -> Iterator[Problem]:
+    """Values, patterns and lengths, in what botocore's own validation accepts."""
+    if shape.type_name == "structure":
+        for name, member in value.items():
+            yield from _value_problems(member, shape.members[name], f"{path}.{name}".lstrip("."))
+        return
+    limits = shape.metadata
+    if "max" in limits and (value if isinstance(value, int) else len(value)) > limits["max"]:
+        yield path, f"at most {limits['max']}"
+    if shape.type_name == "list":
+        for number, item in enumerate(value):
+            yield from _value_problems(item, shape.member, f"{path}.{number}")
+    elif shape.type_name == "map":
+        for name, item in value.items():
+            yield from _value_problems(name, shape.key, f"{path}.{name}")
+            yield from _value_problems(item, shape.value, f"{path}.{name}")
+    elif shape.type_name == "string":
+        if shape.name not in _GROWING and value not in limits.get("enum", [value]):
+            yield path, f"must be one of {', '.join(limits['enum'])}, not {value!r}"
+        pattern = limits.get("pattern")
+        if pattern and not _matches(pattern, value):
+            yield path, f"must match {pattern}"
+
+
+def _matches(pattern: str, value: str) -> bool:
+    try:
+        return re.fullmatch(pattern, value, re.DOTALL) is not None
+    except re.error:  # some are Java's
+        return True
+
+
+def _channel_problems(request: Mapping[str, Any], objects: Mapping[str, int]) -> Iterator[Problem]:
+    names = [channel["ChannelName"] for channel in request["InputDataConfig"]]
+    for number, channel in enumerate(request["InputDataConfig"]):
+        path = f"InputDataConfig.{number}"
+        if names.index(channel["ChannelName"]) != number:  # it names a directory
+            yield f"{path}.ChannelName", f"there are two channels {channel['ChannelName']!r}"
+        sources = channel["DataSource"]
+        if len(sources) != 1:  # API: Channel.DataSource
+            yield f"{path}.DataSource", "must have one source"
+        mode = channel.get("InputMode") or request["AlgorithmSpecification"]["TrainingInputMode"]
+        if "S3DataSource" in sources:
+            nodes, count = _nodes(request), objects.get(channel["ChannelName"])
+            yield from _s3_problems(channel, mode, path)
+            sharded = sources["S3DataSource"].get("S3DataDistributionType") == "ShardedByS3Key"
+            if sharded and count is not None and count < nodes:  # API: S3DataDistributionType
+                rule = f"has {count} objects for {nodes} instances; see shards.count_min"
+                yield f"{path}.DataSource.S3DataSource.S3DataDistributionType", rule
+        if "FileSystemDataSource" in sources:
+            if not request.get("VpcConfig"):  # Access Training Data, "must connect to a VPC"
+                yield "VpcConfig", "required to reach a file system"
+            if mode != "File":  # a file system is mounted, not streamed
+                yield f"{path}.InputMode", "must be File for a file system"
+
+
+def _s3_problems(channel: Mapping[str, Any], mode: str, path: str) -> Iterator[Problem]:
+    source = channel["DataSource"]["S3DataSource"]
+    kind, place = source["S3DataType"], f"{path}.DataSource.S3DataSource"
+    if kind == "S3Prefix" and not source["S3Uri"].endswith("/"):  # a prefix of keys, not a folder
+        yield f"{place}.S3Uri", "must end with /, or it also matches names that go on"
+    if mode == "FastFile" and kind != "S3Prefix":  # Access Training Data, "S3 prefixes only"
+        yield f"{place}.S3DataType", "must be S3Prefix in fast file mode"
+    if kind == "AugmentedManifestFile" and mode != "Pipe":  # API: S3DataType
+        yield f"{place}.S3DataType", "AugmentedManifestFile is for pipe mode only"
+    if bool(source.get("AttributeNames")) != (kind == "AugmentedManifestFile"):  # API
+        yield f"{place}.AttributeNames", "belongs to AugmentedManifestFile, which needs it"
+    # API: CompressionType, RecordWrapperType. FastFile: not documented, so not emitted.
+    for field in ("CompressionType", "RecordWrapperType"):
+        if channel.get(field, "None") != "None" and mode != "Pipe":
+            yield f"{path}.{field}", f"{channel[field]} is for pipe mode only"
+    if "ShuffleConfig" in channel and mode == "FastFile":
+        yield f"{path}.ShuffleConfig", "is not for fast file mode"
+
+
+def _nodes(request: Mapping[str, Any]) -> int:
+    resources = request["ResourceConfig"]
+    groups = resources.get("InstanceGroups") or [resources]
+    return sum(group.get("InstanceCount", 1) for group in groups)
+
+
+def _volume_problems(request: Mapping[str, Any], needed_bytes: int) -> Iterator[Problem]:
+    size = request["ResourceConfig"].get("VolumeSizeInGB", 0)
+    if size * _GIB < needed_bytes:  # Access Training Data: "must have enough storage space"
+        rule = f"must be more than the {needed_bytes / _GIB:,.1f} GiB that file mode downloads"
+        yield "ResourceConfig.VolumeSizeInGB", rule

@@ -1,0 +1,368 @@
+"""Requests to create a training job, against botocore's own model and the rules beside it."""
+
+import copy
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import boto3
+import botocore.session
+import pytest
+from botocore.stub import Stubber
+from hypothesis import given
+from hypothesis import strategies as st
+
+from larder.config.load import load_template
+from larder.config.models import Cluster
+from larder.config.models.cluster import Consumer
+from larder.errors import ConfigError
+from larder.experiments.consumers.sagemaker import config
+from larder.experiments.consumers.sagemaker.rules import check_request, model_problems
+from larder.experiments.delivery import Advice, Contents, DeliveredSplit, DeliveredVersion
+
+ROOT = Path(__file__).parents[3]
+GOLDEN = ROOT / "tests" / "golden" / "sagemaker"
+VERSION = "0123456789abcdef0123456789abcdef"
+INDEX = (f"versions/{VERSION}/version.json", "segments/5eed/segment.json")
+
+
+def template() -> dict[str, Any]:
+    return load_template(ROOT / "configs", "sagemaker/default.yaml")
+
+
+def split(name: str, *segments: str, clean: bool = True, shards: int = 2, ext: str = "tar") -> Any:
+    prefixes = tuple(f"segments/{segment}/shards/{name}/" for segment in segments)
+    patterns = tuple(
+        f"{prefix}d-{name}-{{{shards * n:06d}..{shards * n + shards - 1:06d}}}.{ext}"
+        for n, prefix in enumerate(prefixes)
+    )
+    total = shards * len(segments)
+    return DeliveredSplit(
+        10 * total, total, total * 10**9, patterns, prefixes=prefixes if clean else ()
+    )
+
+
+def version(url: str, delivery: str, *, shards: bool = True) -> DeliveredVersion:
+    root = f"{url}larder/digits/"
+    advice = Advice(delivery, "", shards)
+    return DeliveredVersion("digits", VERSION, f"{root}versions/{VERSION}", root, url, advice)
+
+
+def cluster(url: str, **consumer: Any) -> Cluster:
+    found = {"kind": "sagemaker", **consumer}
+    return Cluster.model_validate({"name": "sm", "storage": {"url": url}, "consumer": found})
+
+
+def emitted(
+    delivery: str,
+    splits: dict[str, DeliveredSplit],
+    *,
+    url: str = "s3://bucket/team data/",
+    changes: dict[str, Any] | None = None,
+    **consumer: Any,
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """The request, and the texts of the manifests by the URL that names them."""
+    here = version(url, delivery)
+    contents = Contents("", splits, index=INDEX)
+    merged = {**template(), **(changes or {})}
+    *manifests, job = config.config_files(merged, here, contents, cluster(url, **consumer))
+    assert (job.name, job.in_storage) == ("training-job.json", False)
+    assert all(file.in_storage for file in manifests)
+    return json.loads(job.text), {f"{here.root}{file.name}": file.text for file in manifests}
+
+
+def sources(request: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {
+        channel["ChannelName"]: next(iter(channel["DataSource"].values()))
+        for channel in request["InputDataConfig"]
+    }
+
+
+def listed(text: str) -> list[str]:
+    head, *names = json.loads(text)
+    assert head["prefix"].endswith("/")
+    return [head["prefix"] + name for name in names]
+
+
+ONE = {"train": split("train", "a"), "validation": split("validation", "a", shards=1)}
+GROWN = {"train": split("train", "a", "b"), "validation": split("validation", "a", shards=1)}
+FILE_SYSTEM = {"type": "fsx", "id": "fs-0123456789abcdef0", "directory": "/abcdb/data"}
+VPC = {"subnets": ["subnet-1"], "security_groups": ["sg-1"]}
+CASES: dict[str, tuple[str, dict[str, DeliveredSplit], dict[str, Any]]] = {
+    "file": ("file", ONE, {}),
+    "file-grown": ("file", GROWN, {"sharded": True, "shuffle_seed": 7}),
+    "fast-file-grown": ("fast_file", GROWN, {}),
+    "pipe": ("pipe", ONE, {"record_io": True, "shuffle_seed": 7}),
+    "pipe-augmented": ("pipe", ONE, {"augmented": True}),
+    "fsx": ("fsx", GROWN, {"url": "/fsx/", "file_system": FILE_SYSTEM, "vpc": VPC}),
+    "efs": (
+        "efs",
+        ONE,
+        {"url": "/efs/", "file_system": {**FILE_SYSTEM, "type": "efs"}, "vpc": VPC},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_files_are_the_golden_ones_and_boto3_accepts_them(name):
+    delivery, splits, options = CASES[name]
+    request, manifests = emitted(delivery, splits, **options)
+    golden = GOLDEN / f"{name}.json"
+    text = json.dumps({"request": request, "manifests": manifests}, indent=1) + "\n"
+    if os.environ.get("LARDER_WRITE_GOLDEN"):
+        golden.write_text(text)
+    assert golden.read_text() == text
+    session = boto3.Session("a", "b", region_name="us-west-2")
+    client = session.client("sagemaker")
+    with Stubber(client) as stub:  # nothing is sent: a training job needs an account
+        arn = "arn:aws:sagemaker:us-west-2:123456789012:training-job/x"
+        stub.add_response("create_training_job", {"TrainingJobArn": arn}, request)
+        client.create_training_job(**request)
+
+
+def test_every_golden_file_is_tested():
+    assert {path.stem for path in GOLDEN.glob("*.json")} == set(CASES)
+
+
+def test_the_channels_of_the_guide():
+    """``training`` and ``validation``, as folders of a bucket, in each mode of the guide."""
+    splits = {name: split(name, "a") for name in ("training", "validation")}
+    for delivery, mode in (("file", "File"), ("fast_file", "FastFile"), ("pipe", "Pipe")):
+        request, manifests = emitted(delivery, splits, url="s3://bucket/")
+        assert list(manifests) == [
+            f"s3://bucket/larder/digits/versions/{VERSION}/consumers/sagemaker/larder.manifest"
+        ]
+        assert [(c["ChannelName"], c["InputMode"]) for c in request["InputDataConfig"]] == [
+            ("training", mode),
+            ("validation", mode),
+            ("larder", "File"),
+        ]
+        assert sources(request)["training"] == {
+            "S3DataType": "S3Prefix",
+            "S3Uri": "s3://bucket/larder/digits/segments/a/shards/training/",
+            "S3DataDistributionType": "FullyReplicated",
+        }
+
+
+segments = st.lists(st.sampled_from("abcdef"), min_size=1, max_size=4, unique=True)
+some_splits = st.dictionaries(
+    st.sampled_from(["train", "validation", "te_st", "x-1"]),
+    st.tuples(segments, st.booleans(), st.integers(1, 5)),
+    min_size=1,
+)
+urls = st.text("ab c\"'é日/\\&$`;\n", max_size=12).map(
+    lambda text: f"s3://bucket/{text.strip('/')}/"
+)
+
+
+@given(some_splits, urls, st.sampled_from(["file", "fast_file", "pipe"]), st.booleans())
+def test_channels_have_all_shards_and_nothing_else(chosen, url, delivery, augmented):
+    splits = {
+        name: split(name, *found, clean=clean, shards=shards)
+        for name, (found, clean, shards) in chosen.items()
+    }
+    augmented = augmented and delivery == "pipe"
+    contents = Contents("", splits, index=INDEX)
+    here = version(url, delivery)
+    consumer = {"kind": "sagemaker", "augmented": augmented}
+    there = cluster("s3://bucket/").model_copy(
+        update={"consumer": Consumer.model_validate(consumer)}
+    )
+    if delivery == "fast_file" and not all(clean for _, clean, _ in chosen.values()):
+        with pytest.raises(ConfigError) as caught:
+            config.config_files(template(), here, contents, there)
+        assert "larder compact" in caught.value.hint
+        return
+    *manifests, job = config.config_files(template(), here, contents, there)
+    texts = {f"{here.root}{file.name}": file.text for file in manifests}
+    read: dict[str, list[str]] = {}
+    for name, source in sources(json.loads(job.text)).items():
+        keys = read.setdefault(name.split(".")[0], [])
+        if source["S3DataType"] == "S3Prefix":
+            keys += [key for key in shard_urls(splits, here) if key.startswith(source["S3Uri"])]
+        elif source["S3DataType"] == "ManifestFile":
+            keys += listed(texts[source["S3Uri"]])
+        else:
+            rows = texts[source["S3Uri"]].split("\n")[:-1]
+            keys += [json.loads(row)[source["AttributeNames"][0]] for row in rows]
+    assert read.pop("larder") == [f"{here.root}{key}" for key in INDEX]
+    assert read == {name: shard_urls({name: splits[name]}, here) for name in splits}
+
+
+def shard_urls(splits: dict[str, DeliveredSplit], here: DeliveredVersion) -> list[str]:
+    return [
+        f"{here.root}{key}"
+        for found in splits.values()
+        for pattern in found.patterns
+        for key in config.expand_braces(pattern)
+    ]
+
+
+def test_recordio_is_streamed_without_the_files_beside_it():
+    splits = {"train": split("train", "a", ext="rec")}
+    _, manifests = emitted("pipe", splits)
+    assert len(listed(manifests[min(manifests, key=len)])) == 2
+    request, manifests = emitted("file", {"train": split("train", "a", "b", ext="rec")})
+    assert len(listed(manifests[sources(request)["train"]["S3Uri"]])) == 12
+    with pytest.raises(ConfigError) as caught:
+        emitted("pipe", splits, record_io=True)
+    assert caught.value.where == "consumer.record_io"
+
+
+def test_the_volume_is_large_enough():
+    request, _ = emitted("file", ONE)
+    assert request["ResourceConfig"]["VolumeSizeInGB"] == 3 + 10
+    request, _ = emitted("fast_file", ONE)
+    assert "VolumeSizeInGB" not in request["ResourceConfig"]
+    small = {"ResourceConfig": {**template()["ResourceConfig"], "VolumeSizeInGB": 2}}
+    with pytest.raises(ConfigError) as caught:
+        emitted("file", ONE, changes=small)
+    assert caught.value.code == "config.invalid_experiment"
+    assert "ResourceConfig.VolumeSizeInGB" in str(caught.value)
+
+
+def test_what_the_template_has_is_kept():
+    mine = {
+        "ChannelName": "weights",
+        "DataSource": {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": "s3://b/w/"}},
+    }
+    changes = {"TrainingJobName": "mine", "InputDataConfig": [mine]}
+    request, _ = emitted("file", ONE, changes=changes)
+    assert request["TrainingJobName"] == "mine"
+    assert request["InputDataConfig"][0] == mine
+    mine["ChannelName"] = "train"
+    with pytest.raises(ConfigError) as caught:
+        emitted("file", ONE, changes=changes)
+    assert "InputDataConfig.1.ChannelName" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("delivery", "url", "options"),
+    [
+        ("file", "gs://bucket/", {}),
+        ("efs", "/efs/", {}),
+        ("efs", "/efs/", {"file_system": FILE_SYSTEM}),
+    ],
+)
+def test_what_sagemaker_cannot_read_is_refused(delivery, url, options):
+    with pytest.raises(ConfigError) as caught:
+        emitted(delivery, ONE, url=url, **options)
+    assert caught.value.code == "config.invalid_value"
+
+
+def test_shards_with_omitted_samples_are_refused():
+    here = version("s3://bucket/", "file", shards=False)
+    with pytest.raises(ConfigError) as caught:
+        config.check(template(), here, cluster("s3://bucket/"))
+    assert caught.value.code == "version.omitted"
+    mounted = version("/fsx/", "fsx", shards=False)
+    there = cluster("/fsx/", file_system=FILE_SYSTEM, vpc=VPC)
+    (job,) = config.config_files(template(), mounted, Contents("", ONE), there)
+    assert list(sources(json.loads(job.text))) == ["larder"]
+
+
+def test_a_template_is_checked_before_there_is_a_version():
+    config.check(template(), version("s3://bucket/", "pipe"), cluster("s3://bucket/"))
+    with pytest.raises(ConfigError) as caught:
+        config.check({"RoleArn": 3}, version("s3://bucket/", "file"), cluster("s3://bucket/"))
+    assert caught.value.code == "config.invalid_experiment"
+
+
+def channel(**changes: Any) -> dict[str, Any]:
+    source = {"S3DataType": "S3Prefix", "S3Uri": "s3://b/x/", **changes.pop("S3", {})}
+    data = {"S3DataSource": source, **changes.pop("DataSource", {})}
+    return {"ChannelName": "train", "DataSource": data, "InputMode": "File", **changes}
+
+
+def request_of(*channels: dict[str, Any]) -> dict[str, Any]:
+    request = copy.deepcopy({**template(), "TrainingJobName": "x"})
+    request["AlgorithmSpecification"]["TrainingInputMode"] = "File"
+    return {**json.loads(json.dumps(request)), "InputDataConfig": list(channels)}
+
+
+MOUNTED = {
+    "FileSystemId": "fs-01234567",
+    "FileSystemType": "EFS",
+    "FileSystemAccessMode": "ro",
+    "DirectoryPath": "/x",
+}
+
+
+@pytest.mark.parametrize(
+    ("channels", "place"),
+    [
+        ([channel(InputMode="Fast")], "InputDataConfig.0.InputMode"),
+        ([channel(ChannelName="bad name!")], "InputDataConfig.0.ChannelName"),
+        ([channel(ChannelName="x\n")], "InputDataConfig.0.ChannelName"),
+        ([channel(ChannelName="x" * 65)], "InputDataConfig.0.ChannelName"),
+        ([channel(S3={"S3Uri": "/x/"})], "InputDataConfig.0.DataSource.S3DataSource.S3Uri"),
+        ([channel(S3={"S3Uri": "s3://b/x"})], "InputDataConfig.0.DataSource.S3DataSource.S3Uri"),
+        ([channel(ChannelName=f"c{n}") for n in range(21)], "InputDataConfig"),
+        ([channel(DataSource={"FileSystemDataSource": MOUNTED})], "InputDataConfig.0.DataSource"),
+        ([channel(), channel()], "InputDataConfig.1.ChannelName"),
+        (
+            [channel(InputMode="FastFile", S3={"S3DataType": "ManifestFile"})],
+            "InputDataConfig.0.DataSource.S3DataSource.S3DataType",
+        ),
+        (
+            [channel(S3={"S3DataType": "AugmentedManifestFile", "AttributeNames": ["a"]})],
+            "InputDataConfig.0.DataSource.S3DataSource.S3DataType",
+        ),
+        (
+            [channel(S3={"AttributeNames": ["a"]})],
+            "InputDataConfig.0.DataSource.S3DataSource.AttributeNames",
+        ),
+        (
+            [channel(InputMode="Pipe", S3={"S3DataType": "AugmentedManifestFile"})],
+            "InputDataConfig.0.DataSource.S3DataSource.AttributeNames",
+        ),
+        ([channel(CompressionType="Gzip")], "InputDataConfig.0.CompressionType"),
+        ([channel(RecordWrapperType="RecordIO")], "InputDataConfig.0.RecordWrapperType"),
+        (
+            [channel(InputMode="FastFile", ShuffleConfig={"Seed": 1})],
+            "InputDataConfig.0.ShuffleConfig",
+        ),
+        (
+            [channel(S3={"S3DataDistributionType": "ShardedByS3Key"})],
+            "InputDataConfig.0.DataSource.S3DataSource.S3DataDistributionType",
+        ),
+        (
+            [{"ChannelName": "x", "DataSource": {"FileSystemDataSource": MOUNTED}}],
+            "VpcConfig",
+        ),
+    ],
+)
+def test_mistakes_that_botocore_accepts_are_found(channels, place):
+    request = request_of(*channels)
+    shape = botocore.session.get_session().get_service_model("sagemaker")
+    shape = shape.operation_model("CreateTrainingJob").input_shape
+    assert not botocore.validate.ParamValidator().validate(request, shape).has_errors()
+    request["ResourceConfig"]["InstanceCount"] = 4
+    with pytest.raises(ConfigError) as caught:
+        check_request(request, {"train": 3}, 0, where="t.yaml")
+    assert (caught.value.code, caught.value.where) == ("config.invalid_experiment", "t.yaml")
+    assert f" {place}: " in str(caught.value)
+
+
+def test_a_right_request_has_no_problems():
+    request = request_of(channel(InputMode="Pipe", CompressionType="Gzip"))
+    request["ResourceConfig"]["InstanceType"] = "ml.p99.48xlarge"  # newer than botocore
+    assert list(model_problems(request)) == []
+    check_request(request, {"train": 1}, 0)
+
+
+def test_channels_of_the_template_stay_beside_grown_splits():
+    """Sixteen segments of two splits are more channels than a job has."""
+    many = {name: split(name, *"abcdefghijklmnop") for name in ("train", "validation")}
+    with pytest.raises(ConfigError) as caught:
+        emitted("fast_file", many)
+    assert "InputDataConfig: at most 20" in str(caught.value)
+    emitted("file", many)
+
+
+def test_a_manifest_is_json_whatever_is_in_the_keys():
+    request, manifests = emitted("file", GROWN, url='s3://bucket/it\'s a "日"/')
+    assert listed(manifests[sources(request)["train"]["S3Uri"]])[0] == (
+        's3://bucket/it\'s a "日"/larder/digits/segments/a/shards/train/d-train-000000.tar'
+    )
