@@ -11,7 +11,6 @@ from typing import Any, cast
 from uuid import UUID
 
 from prefect.artifacts import (
-    create_link_artifact,
     create_markdown_artifact,
     create_progress_artifact,
     create_table_artifact,
@@ -41,9 +40,9 @@ def table(key: str, rows: Sequence[Mapping[str, Any]], description: str) -> None
         create_table_artifact(key=key, table=cells, description=description)
 
 
-def note(key: str, markdown: str) -> None:
+def note(key: str, markdown: str, description: str | None = None) -> None:
     with suppress(Exception):
-        create_markdown_artifact(key=key, markdown=markdown)
+        create_markdown_artifact(key=key, markdown=markdown, description=description)
 
 
 def plan_table(plan: Plan) -> None:
@@ -64,11 +63,14 @@ def config_note(configs: Sequence[Written]) -> None:
     note("config", "\n\n".join(texts))
 
 
-def card_link(card: Drawn) -> None:
-    """Make a link to the data card, if it was drawn."""
+def card_note(card: Drawn) -> None:
+    """Make a note with the figures and charts of the data card, if it was drawn.
+
+    A link would lead nowhere: browsers open no file and no bucket from a page. No sample is in it,
+    as the server of Prefect may be anyone's.
+    """
     if card.url:
-        with suppress(Exception):
-            create_link_artifact(card.url, key="card", description=f"version {card.version}")
+        note("card", card.note, f"data card of version {card.version}")
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from larder.pipeline.planning import checks as plan_checks
 from larder.pipeline.planning import source
 from larder.segments import cache, index, shard
 from larder.verify import aside, reading, repair, survey
-from tasks.artifacts import card_link, config_note, plan_table
+from tasks.artifacts import card_note, config_note, plan_table
 from tasks.progress import current_progress
 
 STOPPED = "run.interrupted"
@@ -78,7 +78,7 @@ STEPS = (
     Step(publish.publish, "publish", "publish version {job.version}"),
     Step(publish.publish_existing, "publish again", "publish version {job.version}"),
     Step(configs.emit_configs, "emit", "config for {settings.cluster.name}", show=config_note),
-    Step(draw_card, "card", "data card of {version}", show=card_link),
+    Step(draw_card, "card", "data card of {version}", show=card_note),
     Step(checked_copy, "plan copy", "plan of the copy"),
     Step(send_ahead, "send ahead", "skyplane", retried=False),
     Step(copy_objects, "copy", _rows("copy object")),

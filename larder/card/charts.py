@@ -4,68 +4,75 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from larder.card.facts import BINS_PER_DOUBLING, CardFacts
+from larder.readers.numbers import Array
 from larder.units import format_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_Array = np.ndarray[Any, Any]
+_COLOURS = ["#3b6ea8", "#e0913a", "#5b9a68", "#b0568c", "#7b7f87", "#c9b13c"]
 
 
-def size_chart(facts: CardFacts) -> bytes:
-    """How many samples have which size, the splits upon each other."""
-    figure, axes = _axes("size of a sample", "samples")
+def charts_of(facts: CardFacts) -> dict[str, bytes]:
+    """The charts, by what they show."""
+    charts = {"Sizes": _sizes(facts)}
+    if len(facts.version.classes) > 1:
+        charts["Balance"] = _balance(facts)
+    return charts
+
+
+def _sizes(facts: CardFacts) -> bytes:
+    """How many samples have which size."""
     histograms = {name: split.histogram for name, split in facts.splits.items()}
-    sizes: _Array = np.sum(list(histograms.values()), axis=0)
-    filled = np.flatnonzero(sizes)
+    filled = np.flatnonzero(np.sum(list(histograms.values()), axis=0))
     first = max(0, int(filled[0]) - BINS_PER_DOUBLING)  # with some room on both sides
-    last = min(len(sizes) - 1, int(filled[-1]) + BINS_PER_DOUBLING)
-    edges = 2.0 ** (np.arange(first, last + 2) / BINS_PER_DOUBLING)
-    _stacked(axes, edges, {name: each[first : last + 1] for name, each in histograms.items()})
-    axes.set_xscale("log", base=2)
+    stop = int(filled[-1]) + BINS_PER_DOUBLING + 1
+    edges = 2.0 ** (np.arange(first, stop + 1) / BINS_PER_DOUBLING)
+    counts = {name: each[first:stop] for name, each in histograms.items()}
+    figure, axes = _stacked("size of a sample", edges, counts)
+    axes.set_xscale("log", base=4)
+    axes.minorticks_off()
     axes.xaxis.set_major_formatter(lambda size, _: format_bytes(round(size)))
-    axes.xaxis.set_minor_formatter("")
     return _png(figure)
 
 
-def class_chart(facts: CardFacts) -> bytes:
-    """How many samples each class has, from the largest to the smallest."""
-    figure, axes = _axes("classes, by their number of samples", "samples")
+def _balance(facts: CardFacts) -> bytes:
+    """How many samples each class has."""
     counts = {name: split.class_samples[:-1] for name, split in facts.splits.items()}
-    total: _Array = np.sum(list(counts.values()), axis=0)
-    order = np.argsort(-total, kind="stable")
-    edges = np.arange(len(total) + 1, dtype=float)
-    _stacked(axes, edges, {name: each[order] for name, each in counts.items()})
+    order = np.argsort(-np.sum(list(counts.values()), axis=0), kind="stable")
+    edges = np.arange(len(order) + 1, dtype=float)
+    counts = {name: each[order] for name, each in counts.items()}
+    figure, _ = _stacked("classes, from the largest to the smallest", edges, counts)
     return _png(figure)
 
 
-def _axes(horizontal: str, vertical: str) -> tuple[Figure, Axes]:
+def _stacked(label: str, edges: Array, counts: Mapping[str, Array]) -> tuple[Figure, Axes]:
+    """Numbers of samples, the splits upon each other."""
     from matplotlib.figure import Figure  # not pyplot, which keeps figures for all threads
 
-    figure = Figure(figsize=(7.2, 2.6), dpi=110, layout="constrained")
-    axes = figure.add_subplot()
-    axes.set_xlabel(horizontal)
-    axes.set_ylabel(vertical)
-    axes.yaxis.set_major_formatter(lambda count, _: f"{count:,.0f}" if count % 1 == 0 else "")
-    axes.spines[["top", "right"]].set_visible(False)
-    return figure, axes
-
-
-def _stacked(axes: Axes, edges: _Array, counts: Mapping[str, _Array]) -> None:
+    figure = Figure(figsize=(5.2, 2.8), dpi=144, layout="constrained")
+    axes = figure.add_subplot(xlabel=label, ylabel="samples")
+    axes.set_prop_cycle(color=_COLOURS)
     base = np.zeros(len(edges) - 1)
     for split, each in counts.items():
         axes.stairs(base + each, edges, baseline=base, fill=True, label=split)
         base = base + each
     axes.set_xlim(edges[0], edges[-1])
     axes.set_ylim(0, None)
+    axes.yaxis.set_major_formatter(lambda count, _: f"{count:,.0f}" if count % 1 == 0 else "")
+    axes.grid(axis="y", color="#e4e6e8", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(left=False)
     if len(counts) > 1:
-        axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+        figure.legend(frameon=False, loc="outside upper left", ncols=4)
+    return figure, axes
 
 
 def _png(figure: Figure) -> bytes:

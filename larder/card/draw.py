@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, NamedTuple
 
-from larder.card.charts import class_chart, size_chart
-from larder.card.facts import read_facts, samples_by_split
-from larder.card.page import card_page
+from larder.card.charts import charts_of
+from larder.card.facts import CardFacts, read_facts, samples_by_split
+from larder.card.page import card_note, card_page
 from larder.card.pictures import pictures
+from larder.config.text import UNREAD
 from larder.disk import scratch
 from larder.errors import LarderError, printable
 from larder.jobs.runner import Execute, Runner, Start
-from larder.packages import is_installed, require
+from larder.packages import require
 from larder.pipeline.configs import location
 from larder.pipeline.emit import published_version
 from larder.pipeline.prepare import prepare
@@ -23,17 +23,19 @@ from larder.segments.job import storage_of
 from larder.store import object_url
 from larder.store.own_files import published_file_errors
 from larder.versions import layout
-from larder.versions.documents import VersionDocument
-from larder.versions.publish import read_segment
 
 _INTERRUPTED = "run.interrupted"
 
 
 class Drawn(NamedTuple):
-    """The URL of a card, or a warning that says why there is none."""
+    """The URL of a card, or a warning that says why there is none.
+
+    ``note`` has its figures and charts in Markdown.
+    """
 
     version: str
-    url: str
+    url: str = ""
+    note: str = ""
     warning: str = ""
 
 
@@ -45,11 +47,8 @@ def card(settings: Settings, name: str) -> dict[str, Any]:
             ``version.missing``: no such version or tag.
         DamageError: A document or the index of the version is damaged.
     """
-    require("card")
-    store = storage_of(settings.dataset, settings.cluster)
-    version = published_version(store, settings.dataset.name, name)
-    url = _draw(settings, version, NullProgress())
-    return {"dataset": settings.dataset.name, "version": version.id, "card": url}
+    drawn = _draw(settings, name, NullProgress())
+    return {"dataset": settings.dataset.name, "version": drawn.version, "card": drawn.url}
 
 
 def prepare_with_card(
@@ -57,18 +56,17 @@ def prepare_with_card(
 ) -> dict[str, Any]:
     """`larder.pipeline.prepare.prepare`, and draw the card of a version that it has built."""
 
-    def with_card(execute: Execute) -> Execute:
-        return lambda runner: _with_card(settings, execute(runner), runner)
+    def start_with_card(execute: Execute) -> dict[str, Any]:
+        def with_card(runner: Runner) -> dict[str, Any]:
+            return _with_card(settings, execute(runner), runner)
 
-    if plan_only:
-        return prepare(settings, runner, plan_only=True)
-    if start is None:
-        return with_card(partial(prepare, settings))(runner)
-    return prepare(settings, runner, start=lambda execute: start(with_card(execute)))
+        return start(with_card) if start else with_card(runner)
+
+    return prepare(settings, runner, plan_only=plan_only, start=start_with_card)
 
 
 def _with_card(settings: Settings, document: dict[str, Any], runner: Runner) -> dict[str, Any]:
-    if document["status"] != "built" or not is_installed("matplotlib"):
+    if document["status"] != "built":
         return document
     drawn: Drawn = runner.run(draw_card, settings, document["version"])
     if drawn.warning:
@@ -80,57 +78,55 @@ def _with_card(settings: Settings, document: dict[str, Any], runner: Runner) -> 
 def draw_card(settings: Settings, version: str, *, progress: Progress) -> Drawn:
     """Draw the card of a version that was just published; what fails is a warning."""
     progress.start("card")
-    store = storage_of(settings.dataset, settings.cluster)
     try:
-        document = published_version(store, settings.dataset.name, version)
-        return Drawn(version, _draw(settings, document, progress))
+        return _draw(settings, version, progress)
     except LarderError as error:
         if error.code == _INTERRUPTED:
             raise
-        reason = str(error)
+        reason = f"{error}"
     except Exception as error:  # noqa: BLE001 # the version is published, whatever matplotlib or Pillow raise
         reason = f"{type(error).__name__}: {error}"
     finally:
         progress.finish("card")
     hint = f"make it with: larder card {settings.dataset.name}@{version}"
-    return Drawn(version, "", printable(f"the data card was not drawn: {reason}; {hint}"))
+    return Drawn(version, warning=printable(f"the data card was not drawn: {reason}; {hint}"))
 
 
-def _draw(settings: Settings, version: VersionDocument, progress: Progress) -> str:
+def _draw(settings: Settings, name: str, progress: Progress) -> Drawn:
+    require("card")
     store = storage_of(settings.dataset, settings.cluster)
+    version = published_version(store, settings.dataset.name, name)
     with scratch() as folder:
         samples = samples_by_split(store, version, folder)
         facts = read_facts(store, version, samples)
-        charts = {"Sizes": size_chart(facts)}
-        if len(version.classes) > 1:
-            charts["Balance"] = class_chart(facts)
+        charts = charts_of(facts)
         page = card_page(
             facts,
-            description=settings.dataset.description,
-            lineage=_lineage(settings, version),
+            description=settings.dataset.description or "",
+            lineage=_lineage(settings, facts),
             charts=charts,
             pictures=pictures(samples, settings.dataset.card.samples, version.id, progress),
         )
     key = layout.card_key(version.id)
     with published_file_errors():
         store.put(key, page.encode())
-    return object_url(store.url, key)
+    url = object_url(store.url, key)
+    return Drawn(version.id, url, card_note(facts, charts=charts, url=url))
 
 
-def _lineage(settings: Settings, version: VersionDocument) -> dict[str, str]:
+def _lineage(settings: Settings, facts: CardFacts) -> dict[str, str]:
+    version = facts.version
+    source = settings.dataset.source.url
     inventory = [f"{file.path} (sha256 {file.sha256})" for file in version.files_of("objects")]
-    store = storage_of(settings.dataset, settings.cluster)
-    documents = [read_segment(store, use.id) for use in version.segments]
-    formats = {each.shape.format: None for each in documents if each is not None}
     return {
-        "source": settings.dataset.source.url,
+        "source": "the variables in source.url are not set" if source == UNREAD else source,
         "inventory": ", ".join(inventory),
         "inputs digest": version.inputs,
         "version": version.id,
         "content digest": version.digest,
         "location": location(settings, version.id),
         "segments": ", ".join(use.id for use in version.segments),
-        "shard format": ", ".join(formats),
+        "shard format": ", ".join(facts.formats),
         "omitted rows": f"{version.omitted:,}",
         "skipped": f"{version.skipped:,}",
     }

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from larder.card.facts import CardFacts, Changes
+from larder.card.facts import CardFacts
 from larder.card.pictures import Picture
 from larder.errors import printable
 from larder.units import format_bytes, format_count, format_names
@@ -22,16 +22,26 @@ _NAMES = 10
 
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 _STYLE = """\
-body { font: 15px/1.45 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem;
-  color: #222; background: #fff; }
-h1 { margin-bottom: 0; } h2 { margin-top: 2.2rem; border-bottom: 1px solid #ddd; }
-table { border-collapse: collapse; } td, th { padding: .15rem .9rem .15rem 0; text-align: left;
-  vertical-align: top; } td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
-td, figcaption, p { overflow-wrap: anywhere; } img { max-width: 100%; }
-.sheet { display: flex; flex-wrap: wrap; gap: .8rem; } figure { margin: 0; width: 160px; }
-figure img { min-width: 96px; max-height: 160px; image-rendering: pixelated; }
-figure img.large { image-rendering: auto; } figcaption { font-size: 12px; color: #555; }
-pre { font-size: 11px; white-space: pre-wrap; overflow: hidden; max-height: 150px; margin: 0; }
+body { font: 15px/1.45 system-ui, sans-serif; max-width: 64rem; margin: 0 auto; padding: 2rem;
+  color: #222; } h1 { margin: 0; } h2 { margin: 2.4rem 0 .8rem; font-size: 1.25rem; }
+p { margin: .3rem 0; overflow-wrap: anywhere; } .id, .lineage td + td { font: 13px monospace; }
+.tiles { display: flex; flex-wrap: wrap; gap: .8rem; margin-top: 1.4rem; }
+.tiles p { flex: 1; padding: .8rem 1rem; background: #f2f4f7; border-radius: 6px; margin: 0; }
+.tiles b { display: block; font-size: 1.5rem; }
+table { border-collapse: collapse; width: 100%; } .classes { max-height: 27rem; overflow-y: auto; }
+td, th { padding: .25rem .9rem .25rem 0; text-align: left; vertical-align: top;
+  border-bottom: 1px solid #e4e6e8; overflow-wrap: anywhere; }
+th { position: sticky; top: 0; background: #fff; color: #555; }
+.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+.lineage td:first-child { white-space: nowrap; }
+.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(24rem, 1fr)); gap: 0 2rem; }
+.charts img { width: 100%; }
+.sheet { display: grid; grid-template-columns: repeat(auto-fill, minmax(130px, 1fr)); gap: 1rem; }
+figure { margin: 0; overflow: hidden; }
+figcaption { font-size: 12px; margin-top: .3rem; overflow-wrap: anywhere; }
+figure img, pre { width: 100%; height: 120px; margin: 0; background: #f2f4f7; border-radius: 6px; }
+figure img { object-fit: contain; } .small { image-rendering: pixelated; }
+pre { font-size: 11px; white-space: pre-wrap; overflow: hidden; } span { color: #666; }
 """
 
 
@@ -41,16 +51,16 @@ class Html(str):
     __slots__ = ()
 
 
-def element(name: str, *children: str, **attributes: str) -> Html:
-    """An element; its children are escaped unless they are `Html`, ``class_`` is ``class``."""
+def element(name: str, *children: str, class_: str = "") -> Html:
+    """An element; its children are escaped unless they are `Html`."""
     inner = "".join(child if isinstance(child, Html) else _escaped(child) for child in children)
-    options = "".join(f' {key.rstrip("_")}="{_escaped(text)}"' for key, text in attributes.items())
-    return Html(f"<{name}{options}>{inner}</{name}>")
+    return Html(
+        f'<{name} class="{class_}">{inner}</{name}>' if class_ else f"<{name}>{inner}</{name}>"
+    )
 
 
 def _escaped(text: str) -> str:
-    lines = (html.escape(printable(line)) for line in text.split("\n"))
-    return "\n".join(lines)
+    return "\n".join(html.escape(printable(line)) for line in text.split("\n"))
 
 
 def card_page(
@@ -71,69 +81,89 @@ def card_page(
         pictures: Samples; their section is left out if there are none.
     """
     version = facts.version
-    figures = [_figure(facts, picture) for picture in pictures]
+    figures = [_figure(version.classes, picture) for picture in pictures]
+    drawn = [
+        element("div", element("h2", title), _image("image/png", data, title))
+        for title, data in charts.items()
+    ]
     body = [
         element("h1", version.dataset),
-        element("p", f"version {version.id}"),
-        *([element("p", description)] if description else []),
+        element("p", description),
+        element("p", f"version {version.id}", class_="id"),
+        element("div", *_totals(facts), class_="tiles"),
         element("h2", "Splits"),
-        _splits(facts),
-        *(
-            Html(element("h2", title) + _image("image/png", data, title, "large"))
-            for title, data in charts.items()
-        ),
-        *([element("h2", "Classes"), *_classes(facts)] if version.classes else []),
+        _table(*split_rows(facts), numbers=True),
+        element("div", *drawn, class_="charts"),
         *([element("h2", "Samples"), element("div", *figures, class_="sheet")] if figures else []),
+        *([element("h2", "Classes"), *_classes(facts)] if version.classes else []),
         element("h2", "Changes"),
-        _changes(facts),
+        *_changes(facts),
         element("h2", "Lineage"),
-        _table([], [(name, text) for name, text in lineage.items()]),
+        element("div", _table([], list(lineage.items())), class_="lineage"),
     ]
-    title = f"{version.dataset} {version.id}"
+    title = element("title", f"{version.dataset} {version.id}")
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
-        f"{element('title', title)}<style>{_STYLE}</style></head>\n<body>\n"
-        + "\n".join(body)
-        + "\n</body></html>\n"
+        f"{title}<style>{_STYLE}</style></head>\n<body>\n" + "\n".join(body) + "\n</body></html>\n"
     )
+
+
+def card_note(facts: CardFacts, *, charts: Mapping[str, bytes], url: str) -> str:
+    """The figures and charts of a card in Markdown, without samples and names of classes."""
+    head, rows = split_rows(facts)
+    lines = [
+        f"| {' | '.join(row)} |" for row in (head, ["---", *["---:"] * (len(head) - 1)], *rows)
+    ]
+    images = [f"![{title}]({_source('image/png', data)})" for title, data in charts.items()]
+    address = f"The whole card, a page for a browser:\n\n~~~~\n{printable(url)}\n~~~~"
+    return "\n\n".join(["\n".join(lines), *images, address])
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: bool = False) -> Html:
     """A table; with ``numbers``, all columns but the first are aligned to the right."""
 
     def cells(name: str, texts: Sequence[str]) -> Html:
-        return element(
-            "tr",
-            *(
-                element(name, text, class_="n" if numbers and place else "t")
-                for place, text in enumerate(texts)
-            ),
-        )
+        classes = ["", *["n" if numbers else ""] * (len(texts) - 1)]
+        each = (element(name, text, class_=of) for text, of in zip(texts, classes, strict=True))
+        return element("tr", *each)
 
     return element(
         "table", *([cells("th", head)] if head else []), *(cells("td", row) for row in rows)
     )
 
 
-def _image(media_type: str, data: bytes, alternative: str, class_: str) -> Html:
-    source = f"data:{media_type};base64,{base64.b64encode(data).decode()}"
-    return Html(f'<img class="{class_}" src="{source}" alt="{html.escape(alternative)}">')
+def _source(media_type: str, data: bytes) -> str:
+    return f"data:{media_type};base64,{base64.b64encode(data).decode()}"
 
 
-def _splits(facts: CardFacts) -> Html:
-    head = ["split", "samples", "smallest", "mean", "largest", "shards", "bytes of shards", "mean"]
-    rows = [
-        [
-            name,
-            f"{each.sizes.count:,}",
-            *map(format_bytes, (each.sizes.smallest, round(each.sizes.mean), each.sizes.largest)),
-            f"{facts.version.splits[name].shards:,}",
-            *map(format_bytes, (each.shards.total, round(each.shards.mean))),
-        ]
-        for name, each in facts.splits.items()
-    ]
-    return _table(head, rows, numbers=True)
+def _image(media_type: str, data: bytes, alternative: str, class_: str = "large") -> Html:
+    source, text = _source(media_type, data), html.escape(printable(alternative))
+    return Html(f'<img class="{class_}" src="{source}" alt="{text}">')
+
+
+def _totals(facts: CardFacts) -> list[Html]:
+    splits = facts.version.splits.values()
+    totals = {
+        "samples": f"{sum(split.samples for split in splits):,}",
+        "classes": f"{len(facts.version.classes):,}",
+        "shards": f"{sum(split.shards for split in splits):,}",
+        "in shards": format_bytes(sum(split.bytes for split in splits)),
+    }
+    return [element("p", element("b", total), name) for name, total in totals.items()]
+
+
+def split_rows(facts: CardFacts) -> tuple[list[str], list[list[str]]]:
+    """The head and the rows of the table of splits."""
+    head = ["split", "samples", "smallest", "mean", "largest", "shards", "size", "mean shard"]
+    rows = []
+    for name, each in facts.splits.items():
+        split = facts.version.splits[name]
+        sizes = (each.smallest_bytes, each.mean_bytes, each.largest_bytes)
+        shards = (split.bytes, round(split.bytes / max(1, split.shards)))
+        rows.append([name, f"{split.samples:,}", *map(format_bytes, sizes), f"{split.shards:,}"])
+        rows[-1] += map(format_bytes, shards)
+    return head, rows
 
 
 def _classes(facts: CardFacts) -> list[Html]:
@@ -147,60 +177,46 @@ def _classes(facts: CardFacts) -> list[Html]:
         [names[place], *(f"{count:,}" for count in (counts[:, place].sum(), *counts[:, place]))]
         for place in order
     ]
-    more = len(facts.version.classes) - SHOWN_CLASSES
-    left_out = f"The {SHOWN_CLASSES:,} largest of {len(facts.version.classes):,}."
-    return [
-        *([element("p", left_out)] if more > 0 else []),
-        _table(["class", "samples", *facts.splits], rows, numbers=True),
-    ]
+    table = _table(["class", "samples", *facts.splits], rows, numbers=True)
+    more = len(names) - 1 > SHOWN_CLASSES
+    left_out = f"The {SHOWN_CLASSES:,} largest of {len(names) - 1:,}."
+    return [*([element("p", left_out)] if more else []), element("div", table, class_="classes")]
 
 
-def _figure(facts: CardFacts, picture: Picture) -> Html:
-    classes, label = facts.version.classes, picture.label
-    named = label is not None and 0 <= label < len(classes)
-    caption = [picture.key, *([classes[label]] if named and label is not None else [])]
-    shown = (
-        _image(
-            picture.media_type,
-            picture.image,
-            picture.key,
-            "small" if picture.media_type == "image/png" else "large",
-        )
-        if picture.image
-        else element("pre", picture.text)
-    )
-    return element("figure", shown, element("figcaption", " · ".join([*caption, picture.split])))
+def _figure(classes: Sequence[str], picture: Picture) -> Html:
+    shown = element("pre", picture.text)
+    if picture.image:
+        size = "small" if picture.media_type == "image/png" else "large"
+        shown = _image(picture.media_type, picture.image, picture.key, size)
+    named = picture.label is not None and 0 <= picture.label < len(classes)
+    name = [element("b", classes[picture.label or 0]), " "] if named else []
+    where = element("span", f"{picture.split} · {picture.key}")
+    return element("figure", shown, element("figcaption", *name, where))
 
 
-def _changes(facts: CardFacts) -> Html:
-    changes = facts.changes
-    if changes is None:
-        return element("p", "No previous version is known.")
-    now = {name: split.samples for name, split in facts.version.splits.items()}
-    rows = [
-        [
-            split,
-            f"{changes.samples.get(split, 0):,}",
-            f"{now.get(split, 0):,}",
-            f"{now.get(split, 0) - changes.samples.get(split, 0):+,}",
-        ]
-        for split in dict.fromkeys([*now, *changes.samples])
-    ]
-    table = _table(["split", "before", "now", "difference"], rows, numbers=True)
-    texts = [element("p", text) for text in _change_texts(changes)]
-    return Html("".join([*texts, table]))
-
-
-def _change_texts(changes: Changes) -> list[str]:
-    kept = format_count(changes.kept_segments, "segment")
+def _changes(facts: CardFacts) -> list[Html]:
+    version, previous = facts.version, facts.previous
+    if previous is None:
+        return [element("p", "No previous version is known.")]
+    samples = sum(split.samples for split in version.splits.values())
     texts = [
-        f"Since version {changes.previous}: {format_count(changes.kept_samples, 'sample')} are in "
-        f"{kept} of that version, {changes.new_samples:,} in new ones."
+        f"Since version {previous.id}: {format_count(facts.kept_samples, 'sample')} are in "
+        f"{format_count(facts.kept_segments, 'segment')} of that version, "
+        f"{samples - facts.kept_samples:,} in new ones."
     ]
-    for verb, names in (("added", changes.classes_added), ("removed", changes.classes_removed)):
+    for verb, names in (
+        ("added", sorted(set(version.classes) - set(previous.classes))),
+        ("removed", sorted(set(previous.classes) - set(version.classes))),
+    ):
         if names:
-            listed = format_names(
-                [printable(name) for name in names[:_NAMES]], _NAMES - 1, total=len(names)
-            )
-            texts.append(f"Classes {verb}: {listed}.")
-    return texts
+            shown = [printable(name) for name in names[:_NAMES]]
+            texts.append(f"Classes {verb}: {format_names(shown, _NAMES - 1, total=len(names))}.")
+    rows = []
+    for split in dict.fromkeys([*version.splits, *previous.splits]):
+        before, now = (
+            each.splits[split].samples if split in each.splits else 0
+            for each in (previous, version)
+        )
+        rows.append([split, f"{before:,}", f"{now:,}", f"{now - before:+,}"])
+    table = _table(["split", "before", "now", "difference"], rows, numbers=True)
+    return [*(element("p", text) for text in texts), table]

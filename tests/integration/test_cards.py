@@ -4,30 +4,32 @@ import base64
 import io
 import json
 import shutil
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from html.parser import HTMLParser
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
-from pipeline_lab import Lab, directory_lab, images, png, write
+from pipeline_lab import Lab, directory_lab, images, opened, png, write
 
 from larder.card import pictures as card_pictures
-from larder.card.draw import card, prepare_with_card
+from larder.card.draw import card, draw_card, prepare_with_card
 from larder.cli.exit import run
 from larder.cli.main import dispatch
-from larder.errors import ConfigError, DamageError, printable
+from larder.errors import ConfigError, DamageError, LarderError, printable
 from larder.jobs.runner import InlineRunner
-from larder.progress import StageTimes
+from larder.progress import NullProgress, StageTimes
 from larder.verify.run import VerifySettings, verify
 from tests.support.runs import forget_manifests
 
 TEXTS = {"h1", "p", "th", "td", "figcaption", "pre"}
 ALLOWED = TEXTS | {"html", "head", "meta", "title", "style", "body"}
-ALLOWED |= {"h2", "table", "tr", "div", "figure", "img"}
+ALLOWED |= {"h2", "table", "tr", "div", "figure", "img", "b", "span"}
 
 
 class Page(HTMLParser):
@@ -103,7 +105,7 @@ def test_the_card_of_a_version(tmp_path):
     assert lab.settings().dataset.source.url in page.texts
     assert page.elements["figure"] == 12
     assert len(page.images) == 12 + 2
-    assert sum("c/02 · c · validation" in text for text in page.texts) == 1
+    assert page.texts.count("c validation · c/02") == 1
     assert any("No previous version" in text for text in page.texts)
 
     path = Path(document["card"].removeprefix("file://"))
@@ -182,8 +184,8 @@ def test_keys_classes_and_texts_may_be_anything(tmp_path):
     classes = {key.partition("/")[0] for key in objects}
     assert classes <= set(page.texts)
     assert page.elements["figure"] == len(HOSTILE) + len(texts)
-    captions = [text for text in page.texts if text.endswith(" · train")]
-    assert {caption.partition(" · ")[0] for caption in captions} == {
+    captions = [text for text in page.texts if " train · " in text]
+    assert {caption.partition(" · ")[2] for caption in captions} == {
         printable(key.rpartition(".")[0]) for key in (*objects, *texts)
     }
 
@@ -247,6 +249,60 @@ def test_what_fails_is_a_warning(tmp_path):
         card(lab.settings(), "latest")
 
 
+def test_without_matplotlib_a_run_says_that_there_is_no_card(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    lab = directory_lab(tmp_path)
+    document = built(lab)
+    assert document["status"] == "built"
+    (warning,) = [each for each in document["warnings"] if each["code"] == "card"]
+    assert "matplotlib" in warning["message"]
+    with pytest.raises(ConfigError) as caught:
+        card(lab.settings(), "latest")
+    assert caught.value.code == "config.missing_package"
+
+
+def test_an_interrupted_card_leaves_a_whole_version_without_one(tmp_path):
+    lab = directory_lab(tmp_path)
+    stop = Event()
+
+    class Interrupted(NullProgress):
+        def start(self, stage: str, **_totals: Any) -> None:
+            if stage == "card":
+                stop.set()
+
+    settings = lab.settings()
+    times = StageTimes(Interrupted())
+    with pytest.raises(LarderError) as caught:
+        prepare_with_card(settings, InlineRunner(settings.workers, times, stop))
+    assert caught.value.code == "run.interrupted"
+    (version,) = lab.check()
+    assert not list(lab.folder.glob("versions/*/card"))
+    assert built(lab)["status"] == "reused"
+    assert card(settings, "latest")["version"] == version
+
+
+def test_a_card_in_a_bucket(tmp_path, rclone_server):
+    rclone_server.create_bucket("cards")
+    write(tmp_path / "source", images())
+    access = {"endpoint": rclone_server.endpoint, "region": rclone_server.region}
+    storage = {"url": "s3://cards/storage", **access}
+    document = built(Lab(str(tmp_path / "source"), storage, tmp_path / "out", {}))
+    key = f"larder/d/versions/{document['version']}/card/card.html"
+    assert document["card"] == f"s3://cards/storage/{key}"
+    with opened("s3://cards/storage", **access) as store:
+        assert Page(bytes(store.get(key)).decode()).elements["figure"] == 12
+
+
+def test_the_note_for_other_pages_has_no_sample(tmp_path):
+    lab = directory_lab(tmp_path)
+    version = built(lab)["version"]
+    drawn = draw_card(lab.settings(), version, progress=NullProgress())
+    assert "| train | 12 |" in drawn.note
+    assert drawn.note.count("](data:image/png;base64,") == 2
+    assert drawn.url in drawn.note
+    assert not any(f"{name}/0" in drawn.note for name in "abc")
+
+
 def test_there_must_be_such_a_version(tmp_path):
     lab = directory_lab(tmp_path)
     built(lab)
@@ -281,6 +337,8 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     document = json.loads(capsys.readouterr().out)
     assert document["card"] == f"file://{path}"
     assert Page(path.read_text()).elements["figure"] == 3
+    assert run(lambda: dispatch(["card", "files", "--quiet"])) == 0
+    assert Page(path.read_text()).row("source")[1] == "the variables in source.url are not set"
     assert run(lambda: dispatch(["card", "files@nothing", *settings[:2]])) == 2
     assert "version.missing" in capsys.readouterr().err
     assert run(lambda: dispatch(["card", "nobody"])) == 2
