@@ -20,6 +20,11 @@ the source is not read.\
 def _parser(prog: str) -> Parser:
     parser = version_parser(prog, _DESCRIPTION)
     add_output(parser)
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="replace what the template sets in the place of the data, instead of refusing it",
+    )
     return parser
 
 
@@ -38,6 +43,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "larder emit") -> i
             settings=namespace.settings,
             output=Path(namespace.output) if namespace.output else None,
             reads_source=False,
+            replaces=namespace.force,
         )
         document = emit(settings, version or "latest")
     if namespace.json:

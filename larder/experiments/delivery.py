@@ -95,6 +95,7 @@ class DeliveredVersion:
         root: URL or absolute path of the dataset's root, ``STORAGE/larder/DATASET/``.
         storage_url: URL or absolute path of the storage, ``STORAGE``.
         delivery: How training reaches the data, and why.
+        replaces: Whether what the template sets in its place is replaced, instead of refused.
     """
 
     dataset: str
@@ -103,6 +104,7 @@ class DeliveredVersion:
     root: str
     storage_url: str
     delivery: Advice
+    replaces: bool = False
 
 
 @dataclass(frozen=True, slots=True)

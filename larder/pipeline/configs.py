@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from larder.errors import ConfigError
@@ -38,6 +38,7 @@ def _place(settings: Settings, version: str, delivery: Advice) -> DeliveredVersi
         root=root_url(settings.dataset, settings.cluster),
         storage_url=settings.cluster.storage.url,
         delivery=delivery,
+        replaces=settings.replaces,
     )
 
 
@@ -125,6 +126,12 @@ def pending_configs(settings: Settings, version: VersionDocument) -> tuple[Writt
     configs = _rendered(settings, version)
     with published_file_errors():
         return differing(configs, settings.output)
+
+
+def submit_command(settings: Settings, configs: Sequence[Written]) -> str:
+    """The command that submits the configs that were written."""
+    names = [config.path.relative_to(settings.output).as_posix() for config in configs]
+    return consumer_of(settings.cluster).command(settings.output, names, settings.cluster)
 
 
 def _check_output(output: Path) -> None:

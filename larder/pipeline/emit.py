@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from larder.errors import ConfigError, DamageError
-from larder.pipeline.configs import emit_configs, location
+from larder.pipeline.configs import emit_configs, location, submit_command
 from larder.pipeline.settings import Settings
 from larder.progress import NullProgress
 from larder.segments.job import storage_of
@@ -40,6 +40,7 @@ def emit(settings: Settings, name: str) -> dict[str, Any]:
         "version": version.id,
         "location": location(settings, version.id),
         "configs": [{"path": str(file.path), "changed": file.changed} for file in written],
+        "command": submit_command(settings, written),
     }
 
 
@@ -75,4 +76,5 @@ def emit_lines(document: Mapping[str, Any]) -> list[str]:
         f"{document['dataset']} version {document['version']}",
         f"  at       {document['location']}",
         *(f"  config   {each['path']} ({states[each['changed']]})" for each in document["configs"]),
+        f"  submit   {document['command']}",
     ]

@@ -26,7 +26,7 @@ from larder.manifest.files import ManifestFile
 from larder.manifest.query import tables_in
 from larder.manifest.sealed import ManifestRef
 from larder.pipeline.build import build
-from larder.pipeline.configs import emit_configs, pending_configs
+from larder.pipeline.configs import emit_configs, pending_configs, submit_command
 from larder.pipeline.planning.checks import check_archived, checked_plan
 from larder.pipeline.planning.growth import weaker_segments
 from larder.pipeline.planning.new_segment import PlannedSegment
@@ -95,9 +95,10 @@ def _planned(
         if state.published is not None:
             if plan_only:
                 configs = pending_configs(settings, state.published)
-            else:
-                configs = runner.run(emit_configs, settings, state.published)
-            return Planned(reused_document(state, state.published, configs, runner.times))
+                return Planned(reused_document(state, state.published, configs, runner.times))
+            configs = runner.run(emit_configs, settings, state.published)
+            document = reused_document(state, state.published, configs, runner.times)
+            return Planned(document | {"command": submit_command(settings, configs)})
         plan = runner.run(checked_plan, state, folder)
         if plan_only:
             return Planned(plan_document(plan))

@@ -10,7 +10,7 @@ from larder.errors import SHOWN_FAILURES, Failure
 from larder.experiments.emit import Written
 from larder.jobs.results import Totals
 from larder.pipeline.build import Built
-from larder.pipeline.configs import location
+from larder.pipeline.configs import location, submit_command
 from larder.pipeline.planning.report import changes
 from larder.pipeline.planning.source import SourceState
 from larder.pipeline.settings import Settings
@@ -54,6 +54,7 @@ def built_document(
     }
     document["segments"]["new"] = built.new_segments
     document["shards"]["reused"] = built.reused_shards.count
+    document["command"] = submit_command(settings, configs)
     if built.status == "built":
         document["warnings"] = planned["warnings"]
         if built.ahead:
@@ -136,6 +137,8 @@ def run_lines(document: Mapping[str, Any]) -> list[str]:
         lines.append(f"  tag      latest names it again; it named {document['moved_from']}")
     lines.append(f"  at       {document['location']}")
     lines += [f"  config   {path}" for path in document["configs"]]
+    if command := document.get("command"):
+        lines.append(f"  submit   {command}")
     if card := document.get("card"):
         lines.append(f"  card     {card}")
     return lines

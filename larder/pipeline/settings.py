@@ -25,7 +25,7 @@ class Settings:
     """Everything that the user's files and flags say; URLs and ``output`` are absolute.
 
     ``template_name`` is the path below configs/experiments; ``compact``: all samples are to be in
-    a single segment.
+    a single segment; ``replaces``: what the template sets in the place of the data is replaced.
     """
 
     dataset: Dataset
@@ -34,6 +34,7 @@ class Settings:
     template_name: str
     output: Path
     compact: bool = False
+    replaces: bool = False
 
     @property
     def workers(self) -> int:
@@ -60,6 +61,7 @@ def load_settings(
     compact: bool = False,
     environ: Mapping[str, str] | None = None,
     reads_source: bool = True,
+    replaces: bool = False,
 ) -> Settings:
     """Read the files that describe a run; all mistakes are raised at once.
 
@@ -86,6 +88,7 @@ def load_settings(
         template_name="" if folder is None else template_name,
         output=Path.cwd() / where,
         compact=compact,
+        replaces=replaces,
     )
 
 

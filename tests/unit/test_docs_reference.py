@@ -114,6 +114,7 @@ _NULL_AND_INNER = (
     "source.rows.",
     "samples.annotations.",
     "consumer.file_system.",
+    "nodes.downloads.",
     "consumer.vpc.",
 )
 
@@ -150,6 +151,9 @@ def test_examples_are_accepted(heading, model, least):
                 tree["source"]["inventory"].setdefault("url", "y")
             if name.startswith("consumer.") and name != "consumer.kind":
                 _as_for_sagemaker(tree["consumer"])
+            if name.startswith("nodes.downloads."):
+                for each in ("host_path", "container_path"):
+                    tree["nodes"]["downloads"].setdefault(each, "/x")
             if name == "source.rows.files":
                 tree["source"]["rows"]["format"] = "text"
             assert model.model_validate(_merged(least, tree))

@@ -123,6 +123,13 @@ class Mount(Model):
     )
 
 
+class Downloads(Model):
+    """A directory for downloads on every node, and where training containers see it."""
+
+    host_path: Text = Field(description="absolute path on the node, on a disk of its own")
+    container_path: Text = Field(description="absolute path in the container")
+
+
 class Nodes(Model):
     """The machines that train."""
 
@@ -131,6 +138,11 @@ class Nodes(Model):
     )
     mounts: Annotated[tuple[Mount, ...], Field(strict=False)] = Field(
         (), description="directories that exist on every node, and where containers see them"
+    )
+    downloads: Annotated[Downloads | None, OrNull] = Field(
+        None,
+        description="a directory on every node where downloads are kept from trial to trial; null: "
+        "each trial downloads into its own container",
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 from larder.config.models import Cluster
@@ -35,3 +37,6 @@ class Consumer(Protocol):
         where: str,
     ) -> tuple[ConfigFile, ...]:
         """The configs of a version, valid by the consumer's own rules."""
+
+    def command(self, output: Path, names: Sequence[str], cluster: Cluster) -> str:
+        """The command that submits the files of these names, which were written to a directory."""

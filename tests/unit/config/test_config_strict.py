@@ -84,6 +84,7 @@ LISTS = {"source.include", "source.exclude", "labels.classes", "samples.annotati
 LISTS |= {"shards.images.masks", "consumer.vpc.subnets", "consumer.vpc.security_groups"}
 BESIDE = {
     "consumer": {"kind": "sagemaker"},
+    "nodes.downloads": {"host_path": "/a", "container_path": "/b"},
     "consumer.file_system": {"type": "efs", "id": "x", "directory": "/"},
     "consumer.vpc": {"subnets": "[a]", "security_groups": "[a]"},
 }

@@ -9,7 +9,9 @@ from __future__ import annotations
 import copy
 import io
 import re
-from collections.abc import Iterable, Mapping
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from ruamel.yaml.nodes import ScalarNode
@@ -20,7 +22,7 @@ from larder.config.text import round_trip
 from larder.config.urls import parse_url
 from larder.errors import ConfigError
 from larder.experiments.consumers.determined.mounts import bind, container_target, under
-from larder.experiments.consumers.determined.validate import validate
+from larder.experiments.consumers.determined.validate import release_number, validate
 from larder.experiments.delivery import (
     ConfigFile,
     Contents,
@@ -30,6 +32,9 @@ from larder.experiments.delivery import (
 
 DELIVERIES: tuple[str, ...] = ("bind_mount", "bucket")
 TEMPLATES: str | None = ""
+
+_INCLUDES = (0, 19, 9)
+"""The first release that was seen to have ``det experiment create --include``."""
 
 _DEVICES = ("cpu", "cuda", "rocm")
 _DATA = frozenset(
@@ -83,6 +88,20 @@ def config_files(
         delivered.delivery.sentence,
     )
     return (ConfigFile("experiment.yaml", to_yaml(config, header)),)
+
+
+def command(output: Path, names: Sequence[str], cluster: Cluster) -> str:
+    """The line that submits the experiment; the output directory may be that of the model code."""
+    config = shlex.quote(str(output / "experiment.yaml"))
+    create = f"det experiment create {config}"
+    emitted = {name.partition("/")[0] for name in names}
+    if any(path.name not in emitted for path in output.iterdir()):
+        return f"{create} {shlex.quote(str(output))}"
+    beside = [shlex.quote(str(output / name)) for name in sorted(emitted - {"experiment.yaml"})]
+    if release_number(cluster.consumer.release) >= _INCLUDES:
+        return " ".join([create, "MODEL_DIR", *(f"--include {path}" for path in beside)])
+    copied = f"cp -r {' '.join(beside)} MODEL_DIR && " if beside else ""
+    return f"{copied}{create} MODEL_DIR"
 
 
 def render(

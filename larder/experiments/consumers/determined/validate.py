@@ -131,14 +131,14 @@ class DeterminedExperiment(_Fields):
 
 def determined_keys(release: str) -> frozenset[str]:
     """The top-level keys of an experiment of that Determined release."""
-    number = _number(release)
+    number = release_number(release)
     keys = _KEYS | _SINCE_0_22 if number >= (0, 22) else _KEYS
     return keys - {"data_layer"} if number >= (0, 19, 10) else keys
 
 
 def validate(config: Mapping[str, Any], release: str, *, where: str = "") -> None:
     """Check a rendered experiment, and report all mistakes at once, with field and rule."""
-    number = _number(release)
+    number = release_number(release)
     problems = [*_unknown_keys(config, release), *_type_problems(config)]
     if not problems:  # the rules below rely on the types
         problems = [*_rule_problems(config, number)]
@@ -152,7 +152,7 @@ def validate(config: Mapping[str, Any], release: str, *, where: str = "") -> Non
         )
 
 
-def _number(release: str) -> Release:
+def release_number(release: str) -> Release:
     return tuple(int(part) for part in release.split("."))
 
 

@@ -13,8 +13,10 @@ from __future__ import annotations
 import json
 import math
 import posixpath
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from larder.config.models import Cluster
@@ -99,6 +101,11 @@ def config_files(
     check_request(request, objects, needed_bytes, where=where)
     text = json.dumps(request, indent=2, ensure_ascii=False) + "\n"
     return (*manifests, ConfigFile("training-job.json", text))
+
+
+def command(output: Path, names: Sequence[str], cluster: Cluster) -> str:
+    request = shlex.quote(f"file://{output}/training-job.json")
+    return f"aws sagemaker create-training-job --cli-input-json {request}"
 
 
 def job_name(delivered: DeliveredVersion) -> str:
