@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from larder.config.urls import parse_url
 from larder.errors import ConfigError
 
+LOCATION = "LARDER_LOCATION"
+"""The variable in which a job finds the version for `larder.open`, where configs have no place."""
+
 
 @dataclass(frozen=True, slots=True)
 class Advice:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -18,11 +18,12 @@ from larder.packages import require_module
 from larder.readers.access import Access
 from larder.readers.batches import Decoding
 from larder.readers.cache import CacheReader
-from larder.readers.determined import emitted_location
 from larder.readers.download import download_version
+from larder.readers.job import job_location
 from larder.readers.keep import KeptShards
 from larder.readers.loader import CacheSource, Loader, OnError, ShardSource, Source
 from larder.readers.order import Even
+from larder.readers.sagemaker import pipe_samples, with_shards
 from larder.readers.samples import Sample
 from larder.readers.schedule import choice, schedule_of, whole
 from larder.readers.shared import read_shared_version
@@ -165,6 +166,25 @@ class Data:
             raise ConfigError("config.invalid_value", message, where=self._where)
         samples = self.samples_of(split)
         return samples.between(start, len(samples) if stop is None else stop)
+
+    def pipe(self, split: str, epoch: int = 0) -> Iterator[Sample]:
+        """The samples of a split as SageMaker streams them in pipe mode, in WebDataset or RecordIO.
+
+        A pipe can be read once, and to its end, by one process of an instance. Parts are not
+        compared with their checksums. A sample from RecordIO has its record's number as the key,
+        and the part ``data``.
+
+        Args:
+            split: Name of the split, which is that of the channel.
+            epoch: How often the channel was read before: SageMaker has a pipe for each epoch.
+
+        Raises:
+            ConfigError: ``version.split``: unknown split; while iterating, ``config.path``: there
+                is no pipe; ``config.invalid_value``: another format.
+            DamageError: While iterating: ``damage.size``: the pipe ends too early;
+                ``damage.record``: it is not what the format has.
+        """
+        return pipe_samples(self._document, split, self._split(split), epoch)
 
     def samples_of(
         self,
@@ -537,9 +557,13 @@ def open_data(
     profile: str | None = None,
     cache_dir: str | Path | None = None,
 ) -> Data:
-    address = parse_address(emitted_location() if url is None else url)
+    address = parse_address(job_location() if url is None else url)
     access = Access(address.root, cache_directory(cache_dir), endpoint, region, profile)
-    return Data(_read(access, address), access)
+    document = _read(access, address)
+    if url is None and (root := with_shards(document, access)):
+        # Caches are in no channel.
+        return Data(replace(document, cache=None), replace(access, root=str(root)))
+    return Data(document, access)
 
 
 def _read(access: Access, address: Address) -> VersionDocument:

@@ -22,7 +22,7 @@ def emitted_location() -> str:
     """
     text = os.environ.get(CONFIG)
     if not text:
-        message = f"{CONFIG} is not set: this is not a trial of Determined"
+        message = f"{CONFIG} is not set: this is no job with a config of Larder"
         hint = "give the address of the dataset, such as s3://bucket/larder/imagenet@latest"
         raise ConfigError("config.missing_variable", message, hint=hint)
     try:

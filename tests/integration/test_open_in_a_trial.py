@@ -34,6 +34,13 @@ def test_a_trial_opens_the_version_of_its_config(lab, monkeypatch):
     assert larder.open().version == version, "not what the tag names by now"
 
 
+def test_a_variable_names_the_version_elsewhere(lab, monkeypatch):
+    location = larder.open(f"{lab.storage}/larder/d")
+    monkeypatch.setenv("LARDER_LOCATION", f"{lab.storage}/larder/d/versions/{location.version}")
+    monkeypatch.setenv("DET_EXPERIMENT_CONFIG", "{")
+    assert larder.open().version == location.version
+
+
 def test_a_process_outside_a_trial_is_told_so(monkeypatch):
     monkeypatch.delenv("DET_EXPERIMENT_CONFIG", raising=False)
     with pytest.raises(ConfigError) as caught:

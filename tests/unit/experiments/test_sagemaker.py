@@ -3,6 +3,7 @@
 import copy
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,11 +60,12 @@ def emitted(
     splits: dict[str, DeliveredSplit],
     *,
     url: str = "s3://bucket/team data/",
+    force: bool = False,
     changes: dict[str, Any] | None = None,
     **consumer: Any,
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """The request, and the texts of the manifests by the URL that names them."""
-    here = version(url, delivery)
+    here = replace(version(url, delivery), replaces=force)
     contents = Contents("", splits, index=INDEX)
     merged = {**template(), **(changes or {})}
     *manifests, job = config.config_files(merged, here, contents, cluster(url, **consumer))
@@ -220,6 +222,11 @@ def test_the_volume_is_large_enough():
         emitted("file", ONE, changes=small)
     assert caught.value.code == "config.invalid_experiment"
     assert "ResourceConfig.VolumeSizeInGB" in str(caught.value)
+    small["ResourceConfig"]["InstanceCount"] = 2
+    four = {"train": split("train", "a", shards=4)}
+    with pytest.raises(ConfigError):
+        emitted("file", four, changes=small)
+    emitted("file", four, changes=small, sharded=True)
 
 
 def test_what_the_template_has_is_kept():
@@ -235,6 +242,11 @@ def test_what_the_template_has_is_kept():
     with pytest.raises(ConfigError) as caught:
         emitted("file", ONE, changes=changes)
     assert "InputDataConfig.1.ChannelName" in str(caught.value)
+    changes["Environment"] = {"LARDER_LOCATION": "/x", "A": "b"}
+    request, _ = emitted("file", ONE, changes=changes, force=True)
+    assert list(sources(request)) == ["train", "validation", "larder"]
+    assert request["Environment"]["A"] == "b"
+    assert request["Environment"]["LARDER_LOCATION"].endswith(f"/digits/versions/{VERSION}")
 
 
 @pytest.mark.parametrize(
@@ -267,6 +279,23 @@ def test_a_template_is_checked_before_there_is_a_version():
     with pytest.raises(ConfigError) as caught:
         config.check({"RoleArn": 3}, version("s3://bucket/", "file"), cluster("s3://bucket/"))
     assert caught.value.code == "config.invalid_experiment"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"Environment": {"LARDER_LOCATION": "/x"}},
+        {"Environment": ["A=b"]},
+        {"InputDataConfig": {}},
+        {"AlgorithmSpecification": "x"},
+        {"ResourceConfig": []},
+    ],
+    ids=str,
+)
+def test_a_template_in_the_way_is_refused(changes):
+    with pytest.raises(ConfigError) as caught:
+        emitted("file", ONE, changes=changes)
+    assert caught.value.code == "config.template"
 
 
 def channel(**changes: Any) -> dict[str, Any]:

@@ -24,7 +24,13 @@ from larder.config.patterns import expand_braces
 from larder.config.urls import parse_url
 from larder.errors import ConfigError
 from larder.experiments.consumers.sagemaker.rules import check_request
-from larder.experiments.delivery import ConfigFile, Contents, DeliveredSplit, DeliveredVersion
+from larder.experiments.delivery import (
+    LOCATION,
+    ConfigFile,
+    Contents,
+    DeliveredSplit,
+    DeliveredVersion,
+)
 
 DELIVERIES: tuple[str, ...] = ("file", "fast_file", "pipe", "efs", "fsx")
 TEMPLATES: str | None = "sagemaker"
@@ -86,18 +92,28 @@ def config_files(
         objects = {source.channel: source.count for source in sources}
     else:
         channels, objects = list(_directories(delivered, contents, cluster)), {}
-    algorithm = request.setdefault("AlgorithmSpecification", {})
-    if isinstance(algorithm, dict):
-        algorithm.setdefault("TrainingInputMode", _MODES.get(delivery, "File"))
+    algorithm = _section(request, "AlgorithmSpecification", dict, where)
+    algorithm.setdefault("TrainingInputMode", _MODES.get(delivery, "File"))
+    environment = _section(request, "Environment", dict, where)
+    if LOCATION in environment and not delivered.replaces:
+        message, hint = f"the template sets Environment.{LOCATION}", "remove it: Larder sets it"
+        raise ConfigError("config.template", message, where=where, hint=hint)
+    folder = f"/opt/ml/input/data/{CHANNEL}/{delivered.dataset}"
+    environment[LOCATION] = f"{folder}/versions/{delivered.version}"
     vpc = cluster.consumer.vpc
     if vpc is not None:
         network = {"SecurityGroupIds": list(vpc.security_groups), "Subnets": list(vpc.subnets)}
         request.setdefault("VpcConfig", network)
-    template_channels = request.get("InputDataConfig") or []
-    request["InputDataConfig"] = [*template_channels, *channels]
+    present = _section(request, "InputDataConfig", list, where)
+    if delivered.replaces:
+        names = {channel["ChannelName"] for channel in channels}
+        present[:] = [each for each in present if _name(each) not in names]
+    present.extend(channels)
     data_bytes = sum(split.bytes for split in contents.splits.values())
     needed_bytes = data_bytes if delivery == "file" else 0
-    _set_volume(request, needed_bytes)
+    if needed_bytes:
+        size = math.ceil(needed_bytes / _GIB) + _SCRATCH_GIB
+        _section(request, "ResourceConfig", dict, where).setdefault("VolumeSizeInGB", size)
     check_request(request, objects, needed_bytes, where=where)
     text = json.dumps(request, indent=2, ensure_ascii=False) + "\n"
     return (*manifests, ConfigFile("training-job.json", text))
@@ -106,6 +122,21 @@ def config_files(
 def command(output: Path, names: Sequence[str], cluster: Cluster) -> str:
     request = shlex.quote(f"file://{output}/training-job.json")
     return f"aws sagemaker create-training-job --cli-input-json {request}"
+
+
+def _name(channel: Any) -> Any:
+    return channel.get("ChannelName") if isinstance(channel, dict) else None
+
+
+def _section(request: dict[str, Any], name: str, kind: type[Any], where: str) -> Any:
+    """The template's own section, or a new one, as part of the request."""
+    if request.get(name) is None:
+        request[name] = kind()
+    if not isinstance(request[name], kind):
+        noun = "a list" if kind is list else "a mapping"
+        message = f"{name} must be {noun}"
+        raise ConfigError("config.template", message, where=where, hint="fix the template")
+    return request[name]
 
 
 def job_name(delivered: DeliveredVersion) -> str:
@@ -187,7 +218,7 @@ def _channel(
 def _index_channel(
     source: _Source, delivered: DeliveredVersion, manifests: list[ConfigFile]
 ) -> dict[str, Any]:
-    """Its files have the paths that they have in the storage, so that it is a storage itself."""
+    """Its files have the paths that they have below ``STORAGE/larder``."""
     s3 = _listed(source, "ManifestFile", delivered, manifests)
     s3["S3DataDistributionType"] = "FullyReplicated"
     return {"ChannelName": CHANNEL, "DataSource": {"S3DataSource": s3}, "InputMode": "File"}
@@ -216,7 +247,7 @@ def _listed(
 
 def _common_folder(source: _Source, delivered: DeliveredVersion) -> str:
     if source.channel == CHANNEL:
-        return delivered.root.removesuffix(f"larder/{delivered.dataset}/")
+        return delivered.root.removesuffix(f"{delivered.dataset}/")
     common = posixpath.commonprefix(source.keys)  # of one shard, all of its key
     return f"{delivered.root}{common[: common.rfind('/') + 1]}"
 
@@ -228,7 +259,7 @@ def _json(value: Any) -> str:
 def _directories(
     delivered: DeliveredVersion, contents: Contents, cluster: Cluster
 ) -> Iterator[dict[str, Any]]:
-    """The directory of each segment's shards where it has no others, and the dataset's root."""
+    """The directory of each segment's shards where it has no others, and ``STORAGE/larder``."""
     file_system = cluster.consumer.file_system
     kind = delivered.delivery.delivery
     if file_system is None or file_system.type != kind:
@@ -236,12 +267,14 @@ def _directories(
         raise _unusable(
             message, f"cluster {cluster.name}", "describe the file system of storage.url"
         )
-    base = f"{file_system.directory.rstrip('/')}/larder/{delivered.dataset}"
+    base = f"{file_system.directory.rstrip('/')}/larder"
     paths = {CHANNEL: base}
     for name, split in sorted(contents.splits.items()):
         prefixes = split.prefixes if delivered.delivery.shards else ()
         for number, prefix in enumerate(prefixes, 1):
-            paths[name if number == 1 else f"{name}.{number}"] = f"{base}/{prefix.rstrip('/')}"
+            paths[name if number == 1 else f"{name}.{number}"] = (
+                f"{base}/{delivered.dataset}/{prefix.rstrip('/')}"
+            )
     for channel, path in paths.items():
         source = {
             "FileSystemId": file_system.id,
@@ -254,14 +287,6 @@ def _directories(
             "DataSource": {"FileSystemDataSource": source},
             "InputMode": "File",
         }
-
-
-def _set_volume(request: dict[str, Any], needed_bytes: int) -> None:
-    """In file mode, the size of a node's volume, where the template leaves it open."""
-    resources = request.get("ResourceConfig")
-    if needed_bytes and isinstance(resources, dict):
-        size = math.ceil(needed_bytes / _GIB) + _SCRATCH_GIB
-        resources.setdefault("VolumeSizeInGB", size)
 
 
 def _unusable(message: str, where: str, hint: str) -> ConfigError:

@@ -140,10 +140,14 @@ def _s3_problems(channel: Mapping[str, Any], mode: str, path: str) -> Iterator[P
 def _nodes(request: Mapping[str, Any]) -> int:
     resources = request["ResourceConfig"]
     groups = resources.get("InstanceGroups") or [resources]
-    return sum(group.get("InstanceCount", 1) for group in groups)
+    return sum(group.get("InstanceCount", 1) for group in groups) or 1
 
 
 def _volume_problems(request: Mapping[str, Any], needed_bytes: int) -> Iterator[Problem]:
+    channels = request["InputDataConfig"]
+    sources = (channel["DataSource"].get("S3DataSource", {}) for channel in channels)
+    if any(source.get("S3DataDistributionType") == "ShardedByS3Key" for source in sources):
+        needed_bytes //= _nodes(request)
     size = request["ResourceConfig"].get("VolumeSizeInGB", 0)
     if size * _GIB < needed_bytes:  # Access Training Data: "must have enough storage space"
         rule = f"must be more than the {needed_bytes / _GIB:,.1f} GiB that file mode downloads"

@@ -1,0 +1,177 @@
+"""The channels of a SageMaker training job, as the config that Larder emitted lays them out.
+
+The channel ``larder`` has documents and indexes, and on a file system all else, as
+``larder/DATASET/...``. The shards of a split are in the channels ``SPLIT``, ``SPLIT.2`` and so on,
+as files or through named pipes. Source: "How Amazon SageMaker Provides Training Information".
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import struct
+import tarfile
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import groupby
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from larder.config.patterns import expand_braces
+from larder.disk import disk_errors
+from larder.errors import ConfigError, DamageError
+from larder.readers.access import Access
+from larder.readers.samples import Sample
+from larder.units import format_count
+from larder.versions import layout
+from larder.versions.documents import SplitFacts, VersionDocument
+
+_CHANNEL = "larder"
+
+
+def _input() -> Path:
+    return Path(os.environ.get("SM_INPUT_DIR") or "/opt/ml/input")
+
+
+def _folder(channel: str) -> Path:
+    """Of a channel; the variable is set by SageMaker's training toolkit."""
+    return Path(os.environ.get(f"SM_CHANNEL_{channel.upper()}") or _input() / "data" / channel)
+
+
+def channel_location() -> str | None:
+    """The location of the only version in the channel ``larder``, if there is one."""
+    documents = list(_folder(_CHANNEL).glob("*/versions/*/version.json"))
+    return str(documents[0].parent) if len(documents) == 1 else None
+
+
+def with_shards(version: VersionDocument, access: Access) -> Path | None:
+    """In a job of SageMaker, the dataset's root with the shards that are in other channels.
+
+    It is a directory of links. None if the version is in no channel, or its channel has the shards.
+    """
+    root = Path(access.root)
+    if root.parent != _folder(_CHANNEL):
+        return None
+    if any((root / layout.shards_prefix(use.id)).is_dir() for use in version.segments):
+        return None
+    links = access.cache_dir / "sagemaker" / version.id / "larder" / version.dataset
+    targets = {path.relative_to(root).as_posix(): path for path in _files(root)}
+    for split, facts in version.splits.items():
+        targets |= _shards(split, facts)
+    with disk_errors(links):
+        for key, target in targets.items():
+            (links / key).parent.mkdir(parents=True, exist_ok=True)
+            with suppress(FileExistsError):  # another process was first
+                (links / key).symlink_to(target)
+    return links
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.rglob("*") if path.is_file())
+
+
+def _shards(split: str, facts: SplitFacts) -> dict[str, Path]:
+    """The shards of a split by their keys, in its channels; none if these are pipes."""
+    folder = _folder(split)
+    folders = [folder, *folder.parent.glob(f"{folder.name}.[0-9]*")]
+    paths = {path.name: path for each in folders for path in _files(each)}
+    keys = [key for pattern in facts.patterns for key in expand_braces(pattern)]
+    shards = {key: paths[name] for key in keys if (name := key.rpartition("/")[2]) in paths}
+    if shards and len(shards) < len(keys):
+        message = f"the channel has {len(shards):,} of {format_count(len(keys), 'shard')}"
+        hint = "read its files; larder.open needs all shards, so remove consumer.sharded"
+        raise ConfigError("config.path", message, where=str(folder), hint=hint)
+    return shards
+
+
+def pipe_samples(
+    version: VersionDocument, split: str, facts: SplitFacts, epoch: int
+) -> Iterator[Sample]:
+    """The samples of a pipe; see `larder.readers.data.Data.pipe`."""
+    suffix = facts.patterns[0].rpartition(".")[2] if facts.patterns else ""
+    if suffix not in ("tar", "rec"):
+        message = "a pipe is read in the formats webdataset and recordio"
+        raise ConfigError("config.invalid_value", message, where=f"split {split}")
+    path = _folder(split).with_name(f"{split}_{epoch}")
+    channel = _channel_config(split)
+    count = 0
+    with disk_errors(path, reading=True):
+        pipe = path.open("rb")
+    with pipe:
+        labelled = bool(version.classes)
+        if suffix == "rec":
+            samples: Iterator[Sample] = map(_image, _records(pipe, path))
+        elif channel.get("RecordWrapperType") == "RecordIO":
+            samples = (
+                sample
+                for record in _records(pipe, path)
+                for sample in _members(io.BytesIO(record), path, labelled=labelled)
+            )
+        else:
+            samples = _members(pipe, path, labelled=labelled)
+        for sample in samples:
+            count += 1
+            yield sample
+    if count != facts.samples and channel.get("S3DistributionType") != "ShardedByS3Key":
+        message = f"the pipe has {count:,} of {format_count(facts.samples, 'sample')}"
+        raise DamageError("damage.size", message, where=str(path))
+
+
+def _channel_config(split: str) -> dict[str, Any]:
+    path = _input() / "config" / "inputdataconfig.json"
+    with disk_errors(path, reading=True), suppress(FileNotFoundError):
+        config: dict[str, Any] = json.loads(path.read_bytes()).get(split, {})
+        return config
+    return {}
+
+
+def _members(stream: BinaryIO, path: Path, *, labelled: bool) -> Iterator[Sample]:
+    """The samples of tar archives that follow one another: members with the same key."""
+    try:
+        with tarfile.open(fileobj=stream, mode="r|", ignore_zeros=True) as archive:
+            parts = ((*_named(member.name), archive.extractfile(member)) for member in archive)
+            for key, members in groupby(parts, key=lambda part: part[0]):
+                contents = {ext: file.read() for _, ext, file in members if file is not None}
+                label = int(contents["cls"]) if labelled and "cls" in contents else None
+                yield Sample(key, label, contents)
+    except tarfile.TarError as error:
+        raise DamageError("damage.size", f"the pipe is cut: {error}", where=str(path)) from None
+
+
+def _named(name: str) -> tuple[str, str]:
+    """Key and extension, by WebDataset's rule."""
+    folder, slash, base = name.rpartition("/")
+    stem, _, ext = base.partition(".")
+    return folder + slash + stem, ext
+
+
+_HEAD = struct.Struct("<4sI")
+_MAGIC = struct.pack("<I", 0xCED7_230A)
+_IMAGE = struct.Struct("<IfQQ")
+
+
+def _records(stream: BinaryIO, path: Path) -> Iterator[bytes]:
+    """The data of records; what is cut at the magic number is joined with it again.
+
+    `larder.shards.formats.recordio` has the format.
+    """
+    pieces: list[bytes] = []
+    while head := stream.read(_HEAD.size):
+        magic, word = _HEAD.unpack(head) if len(head) == _HEAD.size else (b"", 0)
+        size, flag = word & (1 << 29) - 1, word >> 29
+        data = stream.read(size + -size % 4)
+        if magic != _MAGIC or len(data) < size:
+            message = "no record of RecordIO is there"
+            raise DamageError("damage.record", message, where=str(path))
+        pieces.append(data[:size])
+        if flag in (0, 3):  # whole, or the last piece
+            yield _MAGIC.join(pieces)
+            pieces = []
+    if pieces:
+        raise DamageError("damage.size", "the pipe is cut", where=str(path))
+
+
+def _image(record: bytes) -> Sample:
+    _, label, number, _ = _IMAGE.unpack_from(record)
+    return Sample(str(number), int(label) if label >= 0 else None, {"data": record[_IMAGE.size :]})

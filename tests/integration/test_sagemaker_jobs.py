@@ -1,0 +1,255 @@
+"""Jobs of SageMaker: what preparing emits, laid out as the service does, is what `larder` reads."""
+
+import json
+import os
+import struct
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipeline_lab import Lab, images, png, write
+from ruamel.yaml import YAML
+
+import larder
+from larder.errors import ConfigError, DamageError
+from larder.pipeline.emit import emit
+from larder.readers.data import Data
+from larder.store import open_store
+from larder.store.base import Store
+from tests.support.runs import between
+
+TEMPLATE = YAML(typ="safe").load(
+    Path(__file__).parents[2] / "configs/experiments/sagemaker/default.yaml"
+)
+FIELDS: dict[str, Any] = {
+    "labels": {"from": "folder"},
+    "splits": {"training": ["a/**", "b/**"], "validation": "c/**"},
+    "shards": {"bytes": 9_000},
+}
+
+
+def lab_of(folder: Path, delivery: str, consumer: dict[str, Any] | None = None, **more: Any) -> Lab:
+    """A storage in memory, as a bucket with a space in its prefix."""
+    source = folder / "source"
+    write(source, more.pop("objects", images("abc", each=8)))
+    return Lab(
+        str(source),
+        f"s3://memory-{folder.name.replace('_', '-')[-40:]}/team data",
+        folder / "out",
+        {
+            **FIELDS,
+            "experiment": {"delivery": delivery},
+            "cluster": {"consumer": {"kind": "sagemaker", **(consumer or {})}},
+            "template": TEMPLATE,
+            **more,
+        },
+    )
+
+
+def prepared(lab: Lab) -> dict[str, Any]:
+    with between():
+        document = lab.prepare()
+    (path,) = document["configs"]
+    request: dict[str, Any] = json.loads(Path(path).read_text())
+    return request
+
+
+def bucket(lab: Lab) -> Store:
+    return open_store(str(lab.storage).replace("s3://memory-", "memory://"))
+
+
+def objects(lab: Lab, source: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
+    """The objects of a channel: their paths in it, and their bytes, in the service's order."""
+    store, base = bucket(lab), f"{lab.storage}/"
+    key = source["S3Uri"].removeprefix(base)
+    if source["S3DataType"] == "S3Prefix":
+        for page in store.list(key):
+            for info in page:
+                yield info.key.removeprefix(key), bytes(store.get(info.key))
+    elif source["S3DataType"] == "ManifestFile":
+        head, *names = json.loads(bytes(store.get(key)))
+        prefix = head["prefix"].removeprefix(base)
+        for name in names:
+            yield name, bytes(store.get(prefix + name))
+    else:
+        for line in bytes(store.get(key)).splitlines():
+            (url,) = (json.loads(line)[name] for name in source["AttributeNames"])
+            yield url, bytes(store.get(url.removeprefix(base)))
+
+
+def lay_out(lab: Lab, request: dict[str, Any], job: Path) -> dict[str, bytes]:
+    """What the service does: files of file modes; returned are the bytes of pipes by channel."""
+    streams, config = {}, {}
+    for channel in request["InputDataConfig"]:
+        name, source = channel["ChannelName"], channel["DataSource"]["S3DataSource"]
+        wrapper = channel.get("RecordWrapperType", "None")
+        config[name] = {
+            "TrainingInputMode": channel["InputMode"],
+            "S3DistributionType": source["S3DataDistributionType"],
+            "RecordWrapperType": wrapper,
+        }
+        if channel["InputMode"] == "Pipe":
+            bodies = [body for _, body in objects(lab, source)]
+            wrap = record if wrapper == "RecordIO" else bytes
+            streams[name] = b"".join(map(wrap, bodies))
+            continue
+        for path, body in objects(lab, source):
+            target = job / "data" / name / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(body)
+    (job / "config").mkdir(parents=True)
+    (job / "config" / "inputdataconfig.json").write_text(json.dumps(config))
+    return streams
+
+
+def record(data: bytes) -> bytes:
+    """As the service wraps an object, which has no magic number here."""
+    return struct.pack("<II", 0xCED7_230A, len(data)) + data + bytes(-len(data) % 4)
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """``/opt/ml/input`` of a job."""
+    for name in [name for name in os.environ if name.startswith(("SM_", "LARDER_LOCATION"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("SM_INPUT_DIR", str(tmp_path / "job"))
+    return tmp_path / "job"
+
+
+def samples(data: Data) -> dict[str, list[Any]]:
+    return {split: list(data.samples(split)) for split in data.splits}
+
+
+def published(lab: Lab) -> dict[str, list[Any]]:
+    with between():
+        return lab.newest().samples
+
+
+def facts(found: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    return {split: [(s.key, s.label, dict(s.parts)) for s in of] for split, of in found.items()}
+
+
+@pytest.mark.parametrize("delivery", ["file", "fast_file"])
+@pytest.mark.parametrize("format_", ["webdataset", "parquet"])
+def test_a_job_reads_the_version_of_its_config(delivery, format_, tmp_path, job):
+    lab = lab_of(tmp_path, delivery, shards={"bytes": 9_000, "format": format_})
+    lay_out(lab, prepared(lab), job)
+    data = larder.open(cache_dir=tmp_path / "cache")
+    assert facts(samples(data)) == facts(published(lab))
+    assert all(path.startswith(str(tmp_path)) for path in data.shards("training"))
+    assert larder.open(cache_dir=tmp_path / "cache").version == data.version
+    assert len(list(data.loader("training", batch_size=4))) == 4
+
+
+@pytest.mark.parametrize("delivery", ["file", "fast_file"])
+@pytest.mark.parametrize("cache", [None, {"records": "encoded"}])
+def test_a_version_of_several_segments(delivery, cache, tmp_path, job):
+    lab = lab_of(tmp_path, delivery, cache=cache, growth={})
+    prepared(lab)
+    write(str(lab.source), {"a/zz.png": png(5)})
+    request = prepared(lab)
+    kinds = {
+        channel["ChannelName"]: channel["DataSource"]["S3DataSource"]["S3DataType"]
+        for channel in request["InputDataConfig"]
+    }
+    assert set(kinds.values()) == {"S3Prefix", "ManifestFile"}
+    assert ("training.2" in kinds) == (delivery == "fast_file")
+    lay_out(lab, request, job)
+    data = larder.open(cache_dir=tmp_path / "cache")
+    assert facts(samples(data)) == facts(published(lab))
+    assert len(list(data.loader("training", batch_size=1))) == len(list(data.samples("training")))
+
+
+def test_shards_that_are_not_listed_are_not_in_a_channel(tmp_path, job):
+    lab = lab_of(tmp_path, "file", growth={"removals": "repack"})
+    prepared(lab)
+    Path(str(lab.source), "a/03.png").unlink()
+    lay_out(lab, prepared(lab), job)
+    data = larder.open(cache_dir=tmp_path / "cache")
+    assert facts(samples(data)) == facts(published(lab))
+    names = {path.rpartition("/")[2] for path in data.shards("training")}
+    assert {path.name for path in (job / "data/training").rglob("*.tar")} == names
+    with pytest.raises(ConfigError) as caught, between():
+        emit(lab.settings(experiment={"delivery": "fast_file"}), "latest")
+    assert caught.value.hint == "run `larder compact`"
+
+
+def test_a_node_that_has_some_of_the_shards_is_told_so(tmp_path, job):
+    lab = lab_of(tmp_path, "file", {"sharded": True})
+    lay_out(lab, prepared(lab), job)
+    next((job / "data/training").iterdir()).unlink()
+    with pytest.raises(ConfigError) as caught:
+        larder.open(cache_dir=tmp_path / "cache")
+    assert (caught.value.code, caught.value.where) == ("config.path", str(job / "data/training"))
+
+
+def streamed(job: Path, split: str, epoch: int, data: bytes) -> list[Any]:
+    """What `larder` reads from a named pipe into which the service writes."""
+    path = job / "data" / f"{split}_{epoch}"
+    os.mkfifo(path)
+    writer = threading.Thread(target=path.write_bytes, args=(data,))
+    writer.start()
+    try:
+        return list(larder.open(cache_dir=job / "cache").pipe(split, epoch))
+    finally:
+        writer.join()
+
+
+@pytest.mark.parametrize("consumer", [{}, {"record_io": True}, {"augmented": True}], ids=str)
+def test_samples_come_through_a_pipe(consumer, tmp_path, job):
+    lab = lab_of(tmp_path, "pipe", consumer)
+    streams = lay_out(lab, prepared(lab), job)
+    for epoch, split in enumerate(streams):
+        found = streamed(job, split, epoch, streams[split])
+        assert facts({split: found}) == facts({split: published(lab)[split]})
+
+
+def test_samples_of_recordio_come_through_a_pipe(tmp_path, job):
+    magic = struct.pack("<I", 0xCED7_230A)
+    objects = {f"a/{n}.bin": bytes(4) * n + magic * n + b"x" for n in range(5)}
+    fields = {"shards": {"format": "recordio"}, "splits": {"t": "**"}}
+    lab = lab_of(tmp_path, "pipe", objects=objects, **fields)
+    (stream,) = lay_out(lab, prepared(lab), job).values()
+    found = streamed(job, "t", 0, stream)
+    assert [(sample.key, sample.label, sample.parts) for sample in found] == [
+        (str(n), 0, {"data": objects[f"a/{n}.bin"]}) for n in range(5)
+    ]
+    with pytest.raises(DamageError):
+        streamed(job, "t", 1, stream[:-5])
+    with pytest.raises(DamageError):
+        streamed(job, "t", 2, b"x" + stream[1:])
+
+
+@pytest.mark.parametrize("cut", [512, 1024, 700])
+def test_a_pipe_that_ends_too_early_is_damage(cut, tmp_path, job):
+    lab = lab_of(tmp_path, "pipe")
+    stream = lay_out(lab, prepared(lab), job)["validation"]
+    with pytest.raises(DamageError) as caught:
+        streamed(job, "validation", 0, stream[: -2048 - cut])
+    assert (caught.value.code, caught.value.where) == (
+        "damage.size",
+        str(job / "data/validation_0"),
+    )
+
+
+def test_a_file_system_has_everything(tmp_path, job, monkeypatch):
+    file_system = {"type": "fsx", "id": "fs-0123456789abcdef0", "directory": "/abcdb/data"}
+    vpc = {"subnets": ["subnet-1"], "security_groups": ["sg-1"]}
+    consumer = {"file_system": file_system, "vpc": vpc}
+    lab = lab_of(tmp_path, "fsx", consumer, cache={"records": "encoded"})
+    lab = Lab(lab.source, tmp_path / "storage", lab.output, lab.fields)
+    request = prepared(lab)
+    prepared(Lab(lab.source, lab.storage, tmp_path / "other", {**lab.fields, "validate": "none"}))
+    for channel in request["InputDataConfig"]:
+        source = channel["DataSource"]["FileSystemDataSource"]
+        target = job / "data" / channel["ChannelName"]
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.symlink_to(str(tmp_path / "storage") + source["DirectoryPath"][len("/abcdb/data") :])
+    assert len(list((job / "data/training").glob("*.tar"))) > 1
+    location = request["Environment"]["LARDER_LOCATION"]
+    monkeypatch.setenv("LARDER_LOCATION", location.replace("/opt/ml/input", str(job)))
+    data = larder.open(cache_dir=tmp_path / "cache")
+    assert facts(samples(data)) == facts(published(lab))
+    assert len(data.cache("training")) == len(list(data.samples("training")))
