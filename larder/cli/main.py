@@ -21,6 +21,7 @@ class Entry(NamedTuple):
 
 
 COMMANDS = {
+    "advise": Entry("larder.cli.advise", "show how training could reach a dataset, and why"),
     "card": Entry("larder.cli.card", "draw the data card of a published version"),
     "compact": Entry("larder.cli.prepare:COMPACT", "put all samples of a dataset into one segment"),
     "copy": Entry("larder.cli.copy:COPY", "copy what is missing from a source to a storage"),

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-
-from larder.config.urls import parse_url
-from larder.errors import ConfigError
 
 LOCATION = "LARDER_LOCATION"
 """The variable in which a job finds the version for `larder.open`, where configs have no place."""
@@ -19,51 +16,6 @@ class Advice:
     delivery: str
     sentence: str
     shards: bool = True
-
-
-_SENTENCES = {
-    "bind_mount": "The data is on a file system of the nodes: containers see it through a bind"
-    " mount.",
-    "bucket": "The data is in the cluster's own bucket: containers read it from there.",
-    "file": "SageMaker downloads the data to each instance before training starts.",
-    "fast_file": "SageMaker shows the shards as files, and reads them when training does.",
-    "pipe": "SageMaker streams the shards into named pipes.",
-    "efs": "SageMaker mounts the file system of Amazon EFS that the data is in.",
-    "fsx": "SageMaker mounts the file system of Amazon FSx for Lustre that the data is in.",
-}
-_IN_DIRECTORIES = frozenset({"bind_mount", "volume", "efs", "fsx"})
-"""Deliveries of what is in a directory; the others are of what is in a bucket."""
-
-_OMITTED = (
-    "The shards contain samples that the version omits, so they are not named here: read with"
-    " larder.open, or from the cache."
-)
-
-
-def choose(
-    requested: str, storage_url: str, *, deliveries: Sequence[str], omitted: int = 0
-) -> Advice:
-    """Choose the delivery that the storage allows, or refuse the one that is ``requested``.
-
-    ``deliveries`` are those that the consumer can render.
-
-    Shards of which the version omits samples are not named: whoever reads them by their names would
-    read these too. Source: Determined's guide Prepare Data.
-    """
-    if requested not in ("auto", *deliveries):
-        message = f"the consumer has no delivery {requested}"
-        hint = f"set experiment.delivery to auto, or to one of {', '.join(deliveries)}"
-        raise ConfigError("config.invalid_value", message, where="experiment.delivery", hint=hint)
-    kind = "directory" if parse_url(storage_url).is_directory else "bucket"
-    possible = [each for each in deliveries if (each in _IN_DIRECTORIES) == (kind == "directory")]
-    delivery = possible[0] if possible and requested == "auto" else requested
-    if delivery not in possible:
-        message = f"delivery {requested} is not possible: the storage is a {kind}"
-        choice = "".join(f" or {each}" for each in possible)
-        hint = f"set experiment.delivery to auto{choice}, or use another cluster"
-        raise ConfigError("config.invalid_value", message, where=storage_url, hint=hint)
-    sentence = _SENTENCES[delivery]
-    return Advice(delivery, f"{_OMITTED} {sentence}" if omitted else sentence, not omitted)
 
 
 @dataclass(frozen=True, slots=True)

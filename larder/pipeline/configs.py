@@ -15,6 +15,7 @@ from larder.experiments.delivery import (
     DeliveredVersion,
 )
 from larder.experiments.emit import Written, differing, write_configs
+from larder.pipeline.delivery import chosen, version_choices
 from larder.pipeline.planning.plan import Plan
 from larder.pipeline.settings import Settings
 from larder.progress import Progress
@@ -55,7 +56,8 @@ def check_configs(plan: Plan) -> None:
 
 
 def _rendered(settings: Settings, version: VersionDocument) -> tuple[ConfigFile, ...]:
-    delivery = settings.advise(omitted=sum(facts.omitted for facts in version.splits.values()))
+    offered = version_choices(settings.dataset, settings.cluster, version)
+    delivery = chosen(settings.dataset, settings.cluster, offered)
     lists = {layout.listed_split(file.path): file.path for file in version.files_of("list")}
     cache = version.cache
     contents = Contents(

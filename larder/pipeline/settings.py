@@ -12,8 +12,7 @@ from larder.config.load import load_cluster, load_dataset, load_template, locate
 from larder.config.models import Cluster, Dataset
 from larder.config.urls import directory
 from larder.errors import ConfigError, ProblemsError
-from larder.experiments.consumers.registry import consumer_of, deliveries_of
-from larder.experiments.delivery import Advice, choose
+from larder.experiments.consumers.registry import consumer_of
 from larder.jobs.runner import workers
 from larder.shards.formats import FORMATS
 
@@ -40,15 +39,6 @@ class Settings:
     def workers(self) -> int:
         """Number of concurrent batches."""
         return workers(self.cluster.runner, self.cluster.copy_)
-
-    def advise(self, *, omitted: int) -> Advice:
-        """How training will reach the data, of whose shards the version omits some samples."""
-        return choose(
-            self.dataset.experiment.delivery,
-            self.cluster.storage.url,
-            deliveries=deliveries_of(self.cluster),
-            omitted=omitted,
-        )
 
 
 def load_settings(

@@ -14,6 +14,7 @@ from larder.config.models.field_types import (
     Number,
     OrNull,
     RefusedError,
+    Region,
     Text,
     Whole,
 )
@@ -144,6 +145,20 @@ class Nodes(Model):
         description="a directory on every node where downloads are kept from trial to trial; null: "
         "each trial downloads into its own container",
     )
+    count: Whole = Field(
+        1, ge=1, le=1_000_000, description="number of nodes that read the dataset for a trial"
+    )
+    region: Region | None = Field(
+        None, description="region of the nodes; null: that of the storage"
+    )
+    bytes_per_second: Bytes = Field(
+        167_000_000,
+        ge=1,
+        description="bytes per second that a node downloads from the storage, such as 167 MB",
+    )
+    request_seconds: Number = Field(
+        0.1, ge=0, le=3600, description="how long a node waits for each object of a download"
+    )
 
 
 class FileSystem(Model):
@@ -170,6 +185,28 @@ class Vpc(Model):
 
 
 _SAGEMAKER = ("file_system", "vpc", "sharded", "shuffle_seed", "record_io", "augmented")
+
+
+class Limits(Model):
+    """The thresholds of the rules that choose the delivery."""
+
+    context_bytes: Bytes = Field(
+        99_614_720,
+        ge=0,
+        description="Determined: maximum size of code and data that are submitted together",
+    )
+    small_bytes: Bytes = Field(
+        50_000_000_000, ge=0, description="SageMaker: size below which a dataset is downloaded"
+    )
+    large_bytes: Bytes = Field(
+        100_000_000_000, ge=0, description="SageMaker: size above which a dataset is not downloaded"
+    )
+    object_bytes: Bytes = Field(
+        50_000_000, ge=0, description="SageMaker: mean size below which shards are small"
+    )
+    download_fraction: Number = Field(
+        0.1, ge=0, le=1, description="fraction of the training time that a download may take"
+    )
 
 
 class Consumer(Model):
@@ -200,6 +237,7 @@ class Consumer(Model):
         False,
         description="SageMaker, pipe: whether manifests are augmented ones; implies record_io",
     )
+    limits: Limits = Field(Limits(), description="the thresholds of the rules for the delivery")
 
     @model_validator(mode="after")
     def _agree(self) -> Self:

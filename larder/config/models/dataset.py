@@ -366,6 +366,19 @@ class Experiment(Model):
     delivery: Delivery = Field(
         "auto", description="how training reaches the data; which ones, depends on the consumer"
     )
+    access: Literal["sequential", "random"] = Field(
+        "sequential", description="how training reads the shards"
+    )
+    epochs: Number = Field(
+        1, gt=0, le=1_000_000, description="passes of a trial; less than 1 if it ends earlier"
+    )
+    trials: Whole = Field(1, ge=1, le=1_000_000, description="number of trials")
+    training_seconds: Annotated[Annotated[Number, Field(gt=0)] | None, OrNull] = Field(
+        None, description="how long a trial takes; null: unknown"
+    )
+    context_bytes: Annotated[Annotated[Bytes, Field(ge=0)] | None, OrNull] = Field(
+        None, description="size of the model code that is submitted; null: unknown"
+    )
 
 
 def _everything() -> dict[str, tuple[str, ...]]:

@@ -15,10 +15,3 @@ CONSUMERS: dict[str, Consumer] = {
 
 def consumer_of(cluster: Cluster) -> Consumer:
     return CONSUMERS[cluster.consumer.kind]
-
-
-def deliveries_of(cluster: Cluster) -> tuple[str, ...]:
-    """The deliveries that the consumer can render with what the cluster has."""
-    file_system = cluster.consumer.file_system
-    missing = {"efs", "fsx"} - {file_system.type if file_system else ""}
-    return tuple(each for each in consumer_of(cluster).DELIVERIES if each not in missing)

@@ -14,6 +14,7 @@ from larder.copy.prices import Cost, estimate_cost
 from larder.copy.site import MirrorChoice, Site, mirror_choice
 from larder.copy.skyplane.choice import Choice
 from larder.errors import SHOWN_FAILURES
+from larder.experiments.advice import Choices
 from larder.experiments.delivery import Advice
 from larder.growth.previous import Previous, published_splits
 from larder.growth.select import Selected
@@ -21,6 +22,7 @@ from larder.jobs.results import Totals
 from larder.manifest.extents import is_own
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import OBJECTS
+from larder.pipeline.delivery import choices, chosen
 from larder.pipeline.planning.expanding import match_annotations
 from larder.pipeline.planning.growth import (
     Growth,
@@ -76,7 +78,6 @@ class Plan:
     published: bool
     cost: Cost
     copy_seconds: float | None
-    delivery: Advice
     conditions: Conditions | None
 
     @property
@@ -93,6 +94,26 @@ class Plan:
         """Whether the bytes of shards to build are known, not estimated."""
         shards = self.source_state.dataset.shards
         return shards.images is None and shard_format(shards.format, shards.options).sizes_known
+
+    @property
+    def choices(self) -> Choices:
+        """Every delivery; the cache, which is not built yet, counts as large as the shards."""
+        state, shards = self.source_state, self.shards
+        listed = (facts for segment in self.kept for facts in segment.listed.values())
+        omitted = sum(facts.omitted for facts in listed)
+        return choices(
+            state.dataset,
+            state.cluster,
+            shards,
+            samples=self.sample_order.samples,
+            omitted=omitted,
+            unlisted=sum(rows.count for rows in self.growth.omitted.values()) > omitted,
+            cache_bytes=shards.bytes if state.dataset.cache else None,
+        )
+
+    @property
+    def delivery(self) -> Advice:
+        return chosen(self.source_state.dataset, self.source_state.cluster, self.choices)
 
     def _shards_of(self, split: str) -> Totals:
         total = self.new.splits[split] if self.new else Totals()
@@ -140,14 +161,8 @@ def make_plan(state: SourceState, folder: Path, progress: Progress) -> Plan:
         published=published,
         cost=_cost(state, copies, growth.selected, new),
         copy_seconds=measured.expected_seconds(copies) if measured and copies else None,
-        delivery=_delivery(state, growth),
         conditions=read_conditions(root),
     )
-
-
-def _delivery(state: SourceState, growth: Growth) -> Advice:
-    listed = (facts for segment in growth.kept for facts in segment.listed.values())
-    return state.settings.advise(omitted=sum(facts.omitted for facts in listed))
 
 
 def _version_id(

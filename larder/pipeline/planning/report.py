@@ -10,6 +10,7 @@ from larder.copy.prices import cost_document, cost_lines
 from larder.errors import SHOWN_FAILURES, Failure, printable
 from larder.jobs.results import Totals
 from larder.pipeline.configs import location
+from larder.pipeline.delivery import delivery_document
 from larder.pipeline.planning.checks import warnings
 from larder.pipeline.planning.plan import Plan
 from larder.segments.image_rules import planned_transform
@@ -77,7 +78,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "inside": asdict(inventory.inside) if inventory.inside else None,
         "parts": _parts(plan),
         "classes": _classes(plan) if settings.dataset.labels else None,
-        "delivery": {"kind": plan.delivery.delivery, "reason": plan.delivery.sentence},
+        "delivery": delivery_document(state.dataset, state.cluster, plan.choices),
         "mirror": asdict(plan.mirror),
         "engine": asdict(plan.engine) if plan.engine else None,
         "archived": {
@@ -194,7 +195,7 @@ def plan_rows(document: Mapping[str, Any]) -> dict[str, Sequence[str]]:
         ],
         "images": _image_lines(shards["images"]),
         "cache": [document["cache"] or "none"],
-        "delivery": [f"{delivery['kind']}: {delivery['reason']}"],
+        "delivery": [f"{delivery['kind']}: {delivery['reason']}", *_other_deliveries(delivery)],
         "cost": cost_lines(document["cost"]),
         "time": [f"about {format_seconds(seconds)} to copy, as an earlier run took"]
         if seconds is not None
@@ -337,6 +338,13 @@ def _image_lines(transform: Mapping[str, Any] | None) -> list[str]:
     if transform["masks"]:
         lines.append(f"masks, of which no pixels are mixed: {', '.join(transform['masks'])}")
     return lines
+
+
+def _other_deliveries(delivery: Mapping[str, Any]) -> Iterator[str]:
+    possible = [option["delivery"] for option in delivery["options"] if option["possible"]]
+    others = [name for name in possible if name != delivery["kind"]]
+    if others:
+        yield f"also possible: {', '.join(others)}; larder advise compares them"
 
 
 def _skipped_lines(document: Mapping[str, Any]) -> list[str]:

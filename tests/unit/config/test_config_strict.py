@@ -66,7 +66,13 @@ FIELDS = [
 ]
 BYTES = {
     "shards.bytes",
+    "experiment.context_bytes",
     "nodes.disk_bytes",
+    "nodes.bytes_per_second",
+    "consumer.limits.context_bytes",
+    "consumer.limits.small_bytes",
+    "consumer.limits.large_bytes",
+    "consumer.limits.object_bytes",
     "copy.memory_bytes",
     "copy.max_bytes_per_second",
     "copy.skyplane.min_bytes",

@@ -5,8 +5,11 @@ from typing import Any
 
 import pytest
 
-from larder.config.models import Cluster
-from larder.experiments.delivery import Contents, DeliveredSplit, DeliveredVersion, choose
+from larder.config.models import Cluster, Limits
+from larder.config.urls import parse_url
+from larder.experiments.advice import advise
+from larder.experiments.delivery import Advice, Contents, DeliveredSplit, DeliveredVersion
+from larder.experiments.rules import Facts
 
 VERSION = "0123456789abcdef0123456789abcdef"
 SHARDS = "segments/5eed/shards"
@@ -25,6 +28,9 @@ def make_version_info(
             1437, 4, 4_000, (f"{SHARDS}/train/{dataset}-train-{{000000..000003}}.tar",)
         ),
     }
+    place = "file" if parse_url(storage_url).is_directory else "aws"
+    facts = Facts("determined", ("bind_mount", "bucket"), 5_000, 5, storage=place)
+    option = advise(facts, Limits()).choose(requested, where=storage_url)
     files = {name: (f"segments/5eed/caches/c0de/{name}-0123456789abcdef.mdb",) for name in splits}
     delivered = DeliveredVersion(
         dataset=dataset,
@@ -32,7 +38,7 @@ def make_version_info(
         location=f"{root}versions/{VERSION}",
         root=root,
         storage_url=storage_url,
-        delivery=choose(requested, storage_url, deliveries=("bind_mount", "bucket")),
+        delivery=Advice(option.delivery, option.deciding.sentence),
     )
     return delivered, Contents("fedcba98" * 8, splits, 10, files if cache else None)
 

@@ -1,0 +1,130 @@
+"""Rules that say how training should reach its data, each with its source. Pure.
+
+A rule refuses a delivery, prefers it, or only notes something about it. What is possible comes
+before what is not; among these the first rule that prefers a delivery wins, then the order in which
+the consumer lists its deliveries. Where the sources contradict each other, the sentence says what
+holds; docs/how-to/choosing-a-delivery.md has the table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from larder.config.models import Limits
+from larder.errors import ConfigError
+from larder.experiments.rules import GB, Facts, Fired, fired_rules
+
+OPENING_REQUESTS = 6
+"""What a reader asks for before its first sample: a tag, the version, indexes, part of a shard."""
+
+_DOWNLOADS = frozenset({"download", "file", "bucket", "data_layer"})
+_STREAMS = frozenset({"stream", "fast_file", "pipe"})
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A delivery: whether it is possible, and what it takes.
+
+    ``startup_seconds``: until the first sample can be read. ``moved_bytes`` and ``usd`` are those
+    of all epochs, trials and nodes, read from the storage; ``usd`` is None if a price is not
+    known.
+    """
+
+    delivery: str
+    fired: tuple[Fired, ...]
+    startup_seconds: float
+    moved_bytes: float
+    usd: float | None
+    disk_bytes: float
+
+    @property
+    def possible(self) -> bool:
+        return not any(fired.effect == "refuse" for fired in self.fired)
+
+    @property
+    def deciding(self) -> Fired:
+        """The rule that counts: the first that refuses it, else the first that prefers it."""
+        order = ("refuse", "prefer", "note")
+        return min(self.fired, key=lambda fired: order.index(fired.effect))
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """The deliveries of a consumer, the best first, and what holds for all of them."""
+
+    options: tuple[Option, ...]
+    notes: tuple[Fired, ...] = ()
+
+    def choose(self, requested: str, *, where: str) -> Option:
+        """The first possible delivery for ``auto``, or the one that is requested.
+
+        Raises:
+            ConfigError: ``config.invalid_value``: nothing is possible, the requested delivery is
+                not, or the consumer does not have it.
+        """
+        names = [option.delivery for option in self.options]
+        possible = [option for option in self.options if option.possible]
+        if requested not in ("auto", *names):
+            message = f"the consumer has no delivery {requested}"
+            hint = f"set it to auto, or to one of {', '.join(names)}"
+            raise ConfigError(
+                "config.invalid_value", message, where="experiment.delivery", hint=hint
+            )
+        if not possible:
+            reasons = "; ".join(f"{each.delivery}: {_reasons(each)}" for each in self.options)
+            message, hint = f"no delivery is possible: {reasons}", "see larder advise"
+            raise ConfigError("config.invalid_value", message, where=where, hint=hint)
+        chosen = next((each for each in self.options if each.delivery == requested), possible[0])
+        if not chosen.possible:
+            message = f"delivery {requested} is not possible: {_reasons(chosen)}"
+            hint = f"set experiment.delivery to auto, which is {possible[0].delivery}"
+            raise ConfigError("config.invalid_value", message, where=where, hint=hint)
+        return chosen
+
+
+def _reasons(option: Option) -> str:
+    refused = [fired for fired in option.fired if fired.effect == "refuse"]
+    return "; ".join(f"{each.sentence[:-1]} ({each.rule}, {each.source})" for each in refused)
+
+
+def advise(facts: Facts, limits: Limits) -> Choices:
+    """Every delivery of the consumer, in the order of preference."""
+    fired = tuple(fired_rules(facts, limits))
+    preferred = [each.delivery for each in fired if each.effect == "prefer"]
+    order = list(dict.fromkeys([*preferred, *facts.deliveries]))
+    options = [
+        _option(facts, name, tuple(each for each in fired if each.delivery == name))
+        for name in order
+        if name in facts.deliveries
+    ]
+    notes = tuple(each for each in fired if not each.delivery)
+    return Choices(tuple(sorted(options, key=lambda option: not option.possible)), notes)
+
+
+def _option(facts: Facts, delivery: str, fired: tuple[Fired, ...]) -> Option:
+    size_bytes, disk_bytes = facts.node_bytes, 0.0
+    objects = facts.objects * size_bytes / max(facts.bytes, 1)
+    opening = facts.seconds(0, OPENING_REQUESTS)
+    moved = size_bytes * facts.reads
+    requests: float = 0
+    startup = opening
+    if delivery in _DOWNLOADS:
+        startup, disk_bytes = opening + facts.download_seconds, size_bytes
+        moved, requests = size_bytes * facts.starts, objects * facts.starts
+    elif delivery == "inline":  # unpacked twice in every container
+        startup, disk_bytes = opening + facts.seconds(2 * size_bytes, 0), 2 * size_bytes
+        moved = size_bytes * facts.starts
+    elif delivery == "cache" and facts.in_bucket:
+        cache_bytes = facts.cache_bytes or 0
+        startup, disk_bytes = opening + facts.seconds(cache_bytes, 1), cache_bytes
+        moved, requests = cache_bytes * facts.starts, facts.starts
+    elif delivery in _STREAMS:
+        first = facts.object_bytes
+        if facts.access == "random":
+            first = facts.bytes / max(facts.samples, 1)
+        startup = opening + facts.seconds(first, objects / 1000 if delivery == "fast_file" else 0)
+        requests = facts.reads * (objects if facts.access == "sequential" else facts.samples)
+    usd = None
+    if facts.usd_per_gb is not None:
+        usd = requests * facts.usd_per_request + facts.usd_per_gb * moved / GB
+    return Option(delivery, fired, startup, moved, usd, disk_bytes)

@@ -1,0 +1,325 @@
+"""Facts about a dataset and a cluster, and the rules that follow, each with its source. Pure.
+
+Where the sources contradict each other, the sentence says what holds, and
+docs/how-to/choosing-a-delivery.md why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from larder.config.models import Limits, Nodes
+from larder.units import format_bytes, format_count, format_seconds
+
+GB = 1_000_000_000
+
+_PREPARE = "Determined: Prepare Data"
+_SKYPLANE = "Skyplane: Faster Training Data Loading"
+_SAGEMAKER = "Amazon SageMaker: Access Training Data"
+_API = "Amazon SageMaker: API reference, CreateTrainingJob"
+SOURCES = {
+    "L1": f"{_SKYPLANE}; {_PREPARE}",
+    "L2": _SKYPLANE,
+    "L3": f"derived from prices; {_SKYPLANE}",
+    "D1": f"{_PREPARE}; the code of Determined for the size",
+    "D2": f"{_PREPARE}; Determined: Custom Environments",
+    **dict.fromkeys(("D3", "D4", "D5"), _PREPARE),
+    "D6": "Determined: Data Layer",
+    **dict.fromkeys(("S1", "S2", "S3", "S5", "S6", "S7", "S11"), _SAGEMAKER),
+    "S4": f"{_SAGEMAKER}; the fraction is Larder's",
+    "S8": f"inferred from S2 and S5; {_SAGEMAKER}",
+    **dict.fromkeys(("S9", "S10"), f"{_SAGEMAKER}; {_API}"),
+    "K1": "Kubernetes: Persistent Volumes",
+    "V1": "Larder: versions that omit samples",
+    "V2": f"Larder: shards that are listed no longer; {_SAGEMAKER}",
+}
+"""Where each rule is from. L: location, D: Determined, S: SageMaker, K: Kubernetes, V: versions."""
+
+Distance = Literal["beside", "away", "unknown"]
+Effect = Literal["prefer", "refuse", "note"]
+
+_ONLY_PREFIXES = frozenset({"fast_file"})
+_BARE_SHARDS = frozenset({"file", "fast_file", "pipe"})
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the rules know.
+
+    Attributes:
+        deliveries: Those that the consumer has.
+        bytes, objects, samples: Of the shards that the version lists.
+        omitted: Samples in these shards that the version omits.
+        unlisted: Whether beside these shards there are others, which the version does not list.
+        cache_bytes: Size of the cache; None if there is none.
+        access, epochs, trials, training_seconds, context_bytes: As in the dataset file.
+        storage: ``aws``, ``gcp`` or ``server`` for a bucket, ``file`` for a directory.
+        from_source: How far the storage is from the source, and to_nodes, how far the nodes are
+            from the storage.
+        source_usd_per_gb: Price of a GB (10^9 bytes) from the source to the nodes; None if it is
+            not known. usd_per_gb is that from the storage, usd_per_request that of reading an
+            object there.
+        file_systems: What the storage is in, if it is a directory: ``efs``, ``fsx``, ``claim``.
+        only: Deliveries that have what the cluster file asks of them; all if it is empty.
+        sharded: Whether each node gets a part of the shards.
+    """
+
+    consumer: str
+    deliveries: tuple[str, ...]
+    bytes: int
+    objects: int
+    samples: int = 0
+    omitted: int = 0
+    unlisted: bool = False
+    cache_bytes: int | None = None
+    release: tuple[int, ...] = (0, 38)
+    access: Literal["sequential", "random"] = "sequential"
+    epochs: float = 1
+    trials: int = 1
+    training_seconds: float | None = None
+    context_bytes: int | None = None
+    storage: str = "aws"
+    from_source: Distance = "beside"
+    to_nodes: Distance = "beside"
+    source_usd_per_gb: float | None = 0.0
+    usd_per_gb: float | None = 0.0
+    usd_per_request: float = 0.0
+    file_systems: frozenset[str] = frozenset()
+    only: frozenset[str] = frozenset()
+    sharded: bool = False
+    nodes: Nodes = field(default_factory=Nodes)
+
+    @property
+    def in_bucket(self) -> bool:
+        return self.storage != "file"
+
+    @property
+    def starts(self) -> int:
+        """Containers that start: one on each node, for each trial."""
+        return self.trials * self.nodes.count
+
+    @property
+    def reads(self) -> float:
+        """How often training reads the dataset."""
+        return self.epochs * self.starts
+
+    @property
+    def object_bytes(self) -> float:
+        """The mean size of a shard."""
+        return self.bytes / self.objects if self.objects else 0.0
+
+    @property
+    def node_bytes(self) -> float:
+        """What a node reads of the dataset."""
+        return self.bytes / self.nodes.count if self.sharded else self.bytes
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether the disk of a node holds the dataset; None if its size is not known."""
+        disk_bytes = self.nodes.disk_bytes
+        return None if disk_bytes is None else self.node_bytes <= disk_bytes
+
+    def seconds(self, size_bytes: float, requests: float) -> float:
+        nodes = self.nodes
+        return size_bytes / nodes.bytes_per_second + requests * nodes.request_seconds
+
+    @property
+    def size(self) -> str:
+        return format_bytes(self.bytes)
+
+    @property
+    def download_time(self) -> str:
+        return format_seconds(self.download_seconds)
+
+    @property
+    def download_seconds(self) -> float:
+        return self.seconds(self.node_bytes, self.objects * self.node_bytes / max(self.bytes, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Fired:
+    """A rule that says something about a delivery; of all of them if ``delivery`` is empty."""
+
+    effect: Effect
+    delivery: str
+    rule: str
+    sentence: str
+
+    @property
+    def source(self) -> str:
+        return SOURCES[self.rule]
+
+
+def fired_rules(facts: Facts, limits: Limits) -> Iterator[Fired]:
+    """What holds for all deliveries, then for each; the first preference counts."""
+    yield from _location(facts)
+    yield from _version(facts)
+    if facts.consumer == "sagemaker":
+        yield from _sagemaker(facts, limits)
+        return
+    yield from _context(facts, limits)
+    yield from _mounts(facts)
+    yield from _from_bucket(facts, limits)
+    yield from _caches(facts)
+
+
+def _location(facts: Facts) -> Iterator[Fired]:
+    if facts.from_source == "away":
+        text = "The source is far away: preparing copies it once, to be read beside the nodes."
+        yield Fired("note", "", "L1", text)
+        if facts.source_usd_per_gb:
+            once, reads = facts.source_usd_per_gb * facts.bytes / GB, facts.reads
+            text = f"To copy costs {once:,.2f} USD once; to read the source {reads:g} times would"
+            yield Fired("note", "", "L3", f"{text} cost {once * reads:,.2f} USD.")
+    if facts.in_bucket and facts.to_nodes == "away":
+        text = "The nodes are far from the storage: reading is slower, and charged every time."
+        yield Fired("note", "", "L1", text)
+    elif facts.in_bucket and facts.to_nodes == "beside":
+        text = "The nodes are in the region of the storage, where reading is fast and free."
+        yield Fired("note", "", "L2", text)
+
+
+def _version(facts: Facts) -> Iterator[Fired]:
+    """SageMaker hands over bare shards; elsewhere Larder can read them."""
+    if facts.omitted and facts.consumer != "sagemaker":
+        text = "The shards contain samples that the version omits, so they are not named here: read"
+        yield Fired("note", "", "V1", f"{text} with larder.open, or from the cache.")
+        return
+    for name in facts.deliveries:
+        if facts.omitted and name in _BARE_SHARDS:
+            text = "The shards contain samples that the version omits: run larder compact."
+            yield Fired("refuse", name, "V1", text)
+        elif facts.unlisted and name in _ONLY_PREFIXES:
+            text = "It takes prefixes, and theirs have other shards too: run larder compact."
+            yield Fired("refuse", name, "V2", text)
+        if facts.only and name not in facts.only:
+            text = "It lacks what consumer.shuffle_seed, record_io or augmented asks for."
+            yield Fired("refuse", name, "S9", text)
+
+
+def _context(facts: Facts, limits: Limits) -> Iterator[Fired]:
+    """Files are counted as base64, rounded up to three bytes, and without compression."""
+    together = facts.bytes + 2 * facts.objects + (facts.context_bytes or 0)
+    limit = f"{limits.context_bytes:,} bytes, the limit (96 MB in the guide)"
+    if together > limits.context_bytes:
+        text = f"Code and data together, {together:,} bytes, exceed {limit}."
+        yield Fired("refuse", "inline", "D1", text)
+    elif facts.context_bytes is None:
+        text = f"The data is below {limit}; experiment.context_bytes does not say how much code is."
+        yield Fired("note", "inline", "D1", text)
+    else:
+        text = f"Code and data together, {together:,} bytes, are within {limit}."
+        yield Fired("prefer", "inline", "D1", text)
+
+
+def _mounts(facts: Facts) -> Iterator[Fired]:
+    if "claim" in facts.file_systems and not facts.in_bucket:
+        text = "The data is on a persistent volume: containers see it through its claim."
+        yield Fired("prefer", "volume", "K1", text)
+    else:
+        text = "The cluster file names no claim of a persistent volume with the storage."
+        yield Fired("refuse", "volume", "K1", text)
+    if facts.in_bucket:
+        text = "The storage is a bucket, not a file system of the nodes."
+        yield Fired("refuse", "bind_mount", "D3", text)
+    else:
+        text = "The data is on a file system of the nodes: containers see it through a bind mount."
+        yield Fired("prefer", "bind_mount", "D3", text)
+
+
+def _from_bucket(facts: Facts, limits: Limits) -> Iterator[Fired]:
+    """Download it first, or read it as training goes."""
+    if not facts.in_bucket:
+        text = "The storage is a directory, not a bucket."
+        for name, rule in {"download": "D2", "bucket": "D4", "stream": "D5"}.items():
+            yield Fired("refuse", name, rule, text)
+        return
+    if facts.fits is False:
+        text = f"{facts.size} do not fit the disk of a node."
+        yield Fired("refuse", "download", "D2", text)
+        yield Fired("prefer", "stream", "D5", text)
+    elif facts.epochs < 1:
+        text = "A trial ends before it has read everything: streaming moves less."
+        yield Fired("prefer", "stream", "D5", text)
+    else:
+        text = "Training starts at once and needs no disk, but every epoch reads the bucket."
+        yield Fired("note", "stream", "D5", text)
+    text = f"A startup hook downloads {facts.size} on each node, in about {facts.download_time}"
+    if _pays(facts, limits):
+        yield Fired("prefer", "download", "D2", f"{text}: little beside training.")
+    else:
+        text += ", each time that a container starts: hooks should be short."
+        yield Fired("note", "download", "D2", text)
+    text = "The data is in the cluster's own bucket: containers read it from there."
+    yield Fired("prefer", "bucket", "D4", text)
+
+
+def _pays(facts: Facts, limits: Limits) -> bool:
+    """Whether a download is known to be short beside training."""
+    most = limits.download_fraction * (facts.training_seconds or 0)
+    return facts.fits is True and facts.download_seconds <= most
+
+
+def _caches(facts: Facts) -> Iterator[Fired]:
+    if facts.cache_bytes is None:
+        yield Fired("refuse", "cache", "D6", "The version has no cache: set cache to build one.")
+    else:
+        text = "Larder's cache, by dataset and version, takes the place of the data layer."
+        yield Fired("note", "cache", "D6", text)
+    if facts.release > (0, 19, 9):
+        text = "Determined ignores data_layer since release 0.19.10: use cache."
+        yield Fired("refuse", "data_layer", "D6", text)
+    else:
+        text = "For tf.data alone: the first trial builds a cache that later ones use."
+        yield Fired("note", "data_layer", "D6", text)
+
+
+def _sagemaker(facts: Facts, limits: Limits) -> Iterator[Fired]:
+    if facts.storage != "aws" or facts.to_nodes == "away":
+        text = "SageMaker reads buckets of S3 in its own region only."
+        for name in ("file", "fast_file", "pipe"):
+            yield Fired("refuse", name, "L1", text)
+    yield from _file_systems(facts)
+    yield from _by_size(facts, limits)
+    text = "One process reads each pipe, in order; FastFile has largely replaced it."
+    yield Fired("refuse" if facts.access == "random" else "note", "pipe", "S9", text)
+    if facts.nodes.count > 1:
+        can = "cannot" if facts.objects < facts.nodes.count else "can"
+        text = f"ShardedByS3Key {can} divide {format_count(facts.objects, 'shard')} among"
+        yield Fired("note", "", "S10", f"{text} {facts.nodes.count} nodes.")
+
+
+def _file_systems(facts: Facts) -> Iterator[Fired]:
+    names = {"efs": ("S1", "Amazon EFS"), "fsx": ("S7", "FSx for Lustre")}
+    for name, (rule, noun) in names.items():
+        if name in facts.file_systems and not facts.in_bucket:
+            yield Fired("prefer", name, rule, f"The data is on {noun} already; jobs need a VPC.")
+        else:
+            text = f"The storage is not in a file system of {noun} that consumer.file_system names."
+            yield Fired("refuse", name, rule, text)
+
+
+def _by_size(facts: Facts, limits: Limits) -> Iterator[Fired]:
+    small, large = facts.bytes < limits.small_bytes, facts.bytes > limits.large_bytes
+    if facts.object_bytes < limits.object_bytes and facts.objects > 1:
+        text = f"Shards of {format_bytes(facts.object_bytes)} are small: set shards.bytes: 150 MB."
+        for name in ("file", "fast_file"):
+            yield Fired("note", name, "S8" if large else "S2", text)
+    if facts.fits is False:
+        yield Fired("refuse", "file", "S11", f"{facts.size} do not fit the volume.")
+    if small:
+        text = f"{facts.size} are little: File mode downloads them, and any order reads fast."
+        yield Fired("prefer", "file", "S3", text)
+    else:
+        pays = not large and _pays(facts, limits)
+        text = f"File mode downloads {facts.size} first, in about {facts.download_time}"
+        text += ": little beside training." if pays else ", too long unless training takes longer."
+        yield Fired("prefer" if pays else "note", "file", "S4", text)
+    if facts.access == "random":
+        text = "FastFile reads at random too, but slowly; FSx for Lustre is made for that."
+        yield Fired("prefer", "fast_file", "S6", text)
+    else:
+        text = "FastFile starts without a download and reads large files in order."
+        yield Fired("prefer", "fast_file", "S5", text)

@@ -1,0 +1,76 @@
+"""Every delivery of a dataset to a cluster: possible or not, why, and what it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from larder.pipeline.delivery import delivery_document, version_choices
+from larder.pipeline.emit import published_version
+from larder.pipeline.prepare import prepare
+from larder.pipeline.settings import Settings
+from larder.segments.job import storage_of
+from larder.units import format_bytes, format_seconds, wrapped
+from larder.versions.tags import TAG, read_tag
+
+_EFFECTS = {"prefer": "+", "refuse": "-", "note": " "}
+
+
+def advise(load: Callable[..., Settings]) -> dict[str, Any]:
+    """The advice for a dataset and a cluster, whatever delivery is requested; a JSON document.
+
+    The facts are those of the version that ``latest`` names, else those of the plan of a run;
+    ``load`` reads the settings, with ``reads_source``: whether the source's variables are needed.
+
+    Raises:
+        ConfigError: ``config.invalid_value``: no delivery is possible; or as in a plan.
+    """
+    settings = _any_delivery(load(reads_source=False))
+    dataset, cluster = settings.dataset, settings.cluster
+    document = {"dataset": dataset.name, "cluster": cluster.name, "consumer": cluster.consumer.kind}
+    store = storage_of(dataset, cluster)
+    if read_tag(store, TAG):
+        version = published_version(store, dataset.name, TAG)
+        offered = version_choices(dataset, cluster, version)
+        delivery = delivery_document(dataset, cluster, offered)
+        return {**document, "status": "published", "version": version.id, "delivery": delivery}
+    planned = prepare(_any_delivery(load(reads_source=True)), plan_only=True)
+    return {**document, **{key: planned[key] for key in ("status", "version", "delivery")}}
+
+
+def _any_delivery(settings: Settings) -> Settings:
+    experiment = settings.dataset.experiment.model_copy(update={"delivery": "auto"})
+    dataset = settings.dataset.model_copy(update={"experiment": experiment})
+    return replace(settings, dataset=dataset)
+
+
+def advise_lines(document: Mapping[str, Any]) -> Iterator[str]:
+    """The document for people."""
+    delivery = document["delivery"]
+    whose = "the published" if document["status"] == "published" else "the planned"
+    yield f"{document['dataset']} on {document['cluster']}, a cluster of {document['consumer']}"
+    yield from wrapped(f"from {whose} version {document['version']}", "  ", "  ")
+    yield "  delivery    possible    start-up    moved        USD     disk"
+    for option in delivery["options"]:
+        yield _option_line(option, first=option["delivery"] == delivery["kind"])
+    for option in delivery["options"]:
+        yield from _rule_lines(option["delivery"], option["rules"])
+    yield from _rule_lines("all", delivery["notes"])
+
+
+def _option_line(option: Mapping[str, Any], *, first: bool) -> str:
+    if not option["possible"]:
+        return f"  {option['delivery']:<11} no"
+    startup, moved = format_seconds(option["startup_seconds"]), format_bytes(option["moved_bytes"])
+    usd = "unknown" if option["usd"] is None else f"{option['usd']:,.2f}"
+    possible, disk = "first" if first else "yes", format_bytes(option["disk_bytes"])
+    return f"  {option['delivery']:<11} {possible:<8} {startup:>11} {moved:>8} {usd:>10} {disk:>8}"
+
+
+def _rule_lines(name: str, rules: list[dict[str, str]]) -> Iterator[str]:
+    for rule in rules:
+        mark = _EFFECTS[rule["effect"]]
+        text = f"{mark} {rule['rule']} {rule['sentence']} ({rule['source']})"
+        yield from wrapped(text, f"  {name:<11} ", " " * 16)
+        name = ""

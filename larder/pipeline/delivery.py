@@ -1,0 +1,127 @@
+"""What the advice on a delivery needs to know: of a version that is published, or planned."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from larder.config.models import Cluster, Consumer, Dataset
+from larder.copy.prices import egress_usd_per_gb, estimate_cost
+from larder.copy.site import Site, distance
+from larder.experiments.advice import Choices, advise
+from larder.experiments.consumers.registry import consumer_of
+from larder.experiments.delivery import Advice
+from larder.experiments.rules import Facts, Fired
+from larder.jobs.results import Totals
+from larder.versions.documents import VersionDocument
+
+
+def choices(
+    dataset: Dataset,
+    cluster: Cluster,
+    shards: Totals,
+    *,
+    samples: int,
+    omitted: int,
+    unlisted: bool,
+    cache_bytes: int | None,
+) -> Choices:
+    """Every delivery of the cluster's consumer, for shards in the cluster's storage."""
+    experiment, consumer = dataset.experiment, cluster.consumer
+    source, storage = Site.of(dataset.source), Site.of(cluster.storage)
+    region = cluster.nodes.region
+    nodes = replace(storage, region=region.lower(), bucket="") if region else storage
+    of_one = estimate_cost(storage, nodes, size_bytes=0, objects=1, written=0)
+    facts = Facts(
+        consumer=consumer.kind,
+        deliveries=consumer_of(cluster).DELIVERIES,
+        bytes=shards.bytes,
+        objects=shards.count,
+        samples=samples,
+        omitted=omitted,
+        unlisted=unlisted,
+        cache_bytes=cache_bytes,
+        release=tuple(map(int, consumer.release.split("."))),
+        access=experiment.access,
+        epochs=experiment.epochs,
+        trials=experiment.trials,
+        training_seconds=experiment.training_seconds,
+        context_bytes=experiment.context_bytes,
+        storage=storage.provider,
+        from_source="beside" if source.provider == "file" else distance(source, storage),
+        to_nodes=distance(storage, nodes),
+        source_usd_per_gb=egress_usd_per_gb(source, nodes),
+        usd_per_gb=egress_usd_per_gb(storage, nodes),
+        usd_per_request=of_one.requests_usd,
+        file_systems=_file_systems(cluster),
+        only=_only(consumer),
+        sharded=consumer.sharded,
+        nodes=cluster.nodes,
+    )
+    return advise(facts, consumer.limits)
+
+
+def _file_systems(cluster: Cluster) -> frozenset[str]:
+    claims = ["claim" for mount in cluster.nodes.mounts if mount.claim]
+    file_system = cluster.consumer.file_system
+    return frozenset([*claims, file_system.type] if file_system else claims)
+
+
+def _only(consumer: Consumer) -> frozenset[str]:
+    """The modes of SageMaker that have what is asked of them; empty if nothing is."""
+    if consumer.record_io or consumer.augmented:
+        return frozenset({"pipe"})
+    return frozenset() if consumer.shuffle_seed is None else frozenset({"file", "pipe"})
+
+
+def version_choices(dataset: Dataset, cluster: Cluster, version: VersionDocument) -> Choices:
+    splits = version.splits.values()
+    omitted = sum(each.omitted for each in splits)
+    return choices(
+        dataset,
+        cluster,
+        Totals(sum(each.shards for each in splits), sum(each.bytes for each in splits)),
+        samples=sum(each.samples for each in splits),
+        omitted=omitted,
+        unlisted=version.omitted > omitted,
+        cache_bytes=version.cache.bytes if version.cache else None,
+    )
+
+
+def chosen(dataset: Dataset, cluster: Cluster, offered: Choices) -> Advice:
+    """The delivery of a config; ConfigError if the one that is requested is not possible."""
+    option = offered.choose(dataset.experiment.delivery, where=cluster.storage.url)
+    omitted = [note.sentence for note in offered.notes if note.rule == "V1"]
+    sentence = " ".join([*omitted, option.deciding.sentence])
+    return Advice(option.delivery, sentence, shards=not omitted)
+
+
+def delivery_document(dataset: Dataset, cluster: Cluster, offered: Choices) -> dict[str, Any]:
+    """The field ``delivery`` of a JSON document; errors as in `chosen`."""
+    advice = chosen(dataset, cluster, offered)
+    return {
+        "kind": advice.delivery,
+        "reason": advice.sentence,
+        "options": [
+            {
+                "delivery": option.delivery,
+                "possible": option.possible,
+                "startup_seconds": round(option.startup_seconds, 1),
+                "moved_bytes": round(option.moved_bytes),
+                "usd": None if option.usd is None else round(option.usd, 4),
+                "disk_bytes": round(option.disk_bytes),
+                "rules": list(map(_rule, option.fired)),
+            }
+            for option in offered.options
+        ],
+        "notes": list(map(_rule, offered.notes)),
+    }
+
+
+def _rule(fired: Fired) -> dict[str, str]:
+    return {
+        "rule": fired.rule,
+        "effect": fired.effect,
+        "sentence": fired.sentence,
+        "source": fired.source,
+    }

@@ -1,0 +1,113 @@
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from larder.config.models import Limits, Nodes
+from larder.errors import ConfigError
+from larder.experiments.advice import advise
+from larder.experiments.rules import SOURCES, Facts
+from larder.units import parse_bytes
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "advice.md"
+DELIVERIES = {
+    "determined": (
+        "bind_mount",
+        "bucket",
+        "inline",
+        "download",
+        "stream",
+        "cache",
+        "data_layer",
+        "volume",
+    ),
+    "sagemaker": ("file", "fast_file", "pipe", "efs", "fsx"),
+    "kubernetes": ("volume", "bucket", "download"),
+    "kubeflow": ("volume", "bucket", "download"),
+}
+FIELDS = {
+    "access": ("access", str),
+    "cache": ("cache_bytes", parse_bytes),
+    "context": ("context_bytes", parse_bytes),
+    "epochs": ("epochs", float),
+    "omitted": ("omitted", int),
+    "only": ("only", lambda value: frozenset(value.split(","))),
+    "place": ("to_nodes", str),
+    "release": ("release", lambda value: tuple(map(int, value.split(".")))),
+    "source": ("from_source", str),
+    "source_usd": ("source_usd_per_gb", float),
+    "storage": ("storage", str),
+    "training": ("training_seconds", lambda value: 3600 * float(value.removesuffix("h"))),
+    "trials": ("trials", int),
+    "usd": ("usd_per_gb", float),
+}
+NODES = {"disk": ("disk_bytes", parse_bytes), "nodes": ("count", int)}
+
+
+def facts_of(text: str) -> Facts:
+    """Facts as the golden table writes them: ``determined 2GB/14 disk=500GB claim``."""
+    consumer, size, *words = text.split()
+    size_bytes, objects = size.split("/")
+    given: dict[str, Any] = {}
+    nodes: dict[str, Any] = {}
+    for word in words:
+        name, _, value = word.partition("=")
+        if name in ("unlisted", "sharded"):
+            given[name] = True
+        elif not value:
+            given["file_systems"] = frozenset({name})
+        else:
+            into, fields = (nodes, NODES) if name in NODES else (given, FIELDS)
+            into[fields[name][0]] = fields[name][1](value)
+    return Facts(
+        consumer,
+        DELIVERIES[consumer],
+        parse_bytes(size_bytes),
+        int(objects),
+        nodes=Nodes(**nodes),
+        **given,
+    )
+
+
+def answer(facts: Facts) -> tuple[str, str]:
+    """The first delivery and its rules, or the rules that refuse."""
+    choices = advise(facts, Limits())
+    try:
+        first = choices.choose("auto", where="")
+    except ConfigError:
+        refusing = [
+            fired for each in choices.options for fired in each.fired if fired.effect == "refuse"
+        ]
+        return "refused", " ".join(dict.fromkeys(fired.rule for fired in refusing))
+    return first.delivery, " ".join(fired.rule for fired in (*first.fired, *choices.notes))
+
+
+def rows() -> Iterator[str]:
+    """The facts of each row."""
+    for line in GOLDEN.read_text().splitlines():
+        if line.startswith("| ") and not line.startswith("| facts"):
+            yield line.split("|")[1].strip()
+
+
+def test_the_rules_choose_as_in_the_table():
+    text = GOLDEN.read_text()
+    head = text[: text.index("|---|---|---|")] + "|---|---|---|"
+    table = ("| " + " | ".join((facts, *answer(facts_of(facts)))) + " |" for facts in rows())
+    given = "\n".join([head, *table]) + "\n"
+    if os.environ.get("LARDER_WRITE_GOLDEN"):
+        GOLDEN.write_text(given)
+    assert given.splitlines() == GOLDEN.read_text().splitlines()
+    assert len(list(rows())) >= 40
+
+
+def test_every_rule_is_in_the_table():
+    fired = {
+        fired.rule
+        for facts in rows()
+        for choices in [advise(facts_of(facts), Limits())]
+        for fired in (
+            *choices.notes,
+            *(each for option in choices.options for each in option.fired),
+        )
+    }
+    assert fired == set(SOURCES)
