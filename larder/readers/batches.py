@@ -214,6 +214,9 @@ def decode_image(data: bytes | Array, where: str, size: int | None = None) -> Ar
         if size and data.startswith(_JPEG) and (pixels := _scaled_jpeg(data, size)) is not None:
             from PIL import Image
 
+            if min(pixels.shape[:2]) == size:
+                top, left = ((length - size) // 2 for length in pixels.shape[:2])
+                return np.ascontiguousarray(pixels[top : top + size, left : left + size])
             return _square(Image.fromarray(pixels), size)
         return _by_pillow(data, size)
 
@@ -257,11 +260,14 @@ def _has_simplejpeg() -> bool:
 
 
 def _square(image: Image.Image, size: int) -> Array:
-    """The square in the middle of an image, scaled to ``size`` pixels."""
+    """The square in the middle of an image, scaled to ``size`` pixels, or cut out if it has them."""
     from PIL import Image
 
     width, height = image.size
     side = min(width, height)
+    if side == size:
+        left, top = (width - side) // 2, (height - side) // 2
+        return np.asarray(image.crop((left, top, left + side, top + side)))
     left, top = (width - side) / 2, (height - side) / 2
     box = (left, top, left + side, top + side)
     return np.asarray(image.resize((size, size), Image.Resampling.BILINEAR, box=box))

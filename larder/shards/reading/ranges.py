@@ -48,7 +48,10 @@ class RangeReader(Closing):
             self._open(offset)
         for _ in self._take(offset - self._position):
             pass
-        return b"".join(self._take(length))
+        pieces = list(self._take(length))
+        if len(pieces) == 1 and isinstance(whole := pieces[0].obj, bytes) and len(whole) == length:
+            return whole  # as it arrived: a copy would take as long as reading it
+        return b"".join(pieces)
 
     def _open(self, offset: int) -> None:
         self.close()

@@ -81,6 +81,15 @@ def test_a_size_is_the_square_in_the_middle(size, width, height, decoder, monkey
     assert np.abs(made.astype(int) - wanted.astype(int)).max() < 12
 
 
+@pytest.mark.parametrize("decoder", ["simplejpeg", "pillow"])
+def test_an_image_of_that_size_is_cut_and_not_scaled(decoder, monkeypatch):
+    monkeypatch.setattr(batches, "_has_simplejpeg", lambda: decoder == "simplejpeg")
+    data = encoded(picture(67, 32))
+    made = decode_image(data, "x", 32)
+    assert np.array_equal(made, decode_image(data, "x")[:, 17 : 17 + 32])
+    assert made.flags.c_contiguous
+
+
 @pytest.mark.parametrize("mode", ["L", "CMYK", "RGB"])
 def test_every_kind_of_jpeg_decodes_the_same_with_both_decoders(mode, monkeypatch):
     data = encoded(picture(200, 160, mode), quality=95)
