@@ -77,7 +77,8 @@ class Decoding:
         transforms: Functions by the name of a part. Each is called with one value of the part, by
             several threads at once: an array if it was decoded, else bytes, or what the cache
             has. What it returns takes the value's place. Not called for samples without the part.
-        threads: How many samples are decoded at once; None for one per core.
+        threads: How many samples are decoded at once; None for one per core, of which processes
+            that `share_cores` have their part.
 
     Raises:
         ConfigError: ``config.invalid_value``: ``size`` without ``images``, or below 1;
@@ -119,7 +120,7 @@ class Decoding:
             return batch
         count = len(batch[KEY])
         columns = {name: _Column(count) for name in steps}
-        pool = _pool(os.getpid(), self.threads or usable_cores())
+        pool = _pool(os.getpid(), self.threads or max(1, usable_cores() // _processes))
         errors = list(pool.map(partial(_decode_row, batch, steps, columns), range(count)))
         if not any(errors):
             return batch | {name: column.values() for name, column in columns.items()}
@@ -260,14 +261,14 @@ def _has_simplejpeg() -> bool:
 
 
 def _square(image: Image.Image, size: int) -> Array:
-    """The square in the middle of an image, scaled to ``size`` pixels, or cut out if it has them."""
+    """The square in the middle of an image, scaled to ``size`` pixels if it has others."""
     from PIL import Image
 
     width, height = image.size
     side = min(width, height)
     if side == size:
-        left, top = (width - side) // 2, (height - side) // 2
-        return np.asarray(image.crop((left, top, left + side, top + side)))
+        x, y = (width - size) // 2, (height - size) // 2
+        return np.asarray(image.crop((x, y, x + size, y + size)))
     left, top = (width - side) / 2, (height - side) / 2
     box = (left, top, left + side, top + side)
     return np.asarray(image.resize((size, size), Image.Resampling.BILINEAR, box=box))
@@ -278,6 +279,15 @@ def chosen(values: Any, numbers: list[int]) -> Any:
     if isinstance(values, np.ndarray):
         return values[numbers]
     return [values[number] for number in numbers]
+
+
+_processes = 1
+
+
+def share_cores(processes: int) -> None:
+    """Say that so many processes like this one decode on this machine."""
+    global _processes
+    _processes = processes
 
 
 @cache

@@ -13,7 +13,7 @@ import numpy as np
 from larder.errors import DamageError, Failure, Failures, LarderError, ObjectError
 from larder.readers.batches import KEY, Batch, batch_of, chosen
 from larder.readers.cache import CacheReader
-from larder.readers.order import WINDOW_SAMPLES, Numbers
+from larder.readers.order import WINDOW_SAMPLES, Numbers, Order
 from larder.readers.schedule import Schedule, ShardIndex, invalid, whole
 from larder.readers.split import SplitSamples
 
@@ -113,6 +113,7 @@ class Loader:
         self.batches = 0
         self.skipped = Failures()
         self._iteration = 0
+        self._ordered: tuple[tuple[Schedule, int], Order] | None = None
         self.rank = rank
         self.world = world
         self._source = source
@@ -215,7 +216,7 @@ class Loader:
         is a single batch, because training waits for it.
         """
         schedule = self._schedule
-        order = schedule.order(self.epoch, self._index)
+        order = self._order()
         division = schedule.division(self.world)
         window = max(1, (schedule.shuffle.window or WINDOW_SAMPLES) // schedule.batch_size)
         limit = self._memory_bytes / 2
@@ -233,6 +234,13 @@ class Loader:
                 yield shares[:count]
                 shares, sizes = shares[count:], sizes[count:]
                 most = len(numbers)
+
+    def _order(self) -> Order:
+        """That of this epoch, which is made once."""
+        epoch = self._schedule, self.epoch
+        if self._ordered is None or self._ordered[0] != epoch:
+            self._ordered = epoch, self._schedule.order(self.epoch, self._index)
+        return self._ordered[1]
 
     def _bytes(self, share: Numbers) -> float:
         stored = self._source.stored_bytes(share)

@@ -9,7 +9,7 @@ import numpy as np
 import torch.utils.data
 
 from larder.errors import ConfigError
-from larder.readers.batches import Batch
+from larder.readers.batches import Batch, share_cores
 from larder.readers.loader import Decode, Loader, Source
 
 _FORMAT: Final = "larder-torch-worker-1"
@@ -46,6 +46,7 @@ class BatchDataset(torch.utils.data.IterableDataset[Batch]):
         if worker is None:
             yield from self.batches
             return
+        share_cores(worker.num_workers)
         first = self.batches.batches + worker.id if self._next is None else self._next
         for number, batch in self._read(first, worker.num_workers):
             self._next = number + worker.num_workers
@@ -172,6 +173,8 @@ class SampleDataset(torch.utils.data.Dataset[dict[str, Any]]):
     def __getitems__(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
         """Several samples, in the order of their numbers, as `__getitem__` gives them."""
         (batch,) = self._source.batches([np.asarray(numbers, np.int64)])
+        if worker := torch.utils.data.get_worker_info():
+            share_cores(worker.num_workers)
         if self._decode is not None:
             batch = self._decode(batch)
         names = list(batch)

@@ -10,6 +10,7 @@ import pytest
 import larder
 from larder.errors import ConfigError, DamageError, ObjectError
 from larder.readers.batches import Decoding
+from larder.readers.schedule import Schedule
 from tests.support.numbered import NumberedSamples, loader_of
 
 SHARDS = (20, 30, 10, 40)
@@ -53,6 +54,18 @@ def test_it_reads_groups_within_the_memory():
         samples = NumberedSamples(SHARDS, each=10)
         keys(loader_of(samples, **GIVEN, memory_bytes=memory))
         assert max(samples.reads) == most
+
+
+def test_batches_by_number_make_the_order_of_an_epoch_once(monkeypatch):
+    made, order = [], Schedule.order
+    monkeypatch.setattr(Schedule, "order", lambda *given: made.append(given) or order(*given))
+    loader = loader_of(NumberedSamples(SHARDS), **GIVEN)
+    batches = [next(loader.read(range(number, number + 1)))["key"] for number in (7, 0, 3)]
+    assert len(made) == 1
+    first, second = keys(loader), keys(loader)
+    assert batches == [first[number] for number in (7, 0, 3)]
+    assert first != second
+    assert len(made) == 2
 
 
 def test_reading_ends_with_the_iteration():

@@ -216,3 +216,20 @@ def test_a_missing_decoder_is_named_before_anything_is_read(monkeypatch):
         Decoding(images=True)
     assert caught.value.code == "config.missing_package"
     assert "[jpeg]" in caught.value.hint
+
+
+def test_processes_that_share_the_cores_decode_with_their_part_of_them(monkeypatch):
+    monkeypatch.setattr(batches, "_processes", 1)
+    monkeypatch.setattr(batches, "usable_cores", lambda: 6)
+    threads = []
+    barrier = threading.Barrier(3)
+
+    def transform(value):
+        barrier.wait(30)
+        threads.append(threading.get_ident())
+        return value
+
+    batches.share_cores(2)
+    samples = [sample(f"{n}", txt=b"x") for n in range(30)]
+    Decoding(transforms={"txt": transform})(batch_of(samples))
+    assert len(set(threads)) == 3
