@@ -26,7 +26,7 @@ TESTS_AT_ONCE ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve deploy demo-imagenet test lint types format bench gcs skyplane skyplane-test \
+.PHONY: help demo serve deploy demo-imagenet test lint types format bench gcs dask ray skyplane skyplane-test \
 	readers-test lock schema clean
 
 help: ## list the targets
@@ -54,6 +54,18 @@ $(VENV)/gcs: $(VENV)/app requirements/gcs.lock
 	@echo "setting up Google Cloud Storage: 20 MB to download, 80 MB installed"
 	@$(LOCKED) requirements/gcs.lock
 	@touch $@
+
+$(VENV)/dask: $(VENV)/app requirements/dask.lock
+	@echo "setting up Dask: 4 MB to download, 18 MB installed"
+	@$(LOCKED) requirements/dask.lock
+	@$(PIP) check >$@.txt || { cat $@.txt >&2; exit 1; }
+	@mv $@.txt $@
+
+$(VENV)/ray: $(VENV)/app requirements/ray.lock
+	@echo "setting up Ray: 90 MB to download, 225 MB installed"
+	@$(LOCKED) requirements/ray.lock
+	@$(PIP) check >$@.txt || { cat $@.txt >&2; exit 1; }
+	@mv $@.txt $@
 
 $(VENV)/dev: $(VENV)/app requirements/dev.lock
 	@echo "setting up tests and checks: about 105 MB to download, 500 MB installed"
@@ -123,6 +135,10 @@ bench: $(VENV)/dev ## run every benchmark; ARGS=--json prints one document each
 
 gcs: $(VENV)/gcs ## set up Google Cloud Storage (docs/how-to/google-cloud-storage.md)
 
+dask: $(VENV)/dask ## set up Dask, for batches on several machines (docs/how-to/beyond-one-machine.md)
+
+ray: $(VENV)/ray ## set up Ray, likewise
+
 skyplane: $(SKYPLANE)/app ## set up Skyplane, for copies between clouds (docs/how-to/skyplane.md)
 
 skyplane-test: $(SKYPLANE)/gateway ## set up Skyplane and its gateways, for the tests
@@ -140,6 +156,11 @@ lock: ## update the lock files (needs uv); ARGS=--upgrade upgrades every version
 		--output-file requirements/gcs.lock
 	$(COMPILE) --group dev --constraint requirements/app.lock --constraint requirements/demo.lock \
 		--constraint requirements/gcs.lock --output-file requirements/dev.lock
+	$(COMPILE) pyproject.toml --extra dask --constraint requirements/app.lock \
+		--constraint requirements/dev.lock --output-file requirements/dask.lock
+	$(COMPILE) pyproject.toml --extra ray --constraint requirements/app.lock \
+		--constraint requirements/dev.lock --constraint requirements/dask.lock \
+		--output-file requirements/ray.lock
 	$(COMPILE) --group skyplane --override requirements/skyplane.overrides \
 		--output-file requirements/skyplane.lock
 	$(COMPILE) --group skyplane-test --override requirements/skyplane.overrides \

@@ -60,6 +60,7 @@ CODES: dict[str, str] = {
     "config.invalid_experiment": "the rendered config breaks a rule of its consumer",
     "config.missing_package": "a required optional package is not installed",
     "config.prune": "a prune that is refused: no record of the source, or too many objects",
+    "config.runner": "the cluster that runs the batches does not answer, or cannot do them",
     "config.work_pool": "Prefect has no work pool of that name",
     "config.path": "an unusable local path: not a directory, not absolute, or already taken",
     "object.missing": "the object does not exist",

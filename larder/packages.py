@@ -19,9 +19,11 @@ EXTRAS: dict[str, dict[str, str]] = {
         "ruamel": "ruamel.yaml",
     },
     "card": {"matplotlib": "matplotlib"},
+    "dask": {"distributed": "prefect-dask", "prefect_dask": "prefect-dask"},
     "flows": {"prefect": "prefect"},
     "gcs": {"gcsfs": "gcsfs", "google": "gcsfs"},
     "jpeg": {"PIL": "pillow", "simplejpeg": "simplejpeg"},
+    "ray": {"prefect_ray": "prefect-ray", "ray": "prefect-ray"},
     "tensorflow": {"keras": "tensorflow-cpu", "tensorflow": "tensorflow-cpu"},
     "torch": {"torch": "torch"},
 }

@@ -1,18 +1,22 @@
 """How the tasks of a flow run report progress, and how they are asked to stop.
 
 Neither is a parameter of a task, because parameters are shown, hashed and possibly sent elsewhere.
-Prefect's thread task runner passes context variables on; with others, progress is ignored and
-nothing is stopped.
+Prefect's thread task runner passes context variables on; see `tasks.elsewhere` for others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from threading import Event
+from threading import Event, Thread
+from uuid import UUID
+
+from prefect import get_client
 
 from larder.progress import CancellableProgress, NullProgress, Progress
+
+POLL_SECONDS = 2.0
 
 _listener: ContextVar[Progress] = ContextVar("listener", default=NullProgress())  # noqa: B039
 _stop: ContextVar[Event | None] = ContextVar("stop", default=None)
@@ -51,3 +55,38 @@ def stoppable() -> Iterator[Event]:
         yield event
     finally:
         _stop.reset(token)
+
+
+def run_ended(flow_run: UUID) -> Callable[[], str]:
+    """Why the work of a flow run should stop: Prefect says so. Empty if it should not."""
+
+    def reason() -> str:
+        with get_client(sync_client=True) as client:
+            state = client.read_flow_run(flow_run).state
+        ended = state is not None and (state.is_cancelling() or state.is_final())
+        return "cancelled in Prefect" if ended else ""
+
+    return reason
+
+
+@contextmanager
+def stopped_for(
+    reason: Callable[[], str], stop: Event, say: Callable[[str], object] = str
+) -> Iterator[None]:
+    """Set ``stop`` once there is a reason, within a ``with`` block."""
+    ended = Event()
+
+    def watch() -> None:
+        while not ended.wait(POLL_SECONDS):
+            with suppress(Exception):  # a server that is briefly unavailable must not end the run
+                if why := reason():
+                    stop.set()
+                    say(f"{why}: stopping after the objects in progress")
+                    return
+
+    watcher = Thread(target=watch, name="stop-watcher", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cache
 from itertools import islice
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, cast
 from uuid import UUID
 
@@ -13,27 +15,50 @@ from prefect.client.schemas.objects import State, StateDetails
 from prefect.futures import PrefectFuture, wait
 from prefect.states import Completed
 from prefect.task_runners import TaskRunner as PoolOfTasks
-from prefect.task_runners import ThreadPoolTaskRunner
 from prefect.utilities.annotations import quote
 
+from larder.errors import FatalError
 from larder.jobs.results import RunError, stops_others
 from larder.progress import Progress, TimedProgress
-from tasks.progress import current_progress, stoppable
-from tasks.steps import TASKS
+from tasks.elsewhere import Done
+from tasks.progress import POLL_SECONDS, current_progress, stoppable
+from tasks.steps import ELSEWHERE, TASKS
+
+_CLUSTERS = ("distributed", "ray")
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """What batches run in.
+
+    Attributes:
+        workers: Maximum number of batches at a time.
+        together: That on one machine, whose memory and connections they share.
+        elsewhere: They run in processes that know nothing of this one.
+    """
+
+    tasks: PoolOfTasks[Any]
+    workers: int
+    together: int
+    elsewhere: bool = False
 
 
 class TaskRunner:
-    """The `larder.jobs.runner.Runner` of a flow run; ``pool`` is started, with at least as many
-    workers.
+    """The `larder.jobs.runner.Runner` of a flow run; its pool is opened for the first batches.
 
     In the graph of the run, a task follows from those of the previous step, whatever its arguments
     are: many steps have the same one, and Prefect would draw an arrow for each value in it.
     """
 
-    def __init__(self, workers: int, pool: PoolOfTasks[Any], times: TimedProgress) -> None:
+    def __init__(
+        self,
+        open_pool: Callable[[], Pool],
+        claim: Callable[[str], AbstractContextManager[None]],
+        times: TimedProgress,
+    ) -> None:
         self.times = times
-        self._workers = workers
-        self._pool = pool
+        self.claim = claim
+        self._open_pool = open_pool
         self._previous: list[State[Any]] = []
 
     @property
@@ -47,14 +72,19 @@ class TaskRunner:
         return state.result()
 
     def map(self, step: Callable[..., Any], job: Any, batches: Sequence[Any]) -> list[Any]:
-        """One task run for each batch; at most ``workers`` of them are submitted at a time.
+        """One task run for each batch; at most `Pool.workers` of them are submitted at a time.
 
         A batch with failed objects is a failed task run, and all such batches are reported
         together. Any other error, or an interrupt, stops the batches in progress after their
         current objects; the others are not submitted. If too much failed in a batch, those in
         progress go on, the others are not submitted, and their results are None.
         """
-        concurrent_batches = max(1, min(self._workers, len(batches)))
+        if not batches:
+            return []
+        pool = self._open_pool()
+        at_once, together = (min(each, len(batches)) for each in (pool.workers, pool.together))
+        task = (ELSEWHERE if pool.elsewhere else TASKS)[step]
+        sent = _as_it_is if pool.elsewhere else quote  # which Dask and Ray make a tuple
         results: list[Any] = [None] * len(batches)
         ended: list[State[Any]] = [Completed(data=True)] * len(batches)
         waiting: Iterator[tuple[int, Any]] = iter(enumerate(batches))
@@ -63,39 +93,59 @@ class TaskRunner:
         with stoppable() as stop:
             try:
                 while True:
-                    for place, batch in islice(waiting, concurrent_batches - len(under_way)):
+                    for place, batch in islice(waiting, at_once - len(under_way)):
                         parameters = {
-                            "job": quote(job),
-                            "batch": quote(batch),
-                            "concurrent_batches": concurrent_batches,
+                            "job": sent(job),
+                            "batch": sent(batch),
+                            "concurrent_batches": sent(together),
                         }
                         after = cast(Any, _upstream(self._previous, place, len(batches)))
-                        future = self._pool.submit(TASKS[step], parameters, wait_for=after)
+                        future = pool.tasks.submit(task, parameters, wait_for=after)
                         under_way[future] = place
                         future.add_done_callback(done.put)
                     if not under_way:
-                        self._previous = ended or self._previous
+                        self._previous = ended
                         return results
-                    future = done.get()
+                    future = self._next(done)
                     place, result = under_way.pop(future), _outcome(future)
+                    if isinstance(result, Done):
+                        result = self._told(result)
                     results[place], ended[place] = result, _end_of(future.task_run_id)
                     if stops_others(result):
                         waiting = iter(())
             except BaseException:
                 stop.set()
-                wait(list(under_way))
+                if not pool.elsewhere:  # there, they end when they learn of it
+                    wait(list(under_way))
                 raise
+
+    def _next(self, done: SimpleQueue[PrefectFuture[Any]]) -> PrefectFuture[Any]:
+        """The next future that is done; an error once the run is asked to stop."""
+        while True:
+            try:
+                return done.get(timeout=POLL_SECONDS)
+            except Empty:
+                current_progress()
+
+    def _told(self, done: Done) -> Any:
+        """The result of a batch that ran elsewhere, whose progress is reported now."""
+        for stage, did in done.stages.items():
+            self.progress.advance(stage, objects=did["objects"], bytes=did["bytes"])
+        return done.result
 
 
 @contextmanager
-def task_runner(workers: int, times: TimedProgress) -> Iterator[TaskRunner]:
-    """The runner of a flow run, with threads of its own.
+def task_runner(
+    pool: AbstractContextManager[Pool],
+    claim: Callable[[str], AbstractContextManager[None]],
+    times: TimedProgress,
+) -> Iterator[TaskRunner]:
+    """The runner of a flow run, with a pool of its own.
 
     Not the flow's own task runner: whoever starts the flow would choose it and its size.
     """
-    threads: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=workers)
-    with threads as pool:
-        yield TaskRunner(workers, pool, times)
+    with ExitStack() as stack:
+        yield TaskRunner(cache(lambda: stack.enter_context(pool)), claim, times)
 
 
 def _end_of(task_run: UUID | None) -> State[Any]:
@@ -117,3 +167,12 @@ def _outcome(future: PrefectFuture[Any]) -> Any:
         return future.result()
     except RunError as error:
         return error.report
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in _CLUSTERS:
+            raise
+        message = f"a batch was lost with its worker: {error}"
+        raise FatalError("run.failed", message, hint="run again to continue") from error
+
+
+def _as_it_is(value: Any) -> Any:
+    return value

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any
@@ -29,6 +30,7 @@ from larder.pipeline.planning import source
 from larder.segments import cache, index, shard
 from larder.verify import aside, reading, repair, survey
 from tasks.artifacts import card_note, config_note, plan_table
+from tasks.elsewhere import Done, reported_later
 from tasks.progress import current_progress
 
 STOPPED = "run.interrupted"
@@ -95,8 +97,10 @@ STEPS = (
 )
 
 
-def task_of(step: Step) -> Task[Any, Any]:
+def task_of(step: Step, *, elsewhere: bool = False) -> Task[Any, Any]:
     """The task of a step: with the parameters of its function, except the progress.
+
+    The result of a task that runs ``elsewhere`` is a `tasks.elsewhere.Done`.
 
     A batch with failed objects is a failed task run. If the step is asked to stop, Prefect shows
     its run as Cancelled, and as Superseded if another run supersedes it; the result of either state
@@ -108,7 +112,8 @@ def task_of(step: Step) -> Task[Any, Any]:
     @wraps(step.function)
     def run(*arguments: Any, **named: Any) -> Any:
         try:
-            result = step.function(*arguments, **named, progress=current_progress())
+            with reported_later() if elsewhere else nullcontext() as times:
+                result = step.function(*arguments, **named, progress=current_progress())
             if isinstance(result, BatchReport):
                 RunError.unless_clean(step.name, result)
         except LarderError as error:
@@ -118,7 +123,7 @@ def task_of(step: Step) -> Task[Any, Any]:
             return Cancelled(name=name, message=error.message, data=error)
         if step.show:
             step.show(result)
-        return result
+        return Done(result, times.stages()) if times else result
 
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return Task(
@@ -143,3 +148,4 @@ def _worth_repeating(_task: Task[Any, Any], _run: TaskRun, state: State[Any]) ->
 
 
 TASKS = {step.function: task_of(step) for step in STEPS}
+ELSEWHERE = {step.function: task_of(step, elsewhere=True) for step in STEPS}

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from functools import wraps
-from typing import Any
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from functools import partial
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
-from uuid import UUID
 
 from httpx import HTTPError, HTTPStatusError  # Prefect's
 from prefect import Flow, get_client
@@ -23,21 +22,32 @@ from prefect.utilities.urls import url_for
 from flows.runs.form import command_parameters, form_of
 from flows.runs.limits import dataset_limit
 from flows.runs.page import RunLog, findings, run_log, skipped, summary
+from flows.runs.pool import pool_for
 from flows.runs.secrets import without_auth
 from larder.cli.command import Command, Operation
 from larder.cli.display import Display
 from larder.cli.signals import hear_signals, interruptible
 from larder.errors import FatalError, LarderError
 from larder.jobs.runner import Execute
-from tasks.progress import listening, stoppable
+from tasks.progress import listening, run_ended, stoppable, stopped_for
 from tasks.runner import task_runner
 from tasks.steps import STOPPED
 
-POLL_SECONDS = 2.0
 _REFUSED = (401, 403)
 _NOT_THERE = (404, 405)
 _MORE = re.compile(r"[\s-]*For more information check: \S+")
 """What httpx appends to an answer: a page that explains the status."""
+
+
+class _Given(NamedTuple):
+    """What a command hands to the flow that it calls; the display if it shows the run's address."""
+
+    operation: Operation
+    execute: Execute
+    display: Display | None
+
+
+_given: ContextVar[_Given | None] = ContextVar("given", default=None)
 
 
 def flow_run(command: Command) -> Any:
@@ -45,42 +55,35 @@ def flow_run(command: Command) -> Any:
 
     Returns the JSON document of the run; if it was stopped, Prefect's state Cancelled.
     """
-
-    def begin() -> tuple[Operation, Execute]:
-        parameters = command_parameters(_context().parameters or {})
-        plan_only = parameters.pop("plan", False)
-        operation = command.operation(**parameters)
-        operation = operation.planning() if plan_only else operation
-        return operation, operation.compose
-
-    return _body(command.name, begin)
-
-
-def _body(
-    name: str, begin: Callable[[], tuple[Operation, Execute]], display: Display | None = None
-) -> Any:
     hear_signals()
     parent = os.getppid()
     try:
-        with _reported(display) as log:
-            operation, execute = begin()
-            with (
-                dataset_limit(operation.builds, log.say),
-                task_runner(operation.workers, log.progress) as runner,
-            ):
+        with _reported(_given.get()) as log:
+            operation, execute, _ = _given.get() or _begun(command)
+            claim = partial(dataset_limit, say=log.say)
+            with task_runner(pool_for(operation), claim, log.progress) as runner:
                 document = execute(runner)
             log.outcome(document, operation.lines)
             if "findings" in document:
                 findings(document)
             if "skipped" in document:
                 skipped(document)
-            summary(name, operation.lines(document))
+            summary(command.name, operation.lines(document))
     except LarderError as error:
         if error.code != STOPPED:
             raise
         end = Cancelled if os.getppid() == parent else Crashed  # the worker is gone
         return end(message="stopped between two objects; run it again to continue", data=error)
     return document
+
+
+def _begun(command: Command) -> _Given:
+    """What the flow's parameters lead to."""
+    parameters = command_parameters(_context().parameters or {})
+    plan_only = parameters.pop("plan", False)
+    operation = command.operation(**parameters)
+    operation = operation.planning() if plan_only else operation
+    return _Given(operation, operation.compose, None)
 
 
 def _context() -> FlowRunContext:
@@ -90,11 +93,12 @@ def _context() -> FlowRunContext:
 
 
 @contextmanager
-def _reported(display: Display | None) -> Iterator[RunLog]:
+def _reported(given: _Given | None) -> Iterator[RunLog]:
     """Connect the run to Prefect: show its address, write its log, and stop if it is cancelled."""
     run = _context().flow_run
     assert run is not None, "it has begun"
     with ExitStack() as stack:
+        display = given.display if given else None
         address = url_for(run) if display else None
         if display and address:
             display.say(f"run: {without_auth(address)}")
@@ -102,49 +106,14 @@ def _reported(display: Display | None) -> Iterator[RunLog]:
         stop = stack.enter_context(stoppable())
         # A worker ends the runs that it started itself, but not if it is killed; and nothing else
         # would end a run started by a command.
-        reason = _worker_gone(os.getppid()) if run.deployment_id else _cancelled(run.id)
-        stack.enter_context(_stopped_for(reason, stop, log.say))
+        reason = _worker_gone(os.getppid()) if run.deployment_id else run_ended(run.id)
+        stack.enter_context(stopped_for(reason, stop, log.say))
         yield log
 
 
 def _worker_gone(worker: int) -> Callable[[], str]:
     """Why a run of a worker should stop: it has another parent. Empty if it should not."""
     return lambda: "" if os.getppid() == worker else "the worker is gone"
-
-
-def _cancelled(flow_run: UUID) -> Callable[[], str]:
-    """Why a run of a command should stop: somebody cancelled it. Empty if it should not."""
-
-    def reason() -> str:
-        with get_client(sync_client=True) as client:
-            state = client.read_flow_run(flow_run).state
-        cancelled = state is not None and (state.is_cancelling() or state.is_cancelled())
-        return "cancelled in Prefect" if cancelled else ""
-
-    return reason
-
-
-@contextmanager
-def _stopped_for(
-    reason: Callable[[], str], stop: threading.Event, say: Callable[[str], None]
-) -> Iterator[None]:
-    """Set ``stop`` once there is a reason, within a ``with`` block."""
-    ended = threading.Event()
-
-    def watch() -> None:
-        while not ended.wait(POLL_SECONDS):
-            with suppress(Exception):  # a server that is briefly unavailable must not end the run
-                if why := reason():
-                    stop.set()
-                    say(f"{why}: stopping after the objects in progress")
-                    return
-
-    watcher = threading.Thread(target=watch, name="stop-watcher", daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        ended.set()
 
 
 def call_flow(
@@ -174,12 +143,8 @@ def call_flow(
     _check_server(named)
     display.finish("prefect")
 
-    @wraps(flow.fn)
-    def body(**_parameters: Any) -> Any:
-        return _body(flow.name, lambda: (operation, execute), display if named else None)
-
     continued = flow.with_options(validate_parameters=False)  # the command has checked them
-    continued.fn = body
+    token = _given.set(_Given(operation, execute, display if named else None))
     with listening(display), stoppable() as stop, interruptible(stop, display.say):
         try:
             document: dict[str, Any] = continued(**form_of(flow, parameters))
@@ -193,6 +158,8 @@ def call_flow(
             if error.code == STOPPED:
                 raise KeyboardInterrupt from None
             raise
+        finally:
+            _given.reset(token)
     return document
 
 

@@ -33,7 +33,7 @@ def dataset_limit(dataset: str, say: Callable[[str], None]) -> Iterator[None]:
     """
     name = limit_name(dataset)
     with ExitStack() as stack:
-        if dataset and _exists(name):
+        if _exists(name):
             _acquire(stack, name, say)
         yield
 

@@ -21,6 +21,7 @@ from larder.packages import require
 
 if TYPE_CHECKING:
     from larder.cli.display import Display
+    from larder.config.models import Location, RunnerConfig
     from larder.jobs.runner import Execute
 
 _OF_OUTPUT = ("plan", "json", "quiet")
@@ -39,19 +40,21 @@ class Operation:
             plan is executed. Returns the JSON document of the run, or of its plan.
         lines: The document of a run.
         plan_lines: That of a plan.
-        builds: The dataset that it makes a version of; empty if none.
+        runner: Where its batches run.
+        storage: What they all read and write.
     """
 
     workers: int
     compose: Callable[..., dict[str, Any]]
     lines: Lines
     plan_lines: Lines
-    builds: str = ""
+    runner: RunnerConfig
+    storage: Location
 
     def planning(self) -> Operation:
         """The operation that only plans."""
         compose = partial(self.compose, plan_only=True)
-        return replace(self, compose=compose, lines=self.plan_lines, builds="")
+        return replace(self, compose=compose, lines=self.plan_lines)
 
 
 Run = Callable[[Operation, dict[str, Any], "Display"], dict[str, Any]]
@@ -64,8 +67,9 @@ def run_here(
     """Run in this process; once there is work, a signal lets the objects in progress finish."""
     import threading
 
-    from larder.jobs.runner import InlineRunner
+    from larder.jobs.runner import InlineRunner, only_here
 
+    only_here(operation.runner)
     stop = threading.Event()
     runner = InlineRunner(operation.workers, display, stop)
 

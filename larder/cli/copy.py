@@ -52,16 +52,18 @@ def _copy(*, retry_failed: bool = False, **parameters: Any) -> Operation:
     settings = load_copy_settings(**parameters)
     if retry_failed:
         settings = settings.retrying()
-    compose = partial(copy, settings)
-    return Operation(settings.workers, compose, copy_lines, copy_lines)
+    batches = settings.runner, settings.storage
+    return Operation(settings.workers, partial(copy, settings), copy_lines, copy_lines, *batches)
 
 
 def _prune(max_delete: int | None = None, **parameters: Any) -> Operation:
+    from larder.config.models import RunnerConfig
     from larder.copy.prune import PruneSettings, prune, prune_lines
     from larder.copy.settings import load_copy_settings
 
-    settings = PruneSettings(load_copy_settings(**parameters), max_delete)
-    return Operation(1, partial(prune, settings), prune_lines, prune_lines)
+    places = load_copy_settings(**parameters)
+    compose = partial(prune, PruneSettings(places, max_delete))
+    return Operation(1, compose, prune_lines, prune_lines, RunnerConfig(), places.storage)
 
 
 COPY = Command("copy", _copy_parser, _copy)

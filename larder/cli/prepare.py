@@ -52,10 +52,9 @@ def _operation(
     from larder.pipeline.planning.report import plan_lines
     from larder.pipeline.run_report import run_lines
 
-    name = loaded.dataset.name
-    return Operation(
-        loaded.workers, partial(prepare_with_card, loaded), run_lines, plan_lines, name
-    )
+    compose = partial(prepare_with_card, loaded)
+    batches = loaded.cluster.runner, loaded.cluster.storage
+    return Operation(loaded.workers, compose, run_lines, plan_lines, *batches)
 
 
 PREPARE = Command(

@@ -37,7 +37,7 @@ def _operation(
     import os
 
     from larder.card.draw import prepare_with_card
-    from larder.config.load import load_cluster, names
+    from larder.config.load import load_cluster, located, names
     from larder.jobs.runner import workers
     from larder.pipeline.refresh import refresh, refresh_lines
     from larder.pipeline.settings import load_settings
@@ -48,7 +48,8 @@ def _operation(
     loaders = {name: partial(load, name) for name in datasets or names(folder, "datasets")}
     count = workers(described.runner, described.copy_)
     compose = partial(refresh, loaders, run=prepare_with_card)
-    return Operation(count, compose, refresh_lines, refresh_lines)
+    storage = located(described.storage, os.environ, "cluster.storage.url")
+    return Operation(count, compose, refresh_lines, refresh_lines, described.runner, storage)
 
 
 REFRESH = Command("refresh", _parser, _operation)

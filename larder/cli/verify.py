@@ -80,7 +80,8 @@ def _operation(
 
     options = VerifySettings(loaded, version, sample, seed, repair)
     compose = partial(_compose, partial(verify, options))
-    return Operation(loaded.workers, compose, verify_lines, verify_lines)
+    batches = loaded.cluster.runner, loaded.cluster.storage
+    return Operation(loaded.workers, compose, verify_lines, verify_lines, *batches)
 
 
 def _compose(execute: Execute, runner: Runner, *, start: Start | None = None) -> dict[str, Any]:

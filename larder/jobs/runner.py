@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 from larder.config.models import CopyConfig, RunnerConfig
+from larder.errors import ConfigError
 from larder.jobs.results import stops_others
 from larder.limits import batches_at_once, map_done
 from larder.machine import usable_cores
@@ -20,6 +22,14 @@ def workers(runner: RunnerConfig, limits: CopyConfig) -> int:
     See `larder.limits.batches_at_once`.
     """
     return batches_at_once(runner.workers or usable_cores(), limits.memory)
+
+
+def only_here(runner: RunnerConfig) -> None:
+    """``config.runner``: the batches are to run on Dask or Ray, which only a flow run reaches."""
+    if runner.kind != "local":
+        message = f"batches run on {runner.kind} in a flow run only"
+        hint = "use python -m flows.NAME, or --set cluster.runner.kind=local"
+        raise ConfigError("config.runner", message, hint=hint)
 
 
 class Runner(Protocol):
@@ -37,6 +47,9 @@ class Runner(Protocol):
     @property
     def times(self) -> TimedProgress:
         """The times of the stages so far."""
+
+    def claim(self, dataset: str) -> AbstractContextManager[None]:
+        """Keeps others from preparing a dataset within a ``with`` block, if it can."""
 
     def run(self, step: Callable[..., Any], *arguments: Any) -> Any:
         """The result of one step."""
@@ -73,6 +86,9 @@ class InlineRunner:
     @property
     def progress(self) -> Progress:
         return CancellableProgress(self.times, self._stop)
+
+    def claim(self, dataset: str) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def run(self, step: Callable[..., Any], *arguments: Any) -> Any:
         return step(*arguments, progress=self.progress)

@@ -11,6 +11,7 @@ If another run has moved the tag in the meantime, the run starts again from the 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -20,7 +21,7 @@ from larder.copy.uploads import UploadRecords
 from larder.disk import scratch
 from larder.errors import SupersededError, printable
 from larder.jobs.manifests import put_named
-from larder.jobs.runner import InlineRunner, Runner, Start
+from larder.jobs.runner import InlineRunner, Runner, Start, only_here
 from larder.manifest.digest import sha256_hex
 from larder.manifest.files import ManifestFile
 from larder.manifest.query import tables_in
@@ -74,12 +75,15 @@ def prepare(
     SupersededError: other runs have moved the tag during each of the attempts. After any other
     error, nothing is published in part.
     """
-    runner = runner or InlineRunner(settings.workers, StageTimes())
-    planned = _planned(settings, runner, plan_only=plan_only)
-    if planned.job is None:
-        return planned.document
-    execute = partial(_execute, settings, planned.job, planned.document)
-    return start(execute) if start else execute(runner)
+    if runner is None:
+        only_here(settings.cluster.runner)
+        runner = InlineRunner(settings.workers, StageTimes())
+    with nullcontext() if plan_only else runner.claim(settings.dataset.name):
+        planned = _planned(settings, runner, plan_only=plan_only)
+        if planned.job is None:
+            return planned.document
+        execute = partial(_execute, settings, planned.job, planned.document)
+        return start(execute) if start else execute(runner)
 
 
 def _planned(

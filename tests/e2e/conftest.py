@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -100,6 +101,20 @@ def reporting(place: Workplace, prefect_server: PrefectServer) -> Workplace:
     """Where commands run that report to the session's Prefect server."""
     place.environment["PREFECT_API_URL"] = prefect_server.url
     return place
+
+
+@pytest.fixture
+def named(reporting: Workplace, request: pytest.FixtureRequest) -> Callable[[], str]:
+    """Makes the dataset imagenet under a name that no other test's flow runs have."""
+
+    def make() -> str:
+        name = re.sub(r"[^a-z]+", "-", request.node.name.lower())[-40:].strip("-")
+        datasets = reporting.folder / "configs/datasets"
+        text = (datasets / "imagenet.yaml").read_text()
+        (datasets / f"{name}.yaml").write_text(text.replace("name: imagenet", f"name: {name}"))
+        return name
+
+    return make
 
 
 @pytest.fixture

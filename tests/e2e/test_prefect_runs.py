@@ -3,7 +3,6 @@
 import json
 import re
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -17,7 +16,7 @@ from larder.jobs.results import RunError
 from larder.pipeline.prepare import prepare
 from larder.pipeline.settings import load_settings
 from larder.units import format_amount
-from tests.support.commands import Finished, Workplace
+from tests.support.commands import Finished
 from tests.support.runs import copy_batches
 
 SMALL = ("--set", "shards.bytes=600 kB", "--set", "cluster.runner.batch_bytes=600 kB")
@@ -35,20 +34,6 @@ NAMES = {
     "emit": r"config for local",
     "card": r"data card of [0-9a-f]{32}",
 }
-
-
-@pytest.fixture
-def named(reporting: Workplace, request: pytest.FixtureRequest) -> Callable[[], str]:
-    """Makes the dataset imagenet under a name that no other test's flow runs have."""
-
-    def make() -> str:
-        name = re.sub(r"[^a-z]+", "-", request.node.name.lower())[-40:].strip("-")
-        datasets = reporting.folder / "configs/datasets"
-        text = (datasets / "imagenet.yaml").read_text()
-        (datasets / f"{name}.yaml").write_text(text.replace("name: imagenet", f"name: {name}"))
-        return name
-
-    return make
 
 
 def succeeded(done: Finished) -> dict[str, Any]:
@@ -228,6 +213,7 @@ def test_the_log_of_a_run_has_every_mistake_of_its_configuration(reporting, pref
 RETRIES = """
 import json, sys
 from unittest import mock
+from contextlib import nullcontext
 from prefect import flow
 from prefect.task_runners import ThreadPoolTaskRunner
 from larder.errors import ConfigError, ObjectError, RetryableError, StoreError
@@ -235,7 +221,7 @@ from larder.segments import shard
 from larder.jobs.results import BatchReport
 from larder.progress import StageTimes
 from tasks import runner, steps
-from tasks.runner import TaskRunner
+from tasks.runner import Pool, task_runner
 
 ERRORS = {"retryable": RetryableError, "config": ConfigError, "object": ObjectError,
           "store": StoreError, "unforeseen": ValueError}
@@ -257,9 +243,10 @@ def all_of(cases: list):
     for kind, failures in cases:
         calls.clear()
         try:
-            with ThreadPoolTaskRunner(max_workers=2) as pool:
-                tasks = TaskRunner(2, pool, StageTimes())
-                done = tasks.map(shard.shard_batch, (kind, failures), [Batch("a.tar")])
+            with ThreadPoolTaskRunner(max_workers=2) as threads:
+                pool = nullcontext(Pool(threads, 2, 2))
+                with task_runner(pool, nullcontext, StageTimes()) as tasks:
+                    done = tasks.map(shard.shard_batch, (kind, failures), [Batch("a.tar")])
             result = "worked" if done == [BatchReport()] else "did not"
         except Exception as error:
             result = type(error).__name__
@@ -293,6 +280,7 @@ def test_tasks_are_repeated_twice_and_only_where_that_can_help(reporting):
 
 WINDOW = """
 import json, sys, threading
+from contextlib import nullcontext
 from prefect import flow, get_client
 from prefect.task_runners import ThreadPoolTaskRunner
 from larder.errors import FatalError, Failure, StoreError
@@ -301,7 +289,7 @@ from larder.segments import shard
 from larder.jobs.results import BatchReport, Totals
 from larder.progress import StageTimes
 from tasks import runner, steps
-from tasks.runner import TaskRunner
+from tasks.runner import Pool, task_runner
 
 class Batch:
     def __init__(self, name):
@@ -344,9 +332,11 @@ named = steps.Step(step, "shard", "shards from {batch.shards[0].name}")
 
 @flow(flow_run_name=sys.argv[2])
 def batches():
-    with ThreadPoolTaskRunner() as pool:  # as wide as Prefect makes it
+    with ThreadPoolTaskRunner() as threads:  # as wide as Prefect makes it
         names = [Batch(name) for name in "abcdef"]
-        return TaskRunner(2, pool, StageTimes()).map(shard.shard_batch, None, names)
+        pool = nullcontext(Pool(threads, 2, 2))
+        with task_runner(pool, nullcontext, StageTimes()) as tasks:
+            return tasks.map(shard.shard_batch, None, names)
 
 job, error, reports = sys.argv[1], "", []
 with mock.patch.object(shard, "shard_batch", step), \\

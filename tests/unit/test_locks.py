@@ -6,7 +6,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
-LOCKS = [f"requirements/{name}.lock" for name in ("app", "demo", "gcs", "dev")]
+LOCKS = [f"requirements/{name}.lock" for name in ("app", "demo", "gcs", "dask", "ray", "dev")]
 SKYPLANE = ["requirements/skyplane.lock", "requirements/skyplane-test.lock"]
 
 

@@ -25,6 +25,9 @@ from larder.machine import copy_memory_bytes
 
 MIB = 1024**2
 
+ADDRESS = r"^((tcp|tls|ray)://)?([A-Za-z0-9._-]+|\[[0-9A-Fa-f:]+\]):[0-9]{1,5}$"
+"""Of a scheduler: a host and a port."""
+
 Seconds = Annotated[Whole, Field(ge=1, le=604_800)]
 """One second to a week."""
 
@@ -251,8 +254,18 @@ class Consumer(Model):
 class RunnerConfig(Model):
     """What runs the batches."""
 
+    kind: Literal["local", "dask", "ray"] = Field(
+        "local", description="where batches run: local: on the machine of the run"
+    )
+    address: Annotated[Annotated[Text, Field(pattern=ADDRESS)] | None, OrNull] = Field(
+        None,
+        description="Dask's scheduler or Ray's head, such as tcp://10.0.0.5:8786 or "
+        "ray://10.0.0.5:10001; null: workers on the machine of the run",
+    )
     workers: Annotated[Annotated[Whole, Field(ge=1, le=1024)] | None, OrNull] = Field(
-        None, description="maximum number of concurrent batches, 1 to 1024; null: one per core"
+        None,
+        description="maximum number of concurrent batches, 1 to 1024; null: one per core, or as "
+        "many as Dask or Ray has room for",
     )
     batch_bytes: Bytes = Field(
         1_000_000_000,

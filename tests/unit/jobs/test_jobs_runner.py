@@ -6,11 +6,13 @@ from typing import cast
 import pytest
 
 from larder.config.models import Cluster
-from larder.errors import FatalError
+from larder.errors import ConfigError, FatalError
 from larder.jobs.runner import InlineRunner, workers
 from larder.machine import usable_cores
+from larder.pipeline.prepare import prepare
 from larder.progress import Progress, StageTimes
 from larder.segments.job import Job
+from tests.support.runs import run_settings
 
 JOB = cast(Job, None)
 """The runner hands it on, and looks at nothing in it."""
@@ -66,3 +68,13 @@ def test_an_error_or_an_interrupt_stops_the_other_batches(error, failing):
 def test_memory_bounds_the_batches_at_once(fields, expected):
     cluster = Cluster.model_validate({"name": "c", "storage": {"url": "/x"}, **fields})
     assert workers(cluster.runner, cluster.copy_) == expected
+
+
+@pytest.mark.parametrize("kind", ["dask", "ray"])
+def test_batches_of_a_cluster_need_a_flow_run(kind, tmp_path):
+    settings = run_settings(
+        tmp_path, tmp_path / "storage", tmp_path, cluster={"runner": {"kind": kind}}
+    )
+    with pytest.raises(ConfigError) as caught:
+        prepare(settings)
+    assert caught.value.code == "config.runner"

@@ -1,0 +1,165 @@
+"""Where the batches of a flow run are done: in threads, or on Dask or Ray, by Prefect's own task
+runners.
+
+Dask and Ray are started, or connected to, when there are batches: most steps have none.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, redirect_stdout
+from functools import partial
+from typing import Any
+from urllib.parse import urlsplit
+
+from prefect.settings import get_current_settings
+from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
+
+from larder.cli.command import Operation
+from larder.errors import ConfigError
+from larder.packages import require
+from tasks.elsewhere import first_object, see_object
+from tasks.runner import Pool
+
+CONNECT_SECONDS = 10.0
+
+
+@contextmanager
+def pool_for(operation: Operation) -> Iterator[Pool]:
+    """What the batches of an operation run in, for the duration of a ``with`` block.
+
+    ConfigError: ``config.missing_package``; ``config.runner``: the address does not answer, or the
+    workers there cannot reach the storage or Prefect's server.
+    """
+    runner = operation.runner
+    if runner.kind == "local":
+        with ThreadPoolTaskRunner[Any](max_workers=operation.workers) as threads:
+            yield Pool(threads, operation.workers, operation.workers)
+        return
+    require(runner.kind)
+    address = runner.address
+    if address:
+        _check_address(address)
+    with (_dask if runner.kind == "dask" else _ray)(address, operation.workers) as opened:
+        tasks, machines, on_every_worker = opened
+        if address and operation.storage.access.block is None:
+            _check_workers(address, operation, on_every_worker)
+        workers = runner.workers or max(1, machines.total())
+        together = min(workers, max(machines.values(), default=1))
+        yield Pool(tasks, workers, together, elsewhere=True)
+
+
+_Opened = tuple[TaskRunner[Any], Counter[str], Callable[[Callable[[], None]], Any]]
+"""A task runner, how much it can do at once on each machine, and what calls on all workers."""
+
+
+@contextmanager
+def _dask(address: str | None, workers: int) -> Iterator[_Opened]:
+    os.environ.setdefault("DASK_LOGGING__DISTRIBUTED", "error")  # of its processes, too
+    from prefect_dask import DaskTaskRunner
+
+    here = {
+        "n_workers": workers,
+        "threads_per_worker": 1,
+        "dashboard_address": None,
+        # Errors are raised here, too.
+        "env": {"PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL"},
+    }
+    runner = (
+        DaskTaskRunner(address=address, client_kwargs={"timeout": CONNECT_SECONDS})
+        if address
+        else DaskTaskRunner(cluster_kwargs=here)
+    )
+    with runner:
+        with _connecting(address):
+            client = runner.client
+        machines = Counter[str]()
+        for worker, threads in client.nthreads().items():
+            machines[urlsplit(worker).hostname or ""] += threads
+        yield runner, machines, client.run
+
+
+@contextmanager
+def _ray(address: str | None, workers: int) -> Iterator[_Opened]:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # read by the import
+    import ray
+    from prefect_ray import RayTaskRunner
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as OnNode
+
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    here = {} if address else {"num_cpus": workers, "include_dashboard": False}
+    runner = RayTaskRunner(address=address, init_kwargs={**quiet, **here})
+    handler = signal.getsignal(signal.SIGTERM)
+    with ExitStack() as stack:
+        # Ray prints that a worker has died; stdout is for the result.
+        stack.enter_context(redirect_stdout(sys.stderr))
+        with _connecting(address):
+            stack.enter_context(runner)
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)  # Ray has replaced it
+        nodes: list[Mapping[str, Any]] = [node for node in ray.nodes() if node["Alive"]]
+        machines = Counter({node["NodeID"]: int(node["Resources"].get("CPU", 0)) for node in nodes})
+
+        def on_every_node(function: Callable[[], None]) -> None:
+            call = ray.remote(num_cpus=0)(function)
+            strategies = [OnNode(node, soft=False) for node in machines]
+            ray.get([call.options(scheduling_strategy=each).remote() for each in strategies])
+
+        yield runner, machines, on_every_node
+
+
+@contextmanager
+def _connecting(address: str | None) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        message = f"{'cannot connect' if address else 'no workers start'}: {error}"
+        raise _refusal(address, message) from error
+
+
+def _check_address(address: str) -> None:
+    """Refuse an address where nothing listens, and a server that workers there cannot reach."""
+    place = urlsplit(address if "://" in address else f"//{address}")
+    host = place.hostname or ""
+    server = urlsplit(str(get_current_settings().api.url)).hostname or ""
+    if _is_this_machine(server) and not _is_this_machine(host):
+        hint = "set PREFECT_API_URL to a server that they reach"
+        raise _refusal(address, "its workers cannot reach Prefect's server on this machine", hint)
+    try:
+        socket.create_connection((host, place.port or 0), CONNECT_SECONDS).close()
+    except OSError as error:
+        raise _refusal(address, f"does not answer: {error}") from None
+
+
+def _is_this_machine(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _check_workers(
+    address: str, operation: Operation, on_every_worker: Callable[[Callable[[], None]], Any]
+) -> None:
+    try:
+        on_every_worker(partial(see_object, operation.storage, *first_object(operation.storage)))
+    except Exception as error:
+        hint = (
+            "every worker needs Larder with the same packages, and the storage under the same URL: "
+            "a bucket, or a path that all machines share"
+        )
+        raise _refusal(address, f"a worker cannot read the storage: {error}", hint) from error
+
+
+def _refusal(address: str | None, message: str, hint: str = "") -> ConfigError:
+    if address and not hint:
+        hint = "check cluster.runner.address, and that the cluster runs"
+    return ConfigError("config.runner", message, where=address or "this machine", hint=hint)

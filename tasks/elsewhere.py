@@ -1,0 +1,55 @@
+"""Batches in the processes of Dask or Ray, which may be on other machines.
+
+What they would report while they run comes back with their results. They learn from Prefect's
+server that nobody wants them any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from prefect.context import FlowRunContext
+
+from larder.config.models import Location
+from larder.errors import NotFoundError
+from larder.progress import StageTimes
+from larder.store import open_location
+from tasks.progress import listening, run_ended, stoppable, stopped_for
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The result of a batch, and what each stage did for it, as in `StageTimes.stages`."""
+
+    result: Any
+    stages: Mapping[str, Mapping[str, Any]]
+
+
+@contextmanager
+def reported_later() -> Iterator[StageTimes]:
+    """Collect the progress of a ``with`` block, and stop it once its flow run has ended."""
+    context = FlowRunContext.get()
+    assert context is not None, "a batch belongs to a flow run"
+    assert context.flow_run is not None, "it has begun"
+    times = StageTimes()
+    with (
+        listening(times),
+        stoppable() as stop,
+        stopped_for(run_ended(context.flow_run.id), stop),
+    ):
+        yield times
+
+
+def first_object(storage: Location) -> tuple[str, int]:
+    """The key and the size of an object in a storage that is not empty."""
+    first = next(page[0] for page in open_location(storage).list() if page)
+    return first.key, first.size_bytes
+
+
+def see_object(storage: Location, key: str, size_bytes: int) -> None:
+    """`NotFoundError`: what lies in this storage as seen from here is something else."""
+    if open_location(storage).head(key).size_bytes != size_bytes:
+        raise NotFoundError("object.missing", "another object has its key", where=key)

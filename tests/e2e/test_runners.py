@@ -1,0 +1,170 @@
+"""The batches of a flow run on Dask and Ray: the same bytes as here, also if a worker is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from prefect_server import PrefectServer
+from required import missing
+
+from larder.packages import is_installed
+from tests.support.commands import CHECKOUT, Workplace
+from tests.support.processes import wait_until
+
+pytestmark = pytest.mark.slow
+
+SMALL = ("--set", "shards.bytes=600 kB", "--set", "cluster.runner.batch_bytes=600 kB")
+SMALL += ("--set", "mirror=true", "--set", "cluster.runner.workers=2")
+SLOW = ("--set", "cluster.copy.max_bytes_per_second=400 kB")
+
+
+@pytest.fixture(autouse=True)
+def _installed() -> None:
+    if not (is_installed("prefect_dask") and is_installed("prefect_ray")):
+        missing("Dask and Ray are not set up (`make dask ray` does that)")
+
+
+class DaskCluster:
+    """A scheduler and two workers, without nannies, which would replace one that is killed."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self._folder, self._stack = folder, stack
+        where = folder / "scheduler.json"
+        self._start("scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", where)
+        wait_until(where.exists)
+        self.workers = [
+            self._start("worker", "--nthreads", "1", "--no-nanny", "--no-dashboard", where)
+            for _ in range(2)
+        ]
+
+    @property
+    def address(self) -> str:
+        import distributed
+
+        with distributed.Client(scheduler_file=self._folder / "scheduler.json") as client:
+            client.wait_for_workers(len(self.workers), timeout=60)
+            address: str = client.scheduler.address
+            return address
+
+    def _start(self, name: str, *options: str | Path) -> subprocess.Popen[bytes]:
+        *flags, where = options
+        command = [sys.executable, "-m", "dask", name, *flags, "--scheduler-file", where]
+        environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+        with open(self._folder / f"{name}.log", "ab") as log:
+            process = subprocess.Popen(
+                command, cwd=self._folder, env=environment, stdout=log, stderr=log
+            )
+        self._stack.callback(process.wait)
+        self._stack.callback(process.kill)
+        return process
+
+
+@pytest.fixture
+def dask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaskCluster]:
+    with ExitStack() as stack:
+        yield DaskCluster(tmp_path_factory.mktemp("dask"), stack)
+
+
+def copying(server: PrefectServer, name: str) -> int:
+    """The number of batches that are being copied."""
+    runs = server.flow_runs(f"prepare {name} for local")
+    question = {
+        "flow_runs": {"id": {"any_": [run["id"] for run in runs]}},
+        "task_runs": {"state": {"type": {"any_": ["RUNNING"]}}},
+    }
+    tasks = server.post("/task_runs/filter", question) if runs else []
+    return sum(task["name"].startswith("copy objects") for task in tasks)
+
+
+def with_one_killed(
+    place: Workplace,
+    server: PrefectServer,
+    name: str,
+    workers: Callable[[], list[int]],
+    *options: str,
+) -> dict[str, Any]:
+    """The document of a run of which a worker is killed while each of two has a batch."""
+    running = place.start("--dataset", name, "--json", *SMALL, *SLOW, *options)
+    wait_until(lambda: running.process.poll() is not None or copying(server, name) == 2)
+    assert running.process.poll() is None, running.wait().err
+    killed, _ = workers()
+    os.kill(killed, signal.SIGKILL)
+    done = running.wait()
+    assert done.status == 0, done.err
+    assert "Traceback" not in done.err
+    return done.document
+
+
+def same_as_here(place: Workplace, name: str, document: dict[str, Any]) -> None:
+    """The version has the shards that a run in this process makes."""
+    root = place.storage / "larder" / name
+    shards = {path.name: path.read_bytes() for path in root.glob("segments/*/shards/*/*.tar")}
+    again = place.folder / "again"
+    here = ("-m", "larder.cli.main", "prepare", "--dataset", name, "--json")
+    done = place.run(*SMALL, "--set", f"cluster.storage.url={again}", python=here)
+    assert done.status == 0, done.err
+    assert done.document["digest"] == document["digest"]
+    root = again / "larder" / name
+    assert shards == {p.name: p.read_bytes() for p in root.glob("segments/*/shards/*/*.tar")}
+    assert len(shards) > 3
+
+
+def test_a_dask_cluster_of_which_a_worker_is_killed(reporting, prefect_server, named, dask):
+    name = named()
+    kind = ("--set", "cluster.runner.kind=dask")
+    kind += ("--set", f"cluster.runner.address={dask.address}")
+    workers = [each.pid for each in dask.workers]
+    document = with_one_killed(reporting, prefect_server, name, lambda: workers, *kind)
+    assert dask.workers[0].wait() == -signal.SIGKILL
+    assert dask.workers[1].poll() is None
+    same_as_here(reporting, name, document)
+    (run,) = prefect_server.flow_runs(f"prepare {name} for local")
+    states = {task["state_type"] for task in prefect_server.task_runs(run, 20)}
+    assert states == {"COMPLETED"}
+
+
+def processes_of(place: Workplace) -> dict[int, str]:
+    """The command lines of the processes that run in a place."""
+    mark = f"TMPDIR={place.temporary}".encode()
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if mark in (folder / "environ").read_bytes().split(b"\0"):
+                found[int(folder.name)] = (folder / "cmdline").read_text()
+    return found
+
+
+def ray_workers(place: Workplace) -> list[int]:
+    """The processes of the place's Ray that are copying."""
+    return [pid for pid, line in processes_of(place).items() if line.startswith("ray::copy")]
+
+
+def test_a_local_ray_of_which_a_worker_is_killed(reporting, prefect_server, named):
+    name = named()
+    kind = ("--set", "cluster.runner.kind=ray")
+    with TemporaryDirectory(prefix="ray-") as folder:  # its sockets need a short path
+        reporting.environment["RAY_TMPDIR"] = folder
+        workers = partial(ray_workers, reporting)
+        document = with_one_killed(reporting, prefect_server, name, workers, *kind)
+        wait_until(lambda: not processes_of(reporting))
+    same_as_here(reporting, name, document)
+
+
+def test_a_worker_that_does_not_see_the_storage(reporting, named, dask):
+    name = named()
+    kind = ("--set", "cluster.runner.kind=dask", "--set", "cluster.storage.url=/proc/self/cwd/data")
+    kind += ("--set", f"cluster.runner.address={dask.address}")
+    done = reporting.run("--dataset", name, "--json", *SMALL, *kind)
+    assert done.status == 2, done.err
+    assert done.document["error"]["code"] == "config.runner"
+    assert done.document["error"]["where"] == dask.address

@@ -1,0 +1,80 @@
+"""Where batches run: what is refused before one is submitted."""
+
+import socket
+import sys
+from typing import Any
+
+import pytest
+from prefect.settings import PREFECT_API_URL, temporary_settings
+
+from flows.runs.pool import pool_for
+from larder.cli.command import Operation
+from larder.config.models import Location, RunnerConfig
+from larder.errors import ConfigError
+from tasks.elsewhere import first_object, see_object
+
+SERVER = "http://127.0.0.1:4200/api"
+
+
+def operation(storage: str = "memory://here", **runner: Any) -> Operation:
+    def nothing(*_: Any) -> Any:
+        raise AssertionError("no step is run")
+
+    places = RunnerConfig(**runner), Location(url=storage)
+    return Operation(2, nothing, nothing, nothing, *places)
+
+
+def refused(**runner: Any) -> ConfigError:
+    with (
+        temporary_settings({PREFECT_API_URL: SERVER}),
+        pytest.raises(ConfigError) as caught,
+        pool_for(operation(**runner)),
+    ):
+        pass
+    return caught.value
+
+
+def test_threads_are_as_many_as_there_are_batches_at_once():
+    with pool_for(operation()) as pool:
+        assert (pool.workers, pool.together, pool.elsewhere) == (2, 2, False)
+
+
+@pytest.mark.parametrize("kind", ["dask", "ray"])
+def test_a_missing_package_is_named_with_its_extra(kind, monkeypatch):
+    monkeypatch.setitem(sys.modules, f"prefect_{kind}", None)
+    error = refused(kind=kind)
+    assert error.code == "config.missing_package"
+    assert f"prefect-{kind}" in error.message
+    assert f"[{kind}]" in error.hint
+
+
+@pytest.mark.parametrize("scheme", ["", "tcp://", "ray://"])
+@pytest.mark.parametrize("kind", ["dask", "ray"])
+def test_an_address_where_nothing_listens(kind, scheme, monkeypatch):
+    monkeypatch.setattr("flows.runs.pool.require", lambda _: None)
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        address = f"{scheme}127.0.0.1:{closed.getsockname()[1]}"
+    error = refused(kind=kind, address=address)
+    assert (error.code, error.where) == ("config.runner", address)
+
+
+def test_workers_elsewhere_need_a_server_that_they_reach(monkeypatch):
+    monkeypatch.setattr("flows.runs.pool.require", lambda _: None)
+    error = refused(kind="dask", address="192.0.2.1:8786")
+    assert (error.code, error.where) == ("config.runner", "192.0.2.1:8786")
+    assert "PREFECT_API_URL" in error.hint
+
+
+def test_an_object_of_the_storage_is_seen_from_elsewhere(tmp_path):
+    (tmp_path / "one/larder").mkdir(parents=True)
+    (tmp_path / "one/larder/a").write_bytes(b"content")
+    here, there = (Location(url=str(tmp_path / name)) for name in ("one", "two"))
+    key, size_bytes = first_object(here)
+    see_object(here, key, size_bytes)
+    (tmp_path / "two/larder").mkdir(parents=True)
+    for content in (None, b"other"):
+        if content:
+            (tmp_path / "two/larder/a").write_bytes(content)
+        with pytest.raises(Exception, match=key) as caught:
+            see_object(there, key, size_bytes)
+        assert caught.value.code == "object.missing"  # type: ignore[attr-defined]
