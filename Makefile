@@ -89,9 +89,10 @@ $(SKYPLANE)/gateway: $(SKYPLANE)/app requirements/skyplane-test.lock
 	@touch $@
 
 $(READERS)/app: requirements/readers-test.lock
-	@echo "setting up $(READERS): about 650 MB to download, 2.5 GB installed"
+	@echo "setting up $(READERS): about 710 MB to download, 2.7 GB installed"
 	@$(PYTHON) -m venv --clear $(READERS)
-	@$(READERS_PIP) --no-deps --require-hashes --requirement requirements/readers-test.lock
+	@$(READERS_PIP) --no-binary jsonpath-rw --no-deps --require-hashes \
+		--requirement requirements/readers-test.lock
 	@$(READERS_PIP) $(TORCH)
 	@touch $@
 

@@ -19,6 +19,7 @@ FOLDER = "configs"
 
 EXAMPLES = (
     "clusters/aws-us-west-2.yaml",
+    "clusters/kubernetes.yaml",
     "clusters/local.yaml",
     "clusters/sagemaker.yaml",
     "datasets/digits.yaml",
@@ -27,6 +28,8 @@ EXAMPLES = (
     "datasets/imagenet.yaml",
     "experiments/default.yaml",
     "experiments/digits.yaml",
+    "experiments/kubeflow/default.yaml",
+    "experiments/kubernetes/default.yaml",
     "experiments/resnet50.yaml",
     "experiments/sagemaker/default.yaml",
     "schema/cluster.json",

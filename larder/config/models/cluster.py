@@ -215,7 +215,9 @@ class Limits(Model):
 class Consumer(Model):
     """The system that the emitted config is for."""
 
-    kind: Literal["determined", "sagemaker"] = Field("determined", description="the system")
+    kind: Literal["determined", "sagemaker", "kubernetes", "kubeflow"] = Field(
+        "determined", description="the system"
+    )
     release: str = Field(
         "0.38",
         pattern=r"^[0-9]{1,4}\.[0-9]{1,4}(\.[0-9]{1,4})?$",

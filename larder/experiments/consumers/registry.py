@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from larder.config.models import Cluster
+from larder.experiments.consumers import kubeflow, kubernetes
 from larder.experiments.consumers.base import Consumer
 from larder.experiments.consumers.determined import config as determined
 from larder.experiments.consumers.sagemaker import config as sagemaker
@@ -10,6 +11,8 @@ from larder.experiments.consumers.sagemaker import config as sagemaker
 CONSUMERS: dict[str, Consumer] = {
     "determined": determined,
     "sagemaker": sagemaker,
+    "kubernetes": kubernetes,
+    "kubeflow": kubeflow,
 }
 
 

@@ -24,6 +24,7 @@ from larder.config.patterns import expand_braces
 from larder.config.urls import parse_url
 from larder.errors import ConfigError
 from larder.experiments.consumers.sagemaker.rules import check_request
+from larder.experiments.consumers.template import job_name, refused, section
 from larder.experiments.delivery import (
     LOCATION,
     ConfigFile,
@@ -92,19 +93,19 @@ def config_files(
         objects = {source.channel: source.count for source in sources}
     else:
         channels, objects = list(_directories(delivered, contents, cluster)), {}
-    algorithm = _section(request, "AlgorithmSpecification", dict, where)
+    algorithm = section(request, "AlgorithmSpecification", dict, where)
     algorithm.setdefault("TrainingInputMode", _MODES.get(delivery, "File"))
-    environment = _section(request, "Environment", dict, where)
+    environment = section(request, "Environment", dict, where)
     if LOCATION in environment and not delivered.replaces:
-        message, hint = f"the template sets Environment.{LOCATION}", "remove it: Larder sets it"
-        raise ConfigError("config.template", message, where=where, hint=hint)
+        message = f"the template sets Environment.{LOCATION}, which Larder sets"
+        raise refused(message, where, "remove it")
     folder = f"/opt/ml/input/data/{CHANNEL}/{delivered.dataset}"
     environment[LOCATION] = f"{folder}/versions/{delivered.version}"
     vpc = cluster.consumer.vpc
     if vpc is not None:
         network = {"SecurityGroupIds": list(vpc.security_groups), "Subnets": list(vpc.subnets)}
         request.setdefault("VpcConfig", network)
-    present = _section(request, "InputDataConfig", list, where)
+    present = section(request, "InputDataConfig", list, where)
     if delivered.replaces:
         names = {channel["ChannelName"] for channel in channels}
         present[:] = [each for each in present if _name(each) not in names]
@@ -113,7 +114,7 @@ def config_files(
     needed_bytes = data_bytes if delivery == "file" else 0
     if needed_bytes:
         size = math.ceil(needed_bytes / _GIB) + _SCRATCH_GIB
-        _section(request, "ResourceConfig", dict, where).setdefault("VolumeSizeInGB", size)
+        section(request, "ResourceConfig", dict, where).setdefault("VolumeSizeInGB", size)
     check_request(request, objects, needed_bytes, where=where)
     text = json.dumps(request, indent=2, ensure_ascii=False) + "\n"
     return (*manifests, ConfigFile("training-job.json", text))
@@ -126,23 +127,6 @@ def command(output: Path, names: Sequence[str], cluster: Cluster) -> str:
 
 def _name(channel: Any) -> Any:
     return channel.get("ChannelName") if isinstance(channel, dict) else None
-
-
-def _section(request: dict[str, Any], name: str, kind: type[Any], where: str) -> Any:
-    """The template's own section, or a new one, as part of the request."""
-    if request.get(name) is None:
-        request[name] = kind()
-    if not isinstance(request[name], kind):
-        noun = "a list" if kind is list else "a mapping"
-        message = f"{name} must be {noun}"
-        raise ConfigError("config.template", message, where=where, hint="fix the template")
-    return request[name]
-
-
-def job_name(delivered: DeliveredVersion) -> str:
-    """A name that SageMaker and Kubernetes accept: a dataset's may have underscores."""
-    name = delivered.dataset.replace("_", "-").strip("-")[:50].rstrip("-")
-    return f"{name}-{delivered.version[:8]}"
 
 
 def _sources(

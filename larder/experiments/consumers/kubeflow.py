@@ -1,0 +1,9 @@
+"""Kubeflow: TrainJobs, which are manifests of Kubernetes with templates of their own."""
+
+from __future__ import annotations
+
+from larder.experiments.consumers.kubernetes import DELIVERIES, check, command, config_files
+
+__all__ = ["DELIVERIES", "TEMPLATES", "check", "command", "config_files"]
+
+TEMPLATES: str | None = "kubeflow"

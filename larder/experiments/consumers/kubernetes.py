@@ -1,0 +1,259 @@
+"""Kubernetes: a Pod, a Job, or a TrainJob of Kubeflow, with the data in its first container.
+
+Environment variables say where the data is: ``LARDER_LOCATION`` for `larder.open`, and for each
+split the shards as a brace pattern, or a list of them, for everybody else. A directory is mounted,
+from a persistent volume claim or from the node. From a bucket, downloads go to a volume of the
+node. A TrainJob gets volumes as a patch of its runtime (Kubeflow Trainer, ``runtimePatches``), in
+the container ``node`` of the job ``node``, which the runtimes of Kubeflow have.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from larder.config.models import Cluster
+from larder.config.urls import parse_url
+from larder.errors import ConfigError
+from larder.experiments.consumers.determined.config import to_yaml
+from larder.experiments.consumers.determined.mounts import bind, normal
+from larder.experiments.consumers.template import job_name, refused, section
+from larder.experiments.delivery import LOCATION, ConfigFile, Contents, DeliveredVersion
+
+DELIVERIES: tuple[str, ...] = ("volume", "bind_mount", "bucket")
+TEMPLATES: str | None = "kubernetes"
+
+_VERSIONS = {"Pod": "v1", "Job": "batch/v1", "TrainJob": "trainer.kubeflow.org/v1alpha1"}
+_DATA, _CACHE = "larder-data", "larder-cache"
+_CACHE_PATH = "/var/cache/larder"
+_MANAGER = "larder/emit"
+"""Who has written a patch of a runtime."""
+
+_NODE = "node"
+
+Problem = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Volume:
+    """A volume and where containers see it; ``source`` is what Kubernetes calls a volume source."""
+
+    name: str
+    path: str
+    read_only: bool
+    source: Mapping[str, Any]
+
+    @property
+    def mount(self) -> dict[str, Any]:
+        mount: dict[str, Any] = {"name": self.name, "mountPath": self.path}
+        return {**mount, "readOnly": True} if self.read_only else mount
+
+
+def check(
+    template: dict[str, Any], delivered: DeliveredVersion, cluster: Cluster, *, where: str = ""
+) -> None:
+    """Refuse a template that no version can be merged with."""
+    config_files(template, delivered, Contents("", {}), cluster, where=where)
+
+
+def config_files(
+    template: dict[str, Any],
+    delivered: DeliveredVersion,
+    contents: Contents,
+    cluster: Cluster,
+    *,
+    where: str = "",
+) -> tuple[ConfigFile, ...]:
+    """The manifest of the job, checked."""
+    config = copy.deepcopy(template)
+    kind = config.get("kind")
+    if kind not in _VERSIONS:
+        message = f"kind must be one of {', '.join(_VERSIONS)}"
+        raise refused(message, where, "fix the template")
+    metadata = section(config, "metadata", dict, where)
+    if not metadata.get("name") and not metadata.get("generateName"):
+        metadata["generateName"] = f"{job_name(delivered)}-"
+    if delivered.delivery.delivery == "bucket":
+        root, volume = delivered.root.rstrip("/"), _cache_volume(cluster)
+    else:
+        root, volume = _mounted(delivered, cluster)
+    pod, container, variables = _parts(config, where)
+    for name, value in _addresses(delivered, contents, root):
+        _put(variables, "name", _variable(name, value), delivered, where)
+    if volume.name == _CACHE:
+        present = {each.get("name") for each in variables if isinstance(each, dict)}
+        access = _access(cluster, volume).items()
+        variables += [_variable(name, value) for name, value in access if name not in present]
+    if kind == "TrainJob":
+        _patch(section(config, "spec", dict, where), volume, delivered, where)
+    else:
+        source = {"name": volume.name, **volume.source}
+        _put(section(pod, "volumes", list, where), "name", source, delivered, where)
+        mounts = section(container, "volumeMounts", list, where)
+        _put(mounts, "mountPath", volume.mount, delivered, where)
+    problems = [*_problems(config)]
+    if problems:
+        text = "; ".join(f"{path}: {message}" for path, message in problems)
+        message = f"not a {kind} of Kubernetes: {text}"
+        hint = "fix the template"
+        raise ConfigError("config.invalid_experiment", message, where=where, hint=hint)
+    header = (
+        f"Made by Larder for the cluster {cluster.name}; rewritten by every run.",
+        f"dataset: {delivered.dataset}",
+        f"version: {delivered.version}",
+        f"content digest: {contents.digest}",
+        delivered.delivery.sentence,
+    )
+    return (ConfigFile("job.yaml", to_yaml(config, header)),)
+
+
+def command(output: Path, names: Sequence[str], cluster: Cluster) -> str:
+    return f"kubectl create --filename {shlex.quote(str(output / 'job.yaml'))}"
+
+
+def _mounted(delivered: DeliveredVersion, cluster: Cluster) -> tuple[str, _Volume]:
+    """The dataset's root in the container, and the volume that has it."""
+    where = f"cluster {cluster.name}: nodes.mounts"
+    mounts = cluster.nodes.mounts
+    binding = bind(delivered.storage_url, mounts, where=where)
+    claims = (each.claim for each in mounts if normal(each.host_path) == binding.host_path)
+    claim = next(claims, None)
+    if (claim is None) == (delivered.delivery.delivery == "volume"):
+        hint = "set claim in nodes.mounts for the delivery volume, and only for that"
+        raise ConfigError("config.invalid_value", "unusable mount", where=where, hint=hint)
+    source: dict[str, Any]
+    if claim is None:
+        source = {"hostPath": {"path": binding.host_path, "type": "Directory"}}
+    else:
+        source = {"persistentVolumeClaim": {"claimName": claim, "readOnly": binding.read_only}}
+    root = f"{binding.data_path.rstrip('/')}/larder/{delivered.dataset}"
+    return root, _Volume(_DATA, binding.container_path, binding.read_only, source)
+
+
+def _cache_volume(cluster: Cluster) -> _Volume:
+    """Where downloads are kept: for all pods of a node if the cluster names a directory of it."""
+    downloads = cluster.nodes.downloads
+    if downloads is None:
+        return _Volume(_CACHE, _CACHE_PATH, False, {"emptyDir": {}})
+    source = {"hostPath": {"path": downloads.host_path, "type": "DirectoryOrCreate"}}
+    return _Volume(_CACHE, downloads.container_path, False, source)
+
+
+def _addresses(
+    delivered: DeliveredVersion, contents: Contents, root: str
+) -> Iterator[tuple[str, str]]:
+    """The variables that say where the version and its shards are, as the container sees them."""
+    yield LOCATION, f"{root}/versions/{delivered.version}"
+    for split, facts in sorted(contents.splits.items()):
+        name = split.upper().replace("-", "_")
+        if not delivered.delivery.shards or not facts.shards:
+            continue
+        if facts.list:
+            yield f"LARDER_LIST_{name}", f"{root}/{facts.list}"
+        else:
+            patterns = (f"{root}/{pattern}" for pattern in facts.patterns)
+            yield f"LARDER_SHARDS_{name}", "::".join(patterns)
+
+
+def _access(cluster: Cluster, cache: _Volume) -> dict[str, str]:
+    """How to reach the bucket, unless the template says so."""
+    variables: dict[str, str | None] = {"LARDER_CACHE_DIR": cache.path}
+    if parse_url(cluster.storage.url).scheme == "s3":
+        access = cluster.storage.access
+        variables |= {"AWS_DEFAULT_REGION": access.region, "AWS_ENDPOINT_URL": access.endpoint}
+    return {name: value for name, value in variables.items() if value}
+
+
+def _variable(name: str, value: str) -> dict[str, Any]:
+    return {"name": name, "value": value.replace("$(", "$$(")}  # $(NAME) would be replaced
+
+
+def _parts(config: dict[str, Any], where: str) -> tuple[dict[str, Any], dict[str, Any], list[Any]]:
+    """The specification of the pod, its first container, and the variables of that."""
+    spec = section(config, "spec", dict, where)
+    if config["kind"] == "TrainJob":
+        trainer = section(spec, "trainer", dict, where)
+        return spec, trainer, section(trainer, "env", list, where)
+    if config["kind"] == "Job":
+        spec = section(section(spec, "template", dict, where), "spec", dict, where)
+    containers = section(spec, "containers", list, where)
+    if not containers or not isinstance(containers[0], dict):
+        raise refused("containers must have one", where, "fix the template")
+    return spec, containers[0], section(containers[0], "env", list, where)
+
+
+def _put(
+    present: list[Any], key: str, item: dict[str, Any], delivered: DeliveredVersion, where: str
+) -> None:
+    """Add an item to a list; one that is the same by its key is refused, or replaced."""
+    for number, other in enumerate(present):
+        if isinstance(other, dict) and str(other.get(key)).rstrip("/") == item[key].rstrip("/"):
+            if not delivered.replaces:
+                message = f"the template has {key}: {item[key]}, which Larder sets"
+                raise refused(message, where, "remove it")
+            present[number] = item
+            return
+    present.append(item)
+
+
+def _patch(spec: dict[str, Any], volume: _Volume, delivered: DeliveredVersion, where: str) -> None:
+    """Patch the runtime of a TrainJob: its own fields have no volumes."""
+    container = {"name": _NODE, "volumeMounts": [volume.mount]}
+    pod = {"volumes": [{"name": volume.name, **volume.source}], "containers": [container]}
+    job = {"name": _NODE, "template": {"spec": {"template": {"spec": pod}}}}
+    patch = {
+        "manager": _MANAGER,
+        "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [job]}}},
+    }
+    _put(section(spec, "runtimePatches", list, where), "manager", patch, delivered, where)
+
+
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
+
+
+def _problems(config: Mapping[str, Any]) -> Iterator[Problem]:
+    """Rules for the fields that are emitted, and those without which no job begins."""
+    kind, spec = config["kind"], config["spec"]
+    if config.get("apiVersion") != _VERSIONS[kind]:
+        yield "apiVersion", f"must be {_VERSIONS[kind]}"
+    metadata = config["metadata"]
+    name = metadata.get("name") or f"{metadata.get('generateName')}x"
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > 63:
+        yield "metadata.name", "must be at most 63 lower-case letters, digits and hyphens"
+    if kind == "TrainJob":
+        runtime = spec.get("runtimeRef")
+        if not isinstance(runtime, dict) or not runtime.get("name"):
+            yield "spec.runtimeRef.name", "required"
+        yield from _variable_problems(spec["trainer"]["env"], "spec.trainer.env")
+        return
+    path = "spec" if kind == "Pod" else "spec.template.spec"
+    pod = spec if kind == "Pod" else spec["template"]["spec"]
+    if kind == "Job" and pod.get("restartPolicy") not in ("Never", "OnFailure"):
+        yield f"{path}.restartPolicy", "must be Never or OnFailure"
+    container = pod["containers"][0]
+    for field in ("name", "image"):
+        if not isinstance(container.get(field), str) or not container[field]:
+            yield f"{path}.containers.0.{field}", "required"
+    yield from _variable_problems(container["env"], f"{path}.containers.0.env")
+    volumes = [each.get("name") for each in pod["volumes"] if isinstance(each, dict)]
+    if len(set(volumes)) < len(pod["volumes"]):
+        yield f"{path}.volumes", "must have different names"
+    place = f"{path}.containers.0.volumeMounts"
+    for number, mount in enumerate(container["volumeMounts"]):
+        if not isinstance(mount, dict) or mount.get("name") not in volumes:
+            yield f"{place}.{number}.name", "there is no such volume"
+        elif ":" in str(mount.get("mountPath", ":")):
+            yield f"{place}.{number}.mountPath", "required, without a colon"
+
+
+def _variable_problems(variables: Sequence[Any], path: str) -> Iterator[Problem]:
+    for number, each in enumerate(variables):
+        if not isinstance(each, dict) or not isinstance(each.get("name"), str):
+            yield f"{path}.{number}.name", "required"
+        elif not isinstance(each.get("value", ""), str):
+            yield f"{path}.{number}.value", "must be a string: put it in quotes"

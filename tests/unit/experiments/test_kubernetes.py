@@ -1,0 +1,249 @@
+"""Manifests of Kubernetes and Kubeflow, against the schemas and models of both."""
+
+import copy
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from required import read_by_others
+from ruamel.yaml import YAML
+
+from larder.config.load import load_template
+from larder.config.models import Cluster
+from larder.errors import ConfigError
+from larder.experiments.consumers.kubernetes import check, config_files
+from larder.experiments.delivery import Advice, Contents, DeliveredSplit, DeliveredVersion
+
+ROOT = Path(__file__).parents[3]
+GOLDEN = ROOT / "tests" / "golden" / "kubernetes"
+VERSION = "0123456789abcdef0123456789abcdef"
+SHARDS = "segments/5eed/shards"
+CLAIM = {"host_path": "/mnt/data", "container_path": "/data", "claim": "training-data"}
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "mine"},
+    "spec": {"containers": [{"name": "train", "image": "x"}, {"name": "sidecar", "image": "y"}]},
+}
+
+
+def template(kind: str) -> dict[str, Any]:
+    if kind == "Pod":
+        return copy.deepcopy(POD)
+    return load_template(ROOT / "configs", f"{kind}/default.yaml")
+
+
+def contents(*, listed: bool = False) -> Contents:
+    patterns = (
+        f"{SHARDS}/train/d-train-{{000000..000003}}.tar",
+        f"{SHARDS}/train/d-train-000007.tar",
+    )
+    path = f"versions/{VERSION}/lists/train-0123456789abcdef.txt" if listed else None
+    splits = {
+        "train": DeliveredSplit(50, 5, 5_000, patterns, path),
+        "hold-out": DeliveredSplit(1, 1, 10, (f"{SHARDS}/hold-out/d-hold-out-000000.tar",)),
+        "empty": DeliveredSplit(0, 0, 0, ()),
+    }
+    return Contents("fedcba98" * 8, splits, 10)
+
+
+def place(url: str, delivery: str, *, shards: bool = True) -> DeliveredVersion:
+    root = f"{url.rstrip('/')}/larder/my_digits/"
+    advice = Advice(delivery, "Because.", shards)
+    return DeliveredVersion("my_digits", VERSION, f"{root}versions/{VERSION}", root, url, advice)
+
+
+def cluster(url: str, nodes: dict[str, Any] | None = None, **storage: Any) -> Cluster:
+    fields = {"url": url, **storage}
+    consumer = {"kind": "kubernetes"}
+    described = {"name": "k", "storage": fields, "nodes": nodes or {}, "consumer": consumer}
+    return Cluster.model_validate(described)
+
+
+MOUNTED = ("/mnt/data/team", "volume", {"nodes": {"mounts": [CLAIM]}})
+DOWNLOADS = {"downloads": {"host_path": "/nvme/larder", "container_path": "/cache"}}
+BUCKET = ("s3://bucket/team/", "bucket", {"region": "us-west-2"})
+CASES: dict[str, tuple[str, tuple[str, str, dict[str, Any]]]] = {
+    "job-volume": ("kubernetes", MOUNTED),
+    "job-bucket": ("kubernetes", BUCKET),
+    "pod-host-path": ("Pod", ("/srv/data", "bind_mount", {})),
+    "trainjob-volume": ("kubeflow", MOUNTED),
+    "trainjob-bucket": ("kubeflow", (*BUCKET[:2], {**BUCKET[2], "nodes": DOWNLOADS})),
+}
+
+
+def emitted(kind: str, where: tuple[str, str, dict[str, Any]], found: Contents) -> str:
+    url, delivery, options = where
+    here = cluster(url, **options)
+    (file,) = config_files(template(kind), place(url, delivery), found, here, where="t.yaml")
+    assert (file.name, file.in_storage) == ("job.yaml", False)
+    return file.text
+
+
+def loaded(text: str) -> dict[str, Any]:
+    config: dict[str, Any] = YAML(typ="safe", pure=True).load(text)
+    return config
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_bytes_are_those_of_the_golden_file(name):
+    text = emitted(*CASES[name], contents())
+    golden = GOLDEN / f"{name}.yaml"
+    if os.environ.get("LARDER_WRITE_GOLDEN"):
+        golden.write_text(text)
+    assert text == golden.read_text()
+
+
+VALIDATE = """
+import json, sys
+import kubernetes_validate
+from kubeflow_trainer_api.models import TrainerV1alpha1TrainJob
+
+def valid(config):
+    try:
+        if config["kind"] == "TrainJob":
+            return TrainerV1alpha1TrainJob.from_dict(config).to_dict() == config
+        kubernetes_validate.validate(config, "1.31", strict=True)
+        return True
+    except Exception:
+        return False
+
+print(json.dumps([valid(config) for config in json.load(sys.stdin)]))
+"""
+
+
+def test_kubernetes_and_kubeflow_accept_what_is_emitted():
+    assert {path.stem for path in GOLDEN.glob("*.yaml")} == set(CASES)
+    right = [loaded((GOLDEN / f"{name}.yaml").read_text()) for name in CASES]
+    wrong = copy.deepcopy(right)
+    for config in wrong[:3]:
+        spec = config["spec"] if config["kind"] == "Pod" else config["spec"]["template"]["spec"]
+        spec["volumes"][0]["persistentVolumeClaims"] = {}
+    for config in wrong[3:]:
+        config["spec"]["runtimePatches"][0]["owner"] = "x"
+    assert read_by_others(VALIDATE, right + wrong) == [True] * 5 + [False] * 5
+
+
+def variables(kind: str, where: Any, found: Contents) -> dict[str, str]:
+    config = loaded(emitted(kind, where, found))
+    if kind == "kubeflow":
+        env = config["spec"]["trainer"]["env"]
+    else:
+        env = config["spec"]["template"]["spec"]["containers"][0]["env"]
+    return {each["name"]: each["value"] for each in env}
+
+
+def test_a_container_is_told_where_the_data_is():
+    root = "/data/team/larder/my_digits"
+    assert variables("kubeflow", MOUNTED, contents()) == {
+        "LARDER_LOCATION": f"{root}/versions/{VERSION}",
+        "LARDER_SHARDS_HOLD_OUT": f"{root}/{SHARDS}/hold-out/d-hold-out-000000.tar",
+        "LARDER_SHARDS_TRAIN": f"{root}/{SHARDS}/train/d-train-{{000000..000003}}.tar::"
+        f"{root}/{SHARDS}/train/d-train-000007.tar",
+    }
+    listed = variables("kubernetes", BUCKET, contents(listed=True))
+    assert listed["LARDER_LIST_TRAIN"].startswith("s3://bucket/team/larder/my_digits/versions/")
+    assert "LARDER_SHARDS_TRAIN" not in listed
+    assert listed["AWS_DEFAULT_REGION"] == "us-west-2"
+    assert listed["LARDER_CACHE_DIR"] == "/var/cache/larder"
+
+
+def test_shards_with_omitted_samples_are_not_named():
+    url, delivery, options = MOUNTED
+    here = place(url, delivery, shards=False)
+    (file,) = config_files(template("kubernetes"), here, contents(), cluster(url, **options))
+    assert "LARDER_SHARDS" not in file.text
+
+
+names = st.text(st.characters(codec="utf-8", exclude_characters="\0/"), min_size=1, max_size=8)
+
+
+@given(names.filter(lambda name: name not in (".", "..") and "~" not in name))
+def test_names_come_back_as_kubernetes_reads_them(name):
+    url = f"s3://bucket/{name}/"
+    here = cluster("s3://bucket/")
+    (file,) = config_files(template("kubernetes"), place(url, "bucket"), contents(), here)
+    (value,) = [
+        each["value"]
+        for each in loaded(file.text)["spec"]["template"]["spec"]["containers"][0]["env"]
+        if each["name"] == "LARDER_LOCATION"
+    ]
+    assert value.replace("$$(", "$(") == f"{url}larder/my_digits/versions/{VERSION}"
+    assert "$(" not in value.replace("$$(", "")
+
+
+def test_what_the_template_has_is_kept_and_what_is_in_the_way_is_refused():
+    pod = template("Pod")
+    container = pod["spec"]["containers"][0]
+    container["env"] = [{"name": "AWS_DEFAULT_REGION", "value": "eu-west-1"}]
+    here = cluster("s3://bucket/", region="us-west-2")
+    version = place("s3://bucket/", "bucket")
+    before = copy.deepcopy(pod)
+    (file,) = config_files(pod, version, contents(), here)
+    assert pod == before
+    config = loaded(file.text)
+    assert config["metadata"]["name"] == "mine"
+    assert "us-west-2" not in file.text
+    assert config["spec"]["containers"][1] == before["spec"]["containers"][1]
+    with pytest.raises(ConfigError) as caught:
+        check(config, version, here, where="t.yaml")
+    assert (caught.value.code, caught.value.where) == ("config.template", "t.yaml")
+    forced = replace(version, replaces=True)
+    (again,) = config_files(config, forced, contents(), here)
+    assert loaded(again.text) == config
+    container["volumeMounts"] = [{"name": "x", "mountPath": "/var/cache/larder/"}]
+    with pytest.raises(ConfigError) as caught:
+        check(pod, version, here)
+    assert caught.value.code == "config.template"
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "value", "place_"),
+    [
+        ("Pod", "apiVersion", "v2", "apiVersion"),
+        ("Pod", "metadata.name", "No_Name", "metadata.name"),
+        ("Pod", "metadata.name", "x" * 64, "metadata.name"),
+        ("Pod", "spec.containers.0.image", None, "spec.containers.0.image"),
+        ("Pod", "spec.containers.0.env", [{"value": "x"}], "spec.containers.0.env.0.name"),
+        ("Pod", "spec.containers.0.env", [{"name": "A", "value": 1}], "containers.0.env.0.value"),
+        ("Pod", "spec.containers.0.volumeMounts", [{"name": "y"}], "volumeMounts.0.name"),
+        ("Pod", "spec.volumes", [{"name": "a"}, {"name": "a"}], "spec.volumes"),
+        ("kubernetes", "spec.template.spec.restartPolicy", "Always", "restartPolicy"),
+        ("kubeflow", "spec.runtimeRef", {}, "spec.runtimeRef.name"),
+    ],
+)
+def test_mistakes_are_named(kind, path, value, place_):
+    config = template(kind)
+    *parents, last = path.split(".")
+    inner: Any = config
+    for part in parents:
+        inner = inner[int(part) if part.isdigit() else part]
+    inner[last] = value
+    with pytest.raises(ConfigError) as caught:
+        check(config, place("s3://bucket/", "bucket"), cluster("s3://bucket/"))
+    assert caught.value.code == "config.invalid_experiment"
+    assert f"{place_}: " in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "config", [{}, {"kind": "Deployment"}, {"kind": "Pod"}, {"kind": "Job", "spec": []}], ids=str
+)
+def test_a_template_that_is_no_job_is_refused(config):
+    with pytest.raises(ConfigError) as caught:
+        check(config, place("s3://bucket/", "bucket"), cluster("s3://bucket/"))
+    assert caught.value.code == "config.template"
+
+
+@pytest.mark.parametrize(("delivery", "mount"), [("bind_mount", CLAIM), ("volume", None)])
+def test_a_claim_is_for_the_delivery_volume(delivery, mount):
+    url, nodes = "/mnt/data/team", {"mounts": [mount]} if mount else {}
+    with pytest.raises(ConfigError) as caught:
+        check(template("Pod"), place(url, delivery), cluster(url, nodes))
+    assert (caught.value.code, caught.value.where) == (
+        "config.invalid_value",
+        "cluster k: nodes.mounts",
+    )
