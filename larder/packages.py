@@ -11,6 +11,7 @@ EXTRAS: dict[str, dict[str, str]] = {
         "PIL": "pillow",
         "_duckdb": "duckdb",
         "duckdb": "duckdb",
+        "pathspec": "pathspec",
         "pyarrow": "pyarrow",
         "pydantic": "pydantic",
         "pydantic_core": "pydantic",

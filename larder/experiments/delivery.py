@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 LOCATION = "LARDER_LOCATION"
 """The variable in which a job finds the version for `larder.open`, where configs have no place."""
@@ -29,6 +29,8 @@ class DeliveredSplit:
         list: Path of the list of its shards, below the dataset's root, if its patterns are many.
         prefixes: Prefixes below the dataset's root that have all of its shards and nothing else,
             one of each segment; empty if some have other shards, too.
+        indexes: By kind, paths of the indexes of its shards that other readers have, below the
+            dataset's root.
     """
 
     samples: int
@@ -37,6 +39,7 @@ class DeliveredSplit:
     patterns: tuple[str, ...]
     list: str | None = None
     prefixes: tuple[str, ...] = ()
+    indexes: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +90,12 @@ class ConfigFile:
     """A file to emit: its name in the output directory, and its text.
 
     ``in_storage``: the name is that of a key below the dataset's root instead, for what a consumer
-    reads from there.
+    reads from there. ``signature``: a file that does not begin so is the user's, and is not
+    replaced. ``with_data``: it says which version was copied into its folder.
     """
 
     name: str
     text: str
     in_storage: bool = False
+    signature: str = ""
+    with_data: bool = False

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from larder.errors import NotFoundError
+from larder.errors import ConfigError, NotFoundError
 from larder.experiments.delivery import ConfigFile
 from larder.store import open_store
 from larder.store.base import Store
@@ -26,9 +26,18 @@ def write_configs(
     """Write each file whose bytes differ from the existing file, completely or not at all.
 
     Those that belong into the storage are written to the dataset's ``root``, and are not returned.
+
+    Raises:
+        ConfigError: ``config.path``: a file of the user's own has a name of one of them.
     """
     output_dir = output_dir.absolute()
     store = open_store(str(output_dir))
+    files = list(files)
+    for file in files:
+        if file.signature and not _begins(store, file.name, file.signature.encode()):
+            hint = "rename it, and let a hook of yours source both"
+            where = str(output_dir / file.name)
+            raise ConfigError("config.path", "Larder did not make it", where=where, hint=hint)
     written = []
     for file in files:
         if file.in_storage:
@@ -50,6 +59,13 @@ def differing(files: Iterable[ConfigFile], output_dir: Path) -> tuple[Written, .
         if not file.in_storage and not _stands(store, file.name, file.text.encode())
     ]
     return tuple(Written(output_dir / file.name, changed=True) for file in changed)
+
+
+def _begins(store: Store, key: str, signature: bytes) -> bool:
+    try:
+        return bytes(store.get(key)).startswith(signature)
+    except NotFoundError:
+        return True
 
 
 def _replace(store: Store, key: str, data: bytes) -> bool:

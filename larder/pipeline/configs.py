@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from larder.disk import disk_errors, write_file
 from larder.errors import ConfigError
+from larder.experiments.consumers.determined.inline import check_context
 from larder.experiments.consumers.registry import consumer_of
 from larder.experiments.delivery import (
     Advice,
@@ -23,6 +26,7 @@ from larder.segments.job import root_url, storage_of
 from larder.store import object_url
 from larder.store.own_files import published_file_errors
 from larder.versions import layout
+from larder.versions.copying import copy_version, version_files
 from larder.versions.documents import VersionDocument
 
 
@@ -55,6 +59,28 @@ def check_configs(plan: Plan) -> None:
     )
 
 
+def _copy_data(
+    settings: Settings, version: VersionDocument, configs: Sequence[ConfigFile], mark: ConfigFile
+) -> None:
+    """Copy a version into the folder of its mark, which is written after that."""
+    path = settings.output / mark.name
+    root = path.parent / layout.dataset_prefix(version.dataset)
+    store = storage_of(settings.dataset, settings.cluster)
+    files = list(version_files(store, version))
+    place = root.relative_to(settings.output)
+    sizes = {(place / file.path).as_posix(): file.bytes for file in files}
+    check_context({**sizes, **{file.name: len(file.text) for file in configs}}, settings.output)
+    with disk_errors(path):
+        present = path.read_text("utf-8") if path.exists() else None
+        if present is None and root.exists():
+            message, hint = "Larder did not make it", "choose another directory with --output"
+            raise ConfigError("config.path", message, where=str(root), hint=hint)
+        if present != mark.text:
+            write_file(path, b"")
+            shutil.rmtree(root, ignore_errors=True)
+    copy_version(store, version, files, root)
+
+
 def _rendered(settings: Settings, version: VersionDocument) -> tuple[ConfigFile, ...]:
     offered = version_choices(settings.dataset, settings.cluster, version)
     delivery = chosen(settings.dataset, settings.cluster, offered)
@@ -70,6 +96,7 @@ def _rendered(settings: Settings, version: VersionDocument) -> tuple[ConfigFile,
                 facts.patterns,
                 lists.get(name),
                 _prefixes(version, name),
+                _indexes(version, name),
             )
             for name, facts in version.splits.items()
         },
@@ -101,6 +128,16 @@ def _prefixes(version: VersionDocument, split: str) -> tuple[str, ...]:
     return tuple(prefixes)
 
 
+def _indexes(version: VersionDocument, split: str) -> dict[str, str]:
+    paths = [file.path for file in version.files_of("readers")]
+    kinds = [path.split("/")[-2] for path in paths]
+    return {
+        kind: path
+        for kind, path in zip(kinds, paths, strict=True)
+        if path == layout.split_index_key(version.id, kind, split)
+    }
+
+
 def _index(version: VersionDocument) -> Iterator[str]:
     yield layout.version_key(version.id)
     yield from (layout.segment_key(use.id) for use in version.segments)
@@ -116,6 +153,8 @@ def emit_configs(
     progress.start("emit")
     configs = _rendered(settings, version)
     with published_file_errors():
+        for mark in (file for file in configs if file.with_data):
+            _copy_data(settings, version, configs, mark)
         root = storage_of(settings.dataset, settings.cluster)
         written = write_configs(configs, settings.output, root)
     progress.finish("emit")

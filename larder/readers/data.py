@@ -32,6 +32,7 @@ from larder.store import local_path, object_url
 from larder.store.base import Store
 from larder.units import format_count, format_names, parse_bytes
 from larder.versions import layout
+from larder.versions.copying import copy_version, version_files
 from larder.versions.documents import CacheFile, SplitFacts, VersionDocument
 from larder.versions.omitted import Omitted, read_omitted
 from larder.versions.tags import read_tag
@@ -253,6 +254,30 @@ class Data:
         target = Path(directory).expanduser()
         download_version(self._access.store(), self._document, shards, target)
         return target
+
+    def copy_to(self, directory: str | Path) -> Path:
+        """Copy the version to a directory, from where it is read like the version itself.
+
+        Shards, indexes and caches are copied, to ``DIRECTORY/larder/DATASET``. What is there is not
+        copied again, so that a call that was killed goes on where it was. Of several processes that
+        call it, one copies and the others wait for it. Every file appears complete, after it was
+        compared with its digest.
+
+        Args:
+            directory: Where to; made if needed. It may have other versions and other datasets.
+
+        Returns:
+            The address of the copy, for `larder.open`: ``DIRECTORY/larder/DATASET/versions/ID``.
+
+        Raises:
+            DamageError: ``damage.size``, ``damage.digest``: a file is not what was published.
+            StoreError: ``store.full``: no space is left.
+            ConfigError: ``config.path``: the directory cannot be written.
+        """
+        store = self._access.store()
+        root = Path(directory).expanduser() / layout.dataset_prefix(self.dataset)
+        copy_version(store, self._document, version_files(store, self._document), root)
+        return root / layout.version_prefix(self.version)
 
     def loader(
         self,

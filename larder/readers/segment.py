@@ -24,7 +24,15 @@ from larder.samples.naming import LABEL_EXT
 from larder.shards.reading.ranges import RangeReader, spans
 from larder.store.base import Store
 from larder.versions import layout
-from larder.versions.columns import NONE, Mapper, Places, SegmentColumns, Shard, ShardFile
+from larder.versions.columns import (
+    NONE,
+    Mapper,
+    Places,
+    SegmentColumns,
+    Shard,
+    ShardFile,
+    listed_shards,
+)
 from larder.versions.documents import SegmentDocument
 from larder.versions.omitted import Omitted
 
@@ -76,11 +84,7 @@ class LiveSamples:
 
     def listed_shards(self) -> Iterator[tuple[Shard, int]]:
         """The shards with samples that are not omitted, in order, and how many each has."""
-        shards = list(self.columns.shards(self.split))
-        counts = np.array([shard.samples for shard in shards], np.int64)
-        ends = np.cumsum(counts)
-        live = counts - np.diff(self._omitted.count_before(ends), prepend=0)
-        yield from (pair for pair in zip(shards, live.tolist(), strict=True) if pair[1])
+        return listed_shards(self.columns, self.split, self._omitted)
 
     def locate(self, numbers: Array, unchecked: Array, mapped: Mapper) -> LocatedSamples:
         """Look samples up in the index.

@@ -29,7 +29,7 @@ from larder.versions import layout
 from larder.versions.columns import SegmentColumns, ShardFile
 from larder.versions.documents import SegmentDocument, VersionDocument
 from larder.versions.omitted import Omitted, read_omitted
-from larder.versions.publish import read_segment
+from larder.versions.publish import existing_segment
 
 T = TypeVar("T")
 
@@ -213,7 +213,7 @@ class SplitSamples(Sequence[Sample]):
                     omitted.get((document.id, self.split), Omitted.none()),
                     SegmentColumns(store, document, self._access.cache_dir),
                 )
-                for document in (_segment(store, use.id) for use in self._version.segments)
+                for document in (existing_segment(store, use.id) for use in self._version.segments)
                 if self.split in document.splits
             ]
             starts = np.cumsum([0, *map(len, segments)])
@@ -326,14 +326,6 @@ class _Process:
 def _process(pid: int) -> _Process:
     """The threads of this process, which start when they are needed."""
     return _Process(pid)
-
-
-def _segment(store: Store, segment: str) -> SegmentDocument:
-    document = read_segment(store, segment)
-    if document is None:
-        where = object_url(store.url, layout.segment_key(segment))
-        raise DamageError("damage.size", "the file is missing", where=where, hint=MAKE_AGAIN)
-    return document
 
 
 def _open(segment: SegmentDocument, store: Store, key: str) -> SampleReader:

@@ -37,6 +37,7 @@ from larder.store.base import Store
 from larder.store.download import download_once
 from larder.store.own_files import published_file_errors
 from larder.versions.documents import SegmentDocument
+from larder.versions.omitted import Omitted
 
 HEADER_BYTES = 256
 
@@ -362,3 +363,13 @@ def _ranges(starts: _Array, ends: _Array) -> _Array:
     counts = ends - starts
     before = np.cumsum(counts) - counts
     return np.repeat(starts - before, counts) + np.arange(counts.sum())
+
+
+def listed_shards(
+    columns: SegmentColumns, split: str, omitted: Omitted
+) -> Iterator[tuple[Shard, int]]:
+    """The shards of a segment's split with samples that are not omitted, and how many of these."""
+    shards = list(columns.shards(split))
+    counts = np.array([shard.samples for shard in shards], np.int64)
+    live = counts - np.diff(omitted.count_before(np.cumsum(counts)), prepend=0)
+    yield from (pair for pair in zip(shards, live.tolist(), strict=True) if pair[1])

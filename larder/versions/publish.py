@@ -90,6 +90,20 @@ def read_segment(store: Store, segment: str) -> SegmentDocument | None:
     return None if data is None else parse_document(SegmentDocument, data, store.url + key)
 
 
+def existing_segment(
+    store: Store, segment: str, each: Callable[[bytes], object] = len
+) -> SegmentDocument:
+    """segment.json, which a version names; ``each`` gets the bytes of a valid one."""
+    key = layout.segment_key(segment)
+    data = read_optional(store, key)
+    if data is None:
+        where = object_url(store.url, key)
+        raise DamageError("damage.size", "the file is missing", where=where, hint=MAKE_AGAIN)
+    document = parse_document(SegmentDocument, data, store.url + key)
+    each(data)
+    return document
+
+
 def read_cache(store: Store, segment: str, cache: str) -> CacheDocument | None:
     """cache.json, or None while the cache is not complete."""
     key = layout.cache_key(segment, cache)

@@ -68,7 +68,7 @@ REGION, ENDPOINT = "AWS_DEFAULT_REGION=us-west-2", "AWS_ENDPOINT_URL=http://127.
     [
         (None, [REGION, ENDPOINT]),
         (["A=1"], ["A=1", REGION, ENDPOINT]),
-        (["AWS_DEFAULT_REGION=eu-west-1"], ["AWS_DEFAULT_REGION=eu-west-1", ENDPOINT]),
+        ([ENDPOINT, "A=1"], [ENDPOINT, "A=1", REGION]),
         (
             {"gpu": ["A=1"]},
             {

@@ -21,7 +21,11 @@ from larder.config.models import Cluster
 from larder.config.text import round_trip
 from larder.config.urls import parse_url
 from larder.errors import ConfigError
-from larder.experiments.consumers.determined.mounts import bind, container_target, under
+from larder.experiments.consumers.determined.hook import NAME as HOOK
+from larder.experiments.consumers.determined.hook import SIGNATURE, startup_hook
+from larder.experiments.consumers.determined.inline import INLINE, inline_mark
+from larder.experiments.consumers.determined.mounts import bind, check_patterns, normal, under
+from larder.experiments.consumers.determined.template import Template
 from larder.experiments.consumers.determined.validate import release_number, validate
 from larder.experiments.delivery import (
     ConfigFile,
@@ -30,13 +34,24 @@ from larder.experiments.delivery import (
     DeliveredVersion,
 )
 
-DELIVERIES: tuple[str, ...] = ("bind_mount", "bucket")
+DELIVERIES: tuple[str, ...] = (
+    "bind_mount",
+    "bucket",
+    "inline",
+    "download",
+    "stream",
+    "cache",
+    "volume",
+    "data_layer",
+)
 TEMPLATES: str | None = ""
+
+_CACHE_DIR = "LARDER_CACHE_DIR"
+"""Where readers keep indexes and cache files that they download."""
 
 _INCLUDES = (0, 19, 9)
 """The first release that was seen to have ``det experiment create --include``."""
 
-_DEVICES = ("cpu", "cuda", "rocm")
 _DATA = frozenset(
     {
         "bucket",
@@ -44,6 +59,7 @@ _DATA = frozenset(
         "classes",
         "dataset",
         "digest",
+        "endpoint",
         "location",
         "path",
         "prefix",
@@ -76,7 +92,7 @@ def config_files(
     *,
     where: str = "",
 ) -> tuple[ConfigFile, ...]:
-    """The experiment config of a version, validated."""
+    """The experiment config of a version, validated, and what goes beside the model code."""
     config = render(template, delivered, contents, cluster, where=where)
     validate(config, cluster.consumer.release, where=where)
     source = f" from {where}" if where else ""
@@ -87,7 +103,13 @@ def config_files(
         f"content digest: {contents.digest}",
         delivered.delivery.sentence,
     )
-    return (ConfigFile("experiment.yaml", to_yaml(config, header)),)
+    files = [ConfigFile("experiment.yaml", to_yaml(config, header))]
+    if delivered.delivery.delivery == "download":
+        text = startup_hook(delivered, _downloads(cluster))
+        files.append(ConfigFile(HOOK, text, signature=SIGNATURE))
+    if delivered.delivery.delivery == "inline":
+        files.append(inline_mark(delivered, contents))
+    return tuple(files)
 
 
 def command(output: Path, names: Sequence[str], cluster: Cluster) -> str:
@@ -116,119 +138,13 @@ def render(
 
     Paths and URLs in ``data`` are those that a training container sees.
     """
-    config, root, address = placed(template, delivered, cluster, where=where)
-    config["data"].update(_data(delivered, contents, root, address))
-    return config
-
-
-def placed(
-    template: dict[str, Any], delivered: DeliveredVersion, cluster: Cluster, *, where: str = ""
-) -> tuple[dict[str, Any], str, dict[str, str]]:
-    """Add to a template how containers reach the data, without what is only known of a published
-    version.
-
-    The template's content is kept in its order, with its comments; ``bind_mounts`` or
-    ``environment`` is added or extended, and ``name`` is added if it is missing.
-
-    Args:
-        template: The experiment without its data; not modified.
-        delivered: The version.
-        cluster: Where training runs.
-        where: Names the template in errors.
-
-    Returns:
-        The config, the dataset's root as a container sees it, and the fields of ``data`` that name
-        the mount or the bucket.
-
-    Raises:
-        ConfigError: ``config.template`` if the template already sets what Larder sets,
-            ``config.path`` for an unusable mount.
-    """
-    config = copy.deepcopy(template)
-    if not config.get("name"):
-        config["name"] = f"{delivered.dataset}-{delivered.version[:8]}"
-    if delivered.delivery.delivery == "bind_mount":
-        root, address = _mount(config, delivered, cluster, where)
-    else:
-        root, address = _bucket(config, delivered, cluster, where)
-    present = sorted(_DATA & _section(config, "data", dict, where).keys())
-    if present:
-        names = ", ".join(f"data.{name}" for name in present)
-        raise _refused(f"the template sets {names}, which Larder sets", where, "remove it")
-    return config, root, address
-
-
-def _mount(
-    config: dict[str, Any], delivered: DeliveredVersion, cluster: Cluster, where: str
-) -> tuple[str, dict[str, str]]:
-    """Add the bind mount; returns the dataset's root in the container, and ``data.path``."""
-    binding = bind(
-        delivered.storage_url,
-        cluster.nodes.mounts,
-        where=f"cluster {cluster.name}: nodes.mounts",
-    )
-    mounts = _section(config, "bind_mounts", list, where)
-    for number, mount in enumerate(mounts):
-        path = mount.get("container_path") if isinstance(mount, Mapping) else None
-        if isinstance(path, str) and container_target(path) == binding.container_path:
-            message = f"bind_mounts.{number} mounts {path}, where the data is mounted"
-            raise _refused(message, where, "remove it, or choose another container_path")
-    mounts.append(
-        {
-            "host_path": binding.host_path,
-            "container_path": binding.container_path,
-            "read_only": binding.read_only,
-        }
-    )
-    root = f"{binding.data_path}/{_rest(delivered.root, delivered.storage_url)}".rstrip("/")
-    return root, {"path": root}
-
-
-def _bucket(
-    config: dict[str, Any], delivered: DeliveredVersion, cluster: Cluster, where: str
-) -> tuple[str, dict[str, str]]:
-    """Add how to reach the bucket; returns the dataset's root, ``data.bucket``, ``data.prefix``."""
-    root = parse_url(delivered.root.rstrip("/"))
-    variables = {
-        "AWS_DEFAULT_REGION": cluster.storage.access.region,
-        "AWS_ENDPOINT_URL": cluster.storage.access.endpoint,
-    }
-    if root.scheme == "s3" and any(variables.values()):
-        environment = _section(config, "environment", dict, where)
-        wanted = {name: value for name, value in variables.items() if value}
-        present = environment.get("environment_variables")
-        environment["environment_variables"] = _with_variables(present, wanted, where)
-    return delivered.root.rstrip("/"), {"bucket": root.bucket, "prefix": f"{root.prefix}/"}
-
-
-def _with_variables(present: Any, wanted: Mapping[str, str], where: str) -> Any:
-    """Add variables to a list, or to each list of a map by device; existing ones are kept."""
-    if isinstance(present, dict):
-        devices = [*present, *(name for name in _DEVICES if name not in present)]
-        if "gpu" in present and "cuda" not in present:  # gpu is the former name of cuda
-            devices.remove("cuda")
-        for name in devices:
-            present[name] = _with_variables(present.get(name), wanted, where)
-        return present
-    if present is not None and not isinstance(present, list):
-        message = "environment.environment_variables must be a list, or a map by device"
-        raise _refused(message, where, "write it as a list of NAME=VALUE")
-    variables = [] if present is None else present
-    names = {str(entry).partition("=")[0] for entry in variables}
-    variables += [f"{name}={value}" for name, value in wanted.items() if name not in names]
-    return variables
-
-
-def _data(
-    delivered: DeliveredVersion, contents: Contents, root: str, address: Mapping[str, str]
-) -> dict[str, Any]:
-    data: dict[str, Any] = {
-        "dataset": delivered.dataset,
-        "version": delivered.version,
-        "digest": contents.digest,
-        "location": f"{root}/{_rest(delivered.location, delivered.root)}",
-        **address,
-    }
+    config, root = placed(template, delivered, cluster, where=where)
+    if delivered.delivery.delivery == "cache" and not contents.cache:
+        hint = "add cache to the dataset file and prepare it, or choose another delivery"
+        message = "the version has no cache"
+        raise ConfigError("config.invalid_value", message, where="experiment.delivery", hint=hint)
+    data = config["data"]
+    data["digest"] = contents.digest
     if contents.classes is not None:
         data["classes"] = contents.classes
     data["splits"] = {
@@ -239,7 +155,124 @@ def _data(
             name: [f"{root}/{_rest(path, delivered.root)}" for path in paths]
             for name, paths in sorted(contents.cache.items())
         }
-    return data
+    return config
+
+
+def placed(
+    template: dict[str, Any], delivered: DeliveredVersion, cluster: Cluster, *, where: str = ""
+) -> tuple[dict[str, Any], str]:
+    """Add to a template how containers reach the data, without what is only known of a published
+    version.
+
+    The template's content is kept in its order, with its comments; ``name`` is added if it is
+    missing.
+
+    Args:
+        template: The experiment without its data; not modified.
+        delivered: The version.
+        cluster: Where training runs.
+        where: Names the template in errors.
+
+    Returns:
+        The config, with the fields of ``data`` that name the directory or the bucket, and the
+        dataset's root as a container sees it.
+
+    Raises:
+        ConfigError: ``config.template`` if the template already sets what Larder sets,
+            ``config.path`` for an unusable mount, ``config.invalid_value`` for a delivery that the
+            release or the cluster file does not allow.
+    """
+    merged = Template(copy.deepcopy(template), where, delivered.replaces)
+    if not merged.config.get("name"):
+        merged.config["name"] = f"{delivered.dataset}-{delivered.version[:8]}"
+    delivery, address = delivered.delivery.delivery, dict[str, str]()
+    if delivery == "inline":
+        root = f"{INLINE}/{_folder(delivered)}"
+    elif parse_url(delivered.storage_url).is_directory:
+        root = _mounted(merged, delivered, cluster)
+    else:
+        root, address = delivered.root.rstrip("/"), _bucket(merged, delivered, cluster)
+        if delivery == "download":
+            root = f"{_downloads(cluster)}/{_folder(delivered)}"
+    check_patterns(root, where=f"cluster {cluster.name}")
+    if "://" not in root:
+        address = {"path": root, **address}
+    if delivery == "data_layer":
+        merged.set_field("data_layer", _data_layer(delivered, cluster))
+    data = {
+        "dataset": delivered.dataset,
+        "version": delivered.version,
+        "digest": "",  # not known before it is published
+        "location": f"{root}/{_rest(delivered.location, delivered.root)}",
+        **address,
+    }
+    merged.set_data(data, _DATA)
+    merged.check_conflicts()
+    return merged.config, root
+
+
+def _mounted(merged: Template, delivered: DeliveredVersion, cluster: Cluster) -> str:
+    """Add the mount of the storage; returns the dataset's root in the container."""
+    where = f"cluster {cluster.name}: nodes.mounts"
+    binding = bind(delivered.storage_url, cluster.nodes.mounts, where=where)
+    delivery = delivered.delivery.delivery
+    if delivery == "volume" and not binding.claim:
+        message, hint = "the mount of the storage has no claim", "set nodes.mounts[].claim"
+        raise ConfigError("config.invalid_value", message, where=where, hint=hint)
+    if binding.claim and delivery != "bind_mount":
+        merged.add_volume(binding)
+    else:
+        merged.add_mount(binding.host_path, binding.container_path, read_only=binding.read_only)
+    return f"{binding.data_path}/{_rest(delivered.root, delivered.storage_url)}".rstrip("/")
+
+
+def _bucket(merged: Template, delivered: DeliveredVersion, cluster: Cluster) -> dict[str, str]:
+    """Add how to reach the bucket, and where downloads are kept; returns fields of ``data``."""
+    root = parse_url(delivered.root.rstrip("/"))
+    access, downloads = cluster.storage.access, cluster.nodes.downloads
+    variables = {}
+    if root.scheme == "s3":
+        variables = {"AWS_DEFAULT_REGION": access.region, "AWS_ENDPOINT_URL": access.endpoint}
+    if downloads:
+        merged.add_mount(downloads.host_path, normal(downloads.container_path), read_only=False)
+        variables[_CACHE_DIR] = f"{normal(downloads.container_path)}/cache"
+    if wanted := {name: value for name, value in variables.items() if value}:
+        merged.add_variables(wanted)
+    address = {"bucket": root.bucket, "prefix": f"{root.prefix}/"}
+    return {**address, "endpoint": access.endpoint} if access.endpoint else address
+
+
+def _downloads(cluster: Cluster) -> str:
+    """Where containers keep what they download."""
+    downloads = cluster.nodes.downloads
+    return normal(downloads.container_path) if downloads else "/tmp/larder"  # noqa: S108
+
+
+def _folder(delivered: DeliveredVersion) -> str:
+    return f"larder/{delivered.dataset}"
+
+
+def _data_layer(delivered: DeliveredVersion, cluster: Cluster) -> dict[str, str]:
+    """Where the data layer keeps its caches: beside Larder's own folder in the storage."""
+    if release_number(cluster.consumer.release) >= (0, 19, 10):
+        message = "Determined has ignored data_layer since release 0.19.10"
+        hint = "set experiment.delivery to cache, or consumer.release to that of the cluster"
+        raise ConfigError("config.invalid_value", message, where="experiment.delivery", hint=hint)
+    storage, downloads = parse_url(delivered.storage_url), cluster.nodes.downloads
+    if storage.is_directory:
+        path = f"{normal(storage.rest)}/data_layer"
+        return {"type": "shared_fs", "host_storage_path": path, "container_storage_path": path}
+    section = {
+        "type": {"s3": "s3", "gs": "gcs"}[storage.scheme],
+        "bucket": storage.bucket,
+        "bucket_directory_path": f"{storage.prefix}/data_layer".lstrip("/"),
+    }
+    if storage.scheme == "s3" and cluster.storage.access.endpoint:
+        section["endpoint_url"] = cluster.storage.access.endpoint
+    if downloads:
+        section["local_cache_host_path"] = downloads.host_path
+        section["local_cache_container_path"] = normal(downloads.container_path)
+    return section
 
 
 def _split(split: DeliveredSplit, delivered: DeliveredVersion, root: str) -> dict[str, Any]:
@@ -251,14 +284,16 @@ def _split(split: DeliveredSplit, delivered: DeliveredVersion, root: str) -> dic
     }
 
 
-def _shards(split: DeliveredSplit, delivered: DeliveredVersion, root: str) -> dict[str, str]:
+def _shards(split: DeliveredSplit, delivered: DeliveredVersion, root: str) -> dict[str, Any]:
     """The names of the shards, for whoever reads them without Larder."""
     if not delivered.delivery.shards:
         return {}
+    indexes = {kind: f"{root}/{path}" for kind, path in sorted(split.indexes.items())}
+    names = {"indexes": indexes} if indexes else {}
     if split.list:
-        return {"list": f"{root}/{_rest(split.list, delivered.root)}"}
+        return {"list": f"{root}/{_rest(split.list, delivered.root)}", **names}
     patterns = (f"{root}/{_rest(pattern, delivered.root)}" for pattern in split.patterns)
-    return {"pattern": "::".join(patterns)}  # as WebDataset's readers split them
+    return {"pattern": "::".join(patterns), **names}  # as WebDataset's readers split them
 
 
 def _rest(path: str, root: str) -> str:
@@ -267,20 +302,6 @@ def _rest(path: str, root: str) -> str:
     rest = under(path, root)
     assert rest is not None or not (path.startswith("/") or "://" in path), f"{path} not in {root}"
     return (path if rest is None else rest).strip("/")
-
-
-def _section(config: dict[str, Any], key: str, kind: type[Any], where: str) -> Any:
-    """The template's own section, or a new one, as part of ``config``."""
-    if config.get(key) is None:
-        config[key] = kind()
-    if not isinstance(config[key], kind):
-        noun = "a list" if kind is list else "a mapping"
-        raise _refused(f"{key} must be {noun}", where, "fix the template")
-    return config[key]
-
-
-def _refused(message: str, where: str, hint: str) -> ConfigError:
-    return ConfigError("config.template", message, where=where, hint=hint)
 
 
 class _Representer(RoundTripRepresenter):

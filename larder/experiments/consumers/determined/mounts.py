@@ -25,12 +25,16 @@ _UNREADABLE = re.compile(r"[{}\\]|::")  # special in brace patterns
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """One bind mount, normalised, and the path of the storage in the container."""
+    """One mount, normalised, and the path of the storage in the container.
+
+    ``claim`` is the persistent volume claim that it is, if any.
+    """
 
     host_path: str
     container_path: str
     read_only: bool
     data_path: str
+    claim: str | None = None
 
 
 def bind(storage_url: str, mounts: Sequence[Mount], *, where: str = "") -> Binding:
@@ -65,10 +69,15 @@ def _chosen(directory: str, mounts: Sequence[Mount], where: str) -> Binding:
         raise _refused(message, where, "fix nodes.mounts or storage.url")
     host, container = normal(holding[0].host_path), normal(holding[0].container_path)
     data = posixpath.join(container, under(directory, host) or "").rstrip("/")
-    if _UNREADABLE.search(data):
-        message = f"{data} contains a brace, a backslash or ::, which are special in brace patterns"
-        raise _refused(message, where, "choose another directory")
-    return Binding(host, container, holding[0].read_only, data)
+    check_patterns(data, where)
+    return Binding(host, container, holding[0].read_only, data, holding[0].claim)
+
+
+def check_patterns(root: str, where: str) -> None:
+    """Refuse a path or URL that cannot be in a brace pattern."""
+    if _UNREADABLE.search(root):
+        message = f"{root} contains a brace, a backslash or ::, which are special in brace patterns"
+        raise _refused(message, where, "choose another directory or prefix")
 
 
 def _directory(storage_url: str) -> str:

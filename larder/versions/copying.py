@@ -1,0 +1,82 @@
+"""A version copied to a directory, where it is read like the one that it was copied from.
+
+Copied is what readers read: shards with samples that are not omitted, indexes, caches, documents.
+The manifests that only later runs of the dataset need stay where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from larder.disk import TEMPORARY_PREFIX, disk_errors, write_file
+from larder.errors import DamageError
+from larder.store import object_url
+from larder.store.base import Store
+from larder.store.download import download, locked, removed_if_abandoned
+from larder.versions import layout
+from larder.versions.columns import SegmentColumns, listed_shards
+from larder.versions.documents import FileFacts, VersionDocument
+from larder.versions.omitted import Omitted, read_omitted
+from larder.versions.publish import existing_segment, read_version
+
+_ROLES = frozenset({*layout.COLUMNS, "omitted", "list", "classes", "readers"})
+_LOCK = ".larder.lock"
+THREADS = 8
+
+
+def version_files(store: Store, version: VersionDocument) -> Iterator[FileFacts]:
+    """What readers read of a version, but for its documents."""
+    yield from (file for file in version.files if file.role in _ROLES)
+    omitted = read_omitted(store, version)
+    for use in version.segments:
+        document = existing_segment(store, use.id)
+        columns = SegmentColumns(store, document, Path())
+        for split in document.splits:
+            rows = omitted.get((use.id, split), Omitted.none())
+            for shard, _ in listed_shards(columns, split, rows):
+                for file in shard.files:
+                    key = layout.shard_key(use.id, split, file.name)
+                    yield FileFacts(key, file.bytes, file.sha256, "shard")
+    for files in version.cache.splits.values() if version.cache else ():
+        yield from (FileFacts(file.path, file.bytes, file.sha256, "cache") for file in files)
+
+
+def copy_version(
+    store: Store, version: VersionDocument, files: Iterable[FileFacts], root: Path
+) -> None:
+    """Copy the files of a version, and then its documents, below a directory.
+
+    What is there is not copied again. Every file appears complete, after it was compared with its
+    digest; of several processes that copy, one does and the others wait. The last write makes the
+    copy a version.
+    """
+    with disk_errors(root):
+        root.mkdir(parents=True, exist_ok=True)
+    with locked(root / _LOCK):
+        for draft in root.rglob(f"{TEMPORARY_PREFIX}*"):
+            with suppress(OSError):  # without locks, nobody knows whether somebody writes it
+                removed_if_abandoned(draft)
+        with ThreadPoolExecutor(THREADS, thread_name_prefix="larder-copy") as threads:
+            pending = [threads.submit(_copy, store, file, root / file.path) for file in files]
+            try:
+                for each in pending:
+                    each.result()
+            finally:
+                threads.shutdown(cancel_futures=True)
+        for use in version.segments:
+            path = root / layout.segment_key(use.id)
+            existing_segment(store, use.id, partial(write_file, path))
+        path = root / layout.version_key(version.id)
+        if read_version(store, version.id, partial(write_file, path)) is None:
+            where = object_url(store.url, layout.version_key(version.id))
+            raise DamageError("damage.size", "the file is missing", where=where)
+
+
+def _copy(store: Store, file: FileFacts, path: Path) -> None:
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    download(store, file.path, path, file.bytes, file.sha256)

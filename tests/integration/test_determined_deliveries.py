@@ -1,0 +1,335 @@
+"""Every delivery of Determined: what is emitted, and what a trial reads with it.
+
+A trial is a process in a directory of its own, with the config as Determined hands it over; its
+entrypoint sources ``startup-hook.sh`` in bash with ``-e`` and ``-x``.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipeline_lab import Lab, directory_lab, images, write
+from ruamel.yaml import YAML
+
+from larder.errors import ConfigError
+from tests.support.servers import S3Server
+
+ROOT = Path(__file__).parents[2]
+FIELDS: dict[str, Any] = {
+    "labels": {"from": "folder"},
+    "shards": {"bytes": 6_000},
+    "splits": {"training": ["a/**", "b/**"], "validation": "c/**"},
+}
+READ = """
+import json, larder
+data = larder.open()
+found = {
+    split: [[key, label, {ext: part.hex() for ext, part in parts.items()}]
+            for key, label, parts in data.samples(split)]
+    for split in data.splits
+}
+print(json.dumps({"version": data.version, "found": found}))
+"""
+ENTRYPOINT = 'set -e -x\n[ -f startup-hook.sh ] && source startup-hook.sh\nset +x\npython3 -c "$1"'
+"""What Determined's does, as far as it matters here."""
+
+
+class Trials:
+    """Runs of training code, each in a new container: a new work directory."""
+
+    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
+        self.folder = folder
+        folder.mkdir()
+        bin_ = folder / "bin"
+        bin_.mkdir()
+        (bin_ / "python3").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+        (bin_ / "python3").chmod(0o755)
+        self.environment = {
+            **environment,
+            "PATH": f"{bin_}:{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+            "HOME": str(folder),
+        }
+        self.started = 0
+
+    def start(self, output: Path, code: str = READ, **environment: str) -> subprocess.Popen[str]:
+        """Submit what was emitted, as ``det experiment create OUT/experiment.yaml OUT``."""
+        self.started += 1
+        work = self.folder / f"work-{self.started}"
+        shutil.copytree(output, work)
+        config = YAML(typ="safe").load(work / "experiment.yaml")
+        variables = config.get("environment", {}).get("environment_variables", [])
+        return subprocess.Popen(
+            ["bash", "-c", ENTRYPOINT, "entrypoint", code],
+            cwd=work,
+            env={
+                **self.environment,
+                "DET_EXPERIMENT_CONFIG": json.dumps(config),
+                **dict(each.split("=", 1) for each in variables),
+                **environment,
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, output: Path, code: str = READ, **environment: str) -> tuple[int, str, str]:
+        process = self.start(output, code, **environment)
+        out, err = process.communicate(timeout=120)
+        return process.returncode, out, err
+
+    def read(self, lab: Lab) -> dict[str, Any]:
+        """The samples by split, as training reads them; checked against what was published."""
+        status, out, err = self.run(lab.output)
+        assert status == 0, err
+        checked(lab, out)
+        return document(lab)
+
+
+def checked(lab: Lab, out: str) -> None:
+    read = json.loads(out.splitlines()[-1])
+    published = lab.newest()
+    assert read["version"] == published.version.id
+    assert read["found"] == {
+        split: [[s.key, s.label, {e: p.hex() for e, p in s.parts.items()}] for s in samples]
+        for split, samples in published.samples.items()
+    }
+
+
+def document(lab: Lab) -> dict[str, Any]:
+    config: dict[str, Any] = YAML(typ="safe").load(lab.output / "experiment.yaml")
+    return config
+
+
+@pytest.fixture
+def trials(tmp_path: Path) -> Trials:
+    return Trials(tmp_path / "trials", {})
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Lab:
+    return directory_lab(tmp_path, cache=None, **FIELDS)
+
+
+@pytest.fixture
+def bucket(rclone_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
+    """A storage in a bucket, with what S3 allows in keys and shells do not."""
+    for name, value in rclone_server.environment.items():
+        if name.startswith("AWS_") and name not in ("AWS_ENDPOINT_URL", "AWS_DEFAULT_REGION"):
+            monkeypatch.setenv(name, value)
+    rclone_server.create_bucket("deliveries")
+    source = tmp_path / "source"
+    write(source, images())
+    storage = {
+        "url": f's3://deliveries/{tmp_path.name}/it\'s $HOME `id` & "us"; 100%',
+        "endpoint": rclone_server.endpoint,
+        "region": rclone_server.region,
+    }
+    return Lab(str(source), storage, tmp_path / "out", {"mirror": False, **FIELDS})
+
+
+@pytest.fixture
+def node(rclone_server: S3Server, tmp_path: Path) -> Trials:
+    """Trials whose containers have credentials for the bucket."""
+    names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_EC2_METADATA_DISABLED")
+    return Trials(tmp_path / "trials", {name: rclone_server.environment[name] for name in names})
+
+
+def delivered(lab: Lab, delivery: str, **cluster: Any) -> dict[str, Any]:
+    return lab.prepare(experiment={"delivery": delivery}, cluster=cluster)
+
+
+def downloads(tmp_path: Path) -> dict[str, Any]:
+    """As on a node, where host and container see it under the same path."""
+    path = str(tmp_path / 'node/it\'s `id`; & "here"')
+    return {"downloads": {"host_path": path, "container_path": path}}
+
+
+@pytest.mark.parametrize("delivery", ["bucket", "stream", "download"])
+def test_what_is_in_a_bucket_is_read(bucket, node, delivery):
+    delivered(bucket, delivery)
+    data = node.read(bucket)["data"]
+    assert data["bucket"] == "deliveries"
+    assert bucket.root == f"s3://{data['bucket']}/{data['prefix']}"
+    assert ("path" in data) == (delivery == "download")
+
+
+@pytest.mark.parametrize("delivery", ["bind_mount", "inline"])
+def test_what_is_in_a_directory_is_read(directory, trials, delivery):
+    delivered(directory, delivery)
+    config = trials.read(directory)
+    assert ("bind_mounts" in config) == (delivery == "bind_mount")
+
+
+def test_a_cache_is_kept_on_the_node(bucket, node, tmp_path):
+    bucket = replace(bucket, fields={**bucket.fields, "cache": {"records": "encoded"}})
+    delivered(bucket, "cache", nodes=downloads(tmp_path))
+    config = document(bucket)
+    kept = Path(config["bind_mounts"][0]["host_path"])
+    assert config["bind_mounts"][0]["read_only"] is False
+    code = "import larder; print(len(larder.open().cache('training')))"
+    assert node.run(bucket.output, code)[:2] == (0, "8\n")
+    files = {path: path.stat().st_mtime_ns for path in kept.glob("cache/*.mdb")}
+    assert files
+    assert node.run(bucket.output, code)[:2] == (0, "8\n"), "the next trial on that node"
+    assert files == {path: path.stat().st_mtime_ns for path in kept.glob("cache/*.mdb")}
+
+
+def hook_lines(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith("startup-hook.sh: ")]
+
+
+class TestDownload:
+    """startup-hook.sh, with a directory that the trials of a node share."""
+
+    @pytest.fixture
+    def lab(self, bucket, tmp_path) -> Lab:
+        delivered(bucket, "download", nodes=downloads(tmp_path))
+        return bucket
+
+    def copy(self, lab: Lab) -> Path:
+        return Path(document(lab)["data"]["path"])
+
+    def shards(self, lab: Lab) -> dict[Path, int]:
+        return {path: path.stat().st_mtime_ns for path in self.copy(lab).rglob("*.tar")}
+
+    def test_it_downloads_once(self, lab, node):
+        node.read(lab)
+        before = self.shards(lab)
+        assert len(before) == len(lab.only().shards)
+        node.read(lab)
+        assert self.shards(lab) == before
+
+    def test_what_a_crash_left_is_completed(self, lab, node):
+        node.read(lab)
+        first, *_, last = sorted(self.shards(lab))
+        first.write_bytes(first.read_bytes()[:-100])
+        last.unlink()
+        draft = last.parent / ".larder-tmp-draft-0123456789abcdef"
+        draft.write_bytes(b"begun")
+        node.read(lab)
+        assert not draft.exists()
+
+    def test_two_at_once(self, lab, node):
+        running = [node.start(lab.output) for _ in range(3)]
+        for process in running:
+            out, err = process.communicate(timeout=120)
+            assert process.returncode == 0, err
+            checked(lab, out)
+
+    def test_damage_fails_the_trial(self, lab, node):
+        with lab.opened_root() as root:
+            key = next(info.key for page in root.list() for info in page if "tar" in info.key)
+            data = root.get(key)
+            root.put(key, bytes([data[0] ^ 1]) + data[1:])
+        status, out, err = node.run(lab.output)
+        assert (status, "{" in out) == (1, False)
+        assert "Traceback" not in err
+        assert "sha256" in err
+        assert not list(self.copy(lab).rglob("version.json"))
+
+    def test_no_secret_is_printed(self, lab, node):
+        status, out, err = node.run(lab.output)
+        assert status == 0
+        secret = node.environment["AWS_SECRET_ACCESS_KEY"]
+        assert secret not in out + err
+        assert "python3 -" not in err, "no command is traced"
+        assert secret not in (lab.output / "startup-hook.sh").read_text()
+        assert "deliveries" in hook_lines(out)[0]
+
+    def test_it_leaves_nothing_behind_in_the_shell(self, lab, node):
+        work = node.folder / "plain"
+        shutil.copytree(lab.output, work)
+        state = 'compgen -v | grep -vE "^(BASH|FUNCNAME|PIPESTATUS|_$)"; pwd; set +o'
+        script = f"({state}) >before; source startup-hook.sh; ({state}) >after; diff before after"
+        done = subprocess.run(
+            ["bash", "-e", "-x", "-c", script],
+            cwd=work,
+            env={**node.environment, **variables(lab)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def test_an_image_without_larder_is_told(self, lab, node):
+        (node.folder / "bin/python3").write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
+        status, _, err = node.run(lab.output)
+        assert status == 1
+        assert "Larder is not in this image" in hook_lines(err)[0]
+
+    def test_a_hook_of_the_user_is_not_replaced(self, lab):
+        hook = lab.output / "startup-hook.sh"
+        hook.write_text("pip install of-mine\n")
+        with pytest.raises(ConfigError) as caught:
+            delivered(lab, "download")
+        assert (caught.value.code, caught.value.where) == ("config.path", str(hook))
+        assert hook.read_text() == "pip install of-mine\n"
+
+
+def variables(lab: Lab) -> dict[str, str]:
+    entries = document(lab)["environment"]["environment_variables"]
+    return dict(entry.split("=", 1) for entry in entries)
+
+
+class TestInline:
+    """The data beside the model code."""
+
+    def test_a_new_version_takes_the_place_of_the_old(self, directory, trials):
+        delivered(directory, "inline")
+        before = set(directory.output.rglob("*.tar"))
+        write(str(directory.source), {"a/00.png": images()["b/00.png"]})
+        delivered(directory, "inline", memory={"tables_bytes": "300 MB"})
+        trials.read(directory)
+        published = directory.newest()
+        names = {path.name for path in directory.output.rglob("*.tar")}
+        assert names == {path.rpartition("/")[2] for path in published.shards}
+        assert before != set(directory.output.rglob("*.tar"))
+
+    def test_what_was_not_finished_is(self, directory, trials):
+        delivered(directory, "inline")
+        shard = next(iter(directory.output.rglob("*.tar")))
+        shard.write_bytes(b"")
+        (directory.output / "data/larder.json").unlink()
+        (directory.output / "data/larder.json").write_text("")
+        delivered(directory, "inline")
+        trials.read(directory)
+
+    def test_a_directory_of_the_user_is_not_replaced(self, directory):
+        mine = directory.output / "data/larder/d"
+        mine.mkdir(parents=True)
+        with pytest.raises(ConfigError) as caught:
+            delivered(directory, "inline")
+        assert (caught.value.code, caught.value.where) == ("config.path", str(mine))
+
+    @pytest.mark.parametrize("pattern", ["*.tar", "/data", "larder", "segments/"])
+    def test_what_determined_would_leave_out_is_refused(self, directory, pattern):
+        directory.output.mkdir()
+        (directory.output / ".detignore").write_text(f"# of the team\n{pattern}\n")
+        with pytest.raises(ConfigError) as caught:
+            delivered(directory, "inline")
+        assert caught.value.code == "config.path"
+        assert caught.value.where.startswith("data/larder/d/")
+
+    def test_model_code_and_data_have_one_limit(self, directory):
+        directory.output.mkdir()
+        large = directory.output / "weights.bin"
+        with large.open("wb") as file:
+            file.truncate(99_614_720 - 3)
+        with pytest.raises(ConfigError) as caught:
+            delivered(directory, "inline")
+        assert (caught.value.code, caught.value.where) == (
+            "config.invalid_value",
+            "experiment.delivery",
+        )
+        (directory.output / ".detignore").write_text("*.bin\n")
+        document = delivered(directory, "inline")
+        config = directory.output / "experiment.yaml"
+        assert document["command"] == f"det experiment create {config} {directory.output}"
