@@ -120,12 +120,13 @@ class TaskRunner:
                 raise
 
     def _next(self, done: SimpleQueue[PrefectFuture[Any]]) -> PrefectFuture[Any]:
-        """The next future that is done; an error once the run is asked to stop."""
+        """The next future that is done; an error once the run should end."""
         while True:
             try:
                 return done.get(timeout=POLL_SECONDS)
             except Empty:
                 current_progress()
+                self.times.check()
 
     def _told(self, done: Done) -> Any:
         """The result of a batch that ran elsewhere, whose progress is reported now."""

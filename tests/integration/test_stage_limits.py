@@ -1,0 +1,36 @@
+"""Stages that take longer than the cluster file allows, and the run after them."""
+
+from itertools import count
+from typing import Any
+
+import pytest
+from pipeline_lab import directory_lab, images
+
+from larder.errors import FatalError
+from larder.jobs.runner import InlineRunner
+from larder.pipeline.prepare import prepare
+from larder.progress import StageTimes
+from larder.verify.run import VerifySettings, verify
+
+FIELDS: dict[str, Any] = {"mirror": True, "cache": {"records": "encoded"}}
+STAGES = ["inventory", "plan", "mirror", "shard", "cache", "verify"]
+
+
+def runner() -> InlineRunner:
+    """Its clock moves on by a minute whenever somebody looks."""
+    minutes = count(0, 60)
+    return InlineRunner(1, StageTimes(clock=lambda: float(next(minutes))))
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_the_next_run_continues(stage, tmp_path):
+    lab = directory_lab(tmp_path, images("abc", 5), **FIELDS)
+    limited = lab.settings(cluster={"limits": {f"{stage}_seconds": 1}})
+    if stage == "verify":
+        lab.prepare()
+    with pytest.raises(FatalError) as caught:
+        _ = prepare(limited, runner()) and verify(VerifySettings(limited), runner())
+    assert caught.value.code == "run.time_limit"
+    assert f"limits.{stage}_seconds" in caught.value.message
+    lab.prepare()
+    lab.only()
