@@ -46,10 +46,10 @@ def watched() -> Iterator[Peak]:
         peak.look()
 
 
-def status_bytes(name: str) -> float:
-    """One number of /proc/self/status, such as ``VmHWM``; NaN where the system does not tell."""
+def status_bytes(name: str, process: str = "self") -> float:
+    """One number of /proc/PROCESS/status, such as ``VmHWM``; NaN where the system does not tell."""
     try:
-        found = re.search(rf"{name}:\s*(\d+)", Path("/proc/self/status").read_text())
+        found = re.search(rf"{name}:\s*(\d+)", Path(f"/proc/{process}/status").read_text())
     except OSError:
         return float("nan")
     return 1024.0 * int(found[1]) if found else float("nan")

@@ -83,6 +83,16 @@ def test_read(tmp_path):
     assert all(case["ours"] > 0 and case["peers"] for case in cases.values())
 
 
+@pytest.mark.slow
+def test_scale(tmp_path, monkeypatch):
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "home"))
+    folder = tmp_path / "work"
+    folder.mkdir()
+    cases, said = run("scale", folder, "--files-scale", "0.0002")
+    assert cases["task runs"]["ours"] == 6
+    assert "1,000 objects" in said
+
+
 @needs_tar
 @pytest.mark.parametrize("name", KINDS)
 def test_packing_by_one_and_by_two_is_whole(name, tmp_path):
