@@ -91,7 +91,8 @@ class ConfigFile:
 
     ``in_storage``: the name is that of a key below the dataset's root instead, for what a consumer
     reads from there. ``signature``: a file that does not begin so is the user's, and is not
-    replaced. ``with_data``: it says which version was copied into its folder.
+    replaced; one that does is removed if there is no text. ``with_data``: it says which version was
+    copied into its folder.
     """
 
     name: str

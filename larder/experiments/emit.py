@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +21,7 @@ class Written:
 
 
 def write_configs(
-    files: Iterable[ConfigFile], output_dir: Path, root: Store | None = None
+    files: Sequence[ConfigFile], output_dir: Path, root: Store | None = None
 ) -> tuple[Written, ...]:
     """Write each file whose bytes differ from the existing file, completely or not at all.
 
@@ -32,14 +32,17 @@ def write_configs(
     """
     output_dir = output_dir.absolute()
     store = open_store(str(output_dir))
-    files = list(files)
-    for file in files:
-        if file.signature and not _begins(store, file.name, file.signature.encode()):
-            hint = "rename it, and let a hook of yours source both"
-            where = str(output_dir / file.name)
+    signed = [file for file in files if file.signature and (output_dir / file.name).exists()]
+    own = [file for file in signed if store.get(file.name).startswith(file.signature.encode())]
+    for file in signed:
+        if file.text and file not in own:
+            where, hint = str(output_dir / file.name), "rename it, and let a hook source both"
             raise ConfigError("config.path", "Larder did not make it", where=where, hint=hint)
+    for file in own:
+        if not file.text:
+            store.delete(file.name)
     written = []
-    for file in files:
+    for file in _to_write(files):
         if file.in_storage:
             assert root is not None, "the consumer reads from the storage"
             _replace(root, file.name, file.text.encode())
@@ -55,17 +58,14 @@ def differing(files: Iterable[ConfigFile], output_dir: Path) -> tuple[Written, .
     store = open_store(str(output_dir))
     changed = [
         file
-        for file in files
+        for file in _to_write(files)
         if not file.in_storage and not _stands(store, file.name, file.text.encode())
     ]
     return tuple(Written(output_dir / file.name, changed=True) for file in changed)
 
 
-def _begins(store: Store, key: str, signature: bytes) -> bool:
-    try:
-        return bytes(store.get(key)).startswith(signature)
-    except NotFoundError:
-        return True
+def _to_write(files: Iterable[ConfigFile]) -> Iterator[ConfigFile]:
+    return (file for file in files if file.text)
 
 
 def _replace(store: Store, key: str, data: bytes) -> bool:

@@ -4,11 +4,14 @@ The newest wheel that holds them is determined 0.21.0 (later ones validate in th
 is unpacked into .cache/ without its dependencies, and only its schemas are imported.
 """
 
+import importlib
 import subprocess
 import sys
 import tempfile
 import types
+import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,25 +22,28 @@ from referencing.jsonschema import DRAFT7
 from ruamel.yaml import YAML
 
 from larder.errors import ConfigError
+from larder.experiments.consumers.determined.inline import LIMIT_BYTES, check_context
 from larder.experiments.consumers.determined.validate import determined_keys, validate
 
 RELEASE = "0.21.0"
+WITH_DATA_LAYER = "0.19.9"
+"""The last release that has a data layer, and checks it."""
 ROOT = Path(__file__).parents[2]
-GOLDEN = sorted((ROOT / "tests" / "golden" / "experiments").glob("*.yaml"))
-"""Emitted configs of every shipped template, for a directory, a mount and buckets."""
+GOLDEN = sorted((ROOT / "tests" / "golden" / "experiments").rglob("*.yaml"))
+"""Emitted configs of every shipped template, and of every delivery."""
 SCHEMA = "http://determined.ai/schemas/expconf/v0/"
 KEYWORDS = ("disallowProperties", "union", "checks", "compareProperties", "optionalRef")
 COMPLETE = (*KEYWORDS, "eventuallyRequired", "eventually")
 Check = Callable[[Any], list[str]]
 
 
-def unpacked() -> Path:
+def unpacked(release: str) -> Path:
     """The wheel's files; downloaded once, and in one step for runs side by side."""
-    target = ROOT / ".cache" / f"determined-{RELEASE}"
+    target = ROOT / ".cache" / f"determined-{release}"
     if not target.exists():
         target.parent.mkdir(exist_ok=True)
         draft = Path(tempfile.mkdtemp(dir=target.parent))
-        wheel = f"determined=={RELEASE}"
+        wheel = f"determined=={release}"
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile"]
         done = subprocess.run(
             [*command, "--target", str(draft), wheel], capture_output=True, text=True
@@ -90,7 +96,13 @@ def checker(
 
 @pytest.fixture(scope="session")
 def wheel() -> tuple[types.ModuleType, dict[str, dict[str, Any]]]:
-    return load(unpacked())
+    return load(unpacked(RELEASE))
+
+
+@pytest.fixture(scope="session")
+def check_data_layer() -> Check:
+    """As in the last release that has a data layer."""
+    return checker(*load(unpacked(WITH_DATA_LAYER)), KEYWORDS)
 
 
 @pytest.fixture(scope="session")
@@ -159,13 +171,81 @@ def test_our_table_of_keys_is_determineds(wheel):
     assert determined_keys(RELEASE) == keys - {"data_layer"}
 
 
-@pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
-def test_emitted_configs_are_valid(path, check, check_complete):
+@pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.parent.name + "-" + path.stem)
+def test_emitted_configs_are_valid(path, check, check_complete, request):
     config = YAML(typ="safe").load(path.read_text())
     # 0.21 still wants the length of a search that 0.38 leaves to the training code.
     config["searcher"]["max_length"] = {"batches": 1}
     assert check(config) == []
+    if "data_layer" in config:
+        check_data_layer = request.getfixturevalue("check_data_layer")
+        assert check_data_layer(config) == []
+        for field in ("host_storage_path", "local_cache_host_path", "bucket"):
+            broken = config | {
+                "data_layer": config["data_layer"] | {field: "relative", "type": "x"}
+            }
+            assert check_data_layer(broken), "it looks at the data layer"
     config.setdefault("environment", {})["image"] = "from-the-cluster"
     config["checkpoint_storage"] = {"type": "shared_fs", "host_path": "/checkpoints"}
     config["reproducibility"] = {"experiment_seed": 1}
     assert check_complete(config) == []
+
+
+@pytest.fixture(scope="session")
+def read_context() -> Callable[[Path], list[Any]]:
+    """Determined's own function that packs a directory; its client for the master is left out."""
+    base = unpacked(RELEASE) / "determined" / "common"
+    stubs = {name: types.ModuleType(name) for name in ("determined", "determined.common", "api")}
+    stubs["determined"].__path__ = [str(base.parent)]
+    common = stubs["determined.common"]
+    common.__path__ = [str(base)]
+    stubs["determined.common.api"] = api = stubs.pop("api")
+    api.bindings = types.SimpleNamespace(v1File=types.SimpleNamespace)
+    stubs["determined.common.util"] = util = types.ModuleType("determined.common.util")
+    util.sizeof_fmt = str
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        for name, module in stubs.items():
+            patch.setitem(sys.modules, name, module)
+        context = importlib.import_module("determined.common.context")
+        for name in ("context", "constants"):
+            patch.delitem(sys.modules, f"determined.common.{name}")
+
+    def read(directory: Path) -> list[Any]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            return list(context.read_v1_context(directory))
+
+    return read
+
+
+IGNORED = ["*.log\n", "/data\n!/data/x\n", "data/larder/d/*\n!*.tar\n", "# x\n\n**/shards\n", "d\n"]
+
+
+@pytest.mark.parametrize("detignore", IGNORED)
+def test_what_determined_leaves_out_is_refused(detignore, read_context, tmp_path):
+    for name in ("data/larder/d/shards/x.tar", "data/x", "a.log", "shared_fs/y", "b/shared_fs/z"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"1")
+    (tmp_path / ".detignore").write_text(detignore)
+    files = [path for path in tmp_path.rglob("*") if path.is_file() and path.name != ".detignore"]
+    packed = {file.path for file in read_context(tmp_path)}
+    for path in files:
+        name = path.relative_to(tmp_path).as_posix()
+        refused = False
+        try:
+            check_context({name: 1}, tmp_path)
+        except ConfigError:
+            refused = True
+        assert refused == (name not in packed), name
+
+
+def test_the_limit_is_determineds(read_context, tmp_path):
+    large = tmp_path / "large.bin"
+    for size, allowed in ((LIMIT_BYTES - 4, True), (LIMIT_BYTES, False)):
+        with large.open("wb") as file:
+            file.truncate(size)
+        with nullcontext() if allowed else pytest.raises(ValueError, match="maximum allowed size"):
+            read_context(tmp_path)
+        with nullcontext() if allowed else pytest.raises(ConfigError):
+            check_context({"large.bin": size}, tmp_path)

@@ -51,7 +51,7 @@ def situations(
 )
 def test_the_bytes_are_those_of_the_golden_file(name, delivered, cluster):
     version, contents, here, template = situations(delivered, cluster)[name]
-    (file,) = consumer_of(here).config_files(
+    file, _ = consumer_of(here).config_files(
         template_of(template), version, contents, here, where=template
     )
     golden = GOLDEN / f"{name}.yaml"

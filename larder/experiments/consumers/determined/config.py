@@ -102,14 +102,16 @@ def config_files(
         f"version: {delivered.version}",
         f"content digest: {contents.digest}",
         delivered.delivery.sentence,
+        "Training code reads it with: data = larder.open()",
     )
-    files = [ConfigFile("experiment.yaml", to_yaml(config, header))]
-    if delivered.delivery.delivery == "download":
-        text = startup_hook(delivered, _downloads(cluster))
-        files.append(ConfigFile(HOOK, text, signature=SIGNATURE))
-    if delivered.delivery.delivery == "inline":
-        files.append(inline_mark(delivered, contents))
-    return tuple(files)
+    downloads = delivered.delivery.delivery == "download"
+    hook = startup_hook(delivered, _downloads(cluster)) if downloads else ""
+    files = (
+        ConfigFile("experiment.yaml", to_yaml(config, header)),
+        ConfigFile(HOOK, hook, signature=SIGNATURE),
+    )
+    inline = delivered.delivery.delivery == "inline"
+    return (*files, inline_mark(delivered, contents)) if inline else files
 
 
 def command(output: Path, names: Sequence[str], cluster: Cluster) -> str:
@@ -117,7 +119,7 @@ def command(output: Path, names: Sequence[str], cluster: Cluster) -> str:
     config = shlex.quote(str(output / "experiment.yaml"))
     create = f"det experiment create {config}"
     emitted = {name.partition("/")[0] for name in names}
-    if any(path.name not in emitted for path in output.iterdir()):
+    if any(path.name not in {*emitted, INLINE} for path in output.iterdir()):
         return f"{create} {shlex.quote(str(output))}"
     beside = [shlex.quote(str(output / name)) for name in sorted(emitted - {"experiment.yaml"})]
     if release_number(cluster.consumer.release) >= _INCLUDES:
@@ -139,10 +141,6 @@ def render(
     Paths and URLs in ``data`` are those that a training container sees.
     """
     config, root = placed(template, delivered, cluster, where=where)
-    if delivered.delivery.delivery == "cache" and not contents.cache:
-        hint = "add cache to the dataset file and prepare it, or choose another delivery"
-        message = "the version has no cache"
-        raise ConfigError("config.invalid_value", message, where="experiment.delivery", hint=hint)
     data = config["data"]
     data["digest"] = contents.digest
     if contents.classes is not None:
@@ -233,7 +231,7 @@ def _bucket(merged: Template, delivered: DeliveredVersion, cluster: Cluster) -> 
     variables = {}
     if root.scheme == "s3":
         variables = {"AWS_DEFAULT_REGION": access.region, "AWS_ENDPOINT_URL": access.endpoint}
-    if downloads:
+    if downloads and delivered.delivery.delivery != "data_layer":  # which mounts it itself
         merged.add_mount(downloads.host_path, normal(downloads.container_path), read_only=False)
         variables[_CACHE_DIR] = f"{normal(downloads.container_path)}/cache"
     if wanted := {name: value for name, value in variables.items() if value}:
@@ -254,10 +252,6 @@ def _folder(delivered: DeliveredVersion) -> str:
 
 def _data_layer(delivered: DeliveredVersion, cluster: Cluster) -> dict[str, str]:
     """Where the data layer keeps its caches: beside Larder's own folder in the storage."""
-    if release_number(cluster.consumer.release) >= (0, 19, 10):
-        message = "Determined has ignored data_layer since release 0.19.10"
-        hint = "set experiment.delivery to cache, or consumer.release to that of the cluster"
-        raise ConfigError("config.invalid_value", message, where="experiment.delivery", hint=hint)
     storage, downloads = parse_url(delivered.storage_url), cluster.nodes.downloads
     if storage.is_directory:
         path = f"{normal(storage.rest)}/data_layer"

@@ -56,6 +56,7 @@ _KEYS = frozenset(
 )
 _DEVICES = frozenset({"cpu", "cuda", "rocm", "gpu"})
 _TRIAL_CLASS = re.compile(r"[\w.]+:\w+")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _ASHA = frozenset({"adaptive_asha", "async_halving"})
 
 Problem = tuple[str, str]
@@ -82,6 +83,9 @@ def _variables(value: Any) -> Any:
             # Values may be secrets in the template: the message names only the variable.
             if not isinstance(entry, str) or not entry.partition("=")[0] or "=" not in entry:
                 raise ValueError("must contain only strings NAME=VALUE")
+            if _CONTROL.search(entry):
+                name = entry.partition("=")[0]
+                raise ValueError(f"{name!r} must be one line without control characters")
     return value
 
 

@@ -1,0 +1,314 @@
+"""What each delivery adds to an experiment, and what of a template is in its way."""
+
+import json
+import os
+import shlex
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ruamel.yaml import YAML
+
+from larder.cache.fetch import VARIABLE
+from larder.config.load import load_template
+from larder.config.text import read_commented
+from larder.errors import ConfigError
+from larder.experiments.consumers.determined.config import (
+    DELIVERIES,
+    command,
+    config_files,
+    placed,
+    render,
+    to_yaml,
+)
+from larder.experiments.consumers.determined.hook import startup_hook
+from larder.experiments.consumers.determined.inline import LIMIT_BYTES, check_context
+from larder.experiments.delivery import Advice, ConfigFile, DeliveredVersion
+
+ROOT = Path(__file__).parents[3]
+GOLDEN = ROOT / "tests/golden/experiments/deliveries"
+MOUNT = {"host_path": "/srv/team", "container_path": "/mnt/data", "claim": "team-data"}
+DOWNLOADS = {"host_path": "/scratch/larder", "container_path": "/larder"}
+Make = Callable[..., Any]
+
+
+def with_delivery(delivered: Make, url: str, delivery: str, **more: Any) -> Any:
+    version, contents = delivered(url, **more)
+    return replace(version, delivery=Advice(delivery, f"By {delivery}.")), contents
+
+
+def nodes(**fields: Any) -> dict[str, Any]:
+    return {"nodes": fields}
+
+
+BUCKET, DIRECTORY = "s3://team/shared", "/srv/team/data"
+SERVER = {"region": "us-west-2", "endpoint": "http://minio:9000"}
+SITUATIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "inline": (DIRECTORY, "inline", {}),
+    "download": (BUCKET, "download", {"storage": SERVER}),
+    "download-kept": (BUCKET, "download", nodes(downloads=DOWNLOADS)),
+    "bind-mount": (DIRECTORY, "bind_mount", nodes(mounts=[MOUNT])),
+    "volume": (DIRECTORY, "volume", nodes(mounts=[MOUNT])),
+    "bucket": (BUCKET, "bucket", {"storage": SERVER}),
+    "stream": (BUCKET, "stream", {"storage": SERVER}),
+    "cache": (BUCKET, "cache", nodes(downloads=DOWNLOADS)),
+    "cache-volume": (DIRECTORY, "cache", nodes(mounts=[MOUNT])),
+    "data-layer-s3": (BUCKET, "data_layer", {"storage": SERVER, **nodes(downloads=DOWNLOADS)}),
+    "data-layer-gcs": ("gs://team", "data_layer", {}),
+    "data-layer-shared-fs": (DIRECTORY, "data_layer", nodes(mounts=[MOUNT | {"claim": None}])),
+}
+
+
+def emitted(name: str, delivered: Make, cluster: Make) -> tuple[ConfigFile, ...]:
+    url, delivery, fields = SITUATIONS[name]
+    release = "0.19.9" if delivery == "data_layer" else "0.38"
+    here = cluster(url, consumer={"release": release}, **fields)
+    template = load_template(ROOT / "configs", "default.yaml")
+    files = config_files(template, *with_delivery(delivered, url, delivery), here, where="t.yaml")
+    return tuple(file for file in files if file.text)
+
+
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_the_bytes_are_those_of_the_golden_files(name, delivered, cluster):
+    files = {file.name.replace("/", "-"): file.text for file in emitted(name, delivered, cluster)}
+    folder = GOLDEN / name
+    if os.environ.get("LARDER_WRITE_GOLDEN"):
+        folder.mkdir(parents=True, exist_ok=True)
+        for file, text in files.items():
+            (folder / file).write_text(text)
+    assert files == {path.name: path.read_text() for path in folder.iterdir()}
+
+
+def test_every_delivery_has_a_golden_file():
+    assert {delivery for _, delivery, _ in SITUATIONS.values()} == set(DELIVERIES)
+    assert {path.name for path in GOLDEN.iterdir()} == SITUATIONS.keys()
+
+
+def test_the_variable_is_the_one_that_readers_read(delivered, cluster, template):
+    version = with_delivery(delivered, BUCKET, "cache")
+    config = render(template, *version, cluster(BUCKET, **nodes(downloads=DOWNLOADS)))
+    assert config["environment"]["environment_variables"] == [f"{VARIABLE}=/larder/cache"]
+
+
+CONFLICTS: dict[str, tuple[str, str]] = {
+    "mount": ("bind_mount", "bind_mounts: [{host_path: /x, container_path: /mnt//data/}]"),
+    "bucket": ("bucket", "data: {bucket: other, crop: 224} # mine"),
+    "field of another delivery": ("bucket", "data: {path: /x}"),
+    "endpoint": (
+        "stream",
+        "environment: {environment_variables: [A=1, 'AWS_ENDPOINT_URL=http://of-another:1']}",
+    ),
+    "region": (
+        "download",
+        "environment: {environment_variables: {cpu: [AWS_DEFAULT_REGION=eu-west-1]}}",
+    ),
+    "volume": (
+        "volume",
+        "environment: {pod_spec: {spec: {volumes: [{name: larder-data, emptyDir: {}}]}}}",
+    ),
+    "mount of the volume": (
+        "volume",
+        "environment: {pod_spec: {spec: {containers: [{name: determined-container,"
+        " volumeMounts: [{name: mine, mountPath: /mnt/data/}]}]}}}",
+    ),
+    "data layer": ("data_layer", "data_layer: {type: shared_fs}"),
+}
+
+
+@pytest.mark.parametrize("name", CONFLICTS)
+def test_what_a_template_sets_in_the_place_is_shown_or_replaced(
+    name, delivered, cluster, template, tmp_path
+):
+    delivery, text = CONFLICTS[name]
+    path = tmp_path / "t.yaml"
+    path.write_text(f"{text}\nlabels: [mine]\n")
+    url = DIRECTORY if delivery in ("bind_mount", "volume") else BUCKET
+    here = cluster(url, storage=SERVER if url == BUCKET else {}, **nodes(mounts=[MOUNT]))
+    version, contents = with_delivery(delivered, url, delivery)
+    with pytest.raises(ConfigError) as caught:
+        render(read_commented(path), version, contents, here, where="t.yaml")
+    assert (caught.value.code, caught.value.where) == ("config.template", "t.yaml")
+    assert "of-another" not in str(caught.value)
+    forced = render(read_commented(path), replace(version, replaces=True), contents, here)
+    clean = render({"labels": ["mine"]}, version, contents, here)
+    assert forced["labels"] == clean.pop("labels")
+    for key in ("bind_mounts", "data_layer"):
+        assert forced.get(key) == clean.get(key)
+    assert forced["data"] == {**clean["data"], **({"crop": 224} if name == "bucket" else {})}
+    found = json.dumps(forced)
+    assert not any(word in found for word in ("of-another", "eu-west-1", "emptyDir", 'mine", "m'))
+
+
+def test_all_conflicts_are_shown_at_once(delivered, cluster):
+    template = {
+        "data": {"bucket": "x", "digest": "y"},
+        "environment": {"environment_variables": ["AWS_ENDPOINT_URL=x"]},
+    }
+    here = cluster(BUCKET, storage=SERVER)
+    with pytest.raises(ConfigError) as caught:
+        render(template, *with_delivery(delivered, BUCKET, "bucket"), here)
+    for place in ("data.bucket", "data.digest", "AWS_ENDPOINT_URL"):
+        assert place in caught.value.message
+
+
+def test_a_pod_of_the_template_is_kept(delivered, cluster):
+    container = {"name": "determined-container", "volumeMounts": [{"name": "a", "mountPath": "/a"}]}
+    spec = {
+        "nodeSelector": {"gpu": "a100"},
+        "volumes": [{"name": "a", "emptyDir": {}}],
+        "containers": [{"name": "sidecar"}, container],
+    }
+    template = {"environment": {"pod_spec": {"metadata": {"labels": {"team": "x"}}, "spec": spec}}}
+    here = cluster(DIRECTORY, **nodes(mounts=[MOUNT]))
+    pod = render(template, *with_delivery(delivered, DIRECTORY, "volume"), here)["environment"][
+        "pod_spec"
+    ]
+    assert pod["metadata"] == {"labels": {"team": "x"}}
+    assert pod["spec"]["nodeSelector"] == {"gpu": "a100"}
+    assert [each["name"] for each in pod["spec"]["volumes"]] == ["a", "larder-data"]
+    assert pod["spec"]["containers"][0] == {"name": "sidecar"}
+    assert [each["mountPath"] for each in pod["spec"]["containers"][1]["volumeMounts"]] == [
+        "/a",
+        "/mnt/data",
+    ]
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        {"environment": []},
+        {"environment": {"pod_spec": "x"}},
+        {"environment": {"pod_spec": {"spec": {"volumes": {}}}}},
+        {
+            "environment": {
+                "pod_spec": {
+                    "spec": {"containers": [{"name": "determined-container", "volumeMounts": 1}]}
+                }
+            }
+        },
+    ],
+)
+def test_a_pod_of_another_form_is_refused(template, delivered, cluster):
+    here = cluster(DIRECTORY, **nodes(mounts=[MOUNT]))
+    with pytest.raises(ConfigError) as caught:
+        render(template, *with_delivery(delivered, DIRECTORY, "volume"), here)
+    assert caught.value.code == "config.template"
+
+
+@pytest.mark.parametrize(
+    ("url", "delivery", "fields"),
+    [
+        ("s3://team/a{0..9}", "bucket", {}),
+        ("s3://team/a\\b", "stream", {}),
+        ("s3://team/a::b", "cache", {}),
+        (BUCKET, "download", nodes(downloads=DOWNLOADS | {"container_path": "/a{b"})),
+        (BUCKET, "cache", nodes(downloads=DOWNLOADS | {"container_path": "/a$HOME"})),
+        (BUCKET, "cache", nodes(downloads=DOWNLOADS | {"container_path": "/a\nb"})),
+    ],
+)
+def test_what_a_pattern_or_a_variable_cannot_hold_is_refused(
+    url, delivery, fields, delivered, cluster, template
+):
+    with pytest.raises(ConfigError) as caught:
+        placed(template, with_delivery(delivered, url, delivery)[0], cluster(url, **fields))
+    assert caught.value.code == "config.path"
+
+
+def test_a_volume_needs_a_claim(delivered, cluster, template):
+    here = cluster(DIRECTORY, **nodes(mounts=[MOUNT | {"claim": None}]))
+    with pytest.raises(ConfigError) as caught:
+        placed(template, with_delivery(delivered, DIRECTORY, "volume")[0], here)
+    assert caught.value.code == "config.invalid_value"
+
+
+def test_the_data_layer_is_refused_where_it_is_ignored(delivered, cluster, template):
+    here = cluster(BUCKET, consumer={"release": "0.19.10"})
+    with pytest.raises(ConfigError) as caught:
+        config_files(template, *with_delivery(delivered, BUCKET, "data_layer"), here)
+    assert caught.value.code == "config.invalid_experiment"
+
+
+text = st.text(st.characters(exclude_characters="\0\r", exclude_categories=("Cs",)), min_size=1)
+
+
+@given(location=text, directory=text)
+def test_bash_passes_any_path_to_the_download(location, directory):
+    """Quotes, line breaks, ``$``, backquotes, and what looks like the end of the script."""
+    script = startup_hook(
+        DeliveredVersion("d", "0" * 32, location, "", "", Advice("download", "")), directory
+    )
+    first = script.replace("python3 -", "printf '%s\\0'", 1)
+    done = subprocess.run(["bash", "-e", "-c", first], capture_output=True, check=True)
+    assert done.stdout.decode().split("\0") == [location, directory, ""]
+
+
+odd = st.sampled_from(
+    ["it's", 'a"b', "${HOME}", "a\nb", "a: b", "- x", "#", "%s", "\\", "'", "é\u2028"]
+)
+
+
+@given(st.dictionaries(odd, odd, min_size=1))
+def test_odd_values_of_a_template_come_back(values):
+    template = {"hyperparameters": values, "entrypoint": "x"}
+    assert YAML(typ="safe", pure=True).load(to_yaml(template)) == template
+
+
+@pytest.mark.parametrize(
+    ("release", "names", "expected"),
+    [
+        ("0.38", ["experiment.yaml"], "det experiment create {config} MODEL_DIR"),
+        (
+            "0.38",
+            ["experiment.yaml", "startup-hook.sh"],
+            "det experiment create {config} MODEL_DIR --include {out}/startup-hook.sh",
+        ),
+        (
+            "0.19.9",
+            ["experiment.yaml", "data/larder.json"],
+            "det experiment create {config} MODEL_DIR --include {out}/data",
+        ),
+        (
+            "0.19.5",
+            ["experiment.yaml", "startup-hook.sh"],
+            "cp -r {out}/startup-hook.sh MODEL_DIR && det experiment create {config} MODEL_DIR",
+        ),
+    ],
+)
+def test_the_line_that_submits(release, names, expected, cluster, tmp_path):
+    output = tmp_path / "it's out"
+    output.mkdir()
+    for name in names:
+        (output / name.partition("/")[0]).touch()
+    here = cluster(BUCKET, consumer={"release": release})
+    quoted = shlex.quote(str(output))
+    config = shlex.quote(f"{output}/experiment.yaml")
+    found = command(output, names, here)
+    assert [shlex.split(found)] == [shlex.split(expected.format(config=config, out=quoted))]
+    (output / "model_def.py").touch()
+    assert shlex.split(command(output, names, here)) == [
+        *shlex.split(f"det experiment create {config}"),
+        str(output),
+    ]
+
+
+@pytest.mark.parametrize(("size", "allowed"), [(LIMIT_BYTES - 3, True), (LIMIT_BYTES, False)])
+def test_the_limit_counts_as_determined_does(size, allowed, tmp_path):
+    """A file of exactly the limit is rounded up to a multiple of three."""
+    if allowed:
+        check_context({"data/x": size}, tmp_path)
+        return
+    with pytest.raises(ConfigError) as caught:
+        check_context({"data/x": size}, tmp_path)
+    assert caught.value.code == "config.invalid_value"
+
+
+@pytest.mark.parametrize("name", ["data/larder/terraform/x.tar", "data/x.pyc", "data/.git/x"])
+def test_what_is_always_left_out_is_refused(name, tmp_path):
+    with pytest.raises(ConfigError) as caught:
+        check_context({name: 1}, tmp_path)
+    assert (caught.value.code, caught.value.where) == ("config.path", name)
