@@ -36,7 +36,7 @@ class Template:
     def check_conflicts(self) -> None:
         """Refuse what the template sets in the place of something, unless that was replaced."""
         if self.conflicts:
-            message = f"it sets what Larder sets: {'; '.join(self.conflicts)}"
+            message = f"the template sets what Larder sets: {'; '.join(self.conflicts)}"
             raise refused(message, self.where, "remove that, or use larder emit --force")
 
     def set_data(self, data: Mapping[str, Any], names: Collection[str]) -> None:
