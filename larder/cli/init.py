@@ -19,6 +19,7 @@ FOLDER = "configs"
 
 EXAMPLES = (
     "clusters/aws-us-west-2.yaml",
+    "clusters/croissant.yaml",
     "clusters/kubernetes.yaml",
     "clusters/local.yaml",
     "clusters/sagemaker.yaml",

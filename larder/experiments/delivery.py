@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 LOCATION = "LARDER_LOCATION"
@@ -66,6 +66,16 @@ class DeliveredVersion:
 
 
 @dataclass(frozen=True, slots=True)
+class ShardFile:
+    """A file of a shard: its split, its path below the dataset's root, and its digest."""
+
+    split: str
+    path: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
 class Contents:
     """What a published version contains.
 
@@ -76,6 +86,8 @@ class Contents:
         cache: Paths of the cache files of each split, relative to the root or below it; None if
             the version has no cache.
         index: Paths of the documents and indexes with which Larder finds samples in the shards.
+        class_names: In the order of their numbers.
+        shard_files: Reads which files the shards have, in order, for consumers that list them.
     """
 
     digest: str
@@ -83,6 +95,8 @@ class Contents:
     classes: int | None = None
     cache: Mapping[str, tuple[str, ...]] | None = None
     index: tuple[str, ...] = ()
+    class_names: tuple[str, ...] = ()
+    shard_files: Callable[[], Sequence[ShardFile]] = tuple
 
 
 @dataclass(frozen=True, slots=True)

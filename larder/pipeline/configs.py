@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from larder.disk import disk_errors, write_file
@@ -16,18 +17,21 @@ from larder.experiments.delivery import (
     Contents,
     DeliveredSplit,
     DeliveredVersion,
+    ShardFile,
 )
 from larder.experiments.emit import Written, differing, write_configs
 from larder.pipeline.delivery import chosen, version_choices
 from larder.pipeline.planning.plan import Plan
 from larder.pipeline.settings import Settings
 from larder.progress import Progress
+from larder.segments.contents import segment_files
 from larder.segments.job import root_url, storage_of
 from larder.store import object_url
 from larder.store.own_files import published_file_errors
 from larder.versions import layout
 from larder.versions.copying import copy_version, version_files
 from larder.versions.documents import VersionDocument
+from larder.versions.omitted import read_omitted
 
 
 def location(settings: Settings, version: str) -> str:
@@ -105,6 +109,8 @@ def _rendered(settings: Settings, version: VersionDocument) -> tuple[ConfigFile,
         if cache
         else None,
         index=tuple(_index(version)),
+        class_names=version.classes,
+        shard_files=partial(_shard_files, settings, version),
     )
     return consumer_of(settings.cluster).config_files(
         settings.template,
@@ -145,14 +151,24 @@ def _index(version: VersionDocument) -> Iterator[str]:
     yield from (file.path for file in version.files if file.role in roles)
 
 
+def _shard_files(settings: Settings, version: VersionDocument) -> list[ShardFile]:
+    root = storage_of(settings.dataset, settings.cluster)
+    files = segment_files(root, version.files, read_omitted(root, version))
+    return [
+        ShardFile(file.path.split("/")[-2], file.path, file.bytes, file.sha256)
+        for file in files
+        if file.role == "shard" and file.bytes is not None
+    ]
+
+
 def emit_configs(
     settings: Settings, version: VersionDocument, *, progress: Progress
 ) -> tuple[Written, ...]:
     """Render, validate and write the configs of a version."""
     _check_output(settings.output)
     progress.start("emit")
-    configs = _rendered(settings, version)
     with published_file_errors():
+        configs = _rendered(settings, version)
         for mark in (file for file in configs if file.with_data):
             _copy_data(settings, version, configs, mark)
         root = storage_of(settings.dataset, settings.cluster)
@@ -164,8 +180,8 @@ def emit_configs(
 def pending_configs(settings: Settings, version: VersionDocument) -> tuple[Written, ...]:
     """The configs of a version that `emit_configs` would write. Writes nothing."""
     _check_output(settings.output)
-    configs = _rendered(settings, version)
     with published_file_errors():
+        configs = _rendered(settings, version)
         return differing(configs, settings.output)
 
 

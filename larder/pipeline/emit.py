@@ -76,5 +76,5 @@ def emit_lines(document: Mapping[str, Any]) -> list[str]:
         f"{document['dataset']} version {document['version']}",
         f"  at       {document['location']}",
         *(f"  config   {each['path']} ({states[each['changed']]})" for each in document["configs"]),
-        f"  submit   {document['command']}",
+        *([f"  submit   {document['command']}"] if document["command"] else ()),
     ]

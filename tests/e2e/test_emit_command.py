@@ -46,6 +46,39 @@ def test_the_config_is_that_of_the_run(place):
     assert elsewhere["version"] == unchanged["version"] == again["version"]
 
 
+FILE_SYSTEM = "{type: efs, id: fs-01234567, directory: /team}"
+VPC = "{subnets: [subnet-1], security_groups: [sg-1]}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "command", "more"),
+    [
+        ("kubernetes", "job.yaml", "kubectl create ", ()),
+        ("kubeflow", "job.yaml", "kubectl create ", ()),
+        ("croissant", "croissant.json", "", ()),
+        ("json", "dataset.json", "", ()),
+        ("sagemaker", "training-job.json", "aws sagemaker ", (FILE_SYSTEM, VPC)),
+    ],
+)
+def test_every_consumer_has_its_config_of_the_run_and_of_the_command(
+    kind, name, command, more, place
+):
+    flags = ["--set", f"cluster.consumer.kind={kind}"]
+    for key, value in zip(("file_system", "vpc"), more, strict=False):
+        flags += ["--set", f"cluster.consumer.{key}={value}"]
+    done = place.run("--dataset", "files", *FILES, *flags, python=PREPARE)
+    assert done.status == 0, done.err
+    path = place.folder / "out/local/files" / name
+    of_run = path.read_bytes()
+    document = emitted(place, "files", *flags)
+    assert document["configs"] == [{"path": str(path), "changed": False}]
+    assert document["command"].startswith(command)
+    assert ("submit" in done.out) == bool(command)
+    path.unlink()
+    emitted(place, "files", *flags)
+    assert path.read_bytes() == of_run
+
+
 def test_an_older_version_stays_reachable(place):
     first = emitted(place, "files")["version"]
     (place.folder / "source/new.bin").write_bytes(b"new")

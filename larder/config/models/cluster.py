@@ -215,7 +215,7 @@ class Limits(Model):
 class Consumer(Model):
     """The system that the emitted config is for."""
 
-    kind: Literal["determined", "sagemaker", "kubernetes", "kubeflow"] = Field(
+    kind: Literal["determined", "sagemaker", "kubernetes", "kubeflow", "croissant", "json"] = Field(
         "determined", description="the system"
     )
     release: str = Field(

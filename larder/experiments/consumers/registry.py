@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from larder.config.models import Cluster
-from larder.experiments.consumers import kubeflow, kubernetes
+from larder.experiments.consumers import croissant, kubeflow, kubernetes, plain
 from larder.experiments.consumers.base import Consumer
 from larder.experiments.consumers.determined import config as determined
 from larder.experiments.consumers.sagemaker import config as sagemaker
@@ -13,6 +13,8 @@ CONSUMERS: dict[str, Consumer] = {
     "sagemaker": sagemaker,
     "kubernetes": kubernetes,
     "kubeflow": kubeflow,
+    "croissant": croissant,
+    "json": plain,
 }
 
 

@@ -1,0 +1,107 @@
+"""Croissant: what a version is, in the metadata format of MLCommons, release 1.0, as JSON-LD.
+
+Every shard is a file with its digest. The classes are a record set; so is each split whose shards
+are tar archives, with the members as records. https://docs.mlcommons.org/croissant/docs/croissant-spec.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from larder.config.models import Cluster
+from larder.errors import ConfigError
+from larder.experiments.consumers.plain import DELIVERIES, TEMPLATES, check, command, to_json
+from larder.experiments.delivery import ConfigFile, Contents, DeliveredVersion, ShardFile
+
+__all__ = ["DELIVERIES", "TEMPLATES", "check", "command", "config_files"]
+
+_CR = "http://mlcommons.org/croissant/"
+_NAMES = ("extract", "field", "fileProperty", "fileSet", "includes", "key", "recordSet", "source")
+_CONTEXT = {
+    "@language": "en",
+    "@vocab": "https://schema.org/",
+    "sc": "https://schema.org/",
+    "cr": _CR,
+    "conformsTo": "http://purl.org/dc/terms/conformsTo",
+    **{name: f"cr:{name}" for name in _NAMES},
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+}
+_TYPES = {"tar": "application/x-tar", "parquet": "application/vnd.apache.parquet"}
+
+
+def config_files(
+    template: dict[str, Any],
+    delivered: DeliveredVersion,
+    contents: Contents,
+    cluster: Cluster,
+    *,
+    where: str = "",
+) -> tuple[ConfigFile, ...]:
+    """``croissant.json``; refused if shards have samples that the version omits."""
+    if not delivered.delivery.shards:
+        message, hint = "it would describe samples that the version omits", "run `larder compact`"
+        raise ConfigError("version.omitted", message, where=delivered.location, hint=hint)
+    root = delivered.root.removeprefix("file://")
+    files = contents.shard_files()
+    records, sets = [], []
+    if contents.class_names:
+        numbered = enumerate(contents.class_names)
+        records.append(_record_set("classes", {"number": "sc:Integer", "name": "sc:Text"}))
+        records[0]["key"] = {"@id": "classes/number"}
+        records[0]["data"] = [
+            {"classes/number": number, "classes/name": name} for number, name in numbered
+        ]
+    for split in sorted(contents.splits):
+        tars = [file for file in files if file.split == split and file.path.endswith(".tar")]
+        if tars:
+            sets.append(_members(split, tars))
+            records.append(_record_set(split, {"path": "sc:Text", "content": "sc:Text"}))
+            for field, what in zip(records[-1]["field"], ("fullpath", "content"), strict=True):
+                source = {"fileSet": {"@id": sets[-1]["@id"]}, "extract": {"fileProperty": what}}
+                field["source"] = source
+    document = {
+        "@context": _CONTEXT,
+        "@type": "sc:Dataset",
+        "conformsTo": f"{_CR}1.0",
+        "name": delivered.dataset,
+        "description": f"Version {delivered.version} of {delivered.dataset}, as shards of Larder.",
+        "url": delivered.location.removeprefix("file://"),
+        "version": delivered.version,
+        "identifier": contents.digest,
+        "distribution": [*(_file_object(root, file) for file in files), *sets],
+        "recordSet": records,
+    }
+    return (ConfigFile("croissant.json", to_json(document)),)
+
+
+def _file_object(root: str, file: ShardFile) -> dict[str, Any]:
+    return {
+        "@type": "cr:FileObject",
+        "@id": file.path,
+        "name": file.path.rpartition("/")[2],
+        "contentUrl": f"{root}{file.path}",
+        "contentSize": f"{file.bytes} B",
+        "encodingFormat": _TYPES.get(file.path.rpartition(".")[2], "application/octet-stream"),
+        "sha256": file.sha256,
+    }
+
+
+def _members(split: str, tars: Sequence[ShardFile]) -> dict[str, Any]:
+    return {
+        "@type": "cr:FileSet",
+        "@id": f"{split}/parts",
+        "name": f"{split}/parts",
+        "containedIn": [{"@id": file.path} for file in tars],
+        "encodingFormat": "application/octet-stream",
+        "includes": "**/*.*",
+    }
+
+
+def _record_set(name: str, types: Mapping[str, str]) -> dict[str, Any]:
+    fields = [
+        {"@type": "cr:Field", "@id": f"{name}/{field}", "name": field, "dataType": kind}
+        for field, kind in types.items()
+    ]
+    return {"@type": "cr:RecordSet", "@id": name, "name": name, "field": fields}

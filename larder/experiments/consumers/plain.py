@@ -1,0 +1,65 @@
+"""Plain JSON, for consumers that Larder does not know: all facts and addresses of a version."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from larder.config.models import Cluster
+from larder.experiments.delivery import ConfigFile, Contents, DeliveredVersion
+
+DELIVERIES: tuple[str, ...] = ("bucket", "bind_mount")
+TEMPLATES: str | None = None
+
+
+def check(
+    template: dict[str, Any], delivered: DeliveredVersion, cluster: Cluster, *, where: str = ""
+) -> None:
+    """Nothing is refused."""
+
+
+def config_files(
+    template: dict[str, Any],
+    delivered: DeliveredVersion,
+    contents: Contents,
+    cluster: Cluster,
+    *,
+    where: str = "",
+) -> tuple[ConfigFile, ...]:
+    """``dataset.json``; shards of which the version omits samples are not named."""
+    root = delivered.root.removeprefix("file://")
+    files = contents.shard_files() if delivered.delivery.shards else ()
+    document = {
+        "dataset": delivered.dataset,
+        "version": delivered.version,
+        "digest": contents.digest,
+        "location": delivered.location.removeprefix("file://"),
+        "classes": list(contents.class_names),
+        "splits": {
+            name: {
+                "samples": split.samples,
+                "bytes": split.bytes,
+                "files": [
+                    {"url": f"{root}{file.path}", "bytes": file.bytes, "sha256": file.sha256}
+                    for file in files
+                    if file.split == name
+                ],
+            }
+            for name, split in sorted(contents.splits.items())
+        },
+        "cache": {
+            name: [f"{root}{path}" for path in paths]
+            for name, paths in sorted((contents.cache or {}).items())
+        },
+    }
+    return (ConfigFile("dataset.json", to_json(document)),)
+
+
+def command(output: Path, names: Sequence[str], cluster: Cluster) -> str:
+    return ""
+
+
+def to_json(document: Any) -> str:
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
