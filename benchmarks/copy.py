@@ -26,7 +26,6 @@ import argparse
 import filecmp
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -36,6 +35,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.copying.delay import delayed
 from benchmarks.copying.programs import PEERS, Place, Took, copy_with, list_with
 from benchmarks.harness import arguments_parser, document, say, settle, table
 from tests.support.certificates import local_certificate
@@ -174,23 +174,11 @@ class Lab:
         """Both servers behind a delay."""
         here = self.one, self.two
         with ExitStack() as stack:
-            self.one, self.two = (stack.enter_context(_delayed(each, seconds)) for each in here)
+            self.one, self.two = (stack.enter_context(delayed(each, seconds)) for each in here)
             try:
                 yield
             finally:
                 self.one, self.two = here
-
-
-@contextmanager
-def _delayed(server: S3Server, seconds: float) -> Iterator[S3Server]:
-    command = [sys.executable, "-m", "benchmarks.copying.delay", str(server.port), str(seconds)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as proxy:
-        assert proxy.stdout is not None
-        try:
-            port = int(proxy.stdout.readline())
-            yield replace(server, endpoint=f"http://127.0.0.1:{port}")
-        finally:
-            proxy.kill()
 
 
 def _empty_files(folder: Path) -> None:

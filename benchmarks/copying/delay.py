@@ -1,15 +1,51 @@
 """A proxy that delays every answer: what a server far away feels like.
 
-``python -m benchmarks.copying.delay SERVER_PORT SECONDS`` prints its own port, and runs until it is
-killed. Bytes to the server are passed on at once, bytes from it after the delay.
+``python -m benchmarks.copying.delay SERVER_PORT SECONDS [BYTES_PER_SECOND]`` prints its own port,
+and runs until it is killed. Bytes to the server are passed on at once, bytes from it after the
+delay, and over all connections no more in a second than is given.
 """
 
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from math import inf
 
-_CHUNK_BYTES = 1 << 18
+from tests.support.servers import S3Server
+
+_CHUNK_BYTES = 1 << 16
+
+
+@contextmanager
+def delayed(server: S3Server, seconds: float, bytes_per_second: float = inf) -> Iterator[S3Server]:
+    """A server behind such a proxy."""
+    command = [sys.executable, "-m", "benchmarks.copying.delay", str(server.port), str(seconds)]
+    command += [str(bytes_per_second)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as proxy:
+        assert proxy.stdout is not None
+        try:
+            port = int(proxy.stdout.readline())
+            yield replace(server, endpoint=f"http://127.0.0.1:{port}")
+        finally:
+            proxy.kill()
+
+
+@dataclass(slots=True)
+class _Link:
+    """What all connections share: when it is free again."""
+
+    seconds: float
+    bytes_per_second: float
+    free: float = 0.0
+
+    def due(self, size_bytes: int) -> float:
+        now = asyncio.get_running_loop().time()
+        self.free = max(self.free, now) + size_bytes / self.bytes_per_second
+        return self.free + self.seconds
 
 
 async def _to_server(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -20,7 +56,7 @@ async def _to_server(reader: asyncio.StreamReader, writer: asyncio.StreamWriter)
 
 
 async def _to_client(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seconds: float
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, link: _Link
 ) -> None:
     loop = asyncio.get_running_loop()
     waiting: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(64)
@@ -28,7 +64,7 @@ async def _to_client(
     async def take() -> None:
         while True:
             data = await reader.read(_CHUNK_BYTES)
-            await waiting.put((loop.time() + seconds, data))
+            await waiting.put((link.due(len(data)), data))
             if not data:
                 return
 
@@ -43,11 +79,11 @@ async def _to_client(
     await taking
 
 
-async def _serve(server_port: int, seconds: float) -> None:
+async def _serve(server_port: int, link: _Link) -> None:
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, to_there = await asyncio.open_connection("127.0.0.1", server_port)
         try:
-            await asyncio.gather(_to_server(reader, to_there), _to_client(there, writer, seconds))
+            await asyncio.gather(_to_server(reader, to_there), _to_client(there, writer, link))
         except OSError:
             pass  # either side closed the connection
         finally:
@@ -60,4 +96,4 @@ async def _serve(server_port: int, seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(_serve(int(sys.argv[1]), float(sys.argv[2])))
+    asyncio.run(_serve(int(sys.argv[1]), _Link(*map(float, sys.argv[2:]))))

@@ -103,14 +103,17 @@ def advise(facts: Facts, limits: Limits) -> Choices:
 
 def _option(facts: Facts, delivery: str, fired: tuple[Fired, ...]) -> Option:
     size_bytes, disk_bytes = facts.node_bytes, 0.0
-    objects = facts.objects * size_bytes / max(facts.bytes, 1)
     opening = facts.seconds(0, OPENING_REQUESTS)
     moved = size_bytes * facts.reads
     requests: float = 0
     startup = opening
     if delivery in _DOWNLOADS:
+        starts = facts.nodes.count if facts.kept and delivery == "download" else facts.starts
         startup, disk_bytes = opening + facts.download_seconds, size_bytes
-        moved, requests = size_bytes * facts.starts, objects * facts.starts
+        moved, requests = size_bytes * starts, facts.node_objects * starts
+        if delivery == "bucket":  # as in Determined's guide: one by one, its head, then all of it
+            requests *= 2
+            startup = opening + facts.seconds(size_bytes, 2 * facts.objects)
     elif delivery == "inline":  # unpacked twice in every container
         startup, disk_bytes = opening + facts.seconds(2 * size_bytes, 0), 2 * size_bytes
         moved = size_bytes * facts.starts
@@ -122,8 +125,12 @@ def _option(facts: Facts, delivery: str, fired: tuple[Fired, ...]) -> Option:
         first = facts.object_bytes
         if facts.access == "random":
             first = facts.bytes / max(facts.samples, 1)
-        startup = opening + facts.seconds(first, objects / 1000 if delivery == "fast_file" else 0)
-        requests = facts.reads * (objects if facts.access == "sequential" else facts.samples)
+        startup = opening + facts.seconds(
+            first, facts.objects / 1000 if delivery == "fast_file" else 0
+        )
+        requests = facts.reads * (
+            facts.node_objects if facts.access == "sequential" else facts.samples
+        )
     usd = None
     if facts.usd_per_gb is not None:
         usd = requests * facts.usd_per_request + facts.usd_per_gb * moved / GB

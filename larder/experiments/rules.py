@@ -14,6 +14,8 @@ from larder.config.models import Limits, Nodes
 from larder.units import format_bytes, format_count, format_seconds
 
 GB = 1_000_000_000
+DOWNLOADS_AT_ONCE = 8
+"""Objects of a download that are under way together, with Larder; SageMaker does not say."""
 
 _PREPARE = "Determined: Prepare Data"
 _SKYPLANE = "Skyplane: Faster Training Data Loading"
@@ -116,6 +118,11 @@ class Facts:
         return self.bytes / self.nodes.count if self.sharded else self.bytes
 
     @property
+    def kept(self) -> bool:
+        """Whether a node keeps what it has downloaded from trial to trial."""
+        return self.nodes.downloads is not None
+
+    @property
     def fits(self) -> bool | None:
         """Whether the disk of a node holds the dataset; None if its size is not known."""
         disk_bytes = self.nodes.disk_bytes
@@ -134,8 +141,14 @@ class Facts:
         return format_seconds(self.download_seconds)
 
     @property
+    def node_objects(self) -> float:
+        return self.objects / self.nodes.count if self.sharded else self.objects
+
+    @property
     def download_seconds(self) -> float:
-        return self.seconds(self.node_bytes, self.objects * self.node_bytes / max(self.bytes, 1))
+        """Of several objects at once: waiting for some goes on while others arrive."""
+        waiting = self.node_objects / DOWNLOADS_AT_ONCE
+        return max(self.seconds(self.node_bytes, 0), self.seconds(0, waiting))
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,18 +260,19 @@ def _from_bucket(facts: Facts, limits: Limits) -> Iterator[Fired]:
         text = "Training starts at once and needs no disk, but every epoch reads the bucket."
         yield Fired("note", "stream", "D5", text)
     text = f"A startup hook downloads {facts.size} on each node, in about {facts.download_time}"
+    text += ", once for all trials" if facts.kept else ", each time that a container starts"
     if _pays(facts, limits):
         yield Fired("prefer", "download", "D2", f"{text}: little beside training.")
     else:
-        text += ", each time that a container starts: hooks should be short."
-        yield Fired("note", "download", "D2", text)
+        yield Fired("note", "download", "D2", f"{text}: hooks should be short.")
     text = "The data is in the cluster's own bucket: containers read it from there."
     yield Fired("prefer", "bucket", "D4", text)
 
 
 def _pays(facts: Facts, limits: Limits) -> bool:
     """Whether a download is known to be short beside training."""
-    most = limits.download_fraction * (facts.training_seconds or 0)
+    trials = facts.trials if facts.kept else 1
+    most = limits.download_fraction * trials * (facts.training_seconds or 0)
     return facts.fits is True and facts.download_seconds <= most
 
 

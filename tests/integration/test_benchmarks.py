@@ -49,6 +49,14 @@ def test_images(tmp_path):
 
 
 @pytest.mark.slow
+def test_advice(tmp_path):
+    cases, said = run("advice", tmp_path, "--runs", "1", "--files-scale", "0.05")
+    assert len(cases) >= 10
+    assert all(case["ours"] >= 0 and case["peers"]["measured"] > 0 for case in cases.values())
+    assert "a request takes" in said
+
+
+@pytest.mark.slow
 @needs_tar
 def test_shards(tmp_path):
     asked = ("tar-small", "formats-small", "s3", "memory-many", "memory-mirrored", "memory-parquet")

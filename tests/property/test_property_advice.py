@@ -9,22 +9,9 @@ from hypothesis import strategies as st
 from larder.config.models import Limits, Nodes
 from larder.errors import ConfigError
 from larder.experiments.advice import Choices, advise
+from larder.experiments.consumers.registry import CONSUMERS
 from larder.experiments.rules import SOURCES, Facts
 
-DELIVERIES = {
-    "determined": (
-        "bind_mount",
-        "bucket",
-        "inline",
-        "download",
-        "stream",
-        "cache",
-        "data_layer",
-        "volume",
-    ),
-    "sagemaker": ("file", "fast_file", "pipe", "efs", "fsx"),
-    "kubernetes": ("volume", "bucket", "download"),
-}
 sizes = st.integers(0, 10**15)
 dollars = st.none() | st.floats(0, 1)
 distances = st.sampled_from(["beside", "away", "unknown"])
@@ -32,8 +19,10 @@ distances = st.sampled_from(["beside", "away", "unknown"])
 
 @st.composite
 def facts(draw: st.DrawFn) -> Facts:
-    consumer = draw(st.sampled_from(sorted(DELIVERIES)))
-    deliveries = draw(st.lists(st.sampled_from(DELIVERIES[consumer]), min_size=1, unique=True))
+    consumer = draw(st.sampled_from(sorted(CONSUMERS)))
+    deliveries = draw(
+        st.lists(st.sampled_from(CONSUMERS[consumer].DELIVERIES), min_size=1, unique=True)
+    )
     size_bytes = draw(sizes)
     return Facts(
         consumer=consumer,

@@ -160,7 +160,7 @@ class Nodes(Model):
         description="bytes per second that a node downloads from the storage, such as 167 MB",
     )
     request_seconds: Number = Field(
-        0.1, ge=0, le=3600, description="how long a node waits for each object of a download"
+        0.1, ge=0, le=3600, description="how long a node waits for the first byte of an object"
     )
 
 

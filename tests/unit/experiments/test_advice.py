@@ -3,28 +3,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from larder.config.models import Limits, Nodes
+from larder.config.models import Downloads, Limits, Nodes
 from larder.errors import ConfigError
 from larder.experiments.advice import advise
+from larder.experiments.consumers.registry import CONSUMERS
 from larder.experiments.rules import SOURCES, Facts
 from larder.units import parse_bytes
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "advice.md"
-DELIVERIES = {
-    "determined": (
-        "bind_mount",
-        "bucket",
-        "inline",
-        "download",
-        "stream",
-        "cache",
-        "data_layer",
-        "volume",
-    ),
-    "sagemaker": ("file", "fast_file", "pipe", "efs", "fsx"),
-    "kubernetes": ("volume", "bucket", "download"),
-    "kubeflow": ("volume", "bucket", "download"),
-}
 FIELDS = {
     "access": ("access", str),
     "cache": ("cache_bytes", parse_bytes),
@@ -54,6 +40,8 @@ def facts_of(text: str) -> Facts:
         name, _, value = word.partition("=")
         if name in ("unlisted", "sharded"):
             given[name] = True
+        elif name == "kept":
+            nodes["downloads"] = Downloads(host_path="/scratch", container_path="/larder")
         elif not value:
             given["file_systems"] = frozenset({name})
         else:
@@ -61,7 +49,7 @@ def facts_of(text: str) -> Facts:
             into[fields[name][0]] = fields[name][1](value)
     return Facts(
         consumer,
-        DELIVERIES[consumer],
+        CONSUMERS[consumer].DELIVERIES,
         parse_bytes(size_bytes),
         int(objects),
         nodes=Nodes(**nodes),

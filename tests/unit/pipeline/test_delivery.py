@@ -89,6 +89,6 @@ def test_regions_and_prices_follow_from_both_files(source, nodes, rules, dollars
     document = delivery_document(dataset, cluster, offered)
     assert [note["rule"] for note in document["notes"]] == rules
     (bucket,) = (each for each in document["options"] if each["delivery"] == "bucket")
-    requests = 4 * 1_000 * 0.0000004
+    requests = 2 * 4 * 1_000 * 0.0000004
     assert bucket["usd"] == pytest.approx(dollars + requests, abs=1e-4)
     assert bucket["moved_bytes"] == 4 * shards.bytes

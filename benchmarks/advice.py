@@ -1,0 +1,228 @@
+"""Start-up as `larder advise` predicts it, and as it is: seconds until the first sample is read.
+
+::
+
+    python -m benchmarks.advice [--runs 3] [--files-scale 1] [--directory DIR] [--json]
+
+Bodies of random bytes, of 16 shards of 8 MB, with and without a cache, and of 256 shards of 200 kB:
+on disk, and in a local S3 server behind a link of 20 MB/s that delays every answer by 20 ms. What
+the predictions need to know of the link, the time of a request and bytes per second, is measured
+first, by boto3 with other objects; that of the disk likewise.
+
+The peer is the median of what was measured, each time in a process of its own whose start and
+imports do not count. ``met``: the prediction is within a factor of 1.5, or 2 seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+from unittest import mock
+
+import boto3
+
+import larder
+from benchmarks.copying.delay import delayed
+from benchmarks.harness import apart, arguments, document, say, settle, table
+from larder.config.models import Limits, Nodes
+from larder.experiments.advice import advise
+from larder.experiments.rules import Facts
+from larder.pipeline.prepare import prepare
+from larder.readers.data import Data
+from tests.support.runs import run_settings
+from tests.support.servers import rclone_s3
+
+LARGE, SMALL = (128, 1_000_000, 8_000_000), (256, 200_000, 200_000)
+BODIES = {"large": LARGE, "small": SMALL, "cached": LARGE}
+"""Of each body: samples, their bytes, and those of a shard."""
+
+LINK_SECONDS, LINK_BYTES_PER_SECOND = 0.02, 20_000_000
+PROBES, PROBE_BYTES = 20, 16_000_000
+BUCKET = "advice"
+DELIVERIES = ("bind_mount", "bucket", "inline", "download", "stream", "cache")
+FACTOR, SECONDS = 1.5, 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A prediction beside what was measured: see `benchmarks.harness.Compared`."""
+
+    name: str
+    ours: float
+    measured: float
+    target: float | None = FACTOR
+
+    @property
+    def peers(self) -> Mapping[str, float | None]:
+        return {"measured": self.measured}
+
+    @property
+    def ratio(self) -> float:
+        return max(self.ours / self.measured, self.measured / self.ours)
+
+    @property
+    def met(self) -> bool:
+        return self.ratio <= FACTOR or abs(self.ours - self.measured) <= SECONDS
+
+
+def make_body(folder: Path, name: str, scale: float) -> dict[str, Any]:
+    """Prepare a dataset in ``FOLDER/advice/NAME``; the document of the run."""
+    samples, sample_bytes, shard_bytes = BODIES[name]
+    source = folder / name / "train"
+    source.mkdir(parents=True)
+    bytes_of = random.Random(7).randbytes
+    for number in range(max(2, round(samples * scale))):
+        (source / f"{number:06d}.bin").write_bytes(bytes_of(sample_bytes))
+    return prepare(
+        run_settings(
+            source.parent,
+            folder / BUCKET / name,
+            folder / "out",
+            mirror=False,
+            shards={"bytes": shard_bytes},
+            cache={"records": "encoded"} if name == "cached" else None,
+        )
+    )
+
+
+def rates(read: Callable[[str], bytes]) -> Nodes:
+    """What one reading of each probe takes: of a byte, and of many."""
+
+    def seconds(name: str) -> float:
+        start = perf_counter()
+        read(name)
+        return perf_counter() - start
+
+    read("tiny")
+    request = median(seconds("tiny") for _ in range(PROBES))
+    bulk = median(seconds("bulk") for _ in range(3)) - request
+    rate = round(PROBE_BYTES / bulk)
+    say(f"a request takes {request * 1e3:.1f} ms, then {rate / 1e6:.1f} MB/s")
+    return Nodes(bytes_per_second=rate, request_seconds=request)
+
+
+def first_batch(data: Data, folder: str) -> Any:
+    """In order, as a loader reads; the loader, which reads ahead until it is closed."""
+    batches = iter(data.loader("train", batch_size=2, shuffle=False))
+    assert next(batches)
+    return batches
+
+
+def one_sample(data: Data, folder: str) -> Any:
+    """By its number."""
+    samples = data.samples_of("train")
+    assert samples[len(samples) // 2]
+
+
+def first_record(data: Data, folder: str) -> Any:
+    """Of the cache, which is fetched first if it is in a bucket."""
+    assert data.cache("train")[0]
+
+
+def downloaded(data: Data, folder: str) -> Any:
+    """All shards, as `larder.open` does it."""
+    data.download(f"{folder}/shards")
+
+
+def downloaded_by_boto3(data: Data, folder: str) -> Any:
+    """All shards, one after the other, as Determined's guide does it."""
+    client = boto3.client("s3")
+    for number, shard in enumerate(data.shards("train")):
+        client.download_file(BUCKET, shard.removeprefix(f"s3://{BUCKET}/"), f"{folder}/{number}")
+
+
+def timed(read: Callable[[Data, str], Any], url: str) -> float:
+    """Seconds to open a version and read, without imports and with nothing kept from before."""
+    for module in ("loader", "samples", "download", "cache", "columns"):
+        import_module(f"larder.readers.{module}")
+    with tempfile.TemporaryDirectory() as folder:
+        start = perf_counter()
+        kept = read(larder.open(url, cache_dir=f"{folder}/kept"), folder)
+        seconds = perf_counter() - start
+        del kept
+        return seconds
+
+
+CASES: Sequence[tuple[str, str, str, str, Callable[[Data, str], Any]]] = (
+    ("large", "bucket", "download", "sequential", downloaded),
+    ("small", "bucket", "download", "sequential", downloaded),
+    ("large", "bucket", "bucket", "sequential", downloaded_by_boto3),
+    ("small", "bucket", "bucket", "sequential", downloaded_by_boto3),
+    ("large", "bucket", "stream", "sequential", first_batch),
+    ("small", "bucket", "stream", "sequential", first_batch),
+    ("large", "bucket", "stream", "random", one_sample),
+    ("cached", "bucket", "cache", "random", first_record),
+    ("large", "directory", "bind_mount", "sequential", first_batch),
+    ("large", "directory", "bind_mount", "random", one_sample),
+    ("cached", "directory", "cache", "random", first_record),
+)
+"""Body, where it is, delivery, access, and what is measured."""
+
+
+def predicted(
+    run: Mapping[str, Any], place: str, delivery: str, access: Any, nodes: Nodes
+) -> float:
+    facts = Facts(
+        "determined",
+        DELIVERIES,
+        run["shards"]["bytes"],
+        run["shards"]["count"],
+        samples=run["shards"]["samples"],
+        cache_bytes=run["cache"]["bytes"] if run["cache"] else None,
+        access=access,
+        storage="server" if place == "bucket" else "file",
+        nodes=nodes,
+    )
+    options = {option.delivery: option for option in advise(facts, Limits()).options}
+    return options[delivery].startup_seconds
+
+
+def figures(folder: Path, scale: float, runs: int) -> Iterator[Figure]:
+    bodies = {name: make_body(folder, name, scale) for name in BODIES}
+    served = folder / BUCKET
+    for name, size_bytes in {"tiny": 1, "bulk": PROBE_BYTES}.items():
+        (served / name).write_bytes(os.urandom(size_bytes))
+    settle()
+    with ExitStack() as stack:
+        server = stack.enter_context(rclone_s3(folder))
+        far = delayed(server, LINK_SECONDS, LINK_BYTES_PER_SECOND)
+        environment = stack.enter_context(far).environment
+        stack.enter_context(mock.patch.dict(os.environ, environment))
+        client = stack.enter_context(closing(boto3.client("s3")))
+        nodes = {
+            "bucket": rates(lambda name: client.get_object(Bucket=BUCKET, Key=name)["Body"].read()),
+            "directory": rates(lambda name: (served / name).read_bytes()),
+        }
+        for body, place, delivery, access, read in CASES:
+            root = f"s3://{BUCKET}" if place == "bucket" else str(served)
+            url = f"{root}/{body}/larder/d"
+            seconds = [apart(timed, read, url) for _ in range(runs)]
+            ours = predicted(bodies[body], place, delivery, access, nodes[place])
+            name = f"{delivery}, {access}, {body} shards in a {place}: seconds"
+            yield Figure(name, ours, median(seconds))
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    flags = arguments(__doc__ or "", argv)
+    with tempfile.TemporaryDirectory(prefix="larder-bench-", dir=flags.directory) as folder:
+        given = list(figures(Path(folder), flags.files_scale, flags.runs))
+    rows = [
+        (each.name, f"{each.ours:.2f}", f"{each.measured:.2f}", f"{each.ratio:.2f}", str(each.met))
+        for each in given
+    ]
+    say("\n" + table(("start-up", "predicted", "measured", "factor", "met"), rows) + "\n")
+    if flags.json:
+        print(document("advice", given))
+
+
+if __name__ == "__main__":
+    main()
