@@ -1,0 +1,135 @@
+"""The examples of docs/how-to/experiment-configs.md, which are those of Determined's guide."""
+
+import csv
+import gc
+import io
+import json
+import re
+import shutil
+import sys
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from determined_lab import delivered, document
+from pipeline_lab import Lab, directory_lab, png, write
+
+from tests.support.servers import S3Server
+
+PAGE = (Path(__file__).parents[2] / "docs/how-to/experiment-configs.md").read_text()
+TABLE = b"x,y\n1,2\n3,4\n"
+ROWS = [["x", "y"], ["1", "2"], ["3", "4"]]
+Submit = Callable[[Lab], dict[str, Any]]
+
+
+def documented(name: str, temporary: Path = Path("/tmp"), **given: Any) -> dict[str, Any]:
+    """What the code of the page with that name in it defines."""
+    (code,) = (each for each in re.findall(r"```python\n(.*?)```", PAGE, re.S) if name in each)
+    exec(code.replace("/tmp", str(temporary)), given)
+    return given
+
+
+@pytest.fixture
+def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Submit:
+    """Make this process a trial: a work directory with what was emitted, and the config."""
+
+    def start(lab: Lab) -> dict[str, Any]:
+        work = tmp_path / "run/determined/workdir"
+        shutil.copytree(lab.output, work)
+        monkeypatch.chdir(work)
+        config = document(lab)
+        monkeypatch.setenv("DET_EXPERIMENT_CONFIG", json.dumps(config))
+        return config
+
+    return start
+
+
+def context(config: dict[str, Any], rank: int = 0) -> SimpleNamespace:
+    ranks = SimpleNamespace(get_rank=lambda: rank)
+    return SimpleNamespace(get_data_config=lambda: config["data"], distributed=ranks)
+
+
+def test_a_table_beside_the_model_code(tmp_path, submit, monkeypatch):
+    """const.yaml, data.csv and model_def.py of the guide, in one directory."""
+    lab = directory_lab(
+        tmp_path,
+        {"data.csv": TABLE},
+        cache=None,
+        labels=None,
+        splits={"all": "**"},
+        validate="none",
+    )
+    lab.output.mkdir()
+    (lab.output / "model_def.py").write_text("import larder\n")
+    run = delivered(lab, "inline")
+    assert run["command"] == (f"det experiment create {lab.output}/experiment.yaml {lab.output}")
+    submit(lab)
+    shutil.rmtree(str(lab.storage))  # nothing but the work directory is needed
+    # pandas is no dependency of the tests.
+    pandas = SimpleNamespace(read_csv=lambda file: list(csv.reader(io.TextIOWrapper(file))))
+    monkeypatch.setitem(sys.modules, "pandas", pandas)
+    assert documented("pandas.read_csv")["load_data"]() == ROWS
+
+
+@pytest.mark.filterwarnings("ignore:.with_length:UserWarning")
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # webdataset's own
+def test_training_and_validation_in_a_file_system(tmp_path, submit):
+    """/mnt/data/training and /mnt/data/validation of the guide."""
+    halves = {
+        f"{split}/{label}/{number}.png": png(number)
+        for split in ("training", "validation")
+        for label in "ab"
+        for number in range(3)
+    }
+    splits = {"training": "training/**", "validation": "validation/**"}
+    lab = directory_lab(tmp_path, halves, cache=None, splits=splits)
+    mount = {"host_path": str(tmp_path), "container_path": str(tmp_path)}
+    delivered(lab, "bind_mount", nodes={"mounts": [mount]})
+    config = submit(lab)
+    assert config["bind_mounts"] == [{**mount, "read_only": True}]
+    trial = documented("def make_data_loader", PyTorchTrial=object)["DigitsTrial"]()
+    trial.context = context(config)
+    for loader in (trial.build_training_data_loader(), trial.build_validation_data_loader()):
+        samples = list(loader)
+        assert len(samples) == 6
+        assert sorted(int(label) for _, label in samples) == [0, 0, 0, 1, 1, 1]
+    gc.collect()  # while the warning is ignored
+
+
+def test_every_rank_downloads_from_the_bucket(
+    rclone_server: S3Server, tmp_path, submit, monkeypatch
+):
+    """Copied from another region first; then data.bucket, and a directory for each rank."""
+    for name, value in rclone_server.environment.items():
+        if name not in ("AWS_ENDPOINT_URL", "AWS_REGION"):
+            monkeypatch.setenv(name, value)
+    places = {}
+    for region in ("us-east-1", "us-west-2"):
+        bucket = f"{region}-bucket"
+        rclone_server.create_bucket(bucket)
+        places[bucket] = {
+            "url": f"s3://{bucket}/{tmp_path.name}",
+            "endpoint": rclone_server.endpoint,
+        }
+    remote, local = places.values()
+    write(remote["url"], {"data.csv": TABLE}, endpoint=remote["endpoint"])
+    fields = {"mirror": True, "splits": {"all": "**"}, "validate": "none"}
+    lab = Lab(remote, local, tmp_path / "out", fields)
+    run = delivered(lab, "bucket")
+    assert run["copied"]["count"] == 1
+    config = submit(lab)
+    assert config["data"]["bucket"] == "us-west-2-bucket"
+    download = documented("def download_data_from_s3", tmp_path)["download_data_from_s3"]
+    directories = set()
+    for rank in range(2):
+        directory = download(SimpleNamespace(context=context(config, rank)), "all")
+        directories.add(directory)
+        (shard,) = Path(directory).glob("*.tar")
+        with tarfile.open(shard) as tar:
+            text = tar.extractfile("data.csv")
+            assert text is not None
+            assert list(csv.reader(io.TextIOWrapper(text))) == ROWS
+    assert len(directories) == 2
