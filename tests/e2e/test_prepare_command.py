@@ -106,7 +106,11 @@ def test_for_people_it_ends_with_a_summary(built):
     lines = done.out.splitlines()
     assert lines[0].startswith(f"imagenet reused: version {first.document['version']} in ")
     assert lines[1].startswith("  source   60 objects, ")
-    assert lines[-1] == f"  config   {place.folder}/elsewhere/experiment.yaml"
+    config = f"{place.folder}/elsewhere/experiment.yaml"
+    assert lines[-2:] == [
+        f"  config   {config}",
+        f"  submit   det experiment create {config} MODEL_DIR",
+    ]
     shutil.rmtree(place.folder / "elsewhere")
 
 

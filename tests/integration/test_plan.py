@@ -3,6 +3,7 @@
 import gc
 import json
 import re
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -227,9 +228,7 @@ def test_the_tutorial_does_what_it_says(tmp_path, monkeypatch, capsys):
     assert code
     configs = tmp_path / "configs"
     for folder in ("clusters", "experiments"):
-        (configs / folder).mkdir(parents=True)
-        for path in (CONFIGS / folder).iterdir():
-            (configs / folder / path.name).write_text(path.read_text())
+        shutil.copytree(CONFIGS / folder, configs / folder)
     (configs / "datasets").mkdir()
     (configs / "datasets/pets.yaml").write_text(described[1])
     pets = {f"{name}/{n}.jpg": png(n) for name in ("cat", "dog") for n in range(1, 21)}
