@@ -14,10 +14,13 @@ from ruamel.yaml import YAML
 
 import larder
 from larder.errors import ConfigError, DamageError
+from larder.jobs.runner import InlineRunner
 from larder.pipeline.emit import emit
+from larder.progress import StageTimes
 from larder.readers.data import Data
 from larder.store import open_store
 from larder.store.base import Store
+from larder.verify.run import VerifySettings, verify
 from tests.support.runs import between
 
 TEMPLATE = YAML(typ="safe").load(
@@ -174,6 +177,16 @@ def test_shards_that_are_not_listed_are_not_in_a_channel(tmp_path, job):
     with pytest.raises(ConfigError) as caught, between():
         emit(lab.settings(experiment={"delivery": "fast_file"}), "latest")
     assert caught.value.code == "config.invalid_value"
+
+
+def test_manifests_are_no_foreign_files(tmp_path, job):
+    lab = lab_of(tmp_path, "file")
+    prepared(lab)
+    with between():
+        document = verify(VerifySettings(lab.settings()), InlineRunner(1, StageTimes()))
+    assert document["status"] == "intact"
+    assert document["findings"] == []
+    assert [info.key for page in bucket(lab).list() for info in page if "sagemaker" in info.key]
 
 
 def test_a_node_that_has_some_of_the_shards_is_told_so(tmp_path, job):

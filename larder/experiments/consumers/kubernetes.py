@@ -20,9 +20,8 @@ from typing import Any
 from larder.config.models import Cluster
 from larder.config.urls import parse_url
 from larder.errors import ConfigError
-from larder.experiments.consumers.determined.config import to_yaml
 from larder.experiments.consumers.determined.mounts import bind, normal
-from larder.experiments.consumers.template import job_name, refused, section
+from larder.experiments.consumers.template import job_name, refused, section, to_yaml
 from larder.experiments.delivery import LOCATION, ConfigFile, Contents, DeliveredVersion
 
 DELIVERIES: tuple[str, ...] = ("volume", "bind_mount", "bucket")

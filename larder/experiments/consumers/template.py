@@ -1,9 +1,16 @@
-"""What consumers have in common: parts of a template, and what it must not have."""
+"""What consumers have in common: parts of a template, what it must not have, and its text."""
 
 from __future__ import annotations
 
+import io
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ruamel.yaml.nodes import ScalarNode
+from ruamel.yaml.representer import RoundTripRepresenter
+
+from larder.config.text import round_trip
 from larder.errors import ConfigError
 from larder.experiments.delivery import DeliveredVersion
 
@@ -26,3 +33,35 @@ def job_name(delivered: DeliveredVersion) -> str:
     """A name that SageMaker and Kubernetes accept: a dataset's may have underscores."""
     name = delivered.dataset.replace("_", "-").strip("-")[:50].rstrip("-")
     return f"{name}-{delivered.version[:8]}"
+
+
+_AMBIGUOUS = re.compile(
+    r"(?:[-+.0-9][-+.:_0-9a-fxotz ]*|[0-9a-f]{16,}|[-+]?\.(?:inf|nan)"
+    r"|y|n|yes|no|on|off|true|false|null|~|=|<<)\Z",
+    re.IGNORECASE,
+)
+
+
+class _Representer(RoundTripRepresenter):
+    """Quotes strings that some reader would take for something else."""
+
+    def represent_text(self, text: str) -> ScalarNode:
+        # YAML 1.1 has more words and numbers than 1.2, which Determined reads: 12e4 is one in 1.2
+        # only. Only double quotes escape Unicode line breaks.
+        style = '"' if not text.isprintable() else "'" if _AMBIGUOUS.match(text) else None
+        node: ScalarNode = self.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+        return node
+
+
+_Representer.add_representer(str, _Representer.represent_text)
+
+
+def to_yaml(config: Mapping[str, Any], header: Iterable[str] = ()) -> str:
+    """The file's text, the same for the same template and values, after ``header`` as a comment."""
+    text = io.StringIO()
+    comment = [f"# {' '.join(line.split())}\n" for line in header]
+    text.writelines([*comment, "\n"] if comment else [])
+    yaml = round_trip()
+    yaml.Representer = _Representer
+    yaml.dump(config, text)
+    return text.getvalue()

@@ -10,7 +10,8 @@ from ruamel.yaml import YAML
 
 from larder.config.text import read_commented, scalar
 from larder.errors import ConfigError
-from larder.experiments.consumers.determined.config import render, to_yaml
+from larder.experiments.consumers.determined.config import render
+from larder.experiments.consumers.template import to_yaml
 from larder.experiments.delivery import DeliveredSplit
 
 VERSION = "0123456789abcdef0123456789abcdef"

@@ -7,18 +7,12 @@ code reads ``data`` with ``context.get_data_config()`` or ``det.get_cluster_info
 from __future__ import annotations
 
 import copy
-import io
-import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml.nodes import ScalarNode
-from ruamel.yaml.representer import RoundTripRepresenter
-
 from larder.config.models import Cluster
-from larder.config.text import round_trip
 from larder.config.urls import parse_url
 from larder.errors import ConfigError
 from larder.experiments.consumers.determined.hook import NAME as HOOK
@@ -27,6 +21,7 @@ from larder.experiments.consumers.determined.inline import INLINE, inline_mark
 from larder.experiments.consumers.determined.mounts import bind, check_patterns, normal, under
 from larder.experiments.consumers.determined.template import Template
 from larder.experiments.consumers.determined.validate import release_number, validate
+from larder.experiments.consumers.template import to_yaml
 from larder.experiments.delivery import (
     ConfigFile,
     Contents,
@@ -68,12 +63,6 @@ _DATA = frozenset(
     }
 )
 """All fields of ``data`` that Larder may set, which no template may have."""
-
-_AMBIGUOUS = re.compile(
-    r"(?:[-+.0-9][-+.:_0-9a-fxotz ]*|[0-9a-f]{16,}|[-+]?\.(?:inf|nan)"
-    r"|y|n|yes|no|on|off|true|false|null|~|=|<<)\Z",
-    re.IGNORECASE,
-)
 
 
 def check(
@@ -296,28 +285,3 @@ def _rest(path: str, root: str) -> str:
     rest = under(path, root)
     assert rest is not None or not (path.startswith("/") or "://" in path), f"{path} not in {root}"
     return (path if rest is None else rest).strip("/")
-
-
-class _Representer(RoundTripRepresenter):
-    """Quotes strings that some reader would take for something else."""
-
-    def represent_text(self, text: str) -> ScalarNode:
-        # YAML 1.1 has more words and numbers than 1.2, which Determined reads: 12e4 is one in 1.2
-        # only. Only double quotes escape Unicode line breaks.
-        style = '"' if not text.isprintable() else "'" if _AMBIGUOUS.match(text) else None
-        node: ScalarNode = self.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-        return node
-
-
-_Representer.add_representer(str, _Representer.represent_text)
-
-
-def to_yaml(config: Mapping[str, Any], header: Iterable[str] = ()) -> str:
-    """The file's text, the same for the same template and values, after ``header`` as a comment."""
-    text = io.StringIO()
-    comment = [f"# {' '.join(line.split())}\n" for line in header]
-    text.writelines([*comment, "\n"] if comment else [])
-    yaml = round_trip()
-    yaml.Representer = _Representer
-    yaml.dump(config, text)
-    return text.getvalue()
