@@ -196,6 +196,7 @@ class Limits(Model):
     context_bytes: Bytes = Field(
         99_614_720,
         ge=0,
+        le=99_614_720,
         description="Determined: maximum size of code and data that are submitted together",
     )
     small_bytes: Bytes = Field(

@@ -92,3 +92,59 @@ def test_regions_and_prices_follow_from_both_files(source, nodes, rules, dollars
     requests = 2 * 4 * 1_000 * 0.0000004
     assert bucket["usd"] == pytest.approx(dollars + requests, abs=1e-4)
     assert bucket["moved_bytes"] == 4 * shards.bytes
+
+
+SAGEMAKER = {"kind": "sagemaker"}
+EFS = {"type": "efs", "id": "fs-01234567", "directory": "/data"}
+CLAIM = {"host_path": "/srv", "container_path": "/data", "claim": "team-data"}
+
+
+@pytest.mark.parametrize(
+    ("url", "cluster", "first"),
+    [
+        ("s3://storage/", {"consumer": SAGEMAKER}, "file"),
+        ("s3://storage/", {"consumer": SAGEMAKER, "nodes": {"disk_bytes": 10**9}}, "fast_file"),
+        ("s3://storage/", {"consumer": {**SAGEMAKER, "record_io": True}}, "pipe"),
+        (
+            "s3://storage/",
+            {"consumer": {**SAGEMAKER, "shuffle_seed": 7}, "nodes": {"disk_bytes": 10**9}},
+            "pipe",
+        ),
+        (
+            "s3://storage/",
+            {
+                "consumer": {**SAGEMAKER, "sharded": True},
+                "nodes": {"disk_bytes": 10**9, "count": 4},
+            },
+            "file",
+        ),
+        ("/srv/efs", {"consumer": {**SAGEMAKER, "file_system": EFS}}, "efs"),
+        ("/srv/data", {"nodes": {"mounts": [CLAIM]}}, "volume"),
+        ("/elsewhere", {"nodes": {"mounts": [CLAIM]}}, "bind_mount"),
+        ("/srv/data", {"consumer": {"kind": "kubernetes"}, "nodes": {"mounts": [CLAIM]}}, "volume"),
+        ("s3://storage/", {"consumer": {"kind": "kubeflow"}}, "bucket"),
+        ("/srv/data", {"consumer": {"kind": "json"}}, "bind_mount"),
+    ],
+)
+def test_the_cluster_file_says_what_there_is(url, cluster, first):
+    dataset, target = models({"url": url}, {}, {"url": "/source"}, **cluster)
+    shards = Totals(20, 2_000_000_000)
+    offered = choices(
+        dataset, target, shards, samples=100, omitted=0, unlisted=False, cache_bytes=None
+    )
+    assert chosen(dataset, target, offered).delivery == first
+
+
+def test_code_and_data_are_submitted_together_if_both_are_small():
+    dataset, cluster = models({"url": "s3://b-1/"}, {"context_bytes": "1 MB"}, {"url": "/source"})
+    for size_bytes, first in ((98_614_716, "inline"), (98_614_721, "bucket")):
+        offered = choices(
+            dataset,
+            cluster,
+            Totals(1, size_bytes),
+            samples=100,
+            omitted=0,
+            unlisted=False,
+            cache_bytes=None,
+        )
+        assert chosen(dataset, cluster, offered).delivery == first
