@@ -16,7 +16,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stdout
-from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -24,6 +23,7 @@ from prefect.settings import get_current_settings
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
 from larder.cli.command import Operation
+from larder.config.models import Location
 from larder.errors import ConfigError
 from larder.packages import require
 from tasks.elsewhere import first_object, see_object
@@ -51,26 +51,25 @@ def pool_for(operation: Operation) -> Iterator[Pool]:
     with (_dask if runner.kind == "dask" else _ray)(address, operation.workers) as opened:
         tasks, machines, on_every_worker = opened
         if address and operation.storage.access.block is None:
-            _check_workers(address, operation, on_every_worker)
+            _check_workers(address, operation.storage, on_every_worker)
         workers = runner.workers or max(1, machines.total())
         together = min(workers, max(machines.values(), default=1))
         yield Pool(tasks, workers, together, elsewhere=True)
 
 
-_Opened = tuple[TaskRunner[Any], Counter[str], Callable[[Callable[[], None]], Any]]
-"""A task runner, how much it can do at once on each machine, and what calls on all workers."""
+_Opened = tuple[TaskRunner[Any], Counter[str], Callable[..., Any]]
+"""A task runner, how much it can do at once on each machine, and what calls a function there."""
 
 
 @contextmanager
 def _dask(address: str | None, workers: int) -> Iterator[_Opened]:
-    os.environ.setdefault("DASK_LOGGING__DISTRIBUTED", "error")  # of its processes, too
+    os.environ.setdefault("DASK_LOGGING__DISTRIBUTED", "critical")  # errors are raised, too
     from prefect_dask import DaskTaskRunner
 
     here = {
         "n_workers": workers,
         "threads_per_worker": 1,
         "dashboard_address": None,
-        # Errors are raised here, too.
         "env": {"PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL"},
     }
     runner = (
@@ -108,10 +107,10 @@ def _ray(address: str | None, workers: int) -> Iterator[_Opened]:
         nodes: list[Mapping[str, Any]] = [node for node in ray.nodes() if node["Alive"]]
         machines = Counter({node["NodeID"]: int(node["Resources"].get("CPU", 0)) for node in nodes})
 
-        def on_every_node(function: Callable[[], None]) -> None:
+        def on_every_node(function: Callable[..., Any], *arguments: Any) -> None:
             call = ray.remote(num_cpus=0)(function)
-            strategies = [OnNode(node, soft=False) for node in machines]
-            ray.get([call.options(scheduling_strategy=each).remote() for each in strategies])
+            each = [call.options(scheduling_strategy=OnNode(node, soft=False)) for node in machines]
+            ray.get([there.remote(*arguments) for there in each])
 
         yield runner, machines, on_every_node
 
@@ -146,11 +145,9 @@ def _is_this_machine(host: str) -> bool:
         return host == "localhost"
 
 
-def _check_workers(
-    address: str, operation: Operation, on_every_worker: Callable[[Callable[[], None]], Any]
-) -> None:
+def _check_workers(address: str, storage: Location, on_every_worker: Callable[..., Any]) -> None:
     try:
-        on_every_worker(partial(see_object, operation.storage, *first_object(operation.storage)))
+        on_every_worker(see_object, storage, *first_object(storage))
     except Exception as error:
         hint = (
             "every worker needs Larder with the same packages, and the storage under the same URL: "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -168,3 +169,41 @@ def test_a_worker_that_does_not_see_the_storage(reporting, named, dask):
     assert done.status == 2, done.err
     assert done.document["error"]["code"] == "config.runner"
     assert done.document["error"]["where"] == dask.address
+
+
+@pytest.fixture
+def ray_address(place: Workplace) -> Iterator[str]:
+    """A Ray of one node that this test has started, with the HOME of the place."""
+    ports = []
+    for _ in range(2):
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            ports.append(str(probe.getsockname()[1]))
+    with TemporaryDirectory(prefix="ray-") as folder:
+        command = [Path(sys.executable).with_name("ray"), "start", "--head", "--block"]
+        command += ["--num-cpus=2", "--include-dashboard=false", f"--temp-dir={folder}"]
+        command += [f"--port={ports[0]}", f"--ray-client-server-port={ports[1]}"]
+        environment = {**place.environment, "RAY_USAGE_STATS_ENABLED": "0"}
+        with open(Path(folder) / "log", "wb") as log:
+            head = subprocess.Popen(
+                command, env=environment, stdout=log, stderr=log, start_new_session=True
+            )
+        try:
+            wait_until(lambda: listens(int(ports[1])) or head.poll() is not None)
+            yield f"ray://127.0.0.1:{ports[1]}"
+        finally:
+            head.terminate()
+            head.wait()
+            wait_until(lambda: not processes_of(place))
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.mark.exhaustive
+def test_a_ray_that_runs_already(reporting, named, ray_address):
+    kind = ("--set", "cluster.runner.kind=ray", "--set", f"cluster.runner.address={ray_address}")
+    done = reporting.run("--dataset", named(), "--json", *SMALL, *kind)
+    assert done.status == 0, done.err
+    assert done.document["status"] == "built"
