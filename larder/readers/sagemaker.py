@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import struct
 import tarfile
 from collections.abc import Iterator
@@ -101,18 +102,22 @@ def pipe_samples(
     with pipe:
         labelled = bool(version.classes)
         if suffix == "rec":
-            samples: Iterator[Sample] = map(_image, _records(pipe, path))
+            samples: Iterator[Sample] = map(_image, _records(pipe))
         elif channel.get("RecordWrapperType") == "RecordIO":
             samples = (
                 sample
-                for record in _records(pipe, path)
-                for sample in _members(io.BytesIO(record), path, labelled=labelled)
+                for record in _records(pipe)
+                for sample in _members(io.BytesIO(record), labelled=labelled)
             )
         else:
-            samples = _members(pipe, path, labelled=labelled)
-        for sample in samples:
-            count += 1
-            yield sample
+            samples = _members(pipe, labelled=labelled)
+        try:
+            for sample in samples:
+                count += 1
+                yield sample
+        except (tarfile.TarError, struct.error, ArithmeticError, ValueError) as error:
+            message = f"the pipe is damaged: {error}"
+            raise DamageError("damage.record", message, where=str(path)) from None
     if count != facts.samples and channel.get("S3DistributionType") != "ShardedByS3Key":
         message = f"the pipe has {count:,} of {format_count(facts.samples, 'sample')}"
         raise DamageError("damage.size", message, where=str(path))
@@ -126,17 +131,38 @@ def _channel_config(split: str) -> dict[str, Any]:
     return {}
 
 
-def _members(stream: BinaryIO, path: Path, *, labelled: bool) -> Iterator[Sample]:
+def _members(stream: BinaryIO, *, labelled: bool) -> Iterator[Sample]:
     """The samples of tar archives that follow one another: members with the same key."""
-    try:
-        with tarfile.open(fileobj=stream, mode="r|", ignore_zeros=True) as archive:
-            parts = ((*_named(member.name), archive.extractfile(member)) for member in archive)
-            for key, members in groupby(parts, key=lambda part: part[0]):
-                contents = {ext: file.read() for _, ext, file in members if file is not None}
-                label = int(contents["cls"]) if labelled and "cls" in contents else None
-                yield Sample(key, label, contents)
-    except tarfile.TarError as error:
-        raise DamageError("damage.size", f"the pipe is cut: {error}", where=str(path)) from None
+    parts = ((*_named(name), data) for name, data in _files_of_tars(stream))
+    for key, members in groupby(parts, key=lambda part: part[0]):
+        contents = {ext: data for _, ext, data in members}
+        label = int(contents["cls"]) if labelled and "cls" in contents else None
+        yield Sample(key, label, contents)
+
+
+_BLOCK_BYTES = 512
+_PAX = re.compile(rb"\d+ ([^=\n]+)=([^\n]*)\n")
+
+
+def _files_of_tars(stream: BinaryIO) -> Iterator[tuple[str, bytes]]:
+    """Names and contents, as `larder.shards.formats.tar` writes them.
+
+    tarfile reads archives that follow one another too, but passes over headers that are damaged.
+    """
+    extended: dict[bytes, bytes] = {}
+    while header := stream.read(_BLOCK_BYTES):
+        if not any(header):  # two such blocks end an archive
+            continue
+        info = tarfile.TarInfo.frombuf(header, "utf-8", "strict")
+        size = int(extended.get(b"size", info.size))
+        data = stream.read(size + -size % _BLOCK_BYTES)
+        if len(data) < size + -size % _BLOCK_BYTES:
+            raise ValueError("it ends within a member")
+        if info.type == tarfile.XHDTYPE:
+            extended = dict(_PAX.findall(data[:size]))
+            continue
+        yield extended.get(b"path", info.name.encode()).decode(), data[:size]
+        extended = {}
 
 
 def _named(name: str) -> tuple[str, str]:
@@ -151,7 +177,7 @@ _MAGIC = struct.pack("<I", 0xCED7_230A)
 _IMAGE = struct.Struct("<IfQQ")
 
 
-def _records(stream: BinaryIO, path: Path) -> Iterator[bytes]:
+def _records(stream: BinaryIO) -> Iterator[bytes]:
     """The data of records; what is cut at the magic number is joined with it again.
 
     `larder.shards.formats.recordio` has the format.
@@ -162,14 +188,13 @@ def _records(stream: BinaryIO, path: Path) -> Iterator[bytes]:
         size, flag = word & (1 << 29) - 1, word >> 29
         data = stream.read(size + -size % 4)
         if magic != _MAGIC or len(data) < size:
-            message = "no record of RecordIO is there"
-            raise DamageError("damage.record", message, where=str(path))
+            raise ValueError("no record of RecordIO is there")
         pieces.append(data[:size])
         if flag in (0, 3):  # whole, or the last piece
             yield _MAGIC.join(pieces)
             pieces = []
     if pieces:
-        raise DamageError("damage.size", "the pipe is cut", where=str(path))
+        raise ValueError("it ends within a record")
 
 
 def _image(record: bytes) -> Sample:

@@ -3,6 +3,7 @@
 import copy
 import json
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from botocore.stub import Stubber
 from hypothesis import given
 from hypothesis import strategies as st
 
-from larder.config.load import load_template
+from larder.config.load import load_cluster, load_template
 from larder.config.models import Cluster
 from larder.config.models.cluster import Consumer
 from larder.errors import ConfigError
@@ -252,7 +253,6 @@ def test_what_the_template_has_is_kept():
 @pytest.mark.parametrize(
     ("delivery", "url", "options"),
     [
-        ("file", "gs://bucket/", {}),
         ("efs", "/efs/", {}),
         ("efs", "/efs/", {"file_system": FILE_SYSTEM}),
     ],
@@ -296,6 +296,24 @@ def test_a_template_in_the_way_is_refused(changes):
     with pytest.raises(ConfigError) as caught:
         emitted("file", ONE, changes=changes)
     assert caught.value.code == "config.template"
+
+
+PAGES = ROOT / "docs" / "how-to"
+
+
+def test_the_cluster_files_of_the_pages_are_valid(tmp_path):
+    (tmp_path / "clusters").mkdir()
+    blocks = [
+        block
+        for page in ("sagemaker.md", "croissant.md")
+        for block in re.findall(r"^```yaml\n(.*?)^```", (PAGES / page).read_text(), re.M | re.S)
+    ]
+    for block in blocks:
+        name = re.match(r"# configs/clusters/(.*)\.yaml\n", block)
+        assert name
+        (tmp_path / "clusters" / f"{name[1]}.yaml").write_text(block)
+        assert load_cluster(tmp_path, name[1], (), {})
+    assert len(blocks) == 3
 
 
 def channel(**changes: Any) -> dict[str, Any]:

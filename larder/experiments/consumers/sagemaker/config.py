@@ -21,7 +21,6 @@ from typing import Any
 
 from larder.config.models import Cluster
 from larder.config.patterns import expand_braces
-from larder.config.urls import parse_url
 from larder.errors import ConfigError
 from larder.experiments.consumers.sagemaker.rules import check_request
 from larder.experiments.consumers.template import job_name, refused, section
@@ -133,10 +132,6 @@ def _sources(
     delivered: DeliveredVersion, contents: Contents, cluster: Cluster
 ) -> Iterator[_Source]:
     """The sources of all splits that have shards; refuses what a mode cannot read."""
-    bucket = parse_url(delivered.storage_url)
-    if bucket.scheme != "s3" or cluster.storage.access.endpoint:
-        message = "SageMaker reads from buckets of Amazon S3"
-        raise _unusable(message, delivered.storage_url, "use another cluster")
     if not delivered.delivery.shards:
         message = "SageMaker would read samples that the version omits"
         raise ConfigError("version.omitted", message, where=delivered.location, hint=_COMPACT)
