@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from flows.runs.secrets import Hidden, auth_of
 from flows.runs.settings import load_prefect, profiles_path, startup_seconds
+from larder.errors import ConfigError
 
 if TYPE_CHECKING:
     from larder.cli.display import Display
@@ -110,6 +111,18 @@ def _skip_last_collection() -> None:
         del sys.modules[name]
     gc.collect()
     gc.freeze()
+
+
+def need_server() -> Hidden:
+    """`configure_prefect`, for a command that starts no server.
+
+    Raises:
+        ConfigError: ``config.invalid_value``: none is configured, or its URL is invalid.
+    """
+    if not has_server():
+        message, hint = "no Prefect server is configured", "set PREFECT_API_URL; or make serve"
+        raise ConfigError("config.invalid_value", message, where=_API_URL, hint=hint)
+    return configure_prefect()
 
 
 def start_server() -> Callable[[], None]:

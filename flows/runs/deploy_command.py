@@ -5,12 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from flows.runs.configure import configure_prefect, has_server
+from flows.runs.configure import need_server
 from flows.runs.settings import load_prefect
 from larder.cli.arguments import parser
 from larder.cli.exit import run
 from larder.cli.output import print_text
-from larder.errors import ConfigError
 
 _DESCRIPTION = """\
 Deploy the flows of deployments/prefect.yaml to a work pool of the Prefect server that
@@ -31,7 +30,7 @@ def main(arguments: Sequence[str]) -> int:
         "--directory",
         metavar="DIR",
         help="where the checkout is on the machines that run the flows (default: this one if the "
-        "pool runs processes, else that of deployments/Dockerfile)",
+        "pool runs processes, else that of deployments/docker/Dockerfile)",
     )
     flags.add_argument(
         "--changed-only",
@@ -39,11 +38,7 @@ def main(arguments: Sequence[str]) -> int:
         help="do nothing if neither the file nor the names in configs/ have changed",
     )
     namespace = flags.parse_args(arguments)
-    if not has_server():
-        message, hint = "no Prefect server is configured", "set PREFECT_API_URL; or make serve"
-        raise ConfigError("config.invalid_value", message, where="PREFECT_API_URL", hint=hint)
-    hidden = configure_prefect()
-    with hidden.guard():
+    with need_server().guard():
         load_prefect()
         from flows.runs.flow_run import server_errors
 

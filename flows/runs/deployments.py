@@ -17,7 +17,7 @@ from pathlib import Path
 from prefect import get_client
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate, WorkPoolCreate
-from prefect.client.schemas.filters import FlowRunFilter, WorkerFilter
+from prefect.client.schemas.filters import FlowRunFilter, WorkerFilter, WorkPoolFilter
 from prefect.client.schemas.objects import StateType, WorkPool
 from prefect.exceptions import ObjectNotFound
 from prefect.states import Crashed
@@ -32,7 +32,7 @@ from larder.errors import ConfigError, FatalError
 
 FILE = Path("deployments/prefect.yaml")
 IMAGE_DIRECTORY = "/opt/larder"
-"""Where deployments/Dockerfile puts the checkout."""
+"""Where deployments/docker/Dockerfile puts the checkout."""
 
 _DEPLOY = ("deploy", "--all", "--prefect-file", str(FILE))
 _PAGE = 200
@@ -101,15 +101,15 @@ def make_pool(name: str) -> None:
             client.create_work_pool(WorkPoolCreate(name=name, type="process"))
 
 
-def crash_abandoned_runs(message: str) -> None:
-    """Set the runs of deployments that were in progress when their worker ended to Crashed.
-
-    For a server whose only worker does not run.
-    """
+def crash_abandoned_runs(pool: str, message: str) -> None:
+    """Set the runs of a work pool that were in progress when its only worker ended to Crashed."""
     states = [StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
     unfinished = FlowRunFilter.model_validate({"state": {"type": {"any_": states}}})
+    in_pool = WorkPoolFilter.model_validate({"name": {"any_": [pool]}})
     with get_client(sync_client=True) as client:
-        while runs := client.read_flow_runs(flow_run_filter=unfinished, limit=_PAGE):
+        while runs := client.read_flow_runs(
+            flow_run_filter=unfinished, work_pool_filter=in_pool, limit=_PAGE
+        ):
             for run in runs:
                 client.set_flow_run_state(run.id, Crashed(message=message), force=True)
 

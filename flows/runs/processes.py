@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 STOP_SECONDS = 30.0
@@ -23,12 +23,13 @@ _LAST_WORDS = 2000
 class Service:
     """A command of Prefect that runs in a session of its own: Ctrl-C is for whoever started it.
 
-    On Linux it ends with the process that started it, even if that is killed.
+    It writes to a log file, or to stderr if there is none. On Linux it ends with the process that
+    started it, even if that is killed.
     """
 
-    def __init__(self, log: Path, *command: str) -> None:
+    def __init__(self, log: Path | None, *command: str) -> None:
         self.log = log
-        with log.open("ab") as file:
+        with log.open("ab") if log else nullcontext(sys.stderr) as file:
             self._process = subprocess.Popen(  # noqa: S603 - Prefect's command line
                 [sys.executable, "-m", "prefect", *command],
                 stdin=subprocess.DEVNULL,
@@ -45,6 +46,8 @@ class Service:
 
     def last_line(self) -> str:
         """The last line of its log."""
+        if not self.log:
+            return "see above"
         lines = self.log.read_bytes()[-_LAST_WORDS:].decode("utf-8", "replace").splitlines()
         return next((line.strip() for line in reversed(lines) if line.strip()), "")
 

@@ -2,6 +2,8 @@
 
 Prefect's settings of the user are for other servers. Everything lies below data/prefect: the
 history of runs in SQLite, the logs of server and worker.
+
+``--pool NAME`` runs only the worker of a work pool, for the server that the user names.
 """
 
 from __future__ import annotations
@@ -12,17 +14,21 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
 
-from flows.runs.configure import bypass_proxy, configure_prefect
+from flows.runs.configure import bypass_proxy, configure_prefect, need_server
 from flows.runs.processes import Service, wait_until
 from flows.runs.settings import load_prefect, startup_seconds
 from larder.cli.arguments import parser
 from larder.cli.exit import run
 from larder.cli.output import print_text, tell
 from larder.errors import ConfigError, FatalError
+
+if TYPE_CHECKING:
+    from flows.runs.deployments import Deployed
 
 FOLDER = Path("data/prefect")
 POOL = "larder"
@@ -54,17 +60,29 @@ def main(arguments: Sequence[str]) -> int:
         type=int,
         help=f"port of the server (default: {PORT}, or any free one if that is taken)",
     )
+    flags.add_argument(
+        "--pool",
+        metavar="NAME",
+        help="start no server, but the worker of this work pool on that at PREFECT_API_URL; it "
+        "must be the only one of the pool",
+    )
     namespace = flags.parse_args(arguments)
+    if namespace.pool:
+        return _until_interrupted(lambda: _work(namespace.pool))
     folder = FOLDER.absolute()
     folder.mkdir(parents=True, exist_ok=True)
     with _only_one(folder) as lock:
         address = f"http://{_HOST}:{_free_port(namespace.port)}"
         lock.write_text(address)
         _set_environment(folder, address)
-        try:
-            _serve(folder, address)
-        except KeyboardInterrupt:
-            tell("stopped")
+        return _until_interrupted(lambda: _serve(folder, address))
+
+
+def _until_interrupted(serve: Callable[[], NoReturn]) -> int:
+    try:
+        serve()
+    except KeyboardInterrupt:
+        tell("stopped")
     return 0
 
 
@@ -113,7 +131,7 @@ def _set_environment(folder: Path, address: str) -> None:
     configure_prefect()
 
 
-def _serve(folder: Path, address: str) -> None:
+def _serve(folder: Path, address: str) -> NoReturn:
     """Start everything, print the address, and keep it running until an interrupt."""
     port = address.rpartition(":")[2]
     with ExitStack() as stack:
@@ -122,14 +140,7 @@ def _serve(folder: Path, address: str) -> None:
         stack.callback(server.stop)
         load_prefect()
         _await(server, int(port))
-        from flows.runs.deployments import crash_abandoned_runs, deploy_all, make_pool
-
-        make_pool(POOL)
-        crash_abandoned_runs(_ENDED)
-        tell("deploying")
-        deployed = deploy_all(POOL, changed_only=True)
-        worker = _Worker(folder / "worker.log")
-        stack.callback(worker.stop)
+        worker, deployed = stack.enter_context(_worker_of(POOL, folder / "worker.log"))
         print_text(
             f"Prefect      {address}\n"
             f"deployments  {address}/deployments ({len(deployed.names)} new or changed)\n"
@@ -143,17 +154,49 @@ def _serve(folder: Path, address: str) -> None:
             worker.check()
 
 
+def _work(pool: str) -> NoReturn:
+    """Keep the worker of a work pool running until an interrupt."""
+    with need_server().guard():
+        load_prefect()
+        from flows.runs.flow_run import server_errors
+
+        with server_errors(), _worker_of(pool, None) as (worker, _deployed):
+            tell(f"the worker of the work pool {pool} has started")
+            while True:
+                time.sleep(_POLL_SECONDS)
+                worker.check()
+
+
+@contextmanager
+def _worker_of(pool: str, log: Path | None) -> Iterator[tuple[_Worker, Deployed]]:
+    """Make a work pool of processes, deploy to it, and run its only worker."""
+    from flows.runs.deployments import crash_abandoned_runs, deploy_all, make_pool
+
+    make_pool(pool)
+    crash_abandoned_runs(pool, _ENDED)
+    tell("deploying")
+    deployed = deploy_all(pool, changed_only=True)
+    worker = _Worker(pool, log)
+    try:
+        yield worker, deployed
+    finally:
+        worker.stop()
+
+
 class _Worker:
     """The worker, started again if it dies. Its runs notice by themselves that it is gone."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, pool: str, log: Path | None) -> None:
         self.log = log
+        self._pool = pool
         self._ended_early = False
         self._start()
 
     def _start(self) -> None:
         self._began = time.monotonic()
-        self._service = Service(self.log, "worker", "start", "--pool", POOL, "--type", "process")
+        self._service = Service(
+            self.log, "worker", "start", "--pool", self._pool, "--type", "process"
+        )
 
     def check(self) -> None:
         if self._service.status is None:
@@ -189,4 +232,4 @@ def _await(server: Service, port: int) -> None:
 
 def _ended(name: str, service: Service) -> FatalError:
     message = f"Prefect's {name} ended with status {service.status}: {service.last_line()}"
-    return FatalError("run.server", message, where=str(service.log), hint="see this file")
+    return FatalError("run.server", message, where=str(service.log or name), hint="see its log")

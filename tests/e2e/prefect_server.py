@@ -6,9 +6,12 @@ import http.client
 import json
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from tests.support.processes import wait_until
 
 POLL_SECONDS = 0.1
 FINAL = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
@@ -59,6 +62,36 @@ class PrefectServer:
             time.sleep(POLL_SECONDS)
         assert status < 300, answered
         return json.loads(answered)
+
+    def answers(self) -> bool:
+        """Whether it has started."""
+        with suppress(OSError):
+            return bool(self.get("/health"))
+        return False
+
+    def has(self, deployment: str) -> bool:
+        """Whether a deployment ``FLOW/NAME`` exists."""
+        flow, name = deployment.split("/")
+        named = {"deployments": {"name": {"any_": [name]}}, "flows": {"name": {"any_": [flow]}}}
+        return bool(self.post("/deployments/filter", named))
+
+    def submit(self, deployment: str, form: dict[str, Any], **fields: Any) -> dict[str, Any]:
+        """Submit the form of a deployment ``FLOW/NAME``, as the UI does; returns the run."""
+        found = self.get(f"/deployments/name/{deployment}")
+        path = f"/deployments/{found['id']}/create_flow_run"
+        run: dict[str, Any] = self.post(path, {"parameters": form, **fields})
+        return run
+
+    def ended(self, run: dict[str, Any]) -> dict[str, Any]:
+        """A flow run, once it has a final state."""
+        states: list[dict[str, Any]] = []
+
+        def final() -> bool:
+            states.append(self.get(f"/flow_runs/{run['id']}"))
+            return states[-1]["state_type"] in FINAL
+
+        wait_until(final, seconds=180)
+        return states[-1]
 
     def flow_runs(self, name: str) -> list[dict[str, Any]]:
         """The flow runs of a name, the oldest first."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prefect_server import FINAL, PrefectServer
+from prefect_server import PrefectServer
 
 from larder.store import open_store
 from tests.support.checker import check_all
@@ -45,22 +45,8 @@ class Serving:
 
     def start(self, settings: list[str], dataset: str = "files") -> Run:
         """Submit the form of the deployment ``files``."""
-        deployment = self.server.get("/deployments/name/prepare/files")
         form = {"dataset": dataset, "advanced": {"settings": settings}}
-        path = f"/deployments/{deployment['id']}/create_flow_run"
-        run: Run = self.server.post(path, {"parameters": form})
-        return run
-
-    def ended(self, run: Run) -> Run:
-        """A run, once it has a final state."""
-        states: list[Run] = []
-
-        def final() -> bool:
-            states.append(self.server.get(f"/flow_runs/{run['id']}"))
-            return states[-1]["state_type"] in FINAL
-
-        wait_until(final)
-        return states[-1]
+        return self.server.submit("prepare/files", form)
 
     def processes(self, command: str) -> list[int]:
         """The processes of Prefect with a command, such as ``engine`` for a run."""
@@ -92,7 +78,7 @@ class Serving:
         before = self.copied()
         assert 0 < before < OBJECTS
         run = self.start(FAST)
-        ended = self.ended(run)
+        ended = self.server.ended(run)
         assert ended["state_type"] == "COMPLETED", ended["state"]
         lines = self.server.logs(run, "files built")
         (copied,) = [line for line in lines if line.startswith("mirror: started")]
@@ -129,7 +115,7 @@ def test_a_form_is_filled_refused_and_run_and_the_second_run_finds_the_work_done
     waiting = "waiting for the limit larder-files"
     assert any(line.startswith(waiting) for line in serving.server.logs(second, waiting))
     for run in (first, second):
-        done = serving.ended(run)
+        done = serving.server.ended(run)
         assert (done["state_type"], done["name"]) == ("COMPLETED", "prepare files for local")
     lines = serving.server.logs(second, "files reused")
     assert any(line.startswith("files reused: version") for line in lines)
@@ -149,7 +135,7 @@ def test_a_cancelled_run_leaves_no_process_and_the_next_one_continues(serving):
     run = serving.in_the_middle()
     (process,) = serving.processes("prefect.engine")
     serving.server.post(f"/flow_runs/{run['id']}/set_state", {"state": {"type": "CANCELLING"}})
-    assert serving.ended(run)["state_type"] == "CANCELLED"
+    assert serving.server.ended(run)["state_type"] == "CANCELLED"
     wait_until(lambda: not is_running(process))
     serving.check_continued()
 
@@ -159,7 +145,7 @@ def test_the_run_of_a_worker_that_dies_ends_and_the_next_one_continues(serving):
     (process,) = serving.processes("prefect.engine")
     (worker,) = serving.processes("worker start")
     os.kill(worker, signal.SIGKILL)
-    ended = serving.ended(run)
+    ended = serving.server.ended(run)
     assert ended["state_type"] == "CRASHED", ended["state"]
     wait_until(lambda: not is_running(process))
     serving.running.read_until("the worker ended with status -9; starting another one")
@@ -176,7 +162,7 @@ def test_nothing_is_left_when_it_ends_and_its_runs_are_crashed_and_continued(ser
     served_again = Serving(serving.place)
     serving.running = served_again.running
     serving.server = served_again.server
-    assert serving.ended(run)["state_type"] == "CRASHED"
+    assert serving.server.ended(run)["state_type"] == "CRASHED"
     serving.check_continued(unknown=0 if number == signal.SIGINT else OBJECTS)
 
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 
-def wait_until(true: Callable[[], bool]) -> None:
-    """Poll for a minute at most."""
-    for _ in range(1200):
+def wait_until(true: Callable[[], bool], seconds: int = 60) -> None:
+    """Poll for so long at most."""
+    for _ in range(seconds * 20):
         if true():
             return
         time.sleep(0.05)
@@ -27,3 +27,9 @@ def is_running(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return False
     return status.rpartition(")")[2].split()[0] != "Z"
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has started and that have not ended."""
+    listed = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(child) for child in listed.split()]

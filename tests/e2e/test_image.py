@@ -1,0 +1,183 @@
+"""The steps of the Dockerfile without Docker, and the commands of the Compose file on loopback.
+
+What the image copies is installed in a new directory, with an empty home directory. The
+server, its database and the worker are those of deployments/compose.yaml: the same commands and
+variables, but for names of hosts and ports.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prefect_server import PrefectServer
+from required import need_system
+from ruamel.yaml import YAML
+from test_blocks import SECRET_SCHEMA, create_block
+
+from larder.store import open_store
+from tests.support.checker import check_all
+from tests.support.commands import CHECKOUT
+from tests.support.postgresql import PostgreSQL, postgresql, postgresql_available
+from tests.support.processes import children, is_running, wait_until
+from tests.support.servers import free_port
+
+pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(900)]
+
+COMPOSE = CHECKOUT / "deployments/compose.yaml"
+PASSWORD = "a'password/with@characters"
+OBJECTS = 40
+OBJECT_BYTES = 50_000
+FAST = ("mirror=true", "cluster.runner.batch_bytes=500 kB")
+SLOW = "cluster.copy.max_bytes_per_second=100 kB"
+
+
+def build(image: Path) -> None:
+    """Carry out the Dockerfile's COPY, and the RUN that installs."""
+    steps = (CHECKOUT / "deployments/docker/Dockerfile").read_text().replace("\\\n", "")
+    for line in re.findall(r"(?m)^COPY (.+)$", steps):
+        *sources, goal = line.split()
+        for source in sources:
+            to = image / goal
+            if (CHECKOUT / source).is_dir():
+                leave_out = shutil.ignore_patterns("__pycache__", ".*", "*.env")
+                shutil.copytree(CHECKOUT / source, to, symlinks=True, ignore=leave_out)
+            else:
+                to = to / Path(source).name if goal.endswith("/") else to
+                to.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(CHECKOUT / source, to)
+    install = re.findall(r"(?m)^RUN (deployments/\S+)$", steps)
+    assert len(install) == 1
+    subprocess.run(install, cwd=image, env=environment(image), check=True)
+
+
+def environment(image: Path, **variables: str) -> dict[str, str]:
+    """That of a container; and how to reach the package index."""
+    index = re.compile(r"PIP_(?!CONSTRAINT)|SSL_CERT_|(https?|no)_proxy$", re.IGNORECASE)
+    base = Path(sys.base_prefix) / "bin"
+    return {
+        **{name: value for name, value in os.environ.items() if index.match(name)},
+        "PATH": f"{image}/.venv/bin:{base}:/usr/local/bin:/usr/bin:/bin",
+        "HOME": str(image.parent / "home"),
+        "LANG": "C.UTF-8",
+        **variables,
+    }
+
+
+class Composed:
+    """The services of the Compose file, without containers."""
+
+    def __init__(self, image: Path, database: PostgreSQL, source: Path) -> None:
+        self.image = image
+        self.database = database
+        self.source = source
+        self.server = PrefectServer(free_port(), image)
+        self._services = YAML(typ="safe").load(COMPOSE)["services"]
+        self._other = {
+            r"\$\{LARDER_DATABASE_PASSWORD:\?[^}]*\}": PASSWORD,
+            r"^database$": "127.0.0.1",
+            r"^5432$": str(database.port),
+            r"^0\.0\.0\.0$": "127.0.0.1",
+            r"//(server|127\.0\.0\.1):4200": f"//127.0.0.1:{self.server.port}",
+        }
+
+    @contextmanager
+    def running(self, name: str, **variables: str) -> Iterator[subprocess.Popen[bytes]]:
+        """A service, with its command and its variables."""
+        service = self._services[name]
+        for variable, value in service["environment"].items():
+            text = str(value)
+            for pattern, other in self._other.items():
+                text = re.sub(pattern, other, text)
+            variables[variable] = text
+        with (self.image.parent / f"{name}.log").open("ab") as log:
+            process = subprocess.Popen(
+                service["command"],
+                cwd=self.image,
+                env=environment(self.image, **variables),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        try:
+            yield process
+        finally:
+            process.terminate()
+            process.wait(120)
+
+    def start_files(self, *settings: str) -> dict[str, Any]:
+        """A run of the dataset ``files``, whose source is in a Secret block."""
+        variables = {"env": {"LARDER_SOURCE": "{{ prefect.blocks.secret.larder-source }}"}}
+        form = {"dataset": "files", "advanced": {"settings": [*FAST, *settings]}}
+        return self.server.submit("prepare/files", form, job_variables=variables)
+
+    def copied(self) -> int:
+        return len(list(self.image.glob("data/local/larder/files/mirror/*")))
+
+    def log(self, name: str) -> str:
+        """What a service has written."""
+        return (self.image.parent / f"{name}.log").read_text()
+
+
+@pytest.fixture
+def composed(tmp_path: Path) -> Iterator[Composed]:
+    need_system(postgresql_available(), "run .ci/install-postgresql")
+    image, source = tmp_path / "image", tmp_path / "source"
+    (tmp_path / "home").mkdir()
+    source.mkdir()
+    for number in range(OBJECTS):
+        (source / f"{number:03}.bin").write_bytes(os.urandom(OBJECT_BYTES))
+    build(image)
+    with postgresql("prefect", PASSWORD) as database:
+        yield Composed(image, database, source)
+
+
+def test_the_compose_file_runs_digits_with_postgresql_and_secrets(composed):
+    server = composed.server
+    with composed.running("server", PREFECT_SERVER_API_PORT=str(server.port)) as process:
+        wait_until(lambda: process.poll() is not None or server.answers(), seconds=240)
+        assert process.poll() is None, composed.log("server")
+        with composed.running("worker") as worker:
+            wait_until(
+                lambda: worker.poll() is not None or server.has("prepare/files"), seconds=240
+            )
+            assert worker.poll() is None, composed.log("worker")
+            data = {"value": str(composed.source)}
+            create_block(server, "secret", SECRET_SCHEMA, "larder-source", data)
+            digits = server.ended(server.submit("prepare/digits", {"dataset": "digits"}))
+            assert digits["state_type"] == "COMPLETED", composed.log("worker")
+            (version,) = check_all(open_store(str(composed.image / "data/local/larder/digits")))
+            assert version
+            assert (composed.image / "out/local/digits/experiment.yaml").is_file()
+            rows = composed.database.ask("psql", "-At", "-c", "SELECT name FROM flow_run")
+            assert rows == "prepare digits for local"
+
+            slow = composed.start_files(SLOW)
+            wait_until(lambda: 0 < composed.copied() < OBJECTS)
+            runs = [run for each in children(worker.pid) for run in children(each)]
+            assert runs
+        assert not any(map(is_running, runs))
+        with composed.running("worker"):
+            assert server.ended(slow)["state_type"] == "CRASHED"
+            before = composed.copied()
+            run = server.ended(composed.start_files())
+            assert run["state_type"] == "COMPLETED", composed.log("worker")
+            (copied,) = [
+                line
+                for line in server.logs(run, "files built")
+                if line.startswith("mirror: started")
+            ]
+            assert int(copied.split()[2]) == OBJECTS - before
+    secret = str(composed.source)
+    assert secret not in composed.log("worker") + json.dumps(run)
+    assert PASSWORD not in composed.log("server") + composed.log("worker")
