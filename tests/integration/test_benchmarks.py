@@ -57,6 +57,16 @@ def test_advice(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_orchestration(tmp_path):
+    flags = ("--runs", "1", "--files-scale", "0.02", "--only", "files")
+    cases, said = run("orchestration", tmp_path, *flags)
+    assert "load at the end" in said
+    assert cases["60 files: task runs"]["met"]
+    assert cases["60 files: share of a job of ten minutes"]["ours"] > 0
+
+
+@pytest.mark.slow
 @needs_tar
 def test_shards(tmp_path):
     asked = ("tar-small", "formats-small", "s3", "memory-many", "memory-mirrored", "memory-parquet")
