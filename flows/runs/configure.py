@@ -46,7 +46,7 @@ _AUTH = "PREFECT_API_AUTH_STRING"
 _SECRET = ("PREFECT_API_KEY", _AUTH)
 _LONGEST = 500
 """Maximum length of a line that is shown: Prefect logs complete events."""
-_OF_RUNS = ("prefect.flow_runs", "prefect.task_runs")
+OF_RUNS = ("prefect.flow_runs", "prefect.task_runs")
 
 
 def has_server() -> bool:
@@ -176,7 +176,7 @@ class _Lines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Show the record."""
-        of_run_error = record.name in _OF_RUNS and record.levelno >= logging.ERROR
+        of_run_error = record.name in OF_RUNS and record.levelno >= logging.ERROR
         if of_run_error or getattr(record, SHOWN, False):
             return
         line = f"{record.levelname.lower()}: {' '.join(record.getMessage().split())}"

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+import prefect
 from httpx import HTTPError, HTTPStatusError  # Prefect's
 from prefect import Flow, get_client
 from prefect.context import FlowRunContext
@@ -165,9 +166,12 @@ def call_flow(
 
 def _check_server(named: bool) -> None:
     with get_client(sync_client=True) as client:
-        error = client.api_healthcheck()
-    if error:
-        raise _server_error(error, named) from error
+        if error := client.api_healthcheck():
+            raise _server_error(error, named) from error
+        try:
+            client.raise_for_api_version_mismatch_once()
+        except RuntimeError as mismatch:
+            raise _server_error(mismatch, named) from mismatch
 
 
 @contextmanager
@@ -194,6 +198,8 @@ def _server_error(error: BaseException, named: bool) -> FatalError:
 
 def _advice(error: BaseException, url: str) -> str:
     """What to do about an answer of the server, or about a missing answer."""
+    if isinstance(error, RuntimeError):
+        return f"use a server of Prefect {prefect.__version__} or newer"
     status = error.response.status_code if isinstance(error, HTTPStatusError) else None
     if status in _REFUSED:
         return "put USER:PASSWORD into PREFECT_API_URL, or set PREFECT_API_AUTH_STRING"

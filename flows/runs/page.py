@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,10 +12,11 @@ from typing import Any
 
 from prefect.logging import get_run_logger
 
-from flows.runs.configure import SHOWN
+from flows.runs.configure import OF_RUNS, SHOWN
 from larder.cli.command import Lines
 from larder.cli.display import Display, PlainView
-from larder.errors import DamageError, ProblemsError, printable
+from larder.cli.exit import DEBUG
+from larder.errors import DamageError, LarderError, ProblemsError, printable
 from larder.jobs.results import RefusedError, RunError
 from larder.verify.report import finding_rows
 from tasks.artifacts import note, stage_progress, table
@@ -69,9 +71,19 @@ class RunLog:
             self.write(logging.ERROR, f"and {more:,} more")
 
 
+def _without_traceback(record: logging.LogRecord) -> bool:
+    """Take the traceback off an error that we raise: one line says it all, as in the terminal."""
+    if record.exc_info and isinstance(record.exc_info[1], LarderError) and DEBUG not in os.environ:
+        record.exc_info = None
+    return True
+
+
 @contextmanager
 def run_log() -> Iterator[RunLog]:
     """Log the stages and failures of a ``with`` block within a flow run."""
+    # To stay: Prefect logs the error of a run again after the run.
+    for name in (*OF_RUNS, "prefect.engine"):
+        logging.getLogger(name).addFilter(_without_traceback)
     log = RunLog()
     try:
         with listening(log.progress), stage_progress(log.progress):

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from prefect_server import PrefectServer
 
+from flows.runs.deployments import IMAGE_DIRECTORY
 from larder.store import open_store
 from tests.support.checker import check_all
 from tests.support.commands import CHECKOUT, Running, Workplace
+from tests.support.http_server import QuietHandler
+from tests.support.http_server import serving as serving_http
 from tests.support.processes import is_running, wait_until
 
 pytestmark = pytest.mark.exhaustive
@@ -22,6 +27,7 @@ OBJECTS = 40
 OBJECT_BYTES = 50_000
 FAST = ["mirror=true", "cluster.runner.batch_bytes=500 kB"]
 SLOW = [*FAST, "cluster.copy.max_bytes_per_second=100 kB"]
+SLOWER = [*FAST, "cluster.copy.max_bytes_per_second=40 kB"]
 Run = dict[str, Any]
 
 
@@ -109,6 +115,13 @@ def serving(tmp_path: Path) -> Iterator[Serving]:
 def test_a_form_is_filled_refused_and_run_and_the_second_run_finds_the_work_done(serving):
     with pytest.raises(AssertionError, match=r"elsewhere.* is not one of .*digits.*files"):
         serving.start(FAST, dataset="elsewhere")
+    form = {"dataset": "files", "advanced": {"other_dataset": "elsewhere"}}
+    unknown = serving.server.ended(serving.server.submit("prepare/files", form))
+    assert unknown["state_type"] == "FAILED"
+    assert "configs/datasets: there is no dataset 'elsewhere'" in unknown["state"]["message"]
+    logged = serving.server.logs(unknown, "Engine execution exited")
+    assert not any("Traceback" in line for line in logged)
+
     first = serving.start(SLOW)
     wait_until(lambda: serving.copied() > 0)
     second = serving.start(FAST)
@@ -129,6 +142,37 @@ def test_a_form_is_filled_refused_and_run_and_the_second_run_finds_the_work_done
     again = serving.place.start(python=("-m", "flows.serve")).wait()
     assert again.status == 2
     assert f"config.path]: {serving.place.folder}/data/prefect" in again.err
+
+
+def test_a_schedule_that_meets_a_run_still_going_waits_or_is_cancelled(serving):
+    serving.start(SLOWER)
+    identity = serving.server.get("/deployments/name/prepare/files")["id"]
+    # Far enough from now that the server plans it, and before the first run ends.
+    soon = (datetime.now(UTC) + timedelta(seconds=15)).isoformat()
+    schedule = {"interval": 86_400, "anchor_date": soon}
+    serving.server.post(f"/deployments/{identity}/schedules", [{"schedule": schedule}])
+    scheduled = {
+        "deployments": {"id": {"any_": [identity]}},
+        "flow_runs": {"start_time": {"is_null_": False}},
+    }
+
+    def met() -> Run | None:
+        runs = serving.server.post("/flow_runs/filter", scheduled)
+        return next((run for run in runs if run["auto_scheduled"]), None)
+
+    wait_until(lambda: met() is not None, seconds=180)
+    run = met()
+    lines = serving.server.logs(run, "files reused")
+    assert any(line.startswith("waiting for the limit larder-files") for line in lines)
+    assert any(line.startswith("files reused") for line in lines)
+    assert serving.server.ended(run)["state_type"] == "COMPLETED"
+
+    (serving.source / "one-more.bin").write_bytes(os.urandom(OBJECTS * OBJECT_BYTES))
+    form = {"datasets": ["files"], "advanced": {"settings": SLOW}}
+    refresh = serving.server.submit("refresh/refresh", form)
+    wait_until(lambda: serving.server.get(f"/flow_runs/{refresh['id']}")["state_type"] == "RUNNING")
+    second = serving.server.ended(serving.server.submit("refresh/refresh", form))
+    assert second["state_type"] == "CANCELLED", second["state"]
 
 
 def test_a_cancelled_run_leaves_no_process_and_the_next_one_continues(serving):
@@ -166,6 +210,15 @@ def test_nothing_is_left_when_it_ends_and_its_runs_are_crashed_and_continued(ser
     serving.check_continued(unknown=0 if number == signal.SIGINT else OBJECTS)
 
 
+class OldServer(QuietHandler):
+    """Answers as a Prefect server of another major version."""
+
+    def do_GET(self) -> None:  # noqa: N802 - the name is http.server's
+        answers = {"/api/health": b"true", "/api/admin/version": b'"2.20.3"'}
+        body = answers.get(self.path)
+        self.answer(404 if body is None else 200, body or b"{}")
+
+
 def test_deploying_needs_a_server_a_pool_and_different_names(reporting, prefect_server):
     (reporting.folder / "deployments").mkdir()
     shipped = (CHECKOUT / "deployments/prefect.yaml").read_text()
@@ -175,6 +228,11 @@ def test_deploying_needs_a_server_a_pool_and_different_names(reporting, prefect_
     assert "error[config.invalid_value]: PREFECT_API_URL: " in nowhere.err
     silent = reporting.run("--pool", "p", python=deploy, PREFECT_API_URL="http://127.0.0.1:9/api")
     assert "error[run.server]: http://127.0.0.1:9/api: " in silent.err
+    with serving_http(OldServer) as url:
+        for program in (("-m", "flows.prepare", "--dataset", "imagenet"), (*deploy, "--pool", "p")):
+            old = reporting.run(python=program, PREFECT_API_URL=f"{url}/api")
+            assert "error[run.server]: http://127.0.0.1:" in old.err
+            assert "server: 2.20.3" in old.err
     unknown = reporting.run("--pool", "p", python=deploy)
     assert (unknown.status, "error[config.work_pool]: POOL: " in unknown.err) == (2, True)
 
@@ -195,3 +253,30 @@ def test_deploying_needs_a_server_a_pool_and_different_names(reporting, prefect_
     refused = reporting.run("--pool", "p", python=deploy)
     where = "error[config.invalid_value]: deployments/prefect.yaml: "
     assert f"{where}there are two deployments prepare/digits" in refused.err
+
+
+def test_a_pool_of_kubernetes_gets_deployments_of_the_image_and_the_ui_shows_that_no_worker_runs(
+    reporting, prefect_server
+):
+    for name in ("deployments", "flows"):
+        (reporting.folder / name).symlink_to(CHECKOUT / name)
+    template = CHECKOUT / "deployments/kubernetes/base-job-template.json"
+    pool = {
+        "name": "k",
+        "type": "kubernetes",
+        "base_job_template": json.loads(template.read_text()),
+    }
+    prefect_server.post("/work_pools/", pool)
+    done = reporting.run("--pool", "k", python=("-m", "flows.deploy"))
+    assert done.status == 0, done.err
+    deployment = prefect_server.get("/deployments/name/prepare/imagenet")
+    where = {"prefect.deployments.steps.set_working_directory": {"directory": IMAGE_DIRECTORY}}
+    assert deployment["pull_steps"] == [where]
+
+    assert "no worker is online" in done.out
+    assert deployment["status"] == prefect_server.get("/work_pools/k")["status"] == "NOT_READY"
+    run = prefect_server.submit("prepare/imagenet", {"dataset": "imagenet"})
+    wait_until(
+        lambda: prefect_server.get(f"/flow_runs/{run['id']}")["state_name"] == "Late", seconds=120
+    )
+    prefect_server.post(f"/flow_runs/{run['id']}/set_state", {"state": {"type": "CANCELLED"}})
