@@ -214,7 +214,8 @@ def _version(facts: Facts) -> Iterator[Fired]:
 
 def _context(facts: Facts, limits: Limits) -> Iterator[Fired]:
     """Files are counted as base64, rounded up to three bytes, and without compression."""
-    together = facts.bytes + 2 * facts.objects + (facts.context_bytes or 0)
+    data_bytes = facts.bytes + 2 * facts.objects + (facts.cache_bytes or 0)
+    together = data_bytes + (facts.context_bytes or 0)
     limit = f"{limits.context_bytes:,} bytes, the limit (96 MB in the guide)"
     if together > limits.context_bytes:
         text = f"Code and data together, {together:,} bytes, exceed {limit}."

@@ -112,3 +112,25 @@ def test_damage_is_not_emitted(place):
     (root / f"versions/{version}/version.json").unlink()
     done = place.run("files", python=EMIT)
     assert (done.status, "error[damage.manifest]: " in done.err) == (4, True)
+
+
+def test_what_the_template_sets_is_refused_or_replaced(place):
+    template = place.folder / "configs/experiments/default.yaml"
+    mine = template.read_text() + "data: {path: /mnt/old, crop: 224} # mine\n"
+    template.write_text(mine)
+    config = place.folder / "out/local/files/experiment.yaml"
+    before = config.read_bytes()
+    done = place.run("files", python=EMIT)
+    assert (done.status, done.out) == (2, "")
+    assert done.err.startswith("error[config.template]: default.yaml: "), done.err
+    assert "data.path" in done.err
+    assert "data.crop" not in done.err
+    assert config.read_bytes() == before
+    done = place.run("files", "--force", python=EMIT)
+    assert done.status == 0, done.err
+    assert f"  submit   det experiment create {config} MODEL_DIR\n" in done.out
+    text = config.read_text()
+    assert "/mnt/old" not in text
+    assert "crop: 224" in text
+    assert "# mine" in text
+    assert template.read_text() == mine

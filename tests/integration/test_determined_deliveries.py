@@ -75,6 +75,8 @@ def test_what_is_in_a_directory_is_read(directory, trials, tmp_path, delivery):
     config = trials.read(directory)
     assert ("bind_mounts" in config) == (delivery == "bind_mount")
     assert ("environment" in config) == (delivery == "volume")
+    for facts in config["data"]["splits"].values():
+        assert (directory.output / facts["indexes"]["wids"]).exists(), "or absolute"
 
 
 def test_a_cache_is_kept_on_the_node(bucket, node, tmp_path):

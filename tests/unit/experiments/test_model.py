@@ -92,3 +92,10 @@ def test_data_layer_is_known_as_long_as_it_worked(release, known):
 
 def test_keys_that_came_later():
     refused("0.21.0", log_policies=[])
+
+
+@pytest.mark.parametrize("entry", ["A=1\n2", "A=1\r", "A=\0", "A\t=1", "A=\x7f"])
+def test_variables_of_one_line(entry):
+    refused(environment={"environment_variables": [entry]})
+    refused(environment={"environment_variables": {"cuda": [entry]}})
+    validate(experiment(environment={"environment_variables": ['A=it\'s ${B} "é"']}), "0.38")

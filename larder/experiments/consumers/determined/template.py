@@ -37,7 +37,10 @@ class Template:
         """Refuse what the template sets in the place of something, unless that was replaced."""
         if self.conflicts:
             message = f"the template sets what Larder sets: {'; '.join(self.conflicts)}"
-            raise refused(message, self.where, "remove that, or use larder emit --force")
+            hint = (
+                "remove that; larder emit --force replaces it in the config of a published version"
+            )
+            raise refused(message, self.where, hint)
 
     def set_data(self, data: Mapping[str, Any], names: Collection[str]) -> None:
         """Set fields of ``data``, of which the template may have none of these names."""

@@ -1,0 +1,137 @@
+"""Versions copied to a directory, from where they are read without the storage."""
+
+import multiprocessing
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipeline_lab import Lab, directory_lab, flip, images, write
+
+import larder
+from larder.errors import ConfigError, DamageError
+from larder.readers.data import Data
+from larder.store import download
+from larder.store.own_files import read_digest
+
+FORK = multiprocessing.get_context("fork")
+FIELDS: dict[str, Any] = {"splits": {"training": ["a/**", "b/**"], "validation": "c/**"}}
+
+
+def lab_of(folder: Path, objects: dict[str, bytes] | None = None, **fields: Any) -> Lab:
+    lab = directory_lab(folder, objects, **{**FIELDS, **fields})
+    lab.prepare()
+    return lab
+
+
+def opened(lab: Lab) -> Data:
+    return larder.open(f"{lab.storage}/larder/d")
+
+
+def read(data: Data) -> dict[str, list[Any]]:
+    return {split: list(data.samples(split)) for split in data.splits}
+
+
+@pytest.mark.parametrize("name", ["webdataset", "recordio", "parquet"])
+def test_a_copy_needs_no_storage(tmp_path, name):
+    pictures = {key: data for key, data in images().items() if key.endswith("png")}
+    lab = lab_of(tmp_path, pictures, shards={"format": name, "samples_per_shard": 3})
+    data = opened(lab)
+    samples = read(data)
+    with data.cache("training") as cache:
+        records = [record["key"] for record in cache]
+    place = data.copy_to(tmp_path / "it's here")
+    assert place == tmp_path / "it's here/larder/d/versions" / data.version
+    shutil.rmtree(str(lab.storage))
+    copied = larder.open(place)
+    assert read(copied) == samples
+    with copied.cache("training", verify=True) as cache:
+        assert [record["key"] for record in cache] == records
+    batch = next(iter(copied.loader("training", batch_size=4)))
+    assert batch["key"] == records[:4]
+
+
+def test_only_what_readers_read_is_copied(tmp_path):
+    """Shards without a sample of the version are not, nor are manifests."""
+    lab = lab_of(tmp_path, growth={"removals": "omit"}, shards={"samples_per_shard": 1})
+    write(str(lab.source), {"a/zz.png": images()["b/01.png"]})
+    Path(str(lab.source), "a/01.png").unlink()
+    lab.prepare()
+    data = opened(lab)
+    samples = read(data)
+    shards = {path.name for path in lab.files("*.tar")}
+    root = data.copy_to(tmp_path / "copy").parents[1]
+    copied = {path.name for path in root.rglob("*.tar")}
+    assert len(shards - copied) == 1
+    assert not copied - shards
+    assert not list(root.rglob("*.parquet"))
+    assert read(larder.open(root / "versions" / data.version)) == samples
+
+
+def test_versions_share_what_is_there(tmp_path, monkeypatch):
+    lab = lab_of(tmp_path)
+    first = opened(lab)
+    place = first.copy_to(tmp_path / "copy")
+    write(str(lab.source), {"a/zz.png": images()["b/01.png"]})
+    lab.prepare()
+    second = opened(lab)
+    before = {path: path.stat().st_mtime_ns for path in place.parents[1].rglob("*.tar")}
+    assert second.copy_to(tmp_path / "copy") != place
+    assert (
+        before.items()
+        <= {path: path.stat().st_mtime_ns for path in place.parents[1].rglob("*.tar")}.items()
+    )
+    for data in (first, second):
+        assert read(larder.open(place.parent / data.version)) == read(data)
+    monkeypatch.setattr(download, "read_digest", None)
+    second.copy_to(tmp_path / "copy")
+
+
+def killed_while_it_copies(data: Data, folder: Path, after: int) -> None:
+    def deadly(store: Any, key: str, write: Callable[[Any], object]) -> Any:
+        nonlocal after
+        after -= 1
+        if after < 0:
+            write(b"begun")
+            os.kill(os.getpid(), signal.SIGKILL)
+        return read_digest(store, key, write)
+
+    download.read_digest = deadly  # type: ignore[assignment]
+    data.copy_to(folder)
+
+
+@pytest.mark.parametrize("after", [0, 5, 12])
+def test_a_copy_that_was_killed_goes_on(tmp_path, after):
+    data = opened(lab_of(tmp_path))
+    folder = tmp_path / "copy"
+    killed = FORK.Process(target=killed_while_it_copies, args=(data, folder, after))
+    killed.start()
+    killed.join()
+    assert killed.exitcode == -signal.SIGKILL
+    address = folder / "larder/d/versions" / data.version
+    with pytest.raises(ConfigError) as caught:
+        larder.open(address)
+    assert caught.value.code == "version.missing"
+    data.copy_to(folder)
+    assert read(larder.open(address)) == read(data)
+    assert not list(folder.rglob(".larder-tmp-*"))
+
+
+def test_many_copy_at_once(tmp_path):
+    data = opened(lab_of(tmp_path))
+    with multiprocessing.get_context("spawn").Pool(3) as pool:
+        places = pool.map(data.copy_to, [tmp_path / "copy"] * 6, chunksize=1)
+    assert read(larder.open(places[0])) == read(data)
+
+
+def test_damage_makes_no_version(tmp_path):
+    lab = lab_of(tmp_path)
+    data = opened(lab)
+    flip(lab.files("segments/*/shards/training/*.tar")[0])
+    with pytest.raises(DamageError) as caught:
+        data.copy_to(tmp_path / "copy")
+    assert caught.value.code == "damage.digest"
+    assert not list((tmp_path / "copy").rglob("version.json"))
