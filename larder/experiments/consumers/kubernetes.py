@@ -20,7 +20,7 @@ from typing import Any
 from larder.config.models import Cluster
 from larder.config.urls import parse_url
 from larder.errors import ConfigError
-from larder.experiments.consumers.determined.mounts import bind, normal
+from larder.experiments.consumers.determined.mounts import bind
 from larder.experiments.consumers.template import job_name, refused, section, to_yaml
 from larder.experiments.delivery import LOCATION, ConfigFile, Contents, DeliveredVersion
 
@@ -71,7 +71,7 @@ def config_files(
     """The manifest of the job, checked."""
     config = copy.deepcopy(template)
     kind = config.get("kind")
-    if kind not in _VERSIONS:
+    if kind not in list(_VERSIONS):
         message = f"kind must be one of {', '.join(_VERSIONS)}"
         raise refused(message, where, "fix the template")
     metadata = section(config, "metadata", dict, where)
@@ -85,7 +85,7 @@ def config_files(
     for name, value in _addresses(delivered, contents, root):
         _put(variables, "name", _variable(name, value), delivered, where)
     if volume.name == _CACHE:
-        present = {each.get("name") for each in variables if isinstance(each, dict)}
+        present = [each.get("name") for each in variables if isinstance(each, dict)]
         access = _access(cluster, volume).items()
         variables += [_variable(name, value) for name, value in access if name not in present]
     if kind == "TrainJob":
@@ -118,18 +118,14 @@ def command(output: Path, names: Sequence[str], cluster: Cluster) -> str:
 def _mounted(delivered: DeliveredVersion, cluster: Cluster) -> tuple[str, _Volume]:
     """The dataset's root in the container, and the volume that has it."""
     where = f"cluster {cluster.name}: nodes.mounts"
-    mounts = cluster.nodes.mounts
-    binding = bind(delivered.storage_url, mounts, where=where)
-    claims = (each.claim for each in mounts if normal(each.host_path) == binding.host_path)
-    claim = next(claims, None)
-    if (claim is None) == (delivered.delivery.delivery == "volume"):
+    binding = bind(delivered.storage_url, cluster.nodes.mounts, where=where)
+    if (binding.claim is None) == (delivered.delivery.delivery == "volume"):
         hint = "set claim in nodes.mounts for the delivery volume, and only for that"
         raise ConfigError("config.invalid_value", "unusable mount", where=where, hint=hint)
-    source: dict[str, Any]
-    if claim is None:
+    claim = {"claimName": binding.claim, "readOnly": binding.read_only}
+    source: dict[str, Any] = {"persistentVolumeClaim": claim}
+    if binding.claim is None:
         source = {"hostPath": {"path": binding.host_path, "type": "Directory"}}
-    else:
-        source = {"persistentVolumeClaim": {"claimName": claim, "readOnly": binding.read_only}}
     root = f"{binding.data_path.rstrip('/')}/larder/{delivered.dataset}"
     return root, _Volume(_DATA, binding.container_path, binding.read_only, source)
 
@@ -194,7 +190,7 @@ def _put(
         if isinstance(other, dict) and str(other.get(key)).rstrip("/") == item[key].rstrip("/"):
             if not delivered.replaces:
                 message = f"the template has {key}: {item[key]}, which Larder sets"
-                raise refused(message, where, "remove it")
+                raise refused(message, where, "remove it, or use larder emit --force")
             present[number] = item
             return
     present.append(item)
@@ -240,7 +236,7 @@ def _problems(config: Mapping[str, Any]) -> Iterator[Problem]:
             yield f"{path}.containers.0.{field}", "required"
     yield from _variable_problems(container["env"], f"{path}.containers.0.env")
     volumes = [each.get("name") for each in pod["volumes"] if isinstance(each, dict)]
-    if len(set(volumes)) < len(pod["volumes"]):
+    if any(volumes.count(name) > 1 for name in volumes):
         yield f"{path}.volumes", "must have different names"
     place = f"{path}.containers.0.volumeMounts"
     for number, mount in enumerate(container["volumeMounts"]):

@@ -97,7 +97,7 @@ def config_files(
     environment = section(request, "Environment", dict, where)
     if LOCATION in environment and not delivered.replaces:
         message = f"the template sets Environment.{LOCATION}, which Larder sets"
-        raise refused(message, where, "remove it")
+        raise refused(message, where, "remove it, or use larder emit --force")
     folder = f"/opt/ml/input/data/{CHANNEL}/{delivered.dataset}"
     environment[LOCATION] = f"{folder}/versions/{delivered.version}"
     vpc = cluster.consumer.vpc
@@ -106,7 +106,7 @@ def config_files(
         request.setdefault("VpcConfig", network)
     present = section(request, "InputDataConfig", list, where)
     if delivered.replaces:
-        names = {channel["ChannelName"] for channel in channels}
+        names = [channel["ChannelName"] for channel in channels]
         present[:] = [each for each in present if _name(each) not in names]
     present.extend(channels)
     data_bytes = sum(split.bytes for split in contents.splits.values())
