@@ -21,7 +21,7 @@ from prefect.states import Cancelled, Crashed
 from prefect.utilities.urls import url_for
 
 from flows.runs.form import command_parameters, form_of
-from flows.runs.limits import dataset_limit
+from flows.runs.limits import bucket_limit, dataset_limit
 from flows.runs.page import RunLog, findings, run_log, skipped, summary
 from flows.runs.pool import pool_for
 from flows.runs.secrets import without_auth
@@ -62,7 +62,10 @@ def flow_run(command: Command) -> Any:
         with _reported(_given.get()) as log:
             operation, execute, _ = _given.get() or _begun(command)
             claim = partial(dataset_limit, say=log.say)
-            with task_runner(pool_for(operation), claim, log.progress) as runner:
+            with (
+                bucket_limit(operation.storage.url, log.say),
+                task_runner(pool_for(operation), claim, log.progress) as runner,
+            ):
                 document = execute(runner)
             log.outcome(document, operation.lines)
             if "findings" in document:

@@ -1,18 +1,20 @@
-"""The limit ``larder-DATASET``: one run at a time prepares a dataset, on servers that have it.
+"""The limits ``larder-DATASET`` and ``larder-bucket-BUCKET``, on servers that have them.
 
-Two runs of one dataset would end well without it, but do the work twice. With it the second run
-waits, and then finds the work done.
+One run at a time prepares a dataset. Two would end well without the limit, but do the work twice;
+with it the second run waits, and then finds the work done. So many runs as the limit of a bucket
+has slots use the bucket as their storage at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 
 from prefect import get_client
 from prefect.concurrency.sync import concurrency
 from prefect.exceptions import ObjectNotFound
 
+from larder.config.urls import parse_url
 from tasks.progress import current_progress
 
 LEASE_SECONDS = 60.0
@@ -31,7 +33,20 @@ def dataset_limit(dataset: str, say: Callable[[str], None]) -> Iterator[None]:
 
     FatalError: ``run.interrupted``: the run was asked to stop while it waited.
     """
-    name = limit_name(dataset)
+    with _slot(limit_name(dataset), say):
+        yield
+
+
+@contextmanager
+def bucket_limit(storage: str, say: Callable[[str], None]) -> Iterator[None]:
+    """The same with a slot of the bucket of a storage, by its URL."""
+    url = parse_url(storage)
+    with nullcontext() if url.is_directory else _slot(f"larder-bucket-{url.bucket}", say):
+        yield
+
+
+@contextmanager
+def _slot(name: str, say: Callable[[str], None]) -> Iterator[None]:
     with ExitStack() as stack:
         if _exists(name):
             _acquire(stack, name, say)
@@ -56,7 +71,7 @@ def _acquire(stack: ExitStack, name: str, say: Callable[[str], None]) -> None:
             stack.enter_context(slot)
         except TimeoutError:
             if not waiting:
-                say(f"waiting for the limit {name}: another run prepares this dataset")
+                say(f"waiting for the limit {name}: another run holds it")
             waiting = True
             current_progress()  # raises once the run is asked to stop
         else:

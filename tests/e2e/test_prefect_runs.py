@@ -16,6 +16,7 @@ from larder.jobs.results import RunError
 from larder.pipeline.prepare import prepare
 from larder.pipeline.settings import load_settings
 from larder.units import format_amount
+from tasks.steps import TASKS
 from tests.support.commands import Finished
 from tests.support.runs import copy_batches
 
@@ -276,6 +277,15 @@ def test_tasks_are_repeated_twice_and_only_where_that_can_help(reporting):
     done = reporting.run(asked, python=("-c", RETRIES))
     assert done.status == 0, done.err
     assert json.loads(done.out) == [list(case) for case in cases]
+
+
+def test_tasks_are_repeated_after_growing_random_pauses():
+    repeated = [task for task in TASKS.values() if task.retries]
+    assert len(repeated) >= len(TASKS) - 1
+    for task in repeated:
+        first, second = task.retry_delay_seconds
+        assert 0 < first < second
+        assert task.retry_jitter_factor > 0
 
 
 WINDOW = """
