@@ -10,10 +10,10 @@ import pyarrow as pa
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from larder.config.patterns import expand_braces
 from larder.manifest.digest import sha256_hex
 from larder.manifest.schemas import SHARDS
 from larder.manifest.sealed import seal
-from larder.readers.data import expand
 from larder.segments.contents import combined, listed_shards, listed_splits, shard_files
 from larder.store import open_store
 from larder.versions import layout, omitted
@@ -176,7 +176,7 @@ def test_listed_shards_are_those_with_samples_left(found: list[Any], cut: int) -
             len(own),
             sum(shard.bytes for shard in own),
         )
-        names = [name for pattern in facts[split].patterns for name in expand(pattern)]
+        names = [name for pattern in facts[split].patterns for name in expand_braces(pattern)]
         assert names == [layout.shard_key("s", split, shard.files[0].name) for shard in own]
     assert facts.keys() == {shard.split for shard in listed}
 
