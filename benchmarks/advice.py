@@ -129,8 +129,8 @@ def first_record(data: Data, folder: str) -> Any:
 
 
 def downloaded(data: Data, folder: str) -> Any:
-    """All shards, as `larder.open` does it."""
-    data.download(f"{folder}/shards")
+    """All shards, indexes and caches, as the startup hook does it."""
+    data.copy_to(f"{folder}/storage")
 
 
 def downloaded_by_boto3(data: Data, folder: str) -> Any:
@@ -155,6 +155,7 @@ def timed(read: Callable[[Data, str], Any], url: str) -> float:
 CASES: Sequence[tuple[str, str, str, str, Callable[[Data, str], Any]]] = (
     ("large", "bucket", "download", "sequential", downloaded),
     ("small", "bucket", "download", "sequential", downloaded),
+    ("cached", "bucket", "download", "sequential", downloaded),
     ("large", "bucket", "bucket", "sequential", downloaded_by_boto3),
     ("small", "bucket", "bucket", "sequential", downloaded_by_boto3),
     ("large", "bucket", "stream", "sequential", first_batch),

@@ -103,13 +103,15 @@ def advise(facts: Facts, limits: Limits) -> Choices:
 
 def _option(facts: Facts, delivery: str, fired: tuple[Fired, ...]) -> Option:
     size_bytes, disk_bytes = facts.node_bytes, 0.0
+    if delivery in ("download", "inline"):
+        size_bytes = facts.copy_bytes
     opening = facts.seconds(0, OPENING_REQUESTS)
     moved = size_bytes * facts.reads
     requests: float = 0
     startup = opening
     if delivery in _DOWNLOADS:
         starts = facts.nodes.count if facts.kept and delivery == "download" else facts.starts
-        startup, disk_bytes = opening + facts.download_seconds, size_bytes
+        startup, disk_bytes = opening + facts.download_seconds(size_bytes), size_bytes
         moved, requests = size_bytes * starts, facts.node_objects * starts
         if delivery == "bucket":  # as in Determined's guide: one by one, its head, then all of it
             requests *= 2

@@ -14,6 +14,8 @@ from larder.config.models import Limits, Nodes
 from larder.units import format_bytes, format_count, format_seconds
 
 GB = 1_000_000_000
+INDEX_BYTES = 200
+"""Of a sample, in the indexes beside shards: more than most have."""
 DOWNLOADS_AT_ONCE = 8
 """Objects of a download that are under way together, with Larder; SageMaker does not say."""
 
@@ -123,32 +125,27 @@ class Facts:
         return self.nodes.downloads is not None
 
     @property
-    def fits(self) -> bool | None:
-        """Whether the disk of a node holds the dataset; None if its size is not known."""
-        disk_bytes = self.nodes.disk_bytes
-        return None if disk_bytes is None else self.node_bytes <= disk_bytes
-
-    def seconds(self, size_bytes: float, requests: float) -> float:
-        nodes = self.nodes
-        return size_bytes / nodes.bytes_per_second + requests * nodes.request_seconds
-
-    @property
-    def size(self) -> str:
-        return format_bytes(self.bytes)
-
-    @property
-    def download_time(self) -> str:
-        return format_seconds(self.download_seconds)
+    def copy_bytes(self) -> int:
+        """What a copy of the version has: its caches, too."""
+        return self.bytes + (self.cache_bytes or 0)
 
     @property
     def node_objects(self) -> float:
         return self.objects / self.nodes.count if self.sharded else self.objects
 
-    @property
-    def download_seconds(self) -> float:
+    def fits(self, size_bytes: float) -> bool | None:
+        """Whether it fits the disk of a node; None if the size of that is not known."""
+        disk_bytes = self.nodes.disk_bytes
+        return None if disk_bytes is None else size_bytes <= disk_bytes
+
+    def seconds(self, size_bytes: float, requests: float) -> float:
+        nodes = self.nodes
+        return size_bytes / nodes.bytes_per_second + requests * nodes.request_seconds
+
+    def download_seconds(self, size_bytes: float) -> float:
         """Of several objects at once: waiting for some goes on while others arrive."""
         waiting = self.node_objects / DOWNLOADS_AT_ONCE
-        return max(self.seconds(self.node_bytes, 0), self.seconds(0, waiting))
+        return max(self.seconds(size_bytes, 0), self.seconds(0, waiting))
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,17 +211,17 @@ def _version(facts: Facts) -> Iterator[Fired]:
 
 def _context(facts: Facts, limits: Limits) -> Iterator[Fired]:
     """Files are counted as base64, rounded up to three bytes, and without compression."""
-    data_bytes = facts.bytes + 2 * facts.objects + (facts.cache_bytes or 0)
-    together = data_bytes + (facts.context_bytes or 0)
+    indexes = 2 * facts.objects + INDEX_BYTES * facts.samples
+    together = facts.copy_bytes + indexes + (facts.context_bytes or 0)
     limit = f"{limits.context_bytes:,} bytes, the limit (96 MB in the guide)"
     if together > limits.context_bytes:
-        text = f"Code and data together, {together:,} bytes, exceed {limit}."
+        text = f"Code and data together, about {together:,} bytes, exceed {limit}."
         yield Fired("refuse", "inline", "D1", text)
     elif facts.context_bytes is None:
         text = f"The data is below {limit}; experiment.context_bytes does not say how much code is."
         yield Fired("note", "inline", "D1", text)
     else:
-        text = f"Code and data together, {together:,} bytes, are within {limit}."
+        text = f"Code and data together, about {together:,} bytes, are within {limit}."
         yield Fired("prefer", "inline", "D1", text)
 
 
@@ -250,19 +247,21 @@ def _from_bucket(facts: Facts, limits: Limits) -> Iterator[Fired]:
         for name, rule in {"download": "D2", "bucket": "D4", "stream": "D5"}.items():
             yield Fired("refuse", name, rule, text)
         return
-    if facts.fits is False:
-        text = f"{facts.size} do not fit the disk of a node."
+    size, seconds = format_bytes(facts.copy_bytes), facts.download_seconds(facts.copy_bytes)
+    if facts.fits(facts.copy_bytes) is False:
+        text = f"{size} do not fit the disk of a node."
         yield Fired("refuse", "download", "D2", text)
-        yield Fired("prefer", "stream", "D5", text)
+    if facts.fits(facts.bytes) is False:
+        yield Fired("prefer", "stream", "D5", "The shards do not fit the disk of a node.")
     elif facts.epochs < 1:
         text = "A trial ends before it has read everything: streaming moves less."
         yield Fired("prefer", "stream", "D5", text)
     else:
         text = "Training starts at once and needs no disk, but every epoch reads the bucket."
         yield Fired("note", "stream", "D5", text)
-    text = f"A startup hook downloads {facts.size} on each node, in about {facts.download_time}"
+    text = f"A startup hook downloads {size} on each node, in about {format_seconds(seconds)}"
     text += ", once for all trials" if facts.kept else ", each time that a container starts"
-    if _pays(facts, limits):
+    if _pays(facts, limits, facts.copy_bytes):
         yield Fired("prefer", "download", "D2", f"{text}: little beside training.")
     else:
         yield Fired("note", "download", "D2", f"{text}: hooks should be short.")
@@ -270,11 +269,11 @@ def _from_bucket(facts: Facts, limits: Limits) -> Iterator[Fired]:
     yield Fired("prefer", "bucket", "D4", text)
 
 
-def _pays(facts: Facts, limits: Limits) -> bool:
+def _pays(facts: Facts, limits: Limits, size_bytes: float) -> bool:
     """Whether a download is known to be short beside training."""
     trials = facts.trials if facts.kept else 1
     most = limits.download_fraction * trials * (facts.training_seconds or 0)
-    return facts.fits is True and facts.download_seconds <= most
+    return facts.fits(size_bytes) is True and facts.download_seconds(size_bytes) <= most
 
 
 def _caches(facts: Facts) -> Iterator[Fired]:
@@ -322,14 +321,16 @@ def _by_size(facts: Facts, limits: Limits) -> Iterator[Fired]:
         text = f"Shards of {format_bytes(facts.object_bytes)} are small: set shards.bytes: 150 MB."
         for name in ("file", "fast_file"):
             yield Fired("note", name, "S8" if large else "S2", text)
-    if facts.fits is False:
-        yield Fired("refuse", "file", "S11", f"{facts.size} do not fit the volume.")
+    size = format_bytes(facts.node_bytes)
+    if facts.fits(facts.node_bytes) is False:
+        yield Fired("refuse", "file", "S11", f"{size} do not fit the volume.")
     if small:
-        text = f"{facts.size} are little: File mode downloads them, and any order reads fast."
+        text = f"{size} are little: File mode downloads them, and any order reads fast."
         yield Fired("prefer", "file", "S3", text)
     else:
-        pays = not large and _pays(facts, limits)
-        text = f"File mode downloads {facts.size} first, in about {facts.download_time}"
+        pays = not large and _pays(facts, limits, facts.node_bytes)
+        seconds = format_seconds(facts.download_seconds(facts.node_bytes))
+        text = f"File mode downloads {size} first, in about {seconds}"
         text += ": little beside training." if pays else ", too long unless training takes longer."
         yield Fired("prefer" if pays else "note", "file", "S4", text)
     if facts.access == "random":

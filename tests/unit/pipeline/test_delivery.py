@@ -137,7 +137,7 @@ def test_the_cluster_file_says_what_there_is(url, cluster, first):
 
 def test_code_and_data_are_submitted_together_if_both_are_small():
     dataset, cluster = models({"url": "s3://b-1/"}, {"context_bytes": "1 MB"}, {"url": "/source"})
-    for size_bytes, first in ((98_614_716, "inline"), (98_614_721, "bucket")):
+    for size_bytes, first in ((98_594_716, "inline"), (98_594_721, "bucket")):
         offered = choices(
             dataset,
             cluster,
