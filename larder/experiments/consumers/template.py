@@ -30,8 +30,11 @@ def refused(message: str, where: str, hint: str) -> ConfigError:
 
 
 def job_name(delivered: DeliveredVersion) -> str:
-    """A name that SageMaker and Kubernetes accept: a dataset's may have underscores."""
-    name = delivered.dataset.replace("_", "-").strip("-")[:50].rstrip("-")
+    """A name that SageMaker and Kubernetes accept, with room for 24 more characters of 63.
+
+    A dataset's may have underscores.
+    """
+    name = delivered.dataset.replace("_", "-").strip("-")[:30].rstrip("-")
     return f"{name}-{delivered.version[:8]}"
 
 

@@ -208,6 +208,8 @@ def test_recordio_is_streamed_without_the_files_beside_it():
     assert len(listed(manifests[min(manifests, key=len)])) == 2
     request, manifests = emitted("file", {"train": split("train", "a", "b", ext="rec")})
     assert len(listed(manifests[sources(request)["train"]["S3Uri"]])) == 12
+    request, manifests = emitted("file", splits, sharded=True)
+    assert len(listed(manifests[sources(request)["train"]["S3Uri"]])) == 2
     with pytest.raises(ConfigError) as caught:
         emitted("pipe", splits, record_io=True)
     assert caught.value.where == "consumer.record_io"
@@ -314,6 +316,17 @@ def test_the_cluster_files_of_the_pages_are_valid(tmp_path):
         (tmp_path / "clusters" / f"{name[1]}.yaml").write_text(block)
         assert load_cluster(tmp_path, name[1], (), {})
     assert len(blocks) == 3
+
+
+@given(st.from_regex(r"[a-z0-9][a-z0-9_-]{0,62}", fullmatch=True))
+def test_a_job_has_a_name_whatever_the_dataset_is_called(name):
+    here = replace(
+        version("s3://bucket/", "file"), dataset=name, root=f"s3://bucket/larder/{name}/"
+    )
+    (*_, job) = config.config_files(
+        template(), here, Contents("", ONE, index=INDEX), cluster("s3://bucket/")
+    )
+    assert len(json.loads(job.text)["TrainingJobName"]) + len("-20261125-235959") <= 63
 
 
 def channel(**changes: Any) -> dict[str, Any]:

@@ -142,7 +142,8 @@ def _sources(
         keys = tuple(key for pattern in split.patterns for key in expand_braces(pattern))
         # A shard of RecordIO has files of text beside it, which are no records.
         is_record_io = keys[0].endswith(".rec")
-        bare = delivery == "pipe" and (is_record_io or consumer.augmented)
+        records_only = delivery == "pipe" or consumer.sharded
+        bare = (is_record_io and records_only) or consumer.augmented
         if is_record_io and (consumer.record_io or consumer.augmented):
             message = "these shards are RecordIO already"
             raise _unusable(message, "consumer.record_io", "remove it, or choose another format")
@@ -155,7 +156,7 @@ def _sources(
                 count = sum(key.startswith(prefix) for key in keys) if several else split.shards
                 yield _Source(name if number == 1 else f"{name}.{number}", (prefix,), count)
         else:
-            keys = keys if delivery == "pipe" else tuple(_with_text(keys))
+            keys = keys if records_only else tuple(_with_text(keys))
             yield _Source(name, keys, split.shards)
 
 
