@@ -1,8 +1,8 @@
 """The channels of a SageMaker training job, as the config that Larder emitted lays them out.
 
-The channel ``larder`` has documents and indexes, and on a file system all else, as
-``larder/DATASET/...``. The shards of a split are in the channels ``SPLIT``, ``SPLIT.2`` and so on,
-as files or through named pipes. Source: "How Amazon SageMaker Provides Training Information".
+The channel ``larder`` has documents and indexes, and on a file system all else. The shards of a
+split are in the channels ``SPLIT``, ``SPLIT.2`` and so on, as files or through named pipes. Source:
+"How Amazon SageMaker Provides Training Information".
 """
 
 from __future__ import annotations
@@ -41,8 +41,13 @@ def _folder(channel: str) -> Path:
 
 
 def channel_location() -> str | None:
-    """The location of the only version in the channel ``larder``, if there is one."""
-    documents = list(_folder(_CHANNEL).glob("*/versions/*/version.json"))
+    """The location of the only version in the channel ``larder``, if there is one.
+
+    Whether the service puts files of a manifest at their whole keys, or leaves out the manifest's
+    prefix, is not documented.
+    """
+    folder, document = _folder(_CHANNEL), "*/versions/*/version.json"
+    documents = list(folder.glob(document)) or list(folder.rglob(f"larder/{document}"))
     return str(documents[0].parent) if len(documents) == 1 else None
 
 
@@ -52,7 +57,7 @@ def with_shards(version: VersionDocument, access: Access) -> Path | None:
     It is a directory of links. None if the version is in no channel, or its channel has the shards.
     """
     root = Path(access.root)
-    if root.parent != _folder(_CHANNEL):
+    if _folder(_CHANNEL) not in root.parents:
         return None
     if any((root / layout.shards_prefix(use.id)).is_dir() for use in version.segments):
         return None

@@ -64,7 +64,9 @@ def bucket(lab: Lab) -> Store:
     return open_store(str(lab.storage).replace("s3://memory-", "memory://"))
 
 
-def objects(lab: Lab, source: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
+def objects(
+    lab: Lab, source: dict[str, Any], *, whole_keys: bool = False
+) -> Iterator[tuple[str, bytes]]:
     """The objects of a channel: their paths in it, and their bytes, in the service's order."""
     store, base = bucket(lab), f"{lab.storage}/"
     key = source["S3Uri"].removeprefix(base)
@@ -76,15 +78,20 @@ def objects(lab: Lab, source: dict[str, Any]) -> Iterator[tuple[str, bytes]]:
         head, *names = json.loads(bytes(store.get(key)))
         prefix = head["prefix"].removeprefix(base)
         for name in names:
-            yield name, bytes(store.get(prefix + name))
+            yield prefix * whole_keys + name, bytes(store.get(prefix + name))
     else:
         for line in bytes(store.get(key)).splitlines():
             (url,) = (json.loads(line)[name] for name in source["AttributeNames"])
             yield url, bytes(store.get(url.removeprefix(base)))
 
 
-def lay_out(lab: Lab, request: dict[str, Any], job: Path) -> dict[str, bytes]:
-    """What the service does: files of file modes; returned are the bytes of pipes by channel."""
+def lay_out(
+    lab: Lab, request: dict[str, Any], job: Path, *, whole_keys: bool = False
+) -> dict[str, bytes]:
+    """What the service does: files of file modes; returned are the bytes of pipes by channel.
+
+    It may put the files of manifests at their whole keys.
+    """
     streams, config = {}, {}
     for channel in request["InputDataConfig"]:
         name, source = channel["ChannelName"], channel["DataSource"]["S3DataSource"]
@@ -99,7 +106,7 @@ def lay_out(lab: Lab, request: dict[str, Any], job: Path) -> dict[str, bytes]:
             wrap = record if wrapper == "RecordIO" else bytes
             streams[name] = b"".join(map(wrap, bodies))
             continue
-        for path, body in objects(lab, source):
+        for path, body in objects(lab, source, whole_keys=whole_keys):
             target = job / "data" / name / path
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(body)
@@ -148,8 +155,8 @@ def test_a_job_reads_the_version_of_its_config(delivery, format_, tmp_path, job)
 
 
 @pytest.mark.parametrize("delivery", ["file", "fast_file"])
-@pytest.mark.parametrize("cache", [None, {"records": "encoded"}])
-def test_a_version_of_several_segments(delivery, cache, tmp_path, job):
+@pytest.mark.parametrize(("cache", "whole_keys"), [(None, False), ({"records": "encoded"}, True)])
+def test_a_version_of_several_segments(delivery, cache, whole_keys, tmp_path, job):
     lab = lab_of(tmp_path, delivery, cache=cache, growth={})
     prepared(lab)
     write(str(lab.source), {"a/zz.png": png(5)})
@@ -160,7 +167,7 @@ def test_a_version_of_several_segments(delivery, cache, tmp_path, job):
     }
     assert set(kinds.values()) == {"S3Prefix", "ManifestFile"}
     assert ("training.2" in kinds) == (delivery == "fast_file")
-    lay_out(lab, request, job)
+    lay_out(lab, request, job, whole_keys=whole_keys)
     data = larder.open(cache_dir=tmp_path / "cache")
     assert facts(samples(data)) == facts(published(lab))
     assert len(list(data.loader("training", batch_size=1))) == len(list(data.samples("training")))

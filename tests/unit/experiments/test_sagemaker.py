@@ -248,8 +248,7 @@ def test_what_the_template_has_is_kept():
     changes["Environment"] = {"LARDER_LOCATION": "/x", "A": "b"}
     request, _ = emitted("file", ONE, changes=changes, force=True)
     assert list(sources(request)) == ["train", "validation", "larder"]
-    assert request["Environment"]["A"] == "b"
-    assert request["Environment"]["LARDER_LOCATION"].endswith(f"/digits/versions/{VERSION}")
+    assert request["Environment"] == {"A": "b"}
 
 
 @pytest.mark.parametrize(

@@ -95,11 +95,14 @@ def config_files(
     algorithm = section(request, "AlgorithmSpecification", dict, where)
     algorithm.setdefault("TrainingInputMode", _MODES.get(delivery, "File"))
     environment = section(request, "Environment", dict, where)
-    if LOCATION in environment and not delivered.replaces:
+    if environment.pop(LOCATION, None) is not None and not delivered.replaces:
         message = f"the template sets Environment.{LOCATION}, which Larder sets"
         raise refused(message, where, "remove it, or use larder emit --force")
-    folder = f"/opt/ml/input/data/{CHANNEL}/{delivered.dataset}"
-    environment[LOCATION] = f"{folder}/versions/{delivered.version}"
+    if delivery in _FILE_SYSTEMS:  # which have other versions, too
+        folder = f"/opt/ml/input/data/{CHANNEL}/{delivered.dataset}"
+        environment[LOCATION] = f"{folder}/versions/{delivered.version}"
+    if not environment:
+        del request["Environment"]
     vpc = cluster.consumer.vpc
     if vpc is not None:
         network = {"SecurityGroupIds": list(vpc.security_groups), "Subnets": list(vpc.subnets)}
@@ -198,7 +201,7 @@ def _channel(
 def _index_channel(
     source: _Source, delivered: DeliveredVersion, manifests: list[ConfigFile]
 ) -> dict[str, Any]:
-    """Its files have the paths that they have below ``STORAGE/larder``."""
+    """A channel for the files that `larder.open` needs beside the shards."""
     s3 = _listed(source, "ManifestFile", delivered, manifests)
     s3["S3DataDistributionType"] = "FullyReplicated"
     return {"ChannelName": CHANNEL, "DataSource": {"S3DataSource": s3}, "InputMode": "File"}
