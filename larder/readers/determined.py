@@ -18,7 +18,8 @@ def emitted_location() -> str:
 
     Raises:
         ConfigError: ``config.missing_variable``: not in a trial of Determined;
-            ``config.invalid_value``: its config was not emitted by Larder.
+            ``config.invalid_value``: its config was not emitted by Larder; ``config.path``: the
+            startup hook did not run.
     """
     text = os.environ.get(CONFIG)
     if not text:
@@ -26,11 +27,16 @@ def emitted_location() -> str:
         hint = "give the address of the dataset, such as s3://bucket/larder/imagenet@latest"
         raise ConfigError("config.missing_variable", message, hint=hint)
     try:
-        location = json.loads(text)["data"]["location"]
+        data = json.loads(text)["data"]
+        location = data["location"]
     except (ValueError, LookupError, TypeError):
         location = None
     if not isinstance(location, str):
         hint = "submit the experiment.yaml that preparing wrote, or give the dataset's address"
         message = "the experiment's config has no data.location"
         raise ConfigError("config.invalid_value", message, where=CONFIG, hint=hint)
+    if "bucket" in data and "path" in data and not os.path.isdir(location):
+        message = "the version was not downloaded: startup-hook.sh did not run here"
+        hint = "submit it with the model code: det experiment create --include startup-hook.sh"
+        raise ConfigError("config.path", message, where=location, hint=hint)
     return location

@@ -171,6 +171,13 @@ class TestDownload:
         )
         assert done.returncode == 0, done.stdout + done.stderr
 
+    def test_a_trial_without_it_is_told(self, lab, node):
+        (lab.output / "startup-hook.sh").unlink()
+        status, _, err = node.run(lab.output)
+        assert status == 1
+        assert f"{self.copy(lab)}/versions" in err.splitlines()[-1]
+        assert "startup-hook.sh" in err.splitlines()[-1]
+
     def test_an_image_without_larder_is_told(self, lab, node):
         (node.folder / "bin/python3").write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
         status, _, err = node.run(lab.output)

@@ -192,7 +192,7 @@ def test_emitted_configs_are_valid(path, check, check_complete, request):
 
 
 @pytest.fixture(scope="session")
-def read_context() -> Callable[[Path], list[Any]]:
+def read_context() -> Callable[..., list[Any]]:
     """Determined's own function that packs a directory; its client for the master is left out."""
     base = unpacked(RELEASE) / "determined" / "common"
     stubs = {name: types.ModuleType(name) for name in ("determined", "determined.common", "api")}
@@ -211,10 +211,10 @@ def read_context() -> Callable[[Path], list[Any]]:
         for name in ("context", "constants"):
             patch.delitem(sys.modules, f"determined.common.{name}")
 
-    def read(directory: Path) -> list[Any]:
+    def read(directory: Path, *includes: Path) -> list[Any]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
-            return list(context.read_v1_context(directory))
+            return list(context.read_v1_context(directory, includes))
 
     return read
 
@@ -249,3 +249,15 @@ def test_the_limit_is_determineds(read_context, tmp_path):
             read_context(tmp_path)
         with nullcontext() if allowed else pytest.raises(ConfigError):
             check_context({"large.bin": size}, tmp_path)
+
+
+def test_what_is_included_is_where_the_config_says(read_context, tmp_path):
+    """As the line that submits has it: beside the model code, whose ``.detignore`` is not asked."""
+    shard = "data/larder/d/segments/s/shards/train/d-train-000000.tar"
+    for name in ("model/.detignore", "model/train.py", f"out/{shard}", "out/startup-hook.sh"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("data\n*.tar\n" if "ignore" in name else "x")
+    included = read_context(
+        tmp_path / "model", tmp_path / "out/data", tmp_path / "out/startup-hook.sh"
+    )
+    assert {"train.py", "startup-hook.sh", shard} <= {file.path for file in included}

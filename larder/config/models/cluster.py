@@ -130,8 +130,10 @@ class Mount(Model):
 class Downloads(Model):
     """A directory for downloads on every node, and where training containers see it."""
 
-    host_path: Text = Field(description="absolute path on the node, on a disk of its own")
-    container_path: Text = Field(description="absolute path in the container")
+    host_path: Text = Field(
+        pattern="^/", description="absolute path on the node, on a disk of its own"
+    )
+    container_path: Text = Field(pattern="^/", description="absolute path in the container")
 
 
 class Nodes(Model):
