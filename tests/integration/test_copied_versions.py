@@ -4,6 +4,8 @@ import multiprocessing
 import os
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -135,3 +137,15 @@ def test_damage_makes_no_version(tmp_path):
         data.copy_to(tmp_path / "copy")
     assert caught.value.code == "damage.digest"
     assert not list((tmp_path / "copy").rglob("version.json"))
+
+
+def test_a_light_install_copies(tmp_path):
+    """As in the image of a trial: what only preparing needs is not imported."""
+    address = f"{lab_of(tmp_path).storage}/larder/d"
+    code = (
+        "import sys, larder; larder.open(sys.argv[1]).copy_to(sys.argv[2])\n"
+        "print({'duckdb', 'pathspec', 'pyarrow', 'pydantic', 'ruamel.yaml'} & sys.modules.keys())"
+    )
+    command = [sys.executable, "-c", code, address, str(tmp_path / "copy")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

@@ -103,6 +103,10 @@ CONFLICTS: dict[str, tuple[str, str]] = {
         "stream",
         "environment: {environment_variables: [A=1, 'AWS_ENDPOINT_URL=http://of-another:1']}",
     ),
+    "endpoint of S3": (
+        "bucket",
+        "environment: {environment_variables: ['AWS_ENDPOINT_URL_S3=http://of-another:1']}",
+    ),
     "region": (
         "download",
         "environment: {environment_variables: {cpu: [AWS_DEFAULT_REGION=eu-west-1]}}",

@@ -70,6 +70,7 @@ REGION, ENDPOINT = "AWS_DEFAULT_REGION=us-west-2", "AWS_ENDPOINT_URL=http://127.
         (None, [REGION, ENDPOINT]),
         (["A=1"], ["A=1", REGION, ENDPOINT]),
         ([ENDPOINT, "A=1"], [ENDPOINT, "A=1", REGION]),
+        (["AWS_REGION=us-west-2"], ["AWS_REGION=us-west-2", REGION, ENDPOINT]),
         (
             {"gpu": ["A=1"]},
             {

@@ -166,8 +166,8 @@ def placed(
 
     Raises:
         ConfigError: ``config.template`` if the template already sets what Larder sets,
-            ``config.path`` for an unusable mount, ``config.invalid_value`` for a delivery that the
-            release or the cluster file does not allow.
+            ``config.path`` for an unusable mount, ``config.invalid_value`` for a volume whose mount
+            has no claim.
     """
     merged = Template(copy.deepcopy(template), where, delivered.replaces)
     if not merged.config.get("name"):

@@ -15,6 +15,7 @@ _DEVICES = ("cpu", "cuda", "rocm")
 _CONTAINER = "determined-container"
 """The container of a pod that runs the experiment."""
 _VOLUME = "larder-data"
+_PREFERRED = {"AWS_ENDPOINT_URL": "AWS_ENDPOINT_URL_S3", "AWS_DEFAULT_REGION": "AWS_REGION"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,7 @@ class Template:
         for name, value in variables.items():
             entry = f"{name}={value}"
             if entry not in entries:
-                self._put(f"{place}: {name}", entries, entry, partial(_sets, name))
+                self._put(f"{place}: {name}", entries, entry, partial(_differs, name, value))
 
     def _put(
         self, place: str, entries: list[Any], entry: Any, is_same: Callable[[Any], bool]
@@ -157,8 +158,10 @@ def _is_container(container: Any) -> bool:
     return isinstance(container, dict) and container.get("name") == _CONTAINER
 
 
-def _sets(name: str, entry: str) -> bool:
-    return entry.partition("=")[0] == name
+def _differs(name: str, value: str, entry: str) -> bool:
+    """Whether an entry sets a variable, or the one that clients prefer to it, to another value."""
+    other, _, set_to = entry.partition("=")
+    return other in (name, _PREFERRED.get(name)) and set_to != value
 
 
 def _target(entry: Mapping[str, Any], key: str) -> str | None:
