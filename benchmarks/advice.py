@@ -6,8 +6,8 @@
 
 Bodies of random bytes, of 16 shards of 8 MB, with and without a cache, and of 256 shards of 200 kB:
 on disk, and in a local S3 server behind a link of 20 MB/s that delays every answer by 20 ms. What
-the predictions need to know of the link, the time of a request and bytes per second, is measured
-first, by boto3 with other objects; that of the disk likewise.
+the predictions need to know of the link or the disk, the time of a request and bytes per second, is
+measured right before each case, with other objects.
 
 The peer is the median of what was measured, each time in a process of its own whose start and
 imports do not count. ``met``: the prediction is within a factor of 1.5, or 2 seconds.
@@ -199,15 +199,16 @@ def figures(folder: Path, scale: float, runs: int) -> Iterator[Figure]:
         environment = stack.enter_context(far).environment
         stack.enter_context(mock.patch.dict(os.environ, environment))
         client = stack.enter_context(closing(boto3.client("s3")))
-        nodes = {
-            "bucket": rates(lambda name: client.get_object(Bucket=BUCKET, Key=name)["Body"].read()),
-            "directory": rates(lambda name: (served / name).read_bytes()),
+        probes: dict[str, Callable[[str], bytes]] = {
+            "bucket": lambda name: client.get_object(Bucket=BUCKET, Key=name)["Body"].read(),
+            "directory": lambda name: (served / name).read_bytes(),
         }
         for body, place, delivery, access, read in CASES:
             root = f"s3://{BUCKET}" if place == "bucket" else str(served)
             url = f"{root}/{body}/larder/d"
+            nodes = rates(probes[place])
             seconds = [apart(timed, read, url) for _ in range(runs)]
-            ours = predicted(bodies[body], place, delivery, access, nodes[place])
+            ours = predicted(bodies[body], place, delivery, access, nodes)
             name = f"{delivery}, {access}, {body} shards in a {place}: seconds"
             yield Figure(name, ours, median(seconds))
 
