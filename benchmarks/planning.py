@@ -35,7 +35,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from benchmarks.harness import (
-    Case,
+    Figure,
     alternate,
     apart,
     arguments,
@@ -233,7 +233,7 @@ def peak_bytes() -> float:
     return 1024.0 * int(found[1]) if found else float("nan")
 
 
-def run_task(task: str, folder: Path, count: int, runs: int) -> Case:
+def run_task(task: str, folder: Path, count: int, runs: int) -> Figure:
     """Sort or match by everybody, and say how it went."""
     peaks = dict.fromkeys(TASKS[task], 0.0)
 
@@ -244,10 +244,10 @@ def run_task(task: str, folder: Path, count: int, runs: int) -> Case:
     medians = alternate(contenders, runs, before=settle)
     seconds = {name: measured["seconds"] for name, measured in medians.items()}
     _report(f"{task} {count:,} rows", seconds, peaks, count)
-    return Case(f"{task} {count:,} rows", seconds.pop("ours"), seconds)
+    return Figure(f"{task} {count:,} rows", seconds.pop("ours"), seconds)
 
 
-def run_plan(name: str, folder: Path, count: int, runs: int) -> Case:
+def run_plan(name: str, folder: Path, count: int, runs: int) -> Figure:
     """Plan, and say how it went."""
     peaks = {"ours": 0.0}
 
@@ -258,7 +258,7 @@ def run_plan(name: str, folder: Path, count: int, runs: int) -> Case:
     seconds = medians["ours"]["seconds"]
     title = f"plan {count:,} objects, {name}"
     _report(title, {"ours": seconds}, peaks, count)
-    return Case(title, seconds, {})
+    return Figure(title, seconds, {})
 
 
 def _noted(peaks: dict[str, float], name: str, measured: Measured) -> Measured:
@@ -277,7 +277,7 @@ def _report(title: str, seconds: Measured, peaks: Measured, count: int) -> None:
 def main(argv: Sequence[str] | None = None) -> None:
     flags = arguments("Sort, match and plan manifests: Larder, and pyarrow in memory.", argv)
     rows, objects = (max(1, round(each * flags.files_scale)) for each in (ROWS, PLANNED_OBJECTS))
-    cases: list[Case] = []
+    cases: list[Figure] = []
     with tempfile.TemporaryDirectory(prefix="larder-bench-", dir=flags.directory) as name:
         folder = Path(name)
         say(f"making manifests of {rows:,} rows")

@@ -21,7 +21,7 @@ from tests.support.http_server import QuietHandler
 from tests.support.http_server import serving as serving_http
 from tests.support.processes import is_running, wait_until
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(900)]
 
 OBJECTS = 40
 OBJECT_BYTES = 50_000
@@ -115,14 +115,7 @@ def serving(tmp_path: Path) -> Iterator[Serving]:
 def test_a_form_is_filled_refused_and_run_and_the_second_run_finds_the_work_done(serving):
     with pytest.raises(AssertionError, match=r"elsewhere.* is not one of .*digits.*files"):
         serving.start(FAST, dataset="elsewhere")
-    form = {"dataset": "files", "advanced": {"other_dataset": "elsewhere"}}
-    unknown = serving.server.ended(serving.server.submit("prepare/files", form))
-    assert unknown["state_type"] == "FAILED"
-    assert "configs/datasets: there is no dataset 'elsewhere'" in unknown["state"]["message"]
-    logged = serving.server.logs(unknown, "Engine execution exited")
-    assert not any("Traceback" in line for line in logged)
-
-    first = serving.start(SLOW)
+    first = serving.start(SLOWER)
     wait_until(lambda: serving.copied() > 0)
     second = serving.start(FAST)
     waiting = "waiting for the limit larder-files"
@@ -138,6 +131,13 @@ def test_a_form_is_filled_refused_and_run_and_the_second_run_finds_the_work_done
         if each["name"] == "larder-files"
     ]
     assert (limit["limit"], limit["active_slots"]) == (1, 0)
+
+    form = {"dataset": "files", "advanced": {"other_dataset": "elsewhere"}}
+    unknown = serving.server.ended(serving.server.submit("prepare/files", form))
+    assert unknown["state_type"] == "FAILED"
+    assert "configs/datasets: there is no dataset 'elsewhere'" in unknown["state"]["message"]
+    logged = serving.server.logs(unknown, "Engine execution exited")
+    assert not any("Traceback" in line for line in logged)
 
     again = serving.place.start(python=("-m", "flows.serve")).wait()
     assert again.status == 2
