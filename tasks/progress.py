@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from threading import Event, Thread
 from uuid import UUID
 
@@ -84,7 +84,8 @@ def stopped_for(
                     say(f"{why}: stopping after the objects in progress")
                     return
 
-    watcher = Thread(target=watch, name="stop-watcher", daemon=True)
+    # The context says which server is asked: otherwise a worker would start one.
+    watcher = Thread(target=copy_context().run, args=(watch,), name="stop-watcher", daemon=True)
     watcher.start()
     try:
         yield

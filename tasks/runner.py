@@ -84,7 +84,8 @@ class TaskRunner:
         pool = self._open_pool()
         at_once, together = (min(each, len(batches)) for each in (pool.workers, pool.together))
         task = (ELSEWHERE if pool.elsewhere else TASKS)[step]
-        sent = _as_it_is if pool.elsewhere else quote  # which Dask and Ray make a tuple
+        # Dask and Ray would make a tuple of what is quoted.
+        sent: Callable[[Any], Any] = (lambda value: value) if pool.elsewhere else quote
         results: list[Any] = [None] * len(batches)
         ended: list[State[Any]] = [Completed(data=True)] * len(batches)
         waiting: Iterator[tuple[int, Any]] = iter(enumerate(batches))
@@ -173,7 +174,3 @@ def _outcome(future: PrefectFuture[Any]) -> Any:
             raise
         message = f"a batch was lost with its worker: {error}"
         raise FatalError("run.failed", message, hint="run again to continue") from error
-
-
-def _as_it_is(value: Any) -> Any:
-    return value

@@ -6,7 +6,6 @@ Dask and Ray are started, or connected to, when there are batches: most steps ha
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import os
 import signal
@@ -30,6 +29,7 @@ from tasks.elsewhere import first_object, see_object
 from tasks.runner import Pool
 
 CONNECT_SECONDS = 10.0
+_THIS_MACHINE = ("127.0.0.1", "::1", "localhost")
 
 
 @contextmanager
@@ -127,22 +127,14 @@ def _connecting(address: str | None) -> Iterator[None]:
 def _check_address(address: str) -> None:
     """Refuse an address where nothing listens, and a server that workers there cannot reach."""
     place = urlsplit(address if "://" in address else f"//{address}")
-    host = place.hostname or ""
-    server = urlsplit(str(get_current_settings().api.url)).hostname or ""
-    if _is_this_machine(server) and not _is_this_machine(host):
+    server = urlsplit(str(get_current_settings().api.url))
+    if server.hostname in _THIS_MACHINE and place.hostname not in _THIS_MACHINE:
         hint = "set PREFECT_API_URL to a server that they reach"
         raise _refusal(address, "its workers cannot reach Prefect's server on this machine", hint)
     try:
-        socket.create_connection((host, place.port or 0), CONNECT_SECONDS).close()
-    except OSError as error:
+        socket.create_connection((place.hostname, place.port), CONNECT_SECONDS).close()
+    except (OSError, ValueError) as error:
         raise _refusal(address, f"does not answer: {error}") from None
-
-
-def _is_this_machine(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _check_workers(address: str, storage: Location, on_every_worker: Callable[..., Any]) -> None:

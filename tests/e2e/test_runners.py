@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -15,7 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from prefect_server import PrefectServer
+from prefect_server import POLL_SECONDS, PrefectServer
 from required import missing
 
 from larder.packages import is_installed
@@ -29,10 +30,13 @@ SMALL += ("--set", "mirror=true", "--set", "cluster.runner.workers=2")
 SLOW = ("--set", "cluster.copy.max_bytes_per_second=400 kB")
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def _installed() -> None:
     if not (is_installed("prefect_dask") and is_installed("prefect_ray")):
         missing("Dask and Ray are not set up (`make dask ray` does that)")
+
+
+needs_both = pytest.mark.usefixtures("_installed")
 
 
 class DaskCluster:
@@ -96,11 +100,16 @@ def with_one_killed(
 ) -> dict[str, Any]:
     """The document of a run of which a worker is killed while each of two has a batch."""
     running = place.start("--dataset", name, "--json", *SMALL, *SLOW, *options)
-    wait_until(lambda: running.process.poll() is not None or copying(server, name) == 2)
-    assert running.process.poll() is None, running.wait().err
-    killed, _ = workers()
-    os.kill(killed, signal.SIGKILL)
-    done = running.wait()
+    try:
+        while running.process.poll() is None and copying(server, name) < 2:
+            time.sleep(POLL_SECONDS)
+        assert running.process.poll() is None, running.wait().err
+        os.kill(workers()[0], signal.SIGKILL)
+        done = running.wait()
+    finally:
+        if running.process.poll() is None:
+            running.send(signal.SIGKILL)
+            running.process.wait()
     assert done.status == 0, done.err
     assert "Traceback" not in done.err
     return done.document
@@ -120,6 +129,7 @@ def same_as_here(place: Workplace, name: str, document: dict[str, Any]) -> None:
     assert len(shards) > 3
 
 
+@needs_both
 def test_a_dask_cluster_of_which_a_worker_is_killed(reporting, prefect_server, named, dask):
     name = named()
     kind = ("--set", "cluster.runner.kind=dask")
@@ -150,6 +160,7 @@ def ray_workers(place: Workplace) -> list[int]:
     return [pid for pid, line in processes_of(place).items() if line.startswith("ray::copy")]
 
 
+@needs_both
 def test_a_local_ray_of_which_a_worker_is_killed(reporting, prefect_server, named):
     name = named()
     kind = ("--set", "cluster.runner.kind=ray")
@@ -161,6 +172,7 @@ def test_a_local_ray_of_which_a_worker_is_killed(reporting, prefect_server, name
     same_as_here(reporting, name, document)
 
 
+@needs_both
 def test_a_worker_that_does_not_see_the_storage(reporting, named, dask):
     name = named()
     kind = ("--set", "cluster.runner.kind=dask", "--set", "cluster.storage.url=/proc/self/cwd/data")
@@ -202,8 +214,38 @@ def listens(port: int) -> bool:
 
 
 @pytest.mark.exhaustive
+@needs_both
 def test_a_ray_that_runs_already(reporting, named, ray_address):
     kind = ("--set", "cluster.runner.kind=ray", "--set", f"cluster.runner.address={ray_address}")
     done = reporting.run("--dataset", named(), "--json", *SMALL, *kind)
     assert done.status == 0, done.err
     assert done.document["status"] == "built"
+
+
+CANCELLED = """
+from prefect import flow, get_client
+from prefect.context import FlowRunContext
+from prefect.states import Cancelling
+from larder.errors import FatalError
+from tasks.elsewhere import reported_later
+from tasks.progress import current_progress
+
+@flow
+def run():
+    with reported_later() as times:
+        current_progress().advance("copy", objects=3)
+        with get_client(sync_client=True) as client:
+            client.set_flow_run_state(FlowRunContext.get().flow_run.id, Cancelling(), force=True)
+        try:
+            while True:
+                current_progress().advance("copy")
+        except FatalError as error:
+            print(error.code, times.stages()["copy"]["objects"])
+
+run()
+"""
+
+
+def test_a_batch_elsewhere_stops_once_its_run_is_cancelled(reporting):
+    done = reporting.run(python=("-c", CANCELLED))
+    assert done.out == "run.interrupted 3\n", done.err
