@@ -68,7 +68,7 @@ $(VENV)/ray: $(VENV)/app requirements/ray.lock
 	@mv $@.txt $@
 
 $(VENV)/dev: $(VENV)/app requirements/dev.lock
-	@echo "setting up tests and checks: about 105 MB to download, 500 MB installed"
+	@echo "setting up tests and checks: about 115 MB to download, 540 MB installed"
 	@$(LOCKED) requirements/dev.lock
 	@$(PIP) check >$@.txt || { cat $@.txt >&2; exit 1; }
 	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib >/dev/null || true

@@ -41,6 +41,10 @@ class PrefectServer:
         """Ask its REST API."""
         return self._request("POST", path, json.dumps(question))
 
+    def patch(self, path: str, fields: dict[str, Any]) -> None:
+        """Change something through its REST API."""
+        self._request("PATCH", path, json.dumps(fields))
+
     def _request(self, method: str, path: str, body: str | None = None) -> Any:
         """The answer to a request, made again where its database was busy, as by Prefect's own
         client.
@@ -61,7 +65,7 @@ class PrefectServer:
                 break
             time.sleep(POLL_SECONDS)
         assert status < 300, answered
-        return json.loads(answered)
+        return json.loads(answered or b"null")
 
     def answers(self) -> bool:
         """Whether it has started."""

@@ -8,108 +8,23 @@ import signal
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
-from prefect_server import PrefectServer
+from serving import FAST, OBJECT_BYTES, OBJECTS, SLOW, SLOWER, Run, Serving, serving_in
 
 from flows.runs.deployments import IMAGE_DIRECTORY
-from larder.store import open_store
-from tests.support.checker import check_all
-from tests.support.commands import CHECKOUT, Running, Workplace
+from tests.support.commands import CHECKOUT
 from tests.support.http_server import QuietHandler
 from tests.support.http_server import serving as serving_http
 from tests.support.processes import is_running, wait_until
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(900)]
 
-OBJECTS = 40
-OBJECT_BYTES = 50_000
-FAST = ["mirror=true", "cluster.runner.batch_bytes=500 kB"]
-SLOW = [*FAST, "cluster.copy.max_bytes_per_second=100 kB"]
-SLOWER = [*FAST, "cluster.copy.max_bytes_per_second=40 kB"]
-Run = dict[str, Any]
-
-
-class Serving:
-    """``make serve`` in a folder that looks like a checkout.
-
-    Attributes:
-        server: Its server.
-        source: What its dataset ``files`` is made of.
-    """
-
-    def __init__(self, place: Workplace) -> None:
-        self.place = place
-        self.source = place.folder / "source"
-        self.running: Running = place.start(python=("-m", "flows.serve"))
-        pipe = self.running.process.stdout
-        assert pipe is not None
-        address = pipe.readline()
-        assert address.startswith("Prefect "), self.running.wait().err
-        self.server = PrefectServer(int(address.rpartition(":")[2]), place.folder)
-
-    def start(self, settings: list[str], dataset: str = "files") -> Run:
-        """Submit the form of the deployment ``files``."""
-        form = {"dataset": dataset, "advanced": {"settings": settings}}
-        return self.server.submit("prepare/files", form)
-
-    def processes(self, command: str) -> list[int]:
-        """The processes of Prefect with a command, such as ``engine`` for a run."""
-        home = f"PREFECT_HOME={self.place.folder / 'data/prefect'}\0".encode()
-        ids = []
-        for folder in Path("/proc").glob("[0-9]*"):
-            try:
-                words = (folder / "cmdline").read_bytes().split(b"\0")
-                is_ours = home in (folder / "environ").read_bytes()
-            except OSError:
-                continue
-            if is_ours and command.encode() in b" ".join(words):
-                ids.append(int(folder.name))
-        return ids
-
-    def copied(self) -> int:
-        return len(list(self.place.storage.glob("larder/files/mirror/*")))
-
-    def in_the_middle(self) -> Run:
-        """A run that has copied something, and would take twenty seconds for the rest."""
-        run = self.start(SLOW)
-        wait_until(lambda: 0 < self.copied() < OBJECTS)
-        return run
-
-    def check_continued(self, unknown: int = 0) -> None:
-        """Run again: what was copied is not copied again, but for ``unknown`` objects that were on
-        their way when the run was killed; and everything is right.
-        """
-        before = self.copied()
-        assert 0 < before < OBJECTS
-        run = self.start(FAST)
-        ended = self.server.ended(run)
-        assert ended["state_type"] == "COMPLETED", ended["state"]
-        lines = self.server.logs(run, "files built")
-        (copied,) = [line for line in lines if line.startswith("mirror: started")]
-        assert int(copied.split()[2]) <= OBJECTS - before + unknown, (copied, before)
-        (version,) = check_all(open_store(str(self.place.storage / "larder/files")))
-        assert version
-
 
 @pytest.fixture
 def serving(tmp_path: Path) -> Iterator[Serving]:
-    place = Workplace(tmp_path)
-    for name in ("flows", "tasks", "larder", "deployments"):
-        (tmp_path / name).symlink_to(CHECKOUT / name)
-    (tmp_path / "source").mkdir()
-    for number in range(OBJECTS):
-        (tmp_path / f"source/{number:03}.bin").write_bytes(os.urandom(OBJECT_BYTES))
-    place.environment["LARDER_SOURCE"] = str(tmp_path / "source")
-    serving = Serving(place)
-    try:
+    with serving_in(tmp_path) as serving:
         yield serving
-    finally:
-        if serving.running.process.poll() is None:
-            serving.running.process.send_signal(signal.SIGINT)
-            serving.running.wait()
-    assert not serving.processes("prefect")
 
 
 def test_a_form_is_filled_refused_and_run_and_the_second_run_finds_the_work_done(serving):

@@ -1,0 +1,106 @@
+"""``make serve`` in a folder that looks like a checkout."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from prefect_server import PrefectServer
+
+from larder.store import open_store
+from tests.support.checker import check_all
+from tests.support.commands import CHECKOUT, Running, Workplace
+from tests.support.processes import wait_until
+
+OBJECTS = 40
+OBJECT_BYTES = 50_000
+FAST = ["mirror=true", "cluster.runner.batch_bytes=500 kB"]
+SLOW = [*FAST, "cluster.copy.max_bytes_per_second=100 kB"]
+SLOWER = [*FAST, "cluster.copy.max_bytes_per_second=40 kB"]
+Run = dict[str, Any]
+
+
+class Serving:
+    """``make serve`` in a folder that looks like a checkout.
+
+    Attributes:
+        server: Its server.
+        source: What its dataset ``files`` is made of.
+    """
+
+    def __init__(self, place: Workplace, *flags: str) -> None:
+        self.place = place
+        self.source = place.folder / "source"
+        self.running: Running = place.start(*flags, python=("-m", "flows.serve"))
+        pipe = self.running.process.stdout
+        assert pipe is not None
+        address = pipe.readline()
+        assert address.startswith("Prefect "), self.running.wait().err
+        self.server = PrefectServer(int(address.rpartition(":")[2]), place.folder)
+
+    def start(self, settings: list[str], dataset: str = "files") -> Run:
+        """Submit the form of the deployment ``files``."""
+        form = {"dataset": dataset, "advanced": {"settings": settings}}
+        return self.server.submit("prepare/files", form)
+
+    def processes(self, command: str) -> list[int]:
+        """The processes of Prefect with a command, such as ``engine`` for a run."""
+        home = f"PREFECT_HOME={self.place.folder / 'data/prefect'}\0".encode()
+        ids = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                words = (folder / "cmdline").read_bytes().split(b"\0")
+                is_ours = home in (folder / "environ").read_bytes()
+            except OSError:
+                continue
+            if is_ours and command.encode() in b" ".join(words):
+                ids.append(int(folder.name))
+        return ids
+
+    def copied(self) -> int:
+        return len(list(self.place.storage.glob("larder/files/mirror/*")))
+
+    def in_the_middle(self, settings: list[str] = SLOW) -> Run:
+        """A run that has copied something, and would take twenty seconds for the rest."""
+        run = self.start(settings)
+        wait_until(lambda: 0 < self.copied() < OBJECTS)
+        return run
+
+    def check_continued(self, unknown: int = 0) -> None:
+        """Run again: what was copied is not copied again, but for ``unknown`` objects that were on
+        their way when the run was killed; and everything is right.
+        """
+        before = self.copied()
+        assert 0 < before < OBJECTS
+        run = self.start(FAST)
+        ended = self.server.ended(run)
+        assert ended["state_type"] == "COMPLETED", ended["state"]
+        lines = self.server.logs(run, "files built")
+        (copied,) = [line for line in lines if line.startswith("mirror: started")]
+        assert int(copied.split()[2]) <= OBJECTS - before + unknown, (copied, before)
+        (version,) = check_all(open_store(str(self.place.storage / "larder/files")))
+        assert version
+
+
+@contextmanager
+def serving_in(folder: Path, *flags: str) -> Iterator[Serving]:
+    """``make serve`` with some flags, within a ``with`` block."""
+    place = Workplace(folder)
+    for name in ("flows", "tasks", "larder", "deployments"):
+        (folder / name).symlink_to(CHECKOUT / name)
+    (folder / "source").mkdir()
+    for number in range(OBJECTS):
+        (folder / f"source/{number:03}.bin").write_bytes(os.urandom(OBJECT_BYTES))
+    place.environment["LARDER_SOURCE"] = str(folder / "source")
+    serving = Serving(place, *flags)
+    try:
+        yield serving
+    finally:
+        if serving.running.process.poll() is None:
+            serving.running.process.send_signal(signal.SIGINT)
+            serving.running.wait()
+    assert not serving.processes("prefect")

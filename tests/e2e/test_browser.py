@@ -1,0 +1,187 @@
+"""What people see and click in Prefect's UI, in a real browser, with ``make serve``.
+
+``LARDER_WRITE_PICTURES=1`` writes the pictures of the documentation, docs/images.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from urllib.parse import quote
+
+import pytest
+from required import missing
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import Select
+from serving import FAST, Run, Serving, serving_in
+
+from tests.support.browser import Browser, chromium, chromium_installed
+from tests.support.processes import is_running, wait_until
+
+pytestmark = pytest.mark.timeout(900)  # a busy machine is slow, and no test asserts a time
+
+NO_CHROMIUM = "Chromium is not installed (.ci/install-chromium installs it)"
+SLOW = [*FAST, "cluster.copy.max_bytes_per_second=10 kB"]
+"""Minutes, so that there is time to cancel."""
+
+
+@pytest.fixture(scope="module")
+def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    if not chromium_installed():
+        missing(NO_CHROMIUM)
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+    with serving_in(tmp_path_factory.mktemp("serving"), "--port", str(port)) as serving:
+        yield serving
+
+
+@pytest.fixture(scope="module")
+def browser(serving: Serving, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with chromium(tmp_path_factory.mktemp("chromium")) as browser:
+        yield browser
+
+
+def page(serving: Serving, path: str) -> str:
+    return f"{serving.server.url.removesuffix('/api')}{path}"
+
+
+def deployment(serving: Serving, name: str) -> str:
+    identity: str = serving.server.get(f"/deployments/name/prepare/{name}")["id"]
+    return page(serving, f"/deployments/deployment/{identity}")
+
+
+def runs_of(serving: Serving, name: str) -> list[Run]:
+    """The flow runs of a deployment, the newest first."""
+    question = {"deployments": {"name": {"any_": [name]}}, "sort": "EXPECTED_START_TIME_DESC"}
+    runs: list[Run] = serving.server.post("/flow_runs/filter", question)
+    return runs
+
+
+def insist(act: Callable[[], None], done: Callable[[], bool]) -> None:
+    """Act again if nothing comes of it: of a server that is too busy, the UI only says so."""
+    for _ in range(5):
+        act()
+        with suppress(AssertionError):
+            wait_until(done)
+            return
+    raise AssertionError("the server does not take it")
+
+
+def submitted(serving: Serving, browser: Browser, name: str) -> Run:
+    """Submit the form that is open; the run."""
+    form = browser.address
+    insist(lambda: browser.click("button[type=submit]", "Submit"), lambda: browser.address != form)
+    return runs_of(serving, name)[0]
+
+
+def show_run(serving: Serving, browser: Browser, run: Run, state: str) -> None:
+    browser.open(page(serving, f"/runs/flow-run/{run['id']}"))
+    browser.see(".state-badge", state)
+
+
+def options_of(browser: Browser, description: str) -> Select | None:
+    """The drop-down of a field of the form, once it has options."""
+    field = browser.see(".schema-form-property", description)
+    options = Select(field.find_element(By.CSS_SELECTOR, "select"))
+    return options if options.options else None
+
+
+def show_artifact(browser: Browser, key: str) -> None:
+    """Open an artifact of the run that is shown."""
+    browser.click(".p-tab", "Artifacts")
+    browser.click("a[href*='/artifacts/artifact/']", f"\n{key}\n")
+    browser.see(".page-heading, .p-bread-crumbs", key)
+
+
+def test_digits_from_the_form_to_the_card(serving, browser):
+    done = serving.place.run("data/source/digits", python=("-m", "larder.demo.digits"))
+    assert done.status == 0, done.err
+    browser.open(page(serving, "/deployments"))
+    browser.click(".deployment-list__name", "digits")
+    browser.click("button", "Run")
+    browser.click("button", "Custom run")
+    datasets = browser.until(lambda: options_of(browser, "configs/datasets"))
+    assert {option.text for option in datasets.options} > {"digits", "files", "imagenet"}
+    datasets.select_by_visible_text("digits")
+    browser.picture("form")
+    run = submitted(serving, browser, "digits")
+    show_run(serving, browser, run, "Completed")
+    browser.see(".p-bread-crumbs", "prepare digits for local")
+    browser.picture("run")
+
+    show_artifact(browser, "plan")
+    assert browser.see("tr", "source").text.endswith("1,797 objects, 252 kB")
+    browser.picture("plan")
+    browser.back()
+
+    (config,) = serving.place.folder.glob("out/local/digits/experiment.yaml")
+    (version,) = (each.name for each in serving.place.storage.glob("larder/digits/versions/*"))
+    show_artifact(browser, "config")
+    shown = browser.see("article code").text
+    assert f"version: '{version}'" in shown
+    assert shown.split() == config.read_text().split()
+    browser.back()
+
+    show_artifact(browser, "card")
+    browser.see("article tr", "1,418")
+    browser.until(lambda: browser.images("article img") == 2)
+    browser.open(browser.see("article code").text)
+    browser.see(".id", version)
+    assert browser.images("img") == 2 + 24
+    browser.picture("card", 1340)
+
+
+def test_a_schedule_that_is_switched_on_fires(serving, browser):
+    address = deployment(serving, "digits")
+    path = f"/deployments/{address.rpartition('/')[2]}"
+    (schedule,) = serving.server.get(path)["schedules"]
+    often = {"schedule": {"interval": 30}}  # instead of hourly
+    serving.server.patch(f"{path}/schedules/{schedule['id']}", often)
+
+    def switch_on() -> None:
+        browser.open(address)
+        browser.see("body", "hourly")
+        browser.click(".p-toggle")
+
+    insist(switch_on, lambda: serving.server.get(path)["schedules"][0]["active"])
+    fired = browser.until(
+        lambda: [
+            run for run in runs_of(serving, "digits") if run["auto_scheduled"] and run["start_time"]
+        ]
+    )
+    serving.server.patch(f"{path}/schedules/{schedule['id']}", {"active": False})
+    show_run(serving, browser, fired[-1], "Completed")
+
+
+def test_what_a_form_cannot_run_is_refused_in_words(serving, browser):
+    form = f"{deployment(serving, 'digits')}/run?parameters="
+    browser.open(form + quote(json.dumps({"dataset": "elsewhere"})))
+    browser.click("button[type=submit]", "Submit")
+    browser.see(".p-label__message--failed", "'elsewhere' is not one of ['digits', 'files'")
+    unknown = {"dataset": "digits", "advanced": {"other_dataset": "elsewhere"}}
+    browser.open(form + quote(json.dumps(unknown)))
+    run = submitted(serving, browser, "digits")
+    show_run(serving, browser, run, "Failed")
+    browser.see("body", "there is no dataset 'elsewhere'; the datasets are digits, files, imagenet")
+
+
+def test_a_run_is_cancelled_in_the_middle_and_continued(serving, browser):
+    run = serving.in_the_middle(SLOW)
+    (process,) = serving.processes("prefect.engine")
+    show_run(serving, browser, run, "Running")
+    browser.click(".p-tab", "Artifacts")
+    browser.see("a[href*='/artifacts/artifact/']", "mirror: ")
+    browser.picture("progress")
+
+    def cancel() -> None:
+        show_run(serving, browser, run, "Running")
+        browser.click("button", "Cancel")
+        browser.click(".p-modal button", "Confirm")
+
+    path = f"/flow_runs/{run['id']}"
+    insist(cancel, lambda: serving.server.get(path)["state_type"].startswith("CANCELL"))
+    show_run(serving, browser, run, "Cancelled")
+    wait_until(lambda: not is_running(process))
+    serving.check_continued()
