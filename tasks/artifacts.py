@@ -60,7 +60,8 @@ def config_note(configs: Sequence[Written]) -> None:
         f"{printable(str(config.path))}\n\n~~~~yaml\n{config.path.read_text('utf-8')}~~~~"
         for config in configs
     ]
-    note("config", "\n\n".join(texts))
+    names = ", ".join(printable(config.path.name) for config in configs)
+    note("config", "\n\n".join(texts), f"emitted: {names}")
 
 
 def card_note(card: Drawn) -> None:

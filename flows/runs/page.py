@@ -91,7 +91,7 @@ def run_log() -> Iterator[RunLog]:
     except (RefusedError, RunError) as error:
         log.failed(error)
         rows = [asdict(failure) for failure in error.report.failures]
-        _first("failures", rows, error.report.failed, "failed")
+        _failed("failures", rows, error.report.failed, "failed")
         raise
     except DamageError as error:
         if error.document:
@@ -110,7 +110,15 @@ def findings(document: Mapping[str, Any]) -> None:
 
 def skipped(document: Mapping[str, Any]) -> None:
     """Make a table of what was left out because the dataset file says so."""
-    _first("skipped", document["failures"], document["skipped"], "were skipped")
+    _failed("skipped", document["failures"], document["skipped"], "were skipped")
+
+
+def _failed(key: str, failures: Sequence[Mapping[str, Any]], count: int, what: str) -> None:
+    """The same of failures, whose messages need not begin with their keys."""
+    rows = [
+        {**row, "message": row["message"].removeprefix(f"{row['key']}: ")} for row in failures
+    ]
+    _first(key, rows, count, what)
 
 
 def _first(key: str, rows: Sequence[Mapping[str, Any]], count: int, what: str) -> None:
@@ -121,5 +129,6 @@ def _first(key: str, rows: Sequence[Mapping[str, Any]], count: int, what: str) -
 
 def summary(key: str, lines: Sequence[str]) -> None:
     """Make a note with the result of a run, as the command prints it."""
-    text = "\n".join(printable(line) for line in lines)
-    note(key, f"~~~~\n{text}\n~~~~")
+    shown = [printable(line) for line in lines]
+    text = "\n".join(shown)
+    note(key, f"~~~~\n{text}\n~~~~", shown[0] if shown else "")
