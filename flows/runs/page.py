@@ -115,9 +115,7 @@ def skipped(document: Mapping[str, Any]) -> None:
 
 def _failed(key: str, failures: Sequence[Mapping[str, Any]], count: int, what: str) -> None:
     """The same of failures, whose messages need not begin with their keys."""
-    rows = [
-        {**row, "message": row["message"].removeprefix(f"{row['key']}: ")} for row in failures
-    ]
+    rows = [{**row, "message": row["message"].removeprefix(f"{row['key']}: ")} for row in failures]
     _first(key, rows, count, what)
 
 
