@@ -12,7 +12,7 @@ from contextlib import suppress
 from urllib.parse import quote
 
 import pytest
-from required import missing
+from required import need_system
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select
 from serving import FAST, Run, Serving, serving_in
@@ -22,15 +22,13 @@ from tests.support.processes import is_running, wait_until
 
 pytestmark = pytest.mark.timeout(900)  # a busy machine is slow, and no test asserts a time
 
-NO_CHROMIUM = "Chromium is not installed (.ci/install-chromium installs it)"
 SLOW = [*FAST, "cluster.copy.max_bytes_per_second=10 kB"]
 """Minutes, so that there is time to cancel."""
 
 
 @pytest.fixture(scope="module")
 def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    if not chromium_installed():
-        missing(NO_CHROMIUM)
+    need_system(chromium_installed(), "run .ci/install-chromium")
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port: int = probe.getsockname()[1]
     with serving_in(tmp_path_factory.mktemp("serving"), "--port", str(port)) as serving:

@@ -42,8 +42,8 @@ needs_both = pytest.mark.usefixtures("_installed")
 class DaskCluster:
     """A scheduler and two workers, without nannies, which would replace one that is killed."""
 
-    def __init__(self, folder: Path, stack: ExitStack) -> None:
-        self._folder, self._stack = folder, stack
+    def __init__(self, folder: Path, stack: ExitStack, server: PrefectServer) -> None:
+        self._folder, self._stack, self._server = folder, stack, server
         where = folder / "scheduler.json"
         self._start("scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", where)
         wait_until(where.exists)
@@ -64,7 +64,11 @@ class DaskCluster:
     def _start(self, name: str, *options: str | Path) -> subprocess.Popen[bytes]:
         *flags, where = options
         command = [sys.executable, "-m", "dask", name, *flags, "--scheduler-file", where]
-        environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(CHECKOUT),
+            "PREFECT_API_URL": self._server.url,
+        }
         with open(self._folder / f"{name}.log", "ab") as log:
             process = subprocess.Popen(
                 command, cwd=self._folder, env=environment, stdout=log, stderr=log
@@ -75,9 +79,11 @@ class DaskCluster:
 
 
 @pytest.fixture
-def dask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaskCluster]:
+def dask(
+    tmp_path_factory: pytest.TempPathFactory, prefect_server: PrefectServer
+) -> Iterator[DaskCluster]:
     with ExitStack() as stack:
-        yield DaskCluster(tmp_path_factory.mktemp("dask"), stack)
+        yield DaskCluster(tmp_path_factory.mktemp("dask"), stack, prefect_server)
 
 
 def copying(server: PrefectServer, name: str) -> int:

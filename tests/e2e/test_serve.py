@@ -62,13 +62,14 @@ def test_a_form_is_filled_refused_and_run_and_the_second_run_finds_the_work_done
 def test_a_schedule_that_meets_a_run_still_going_waits_or_is_cancelled(serving):
     serving.start(SLOWER)
     identity = serving.server.get("/deployments/name/prepare/files")["id"]
-    # Far enough from now that the server plans it, and before the first run ends.
+    # Every half minute, so that a busy server may plan the first of them too late.
     soon = (datetime.now(UTC) + timedelta(seconds=15)).isoformat()
-    schedule = {"interval": 86_400, "anchor_date": soon}
+    schedule = {"interval": 30, "anchor_date": soon}
     serving.server.post(f"/deployments/{identity}/schedules", [{"schedule": schedule}])
     scheduled = {
         "deployments": {"id": {"any_": [identity]}},
         "flow_runs": {"start_time": {"is_null_": False}},
+        "sort": "START_TIME_ASC",
     }
 
     def met() -> Run | None:
@@ -77,6 +78,7 @@ def test_a_schedule_that_meets_a_run_still_going_waits_or_is_cancelled(serving):
 
     wait_until(lambda: met() is not None, seconds=180)
     run = met()
+    serving.server.post(f"/deployments/{identity}/pause_deployment", {})
     lines = serving.server.logs(run, "files reused")
     assert any(line.startswith("waiting for the limit larder-files") for line in lines)
     assert any(line.startswith("files reused") for line in lines)
