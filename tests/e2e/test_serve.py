@@ -10,13 +10,16 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from serving import FAST, OBJECT_BYTES, OBJECTS, SLOW, SLOWER, Run, Serving, serving_in
+from serving import FAST, OBJECT_BYTES, OBJECTS, SLOWER, Run, Serving, serving_in
 
 from flows.runs.deployments import IMAGE_DIRECTORY
 from tests.support.commands import CHECKOUT
 from tests.support.http_server import QuietHandler
 from tests.support.http_server import serving as serving_http
 from tests.support.processes import is_running, wait_until
+
+NEVER_DONE = [*FAST, "cluster.copy.max_bytes_per_second=3 kB"]
+"""As good as that: minutes, after which no test waits for the run."""
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(900)]
 
@@ -60,8 +63,9 @@ def test_a_form_is_filled_refused_and_run_and_the_second_run_finds_the_work_done
 
 
 def test_a_schedule_that_meets_a_run_still_going_waits_or_is_cancelled(serving):
-    serving.start(SLOWER)
+    first = serving.start(NEVER_DONE)
     identity = serving.server.get("/deployments/name/prepare/files")["id"]
+    wait_until(lambda: serving.copied() > 0, seconds=180)
     # Every half minute, so that a busy server may plan the first of them too late.
     soon = (datetime.now(UTC) + timedelta(seconds=15)).isoformat()
     schedule = {"interval": 30, "anchor_date": soon}
@@ -79,15 +83,22 @@ def test_a_schedule_that_meets_a_run_still_going_waits_or_is_cancelled(serving):
     wait_until(lambda: met() is not None, seconds=180)
     run = met()
     serving.server.post(f"/deployments/{identity}/pause_deployment", {})
-    lines = serving.server.logs(run, "files reused")
-    assert any(line.startswith("waiting for the limit larder-files") for line in lines)
-    assert any(line.startswith("files reused") for line in lines)
+    waiting = "waiting for the limit larder-files"
+    assert any(line.startswith(waiting) for line in serving.server.logs(run, waiting))
+    serving.server.post(f"/flow_runs/{first['id']}/set_state", {"state": {"type": "CANCELLING"}})
+    assert serving.server.ended(first)["state_type"] == "CANCELLED"
+    lines = serving.server.logs(run, "files built")
+    assert any(line.startswith("files built") for line in lines)
     assert serving.server.ended(run)["state_type"] == "COMPLETED"
 
     (serving.source / "one-more.bin").write_bytes(os.urandom(OBJECTS * OBJECT_BYTES))
-    form = {"datasets": ["files"], "advanced": {"settings": SLOW}}
+    form = {"datasets": ["files"], "advanced": {"settings": NEVER_DONE}}
     refresh = serving.server.submit("refresh/refresh", form)
-    wait_until(lambda: serving.server.get(f"/flow_runs/{refresh['id']}")["state_type"] == "RUNNING")
+
+    def state() -> str:
+        return str(serving.server.get(f"/flow_runs/{refresh['id']}")["state_type"])
+
+    wait_until(lambda: state() == "RUNNING", seconds=180)
     second = serving.server.ended(serving.server.submit("refresh/refresh", form))
     assert second["state_type"] == "CANCELLED", second["state"]
 
