@@ -47,16 +47,16 @@ def postgresql(user: str, password: str) -> Iterator[PostgreSQL]:
     """Serve an empty database, as the image ``postgres`` does for POSTGRES_USER."""
     with served_folder("larder-postgresql-") as folder:
         (folder / "password").write_text(password)
-        as_user = []
+        user_of_server = None
         if os.geteuid() == 0:  # as which it refuses to run
-            as_user = ["runuser", "-u", _USER, "--"]
+            user_of_server = _USER
             for path in (folder, folder / "password"):
                 shutil.chown(path, _USER)
 
         def control(program: str, *arguments: str) -> None:
-            command = [*as_user, str(_PROGRAMS[-1] / program), f"--pgdata={folder}/data"]
             subprocess.run(
-                [*command, *arguments],
+                [_PROGRAMS[-1] / program, f"--pgdata={folder}/data", *arguments],
+                user=user_of_server,
                 cwd=folder,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
