@@ -73,7 +73,8 @@ def _copy_data(
     files = list(version_files(store, version))
     place = root.relative_to(settings.output)
     sizes = {(place / file.path).as_posix(): file.bytes for file in files}
-    check_context({**sizes, **{file.name: len(file.text) for file in configs}}, settings.output)
+    sizes |= {file.name: len(file.text) for file in configs}
+    check_context(sizes, settings.output, settings.cluster.consumer.limits.context_bytes)
     with disk_errors(path):
         present = path.read_text("utf-8") if path.exists() else None
         if present is None and root.exists():

@@ -15,6 +15,7 @@ import pytest
 from determined_lab import Trials, checked, delivered, document, downloads, variables
 from pipeline_lab import Lab, directory_lab, images, write
 
+from larder.config.models.cluster import CONTEXT_BYTES
 from larder.errors import ConfigError
 from tests.support.servers import S3Server
 
@@ -242,18 +243,20 @@ class TestInline:
         assert caught.value.code == "config.path"
         assert caught.value.where.startswith("data/larder/d/")
 
-    def test_model_code_and_data_have_one_limit(self, directory):
+    @pytest.mark.parametrize("limit", [CONTEXT_BYTES, 100_000])
+    def test_model_code_and_data_have_one_limit(self, directory, limit):
+        consumer = {"kind": "determined", "limits": {"context_bytes": limit}}
         directory.output.mkdir()
         large = directory.output / "weights.bin"
         with large.open("wb") as file:
-            file.truncate(99_614_720 - 3)
+            file.truncate(limit - 3)
         with pytest.raises(ConfigError) as caught:
-            delivered(directory, "inline")
+            delivered(directory, "inline", consumer=consumer)
         assert (caught.value.code, caught.value.where) == (
             "config.invalid_value",
             "experiment.delivery",
         )
         (directory.output / ".detignore").write_text("*.bin\n")
-        document = delivered(directory, "inline")
+        document = delivered(directory, "inline", consumer=consumer)
         config = directory.output / "experiment.yaml"
         assert document["command"] == f"det experiment create {config} {directory.output}"

@@ -21,8 +21,9 @@ from referencing import Registry
 from referencing.jsonschema import DRAFT7
 from ruamel.yaml import YAML
 
+from larder.config.models.cluster import CONTEXT_BYTES
 from larder.errors import ConfigError
-from larder.experiments.consumers.determined.inline import LIMIT_BYTES, check_context
+from larder.experiments.consumers.determined.inline import check_context
 from larder.experiments.consumers.determined.validate import determined_keys, validate
 
 RELEASE = "0.21.0"
@@ -234,7 +235,7 @@ def test_what_determined_leaves_out_is_refused(detignore, read_context, tmp_path
         name = path.relative_to(tmp_path).as_posix()
         refused = False
         try:
-            check_context({name: 1}, tmp_path)
+            check_context({name: 1}, tmp_path, CONTEXT_BYTES)
         except ConfigError:
             refused = True
         assert refused == (name not in packed), name
@@ -242,13 +243,13 @@ def test_what_determined_leaves_out_is_refused(detignore, read_context, tmp_path
 
 def test_the_limit_is_determineds(read_context, tmp_path):
     large = tmp_path / "large.bin"
-    for size, allowed in ((LIMIT_BYTES - 4, True), (LIMIT_BYTES, False)):
+    for size, allowed in ((CONTEXT_BYTES - 4, True), (CONTEXT_BYTES, False)):
         with large.open("wb") as file:
             file.truncate(size)
         with nullcontext() if allowed else pytest.raises(ValueError, match="maximum allowed size"):
             read_context(tmp_path)
         with nullcontext() if allowed else pytest.raises(ConfigError):
-            check_context({"large.bin": size}, tmp_path)
+            check_context({"large.bin": size}, tmp_path, CONTEXT_BYTES)
 
 
 def test_what_is_included_is_where_the_config_says(read_context, tmp_path):

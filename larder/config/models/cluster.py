@@ -192,13 +192,17 @@ class Vpc(Model):
 _SAGEMAKER = ("file_system", "vpc", "sharded", "shuffle_seed", "record_io", "augmented")
 
 
+CONTEXT_BYTES = 99_614_720
+"""What Determined accepts, releases 0.19.9 to 0.38.1: `determined/common/constants.py`."""
+
+
 class Limits(Model):
     """The thresholds of the rules that choose the delivery."""
 
     context_bytes: Bytes = Field(
-        99_614_720,
+        CONTEXT_BYTES,
         ge=0,
-        le=99_614_720,
+        le=CONTEXT_BYTES,
         description="Determined: maximum size of code and data that are submitted together",
     )
     small_bytes: Bytes = Field(

@@ -16,6 +16,7 @@ from ruamel.yaml import YAML
 
 from larder.cache.fetch import VARIABLE
 from larder.config.load import load_template
+from larder.config.models.cluster import CONTEXT_BYTES
 from larder.config.text import read_commented
 from larder.errors import ConfigError
 from larder.experiments.consumers.determined.config import (
@@ -27,7 +28,7 @@ from larder.experiments.consumers.determined.config import (
     to_yaml,
 )
 from larder.experiments.consumers.determined.hook import startup_hook
-from larder.experiments.consumers.determined.inline import LIMIT_BYTES, check_context
+from larder.experiments.consumers.determined.inline import check_context
 from larder.experiments.delivery import Advice, ConfigFile, DeliveredVersion
 
 ROOT = Path(__file__).parents[3]
@@ -300,19 +301,19 @@ def test_the_line_that_submits(release, names, expected, cluster, tmp_path):
     ]
 
 
-@pytest.mark.parametrize(("size", "allowed"), [(LIMIT_BYTES - 3, True), (LIMIT_BYTES, False)])
+@pytest.mark.parametrize(("size", "allowed"), [(CONTEXT_BYTES - 3, True), (CONTEXT_BYTES, False)])
 def test_the_limit_counts_as_determined_does(size, allowed, tmp_path):
     """A file of exactly the limit is rounded up to a multiple of three."""
     if allowed:
-        check_context({"data/x": size}, tmp_path)
+        check_context({"data/x": size}, tmp_path, CONTEXT_BYTES)
         return
     with pytest.raises(ConfigError) as caught:
-        check_context({"data/x": size}, tmp_path)
+        check_context({"data/x": size}, tmp_path, CONTEXT_BYTES)
     assert caught.value.code == "config.invalid_value"
 
 
 @pytest.mark.parametrize("name", ["data/larder/terraform/x.tar", "data/x.pyc", "data/.git/x"])
 def test_what_is_always_left_out_is_refused(name, tmp_path):
     with pytest.raises(ConfigError) as caught:
-        check_context({name: 1}, tmp_path)
+        check_context({name: 1}, tmp_path, CONTEXT_BYTES)
     assert (caught.value.code, caught.value.where) == ("config.path", name)

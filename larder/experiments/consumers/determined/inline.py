@@ -1,6 +1,6 @@
 """Data beside the model code: the limit of what Determined packs and sends, and what it leaves out.
 
-Source: ``determined/common/context.py`` and ``constants.py``, releases 0.19.9 to 0.38.1.
+Source: ``determined/common/context.py``, releases 0.19.9 to 0.38.1.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from larder.units import format_bytes
 INLINE = "data"
 """The folder with the data, beside the model code."""
 
-LIMIT_BYTES = 99_614_720
 _IGNORED = (
     "__pycache__/",
     "*.py[co]",
@@ -45,12 +44,13 @@ def inline_mark(delivered: DeliveredVersion, contents: Contents) -> ConfigFile:
     return ConfigFile(f"{INLINE}/larder.json", f"{json.dumps(mark, indent=1)}\n", with_data=True)
 
 
-def check_context(files: Mapping[str, int], directory: Path) -> None:
+def check_context(files: Mapping[str, int], directory: Path, limit_bytes: int) -> None:
     """Refuse files that Determined would leave out, or not accept with the rest of the directory.
 
     Args:
         files: The size of each file that is to be written, by its path in the directory.
         directory: The directory to submit, which may have model code and a ``.detignore``.
+        limit_bytes: How much may be sent.
 
     Raises:
         ConfigError: ``config.path``: a file is left out; ``config.invalid_value``: too much.
@@ -64,10 +64,10 @@ def check_context(files: Mapping[str, int], directory: Path) -> None:
             raise ConfigError("config.path", message, where=name, hint=hint)
     sizes = {**dict(_present(directory, ignored)), **files}
     packed_bytes = sum(3 * -(-size // 3) for size in sizes.values())
-    if packed_bytes > LIMIT_BYTES:
+    if packed_bytes > limit_bytes:
         message = (
-            f"inline takes {format_bytes(packed_bytes)} with the model code, and Determined accepts"
-            f" {LIMIT_BYTES:,} bytes"
+            f"inline takes {format_bytes(packed_bytes)} with the model code, and the limit is"
+            f" {limit_bytes:,} bytes"
         )
         hint = "choose another delivery, such as download"
         raise ConfigError("config.invalid_value", message, where="experiment.delivery", hint=hint)
