@@ -73,8 +73,9 @@ def _copy_data(
     files = list(version_files(store, version))
     place = root.relative_to(settings.output)
     sizes = {(place / file.path).as_posix(): file.bytes for file in files}
-    sizes |= {file.name: len(file.text) for file in configs}
-    check_context(sizes, settings.output, settings.cluster.consumer.limits.context_bytes)
+    sizes |= {file.name: len(file.text.encode()) for file in configs}
+    limit_bytes = settings.cluster.consumer.limits.context_bytes
+    check_context(sizes, settings.output, limit_bytes, replaced=place.as_posix())
     with disk_errors(path):
         present = path.read_text("utf-8") if path.exists() else None
         if present is None and root.exists():

@@ -211,6 +211,8 @@ class TestInline:
         delivered(directory, "inline")
         before = set(directory.output.rglob("*.tar"))
         write(str(directory.source), {"a/00.png": images()["b/00.png"]})
+        with (directory.output / "data/larder/d/old.tar").open("wb") as file:
+            file.truncate(CONTEXT_BYTES)
         delivered(directory, "inline", memory={"tables_bytes": "300 MB"})
         trials.read(directory)
         published = directory.newest()

@@ -144,10 +144,14 @@ def _addresses(
 ) -> Iterator[tuple[str, str]]:
     """The variables that say where the version and its shards are, as the container sees them."""
     yield LOCATION, f"{root}/versions/{delivered.version}"
+    splits: dict[str, str] = {}
     for split, facts in sorted(contents.splits.items()):
         name = split.upper().replace("-", "_")
         if not delivered.delivery.shards or not facts.shards:
             continue
+        if (other := splits.setdefault(name, split)) != split:
+            message = f"{other} and {split} would share the variable LARDER_SHARDS_{name}"
+            raise ConfigError("config.invalid_value", message, where="splits", hint="rename one")
         if facts.list:
             yield f"LARDER_LIST_{name}", f"{root}/{facts.list}"
         else:

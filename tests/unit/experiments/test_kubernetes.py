@@ -159,6 +159,14 @@ def test_shards_with_omitted_samples_are_not_named():
     assert "LARDER_SHARDS" not in file.text
 
 
+@pytest.mark.parametrize("pair", [("Train", "train"), ("hold-out", "hold_out")], ids=str)
+def test_splits_that_would_share_a_variable_are_refused(pair):
+    splits = dict.fromkeys(pair, contents().splits["train"])
+    with pytest.raises(ConfigError) as caught:
+        emitted("kubernetes", BUCKET, Contents("", splits))
+    assert (caught.value.code, caught.value.where) == ("config.invalid_value", "splits")
+
+
 names = st.text(st.characters(codec="utf-8", exclude_characters="\0/"), min_size=1, max_size=8)
 
 

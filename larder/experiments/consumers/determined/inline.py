@@ -44,13 +44,16 @@ def inline_mark(delivered: DeliveredVersion, contents: Contents) -> ConfigFile:
     return ConfigFile(f"{INLINE}/larder.json", f"{json.dumps(mark, indent=1)}\n", with_data=True)
 
 
-def check_context(files: Mapping[str, int], directory: Path, limit_bytes: int) -> None:
+def check_context(
+    files: Mapping[str, int], directory: Path, limit_bytes: int, *, replaced: str = ""
+) -> None:
     """Refuse files that Determined would leave out, or not accept with the rest of the directory.
 
     Args:
         files: The size of each file that is to be written, by its path in the directory.
         directory: The directory to submit, which may have model code and a ``.detignore``.
         limit_bytes: How much may be sent.
+        replaced: A folder in the directory that will have these files only.
 
     Raises:
         ConfigError: ``config.path``: a file is left out; ``config.invalid_value``: too much.
@@ -62,7 +65,8 @@ def check_context(files: Mapping[str, int], directory: Path, limit_bytes: int) -
             message = "Determined would leave it out of what it sends"
             hint = f"remove its pattern from {directory / '.detignore'}, or rename the dataset"
             raise ConfigError("config.path", message, where=name, hint=hint)
-    sizes = {**dict(_present(directory, ignored)), **files}
+    present = _present(directory, ignored)
+    sizes = {name: size for name, size in present if not name.startswith(f"{replaced}/")} | files
     packed_bytes = sum(3 * -(-size // 3) for size in sizes.values())
     if packed_bytes > limit_bytes:
         message = (

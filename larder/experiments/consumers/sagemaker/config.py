@@ -31,6 +31,7 @@ from larder.experiments.delivery import (
     DeliveredSplit,
     DeliveredVersion,
 )
+from larder.manifest.digest import sha256_hex
 
 DELIVERIES: tuple[str, ...] = ("file", "fast_file", "pipe", "efs", "fsx")
 TEMPLATES: str | None = "sagemaker"
@@ -80,7 +81,11 @@ def config_files(
     where: str = "",
 ) -> tuple[ConfigFile, ...]:
     """The request of a version, checked, after the manifests that it names."""
-    request = json.loads(json.dumps(template))  # without comments
+    try:
+        request = json.loads(json.dumps(template))  # without comments
+    except (TypeError, ValueError):
+        message = "a value is a date or binary data, which JSON does not have"
+        raise refused(message, where, "put it in quotes") from None
     request.setdefault("TrainingJobName", job_name(delivered))
     delivery = delivered.delivery.delivery
     manifests: list[ConfigFile] = []
@@ -223,7 +228,8 @@ def _listed(
         head = _common_folder(source, delivered)
         rows = [{"prefix": head}, *(f"{delivered.root}{key}"[len(head) :] for key in source.keys)]
         text = "[\n" + ",\n".join(map(_json, rows)) + "\n]\n"
-    key = f"versions/{delivered.version}/consumers/sagemaker/{source.channel}.manifest"
+    name = f"{source.channel}-{sha256_hex(text.encode())[:16]}"  # each cluster may have its own
+    key = f"versions/{delivered.version}/consumers/sagemaker/{name}.manifest"
     manifests.append(ConfigFile(key, text, in_storage=True))
     return {"S3DataType": kind, "S3Uri": f"{delivered.root}{key}"}
 
