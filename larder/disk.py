@@ -107,11 +107,15 @@ def file_lock(path: str | bytes | Path) -> Iterator[None]:
     If the file system does not support locks or refuses them, the block runs without one.
     """
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    owner = os.getpid()
     try:
         with suppress(OSError):
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
     finally:
+        if os.getpid() == owner:  # a process forked meanwhile has the lock, too, until it ends
+            with suppress(OSError):
+                fcntl.flock(handle, fcntl.LOCK_UN)
         os.close(handle)
 
 

@@ -1,5 +1,6 @@
 """Files that are written, and what remains of them if their owner was killed."""
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -8,7 +9,14 @@ from pathlib import Path
 import pytest
 
 from larder import disk
-from larder.disk import DRAFT_ABANDONED_SECONDS, draft, open_draft, remove_abandoned, workshop
+from larder.disk import (
+    DRAFT_ABANDONED_SECONDS,
+    draft,
+    file_lock,
+    open_draft,
+    remove_abandoned,
+    workshop,
+)
 
 OWNER = """
 import sys
@@ -134,3 +142,37 @@ def test_a_directory_is_searched_once(tmp_path, monkeypatch):
         _, handle = open_draft(os.fsencode(tmp_path))
         os.close(handle)
     assert searched == [os.fsencode(tmp_path)]
+
+
+def is_locked(path: Path) -> bool:
+    with path.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_lock_ends_with_its_owner_and_not_with_a_process_that_was_forked_meanwhile(tmp_path):
+    """As workers are, while another thread of their parent holds it."""
+    path = tmp_path / "lock"
+    lock = file_lock(path)
+    lock.__enter__()
+    if not (leaving := os.fork()):
+        lock.__exit__(None, None, None)
+        os._exit(0)
+    os.waitpid(leaving, 0)
+    assert is_locked(path)
+    read, write = os.pipe()
+    if not (waiting := os.fork()):
+        os.read(read, 1)
+        os._exit(0)
+    lock.__exit__(None, None, None)
+    try:
+        assert not is_locked(path)
+    finally:
+        os.write(write, b"x")
+        os.waitpid(waiting, 0)
+        os.close(read)
+        os.close(write)
