@@ -83,8 +83,9 @@ class Loader:
     """The batches of a split that one rank trains with; ``larder.open(...).loader(...)`` makes it.
 
     Iterating gives the rest of the epoch: ``len(loader)`` batches, less those that were delivered.
-    The next iteration is the next epoch, with another order. While a batch is used the next ones
-    are read and decoded, by threads that end with the iteration. Iterate once at a time.
+    Once the last one was, the next iteration is the next epoch, with another order. While a batch
+    is used the next ones are read and decoded, by threads that end with the iteration. Iterate once
+    at a time.
 
     Every rank has equally many batches with equally many samples, whatever was skipped. It can be
     pickled if the functions that decode can.
@@ -144,14 +145,19 @@ class Loader:
             LarderError: A sample cannot be read or decoded. With ``on_error="skip"``: no sample of
                 the rank's share of a batch can, or the store fails.
         """
-        iteration = self._moved()
-        with closing(self.read(range(self.batches, len(self)))) as batches:
+        return self.counted(self.read)
+
+    def counted(self, read: Callable[[range], Generator[Batch]]) -> Iterator[Batch]:
+        """The rest of the epoch from what reads its batches, each counted when it is delivered."""
+        self.skip(0)
+        iteration = self._iteration
+        with closing(read(range(self.batches, len(self)))) as batches:
             for batch in batches:
                 self._check(iteration)
                 self.batches += 1
                 yield batch
         self._check(iteration)
-        self.epoch, self.batches = self.epoch + 1, 0
+        self.epoch, self.batches = self._after(0)
 
     def read(self, numbers: range) -> Generator[Batch]:
         """The batches of this epoch with these numbers, without counting them as delivered.
@@ -170,35 +176,35 @@ class Loader:
         Raises:
             ConfigError: ``config.invalid_value``: a negative number.
         """
-        after = self.batches + whole("batches", batches, 0)
-        self._moved()
-        self.epoch, self.batches = self.epoch + after // len(self), after % len(self)
+        self.epoch, self.batches = self._after(whole("batches", batches, 0))
+        self._iteration += 1  # earlier ones would give batches that are no longer the next ones
 
     def state_dict(self) -> dict[str, Any]:
         """Where training is: what `load_state_dict` goes on from, a small JSON document.
 
-        It counts the batches that were delivered, and is the same on every rank. It names the
-        version by its ID, also if a tag was opened.
+        It counts the batches that were delivered, and is the same on every rank. After the last
+        batch of an epoch it is the beginning of the next one. It names the version by its ID, also
+        if a tag was opened.
         """
-        return self._schedule.state(self.epoch, self.batches)
+        return self._schedule.state(*self._after(0))
 
     def load_state_dict(self, state: Any) -> None:
         """Go on with the batch after the last one that was delivered when the state was taken.
 
         The number of ranks and workers may be another. The kind of order, its window and its lanes
-        are those of the state. After the last batch of an epoch the rest of the epoch is empty.
+        are those of the state.
 
         Raises:
             ConfigError: ``config.invalid_value``: not the state of a loader; or of another version,
                 split, seed, batch size or ``even``, which it names.
         """
         self._schedule, self.epoch, self.batches = self._schedule.resumed(state, self.world)
-        self._moved()
+        self.skip(0)
 
-    def _moved(self) -> int:
-        """End earlier iterations: they would give batches that are no longer the next ones."""
-        self._iteration += 1
-        return self._iteration
+    def _after(self, batches: int) -> tuple[int, int]:
+        """The epoch, and how many batches of it were delivered, after as many more."""
+        epochs, batches = divmod(self.batches + batches, len(self))
+        return self.epoch + epochs, batches
 
     def _check(self, iteration: int) -> None:
         if iteration != self._iteration:

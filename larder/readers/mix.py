@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
+from copy import copy
+from numbers import Real
 from typing import Any, Final
 
 import numpy as np
@@ -15,6 +17,9 @@ from larder.readers.order import Numbers, hashed
 from larder.readers.schedule import check_state, invalid, state_hint, whole
 
 FORMAT: Final = "larder-mix-1"
+
+_MOST_SKIPPED: Final = 1 << 22
+_MOST_WEIGHT: Final = 1e30
 
 
 class Mix:
@@ -36,9 +41,9 @@ class Mix:
         self.epoch = 0
         self.batches = 0
         weighted = list(loaders)
+        _check(weighted)
         self._loaders = [loader for loader, _ in weighted]
-        self._weights = [weight for _, weight in weighted]
-        _check(self._loaders, self._weights)
+        self._weights = [float(weight) for _, weight in weighted]
         self._seed = whole("seed", seed, 0, 2**64 - 1)
         total = sum(map(len, self._loaders))
         self._length = total if batches is None else whole("batches", batches, 1)
@@ -54,28 +59,30 @@ class Mix:
             ConfigError: ``config.invalid_value``: a loader was moved or iterated meanwhile.
             LarderError: As of its loaders.
         """
+        self.epoch, self.batches = self._after(0)
         with ExitStack() as stack:
             streams = [stack.enter_context(closing(_endless(each))) for each in self._loaders]
             for choice in self._choices(self.batches, len(self)).tolist():
                 batch = next(streams[choice])
                 self.batches += 1
                 yield batch
-        self.epoch, self.batches = self.epoch + 1, 0
+        self.epoch, self.batches = self._after(0)
 
     def skip(self, batches: int) -> None:
         """Go on after as many batches, without reading them; it may end in a later epoch."""
-        after = self.batches + whole("batches", batches, 0)
-        choices = self._choices(self.batches, after)
+        batches = whole("batches", batches, 0, _MOST_SKIPPED)
+        choices = self._choices(self.batches, self.batches + batches)
         for loader, count in zip(
             self._loaders, np.bincount(choices, minlength=len(self._loaders)), strict=True
         ):
             loader.skip(count)
-        self.epoch, self.batches = self.epoch + after // len(self), after % len(self)
+        self.epoch, self.batches = self._after(batches)
 
     def state_dict(self) -> dict[str, Any]:
         """Where training is, with the states of the loaders: see `Loader.state_dict`."""
         loaders = [loader.state_dict() for loader in self._loaders]
-        place = {"epoch": self.epoch, "batches": self.batches, "loaders": loaders}
+        epoch, batches = self._after(0)
+        place = {"epoch": epoch, "batches": batches, "loaders": loaders}
         return {"format": FORMAT, **self._facts, **place}
 
     def load_state_dict(self, state: Any) -> None:
@@ -94,9 +101,15 @@ class Mix:
         batches = whole("batches", state["batches"], 0, len(self))
         if not isinstance(state["loaders"], list) or len(state["loaders"]) != len(self._loaders):
             raise invalid("the state is of other loaders", "state", state_hint("mix"))
-        for loader, its_state in zip(self._loaders, state["loaders"], strict=True):
-            loader.load_state_dict(its_state)
-        self.epoch, self.batches = epoch, batches
+        for loaders in [copy(loader) for loader in self._loaders], self._loaders:  # all or none
+            for loader, its_state in zip(loaders, state["loaders"], strict=True):
+                loader.load_state_dict(its_state)
+        self.epoch, self.batches = epoch + batches // len(self), batches % len(self)
+
+    def _after(self, batches: int) -> tuple[int, int]:
+        """As `Loader` has it."""
+        epochs, batches = divmod(self.batches + batches, len(self))
+        return self.epoch + epochs, batches
 
     @property
     def _facts(self) -> dict[str, Any]:
@@ -115,16 +128,21 @@ def _endless(loader: Loader) -> Generator[Batch]:
         yield from loader
 
 
-def _check(loaders: Sequence[Loader], weights: Sequence[float]) -> None:
-    if not loaders:
+def _check(weighted: Sequence[Any]) -> None:
+    if not weighted:
         raise invalid("there is no loader to mix", "loaders")
-    for weight in weights:
-        number = isinstance(weight, int | float) and not isinstance(weight, bool)
-        if not number or not 0 < weight < math.inf:
-            raise invalid(f"{weight!r} is no weight: a number above 0", "loaders")
-    if len({id(loader) for loader in loaders}) < len(loaders):
+    for pair in weighted:
+        if not (isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], Loader)):
+            hint = "give pairs such as (data.loader('train', batch_size=256), 0.7)"
+            raise invalid(f"{pair!r} is not a loader and its weight", "loaders", hint)
+        weight = pair[1]
+        number = isinstance(weight, Real) and not isinstance(weight, bool)
+        if not number or not 0 < weight <= _MOST_WEIGHT:
+            message = f"{weight!r} is no weight: a number above 0, at most {_MOST_WEIGHT:g}"
+            raise invalid(message, "loaders")
+    if len({id(loader) for loader, _ in weighted}) < len(weighted):
         raise invalid("a loader is there twice", "loaders", "give it once, with its whole weight")
-    ranks = {(loader.rank, loader.world) for loader in loaders}
+    ranks = {(loader.rank, loader.world) for loader, _ in weighted}
     if len(ranks) > 1:
         listed = ", ".join(f"rank {rank} of {world}" for rank, world in sorted(ranks))
         raise invalid(f"the loaders are of different ranks: {listed}", "loaders")

@@ -3,6 +3,7 @@
 import json
 import pickle
 import threading
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -43,6 +44,30 @@ def test_an_epoch_is_followed_by_the_next_in_another_order():
     assert (loader.epoch, loader.batches) == (1, 0)
     assert keys(loader) != [names for names, _, _ in first]
     assert loader.state_dict()["epoch"] == 2
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_training_that_counts_its_batches_has_every_epoch(mixed):
+    """It takes as many as there are, and never asks for one more."""
+
+    def made():
+        loader = loader_of(NumberedSamples(SHARDS), batch_size=8)
+        return larder.mix([(loader, 1)]) if mixed else loader
+
+    whole, loader, batches = made(), made(), []
+    expected = [keys(whole) for _ in range(3)]
+    for epoch in range(3):
+        steps = iter(loader)
+        batches.append([next(steps)["key"] for _ in range(len(loader))])
+        assert (loader.epoch, loader.batches) == (epoch, 13)
+        state = loader.state_dict()
+        assert (state["epoch"], state["batches"]) == (epoch + 1, 0)
+    assert batches == expected
+    again = made()
+    again.load_state_dict(state | {"epoch": 1, "batches": 13})
+    assert [again.epoch, *range(again.epoch, 3)] == [2, 2], "the epochs that are left"
+    steps = made()
+    assert [len(list(islice(steps, 7))) for _ in range(5)] == [7, 6, 7, 6, 7]
 
 
 def test_it_reads_groups_within_the_memory():
@@ -301,6 +326,19 @@ def test_an_epoch_of_a_mix_is_as_long_as_those_of_its_loaders():
     assert len(larder.mix([(one, 0.7), (other, 0.3)], seed=7)) == 30
 
 
+TOO_LARGE = (float("nan"), float("inf"), 1.7e308, 10**400)
+
+
+def test_weights_may_be_numbers_of_numpy():
+    mixes = [
+        larder.mix(zip(of_labels(("a", 40), ("b", 80)), weights, strict=True))
+        for weights in ((1, 0.5), (np.int64(1), np.float32(0.5)), (np.float64(1), np.float64(0.5)))
+    ]
+    state = json.loads(json.dumps(mixes[1].state_dict()))
+    for mix in mixes:
+        mix.load_state_dict(state)
+
+
 def test_a_mix_that_makes_no_sense_is_refused():
     one, other = of_labels(("a", 40), ("b", 80))
     (elsewhere,) = of_labels(("c", 8), rank=1, world=2)
@@ -308,9 +346,13 @@ def test_a_mix_that_makes_no_sense_is_refused():
         [],
         [(one, 1), (one, 1)],
         [(one, 1), (elsewhere, 1)],
-        *[[(one, weight), (other, 1)] for weight in (0, -1, True, "1", float("nan"), float("inf"))],
+        [one, other],
+        [(one, 1), (larder.mix([(other, 1)]), 1)],
+        [(one, 1, 1)],
+        *[[(one, weight), (other, 1)] for weight in (0, -1, True, "1", *TOO_LARGE)],
     ):
         assert refused(larder.mix, loaders) == "loaders"
+    assert refused(larder.mix([(one, 1)]).skip, 10**13) == "batches"
     assert refused(larder.mix, [(one, 1)], seed=-1) == "seed"
     assert refused(larder.mix, [(one, 1)], batches=0) == "batches"
 
@@ -330,3 +372,14 @@ def test_a_mix_refuses_the_state_of_another():
         assert refused(other.load_state_dict, state) == "state"
     assert refused(mixed().load_state_dict, state | {"loaders": state["loaders"][:1]}) == "state"
     assert refused(mixed().load_state_dict, state | {"batches": 21}) == "batches"
+    mix, fresh = mixed(), mixed().state_dict()
+    batches = iter(mix)
+    next(batches)
+    before = mix.state_dict()
+    for change in ({"seed": 8}, {"epoch": -1}):
+        refused(
+            mix.load_state_dict,
+            fresh | {"loaders": [fresh["loaders"][0], state["loaders"][1] | change]},
+        )
+        assert mix.state_dict() == before
+    next(batches)
