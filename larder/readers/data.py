@@ -25,7 +25,7 @@ from larder.readers.loader import CacheSource, Loader, OnError, ShardSource, Sou
 from larder.readers.order import Even
 from larder.readers.sagemaker import pipe_samples, with_shards
 from larder.readers.samples import Sample
-from larder.readers.schedule import choice, schedule_of, whole
+from larder.readers.schedule import choice, invalid, schedule_of, whole
 from larder.readers.shared import read_shared_version
 from larder.readers.split import Check, SplitSamples
 from larder.store import local_path, object_url
@@ -341,8 +341,9 @@ class Data:
             on_error: ``skip`` counts and names samples that are damaged or cannot be decoded, in
                 `Loader.skipped`. Others of the rank's part of the batch are repeated in their
                 place, so that all ranks have equally many batches and samples.
-            memory_bytes: Bound of the samples that are read ahead from shards, such as ``2 GB``; a
-                batch is read even if it is larger. Decoded batches come on top, two of them.
+            memory_bytes: Bound of the samples that are read ahead from shards, such as ``2 GB``, by
+                all workers of the rank together; a batch is read even if it is larger. Decoded
+                batches come on top, two of them.
 
         Raises:
             ConfigError: ``version.split``: unknown split; ``config.invalid_value``: a value outside
@@ -469,8 +470,12 @@ class Data:
             options: As of `loader`.
 
         Raises:
-            ConfigError: ``config.missing_package``: Keras is not installed; or as `loader`.
+            ConfigError: ``config.missing_package``: Keras is not installed;
+                ``config.invalid_value``: ``on_error="skip"`` with processes; or as `loader`.
         """
+        if use_multiprocessing and options.get("on_error") == "skip":
+            message = "nobody would know of the samples that processes of Keras skip"
+            raise invalid(message, "use_multiprocessing", "leave it out: threads decode at once")
         require_module("tensorflow", "keras")
         from larder.readers.keras import BatchSequence
 

@@ -162,7 +162,8 @@ class Loader:
     def read(self, numbers: range) -> Generator[Batch]:
         """The batches of this epoch with these numbers, without counting them as delivered.
 
-        For processes that divide the batches of a rank among each other.
+        For processes that divide the batches of a rank among each other, and with them the memory:
+        as many as the step of the numbers.
         """
         with closing(_ahead(self._decoding(_ahead(self._read(numbers))))) as batches:
             for decoding in batches:
@@ -225,7 +226,7 @@ class Loader:
         order = self._order()
         division = schedule.division(self.world)
         window = max(1, (schedule.shuffle.window or WINDOW_SAMPLES) // schedule.batch_size)
-        limit = self._memory_bytes / 2
+        limit = self._memory_bytes / numbers.step / 2
         if schedule.shuffle.kind != "window":
             limit = min(limit, _GROUP_BYTES)
         most = 1

@@ -69,9 +69,12 @@ def _value(batch: Batch, name: str, spec: Any) -> Any:
     values = batch[name]
     if _spec(name, values).is_subtype_of(spec):
         return values
-    message = f"the values of {name!r} have the shape {values.shape[1:]} of {values.dtype}"
+    form = "no one shape"
+    if isinstance(values, np.ndarray):
+        form = f"the shape {values.shape[1:]} of {values.dtype}"
+    message = f"the values of {name!r} have {form}"
     hint = "the first batch has others: give decode=True with a size, or a function in transforms"
-    raise ConfigError("config.invalid_value", message, where=batch["key"][0], hint=hint)
+    raise ConfigError("config.invalid_value", message, where="columns", hint=hint)
 
 
 def _is_text(value: Any) -> bool:

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 import torch.utils.data
 
-from larder.errors import ConfigError
+from larder.errors import Failures
 from larder.readers.batches import Batch, share_cores
 from larder.readers.loader import Decode, Loader, Source
+from larder.readers.schedule import invalid, whole
 
 _FORMAT: Final = "larder-torch-worker-1"
+
+_FIXED: Final = (
+    ("persistent_workers", False, "workers cannot be kept from epoch to epoch"),
+    ("in_order", True, "batches that come in another order cannot be counted"),
+    ("batch_size", None, "a batch has the samples that batch_size of data.torch says"),
+)
+"""Options of DataLoader that have one value only."""
 
 
 class BatchDataset(torch.utils.data.IterableDataset[Batch]):
@@ -46,6 +55,7 @@ class BatchDataset(torch.utils.data.IterableDataset[Batch]):
         if worker is None:
             yield from self.batches
             return
+        _check_divisible(self.batches)
         share_cores(worker.num_workers)
         first = self.batches.batches + worker.id if self._next is None else self._next
         for number, batch in self._read(first, worker.num_workers):
@@ -67,15 +77,22 @@ class BatchDataset(torch.utils.data.IterableDataset[Batch]):
             options: Others of DataLoader, such as ``pin_memory`` and ``prefetch_factor``.
 
         Raises:
-            ConfigError: ``config.invalid_value``: ``persistent_workers``, which would go on with
-                batches that this process does not know of.
+            ConfigError: ``config.invalid_value``: ``persistent_workers`` or ``in_order=False``,
+                with which batches come that this process does not know of; ``batch_size``; or
+                workers for a mix.
         """
         return BatchLoader(self, num_workers=num_workers, **options)
 
     def set_epoch(self, epoch: int) -> None:
-        """Go to the beginning of an epoch, unless it has begun."""
+        """Go to the beginning of an epoch, unless it has begun.
+
+        Raises:
+            ConfigError: ``config.invalid_value``: no whole number of at least 0.
+        """
+        epoch = whole("epoch", epoch, 0)
         if epoch != self.batches.epoch:
             self.batches.epoch, self.batches.batches = epoch, 0
+            self.batches.skip(0)
 
     def state_dict(self) -> dict[str, Any]:
         """The state of the loader; in a worker of a DataLoader, that of the worker."""
@@ -101,8 +118,7 @@ class BatchDataset(torch.utils.data.IterableDataset[Batch]):
         if (state["worker"], state["workers"]) != (worker.id, worker.num_workers):
             message = f"the state is that of worker {state['worker']} of {state['workers']}"
             hint = "resume with as many workers, or use dataset.loader(), which needs no more"
-            where = f"worker {worker.id} of {worker.num_workers}"
-            raise ConfigError("config.invalid_value", message, where=where, hint=hint)
+            raise invalid(message, f"worker {worker.id} of {worker.num_workers}", hint)
         self.batches.load_state_dict(state["loader"])
         self._next = state["next"]
 
@@ -116,21 +132,25 @@ class BatchLoader(torch.utils.data.DataLoader[Batch]):
     dataset: BatchDataset
 
     def __init__(self, dataset: BatchDataset, **options: Any) -> None:
-        if options.get("persistent_workers"):
-            message = "workers cannot be kept from epoch to epoch"
-            where, hint = "persistent_workers", "leave it out, or use torch's DataLoader"
-            raise ConfigError("config.invalid_value", message, where=where, hint=hint)
-        super().__init__(dataset, batch_size=None, **options)
+        for option, only, message in _FIXED:
+            if options.pop(option, only) != only:
+                raise invalid(message, option, "leave it out, or use torch's DataLoader")
+        collate = options.pop("collate_fn", None) or torch.utils.data.default_convert
+        if options.get("num_workers"):
+            _check_divisible(dataset.batches)
+            dataset, collate = _Reporting(dataset.batches), partial(_collated, collate)
+        super().__init__(dataset, batch_size=None, collate_fn=collate, **options)
 
     def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
-        if self.num_workers == 0:
-            yield from super().__iter__()
-            return
         loader = self.dataset.batches
-        for batch in super().__iter__():
-            loader.batches += 1
+        return loader.counted(self._received) if self.num_workers else super().__iter__()
+
+    def _received(self, numbers: range) -> Generator[Batch]:
+        """The batches of the workers, which begin where the loader is."""
+        skipped = self.dataset.batches.skipped
+        for batch, failures in super().__iter__():
+            skipped.add_counted(failures.shown, failures.count)
             yield batch
-        loader.epoch, loader.batches = loader.epoch + 1, 0
 
     def state_dict(self) -> dict[str, Any]:
         """Where training is: as `larder.readers.loader.Loader.state_dict`, and the same."""
@@ -143,6 +163,29 @@ class BatchLoader(torch.utils.data.DataLoader[Batch]):
             ConfigError: As `larder.readers.loader.Loader.load_state_dict`.
         """
         self.dataset.batches.load_state_dict(state)
+
+
+class _Reporting(BatchDataset):
+    """In workers: every batch with the samples that were skipped since the one before."""
+
+    def __iter__(self) -> Iterator[Any]:
+        skipped = self.batches.skipped
+        count, shown = skipped.count, len(skipped.shown)
+        for batch in super().__iter__():
+            more = Failures(skipped.count - count, skipped.shown[shown:])
+            count, shown = count + more.count, shown + len(more.shown)
+            yield batch, more
+
+
+def _collated(collate: Callable[[Batch], Any], pair: tuple[Batch, Failures]) -> Any:
+    batch, failures = pair
+    return collate(batch), failures
+
+
+def _check_divisible(batches: Any) -> None:
+    if not isinstance(batches, Loader):
+        message = "workers cannot divide the batches of a mix"
+        raise invalid(message, "num_workers", "use num_workers=0")
 
 
 class SampleDataset(torch.utils.data.Dataset[dict[str, Any]]):
@@ -172,7 +215,7 @@ class SampleDataset(torch.utils.data.Dataset[dict[str, Any]]):
 
     def __getitems__(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
         """Several samples, in the order of their numbers, as `__getitem__` gives them."""
-        (batch,) = self._source.batches([np.asarray(numbers, np.int64)])
+        (batch,) = self._source.batches([np.asarray(numbers)])
         if worker := torch.utils.data.get_worker_info():
             share_cores(worker.num_workers)
         if self._decode is not None:

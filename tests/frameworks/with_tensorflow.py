@@ -38,6 +38,21 @@ def refusal(call: Any) -> str:
     return ""
 
 
+def of_other_sizes(key: str) -> Any:
+    """An array as long as those of the first batch only there."""
+    number = int(key[-2:])
+    return np.zeros(2 if number in (0, 3, 6, 1) else number, np.uint8)
+
+
+def later_refusal(data: larder.readers.data.Data) -> str:
+    dataset = data.tf("sizes", columns=("key",), batch_size=4, transforms={"key": of_other_sizes})
+    try:
+        list(dataset)
+    except tf.errors.OpError as error:
+        return str(error.message)
+    return ""
+
+
 class Recorder(keras.Model):  # type: ignore[misc]
     """Remembers what it was trained with."""
 
@@ -122,6 +137,7 @@ def main(url: str) -> dict[str, Any]:
         "refused": [
             refusal(lambda: data.tf("train", columns=("jpg",), **OPTIONS)),
             refusal(lambda: data.tf("sizes", **OPTIONS, decode=True)),
+            later_refusal(data),
         ],
         "keras": in_order(data),
         "fitted": fitted(data),

@@ -14,7 +14,8 @@ from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import larder
-from larder.errors import ConfigError
+from larder.errors import ConfigError, ObjectError
+from larder.readers.torch import BatchDataset
 
 OPTIONS: dict[str, Any] = {"batch_size": 4, "shuffle": True, "seed": 7}
 PICTURES: dict[str, Any] = {**OPTIONS, "decode": True, "size": 6}
@@ -43,6 +44,7 @@ def orders(data: larder.readers.data.Data) -> dict[str, Any]:
     found["threads"] = [keys(batches), keys(batches)]
     dataset = data.torch("train", **OPTIONS)
     plain = DataLoader(dataset, batch_size=None, num_workers=2)
+    found["counted"] = counted(data)
     found["set_epoch"] = []
     for epoch in range(2):
         dataset.set_epoch(epoch)
@@ -111,12 +113,61 @@ def refused(data: larder.readers.data.Data) -> list[str]:
         lambda: dataset.loader(2, persistent_workers=True),
         lambda: dataset.load_state_dict({"format": "another"}),
         lambda: data.torch("train", **{**OPTIONS, "seed": 8}).load_state_dict(dataset.state_dict()),
+        lambda: dataset.loader(2, in_order=False),
+        lambda: dataset.loader(batch_size=4),
+        lambda: dataset.set_epoch(True),
+        lambda: dataset.set_epoch(-1),
+        lambda: BatchDataset(larder.mix([(dataset.batches, 1)])).loader(2),
+        lambda: moved(dataset),
     ):
         try:
             call()
         except ConfigError as error:
             found.append(error.code)
+    for wrong in (True, 1.9, "3"):
+        try:
+            data.torch_samples("train")[wrong]  # type: ignore[index]
+        except TypeError:
+            found.append("TypeError")
     return found
+
+
+def moved(dataset: BatchDataset) -> None:
+    """Go on with an iteration after the epoch was set."""
+    batches = iter(dataset.loader(2))
+    next(batches)
+    dataset.set_epoch(3)
+    next(batches)
+
+
+def odd_refused(part: Any) -> Any:
+    if len(part) % 2:
+        raise ObjectError("sample.undecodable", "odd", where=str(len(part)))
+    return part
+
+
+def skipped(data: larder.readers.data.Data) -> list[Any]:
+    """What the training process knows of samples that were skipped, in two epochs."""
+    counts = []
+    for workers in (0, 1, 2):
+        dataset = data.torch("train", **OPTIONS, on_error="skip", transforms={"json": odd_refused})
+        batches = dataset.loader(workers)
+        for _ in range(2):
+            for _ in batches:
+                pass
+            failures = dataset.batches.skipped
+            counts.append([failures.count, len(failures.shown)])
+    return counts
+
+
+def counted(data: larder.readers.data.Data) -> list[list[list[str]]]:
+    """Two epochs of which no more is taken than there is."""
+    epochs = []
+    batches = data.torch("train", **OPTIONS).loader(2)
+    for _ in range(2):
+        steps = iter(batches)
+        epochs.append(keys(next(steps) for _ in range(len(batches))))
+    return epochs
 
 
 def main(url: str) -> dict[str, Any]:
@@ -132,6 +183,7 @@ def main(url: str) -> dict[str, Any]:
         "stateful": stateful(data),
         "numbered": numbered(data),
         "refused": refused(data),
+        "skipped": skipped(data),
         "batch": {name: described(value) for name, value in batch.items()},
     }
 

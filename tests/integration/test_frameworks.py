@@ -26,7 +26,8 @@ FIELDS: dict[str, Any] = {
 def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A version with 22 samples in train, of which some have a part json, and 9 in plain."""
     objects = {f"train/{n % 3}-{n:02}.png": png(n) for n in range(22)}
-    objects |= {f"train/{n % 3}-{n:02}.json": b"{}" for n in range(0, 22, 2)}
+    texts = {n: b"[1]" if n in (6, 12) else b"{}" for n in range(0, 22, 2)}
+    objects |= {f"train/{n % 3}-{n:02}.json": text for n, text in texts.items()}
     objects |= {f"plain/{n % 3}-{n:02}.png": png(n) for n in range(9)}
     objects |= {f"sizes/{n % 3}-{n:02}.png": png(n, width=9 + n) for n in range(9)}
     lab = directory_lab(tmp_path_factory.mktemp("lab"), objects, **FIELDS)
@@ -47,7 +48,7 @@ def of_tensorflow(address: str) -> Any:
 def test_torch_has_the_same_batches_with_any_workers(of_torch, address):
     orders = of_torch["orders"]
     wanted = orders["wanted"]
-    assert len(orders) == 8
+    assert len(orders) == 9
     for name, epochs in orders.items():
         assert epochs == wanted, name
     assert wanted[0] != wanted[1]
@@ -89,7 +90,17 @@ def test_torch_gets_tensors(of_torch):
 
 
 def test_what_torch_cannot_go_on_with_is_refused(of_torch):
-    assert of_torch["refused"] == ["config.invalid_value"] * 3
+    assert of_torch["refused"] == ["config.invalid_value"] * 9 + ["TypeError"] * 3
+
+
+def test_the_training_process_counts_what_workers_of_torch_skip(of_torch):
+    assert of_torch["skipped"] == [[2, 2], [4, 4]] * 3
+
+
+def test_processes_of_keras_may_not_skip(address):
+    with pytest.raises(ConfigError) as caught:
+        larder.open(address).keras("train", batch_size=4, on_error="skip", use_multiprocessing=True)
+    assert caught.value.where == "use_multiprocessing"
 
 
 def test_tensorflow_has_the_batches_of_the_loader(of_tensorflow):
@@ -105,7 +116,9 @@ def test_the_element_spec_is_that_of_the_batches(of_tensorflow):
 
 
 def test_columns_that_tensorflow_cannot_have_are_refused(of_tensorflow):
-    assert of_tensorflow["refused"] == ["config.invalid_value columns"] * 2
+    *columns, later = of_tensorflow["refused"]
+    assert columns == ["config.invalid_value columns"] * 2
+    assert "columns: the values of 'key' have no one shape" in later
 
 
 def test_keras_has_the_batches_of_the_loader(of_tensorflow):

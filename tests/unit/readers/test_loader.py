@@ -81,6 +81,14 @@ def test_it_reads_groups_within_the_memory():
         assert max(samples.reads) == most
 
 
+@pytest.mark.parametrize(("workers", "most"), [(1, 32), (2, 16), (4, 8)])
+def test_workers_that_divide_the_batches_divide_the_memory(workers, most):
+    samples = NumberedSamples(SHARDS, each=10)
+    loader = loader_of(samples, batch_size=8, memory_bytes=2 * 32 * 10)
+    list(loader.read(range(0, len(loader), workers)))
+    assert max(samples.reads) == most
+
+
 def test_batches_by_number_make_the_order_of_an_epoch_once(monkeypatch):
     made, order = [], Schedule.order
     monkeypatch.setattr(Schedule, "order", lambda *given: made.append(given) or order(*given))
