@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+MAX_CHANNELS = 20
+"""Maximum number of channels of a training job of SageMaker."""
+
 LOCATION = "LARDER_LOCATION"
 """The variable in which a job finds the version for `larder.open`, where configs have no place."""
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from larder.config.models import Limits, Nodes
+from larder.experiments.delivery import MAX_CHANNELS
 from larder.units import format_bytes, format_count, format_seconds
 
 GB = 1_000_000_000
@@ -44,7 +45,6 @@ SOURCES = {
 Distance = Literal["beside", "away", "unknown"]
 Effect = Literal["prefer", "refuse", "note"]
 
-_ONLY_PREFIXES = frozenset({"fast_file"})
 _BARE_SHARDS = frozenset({"file", "fast_file", "pipe"})
 
 
@@ -66,6 +66,7 @@ class Facts:
             not known. usd_per_gb is that from the storage, usd_per_request that of reading an
             object there.
         file_systems: What the storage is in, if it is a directory: ``efs``, ``fsx``, ``claim``.
+        prefixes: How many prefixes the shards have, one for each split of each segment.
         only: Deliveries that have what the cluster file asks of them; all if it is empty.
         sharded: Whether each node gets a part of the shards.
     """
@@ -91,6 +92,7 @@ class Facts:
     usd_per_gb: float | None = 0.0
     usd_per_request: float = 0.0
     file_systems: frozenset[str] = frozenset()
+    prefixes: int = 0
     only: frozenset[str] = frozenset()
     sharded: bool = False
     nodes: Nodes = field(default_factory=Nodes)
@@ -192,20 +194,24 @@ def _location(facts: Facts) -> Iterator[Fired]:
 
 
 def _version(facts: Facts) -> Iterator[Fired]:
-    """SageMaker hands over bare shards; elsewhere Larder can read them."""
-    if facts.omitted and facts.consumer != "sagemaker":
+    """SageMaker hands over bare shards, and Croissant describes them; Larder can read others."""
+    describes = facts.consumer == "croissant"
+    if facts.omitted and facts.consumer != "sagemaker" and not describes:
         text = "The shards contain samples that the version omits, so they are not named here: read"
         yield Fired("note", "", "V1", f"{text} with larder.open, or from the cache.")
         return
     for name in facts.deliveries:
-        if facts.omitted and name in _BARE_SHARDS:
+        if facts.omitted and (name in _BARE_SHARDS or describes):
             text = "The shards contain samples that the version omits: run larder compact."
             yield Fired("refuse", name, "V1", text)
-        elif facts.unlisted and name in _ONLY_PREFIXES:
+        elif facts.unlisted and name == "fast_file":
             text = "It takes prefixes, and theirs have other shards too: run larder compact."
             yield Fired("refuse", name, "V2", text)
+        elif facts.prefixes >= MAX_CHANNELS and name == "fast_file":
+            text = "It takes a channel for each split of each segment, which are more than a job"
+            yield Fired("refuse", name, "V2", f"{text} can have: run larder compact.")
         if facts.only and name not in facts.only:
-            text = "It lacks what consumer.shuffle_seed, record_io or augmented asks for."
+            text = "It lacks what consumer.sharded, shuffle_seed, record_io or augmented asks for."
             yield Fired("refuse", name, "S9", text)
 
 
@@ -302,7 +308,12 @@ def _sagemaker(facts: Facts, limits: Limits) -> Iterator[Fired]:
     if facts.nodes.count > 1:
         can = "cannot" if facts.objects < facts.nodes.count else "can"
         text = f"ShardedByS3Key {can} divide {format_count(facts.objects, 'shard')} among"
-        yield Fired("note", "", "S10", f"{text} {facts.nodes.count} nodes.")
+        text += f" {facts.nodes.count} nodes."
+        if facts.sharded and can == "cannot":
+            for name in facts.deliveries:
+                yield Fired("refuse", name, "S10", text)
+        else:
+            yield Fired("note", "", "S10", text)
 
 
 def _file_systems(facts: Facts) -> Iterator[Fired]:

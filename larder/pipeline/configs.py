@@ -20,7 +20,7 @@ from larder.experiments.delivery import (
     ShardFile,
 )
 from larder.experiments.emit import Written, differing, write_configs
-from larder.pipeline.delivery import chosen, version_choices
+from larder.pipeline.delivery import chosen, split_prefixes, version_choices
 from larder.pipeline.planning.plan import Plan
 from larder.pipeline.settings import Settings
 from larder.progress import Progress
@@ -55,9 +55,10 @@ def check_configs(plan: Plan) -> None:
     """Refuse what would refuse the configs, so that it costs nothing."""
     settings = plan.source_state.settings
     _check_output(settings.output)
-    consumer_of(settings.cluster).check(
+    consumer_of(settings.cluster).config_files(
         settings.template,
         _place(settings, plan.version, plan.delivery),
+        Contents("", plan.delivered_splits, index=(layout.version_key(plan.version),)),
         settings.cluster,
         where=settings.template_name,
     )
@@ -101,7 +102,7 @@ def _rendered(settings: Settings, version: VersionDocument) -> tuple[ConfigFile,
                 facts.bytes,
                 facts.patterns,
                 lists.get(name),
-                _prefixes(version, name),
+                split_prefixes(name, facts.patterns, version.segments),
                 _indexes(version, name),
             )
             for name, facts in version.splits.items()
@@ -121,19 +122,6 @@ def _rendered(settings: Settings, version: VersionDocument) -> tuple[ConfigFile,
         settings.cluster,
         where=settings.template_name,
     )
-
-
-def _prefixes(version: VersionDocument, split: str) -> tuple[str, ...]:
-    """The prefix of the split's shards in each segment, if the version omits none of any."""
-    patterns = version.splits[split].patterns
-    prefixes = []
-    for use in version.segments:
-        prefix = layout.shard_key(use.id, split, "")
-        if any(pattern.startswith(prefix) for pattern in patterns):
-            if split in use.omitted:
-                return ()
-            prefixes.append(prefix)
-    return tuple(prefixes)
 
 
 def _indexes(version: VersionDocument, split: str) -> dict[str, str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from larder.config.models import Cluster, Consumer, Dataset
@@ -15,7 +17,8 @@ from larder.experiments.consumers.registry import consumer_of
 from larder.experiments.delivery import Advice
 from larder.experiments.rules import Facts, Fired
 from larder.jobs.results import Totals
-from larder.versions.documents import VersionDocument
+from larder.versions import layout
+from larder.versions.documents import SegmentUse, VersionDocument
 
 
 def choices(
@@ -27,6 +30,7 @@ def choices(
     omitted: int,
     unlisted: bool,
     cache_bytes: int | None,
+    patterns: Iterable[str] = (),
 ) -> Choices:
     """Every delivery of the cluster's consumer, for shards in the cluster's storage."""
     experiment, consumer = dataset.experiment, cluster.consumer
@@ -56,6 +60,7 @@ def choices(
         usd_per_gb=egress_usd_per_gb(storage, nodes),
         usd_per_request=of_one.requests_usd,
         file_systems=_file_systems(cluster),
+        prefixes=len({pattern.rpartition("/")[0] for pattern in patterns}),
         only=_only(consumer),
         sharded=consumer.sharded,
         nodes=cluster.nodes,
@@ -78,7 +83,9 @@ def _only(consumer: Consumer) -> frozenset[str]:
     """The modes of SageMaker that have what is asked of them; empty if nothing is."""
     if consumer.record_io or consumer.augmented:
         return frozenset({"pipe"})
-    return frozenset() if consumer.shuffle_seed is None else frozenset({"file", "pipe"})
+    if consumer.shuffle_seed is not None:
+        return frozenset({"file", "pipe"})
+    return frozenset({"file", "fast_file", "pipe"} if consumer.sharded else ())
 
 
 def version_choices(dataset: Dataset, cluster: Cluster, version: VersionDocument) -> Choices:
@@ -92,7 +99,22 @@ def version_choices(dataset: Dataset, cluster: Cluster, version: VersionDocument
         omitted=omitted,
         unlisted=version.omitted > omitted,
         cache_bytes=version.cache.bytes if version.cache else None,
+        patterns=chain.from_iterable(each.patterns for each in splits),
     )
+
+
+def split_prefixes(
+    split: str, patterns: Sequence[str], segments: Iterable[SegmentUse]
+) -> tuple[str, ...]:
+    """The prefix of the split's shards in each segment, if the version omits none of any."""
+    prefixes = []
+    for use in segments:
+        prefix = layout.shard_key(use.id, split, "")
+        if any(pattern.startswith(prefix) for pattern in patterns):
+            if split in use.omitted:
+                return ()
+            prefixes.append(prefix)
+    return tuple(prefixes)
 
 
 def chosen(dataset: Dataset, cluster: Cluster, offered: Choices) -> Advice:

@@ -105,5 +105,6 @@ def test_omitted_samples_are_not_described(tmp_path):
     lab, _ = grown(tmp_path, growth={"removals": "omit"})
     with pytest.raises(ConfigError) as caught:
         described(lab, "croissant")
-    assert caught.value.code == "version.omitted"
+    assert caught.value.code == "config.invalid_value"
+    assert "larder compact" in caught.value.message
     assert described(lab, "json")["splits"]["train"]["files"] == []

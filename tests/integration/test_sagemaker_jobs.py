@@ -291,3 +291,32 @@ def test_a_file_system_has_everything(tmp_path, job, monkeypatch):
     data = larder.open(cache_dir=tmp_path / "cache")
     assert facts(samples(data)) == facts(published(lab))
     assert len(data.cache("training")) == len(list(data.samples("training")))
+
+
+MANY = {"ResourceConfig": {**TEMPLATE["ResourceConfig"], "InstanceCount": 50}}
+MINE = {
+    "ChannelName": "validation",
+    "DataSource": {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": "s3://b/mine/"}},
+}
+
+
+@pytest.mark.parametrize(
+    ("consumer", "more"),
+    [
+        ({"sharded": True}, {"template": {**TEMPLATE, **MANY}}),
+        ({}, {"splits": {"larder": "a/**", "train": ["b/**", "c/**"]}}),
+        ({}, {"template": {**TEMPLATE, "InputDataConfig": [MINE]}}),
+        ({"kind": "kubernetes"}, {"splits": {"hold-out": "a/**", "hold_out": ["b/**", "c/**"]}}),
+    ],
+    ids=["instances", "larder", "channel", "variable"],
+)
+def test_what_a_version_cannot_be_given_by_is_refused_before_it_is_made(tmp_path, consumer, more):
+    delivery = "auto" if "kind" in consumer else "file"
+    if "kind" in consumer:
+        template = Path(__file__).parents[2] / "configs/experiments/kubernetes/default.yaml"
+        more = {**more, "template": YAML(typ="safe").load(template)}
+    lab = lab_of(tmp_path, delivery, consumer, **more)
+    with pytest.raises(ConfigError) as caught, between():
+        lab.prepare()
+    assert caught.value.code in ("config.invalid_experiment", "config.invalid_value")
+    assert not any(bucket(lab).list(""))

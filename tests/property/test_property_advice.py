@@ -46,6 +46,7 @@ def facts(draw: st.DrawFn) -> Facts:
         usd_per_gb=draw(dollars),
         usd_per_request=draw(st.floats(0, 1)),
         file_systems=draw(st.frozensets(st.sampled_from(["efs", "fsx", "claim"]))),
+        prefixes=draw(st.integers(0, 40)),
         only=draw(st.sampled_from([frozenset(), frozenset({"pipe"}), frozenset({"file", "pipe"})])),
         sharded=draw(st.booleans()),
         nodes=Nodes(disk_bytes=draw(st.none() | sizes), count=draw(st.integers(1, 100))),

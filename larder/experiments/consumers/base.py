@@ -22,11 +22,6 @@ class Consumer(Protocol):
     TEMPLATES: str | None
     """The folder of its templates in ``configs/experiments``; None if it takes none."""
 
-    def check(
-        self, template: dict[str, Any], delivered: DeliveredVersion, cluster: Cluster, *, where: str
-    ) -> None:
-        """Refuse what `config_files` would refuse, before there is a version."""
-
     def config_files(
         self,
         template: dict[str, Any],
@@ -36,7 +31,10 @@ class Consumer(Protocol):
         *,
         where: str,
     ) -> tuple[ConfigFile, ...]:
-        """The configs of a version, valid by the consumer's own rules."""
+        """The configs of a version, valid by the consumer's own rules.
+
+        Those of a planned version are made to see whether something is refused, and not written.
+        """
 
     def command(self, output: Path, names: Sequence[str], cluster: Cluster) -> str:
         """The command that submits the files of these names, which were written to a directory."""

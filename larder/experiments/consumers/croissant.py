@@ -10,11 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from larder.config.models import Cluster
-from larder.errors import ConfigError
-from larder.experiments.consumers.plain import DELIVERIES, TEMPLATES, check, command, to_json
+from larder.experiments.consumers.plain import DELIVERIES, TEMPLATES, command, to_json
 from larder.experiments.delivery import ConfigFile, Contents, DeliveredVersion, ShardFile
 
-__all__ = ["DELIVERIES", "TEMPLATES", "check", "command", "config_files"]
+__all__ = ["DELIVERIES", "TEMPLATES", "command", "config_files"]
 
 _CR = "http://mlcommons.org/croissant/"
 _NAMES = ("extract", "field", "fileProperty", "fileSet", "includes", "key", "recordSet", "source")
@@ -39,10 +38,7 @@ def config_files(
     *,
     where: str = "",
 ) -> tuple[ConfigFile, ...]:
-    """``croissant.json``; refused if shards have samples that the version omits."""
-    if not delivered.delivery.shards:
-        message, hint = "it would describe samples that the version omits", "run `larder compact`"
-        raise ConfigError("version.omitted", message, where=delivered.location, hint=hint)
+    """``croissant.json``."""
     root = delivered.root.removeprefix("file://")
     files = contents.shard_files()
     records, sets = [], []

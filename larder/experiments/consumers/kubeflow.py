@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from larder.experiments.consumers.kubernetes import DELIVERIES, check, command, config_files
+from larder.experiments.consumers.kubernetes import DELIVERIES, command, config_files
 
-__all__ = ["DELIVERIES", "TEMPLATES", "check", "command", "config_files"]
+__all__ = ["DELIVERIES", "TEMPLATES", "command", "config_files"]
 
 TEMPLATES: str | None = "kubeflow"

@@ -53,13 +53,6 @@ class _Volume:
         return {**mount, "readOnly": True} if self.read_only else mount
 
 
-def check(
-    template: dict[str, Any], delivered: DeliveredVersion, cluster: Cluster, *, where: str = ""
-) -> None:
-    """Refuse a template that no version can be merged with."""
-    config_files(template, delivered, Contents("", {}), cluster, where=where)
-
-
 def config_files(
     template: dict[str, Any],
     delivered: DeliveredVersion,

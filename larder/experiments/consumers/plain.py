@@ -14,12 +14,6 @@ DELIVERIES: tuple[str, ...] = ("bucket", "bind_mount")
 TEMPLATES: str | None = None
 
 
-def check(
-    template: dict[str, Any], delivered: DeliveredVersion, cluster: Cluster, *, where: str = ""
-) -> None:
-    """Nothing is refused."""
-
-
 def config_files(
     template: dict[str, Any],
     delivered: DeliveredVersion,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,14 +16,14 @@ from larder.copy.site import MirrorChoice, Site, mirror_choice
 from larder.copy.skyplane.choice import Choice
 from larder.errors import SHOWN_FAILURES
 from larder.experiments.advice import Choices
-from larder.experiments.delivery import Advice
+from larder.experiments.delivery import Advice, DeliveredSplit
 from larder.growth.previous import Previous, published_splits
 from larder.growth.select import Selected
 from larder.jobs.results import Totals
 from larder.manifest.extents import is_own
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import OBJECTS
-from larder.pipeline.delivery import choices, chosen
+from larder.pipeline.delivery import choices, chosen, split_prefixes
 from larder.pipeline.planning.expanding import match_annotations
 from larder.pipeline.planning.growth import (
     Growth,
@@ -45,6 +46,7 @@ from larder.source.inventory import Inventory
 from larder.source.storable import Storage, Unfit, unfit_keys
 from larder.store.base import Store
 from larder.versions import layout
+from larder.versions.documents import SegmentUse
 from larder.versions.identity import dataset_cache_id, split_rule, version_id
 from larder.versions.publish import Conditions, read_conditions, read_version
 
@@ -109,11 +111,35 @@ class Plan:
             omitted=omitted,
             unlisted=sum(rows.count for rows in self.growth.omitted.values()) > omitted,
             cache_bytes=shards.bytes if state.dataset.cache else None,
+            patterns=chain.from_iterable(map(self._patterns_of, self.sample_order.splits)),
         )
 
     @property
     def delivery(self) -> Advice:
         return chosen(self.source_state.dataset, self.source_state.cluster, self.choices)
+
+    @property
+    def delivered_splits(self) -> dict[str, DeliveredSplit]:
+        """The splits of the version, as far as they are known; estimated bytes are left out."""
+        uses = [segment.use for segment in self.kept]
+        uses += [SegmentUse(self.new.id)] if self.new else []
+        splits = {}
+        for split, shards in self.shards_of_split.items():
+            patterns = self._patterns_of(split)
+            prefixes = split_prefixes(split, patterns, uses)
+            size_bytes = shards.bytes if self.exact else 0
+            splits[split] = DeliveredSplit(0, shards.count, size_bytes, patterns, None, prefixes)
+        return splits
+
+    def _patterns_of(self, split: str) -> tuple[str, ...]:
+        """Patterns of the split's shards; those to build have other names, with the same ending."""
+        listed = (segment.listed[split] for segment in self.kept if split in segment.listed)
+        patterns = [pattern for facts in listed for pattern in facts.patterns]
+        if self.new and (count := self.new.splits[split].count):
+            shards = self.source_state.dataset.shards
+            name = f"{{1..{count}}}{shard_format(shards.format, shards.options).suffix}"
+            patterns.append(layout.shard_key(self.new.id, split, name))
+        return tuple(patterns)
 
     def _shards_of(self, split: str) -> Totals:
         total = self.new.splits[split] if self.new else Totals()

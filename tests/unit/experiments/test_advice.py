@@ -19,6 +19,7 @@ FIELDS = {
     "omitted": ("omitted", int),
     "only": ("only", lambda value: frozenset(value.split(","))),
     "place": ("to_nodes", str),
+    "prefixes": ("prefixes", int),
     "release": ("release", lambda value: tuple(map(int, value.split(".")))),
     "source": ("from_source", str),
     "source_usd": ("source_usd_per_gb", float),

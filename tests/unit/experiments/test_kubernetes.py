@@ -15,7 +15,7 @@ from ruamel.yaml import YAML
 from larder.config.load import load_template
 from larder.config.models import Cluster
 from larder.errors import ConfigError
-from larder.experiments.consumers.kubernetes import check, config_files
+from larder.experiments.consumers.kubernetes import config_files
 from larder.experiments.delivery import Advice, Contents, DeliveredSplit, DeliveredVersion
 
 ROOT = Path(__file__).parents[3]
@@ -198,14 +198,14 @@ def test_what_the_template_has_is_kept_and_what_is_in_the_way_is_refused():
     assert "us-west-2" not in file.text
     assert config["spec"]["containers"][1] == before["spec"]["containers"][1]
     with pytest.raises(ConfigError) as caught:
-        check(config, version, here, where="t.yaml")
+        config_files(config, version, contents(), here, where="t.yaml")
     assert (caught.value.code, caught.value.where) == ("config.template", "t.yaml")
     forced = replace(version, replaces=True)
     (again,) = config_files(config, forced, contents(), here)
     assert loaded(again.text) == config
     container["volumeMounts"] = [{"name": "x", "mountPath": "/var/cache/larder/"}]
     with pytest.raises(ConfigError) as caught:
-        check(pod, version, here)
+        config_files(pod, version, contents(), here)
     assert caught.value.code == "config.template"
 
 
@@ -232,7 +232,7 @@ def test_mistakes_are_named(kind, path, value, place_):
         inner = inner[int(part) if part.isdigit() else part]
     inner[last] = value
     with pytest.raises(ConfigError) as caught:
-        check(config, place("s3://bucket/", "bucket"), cluster("s3://bucket/"))
+        config_files(config, place("s3://bucket/", "bucket"), contents(), cluster("s3://bucket/"))
     assert caught.value.code == "config.invalid_experiment"
     assert f"{place_}: " in str(caught.value)
 
@@ -242,7 +242,7 @@ def test_mistakes_are_named(kind, path, value, place_):
 )
 def test_a_template_that_is_no_job_is_refused(config):
     with pytest.raises(ConfigError) as caught:
-        check(config, place("s3://bucket/", "bucket"), cluster("s3://bucket/"))
+        config_files(config, place("s3://bucket/", "bucket"), contents(), cluster("s3://bucket/"))
     assert caught.value.code == "config.template"
 
 
@@ -250,7 +250,7 @@ def test_a_template_that_is_no_job_is_refused(config):
 def test_a_claim_is_for_the_delivery_volume(delivery, mount):
     url, nodes = "/mnt/data/team", {"mounts": [mount]} if mount else {}
     with pytest.raises(ConfigError) as caught:
-        check(template("Pod"), place(url, delivery), cluster(url, nodes))
+        config_files(template("Pod"), place(url, delivery), contents(), cluster(url, nodes))
     assert (caught.value.code, caught.value.where) == (
         "config.invalid_value",
         "cluster k: nodes.mounts",

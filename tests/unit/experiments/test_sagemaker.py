@@ -232,6 +232,20 @@ def test_the_volume_is_large_enough():
     with pytest.raises(ConfigError):
         emitted("file", four, changes=small)
     emitted("file", four, changes=small, sharded=True)
+    uneven = {"train": split("train", "a", shards=5)}  # of 1 GB: three of them on one instance
+    with pytest.raises(ConfigError):
+        emitted("file", uneven, changes=small, sharded=True)
+    del small["ResourceConfig"]["VolumeSizeInGB"]
+    request, _ = emitted("file", uneven, changes=small, sharded=True)
+    assert request["ResourceConfig"]["VolumeSizeInGB"] == 3 + 10
+
+
+def test_a_sharded_channel_of_the_template_makes_no_volume_large_enough():
+    mine = channel(ChannelName="x", S3={"S3DataDistributionType": "ShardedByS3Key"})
+    resources = {**template()["ResourceConfig"], "InstanceCount": 4, "VolumeSizeInGB": 1}
+    with pytest.raises(ConfigError) as caught:
+        emitted("file", ONE, changes={"ResourceConfig": resources, "InputDataConfig": [mine]})
+    assert "ResourceConfig.VolumeSizeInGB" in str(caught.value)
 
 
 def test_what_the_template_has_is_kept():
@@ -269,22 +283,12 @@ def test_what_sagemaker_cannot_read_is_refused(delivery, url, options):
     assert caught.value.code == "config.invalid_value"
 
 
-def test_shards_with_omitted_samples_are_refused():
-    here = version("s3://bucket/", "file", shards=False)
-    with pytest.raises(ConfigError) as caught:
-        config.check(template(), here, cluster("s3://bucket/"))
-    assert caught.value.code == "version.omitted"
+def test_shards_with_omitted_samples_are_in_no_channel_of_their_own():
     mounted = version("/fsx/", "fsx", shards=False)
     there = cluster("/fsx/", file_system=FILE_SYSTEM, vpc=VPC)
-    (job,) = config.config_files(template(), mounted, Contents("", ONE), there)
+    splits = {"train": split("train", "a", clean=False)}
+    (job,) = config.config_files(template(), mounted, Contents("", splits), there)
     assert list(sources(json.loads(job.text))) == ["larder"]
-
-
-def test_a_template_is_checked_before_there_is_a_version():
-    config.check(template(), version("s3://bucket/", "pipe"), cluster("s3://bucket/"))
-    with pytest.raises(ConfigError) as caught:
-        config.check({"RoleArn": 3}, version("s3://bucket/", "file"), cluster("s3://bucket/"))
-    assert caught.value.code == "config.invalid_experiment"
 
 
 @pytest.mark.parametrize(
@@ -412,7 +416,7 @@ def test_mistakes_that_botocore_accepts_are_found(channels, place):
     assert not botocore.validate.ParamValidator().validate(request, shape).has_errors()
     request["ResourceConfig"]["InstanceCount"] = 4
     with pytest.raises(ConfigError) as caught:
-        check_request(request, {"train": 3}, 0, where="t.yaml")
+        check_request(request, {"train": (3, 0)}, where="t.yaml")
     assert (caught.value.code, caught.value.where) == ("config.invalid_experiment", "t.yaml")
     assert f" {place}: " in str(caught.value)
 
@@ -421,7 +425,7 @@ def test_a_right_request_has_no_problems():
     request = request_of(channel(InputMode="Pipe", CompressionType="Gzip"))
     request["ResourceConfig"]["InstanceType"] = "ml.p99.48xlarge"  # newer than botocore
     assert list(model_problems(request)) == []
-    check_request(request, {"train": 1}, 0)
+    check_request(request, {"train": (1, 0)})
 
 
 def test_channels_of_the_template_stay_beside_grown_splits():
@@ -431,6 +435,9 @@ def test_channels_of_the_template_stay_beside_grown_splits():
         emitted("fast_file", many)
     assert "InputDataConfig: at most 20" in str(caught.value)
     emitted("file", many)
+    file_system = {**FILE_SYSTEM, "type": "efs"}
+    request, _ = emitted("efs", many, url="/efs/", file_system=file_system, vpc=VPC)
+    assert list(sources(request)) == ["larder"]
 
 
 def test_clusters_that_list_other_objects_have_manifests_of_their_own():

@@ -135,6 +135,23 @@ def test_the_cluster_file_says_what_there_is(url, cluster, first):
     assert chosen(dataset, target, offered).delivery == first
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [{"sharded": True}, {"shuffle_seed": 7}, {"record_io": True}, {"augmented": True}],
+    ids=str,
+)
+def test_a_file_system_does_not_ignore_what_is_asked_of_channels(asked):
+    consumer = {**SAGEMAKER, "file_system": EFS, **asked}
+    dataset, target = models({"url": "/srv/efs"}, {}, {"url": "/source"}, consumer=consumer)
+    shards = Totals(20, 2_000_000_000)
+    offered = choices(
+        dataset, target, shards, samples=100, omitted=0, unlisted=False, cache_bytes=None
+    )
+    with pytest.raises(ConfigError) as caught:
+        chosen(dataset, target, offered)
+    assert "S9" in caught.value.message
+
+
 def test_code_and_data_are_submitted_together_if_both_are_small():
     dataset, cluster = models({"url": "s3://b-1/"}, {"context_bytes": "1 MB"}, {"url": "/source"})
     for size_bytes, first in ((98_594_716, "inline"), (98_594_721, "bucket")):

@@ -65,14 +65,6 @@ _DATA = frozenset(
 """All fields of ``data`` that Larder may set, which no template may have."""
 
 
-def check(
-    template: dict[str, Any], delivered: DeliveredVersion, cluster: Cluster, *, where: str = ""
-) -> None:
-    """Refuse a template that no version can be merged with."""
-    config, *_ = placed(template, delivered, cluster, where=where)
-    validate(config, cluster.consumer.release, where=where)
-
-
 def config_files(
     template: dict[str, Any],
     delivered: DeliveredVersion,

@@ -66,7 +66,8 @@ def check_context(
             hint = f"remove its pattern from {directory / '.detignore'}, or rename the dataset"
             raise ConfigError("config.path", message, where=name, hint=hint)
     present = _present(directory, ignored)
-    sizes = {name: size for name, size in present if not name.startswith(f"{replaced}/")} | files
+    sizes = {name: size for name, size in present if not name.startswith(f"{replaced}/")}
+    sizes.update(files)
     packed_bytes = sum(3 * -(-size // 3) for size in sizes.values())
     if packed_bytes > limit_bytes:
         message = (

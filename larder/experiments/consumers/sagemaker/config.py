@@ -22,13 +22,13 @@ from typing import Any
 from larder.config.models import Cluster
 from larder.config.patterns import expand_braces
 from larder.errors import ConfigError
-from larder.experiments.consumers.sagemaker.rules import check_request
+from larder.experiments.consumers.sagemaker.rules import check_request, downloaded_bytes
 from larder.experiments.consumers.template import job_name, refused, section
 from larder.experiments.delivery import (
     LOCATION,
+    MAX_CHANNELS,
     ConfigFile,
     Contents,
-    DeliveredSplit,
     DeliveredVersion,
 )
 from larder.manifest.digest import sha256_hex
@@ -50,26 +50,18 @@ _SCRATCH_GIB = 10
 class _Source:
     """What a channel reads: objects below the dataset's root, or with a slash at its end a prefix.
 
-    ``count`` is how many objects there are.
+    ``count`` is how many objects there are. ``bytes`` is their size, which prefixes of a split that
+    has several do not say.
     """
 
     channel: str
     keys: tuple[str, ...]
     count: int
+    bytes: int = 0
 
     @property
     def is_prefix(self) -> bool:
         return self.keys[0].endswith("/")
-
-
-def check(
-    template: dict[str, Any], delivered: DeliveredVersion, cluster: Cluster, *, where: str = ""
-) -> None:
-    """Refuse a template that no version can be merged with."""
-    prefix = "segments/SEGMENT/shards/train/"
-    split = DeliveredSplit(1, 2**40, 1, (f"{prefix}x.tar",), prefixes=(prefix,))
-    contents = Contents("", {"train": split}, index=("versions/VERSION/version.json",))
-    config_files(template, delivered, contents, cluster, where=where)
 
 
 def config_files(
@@ -94,7 +86,7 @@ def config_files(
         channels = [_channel(source, delivered, cluster, manifests) for source in sources]
         index = _Source(CHANNEL, contents.index, len(contents.index))
         channels.append(_index_channel(index, delivered, manifests))
-        objects = {source.channel: source.count for source in sources}
+        objects = {source.channel: (source.count, source.bytes) for source in sources}
     else:
         channels, objects = list(_directories(delivered, contents, cluster)), {}
     algorithm = section(request, "AlgorithmSpecification", dict, where)
@@ -116,13 +108,13 @@ def config_files(
     if delivered.replaces:
         names = [channel["ChannelName"] for channel in channels]
         present[:] = [each for each in present if _name(each) not in names]
+    if delivery in _FILE_SYSTEMS and len(present) + len(channels) > MAX_CHANNELS:
+        del channels[1:]  # the first has all that the others have
     present.extend(channels)
-    data_bytes = sum(split.bytes for split in contents.splits.values())
-    needed_bytes = data_bytes if delivery == "file" else 0
-    if needed_bytes:
-        size = math.ceil(needed_bytes / _GIB) + _SCRATCH_GIB
-        section(request, "ResourceConfig", dict, where).setdefault("VolumeSizeInGB", size)
-    check_request(request, objects, needed_bytes, where=where)
+    resources = section(request, "ResourceConfig", dict, where)
+    check_request(request, objects, where=where)
+    if size_bytes := downloaded_bytes(request, objects):
+        resources.setdefault("VolumeSizeInGB", math.ceil(size_bytes / _GIB) + _SCRATCH_GIB)
     text = json.dumps(request, indent=2, ensure_ascii=False) + "\n"
     return (*manifests, ConfigFile("training-job.json", text))
 
@@ -140,9 +132,6 @@ def _sources(
     delivered: DeliveredVersion, contents: Contents, cluster: Cluster
 ) -> Iterator[_Source]:
     """The sources of all splits that have shards; refuses what a mode cannot read."""
-    if not delivered.delivery.shards:
-        message = "SageMaker would read samples that the version omits"
-        raise ConfigError("version.omitted", message, where=delivered.location, hint=_COMPACT)
     delivery, consumer = delivered.delivery.delivery, cluster.consumer
     for name, split in sorted(contents.splits.items()):
         if not split.shards:
@@ -162,10 +151,11 @@ def _sources(
             for number, prefix in enumerate(split.prefixes, 1):
                 several = len(split.prefixes) > 1
                 count = sum(key.startswith(prefix) for key in keys) if several else split.shards
-                yield _Source(name if number == 1 else f"{name}.{number}", (prefix,), count)
+                channel = name if number == 1 else f"{name}.{number}"
+                yield _Source(channel, (prefix,), count, 0 if several else split.bytes)
         else:
             keys = keys if records_only else tuple(_with_text(keys))
-            yield _Source(name, keys, split.shards)
+            yield _Source(name, keys, split.shards, split.bytes)
 
 
 _COMPACT = "run `larder compact`"

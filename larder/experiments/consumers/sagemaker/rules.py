@@ -7,6 +7,7 @@ here. The model does not have the rules between fields: each of those is followe
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -18,26 +19,24 @@ from botocore.validate import ParamValidator
 from larder.errors import ConfigError
 
 Problem = tuple[str, str]
+Objects = Mapping[str, tuple[int, int]]
 
 _GIB = 1024**3
 _GROWING = frozenset({"TrainingInstanceType"})
 """Values to which AWS adds others faster than botocore is updated."""
 
 
-def check_request(
-    request: Mapping[str, Any], objects: Mapping[str, int], needed_bytes: int, *, where: str = ""
-) -> None:
+def check_request(request: Mapping[str, Any], objects: Objects, *, where: str = "") -> None:
     """Check a request, and report all mistakes at once, with field and rule.
 
     Args:
         request: The arguments of ``create_training_job``.
-        objects: By channel, how many objects it has.
-        needed_bytes: How many bytes are downloaded before training starts.
+        objects: By channel, how many objects it has, and their bytes.
         where: Names the template in errors.
     """
     problems = [*model_problems(request)]
     if not problems:  # the rules below rely on the types
-        problems = [*_channel_problems(request, objects), *_volume_problems(request, needed_bytes)]
+        problems = [*_channel_problems(request, objects), *_volume_problems(request, objects)]
     if problems:
         text = "; ".join(f"{path}: {message}" for path, message in problems)
         message = f"not a training job of SageMaker: {text}"
@@ -96,7 +95,7 @@ def _matches(pattern: str, value: str) -> bool:
         return True
 
 
-def _channel_problems(request: Mapping[str, Any], objects: Mapping[str, int]) -> Iterator[Problem]:
+def _channel_problems(request: Mapping[str, Any], objects: Objects) -> Iterator[Problem]:
     names = [channel["ChannelName"] for channel in request["InputDataConfig"]]
     for number, channel in enumerate(request["InputDataConfig"]):
         path = f"InputDataConfig.{number}"
@@ -107,10 +106,10 @@ def _channel_problems(request: Mapping[str, Any], objects: Mapping[str, int]) ->
             yield f"{path}.DataSource", "must have one source"
         mode = channel.get("InputMode") or request["AlgorithmSpecification"]["TrainingInputMode"]
         if "S3DataSource" in sources:
-            nodes, count = _nodes(request), objects.get(channel["ChannelName"])
+            nodes, (count, _) = _nodes(request), objects.get(channel["ChannelName"], (None, 0))
             yield from _s3_problems(channel, mode, path)
-            sharded = sources["S3DataSource"].get("S3DataDistributionType") == "ShardedByS3Key"
-            if sharded and count is not None and count < nodes:  # API: S3DataDistributionType
+            too_few = count is not None and count < nodes
+            if too_few and _is_sharded(channel):  # API: S3DataDistributionType
                 rule = f"has {count} objects for {nodes} instances; see shards.count_min"
                 yield f"{path}.DataSource.S3DataSource.S3DataDistributionType", rule
         if "FileSystemDataSource" in sources:
@@ -143,12 +142,26 @@ def _nodes(request: Mapping[str, Any]) -> int:
     return sum(group.get("InstanceCount", 1) for group in groups) or 1
 
 
-def _volume_problems(request: Mapping[str, Any], needed_bytes: int) -> Iterator[Problem]:
-    channels = request["InputDataConfig"]
-    sources = (channel["DataSource"].get("S3DataSource", {}) for channel in channels)
-    if any(source.get("S3DataDistributionType") == "ShardedByS3Key" for source in sources):
-        needed_bytes //= _nodes(request)
-    size = request["ResourceConfig"].get("VolumeSizeInGB", 0)
-    if size * _GIB < needed_bytes:  # Access Training Data: "must have enough storage space"
+def _is_sharded(channel: Mapping[str, Any]) -> bool:
+    source = channel["DataSource"].get("S3DataSource", {})
+    return bool(source.get("S3DataDistributionType") == "ShardedByS3Key")
+
+
+def downloaded_bytes(request: Mapping[str, Any], objects: Objects) -> int:
+    """What file mode downloads to an instance; of a sharded channel, an equal number of objects."""
+    size_bytes = 0.0
+    for channel in request["InputDataConfig"]:
+        count, channel_bytes = objects.get(channel["ChannelName"], (0, 0))
+        if channel.get("InputMode") == "File" and count:
+            most = math.ceil(count / _nodes(request)) if _is_sharded(channel) else count
+            size_bytes += channel_bytes * most / count
+    return math.ceil(size_bytes)
+
+
+def _volume_problems(request: Mapping[str, Any], objects: Objects) -> Iterator[Problem]:
+    needed_bytes = downloaded_bytes(request, objects)
+    size = request["ResourceConfig"].get("VolumeSizeInGB")
+    if size is not None and size * _GIB < needed_bytes:
+        # Access Training Data: "must have enough storage space"
         rule = f"must be more than the {needed_bytes / _GIB:,.1f} GiB that file mode downloads"
         yield "ResourceConfig.VolumeSizeInGB", rule
