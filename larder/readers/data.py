@@ -357,7 +357,7 @@ class Data:
         memory = _bytes(memory_bytes, "memory_bytes")
         choice("on_error", on_error, get_args(OnError))
         samples = self.samples_of(split, keep=keep, keep_bytes=keep_bytes, check=check)
-        if order is None:
+        if shuffle and order is None:
             # A cache decides alone: whether shards are local takes the index of every segment.
             at_once = self._is_cached(split) or (keep is None and samples.has_shards_local)
             order = "full" if at_once else "window"

@@ -21,6 +21,9 @@ OnError = Literal["raise", "skip"]
 
 _T = TypeVar("_T")
 
+_WHOLE = "damage.digest"
+"""A shard was replaced, or a file of the index is damaged: samples are not skipped one by one."""
+
 _GROUP_BYTES = 64 << 20
 """Without a window more at once saves no requests, and takes memory that is costly to get first."""
 
@@ -143,7 +146,8 @@ class Loader:
 
         Raises:
             LarderError: A sample cannot be read or decoded. With ``on_error="skip"``: no sample of
-                the rank's share of a batch can, or the store fails.
+                the rank's share of a batch can, a shard is not the one that was published
+                (``damage.digest``), or the store fails.
         """
         return self.counted(self.read)
 
@@ -256,8 +260,8 @@ class Loader:
     def _read_group(self, shares: Sequence[Numbers]) -> list[Batch]:
         try:
             return self._source.batches(shares)
-        except (DamageError, ObjectError):
-            if self._on_error == "raise":
+        except (DamageError, ObjectError) as error:
+            if self._on_error == "raise" or error.code == _WHOLE:
                 raise
         if len(shares) > 1:
             return [batch for share in shares for batch in self._read_group([share])]
@@ -274,6 +278,8 @@ class Loader:
                 self._source.batches([np.array([number])])
                 readable.append(number)
             except (DamageError, ObjectError) as damage:
+                if damage.code == _WHOLE:
+                    raise
                 error = damage
                 self.skipped.add(Failure.of(f"sample {number}", error))
         if not readable and error is not None:

@@ -116,7 +116,7 @@ def schedule_of(
     shuffle: bool,
     seed: int,
     world: int,
-    order: str,
+    order: str | None,
     window: int | None,
     lanes: int | None,
     even: Even,
@@ -132,11 +132,13 @@ def schedule_of(
     if even == "error" and samples % size:
         message = f"{format_count(samples, 'sample')} are no whole number of batches of {size:,}"
         raise invalid(message, split, "use even='pad' or 'drop', or another batch_size")
-    kind: Kind = "full" if order == "full" else "window"
-    choice("order", order, ("full", "window"))
-    if not shuffle:
-        kind = "sequential"
-    elif kind == "window":
+    kind: Kind = "sequential"
+    if shuffle or order is not None:
+        choice("order", order, ("full", "window"))
+        if not shuffle:
+            raise invalid(f"{order} is an order of a shuffle", "order", "use shuffle=True")
+        kind = "full" if order == "full" else "window"
+    if kind == "window":
         window = default_window(size, facts.bytes / samples) if window is None else window
         lanes = default_lanes(size, shards) if lanes is None else lanes
     chosen = checked_shuffle(Shuffle(kind, window, lanes), size, shards)

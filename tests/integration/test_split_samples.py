@@ -174,6 +174,15 @@ def test_a_shard_that_was_replaced_is_named_even_if_nothing_is_compared(tmp_path
     assert (caught.value.code, caught.value.where) == ("damage.digest", f"file://{path}")
 
 
+def test_a_shard_that_was_restored_is_read_where_its_parts_are_compared(tmp_path):
+    lab = grown(tmp_path)
+    samples = data_of(lab).samples_of("train")
+    before = numbered(samples)
+    for path in lab.files("segments/*/shards/train/*.tar"):
+        os.utime(path)
+    assert numbered(samples) == before
+
+
 def test_a_shard_that_is_gone_or_too_short_is_named(tmp_path):
     lab = grown(tmp_path)
     path = lab.files("segments/*/shards/train/*.tar")[0]

@@ -25,9 +25,9 @@ def options(draw: st.DrawFn, **fixed: Any) -> dict[str, Any]:
     shards = draw(
         st.lists(st.integers(1, 30), min_size=1, max_size=6).filter(lambda n: sum(n) > 12)
     )
-    order = draw(st.sampled_from(["full", "window"]))
+    order = draw(st.sampled_from(["full", "window", None]))
     window = {"window": BATCH * draw(st.integers(1, 3))} if order == "window" else {}
-    shuffle = order == "window" or draw(st.booleans())
+    shuffle = order is not None
     choices = {"seed": draw(st.integers(0, 5)), "even": draw(st.sampled_from(["pad", "drop"]))}
     return {"shards": shards, "order": order, "shuffle": shuffle, **window, **choices, **fixed}
 

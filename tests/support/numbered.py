@@ -52,7 +52,8 @@ def loader_of(samples: NumberedSamples, **options: Any) -> Loader:
     names = ("toy", options.pop("version", VERSION), options.pop("split", "train"))
     given: dict[str, Any] = dict.fromkeys(
         ("batch_size", "batch_size_per_rank", "window", "lanes")
-    ) | {"shuffle": True, "seed": 7, "order": "full", "even": "pad", "world": world}
+    ) | {"shuffle": True, "seed": 7, "even": "pad", "world": world}
+    given["order"] = "full" if options.get("shuffle", True) else None
     schedule = schedule_of(names, facts, **given | options)
     source = ShardSource(samples)  # type: ignore[arg-type]
     return Loader(source, schedule, samples, rank=rank, world=world, **loading)  # type: ignore[arg-type]

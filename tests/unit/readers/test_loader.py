@@ -160,6 +160,21 @@ def test_a_sample_that_cannot_be_read_is_an_error_or_skipped():
         keys(none)
 
 
+@pytest.mark.parametrize("bad", [set(), set(range(50))])
+def test_a_shard_that_was_replaced_is_not_skipped(bad):
+    class Replaced(NumberedSamples):
+        def batch(self, numbers):
+            samples = super().batch(numbers)
+            if 77 in numbers:
+                raise DamageError("damage.digest", "the shard was replaced", where="shard")
+            return samples
+
+    loader = loader_of(Replaced(SHARDS, bad=bad), batch_size=20, on_error="skip")
+    with pytest.raises(DamageError) as caught:
+        keys(loader)
+    assert caught.value.code == "damage.digest"
+
+
 def odd_refused(value):
     if int(value) % 2:
         raise ObjectError("sample.undecodable", "odd", where=f"{int(value):06}.txt")
@@ -203,6 +218,7 @@ WRONG = [
     *[("seed", {"batch_size": 8, "seed": value}) for value in (-1, True, None, 1.5)],
     ("even", {"batch_size": 8, "even": "no"}),
     ("order", {"batch_size": 8, "order": "random"}),
+    *[("order", {"batch_size": 8, "shuffle": False, "order": name}) for name in ("full", "window")],
     ("order", {"batch_size": 8, "window": 16}),
     ("order", {"batch_size": 8, "shuffle": False, "order": "window", "lanes": 2}),
     ("window", {**GIVEN, "window": 12}),
