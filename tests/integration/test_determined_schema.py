@@ -167,6 +167,15 @@ def test_the_model_rejects_what_determined_rejects(name, check):
     assert caught.value.code == "config.invalid_experiment"
 
 
+@pytest.mark.parametrize("name", ["single", "random", "grid", "adaptive_asha", "custom"])
+def test_the_length_of_a_search_is_required(name, check_complete):
+    config = experiment(searcher={"name": name, "metric": "loss", "max_trials": 1})
+    required = any("max_length" in problem for problem in check_complete(config))
+    with pytest.raises(ConfigError) if required else nullcontext():
+        validate(config, RELEASE)
+    assert required == (name != "custom")
+
+
 def test_our_table_of_keys_is_determineds(wheel):
     keys = wheel[1][f"{SCHEMA}experiment.json"]["properties"].keys()
     assert determined_keys(RELEASE) == keys - {"data_layer"}
@@ -175,8 +184,6 @@ def test_our_table_of_keys_is_determineds(wheel):
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.parent.name + "-" + path.stem)
 def test_emitted_configs_are_valid(path, check, check_complete, request):
     config = YAML(typ="safe").load(path.read_text())
-    # 0.21 still wants the length of a search that 0.38 leaves to the training code.
-    config["searcher"]["max_length"] = {"batches": 1}
     assert check(config) == []
     if "data_layer" in config:
         check_data_layer = request.getfixturevalue("check_data_layer")

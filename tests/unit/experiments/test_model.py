@@ -76,6 +76,13 @@ def test_mounts_that_the_schema_lets_through(mounts):
     refused(bind_mounts=found)
 
 
+@pytest.mark.parametrize("name", ["single", "grid", "random", "adaptive_asha", "async_halving"])
+def test_a_search_had_a_length_before_0_38(name):
+    searcher = {"name": name, "metric": "x", "max_trials": 4}
+    assert "searcher.max_length: required" in str(refused("0.37.0", searcher=searcher))
+    validate(experiment(searcher={**searcher, "max_length": 1}), "0.37.0")
+
+
 def test_asha_of_0_38_needs_a_time():
     validate(experiment(searcher={**ASHA, "max_time": 9, "time_metric": "epochs"}), "0.38.1")
     validate(experiment(searcher={**ASHA, "max_length": {"epochs": 3}}), "0.37.0")
@@ -84,10 +91,11 @@ def test_asha_of_0_38_needs_a_time():
 @pytest.mark.parametrize(("release", "known"), [("0.19.9", True), ("0.19.10", False)])
 def test_data_layer_is_known_as_long_as_it_worked(release, known):
     assert ("data_layer" in determined_keys(release)) is known
+    more = {"data_layer": {}, "searcher": {"name": "single", "metric": "x", "max_length": 1}}
     if known:
-        validate(experiment(data_layer={}), release)
+        validate(experiment(**more), release)
     else:
-        refused(release, data_layer={})
+        refused(release, **more)
 
 
 def test_keys_that_came_later():

@@ -1,7 +1,7 @@
 """A model of a Determined experiment: the fields that Larder emits, and the rules for them.
 
 Determined checks an experiment in its master, so a mistake shows only on submission. The model
-follows its schemas (``schemas/expconf/v0`` of releases 0.21 and 0.38) for the emitted fields; other
+follows its schemas (``schemas/expconf/v0`` of releases 0.19.9 to 0.38) for the emitted fields; other
 known fields are not checked. The rules are those that the schemas do not express, each with its
 source.
 """
@@ -203,6 +203,8 @@ def _searcher_problems(searcher: Mapping[str, Any], release: Release) -> Iterato
     if name in _ASHA | {"random"} and searcher.get("max_trials") is None:
         yield "searcher.max_trials", f"required by {name}"
     if release < (0, 38):
+        if name != "custom" and searcher.get("max_length") is None:
+            yield "searcher.max_length", f"required by {name} before Determined 0.38"
         return
     # Release note 0.38.0: ASHA without max_time and time_metric "will no longer run"; custom
     # searchers are removed.
