@@ -102,15 +102,16 @@ def advise(facts: Facts, limits: Limits) -> Choices:
 
 
 def _option(facts: Facts, delivery: str, fired: tuple[Fired, ...]) -> Option:
-    size_bytes, disk_bytes = facts.node_bytes, 0.0
+    size_bytes, disk_bytes, starts = facts.node_bytes, 0.0, facts.starts
     if delivery in ("download", "inline"):
         size_bytes = facts.copy_bytes
+    if delivery in ("download", "cache") and facts.kept:
+        starts = facts.nodes.count
     opening = facts.seconds(0, OPENING_REQUESTS)
     moved = size_bytes * facts.reads
     requests: float = 0
     startup = opening
     if delivery in _DOWNLOADS:
-        starts = facts.nodes.count if facts.kept and delivery == "download" else facts.starts
         startup, disk_bytes = opening + facts.download_seconds(size_bytes), size_bytes
         moved, requests = size_bytes * starts, facts.node_objects * starts
         if delivery == "bucket":  # as in Determined's guide: one by one, its head, then all of it
@@ -118,11 +119,11 @@ def _option(facts: Facts, delivery: str, fired: tuple[Fired, ...]) -> Option:
             startup = opening + facts.seconds(size_bytes, 2 * facts.objects)
     elif delivery == "inline":  # unpacked twice in every container
         startup, disk_bytes = opening + facts.seconds(2 * size_bytes, 0), 2 * size_bytes
-        moved = size_bytes * facts.starts
+        moved = size_bytes * starts
     elif delivery == "cache" and facts.in_bucket:
         cache_bytes = facts.cache_bytes or 0
         startup, disk_bytes = opening + facts.seconds(cache_bytes, 1), cache_bytes
-        moved, requests = cache_bytes * facts.starts, facts.starts
+        moved, requests = cache_bytes * starts, starts
     elif delivery in _STREAMS:
         first = facts.object_bytes
         if facts.access == "random":
@@ -131,9 +132,10 @@ def _option(facts: Facts, delivery: str, fired: tuple[Fired, ...]) -> Option:
             first, facts.objects / 1000 if delivery == "fast_file" else 0
         )
         requests = facts.reads * (
-            facts.node_objects if facts.access == "sequential" else facts.samples
+            facts.node_objects if facts.access == "sequential" else facts.samples * facts.share
         )
     usd = None
     if facts.usd_per_gb is not None:
-        usd = requests * facts.usd_per_request + facts.usd_per_gb * moved / GB
+        charged = size_bytes if delivery == "inline" else moved  # it is read once, by emit
+        usd = requests * facts.usd_per_request + facts.usd_per_gb * charged / GB
     return Option(delivery, fired, startup, moved, usd, disk_bytes)

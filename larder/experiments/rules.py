@@ -117,9 +117,13 @@ class Facts:
         return self.bytes / self.objects if self.objects else 0.0
 
     @property
+    def share(self) -> float:
+        """The part of the dataset that a node reads."""
+        return 1 / self.nodes.count if self.sharded else 1
+
+    @property
     def node_bytes(self) -> float:
-        """What a node reads of the dataset."""
-        return self.bytes / self.nodes.count if self.sharded else self.bytes
+        return self.bytes * self.share
 
     @property
     def kept(self) -> bool:
@@ -133,7 +137,7 @@ class Facts:
 
     @property
     def node_objects(self) -> float:
-        return self.objects / self.nodes.count if self.sharded else self.objects
+        return self.objects * self.share
 
     def fits(self, size_bytes: float) -> bool | None:
         """Whether it fits the disk of a node; None if the size of that is not known."""
@@ -273,6 +277,10 @@ def _from_bucket(facts: Facts, limits: Limits) -> Iterator[Fired]:
         yield Fired("note", "download", "D2", f"{text}: hooks should be short.")
     text = "The data is in the cluster's own bucket: containers read it from there."
     yield Fired("prefer", "bucket", "D4", text)
+    if facts.consumer == "determined" and facts.fits(facts.bytes) is False:
+        yield Fired(
+            "refuse", "bucket", "D4", "The shards do not fit the disk of a node: use stream."
+        )
 
 
 def _pays(facts: Facts, limits: Limits, size_bytes: float) -> bool:
@@ -285,6 +293,8 @@ def _pays(facts: Facts, limits: Limits, size_bytes: float) -> bool:
 def _caches(facts: Facts) -> Iterator[Fired]:
     if facts.cache_bytes is None:
         yield Fired("refuse", "cache", "D6", "The version has no cache: set cache to build one.")
+    elif facts.in_bucket and facts.fits(facts.cache_bytes) is False:
+        yield Fired("refuse", "cache", "D6", "The cache does not fit the disk of a node.")
     else:
         text = "Larder's cache, by dataset and version, takes the place of the data layer."
         yield Fired("note", "cache", "D6", text)

@@ -1,11 +1,14 @@
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from larder.config.models import Downloads, Limits, Nodes
 from larder.errors import ConfigError
-from larder.experiments.advice import advise
+from larder.experiments.advice import Option, advise
 from larder.experiments.consumers.registry import CONSUMERS
 from larder.experiments.rules import SOURCES, Facts
 from larder.units import parse_bytes
@@ -100,3 +103,38 @@ def test_every_rule_is_in_the_table():
         )
     }
     assert fired == set(SOURCES)
+
+
+def option_of(delivery: str, text: str) -> Option:
+    options = advise(facts_of(text), Limits()).options
+    return next(each for each in options if each.delivery == delivery)
+
+
+def test_a_cache_that_nodes_keep_moves_once_for_each_node():
+    text = "determined 10GB/70 cache=10GB trials=8 nodes=2"
+    assert option_of("cache", text).moved_bytes == 16 * 10**10
+    assert option_of("cache", f"{text} kept").moved_bytes == 2 * 10**10
+
+
+@pytest.mark.parametrize("delivery", ["cache", "bucket", "download"])
+def test_what_does_not_fit_the_disk_of_a_node_is_refused(delivery):
+    text = "determined 2TB/13000 cache=2TB"
+    option = option_of(delivery, f"{text} disk=500GB")
+    assert not option.possible
+    assert "disk" in option.deciding.sentence
+    assert option_of(delivery, text).possible
+    assert option_of(delivery, f"{text} disk=5TB").possible
+
+
+def test_inline_is_read_once_for_all_trials():
+    option = option_of("inline", "determined 50MB/1 context=5kB place=away usd=0.1 trials=1000")
+    assert option.usd == pytest.approx(0.005)
+    assert option.moved_bytes == 50 * 10**9
+
+
+def test_nodes_share_samples_that_are_read_at_random():
+    facts = facts_of("sagemaker 150GB/1000 access=random nodes=10")
+    for sharded, requests in ((True, 10**6), (False, 10**7)):
+        described = replace(facts, samples=10**6, usd_per_request=1e-6, sharded=sharded)
+        options = {each.delivery: each for each in advise(described, Limits()).options}
+        assert options["fast_file"].usd == pytest.approx(requests / 10**6)

@@ -254,9 +254,11 @@ def test_what_the_template_has_is_kept():
         "DataSource": {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": "s3://b/w/"}},
     }
     changes = {"TrainingJobName": "mine", "InputDataConfig": [mine]}
-    request, _ = emitted("file", ONE, changes=changes)
-    assert request["TrainingJobName"] == "mine"
-    assert request["InputDataConfig"][0] == mine
+    for delivery in ("fast_file", "pipe", "file"):
+        request, _ = emitted(delivery, ONE, changes=changes)
+        assert request["TrainingJobName"] == "mine"
+        assert request["InputDataConfig"][0] == mine
+        assert request["AlgorithmSpecification"]["TrainingInputMode"] == "File"
     mine["DataSource"]["S3DataSource"]["S3Uri"] = "s3://b/w/model.tar.gz"
     request, _ = emitted("file", ONE, changes=changes)
     assert request["InputDataConfig"][0] == mine

@@ -1,7 +1,7 @@
 """A model of a Determined experiment: the fields that Larder emits, and the rules for them.
 
 Determined checks an experiment in its master, so a mistake shows only on submission. The model
-follows its schemas (``schemas/expconf/v0`` of releases 0.19.9 to 0.38) for the emitted fields; other
+follows its schemas (``schemas/expconf/v0``, releases 0.19.9 to 0.38) for the emitted fields; other
 known fields are not checked. The rules are those that the schemas do not express, each with its
 source.
 """

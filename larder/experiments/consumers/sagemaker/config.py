@@ -90,7 +90,7 @@ def config_files(
     else:
         channels, objects = list(_directories(delivered, contents, cluster)), {}
     algorithm = section(request, "AlgorithmSpecification", dict, where)
-    algorithm.setdefault("TrainingInputMode", _MODES.get(delivery, "File"))
+    algorithm.setdefault("TrainingInputMode", "File")  # for channels of the template
     environment = section(request, "Environment", dict, where)
     if environment.pop(LOCATION, None) is not None and not delivered.replaces:
         message = f"the template sets Environment.{LOCATION}, which Larder sets"
