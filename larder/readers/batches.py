@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from larder.errors import ConfigError, ObjectError
+from larder.errors import ObjectError
 from larder.machine import usable_cores
 from larder.packages import is_installed, require_module
 from larder.readers.samples import Sample
+from larder.readers.schedule import invalid, whole
 from larder.samples.images import (
     BadImageError,
     decoded,
@@ -50,6 +51,9 @@ _JPEG: Final = b"\xff\xd8\xff"
 _ARRAYS: Final = np.ndarray | np.generic
 _ARRAY_BYTES: Final = 1 << 30
 
+MOST_PIXELS: Final = 16_384
+"""Of a side of a square that images are scaled to."""
+
 
 def batch_of(samples: Sequence[Sample]) -> Batch:
     """The batch of some samples, with their parts as they are in the shards."""
@@ -81,7 +85,7 @@ class Decoding:
             that `share_cores` have their part.
 
     Raises:
-        ConfigError: ``config.invalid_value``: ``size`` without ``images``, or below 1;
+        ConfigError: ``config.invalid_value``: ``size`` without ``images``, or not from 1 to 16,384;
             ``config.missing_package``: Pillow is not installed.
     """
 
@@ -91,10 +95,10 @@ class Decoding:
     threads: int | None = None
 
     def __post_init__(self) -> None:
-        if self.size is not None and not (self.images and self.size >= 1):
-            message = f"images cannot be decoded to a size of {self.size}"
-            hint = "give decode=True, and a size of at least 1 pixel"
-            raise ConfigError("config.invalid_value", message, where="size", hint=hint)
+        if self.size is not None:
+            whole("size", self.size, 1, MOST_PIXELS)
+            if not self.images:
+                raise invalid("only what is decoded has a size", "size", "give decode=True, too")
         if self.images:
             require_module("jpeg", "PIL")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from larder.errors import ConfigError
@@ -24,9 +24,9 @@ def select(batch: Batch, columns: Sequence[str] | None) -> Mapping[str, Any] | t
     return tuple(batch[name] for name in columns)
 
 
-def check_columns(batch: Batch, columns: Sequence[str]) -> None:
+def check_columns(names: Collection[str], columns: Iterable[str], where: str = "columns") -> None:
     for name in columns:
-        if name not in batch:
-            hint = f"the values are: {format_names(sorted(batch), _MOST_NAMES)}"
+        if name not in names:
+            hint = f"the values are: {format_names(sorted(names), _MOST_NAMES)}"
             message = f"there is no value {name!r} in a batch"
-            raise ConfigError("config.invalid_value", message, where="columns", hint=hint)
+            raise ConfigError("config.invalid_value", message, where=where, hint=hint)

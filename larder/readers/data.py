@@ -18,6 +18,7 @@ from larder.packages import require_module
 from larder.readers.access import Access
 from larder.readers.batches import Decoding
 from larder.readers.cache import CacheReader
+from larder.readers.columns import check_columns
 from larder.readers.download import download_version
 from larder.readers.job import job_location
 from larder.readers.keep import KeptShards
@@ -28,6 +29,7 @@ from larder.readers.samples import Sample
 from larder.readers.schedule import choice, invalid, schedule_of, whole
 from larder.readers.shared import read_shared_version
 from larder.readers.split import Check, SplitSamples
+from larder.samples.images import is_image
 from larder.store import local_path, object_url
 from larder.store.base import Store
 from larder.units import format_count, format_names, parse_bytes
@@ -217,9 +219,11 @@ class Data:
 
         Raises:
             ConfigError: ``version.split``: unknown split; ``config.invalid_value``: another check,
-                or a limit that one shard exceeds.
+                or a limit without a directory, or that one shard exceeds.
         """
         self._split(split)
+        if keep is None and keep_bytes is not None:
+            raise invalid("there is no directory that it limits", "keep_bytes", "give keep, too")
         limit_bytes = None if keep_bytes is None else _bytes(keep_bytes, "keep_bytes")
         kept = None if keep is None else KeptShards(keep, limit_bytes)
         return SplitSamples(self._document, split, self._access, check, kept)
@@ -331,7 +335,7 @@ class Data:
                 left out; `Loader.dropped` says how many. ``error``: refuse.
             decode: Decode images to arrays.
             size: Scale and crop them to squares of so many pixels; see
-                `larder.readers.batches.Decoding`.
+                `larder.readers.batches.Decoding`. Not for a decoded cache, whose images are arrays.
             transforms: By extension, functions that are called with each value of the part, and
                 whose results take their place.
             keep: A directory where whole shards are kept; see `samples_of`. A cache needs none.
@@ -374,11 +378,11 @@ class Data:
             lanes=lanes,
             even=even,
         )
-        decoding = (
-            Decoding(decode, size, transforms or {}) if decode or size or transforms else None
-        )
+        decoding = Decoding(decode, size, transforms or {})
+        source = self._source(samples, check)
+        _check_decoding(decoding, source)
         return Loader(
-            self._source(samples, check),
+            source,
             schedule,
             samples,
             rank=rank,
@@ -426,7 +430,9 @@ class Data:
 
         samples = self.samples_of(split, check=check, **kept)
         decoding = Decoding(decode, size, transforms or {})
-        return SampleDataset(self._source(samples, check), len(samples), decoding)
+        source = self._source(samples, check)
+        _check_decoding(decoding, source)
+        return SampleDataset(source, len(samples), decoding)
 
     def tf(self, split: str, *, columns: Sequence[str] | None = None, **options: Any) -> Any:
         """The batches of a split as a ``tf.data.Dataset``.
@@ -572,7 +578,18 @@ class Data:
         return f"{self._access.root}@{self.version}"
 
 
+def _check_decoding(decoding: Decoding, source: Source) -> None:
+    """Refuse functions of parts that do not exist, and a size where no image is decoded."""
+    if decoding.transforms:
+        check_columns(source.names, decoding.transforms, "transforms")
+    if decoding.size is not None and not any(map(is_image, source.names)):
+        hint = "leave it out: a decoded cache has its images in the size that they were packed in"
+        raise invalid("no part is an image file that could be scaled", "size", hint)
+
+
 def _bytes(value: int | str, where: str) -> int:
+    if not isinstance(value, str):
+        return whole(where, value, 0)
     try:
         return parse_bytes(value)
     except ValueError as error:

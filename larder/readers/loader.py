@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from itertools import groupby, islice
@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from larder.errors import DamageError, Failure, Failures, LarderError, ObjectError
-from larder.readers.batches import KEY, Batch, batch_of, chosen
+from larder.readers.batches import KEY, LABEL, Batch, batch_of, chosen
 from larder.readers.cache import CacheReader
 from larder.readers.order import WINDOW_SAMPLES, Numbers, Order
 from larder.readers.schedule import Schedule, ShardIndex, invalid, whole
@@ -46,6 +46,10 @@ class _Decoded(NamedTuple):
 class Source(Protocol):
     """What batches are read from."""
 
+    @property
+    def names(self) -> Collection[str]:
+        """What a batch may have."""
+
     def batches(self, shares: Sequence[Numbers]) -> list[Batch]:
         """The batches of samples with these numbers."""
 
@@ -58,6 +62,10 @@ class ShardSource:
 
     def __init__(self, samples: SplitSamples) -> None:
         self._samples = samples
+
+    @property
+    def names(self) -> Collection[str]:
+        return {KEY, LABEL, *self._samples.exts}
 
     def batches(self, shares: Sequence[Numbers]) -> list[Batch]:
         samples = self._samples.batch(np.concatenate(shares))
@@ -74,6 +82,10 @@ class CacheSource:
 
     def __init__(self, records: CacheReader) -> None:
         self._records = records
+
+    @property
+    def names(self) -> Collection[str]:
+        return self._records.schema.names
 
     def batches(self, shares: Sequence[Numbers]) -> list[Batch]:
         return [self._records.batch(share) for share in shares]

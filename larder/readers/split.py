@@ -187,6 +187,12 @@ class SplitSamples(Sequence[Sample]):
         store, _, _ = self._parts
         return self._kept is not None or store.features.local_path
 
+    @property
+    def exts(self) -> set[str]:
+        """The extensions of parts, also of some that are in other splits alone."""
+        _, segments, _ = self._parts
+        return {ext for segment in segments for ext in segment.columns.exts}
+
     def shard_files(self) -> Iterator[tuple[str, ShardFile]]:
         """All files of the shards of the split in order, each with its key in the dataset."""
         _, segments, _ = self._parts

@@ -147,15 +147,36 @@ WRONG = {
     "on_error": {"on_error": "ignore"},
     "check": {"check": "sometimes"},
     "memory_bytes": {"memory_bytes": "much"},
+    "keep_bytes": {"keep_bytes": "1 GB"},
     "size": {"size": 10},
+    "transforms": {"transforms": {"jpeg": len}},
 }
 
 
-@pytest.mark.parametrize("where", WRONG)
-def test_wrong_options_are_refused(lab, where):
+def refused(lab, where, **options):
     with pytest.raises(ConfigError) as caught:
-        opened(lab).loader("train", batch_size=4, **WRONG[where])
+        opened(lab).loader("train", batch_size=4, **options)
     assert (caught.value.code, caught.value.where) == ("config.invalid_value", where)
+
+
+@pytest.mark.parametrize("where", WRONG)
+def test_wrong_options_are_refused(lab, without_cache, where):
+    refused(lab, where, **WRONG[where])
+    refused(without_cache, where, **WRONG[where])
+
+
+def test_a_size_is_for_images_that_are_decoded_when_they_are_read(lab, without_cache):
+    refused(lab, "size", decode=True, size=5)
+    loader = opened(without_cache).loader("train", batch_size=4, decode=True, size=5)
+    assert next(iter(loader))["png"].shape == (4, 5, 5, 3)
+
+
+def test_bytes_may_be_numbers_of_numpy(without_cache, tmp_path):
+    data, number = opened(without_cache), np.int64(1 << 20)
+    loader = data.loader(
+        "train", batch_size=4, keep=tmp_path, keep_bytes=number, memory_bytes=number
+    )
+    assert len(keys(loader)) == 5
 
 
 def test_an_unknown_split_is_refused(lab):

@@ -203,10 +203,10 @@ def test_a_process_started_after_decoding_decodes(method):
     assert pickle.loads(pickle.dumps(decoding)) == decoding
 
 
-@pytest.mark.parametrize("options", [{"size": 8}, {"images": True, "size": 0}])
-def test_a_size_that_makes_no_sense_is_refused(options):
+@pytest.mark.parametrize("size", [8, 0, True, 224.0, "224", 10**9])
+def test_a_size_that_makes_no_sense_is_refused(size):
     with pytest.raises(ConfigError) as caught:
-        Decoding(**options)
+        Decoding(images=size != 8, size=size)
     assert (caught.value.code, caught.value.where) == ("config.invalid_value", "size")
 
 
