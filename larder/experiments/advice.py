@@ -72,7 +72,7 @@ class Choices:
             )
         if not possible:
             reasons = "; ".join(f"{each.delivery}: {_reasons(each)}" for each in self.options)
-            message, hint = f"no delivery is possible: {reasons}", "see larder advise"
+            message, hint = f"no delivery is possible: {reasons}", "change one of these"
             raise ConfigError("config.invalid_value", message, where=where, hint=hint)
         chosen = next((each for each in self.options if each.delivery == requested), possible[0])
         if not chosen.possible:

@@ -271,23 +271,25 @@ def _from_bucket(facts: Facts, limits: Limits) -> Iterator[Fired]:
         yield Fired("note", "stream", "D5", text)
     text = f"A startup hook downloads {size} on each node, in about {format_seconds(seconds)}"
     text += ", once for all trials" if facts.kept else ", each time that a container starts"
-    if _pays(facts, limits, facts.copy_bytes):
-        yield Fired("prefer", "download", "D2", f"{text}: little beside training.")
-    else:
-        yield Fired("note", "download", "D2", f"{text}: hooks should be short.")
+    doubt = _doubt(facts, limits, facts.copy_bytes)
+    effect: Effect = "note" if doubt else "prefer"
+    yield Fired(effect, "download", "D2", f"{text}: {doubt or 'little beside training'}.")
     text = "The data is in the cluster's own bucket: containers read it from there."
     yield Fired("prefer", "bucket", "D4", text)
     if facts.consumer == "determined" and facts.fits(facts.bytes) is False:
-        yield Fired(
-            "refuse", "bucket", "D4", "The shards do not fit the disk of a node: use stream."
-        )
+        yield Fired("refuse", "bucket", "D4", "The shards do not fit the disk of a node.")
 
 
-def _pays(facts: Facts, limits: Limits, size_bytes: float) -> bool:
-    """Whether a download is known to be short beside training."""
+def _doubt(facts: Facts, limits: Limits, size_bytes: float) -> str:
+    """Why a download is not known to be short beside training; empty if it is."""
+    fits = facts.fits(size_bytes)
+    if not fits:
+        return "nodes.disk_bytes does not say that it fits" if fits is None else "it does not fit"
+    if facts.training_seconds is None:
+        return "experiment.training_seconds does not say how long training takes"
     trials = facts.trials if facts.kept else 1
-    most = limits.download_fraction * trials * (facts.training_seconds or 0)
-    return facts.fits(size_bytes) is True and facts.download_seconds(size_bytes) <= most
+    most = limits.download_fraction * trials * facts.training_seconds
+    return "" if facts.download_seconds(size_bytes) <= most else "too long beside training"
 
 
 def _caches(facts: Facts) -> Iterator[Fired]:
@@ -349,11 +351,11 @@ def _by_size(facts: Facts, limits: Limits) -> Iterator[Fired]:
         text = f"{size} are little: File mode downloads them, and any order reads fast."
         yield Fired("prefer", "file", "S3", text)
     else:
-        pays = not large and _pays(facts, limits, facts.node_bytes)
+        doubt = "that is large" if large else _doubt(facts, limits, facts.node_bytes)
         seconds = format_seconds(facts.download_seconds(facts.node_bytes))
         text = f"File mode downloads {size} first, in about {seconds}"
-        text += ": little beside training." if pays else ", too long unless training takes longer."
-        yield Fired("prefer" if pays else "note", "file", "S4", text)
+        text += f": {doubt or 'little beside training'}."
+        yield Fired("note" if doubt else "prefer", "file", "S4", text)
     if facts.access == "random":
         text = "FastFile reads at random too, but slowly; FSx for Lustre is made for that."
         yield Fired("prefer", "fast_file", "S6", text)

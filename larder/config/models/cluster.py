@@ -254,7 +254,8 @@ class Consumer(Model):
     @model_validator(mode="after")
     def _agree(self) -> Self:
         for name in _SAGEMAKER:
-            if self.kind != "sagemaker" and getattr(self, name) not in (None, False):
+            default = type(self).model_fields[name].default
+            if self.kind != "sagemaker" and getattr(self, name) is not default:
                 message = f"does not apply to kind: {self.kind}"
                 raise RefusedError(message, key=name, hint="remove it, or change consumer.kind")
         return self

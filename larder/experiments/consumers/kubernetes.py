@@ -20,7 +20,7 @@ from typing import Any
 from larder.config.models import Cluster
 from larder.config.urls import parse_url
 from larder.errors import ConfigError
-from larder.experiments.consumers.determined.mounts import bind
+from larder.experiments.consumers.determined.mounts import bind, check_patterns
 from larder.experiments.consumers.template import job_name, refused, section, to_yaml
 from larder.experiments.delivery import LOCATION, ConfigFile, Contents, DeliveredVersion
 
@@ -72,6 +72,7 @@ def config_files(
         metadata["generateName"] = f"{job_name(delivered)}-"
     if delivered.delivery.delivery == "bucket":
         root, volume = delivered.root.rstrip("/"), _cache_volume(cluster)
+        check_patterns(root, where=f"cluster {cluster.name}")
     else:
         root, volume = _mounted(delivered, cluster)
     pod, container, variables = _parts(config, where)
@@ -128,6 +129,9 @@ def _cache_volume(cluster: Cluster) -> _Volume:
     downloads = cluster.nodes.downloads
     if downloads is None:
         return _Volume(_CACHE, _CACHE_PATH, False, {"emptyDir": {}})
+    if ".." in downloads.host_path.split("/"):
+        message, where = "host_path must not contain ..", f"cluster {cluster.name}: nodes.downloads"
+        raise ConfigError("config.path", message, where=where, hint="write it in full")
     source = {"hostPath": {"path": downloads.host_path, "type": "DirectoryOrCreate"}}
     return _Volume(_CACHE, downloads.container_path, False, source)
 
@@ -162,7 +166,7 @@ def _access(cluster: Cluster, cache: _Volume) -> dict[str, str]:
 
 
 def _variable(name: str, value: str) -> dict[str, Any]:
-    return {"name": name, "value": value.replace("$(", "$$(")}  # $(NAME) would be replaced
+    return {"name": name, "value": value.replace("$", "$$")}  # $(NAME) and $$ would be replaced
 
 
 def _parts(config: dict[str, Any], where: str) -> tuple[dict[str, Any], dict[str, Any], list[Any]]:

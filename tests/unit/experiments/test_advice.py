@@ -126,6 +126,20 @@ def test_what_does_not_fit_the_disk_of_a_node_is_refused(delivery):
     assert option_of(delivery, f"{text} disk=5TB").possible
 
 
+@pytest.mark.parametrize(
+    ("delivery", "text", "reason"),
+    [
+        ("file", "sagemaker 70GB/500 training=30h", "nodes.disk_bytes"),
+        ("file", "sagemaker 70GB/500 disk=1TB", "experiment.training_seconds"),
+        ("file", "sagemaker 70GB/500 disk=1TB training=1h", "too long beside training"),
+        ("file", "sagemaker 300GB/500 disk=1TB training=900h", "large"),
+        ("download", "determined 1GB/10 training=900h", "nodes.disk_bytes"),
+    ],
+)
+def test_a_download_that_is_not_preferred_says_why(delivery, text, reason):
+    assert reason in option_of(delivery, text).deciding.sentence
+
+
 def test_inline_is_read_once_for_all_trials():
     option = option_of("inline", "determined 50MB/1 context=5kB place=away usd=0.1 trials=1000")
     assert option.usd == pytest.approx(0.005)

@@ -2,6 +2,7 @@
 
 import copy
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -170,7 +171,17 @@ def test_splits_that_would_share_a_variable_are_refused(pair):
 names = st.text(st.characters(codec="utf-8", exclude_characters="\0/"), min_size=1, max_size=8)
 
 
-@given(names.filter(lambda name: name not in (".", "..") and "~" not in name))
+@pytest.mark.parametrize(
+    ("url", "host_path"), [("s3://bucket/a{0..9}/", "/nvme"), ("s3://bucket/", "/nvme/../etc")]
+)
+def test_what_a_pattern_or_the_api_cannot_hold_is_refused(url, host_path):
+    nodes = {"downloads": {"host_path": host_path, "container_path": "/cache"}}
+    with pytest.raises(ConfigError) as caught:
+        emitted("kubernetes", (url, "bucket", {"nodes": nodes}), contents())
+    assert caught.value.code == "config.path"
+
+
+@given(names.filter(lambda name: name not in (".", "..") and not re.search(r"[~{}\\]|::", name)))
 def test_names_come_back_as_kubernetes_reads_them(name):
     url = f"s3://bucket/{name}/"
     here = cluster("s3://bucket/")
@@ -180,8 +191,8 @@ def test_names_come_back_as_kubernetes_reads_them(name):
         for each in loaded(file.text)["spec"]["template"]["spec"]["containers"][0]["env"]
         if each["name"] == "LARDER_LOCATION"
     ]
-    assert value.replace("$$(", "$(") == f"{url}larder/my_digits/versions/{VERSION}"
-    assert "$(" not in value.replace("$$(", "")
+    assert value.replace("$$", "$") == f"{url}larder/my_digits/versions/{VERSION}"
+    assert "$" not in value.replace("$$", "")
 
 
 def test_what_the_template_has_is_kept_and_what_is_in_the_way_is_refused():

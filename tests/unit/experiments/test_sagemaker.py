@@ -312,6 +312,14 @@ def test_a_template_in_the_way_is_refused(changes):
     assert caught.value.code == "config.template"
 
 
+def test_the_line_that_submits_names_the_region():
+    here = Cluster.model_validate(
+        {"name": "sm", "storage": {"url": "s3://bucket/", "region": "us-west-2"}}
+    )
+    assert "--region us-west-2" in config.command(Path("out"), [], here)
+    assert "--region" not in config.command(Path("out"), [], cluster("s3://bucket/"))
+
+
 def test_a_value_of_the_environment_is_not_printed():
     with pytest.raises(ConfigError) as caught:
         emitted("file", ONE, changes={"Environment": {"PASSWORD": 8675309123, "A": [8675309123]}})

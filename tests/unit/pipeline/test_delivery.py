@@ -1,6 +1,7 @@
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from larder.config.models import Cluster, Dataset
 from larder.errors import ConfigError
@@ -150,6 +151,13 @@ def test_a_file_system_does_not_ignore_what_is_asked_of_channels(asked):
     with pytest.raises(ConfigError) as caught:
         chosen(dataset, target, offered)
     assert "S9" in caught.value.message
+
+
+@pytest.mark.parametrize("kind", ["determined", "kubernetes"])
+def test_a_seed_of_zero_is_of_sagemaker_too(kind):
+    with pytest.raises(ValidationError) as caught:
+        models({"url": "/x"}, {}, {"url": "/y"}, consumer={"kind": kind, "shuffle_seed": 0})
+    assert "does not apply" in str(caught.value)
 
 
 def test_code_and_data_are_submitted_together_if_both_are_small():

@@ -118,8 +118,9 @@ class Template:
         entries = self._child(section, key, list, place.removesuffix(key))
         for name, value in variables.items():
             entry = f"{name}={value}"
-            if entry not in entries:
-                self._put(f"{place}: {name}", entries, entry, partial(_differs, name, value))
+            self._put(f"{place}: {name}", entries, entry, partial(_differs, name, value))
+            if entries.count(entry) > 1:
+                del entries[len(entries) - 1]
 
     def _put(
         self, place: str, entries: list[Any], entry: Any, is_same: Callable[[Any], bool]

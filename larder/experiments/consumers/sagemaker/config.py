@@ -121,7 +121,9 @@ def config_files(
 
 def command(output: Path, names: Sequence[str], cluster: Cluster) -> str:
     request = shlex.quote(f"file://{output}/training-job.json")
-    return f"aws sagemaker create-training-job --cli-input-json {request}"
+    region = cluster.storage.access.region
+    options = f" --region {region}" if region else ""
+    return f"aws sagemaker create-training-job{options} --cli-input-json {request}"
 
 
 def _name(channel: Any) -> Any:
