@@ -317,7 +317,7 @@ def _sagemaker(facts: Facts, limits: Limits) -> Iterator[Fired]:
     yield from _by_size(facts, limits)
     text = "One process reads each pipe, in order; FastFile has largely replaced it."
     yield Fired("refuse" if facts.access == "random" else "note", "pipe", "S9", text)
-    if facts.nodes.count > 1:
+    if facts.nodes.count > 1 and facts.in_bucket:
         can = "cannot" if facts.objects < facts.nodes.count else "can"
         text = f"ShardedByS3Key {can} divide {format_count(facts.objects, 'shard')} among"
         text += f" {facts.nodes.count} nodes."
