@@ -42,6 +42,7 @@ _PACKAGES = Path(__file__).parents[2]
 _SCHEMES = ("", "file", "gs", "s3")
 _LENGTH_BYTES = 8
 _REPORT_SECONDS = 0.1
+_END_SECONDS = 10.0
 _STOP = "stop"
 
 
@@ -163,11 +164,13 @@ class Process:
                 raise
 
     def close(self) -> None:
-        """End it: it holds nothing that would be lost."""
-        self.process.kill()
+        """End it: by itself if it waits for a call, as it removes its temporary files then."""
         for pipe in (self._stdin, self._stdout):
             with suppress(OSError):  # what was not sent is not needed
                 pipe.close()
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(_END_SECONDS if self.answered else 0)
+        self.process.kill()
         self.process.wait()
 
     def _send(self, message: Any) -> None:
@@ -243,17 +246,18 @@ def serve() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     results = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # nothing else may be written where the messages go
-    calls: queue.SimpleQueue[_Call] = queue.SimpleQueue()
-    stop = threading.Event()
+    calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+    stop, busy = threading.Event(), threading.Event()
     # Not sys.stdin, which Python closes at its end, while a thread still waits for more of it.
     receive = threading.Thread(
-        target=_receive, args=(os.fdopen(os.dup(0), "rb"), calls, stop), daemon=True
+        target=_receive, args=(os.fdopen(os.dup(0), "rb"), calls, stop, busy), daemon=True
     )
     receive.start()
-    while True:
-        call = calls.get()
+    while (call := calls.get()) is not None:
+        busy.set()
         stop.clear()
         message = _answer(call, results, stop)
+        busy.clear()  # before whoever started this one learns of the answer, and may close it
         try:
             _write(results, message)
         except Exception as error:  # noqa: BLE001 - it cannot be pickled
@@ -261,13 +265,20 @@ def serve() -> None:
             _write(results, _Failed(FatalError("run.internal", text)))
 
 
-def _receive(pipe: IO[bytes], calls: queue.SimpleQueue[_Call], stop: threading.Event) -> None:
+def _receive(
+    pipe: IO[bytes],
+    calls: queue.SimpleQueue[_Call | None],
+    stop: threading.Event,
+    busy: threading.Event,
+) -> None:
     while (message := _read(pipe)) is not None:
         if message == _STOP:
             stop.set()
         else:
             calls.put(message)
-    os._exit(1)  # nobody waits for anything any more: as if it were killed
+    if busy.is_set():
+        os._exit(1)  # nobody waits for anything any more: as if it were killed
+    calls.put(None)
 
 
 def _answer(call: _Call, results: IO[bytes], stop: threading.Event) -> _Done | _Failed:

@@ -1,9 +1,11 @@
 """Batches in processes of their own: the same shards, errors and stops as in one process."""
 
+import hashlib
 import os
 import signal
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,10 +13,13 @@ from pipeline_lab import Lab, directory_lab, images, write
 
 from larder.errors import FatalError
 from larder.jobs import processes
+from larder.jobs.manifests import fetched
 from larder.jobs.results import RunError
 from larder.jobs.runner import InlineRunner
+from larder.manifest.sealed import ManifestRef
 from larder.pipeline.prepare import prepare
 from larder.progress import StageTimes
+from larder.store import open_store
 
 pytestmark = pytest.mark.exhaustive
 
@@ -135,8 +140,41 @@ def test_a_run_that_is_stopped_leaves_no_process(tmp_path, apart):
 def test_a_process_ends_with_the_one_that_started_it(tmp_path):
     process = processes.Process()
     process._stdin.close()
-    assert process.process.wait(timeout=60) == 1
+    assert process.process.wait(timeout=60) == 0
     process.close()
+
+
+class Bucket:
+    """A store without local paths."""
+
+    def __init__(self, folder: str) -> None:
+        self._store = open_store(folder)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    class features:  # noqa: N801 - the name is an attribute of stores
+        local_path = False
+
+
+def download(folder: str, ref: ManifestRef) -> str:
+    with fetched(Bucket(folder), ref) as path:  # type: ignore[arg-type]
+        return str(path)
+
+
+def test_a_process_removes_what_it_has_downloaded(tmp_path, monkeypatch):
+    (tmp_path / "bucket").mkdir()
+    (tmp_path / "bucket/m").write_bytes(b"")
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    process = processes.Process()
+    ref = ManifestRef(key="m", sha256=hashlib.sha256(b"").hexdigest(), bytes=0, rows=0)
+    path = Path(process.call(download, str(tmp_path / "bucket"), ref))
+    assert path.is_relative_to(tmp_path / "tmp")
+    assert path.exists()
+    process.close()
+    assert not list((tmp_path / "tmp").iterdir())
 
 
 @pytest.mark.parametrize(
