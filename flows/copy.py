@@ -13,7 +13,7 @@ if __name__ == "__main__":
 
     raise SystemExit(flow_command("copy"))  # which imports this module again, with Prefect
 
-from typing import Any
+from typing import Any, Literal
 
 from prefect import flow
 from pydantic import StrictBool
@@ -35,7 +35,7 @@ def copy(
     cluster: ClusterName | None = None,
     include: list[str] | None = None,
     exclude: list[str] | None = None,
-    verify: str | None = None,
+    verify: Literal["digest", "size"] | None = None,
     retry_failed: StrictBool = False,
     plan: StrictBool = False,
     advanced: Overrides = NO_OVERRIDES,

@@ -13,10 +13,10 @@ if __name__ == "__main__":
 
     raise SystemExit(flow_command("verify"))  # which imports this module again, with Prefect
 
-from typing import Any
+from typing import Annotated, Any
 
 from prefect import flow
-from pydantic import StrictBool, StrictFloat, StrictInt
+from pydantic import Field, StrictBool, StrictFloat, StrictInt
 
 from flows.runs.flow_run import flow_run
 from flows.runs.form import NO_OTHER_NAMES, ClusterName, DatasetName, OtherNames, run_name
@@ -33,7 +33,7 @@ def verify(
     dataset: DatasetName,
     cluster: ClusterName = "local",
     version: str = "latest",
-    sample: StrictFloat | None = None,
+    sample: Annotated[StrictFloat, Field(gt=0, le=100)] | None = None,
     seed: StrictInt | None = None,
     repair: StrictBool = False,
     advanced: OtherNames = NO_OTHER_NAMES,

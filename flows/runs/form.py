@@ -50,8 +50,7 @@ class Overrides(BaseModel):
     settings: list[str] = Field(
         [],
         title="Overrides",
-        description="key.path=value pairs that override fields of the dataset file, or of the "
-        "cluster file with the prefix cluster.",
+        description="key.path=value pairs that override fields, as --set of the command does.",
     )
     config_dir: str = Field(
         CONFIGS, title="Config folder", description="The directory with all configuration files."

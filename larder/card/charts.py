@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+_BARS = 1000
+"""Each takes a third of a millisecond to draw."""
+
 _COLOURS = ["#3b6ea8", "#e0913a", "#5b9a68", "#b0568c", "#7b7f87", "#c9b13c"]
 
 
@@ -43,11 +46,14 @@ def _sizes(facts: CardFacts) -> bytes:
 
 
 def _balance(facts: CardFacts) -> bytes:
-    """How many samples each class has."""
+    """How many samples each class has; of neighbours, if there are many, the mean."""
     counts = {name: split.class_samples[:-1] for name, split in facts.splits.items()}
     order = np.argsort(-np.sum(list(counts.values()), axis=0), kind="stable")
-    edges = np.arange(len(order) + 1, dtype=float)
-    counts = {name: each[order] for name, each in counts.items()}
+    edges = np.unique(np.linspace(0, len(order), min(len(order), _BARS) + 1).astype(np.int64))
+    counts = {
+        name: np.add.reduceat(each[order], edges[:-1]) / np.diff(edges)
+        for name, each in counts.items()
+    }
     figure, _ = _stacked("classes, from the largest to the smallest", edges, counts)
     return _png(figure)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,7 +18,15 @@ from pydantic import Field, ValidationError, model_validator
 
 from larder.config.load import load_cluster, located
 from larder.config.messages import Schema, refusals
-from larder.config.models import Cluster, CopyConfig, Location, Model, RunnerConfig, Source
+from larder.config.models import (
+    Cluster,
+    CopyConfig,
+    Location,
+    Model,
+    RunnerConfig,
+    Source,
+    StageLimits,
+)
 from larder.config.models.field_types import RefusedError
 from larder.config.text import Document, KeyPath, Position, Setting, apply, parse_settings
 from larder.config.urls import check_overlap, directory, is_inside
@@ -130,6 +138,7 @@ def _not_of_cluster(setting: Setting) -> ConfigError:
 class CopySettings:
     """Everything that a copy is told; both places have absolute URLs.
 
+    ``stages``: how long they may take, by the cluster file.
     ``retry_failed``: only the objects are copied that the last copy failed for.
     """
 
@@ -137,6 +146,7 @@ class CopySettings:
     storage: Location
     limits: CopyConfig
     runner: RunnerConfig
+    stages: StageLimits = field(default_factory=StageLimits)
     retry_failed: bool = False
 
     @property
@@ -187,6 +197,7 @@ def load_copy_settings(
     of the two places is inside the other (``config.overlap``).
     """
     folder = directory(Path(config_dir), "--config-dir")
+    described = load_cluster(folder, cluster, (), os.environ) if cluster else None
     places = read_places(
         (
             Argument(("source", "url"), source, "SOURCE"),
@@ -196,13 +207,14 @@ def load_copy_settings(
             Argument(("copy", "verify"), verify, "--verify"),
         ),
         settings,
-        load_cluster(folder, cluster, (), os.environ) if cluster else None,
+        described,
     )
     resolved = CopySettings(
         source=located(places.source, os.environ, "SOURCE"),
         storage=located(places.storage, os.environ, "STORAGE"),
         limits=places.copy_,
         runner=places.runner,
+        stages=described.limits if described else StageLimits(),
     )
     check_overlap(
         resolved.source, resolved.storage.url, storage_endpoint=resolved.storage.access.endpoint

@@ -28,7 +28,7 @@ def only_here(runner: RunnerConfig) -> None:
     """``config.runner``: the batches are to run on Dask or Ray, which only a flow run reaches."""
     if runner.kind != "local":
         message = f"batches run on {runner.kind} in a flow run only"
-        hint = "use python -m flows.NAME, or --set cluster.runner.kind=local"
+        hint = "use python -m flows.NAME, or set runner.kind to local and runner.address to null"
         raise ConfigError("config.runner", message, hint=hint)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from html.parser import HTMLParser
 from pathlib import Path
 from threading import Event
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import pytest
 from PIL import Image
 from pipeline_lab import Lab, directory_lab, images, opened, png, write
 
+from larder.card import charts
 from larder.card import pictures as card_pictures
 from larder.card.draw import card, draw_card, prepare_with_card
 from larder.cli.exit import run
@@ -342,3 +344,20 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     assert run(lambda: dispatch(["card", "files@nothing", *settings[:2]])) == 2
     assert "version.missing" in capsys.readouterr().err
     assert run(lambda: dispatch(["card", "nobody"])) == 2
+
+
+@pytest.mark.parametrize("classes", [3, 1000, 1007, 21_841])
+def test_the_chart_of_many_classes_has_at_most_a_thousand_bars(classes, monkeypatch):
+    drawn: dict[str, Any] = {}
+    stacked = charts._stacked
+
+    def noted(label: str, edges: Any, counts: Any) -> Any:
+        drawn.update(counts, edges=edges)
+        return stacked(label, edges, counts)
+
+    monkeypatch.setattr(charts, "_stacked", noted)
+    samples = np.append(np.arange(classes, 0, -1), 0)
+    facts = SimpleNamespace(splits={"train": SimpleNamespace(class_samples=samples)})
+    charts._balance(facts)  # type: ignore[arg-type]
+    assert len(drawn["train"]) == min(classes, 1000)
+    assert sum(drawn["train"] * np.diff(drawn["edges"])) == pytest.approx(samples.sum())

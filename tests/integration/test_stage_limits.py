@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 from pipeline_lab import directory_lab, images
 
+from larder.copy.run import copy
+from larder.copy.settings import load_copy_settings
 from larder.errors import FatalError
 from larder.jobs.runner import InlineRunner
 from larder.pipeline.prepare import prepare
@@ -32,3 +34,16 @@ def test_the_next_run_continues(stage, tmp_path):
     assert f"limits.{stage}_seconds" in caught.value.message
     lab.prepare()
     lab.only()
+
+
+def test_a_copy_has_the_limits_of_its_cluster(tmp_path):
+    (tmp_path / "from").mkdir()
+    (tmp_path / "from/object").touch()
+    (tmp_path / "clusters").mkdir()
+    text = "storage: {url: /nowhere}\nlimits: {mirror_seconds: 1}\n"
+    (tmp_path / "clusters/c.yaml").write_text(text)
+    places = str(tmp_path / "from"), str(tmp_path / "to")
+    settings = load_copy_settings(*places, cluster="c", config_dir=tmp_path)
+    with pytest.raises(FatalError) as caught:
+        copy(settings, runner())
+    assert "limits.mirror_seconds" in caught.value.message

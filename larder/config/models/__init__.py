@@ -13,6 +13,7 @@ from larder.config.models.cluster import (
     Nodes,
     RunnerConfig,
     Skyplane,
+    StageLimits,
 )
 from larder.config.models.dataset import (
     Cache,
@@ -61,4 +62,5 @@ __all__ = [
     "Shards",
     "Skyplane",
     "Source",
+    "StageLimits",
 ]

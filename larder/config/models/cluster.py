@@ -283,6 +283,15 @@ class RunnerConfig(Model):
         description="size of a batch (a task run): bytes, or a string such as 1 GB",
     )
 
+    @model_validator(mode="after")
+    def _address_of_a_kind(self) -> Self:
+        if self.address and self.kind == "local":
+            message = "is of another machine, but batches run on this one"
+            raise RefusedError(
+                message, key="address", hint="set runner.kind to dask or ray, or address to null"
+            )
+        return self
+
 
 Limit = Annotated[Seconds | None, OrNull]
 

@@ -69,6 +69,17 @@ def test_the_api_refuses_what_a_form_cannot_say(schemas, form):
         validate(form, schemas["prepare"], raise_on_error=True)
 
 
+@pytest.mark.parametrize(
+    ("flow", "field"),
+    [("copy", {"verify": "md5"}), ("verify", {"sample": 150.0}), ("verify", {"sample": 0.0})],
+)
+def test_the_api_refuses_values_that_no_run_would_take(schemas, flow, field):
+    places = {"source": "from", "storage": "to"} if flow == "copy" else {"dataset": "digits"}
+    validate(places, schemas[flow], raise_on_error=True)
+    with pytest.raises(Exception, match=r"one of|maximum|minimum"):
+        validate({**places, **field}, schemas[flow], raise_on_error=True)
+
+
 def test_where_no_config_folder_is_every_name_is_accepted(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     schema = parameter_schema(prepare.fn).model_dump_for_openapi()

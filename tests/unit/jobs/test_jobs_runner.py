@@ -5,7 +5,7 @@ from typing import cast
 
 import pytest
 
-from larder.config.models import Cluster
+from larder.config.models import Cluster, RunnerConfig
 from larder.errors import ConfigError, FatalError
 from larder.jobs.runner import InlineRunner, workers
 from larder.machine import usable_cores
@@ -68,6 +68,11 @@ def test_an_error_or_an_interrupt_stops_the_other_batches(error, failing):
 def test_memory_bounds_the_batches_at_once(fields, expected):
     cluster = Cluster.model_validate({"name": "c", "storage": {"url": "/x"}, **fields})
     assert workers(cluster.runner, cluster.copy_) == expected
+
+
+def test_an_address_needs_a_kind():
+    with pytest.raises(ValueError, match="address"):
+        RunnerConfig(address="tcp://10.0.0.5:8786")
 
 
 @pytest.mark.parametrize("kind", ["dask", "ray"])
