@@ -11,14 +11,18 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from prefect import get_client
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate, WorkPoolCreate
 from prefect.client.schemas.filters import FlowRunFilter, WorkerFilter, WorkPoolFilter
-from prefect.client.schemas.objects import StateType, WorkPool
+from prefect.client.schemas.objects import DeploymentSchedule, StateType, WorkPool
+from prefect.client.schemas.responses import DeploymentResponse
 from prefect.exceptions import ObjectNotFound
 from prefect.states import Crashed
 from ruamel.yaml import YAML
@@ -35,6 +39,7 @@ IMAGE_DIRECTORY = "/opt/larder"
 """Where deployments/docker/Dockerfile puts the checkout."""
 
 _DEPLOY = ("deploy", "--all", "--prefect-file", str(FILE))
+_BLOCK = "prefect.blocks."
 _PAGE = 200
 _LAST_WORDS = 2000
 
@@ -43,18 +48,21 @@ _LAST_WORDS = 2000
 class Deployed:
     """What was deployed: ``FLOW/NAME`` of each, or none if nothing has changed.
 
-    ``workers`` is the number of workers of the pool that are online.
+    ``workers`` is the number of workers of the pool that are online; ``moved_from`` are pools that
+    the deployments were in before.
     """
 
     pool: str
     names: tuple[str, ...]
     workers: int
+    moved_from: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
         """The same for people."""
         lines = [f"deployed to the work pool {self.pool}:", *(f"  {name}" for name in self.names)]
         if not self.names:
             lines = [f"the deployments in the work pool {self.pool} are current"]
+        lines += [f"they are no longer in the work pool {pool}" for pool in self.moved_from]
         if not self.workers:
             start = f"prefect worker start --pool {self.pool}"
             lines.append(f"no worker is online, so their runs would be late: {start}")
@@ -73,7 +81,7 @@ def deploy_all(pool: str, directory: str | None = None, *, changed_only: bool = 
 
     Raises:
         ConfigError: ``config.work_pool``: the server has no such pool. ``config.invalid_value``:
-            two deployments have the same name.
+            two deployments have the same name, or one would contain a secret.
         FatalError: ``run.server``: Prefect cannot deploy.
     """
     entries = _entries()
@@ -82,14 +90,17 @@ def deploy_all(pool: str, directory: str | None = None, *, changed_only: bool = 
         directory = directory or _directory(work_pool)
         version = _version(pool, directory)
         _make_limits(client)
-        outdated = [name for name in entries if _deployed_version(client, name) != version]
-        if outdated or not changed_only:
-            _deploy(pool, directory, version)
+        before = [each for name in entries if (each := _deployment(client, name))]
+        current = [each for each in before if each.version == version]
+        moved = {each.work_pool_name for each in before} - {pool, None}
+        if len(current) < len(entries) or not changed_only:
+            with _schedules_kept(client, before):
+                _deploy(pool, directory, version)
         else:
             entries = []
         online = WorkerFilter.model_validate({"status": {"any_": ["ONLINE"]}})
         workers = client.read_workers_for_work_pool(pool, worker_filter=online)
-    return Deployed(pool, tuple(entries), len(workers))
+    return Deployed(pool, tuple(entries), len(workers), tuple(sorted(filter(None, moved))))
 
 
 def make_pool(name: str) -> None:
@@ -117,10 +128,9 @@ def crash_abandoned_runs(pool: str, message: str) -> None:
 def _entries() -> list[str]:
     """``FLOW/NAME`` of the deployments in the file."""
     try:
-        document = YAML(typ="safe").load(FILE)
+        deployments = YAML(typ="safe").load(FILE)["deployments"]
         entries = [
-            f"{entry['entrypoint'].rpartition(':')[2]}/{entry['name']}"
-            for entry in document["deployments"]
+            f"{entry['entrypoint'].rpartition(':')[2]}/{entry['name']}" for entry in deployments
         ]
     except OSError:
         hint = "run the command in the root directory of a checkout"
@@ -132,6 +142,10 @@ def _entries() -> list[str]:
     if repeated:
         message = f"there are two deployments {repeated[0]}"
         hint = "give one of them another name"
+        raise ConfigError("config.invalid_value", message, where=str(FILE), hint=hint)
+    if _BLOCK in str([(each.get("work_pool"), each.get("parameters")) for each in deployments]):
+        message = "a block is read when deployed: its value would be plain text in the deployment"
+        hint = "refer to it in the base job template of the work pool"
         raise ConfigError("config.invalid_value", message, where=str(FILE), hint=hint)
     return entries
 
@@ -156,11 +170,44 @@ def _version(pool: str, directory: str) -> str:
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
 
 
-def _deployed_version(client: SyncPrefectClient, name: str) -> str | None:
+def _deployment(client: SyncPrefectClient, name: str) -> DeploymentResponse | None:
     try:
-        return client.read_deployment_by_name(name).version
+        return client.read_deployment_by_name(name)
     except ObjectNotFound:
         return None
+
+
+@contextmanager
+def _schedules_kept(
+    client: SyncPrefectClient, deployments: Sequence[DeploymentResponse]
+) -> Iterator[None]:
+    """Leave schedules that exist on or off, whatever is deployed within a ``with`` block.
+
+    Prefect deletes those without a slug, such as the UI makes.
+    """
+    before = {schedule.id: schedule for each in deployments for schedule in each.schedules}
+
+    def change(deployment: DeploymentResponse, schedule: DeploymentSchedule, **fields: Any) -> None:
+        # Parameters that are left out would become none.
+        client.request(
+            "PATCH",
+            "/deployments/{id}/schedules/{schedule_id}",
+            path_params={"id": deployment.id, "schedule_id": schedule.id},
+            json={"parameters": schedule.parameters, **fields},
+        )
+
+    for each in deployments:
+        for schedule in each.schedules:
+            if not schedule.slug:
+                change(each, schedule, slug=str(schedule.id))
+    try:
+        yield
+    finally:
+        for each in deployments:
+            for schedule in client.read_deployment(each.id).schedules:
+                active = before.get(schedule.id, schedule).active
+                if schedule.active != active:
+                    change(each, schedule, active=active)
 
 
 def _make_limits(client: SyncPrefectClient) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import http.client
 import os
+import shutil
 import socket
 import sys
 import time
@@ -67,6 +68,9 @@ def main(arguments: Sequence[str]) -> int:
         "must be the only one of the pool",
     )
     namespace = flags.parse_args(arguments)
+    if shutil.which("ps") is None:  # with which the runs of a worker are found
+        hint = "install it: on Debian, apt-get install procps"
+        raise ConfigError("config.missing_package", "there is no program ps", hint=hint)
     if namespace.pool:
         return _until_interrupted(lambda: _work(namespace.pool))
     folder = FOLDER.absolute()

@@ -13,7 +13,7 @@ import pytest
 from serving import FAST, OBJECT_BYTES, OBJECTS, SLOWER, Run, Serving, serving_in
 
 from flows.runs.deployments import IMAGE_DIRECTORY
-from tests.support.commands import CHECKOUT
+from tests.support.commands import CHECKOUT, Workplace
 from tests.support.http_server import QuietHandler
 from tests.support.http_server import serving as serving_http
 from tests.support.processes import is_running, wait_until
@@ -172,15 +172,39 @@ def test_deploying_needs_a_server_a_pool_and_different_names(reporting, prefect_
     assert "no worker is online" in done.out
     current = reporting.run("--pool", "p", "--changed-only", python=deploy)
     assert "are current" in current.out
+    refresh = prefect_server.get("/deployments/name/refresh/refresh")
+    there = f"/deployments/{refresh['id']}/schedules"
+    prefect_server.post(there, [{"schedule": {"cron": "0 4 * * *"}, "active": True}])
+    prefect_server.patch(f"{there}/{refresh['schedules'][0]['id']}", {"active": True})
     (reporting.folder / "configs/datasets/mine.yaml").write_text("source: {url: x}\n")
     changed = reporting.run("--pool", "p", "--changed-only", python=deploy)
     assert "  prepare/imagenet\n" in changed.out
+    schedules = prefect_server.get("/deployments/name/refresh/refresh")["schedules"]
+    assert sorted((each["active"], each["schedule"]["cron"]) for each in schedules) == [
+        (True, "0 3 * * *"),
+        (True, "0 4 * * *"),
+    ]
+    prefect_server.post("/work_pools/", {"name": "q", "type": "process"})
+    moved = reporting.run("--pool", "q", "--directory", "/srv/larder", python=deploy)
+    assert "they are no longer in the work pool p" in moved.out
+    deployed = prefect_server.get("/deployments/name/deploy/deploy")
+    assert deployed["parameters"] == {"pool": "q", "directory": "/srv/larder"}
 
     twice = shipped.replace("- name: files", "- name: digits")
+    secret = shipped.replace("{dataset: digits", '{dataset: "{{ prefect.blocks.secret.key }}"', 1)
+    (reporting.folder / "deployments/prefect.yaml").write_text(secret)
+    leaking = reporting.run("--pool", "p", python=deploy)
+    assert "error[config.invalid_value]: deployments/prefect.yaml: a block is read" in leaking.err
     (reporting.folder / "deployments/prefect.yaml").write_text(twice)
     refused = reporting.run("--pool", "p", python=deploy)
     where = "error[config.invalid_value]: deployments/prefect.yaml: "
     assert f"{where}there are two deployments prepare/digits" in refused.err
+
+
+def test_serving_needs_ps(tmp_path):
+    done = Workplace(tmp_path).run(python=("-m", "flows.serve"), PATH="/nowhere")
+    assert done.status == 2
+    assert "error[config.missing_package]: " in done.err
 
 
 def test_a_pool_of_kubernetes_gets_deployments_of_the_image_and_the_ui_shows_that_no_worker_runs(
