@@ -138,7 +138,8 @@ def _show(
     elif not namespace.quiet or plan or error:
         print_text("\n".join(lines(document)), hint=hint)
     if namespace.json or (namespace.quiet and not plan):
-        _tell_summary(document)
+        for each in document.get("datasets", [document]):
+            _tell_summary(each)
     if error:
         tell(f"error[{error.code}]: {error}")
 

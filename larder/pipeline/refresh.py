@@ -9,6 +9,7 @@ from larder.errors import Failure, LarderError
 from larder.jobs.results import BatchReport, RunError
 from larder.jobs.runner import Execute, Runner, Start
 from larder.pipeline.prepare import prepare
+from larder.pipeline.run_report import run_lines
 from larder.pipeline.settings import Settings
 
 _INTERRUPTED = "run.interrupted"
@@ -39,15 +40,19 @@ def refresh(
     def execute(runner: Runner) -> dict[str, Any]:
         documents: list[dict[str, Any]] = []
         failures: list[Failure] = []
-        for name, load in datasets.items():
+        for number, (name, load) in enumerate(datasets.items(), 1):
+            runner.progress.restart(f"dataset {number} of {len(datasets)}: {name}")
+            before, began_seconds = runner.times.stages(), runner.times.seconds()
             try:
-                documents.append(run(load(), runner))
+                document = run(load(), runner)
+                documents.append(_of_one(document, before, began_seconds))
             except LarderError as error:
                 if error.code == _INTERRUPTED:
                     raise
                 failures.append(Failure.of(name, error))
         if failures:
-            hint = f"the others ({len(documents)}) are current; fix these, then run again"
+            lines = "; ".join(refresh_line(each) for each in documents)
+            hint = f"fix these, then run again; the others are current: {lines or 'none'}"
             report = BatchReport(failed=len(failures), failures=tuple(failures))
             raise RunError("refresh", report, hint)
         return {"datasets": documents}
@@ -56,7 +61,32 @@ def refresh(
     return start(chosen) if start else chosen(runner)
 
 
+def _of_one(
+    document: dict[str, Any], before: Mapping[str, Mapping[str, Any]], began_seconds: float
+) -> dict[str, Any]:
+    """The document of a dataset, without what was done for those before it."""
+    stages = {
+        name: {key: round(value - before[name][key], 3) for key, value in each.items()}
+        if name in before
+        else each
+        for name, each in document["stages"].items()
+    }
+    stages = {
+        name: each for name, each in stages.items() if name not in before or any(each.values())
+    }
+    seconds = round(document["seconds"] - began_seconds, 3)
+    return {**document, "seconds": seconds, "stages": stages}
+
+
+def refresh_line(document: Mapping[str, Any]) -> str:
+    return f"{document['dataset']} {document['status']}: version {document['version']}"
+
+
 def refresh_lines(document: Mapping[str, Any]) -> list[str]:
-    """A line for each dataset."""
+    """A line for each dataset, and all that a run says of those that have changed."""
     runs: Sequence[Mapping[str, Any]] = document["datasets"]
-    return [f"{run['dataset']} {run['status']}: version {run['version']}" for run in runs]
+    return [
+        line
+        for run in runs
+        for line in ([refresh_line(run)] if run["status"] == "reused" else run_lines(run))
+    ]

@@ -24,6 +24,19 @@ def place(tmp_path) -> Workplace:
     return place
 
 
+def test_each_dataset_has_progress_and_warnings_of_its_own(place):
+    done = place.run("a", "b", "--json", python=REFRESH)
+    assert done.err.count("warning[few_shards]: ") == 2
+    for number, run in enumerate(json.loads(done.out)["datasets"]):
+        assert run["stages"]["inventory"]["objects"] == run["stages"]["shard"]["objects"] == 1
+        assert f"dataset {number + 1} of 2: {run['dataset']}" in done.err
+    (place.folder / "b/2.bin").write_bytes(b"new")
+    lines = place.run("a", "b", python=REFRESH).out.splitlines()
+    assert lines[0].startswith("a reused: version ")
+    assert lines[1].startswith("b built: version ")
+    assert any("experiment.yaml" in line for line in lines)
+
+
 def statuses(place: Workplace, python: tuple[str, ...]) -> dict[str, str]:
     done = place.run("a", "b", "--json", python=python)
     assert done.status == 0, done.err
@@ -49,7 +62,7 @@ def test_one_that_fails_stops_no_other_and_is_named(place):
     done = place.run("a", "b", "no-such", python=REFRESH)
     assert done.status == 1
     assert "2 failed in refresh" in done.err
-    assert "the others (1) are current" in done.err
+    assert "the others are current: b built: version " in done.err
     assert "Traceback" not in done.err
     assert (place.storage / "larder/b/tags/latest.json").exists()
     assert not (place.storage / "larder/a/tags/latest.json").exists()
