@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import partial
 from typing import Any, NamedTuple
@@ -34,6 +34,9 @@ from tasks.progress import listening, run_ended, stoppable, stopped_for
 from tasks.runner import task_runner
 from tasks.steps import STOPPED
 
+_CLAIMING = ("compact", "prepare", "refresh")
+"""The commands that claim a dataset, and the bucket only then."""
+
 _REFUSED = (401, 403)
 _NOT_THERE = (404, 405)
 _MORE = re.compile(r"[\s-]*For more information check: \S+")
@@ -61,9 +64,15 @@ def flow_run(command: Command) -> Any:
     try:
         with _reported(_given.get()) as log:
             operation, execute, _ = _given.get() or _begun(command)
-            claim = partial(dataset_limit, say=log.say)
+            bucket = partial(bucket_limit, operation.storage.url, log.say)
+
+            @contextmanager
+            def claim(dataset: str) -> Iterator[None]:
+                with dataset_limit(dataset, log.say), bucket():
+                    yield
+
             with (
-                bucket_limit(operation.storage.url, log.say),
+                nullcontext() if command.name in _CLAIMING else bucket(),
                 task_runner(pool_for(operation), claim, log.progress) as runner,
             ):
                 document = execute(runner)

@@ -1,8 +1,8 @@
-"""The limits ``larder-DATASET`` and ``larder-bucket-BUCKET``, on servers that have them.
+"""The limits ``larder-DATASET`` and ``larder-bucket:BUCKET``, on servers that have them.
 
 One run at a time prepares a dataset. Two would end well without the limit, but do the work twice;
 with it the second run waits, and then finds the work done. So many runs as the limit of a bucket
-has slots use the bucket as their storage at a time.
+has slots use the bucket as their storage at a time; one that waits for its dataset has none.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def dataset_limit(dataset: str, say: Callable[[str], None]) -> Iterator[None]:
 def bucket_limit(storage: str, say: Callable[[str], None]) -> Iterator[None]:
     """The same with a slot of the bucket of a storage, by its URL."""
     url = parse_url(storage)
-    with nullcontext() if url.is_directory else _slot(f"larder-bucket-{url.bucket}", say):
+    with nullcontext() if url.is_directory else _slot(f"larder-bucket:{url.bucket}", say):
         yield
 
 

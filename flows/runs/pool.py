@@ -24,6 +24,7 @@ from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 from larder.cli.command import Operation
 from larder.config.models import Location
 from larder.errors import ConfigError
+from larder.limits import batches_at_once
 from larder.packages import require
 from tasks.elsewhere import first_object, see_object
 from tasks.runner import Pool
@@ -52,8 +53,9 @@ def pool_for(operation: Operation) -> Iterator[Pool]:
         tasks, machines, on_every_worker = opened
         if address and operation.storage.access.block is None:
             _check_workers(address, operation.storage, on_every_worker)
-        workers = runner.workers or max(1, machines.total())
-        together = min(workers, max(machines.values(), default=1))
+        together = batches_at_once(max(machines.values(), default=1), operation.memory)
+        workers = min(runner.workers or machines.total(), together * len(machines)) or 1
+        together = min(workers, together)
         yield Pool(tasks, workers, together, elsewhere=True)
 
 

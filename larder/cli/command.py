@@ -42,6 +42,7 @@ class Operation:
         plan_lines: That of a plan.
         runner: Where its batches run.
         storage: What they all read and write.
+        memory: Maximum bytes of objects in memory, on each machine.
     """
 
     workers: int
@@ -50,6 +51,7 @@ class Operation:
     plan_lines: Lines
     runner: RunnerConfig
     storage: Location
+    memory: int
 
     def planning(self) -> Operation:
         """The operation that only plans."""

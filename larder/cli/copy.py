@@ -52,7 +52,7 @@ def _copy(*, retry_failed: bool = False, **parameters: Any) -> Operation:
     settings = load_copy_settings(**parameters)
     if retry_failed:
         settings = settings.retrying()
-    batches = settings.runner, settings.storage
+    batches = settings.runner, settings.storage, settings.limits.memory
     return Operation(settings.workers, partial(copy, settings), copy_lines, copy_lines, *batches)
 
 
@@ -63,7 +63,8 @@ def _prune(max_delete: int | None = None, **parameters: Any) -> Operation:
 
     places = load_copy_settings(**parameters)
     compose = partial(prune, PruneSettings(places, max_delete))
-    return Operation(1, compose, prune_lines, prune_lines, RunnerConfig(), places.storage)
+    batches = RunnerConfig(), places.storage, places.limits.memory
+    return Operation(1, compose, prune_lines, prune_lines, *batches)
 
 
 COPY = Command("copy", _copy_parser, _copy)

@@ -49,7 +49,8 @@ def _operation(
     count = workers(described.runner, described.copy_)
     compose = partial(refresh, loaders, run=prepare_with_card)
     storage = located(described.storage, os.environ, "cluster.storage.url")
-    return Operation(count, compose, refresh_lines, refresh_lines, described.runner, storage)
+    batches = described.runner, storage, described.copy_.memory
+    return Operation(count, compose, refresh_lines, refresh_lines, *batches)
 
 
 REFRESH = Command("refresh", _parser, _operation)

@@ -80,7 +80,8 @@ def _operation(
 
     options = VerifySettings(loaded, version, sample, seed, repair)
     compose = partial(_compose, partial(verify, options))
-    batches = loaded.cluster.runner, loaded.cluster.storage
+    of_cluster = loaded.cluster
+    batches = of_cluster.runner, of_cluster.storage, of_cluster.copy_.memory
     return Operation(loaded.workers, compose, verify_lines, verify_lines, *batches)
 
 

@@ -185,12 +185,12 @@ def test_a_copy_as_a_flow_run(reporting, prefect_server):
 def test_a_run_waits_for_a_slot_of_its_bucket(reporting, prefect_server, rclone_server):
     rclone_server.create_bucket("limited")
     fill(reporting.folder / "from")
-    slot = {"names": ["larder-bucket-limited"], "slots": 1}
-    limit = {"name": "larder-bucket-limited", "limit": 1}
+    slot = {"names": ["larder-bucket:limited"], "slots": 1}
+    limit = {"name": "larder-bucket:limited", "limit": 1}
     prefect_server.post("/v2/concurrency_limits/", limit)
     prefect_server.post("/v2/concurrency_limits/increment", slot)
     arguments = ("from", "s3://limited/")
     running = reporting.start(*arguments, python=FLOW_COPY, **rclone_server.environment)
-    running.read_until("warning: waiting for the limit larder-bucket-limited")
+    running.read_until("warning: waiting for the limit larder-bucket:limited")
     prefect_server.post("/v2/concurrency_limits/decrement", slot)
     assert "copied   12 objects" in ok(running.wait()).out

@@ -2,15 +2,21 @@
 
 import socket
 import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
+from flows.runs import pool
 from flows.runs.pool import pool_for
 from larder.cli.command import Operation
 from larder.config.models import Location, RunnerConfig
 from larder.errors import ConfigError
+from larder.limits import STREAM_BYTES
 from tasks.elsewhere import first_object, see_object
 
 SERVER = "http://127.0.0.1:4200/api"
@@ -21,7 +27,7 @@ def operation(storage: str = "memory://here", **runner: Any) -> Operation:
         raise AssertionError("no step is run")
 
     places = RunnerConfig(**runner), Location(url=storage)
-    return Operation(2, nothing, nothing, nothing, *places)
+    return Operation(2, nothing, nothing, nothing, *places, 2**30)
 
 
 def refused(**runner: Any) -> ConfigError:
@@ -35,8 +41,23 @@ def refused(**runner: Any) -> ConfigError:
 
 
 def test_threads_are_as_many_as_there_are_batches_at_once():
-    with pool_for(operation()) as pool:
-        assert (pool.workers, pool.together, pool.elsewhere) == (2, 2, False)
+    with pool_for(operation()) as opened:
+        assert (opened.workers, opened.together, opened.elsewhere) == (2, 2, False)
+
+
+@pytest.mark.parametrize(("limit", "workers", "together"), [(None, 8, 4), (3, 3, 3), (100, 8, 4)])
+def test_batches_elsewhere_have_room_in_the_memory_of_each_machine(
+    limit, workers, together, monkeypatch
+):
+    @contextmanager
+    def dask(*_: Any) -> Iterator[Any]:
+        yield None, Counter({"one": 16, "two": 16}), None
+
+    monkeypatch.setattr(pool, "_dask", dask)
+    monkeypatch.setattr(pool, "require", lambda _: None)
+    small = replace(operation(kind="dask", workers=limit), memory=4 * STREAM_BYTES)
+    with pool_for(small) as opened:
+        assert (opened.workers, opened.together) == (workers, together)
 
 
 @pytest.mark.parametrize("kind", ["dask", "ray"])
