@@ -63,6 +63,7 @@ def test_a_delivery_that_is_refused_can_be_looked_up(place):
     assert [line.split()[1] for line in lines if line.startswith("  bucket")] == ["no", "-"]
 
 
+@pytest.mark.exhaustive(after=2)
 @pytest.mark.parametrize(
     "wish",
     [

@@ -88,6 +88,7 @@ class Composed:
             r"^5432$": str(database.port),
             r"^0\.0\.0\.0$": "127.0.0.1",
             r"//(server|127\.0\.0\.1):4200": f"//127.0.0.1:{self.server.port}",
+            r"^/home/larder/": f"{image.parent}/home/",
         }
 
     @contextmanager
@@ -147,6 +148,8 @@ def test_the_compose_file_runs_digits_with_postgresql_and_secrets(composed):
     with composed.running("server", PREFECT_SERVER_API_PORT=str(server.port)) as process:
         wait_until(lambda: process.poll() is not None or server.answers(), seconds=240)
         assert process.poll() is None, composed.log("server")
+        ui = composed.image.parent / "home/.prefect/ui"
+        assert list(ui.rglob("index.html")), "its package is another user's in the image"
         with composed.running("worker") as worker:
             wait_until(
                 lambda: worker.poll() is not None or server.has("prepare/files"), seconds=240

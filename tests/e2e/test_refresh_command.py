@@ -47,6 +47,7 @@ def stored(place: Workplace) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in place.storage.rglob("*")}
 
 
+@pytest.mark.exhaustive(after=1)
 @pytest.mark.parametrize("python", [REFRESH, FLOW])
 def test_only_what_changed_is_prepared(place, python):
     assert statuses(place, python) == {"a": "built", "b": "built"}
