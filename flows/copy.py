@@ -19,7 +19,7 @@ from prefect import flow
 from pydantic import StrictBool
 
 from flows.runs.flow_run import flow_run
-from flows.runs.form import NO_OVERRIDES, ClusterName, Overrides
+from flows.runs.form import NO_OTHER_CLUSTER, ClusterName, OtherCluster
 from larder.cli.copy import COPY
 
 
@@ -38,7 +38,7 @@ def copy(
     verify: Literal["digest", "size"] | None = None,
     retry_failed: StrictBool = False,
     plan: StrictBool = False,
-    advanced: Overrides = NO_OVERRIDES,
+    advanced: OtherCluster = NO_OTHER_CLUSTER,
 ) -> Any:
     """Copy what is missing from a source to a storage.
 

@@ -18,7 +18,7 @@ from typing import Any
 from prefect import flow
 
 from flows.runs.flow_run import flow_run
-from flows.runs.form import NO_OVERRIDES, ClusterName, DatasetName, Overrides
+from flows.runs.form import NO_OTHER_DATASETS, ClusterName, DatasetName, OtherDatasets
 from larder.cli.refresh import REFRESH
 
 
@@ -31,7 +31,7 @@ from larder.cli.refresh import REFRESH
 def refresh(
     datasets: list[DatasetName] | None = None,
     cluster: ClusterName = "local",
-    advanced: Overrides = NO_OVERRIDES,
+    advanced: OtherDatasets = NO_OTHER_DATASETS,
 ) -> Any:
     """Prepare the datasets whose sources have changed, one after the other.
 

@@ -23,6 +23,9 @@ CONFIGS = "configs"
 
 _ADVANCED = "advanced"
 
+_NEWER = ("dataset", "datasets", "cluster")
+"""Parameters whose values may be newer than the form."""
+
 
 class _NamesIn:
     """Makes the names of the files in a folder the only values in the schema of a parameter."""
@@ -57,18 +60,33 @@ class Overrides(BaseModel):
     )
 
 
-class OtherNames(Overrides):
-    """The same for a run of a dataset, which may be newer than the form."""
+class OtherCluster(Overrides):
+    """The same for a run with a cluster, which may be newer than the form."""
+
+    other_cluster: str = Field(
+        "",
+        title="Other cluster",
+        description="A cluster that the drop-down does not have yet; it wins over the drop-down.",
+    )
+
+
+class OtherNames(OtherCluster):
+    """The same for a run of a dataset."""
 
     other_dataset: str = Field(
         "",
         title="Other dataset",
         description="A dataset that the drop-down does not have yet; it wins over the drop-down.",
     )
-    other_cluster: str = Field(
-        "",
-        title="Other cluster",
-        description="A cluster that the drop-down does not have yet; it wins over the drop-down.",
+
+
+class OtherDatasets(OtherCluster):
+    """The same for a run of several."""
+
+    other_datasets: list[str] = Field(
+        [],
+        title="Other datasets",
+        description="Datasets that the form does not have yet, in place of those that it has.",
     )
 
 
@@ -82,7 +100,8 @@ class Output(OtherNames):
     )
 
 
-NO_OVERRIDES = Overrides()
+NO_OTHER_CLUSTER = OtherCluster()
+NO_OTHER_DATASETS = OtherDatasets()
 NO_OTHER_NAMES = OtherNames()
 NO_OUTPUT = Output()
 
@@ -94,7 +113,9 @@ def command_parameters(form: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(advanced, BaseModel):
         advanced = advanced.model_dump()
     filled = {name: value for name, value in advanced.items() if value not in (None, "")}
-    others = {name: filled.pop(f"other_{name}", None) for name in ("dataset", "cluster")}
+    others = {
+        name: filled.pop(f"other_{name}", None) for name in ("dataset", "datasets", "cluster")
+    }
     return {**main, **filled, **{name: other for name, other in others.items() if other}}
 
 

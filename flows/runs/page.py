@@ -92,6 +92,7 @@ def run_log() -> Iterator[RunLog]:
         log.failed(error)
         rows = [asdict(failure) for failure in error.report.failures]
         _failed("failures", rows, error.report.failed, "failed")
+        summary("error", str(error).split("; "))
         raise
     except DamageError as error:
         if error.document:

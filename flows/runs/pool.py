@@ -53,8 +53,11 @@ def pool_for(operation: Operation) -> Iterator[Pool]:
         tasks, machines, on_every_worker = opened
         if address and operation.storage.access.block is None:
             _check_workers(address, operation.storage, on_every_worker)
-        together = batches_at_once(max(machines.values(), default=1), operation.memory)
-        workers = min(runner.workers or machines.total(), together * len(machines)) or 1
+        most = max(machines.values(), default=1)
+        together = batches_at_once(most, operation.memory)
+        workers = runner.workers or max(1, machines.total())
+        if together < most:
+            workers = min(workers, together * len(machines))
         together = min(workers, together)
         yield Pool(tasks, workers, together, elsewhere=True)
 

@@ -11,6 +11,7 @@ from prefect.utilities.schema_tools import validate
 from flows.compact import compact
 from flows.copy import copy
 from flows.prepare import prepare
+from flows.refresh import refresh
 from flows.runs.form import command_parameters, form_of
 from flows.verify import verify
 from larder.cli.copy import COPY
@@ -96,6 +97,15 @@ def test_other_names_win_over_the_drop_downs():
         "settings": ["a=b"],
         "config_dir": "configs",
     }
+
+
+def test_other_datasets_of_a_refresh_take_the_place_of_those_in_the_form():
+    advanced = {"other_datasets": ["new"], "other_cluster": "big"}
+    form = refresh.validate_parameters({"datasets": ["digits"], "advanced": advanced})
+    run = command_parameters(form)
+    assert (run["datasets"], run["cluster"]) == (["new"], "big")
+    form = refresh.validate_parameters({"datasets": ["digits"]})
+    assert command_parameters(form)["datasets"] == ["digits"]
 
 
 @pytest.mark.parametrize(

@@ -45,17 +45,22 @@ def test_threads_are_as_many_as_there_are_batches_at_once():
         assert (opened.workers, opened.together, opened.elsewhere) == (2, 2, False)
 
 
-@pytest.mark.parametrize(("limit", "workers", "together"), [(None, 8, 4), (3, 3, 3), (100, 8, 4)])
+@pytest.mark.parametrize(
+    ("limit", "streams", "workers", "together"),
+    [(None, 4, 8, 4), (3, 4, 3, 3), (100, 4, 8, 4), (None, 16, 32, 16), (100, 16, 100, 16)],
+)
 def test_batches_elsewhere_have_room_in_the_memory_of_each_machine(
-    limit, workers, together, monkeypatch
+    limit, streams, workers, together, monkeypatch
 ):
+    """With room for all threads, a limit may count on machines that are to come."""
+
     @contextmanager
     def dask(*_: Any) -> Iterator[Any]:
         yield None, Counter({"one": 16, "two": 16}), None
 
     monkeypatch.setattr(pool, "_dask", dask)
     monkeypatch.setattr(pool, "require", lambda _: None)
-    small = replace(operation(kind="dask", workers=limit), memory=4 * STREAM_BYTES)
+    small = replace(operation(kind="dask", workers=limit), memory=streams * STREAM_BYTES)
     with pool_for(small) as opened:
         assert (opened.workers, opened.together) == (workers, together)
 
