@@ -177,6 +177,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         (case.name, f"{case.ours:.2f} s", peer, f"{wall:.2f} s", f"{wall / case.ours:.2f}")
         for case in found
         for peer, wall in case.peers.items()
+        if wall is not None
     ]
     print(table(("", "ours", "peer", "its time", "times ours"), rows))
 

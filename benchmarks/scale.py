@@ -63,6 +63,7 @@ def run_flow(folder: Path, count: int) -> tuple[dict[str, Any], int]:
         run_lines,
         cluster.runner,
         cluster.storage,
+        cluster.copy_.memory,
     )
     with Display() as display, prefect_ready(display) as ready, between(wrapped):
         from flows.prepare import prepare as flow

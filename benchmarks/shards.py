@@ -51,7 +51,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.harness import alternate, apart, arguments_parser, document, say
+from benchmarks.harness import Figure, alternate, apart, arguments_parser, document, say
 from benchmarks.packing.bodies import SHARD_BYTES, Body, Setting
 from benchmarks.packing.checks import check_all
 from benchmarks.packing.commands import (
@@ -73,7 +73,7 @@ from benchmarks.packing.contenders import (
 )
 from benchmarks.packing.ours import MEASURES, TAR, where_it_goes
 from benchmarks.packing.peers import LITDATA, TENSORFLOW
-from benchmarks.packing.report import Figure, seconds_table, shares_table, summary
+from benchmarks.packing.report import seconds_table, shares_table, summary
 from larder.machine import usable_cores
 from tests.support.servers import rclone_s3
 

@@ -156,7 +156,7 @@ def lance_turn(task: Task) -> Turn:
 
     def batch(rows: list[Sample]) -> Any:
         keys, contents = ([row[place] for row in rows] for place in (0, 1))
-        columns = (keys, contents, list(map(label_of, keys)))
+        columns = (keys, contents, [label_of(str(key)) for key in keys])
         arrays = map(arrow.array, columns, fields.values())
         return arrow.record_batch(list(arrays), schema=schema)
 

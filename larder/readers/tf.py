@@ -40,6 +40,8 @@ def dataset(loader: Loader, columns: Sequence[str] | None = None) -> Any:
     specs = {name: _spec(name, first[name]) for name in names}
 
     def element(batch: Batch) -> Any:
+        if columns is None:
+            _check_names(batch, specs)
         values = {name: _value(batch, name, specs[name]) for name in names}
         return values if columns is None else tuple(values.values())
 
@@ -48,6 +50,14 @@ def dataset(loader: Loader, columns: Sequence[str] | None = None) -> Any:
 
     signature = specs if columns is None else tuple(specs.values())
     return tf.data.Dataset.from_generator(elements, output_signature=signature)
+
+
+def _check_names(batch: Batch, specs: dict[str, Any]) -> None:
+    for name in batch:
+        if name not in specs:
+            message = f"a batch has values of {name!r}, the first one has none"
+            hint = "name the columns that all samples have"
+            raise ConfigError("config.invalid_value", message, where="columns", hint=hint)
 
 
 def _spec(name: str, values: Any) -> Any:

@@ -161,7 +161,8 @@ def test_a_copy_as_a_flow_run(reporting, prefect_server):
         "plan of the copy",
         "record of the copy",
     ]
-    (table,) = artifacts(prefect_server, run)
+    error, table = sorted(artifacts(prefect_server, run), key=lambda each: each["key"])
+    assert (error["key"], error["type"]) == ("error", "markdown")
     assert (table["key"], table["type"]) == ("failures", "table")
     (row,) = json.loads(table["data"])
     assert (row["key"], row["code"], row["attempts"]) == ("a/05.bin", "object.bad_key", 1)

@@ -44,8 +44,8 @@ def of_other_sizes(key: str) -> Any:
     return np.zeros(2 if number in (0, 3, 6, 1) else number, np.uint8)
 
 
-def later_refusal(data: larder.readers.data.Data) -> str:
-    dataset = data.tf("sizes", columns=("key",), batch_size=4, transforms={"key": of_other_sizes})
+def later_refusal(data: larder.readers.data.Data, **options: Any) -> str:
+    dataset = data.tf("sizes", batch_size=4, **options)
     try:
         list(dataset)
     except tf.errors.OpError as error:
@@ -137,6 +137,7 @@ def main(url: str) -> dict[str, Any]:
         "refused": [
             refusal(lambda: data.tf("train", columns=("jpg",), **OPTIONS)),
             refusal(lambda: data.tf("sizes", **OPTIONS, decode=True)),
+            later_refusal(data, columns=("key",), transforms={"key": of_other_sizes}),
             later_refusal(data),
         ],
         "keras": in_order(data),

@@ -24,12 +24,13 @@ FIELDS: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A version with 22 samples in train, of which some have a part json, and 9 in plain."""
+    """A version with 22 samples in train, of which most have a part json, and 9 in plain."""
     objects = {f"train/{n % 3}-{n:02}.png": png(n) for n in range(22)}
-    texts = {n: b"[1]" if n in (6, 12) else b"{}" for n in range(0, 22, 2)}
+    texts = {n: b"[1]" if n in (6, 12) else b"{}" for n in range(22) if n not in (3, 10)}
     objects |= {f"train/{n % 3}-{n:02}.json": text for n, text in texts.items()}
     objects |= {f"plain/{n % 3}-{n:02}.png": png(n) for n in range(9)}
     objects |= {f"sizes/{n % 3}-{n:02}.png": png(n, width=9 + n) for n in range(9)}
+    objects["sizes/2-08.json"] = b"{}"
     lab = directory_lab(tmp_path_factory.mktemp("lab"), objects, **FIELDS)
     lab.prepare()
     return f"{lab.storage}/larder/d@latest"
@@ -116,9 +117,10 @@ def test_the_element_spec_is_that_of_the_batches(of_tensorflow):
 
 
 def test_columns_that_tensorflow_cannot_have_are_refused(of_tensorflow):
-    *columns, later = of_tensorflow["refused"]
+    *columns, shape, part = of_tensorflow["refused"]
     assert columns == ["config.invalid_value columns"] * 2
-    assert "columns: the values of 'key' have no one shape" in later
+    assert "columns: the values of 'key' have no one shape" in shape
+    assert "columns: a batch has values of 'json'" in part
 
 
 def test_keras_has_the_batches_of_the_loader(of_tensorflow):
