@@ -88,10 +88,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 class _ByFile(LoadFileScheduling):
-    """Files side by side, but all end-to-end tests in one process: they share a Prefect server."""
+    """Files side by side, but all end-to-end tests in one process: they share a Prefect server.
+
+    With everything required they take most of the time: then each process has a server.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
-        return END_TO_END if nodeid.startswith(END_TO_END) else super()._split_scope(nodeid)
+        shared = nodeid.startswith(END_TO_END) and not all_required()
+        return END_TO_END if shared else super()._split_scope(nodeid)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _ByFile:

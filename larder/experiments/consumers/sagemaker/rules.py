@@ -13,9 +13,6 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-import botocore.session
-from botocore.validate import ParamValidator
-
 from larder.errors import ConfigError
 
 Problem = tuple[str, str]
@@ -46,12 +43,16 @@ def check_request(request: Mapping[str, Any], objects: Objects, *, where: str = 
 
 @lru_cache(1)
 def _shape() -> Any:
-    service = botocore.session.get_session().get_service_model("sagemaker")
+    from botocore.session import get_session  # slow to import, and for one consumer alone
+
+    service = get_session().get_service_model("sagemaker")
     return service.operation_model("CreateTrainingJob").input_shape
 
 
 def model_problems(request: Mapping[str, Any]) -> Iterator[Problem]:
     """What breaks botocore's model of the request."""
+    from botocore.validate import ParamValidator
+
     report = ParamValidator().validate(request, _shape()).generate_report()
     if report:
         # The report quotes values, which may be secrets.
