@@ -12,6 +12,7 @@ from typing import Any, cast
 from uuid import UUID
 
 from prefect.client.schemas.objects import State, StateDetails
+from prefect.context import FlowRunContext
 from prefect.futures import PrefectFuture, wait
 from prefect.states import Completed
 from prefect.task_runners import TaskRunner as PoolOfTasks
@@ -67,6 +68,7 @@ class TaskRunner:
 
     def run(self, step: Callable[..., Any], *arguments: Any) -> Any:
         """Run one task in this process."""
+        _forget_results()
         state: Any = TASKS[step](*map(quote, arguments), return_state=True, wait_for=self._previous)
         self._previous = [_end_of(state.state_details.task_run_id)]
         return state.result()
@@ -100,6 +102,7 @@ class TaskRunner:
                             "batch": sent(batch),
                             "concurrent_batches": sent(together),
                         }
+                        _forget_results()
                         after = cast(Any, _upstream(self._previous, place, len(batches)))
                         future = pool.tasks.submit(task, parameters, wait_for=after)
                         under_way[future] = place
@@ -148,6 +151,14 @@ def task_runner(
     """
     with ExitStack() as stack:
         yield TaskRunner(cache(lambda: stack.enter_context(pool)), claim, times)
+
+
+def _forget_results() -> None:
+    """Leave no results for Prefect to draw arrows from: it knows them by their addresses, which
+    other values have once the results are gone.
+    """
+    if context := FlowRunContext.get():
+        context.run_results.clear()
 
 
 def _end_of(task_run: UUID | None) -> State[Any]:

@@ -53,6 +53,7 @@ def test_the_facts_are_planned_until_there_is_a_version(place):
     assert chosen["rules"][0]["sentence"] == published["delivery"]["reason"]
 
 
+@pytest.mark.exhaustive
 def test_a_delivery_that_is_refused_can_be_looked_up(place):
     wish = ("--set", "experiment.delivery=bucket")
     done = place.run(*FILES, *wish, "--plan", python=(*LARDER, "prepare"))

@@ -50,7 +50,6 @@ FILE_SYSTEM = "{type: efs, id: fs-01234567, directory: /team}"
 VPC = "{subnets: [subnet-1], security_groups: [sg-1]}"
 
 
-@pytest.mark.exhaustive(after=1)
 @pytest.mark.parametrize(
     ("kind", "name", "command", "more"),
     [
@@ -61,6 +60,7 @@ VPC = "{subnets: [subnet-1], security_groups: [sg-1]}"
         ("sagemaker", "training-job.json", "aws sagemaker ", (FILE_SYSTEM, VPC)),
     ],
 )
+@pytest.mark.exhaustive
 def test_every_consumer_has_its_config_of_the_run_and_of_the_command(
     kind, name, command, more, place
 ):
@@ -80,6 +80,7 @@ def test_every_consumer_has_its_config_of_the_run_and_of_the_command(
     assert path.read_bytes() == of_run
 
 
+@pytest.mark.exhaustive
 def test_an_older_version_stays_reachable(place):
     first = emitted(place, "files")["version"]
     (place.folder / "source/new.bin").write_bytes(b"new")
@@ -102,6 +103,7 @@ def test_what_is_not_published_is_refused(place):
         assert place.files() == before
 
 
+@pytest.mark.exhaustive
 def test_damage_is_not_emitted(place):
     version = emitted(place, "files")["version"]
     root = place.storage / "larder/files"
@@ -115,6 +117,7 @@ def test_damage_is_not_emitted(place):
     assert (done.status, "error[damage.manifest]: " in done.err) == (4, True)
 
 
+@pytest.mark.exhaustive
 def test_what_the_template_sets_is_refused_or_replaced(place):
     template = place.folder / "configs/experiments/default.yaml"
     mine = template.read_text() + "data: {path: /mnt/old, crop: 224} # mine\n"

@@ -74,6 +74,7 @@ def test_both_answer_the_same(place, arguments):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_skipped_samples_are_always_reported(place, own_source):
     folder = own_source(place)
     bad = sorted(folder.glob("train/*/*.JPEG"))[:12]

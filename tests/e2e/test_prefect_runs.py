@@ -156,6 +156,7 @@ slow()
 """
 
 
+@pytest.mark.exhaustive
 def test_progress_is_renewed_while_a_stage_runs(reporting, prefect_server):
     def progress(awaited: float) -> dict[str, Any]:
         for _ in range(600):
@@ -182,6 +183,7 @@ def test_progress_is_renewed_while_a_stage_runs(reporting, prefect_server):
     assert last["description"].startswith("mirror: done, 3 of 4 objects, 3.0 kB in")
 
 
+@pytest.mark.exhaustive
 def test_skipped_samples_are_a_table(reporting, prefect_server, named, own_source):
     name = named()
     folder = own_source(reporting)
@@ -281,6 +283,33 @@ def test_tasks_are_repeated_twice_and_only_where_that_can_help(reporting):
     assert json.loads(done.out) == [list(case) for case in cases]
 
 
+ADDRESSES = """
+from contextlib import nullcontext
+from unittest import mock
+from prefect import flow
+from prefect.context import FlowRunContext
+from larder.progress import StageTimes
+from tasks import runner, steps
+
+def step(job, *, progress):
+    return {"results": len(FlowRunContext.get().run_results)}
+
+@flow
+def both():
+    with runner.task_runner(nullcontext(), nullcontext, StageTimes()) as tasks:
+        return [tasks.run(step, n)["results"] for n in range(2)]
+
+with mock.patch.dict(runner.TASKS, {step: steps.task_of(steps.Step(step, "plan", "step"))}):
+    print(both())
+"""
+
+
+@pytest.mark.exhaustive
+def test_no_arrow_comes_from_what_has_the_address_of_a_result(reporting):
+    done = reporting.run(python=("-c", ADDRESSES))
+    assert (done.status, done.out.strip()) == (0, "[0, 0]"), done.err
+
+
 def test_tasks_are_repeated_after_growing_random_pauses():
     repeated = [task for task in TASKS.values() if task.retries]
     assert len(repeated) >= len(TASKS) - 1
@@ -373,6 +402,7 @@ def states(server: PrefectServer, name: str, count: int) -> dict[str, str]:
     return found
 
 
+@pytest.mark.exhaustive
 def test_batches_are_submitted_in_a_window_and_failed_ones_are_failed_task_runs(
     reporting, prefect_server
 ):
@@ -408,6 +438,7 @@ def untimed(line: str) -> str:
     return re.sub(r" in [\d.]+ s$", "", line)
 
 
+@pytest.mark.exhaustive
 def test_the_log_of_a_run_has_its_stages_and_the_terminal_has_them_once(
     reporting, prefect_server, named, own_source
 ):

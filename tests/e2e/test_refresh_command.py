@@ -24,6 +24,7 @@ def place(tmp_path) -> Workplace:
     return place
 
 
+@pytest.mark.exhaustive
 def test_each_dataset_has_progress_and_warnings_of_its_own(place):
     done = place.run("a", "b", "--json", python=REFRESH)
     assert done.err.count("warning[few_shards]: ") == 2

@@ -63,6 +63,7 @@ def test_damage_is_named_with_status_4_and_repaired_with_status_0(prepared):
     assert (done.status, done.document["status"]) == (0, "intact")
 
 
+@pytest.mark.exhaustive
 def test_the_flow_does_the_same(prepared, prefect_server):
     server = {"PREFECT_API_URL": prefect_server.url}
     damaged = shards(prepared)[0]

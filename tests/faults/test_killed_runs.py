@@ -234,6 +234,7 @@ def test_the_next_run_sweeps_what_a_killed_run_left(
     published(folder)
 
 
+@pytest.mark.exhaustive
 def test_processes_at_once_end_with_one_version_and_sweep_nothing_of_each_other(
     tmp_path, undisturbed
 ):

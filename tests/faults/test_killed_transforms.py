@@ -86,6 +86,7 @@ def test_a_run_that_ends_in_the_middle_leaves_no_process_and_is_finished_by_the_
     assert shards(tmp_path) == expected
 
 
+@pytest.mark.exhaustive
 def test_limits_of_a_run_do_not_show_in_its_bytes(tmp_path, undisturbed):
     """The same on one worker, without processes."""
     fill(tmp_path)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
+import pytest
 from pipeline_lab import directory_lab, images
 
 from larder.jobs.runner import InlineRunner
@@ -35,6 +36,7 @@ class ElsewhereRunner(InlineRunner):
             return list(pool.map(_run, sent))
 
 
+@pytest.mark.exhaustive
 def test_every_batch_runs_in_another_process(tmp_path):
     lab = directory_lab(tmp_path, images("abc", 20), mirror=True)
     settings, runner = lab.settings(), ElsewhereRunner()

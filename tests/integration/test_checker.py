@@ -133,6 +133,7 @@ def latest(root: Store) -> VersionDocument:
 
 
 @pytest.mark.parametrize("name", ALTERATIONS)
+@pytest.mark.exhaustive(after=3)
 def test_version_documents(lab, name):
     with lab.opened_root() as root:
         version = ALTERATIONS[name](latest(root))

@@ -180,6 +180,7 @@ def test_a_plan_tells_of_decoders_without_a_part(tmp_path):
     assert "unused_parts" in {warning["code"] for warning in document["warnings"]}
 
 
+@pytest.mark.exhaustive
 def test_images_with_a_decoder_of_their_own(tmp_path):
     """Two images of one sample are two fields; transformed ones are decoded as they are stored."""
     objects = {f"a/{n}.jpg": png(n, 40, 30) for n in range(3)}

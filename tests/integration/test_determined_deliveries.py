@@ -61,6 +61,7 @@ def node(rclone_server: S3Server, tmp_path: Path) -> Trials:
 
 
 @pytest.mark.parametrize("delivery", ["bucket", "stream", "download"])
+@pytest.mark.exhaustive(after=1)
 def test_what_is_in_a_bucket_is_read(bucket, node, tmp_path, delivery):
     delivered(bucket, delivery, nodes=downloads(tmp_path))
     data = node.read(bucket)["data"]
@@ -70,6 +71,7 @@ def test_what_is_in_a_bucket_is_read(bucket, node, tmp_path, delivery):
 
 
 @pytest.mark.parametrize("delivery", ["bind_mount", "volume", "inline"])
+@pytest.mark.exhaustive(after=1)
 def test_what_is_in_a_directory_is_read(directory, trials, tmp_path, delivery):
     mount = {"host_path": str(tmp_path), "container_path": str(tmp_path), "claim": "data"}
     delivered(directory, delivery, nodes={"mounts": [mount]})
@@ -112,6 +114,7 @@ class TestDownload:
     def shards(self, lab: Lab) -> dict[Path, int]:
         return {path: path.stat().st_mtime_ns for path in self.copy(lab).rglob("*.tar")}
 
+    @pytest.mark.exhaustive
     def test_it_downloads_once(self, lab, node):
         node.read(lab)
         before = self.shards(lab)
@@ -119,6 +122,7 @@ class TestDownload:
         node.read(lab)
         assert self.shards(lab) == before
 
+    @pytest.mark.exhaustive
     def test_what_a_crash_left_is_completed(self, lab, node):
         node.read(lab)
         first, *_, last = sorted(self.shards(lab))

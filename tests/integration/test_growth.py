@@ -60,6 +60,7 @@ def assert_compacted(
 
 
 @pytest.mark.parametrize("kind", ["directory", "memory"])
+@pytest.mark.exhaustive(after=1)
 def test_a_version_counts_the_bad_samples_that_are_there(tmp_path, kind):
     """The record of a bad sample stays in its segment; the version ID says which ones apply."""
     bad = {**TEXTS, "t/a/bad.png": BAD}

@@ -140,6 +140,7 @@ CASES: list[tuple[dict[str, Any], set[str]]] = [
 
 
 @pytest.mark.parametrize(("fields", "changed"), CASES)
+@pytest.mark.exhaustive(after=12)
 def test_a_field_changes_the_identities_that_it_must(shelf, base, fields, changed):
     found = shelf.first_build(**fields)
     assert {name for name in ALL if found[name] != base[name]} == changed

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import pytest
 from pipeline_lab import write
 
 # Of the modules of the standard library: https://docs.python.org/3.13/library/os.html
@@ -43,6 +44,7 @@ assert prepare(settings)["status"] == "reused"
 """
 
 
+@pytest.mark.exhaustive
 def test_a_run_without_linux_features(tmp_path):
     write(tmp_path / "source", {f"{name}.bin": name.encode() for name in "abc"})
     script = f"ONLY_LINUX = {ONLY_LINUX!r}\n{RUN}"

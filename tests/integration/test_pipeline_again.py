@@ -61,6 +61,7 @@ def test_an_unchanged_run_writes_nothing(tmp_path, mirror):
 
 
 @pytest.mark.parametrize("mirror", [True, False])
+@pytest.mark.exhaustive(after=1)
 def test_touched_files_are_hashed_once_and_the_version_stays(tmp_path, mirror):
     lab = directory_lab(tmp_path, mirror=mirror)
     first = lab.prepare()
@@ -79,6 +80,7 @@ def test_touched_files_are_hashed_once_and_the_version_stays(tmp_path, mirror):
 
 
 @pytest.mark.parametrize("mirror", [True, False])
+@pytest.mark.exhaustive(after=1)
 def test_touched_files_that_are_no_samples_change_nothing(tmp_path, mirror):
     objects = images() | {"labels.txt": b"c/00 x\nc/01 x\nc/02 y\nc/03 y\n", ".hidden": b"1"}
     lab = directory_lab(
@@ -114,6 +116,7 @@ def test_a_touched_image_that_was_left_out_is_looked_at_again(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["directory", "memory"])
+@pytest.mark.exhaustive(after=1)
 def test_one_changed_object_is_the_only_one_copied(tmp_path, kind):
     make = directory_lab if kind == "directory" else memory_lab
     lab = make(tmp_path, mirror=True)

@@ -150,6 +150,7 @@ def test_a_source_that_may_not_be_listed(nobody):
 
 
 @pytest.mark.parametrize("name", ["local", "local/larder/d/segments", "local/larder/d/mirror/a"])
+@pytest.mark.exhaustive(after=1)
 def test_a_local_side_that_may_not_be_written(nobody, name):
     lab = directory_lab(nobody, mirror=True)
     (nobody / name).mkdir(parents=True)
@@ -212,6 +213,7 @@ EMPTY = {"b/00.png": b""}
 
 @pytest.mark.parametrize("validate", ["header", "decode"])
 @pytest.mark.parametrize("mirror", [True, False])
+@pytest.mark.exhaustive(after=2)
 def test_images_that_cannot_be_decoded_are_all_named(tmp_path, validate, mirror):
     lab = directory_lab(tmp_path, images() | BROKEN, validate=validate, mirror=mirror, cache=None)
     found = failures(lab)
@@ -237,6 +239,7 @@ def test_images_without_bytes_are_refused_before_anything_is_copied(tmp_path, va
 
 
 @pytest.mark.parametrize("batch_bytes", [1, 10**9])
+@pytest.mark.exhaustive(after=1)
 def test_images_that_are_left_out(tmp_path, batch_bytes):
     """The others are in the shards that were planned for them, and the cache agrees."""
     fields = {

@@ -50,6 +50,7 @@ def digests(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     ["version.json", "segment.json", "latest.json", "objects-*", "mirror/manifest-*.parquet"],
 )
 @pytest.mark.parametrize("changed", [False, True])
+@pytest.mark.exhaustive(after=3)
 def test_a_damaged_file_of_a_version_is_found_or_made_again(tmp_path, digests, damaged, changed):
     fields = {**FIELDS, "growth": {"mode": "rebuild"}}  # so that the digest is of the inputs alone
     lab = directory_lab(tmp_path, **fields)

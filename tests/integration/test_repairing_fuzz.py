@@ -18,7 +18,7 @@ def bases() -> dict[str, Base]:
 
 @pytest.mark.parametrize("name", BASES)
 @pytest.mark.parametrize("first", range(0, 16 * TRIALS, TRIALS))
-@pytest.mark.exhaustive(after=1)
+@pytest.mark.exhaustive
 def test_random_damage(
     name: str, first: int, bases: dict[str, Base], tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -65,7 +65,7 @@ def report(store: Store, prefix: str, keys: Mapping[str, bytes], *, etags: bool)
         ("moto", True, True),
     ],
 )
-@pytest.mark.exhaustive(after=2)
+@pytest.mark.exhaustive(after=1)
 def test_a_run_from_a_report(name, mirror, etags, tmp_path, request):
     server: S3Server = request.getfixturevalue(f"{name}_server")
     server.create_bucket("reported")

@@ -198,6 +198,7 @@ BAD_ROWS = {
 
 
 @pytest.mark.parametrize(("rows", "name", "data"), BAD_ROWS.values(), ids=BAD_ROWS)
+@pytest.mark.exhaustive(after=6)
 def test_bad_rows_are_named(tmp_path, rows, name, data):
     lab = row_lab(tmp_path, {name: data}, **rows)
     (failure,) = failures(lab)
@@ -298,6 +299,7 @@ def lines_of(rows: list[dict[str, str]]) -> bytes:
 
 
 @pytest.mark.parametrize(("name", "file_of"), [("x.csv", csv_of), ("x.jsonl", lines_of)])
+@pytest.mark.exhaustive(after=1)
 def test_a_row_more_packs_one_sample(tmp_path, name, file_of):
     """Also where the others have moved in the file."""
     rows = [{"id": f"{number:03}", "v": f"{number}"} for number in range(40)]

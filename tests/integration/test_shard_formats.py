@@ -60,6 +60,7 @@ def test_training_gets_the_first_file_of_every_shard(lab):
 
 @pytest.mark.parametrize("ext", ["cols", "rows"])
 @pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.exhaustive(after=2)
 def test_a_shard_with_one_altered_file_is_made_again(lab, ext, lost):
     expected = lab.prepare()["digest"]
     shutil.rmtree(str(lab.storage))

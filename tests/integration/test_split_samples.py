@@ -63,6 +63,7 @@ def data_of(lab: Lab) -> Data:
 
 
 @pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.exhaustive(after=2)
 def test_by_number_in_every_format(tmp_path, name):
     lab = grown(tmp_path, shards={**FIELDS["shards"], "format": name})
     data = data_of(lab)
@@ -119,6 +120,7 @@ def numbered(samples: SplitSamples) -> list[Sample]:
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # it has threads
+@pytest.mark.exhaustive(after=1)
 def test_in_workers_of_any_kind_also_after_the_parent_has_read(lab, method):
     samples = data_of(lab).samples_of("train")
     wanted = numbered(samples)

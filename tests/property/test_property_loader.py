@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from required import all_required
@@ -89,6 +90,7 @@ def test_a_run_goes_on_with_the_same_batches(given: dict[str, Any], data: st.Dat
 
 @settings(max_examples=TRIALS // 5)
 @given(st.lists(options(), min_size=1, max_size=3), st.integers(0, 9), st.data())
+@pytest.mark.exhaustive
 def test_a_mix_goes_on_with_the_same_batches(
     parts: list[dict[str, Any]], seed: int, data: st.DataObject
 ) -> None:

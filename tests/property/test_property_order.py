@@ -156,6 +156,7 @@ def test_ranks_read_whole_lanes(per_lane, batches, each, lane_shards, world, see
 
 
 @pytest.mark.parametrize("samples", [2, 3, 4, 5, 6])
+@pytest.mark.exhaustive(after=2)
 def test_all_orders_of_few_samples_are_equally_likely(samples):
     tried = 4_000
     words = [epoch_words("ab" * 16, "train", seed, 0, "full") for seed in range(tried)]

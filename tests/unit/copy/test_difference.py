@@ -91,6 +91,7 @@ def test_a_checksum_comes_from_the_receipt_that_fits(tmp_path: Path) -> None:
     assert copies(tmp_path, [info()], [info(etag="n")], known) == {"k": (None, None)}
 
 
+@pytest.mark.exhaustive
 def test_any_number_of_objects_fits_into_the_memory_of_a_sort(tmp_path: Path) -> None:
     count, rows = 250_000, 50_000
 

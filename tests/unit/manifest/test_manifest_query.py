@@ -53,6 +53,7 @@ def test_sorts_by_the_bytes_of_strings(tmp_path_factory, keys, rows):
     assert list(work_dir.iterdir()) == []
 
 
+@pytest.mark.exhaustive
 def test_memory_and_spilling_change_nothing(tmp_path):
     def run(memory_bytes: int) -> list[pa.RecordBatch]:
         with tables_in(tmp_path, memory_bytes):

@@ -172,6 +172,7 @@ def mapped_bytes() -> int:
     return 1024 * int(status.partition("RssFile:")[2].split()[0])
 
 
+@pytest.mark.exhaustive
 def test_a_join_may_be_as_long_as_its_order(tmp_path: Path) -> None:
     count = 300_000
 

@@ -288,6 +288,7 @@ def test_batches_do_not_show(
 @given(
     sizes=st.dictionaries(keys | names | st.text(max_size=6), st.integers(0, 2**40), max_size=25)
 )
+@pytest.mark.exhaustive
 def test_arranges_as_the_rules_for_one_key_say(
     tmp_path_factory: pytest.TempPathFactory, sizes: dict[str, int]
 ) -> None:

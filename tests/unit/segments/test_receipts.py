@@ -203,6 +203,7 @@ def test_a_damaged_receipt_is_named(root: Store, tmp_path: Path) -> None:
     assert accepted < len(data) / STEP / 2  # what no reader looks at, such as statistics
 
 
+@pytest.mark.exhaustive
 def test_what_receipts_say_of_shards_does_not_stay_in_memory(tmp_path: Path) -> None:
     root = open_store(f"memory://{uuid.uuid4().hex}/")
     for number in range(120):

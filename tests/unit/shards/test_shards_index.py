@@ -4,6 +4,7 @@ import tracemalloc
 
 import google_crc32c
 import pyarrow as pa
+import pytest
 
 from larder.manifest.spool import Spool
 from larder.shards.index_rows import IndexRows, sample_rows
@@ -19,6 +20,7 @@ def result(name: str = "d-train-000000.tar") -> ShardResult:
     return ShardResult("train", name, (), rows.finish(), Spool(RECEIPT_ROWS))
 
 
+@pytest.mark.exhaustive
 def test_rows_of_a_shard_do_not_stay_in_memory():
     """Neither while they are collected, nor when rows of the manifest are made of them."""
 

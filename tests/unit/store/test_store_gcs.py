@@ -309,6 +309,7 @@ def test_the_server_verifies_what_it_receives(gcs: FakeGcs) -> None:
         lambda store, like: stream(store, DATA, like=like),
     ],
 )
+@pytest.mark.exhaustive(after=3)
 def test_type_and_metadata_are_sent_as_they_are(
     gcs: FakeGcs, write: Callable[[Store, ObjectInfo], ObjectInfo]
 ) -> None:
