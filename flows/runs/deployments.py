@@ -40,6 +40,8 @@ IMAGE_DIRECTORY = "/opt/larder"
 
 _DEPLOY = ("deploy", "--all", "--prefect-file", str(FILE))
 _BLOCK = "prefect.blocks."
+_STEPS = ("build", "push", "pull")
+"""What Prefect reads blocks for when it carries it out, not when it deploys."""
 _PAGE = 200
 _LAST_WORDS = 2000
 
@@ -143,7 +145,10 @@ def _entries() -> list[str]:
         message = f"there are two deployments {repeated[0]}"
         hint = "give one of them another name"
         raise ConfigError("config.invalid_value", message, where=str(FILE), hint=hint)
-    if _BLOCK in str([(each.get("work_pool"), each.get("parameters")) for each in deployments]):
+    kept = [
+        {key: value for key, value in each.items() if key not in _STEPS} for each in deployments
+    ]
+    if _BLOCK in str(kept):
         message = "a block is read when deployed: its value would be plain text in the deployment"
         hint = "refer to it in the base job template of the work pool"
         raise ConfigError("config.invalid_value", message, where=str(FILE), hint=hint)

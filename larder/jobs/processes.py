@@ -115,8 +115,9 @@ def work(
 
 def close_idle() -> None:
     """End the processes that wait for a batch."""
-    while _idle:
-        _idle.pop().close()
+    with suppress(IndexError):  # other threads take of them, too
+        while True:
+            _idle.pop().close()
 
 
 class Process:

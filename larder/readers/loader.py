@@ -21,8 +21,8 @@ OnError = Literal["raise", "skip"]
 
 _T = TypeVar("_T")
 
-_WHOLE = "damage.digest"
-"""A shard was replaced, or a file of the index is damaged: samples are not skipped one by one."""
+_WHOLE = ("damage.digest", "object.missing")
+"""A shard was replaced or is gone, or a file of the index is damaged: nothing of it is skipped."""
 
 _GROUP_BYTES = 64 << 20
 """Without a window more at once saves no requests, and takes memory that is costly to get first."""
@@ -159,7 +159,7 @@ class Loader:
         Raises:
             LarderError: A sample cannot be read or decoded. With ``on_error="skip"``: no sample of
                 the rank's share of a batch can, a shard is not the one that was published
-                (``damage.digest``), or the store fails.
+                (``damage.digest``) or is gone (``object.missing``), or the store fails.
         """
         return self.counted(self.read)
 
@@ -273,7 +273,7 @@ class Loader:
         try:
             return self._source.batches(shares)
         except (DamageError, ObjectError) as error:
-            if self._on_error == "raise" or error.code == _WHOLE:
+            if self._on_error == "raise" or error.code in _WHOLE:
                 raise
         if len(shares) > 1:
             return [batch for share in shares for batch in self._read_group([share])]
@@ -290,7 +290,7 @@ class Loader:
                 self._source.batches([np.array([number])])
                 readable.append(number)
             except (DamageError, ObjectError) as damage:
-                if damage.code == _WHOLE:
+                if damage.code in _WHOLE:
                     raise
                 error = damage
                 self.skipped.add(Failure.of(f"sample {number}", error))

@@ -264,14 +264,31 @@ class SplitSamples(Sequence[Sample]):
         return np.full(len(numbers), self._check == "always")
 
     def _read_span(self, span: Span) -> None:
-        segment = span.samples.live
-        etag = self._with_shard(segment, span.shard, span.read)
-        if self._kept is None and self._check != "always" and etag:
-            key = segment.shard_key(span.shard)
-            if self._etags.setdefault(key, etag) != etag:
-                store, _, _ = self._parts
-                message = "the shard was replaced since it was first read"
-                raise DamageError("damage.digest", message, where=object_url(store.url, key))
+        segment, key = span.samples.live, span.samples.live.shard_key(span.shard)
+        try:
+            etag = self._with_shard(segment, span.shard, span.read)
+        except DamageError as error:
+            if self._is_other(key, segment.shard_files[span.shard]):
+                raise self._replaced(key) from error
+            raise
+        if self._kept is None and etag and self._etags.setdefault(key, etag) != etag:
+            if self._check != "always":
+                raise self._replaced(key)
+            self._etags[key] = etag  # its parts were compared: it was restored
+
+    def _is_other(self, key: str, published: ShardFile) -> bool:
+        """Whether a shard in which something is damaged is not the one that was published, or that
+        was read before.
+        """
+        store, _, _ = self._parts
+        shard = store.head(key)
+        first = self._etags.get(key, shard.etag)
+        return (shard.size_bytes, shard.etag) != (published.bytes, first)
+
+    def _replaced(self, key: str) -> DamageError:
+        store, _, _ = self._parts
+        message = "the shard is not the one that was published, or that was read before"
+        return DamageError("damage.digest", message, where=object_url(store.url, key))
 
     def _with_shard(self, segment: LiveSamples, name: str, reading: Callable[[Store, str], T]) -> T:
         """Call a function with the store and the key of a shard, or of the copy that is kept."""

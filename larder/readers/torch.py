@@ -44,6 +44,7 @@ class BatchDataset(torch.utils.data.IterableDataset[Batch]):
         super().__init__()
         self.batches = batches
         self._next: int | None = None
+        self._resumed_epoch = 0
 
     def __len__(self) -> int:
         """The number of batches of an epoch."""
@@ -57,6 +58,8 @@ class BatchDataset(torch.utils.data.IterableDataset[Batch]):
             return
         _check_divisible(self.batches)
         share_cores(worker.num_workers)
+        if self._next is None:
+            self.batches.skip(0)  # after all batches of an epoch, the next one
         first = self.batches.batches + worker.id if self._next is None else self._next
         for number, batch in self._read(first, worker.num_workers):
             self._next = number + worker.num_workers
@@ -86,10 +89,17 @@ class BatchDataset(torch.utils.data.IterableDataset[Batch]):
     def set_epoch(self, epoch: int) -> None:
         """Go to the beginning of an epoch, unless it has begun.
 
+        A state that was taken after the last batch of an epoch begins with the next one: training
+        goes on with the epochs from ``dataset.batches.epoch``.
+
         Raises:
-            ConfigError: ``config.invalid_value``: no whole number of at least 0.
+            ConfigError: ``config.invalid_value``: no whole number of at least 0; or an epoch that
+                was over when the state was taken that was loaded.
         """
         epoch = whole("epoch", epoch, 0)
+        if epoch < self._resumed_epoch:
+            message = f"epoch {epoch} was over: the state begins with epoch {self._resumed_epoch}"
+            raise invalid(message, "epoch", "go on with the epochs from dataset.batches.epoch")
         if epoch != self.batches.epoch:
             self.batches.epoch, self.batches.batches = epoch, 0
             self.batches.skip(0)
@@ -113,7 +123,7 @@ class BatchDataset(torch.utils.data.IterableDataset[Batch]):
         worker = torch.utils.data.get_worker_info()
         if worker is None or state.get("format") != _FORMAT:
             self.batches.load_state_dict(state)
-            self._next = None
+            self._next, self._resumed_epoch = None, self.batches.epoch
             return
         if (state["worker"], state["workers"]) != (worker.id, worker.num_workers):
             message = f"the state is that of worker {state['worker']} of {state['workers']}"
@@ -162,7 +172,7 @@ class BatchLoader(torch.utils.data.DataLoader[Batch]):
         Raises:
             ConfigError: As `larder.readers.loader.Loader.load_state_dict`.
         """
-        self.dataset.batches.load_state_dict(state)
+        self.dataset.load_state_dict(state)
 
 
 class _Reporting(BatchDataset):

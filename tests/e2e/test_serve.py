@@ -191,10 +191,14 @@ def test_deploying_needs_a_server_a_pool_and_different_names(reporting, prefect_
     assert deployed["parameters"] == {"pool": "q", "directory": "/srv/larder"}
 
     twice = shipped.replace("- name: files", "- name: digits")
-    secret = shipped.replace("{dataset: digits", '{dataset: "{{ prefect.blocks.secret.key }}"', 1)
-    (reporting.folder / "deployments/prefect.yaml").write_text(secret)
-    leaking = reporting.run("--pool", "p", python=deploy)
-    assert "error[config.invalid_value]: deployments/prefect.yaml: a block is read" in leaking.err
+    block = '{dataset: "{{ prefect.blocks.secret.key }}"'
+    for secret in (
+        shipped.replace("{dataset: digits", block, 1),
+        shipped.replace("{slug: nightly", f"{{parameters: {block}}}, slug: nightly", 1),
+    ):
+        (reporting.folder / "deployments/prefect.yaml").write_text(secret)
+        leaking = reporting.run("--pool", "p", python=deploy)
+        assert "error[config.invalid_value]: deployments/prefect.yaml: a block is" in leaking.err
     (reporting.folder / "deployments/prefect.yaml").write_text(twice)
     refused = reporting.run("--pool", "p", python=deploy)
     where = "error[config.invalid_value]: deployments/prefect.yaml: "

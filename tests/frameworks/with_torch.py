@@ -119,6 +119,7 @@ def refused(data: larder.readers.data.Data) -> list[str]:
         lambda: dataset.set_epoch(-1),
         lambda: BatchDataset(larder.mix([(dataset.batches, 1)])).loader(2),
         lambda: moved(dataset),
+        lambda: over(data),
     ):
         try:
             call()
@@ -130,6 +131,27 @@ def refused(data: larder.readers.data.Data) -> list[str]:
         except TypeError:
             found.append("TypeError")
     return found
+
+
+def over(data: larder.readers.data.Data) -> None:
+    """Go back to an epoch that was over when the state was taken."""
+    first, second = (data.torch("train", **OPTIONS) for _ in range(2))
+    batches = iter(first.loader())
+    for _ in range(len(first)):
+        next(batches)
+    second.load_state_dict(first.state_dict())
+    second.set_epoch(0)
+
+
+def after_counting(dataset: BatchDataset) -> list[int]:
+    """The batches of an epoch after one of which all batches were taken, but not the end."""
+    numbers = []
+    for workers in (0, 2):
+        batches = iter(dataset)
+        for _ in range(len(dataset)):
+            next(batches)
+        numbers.append(sum(1 for _ in DataLoader(dataset, batch_size=None, num_workers=workers)))
+    return numbers
 
 
 def moved(dataset: BatchDataset) -> None:
@@ -183,6 +205,7 @@ def main(url: str) -> dict[str, Any]:
         "stateful": stateful(data),
         "numbered": numbered(data),
         "refused": refused(data),
+        "after_counting": after_counting(data.torch("train", **OPTIONS)),
         "skipped": skipped(data),
         "batch": {name: described(value) for name, value in batch.items()},
     }

@@ -91,7 +91,11 @@ def test_torch_gets_tensors(of_torch):
 
 
 def test_what_torch_cannot_go_on_with_is_refused(of_torch):
-    assert of_torch["refused"] == ["config.invalid_value"] * 9 + ["TypeError"] * 3
+    assert of_torch["refused"] == ["config.invalid_value"] * 10 + ["TypeError"] * 3
+
+
+def test_workers_of_torch_read_the_epoch_after_one_that_was_counted(of_torch):
+    assert of_torch["after_counting"] == [len(of_torch["orders"]["wanted"][0])] * 2
 
 
 def test_the_training_process_counts_what_workers_of_torch_skip(of_torch):

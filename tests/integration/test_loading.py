@@ -11,7 +11,7 @@ import pytest
 from pipeline_lab import Lab, directory_lab, images
 
 import larder
-from larder.errors import ConfigError, DamageError
+from larder.errors import ConfigError, DamageError, LarderError
 from larder.readers import split
 
 OBJECTS = images("abc", each=9)
@@ -139,6 +139,31 @@ def test_damage_is_an_error_or_skipped_and_named(tmp_path, form):
     assert len(set(batch)) == 8
     (skipped,) = loader.skipped.shown
     assert intact[0][int(skipped.key.removeprefix("sample "))] not in batch
+
+
+def reversed_file(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[::-1])
+
+
+@pytest.mark.parametrize("check", ["always", "once"])
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (reversed_file, "damage.digest"),
+        (lambda path: os.truncate(path, 1_000), "damage.digest"),
+        (Path.unlink, "object.missing"),
+    ],
+)
+def test_a_shard_that_is_another_one_is_not_skipped(tmp_path, change, code, check):
+    lab = directory_lab(tmp_path, images("ab", each=9), cache=None, shards={"bytes": 2_000})
+    lab.prepare()
+    loader = opened(lab).loader("train", batch_size=6, on_error="skip", check=check)
+    assert len(keys(loader)) == len(loader)
+    change(sorted(Path(str(lab.storage)).rglob("*.tar"))[1])
+    with pytest.raises(LarderError) as caught:
+        keys(loader)
+    assert caught.value.code == code
+    assert loader.skipped.count == 0
 
 
 WRONG = {

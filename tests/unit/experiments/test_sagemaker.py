@@ -431,6 +431,17 @@ def test_mistakes_that_botocore_accepts_are_found(channels, place):
     assert f" {place}: " in str(caught.value)
 
 
+def test_every_mistake_that_botocore_finds_is_named_and_no_value_is_shown():
+    request = request_of(channel())
+    request["StoppingCondition"]["MaxRuntimeInSeconds"] = 0
+    request["ResourceConfig"]["InstanceCount"] = -1
+    request["Environment"] = {"TOKEN": {"a": "SECRET, type: <class 'x'>, SECRET\nSECRET"}}
+    ((_, text),) = model_problems(request)
+    for name in ("MaxRuntimeInSeconds", "InstanceCount", "Environment.TOKEN, type: <class 'dict'>"):
+        assert name in text
+    assert "SECRET" not in text
+
+
 def test_a_right_request_has_no_problems():
     request = request_of(channel(InputMode="Pipe", CompressionType="Gzip"))
     request["ResourceConfig"]["InstanceType"] = "ml.p99.48xlarge"  # newer than botocore

@@ -21,6 +21,10 @@ Objects = Mapping[str, tuple[int, int]]
 _GIB = 1024**3
 _GROWING = frozenset({"TrainingInstanceType"})
 """Values to which AWS adds others faster than botocore is updated."""
+_VALUE = (
+    r"(Invalid type for parameter [^\n,]*), value: "
+    r"(?:(?!\n(?:Invalid|Missing|Unknown) ).)*, type: <class"
+)
 
 
 def check_request(request: Mapping[str, Any], objects: Objects, *, where: str = "") -> None:
@@ -56,7 +60,7 @@ def model_problems(request: Mapping[str, Any]) -> Iterator[Problem]:
     report = ParamValidator().validate(request, _shape()).generate_report()
     if report:
         # The report quotes values, which may be secrets.
-        report = re.sub(r"value: .*?, type: <class", "type: <class", report, flags=re.DOTALL)
+        report = re.sub(_VALUE, r"\1, type: <class", report, flags=re.DOTALL)
         yield "request", " ".join(report.split())
         return
     for field in ("AlgorithmSpecification", "ResourceConfig", "StoppingCondition"):
