@@ -29,6 +29,7 @@ from larder.cli.command import Command, Operation
 from larder.cli.display import Display
 from larder.cli.signals import hear_signals, interruptible
 from larder.errors import FatalError, LarderError
+from larder.jobs.results import RunError
 from larder.jobs.runner import Execute
 from tasks.progress import listening, run_ended, stoppable, stopped_for
 from tasks.runner import task_runner
@@ -75,7 +76,13 @@ def flow_run(command: Command) -> Any:
                 nullcontext() if command.name in _CLAIMING else bucket(),
                 task_runner(pool_for(operation), claim, log.progress) as runner,
             ):
-                document = execute(runner)
+                try:
+                    document = execute(runner)
+                except RunError as error:
+                    if error.document:
+                        log.outcome(error.document, operation.lines)
+                        summary(command.name, operation.lines(error.document))
+                    raise
             log.outcome(document, operation.lines)
             if "findings" in document:
                 findings(document)

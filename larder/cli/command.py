@@ -17,6 +17,7 @@ from larder.cli.exit import error_fields, tell_failures
 from larder.cli.output import DONE, print_json, print_text, tell
 from larder.cli.signals import interruptible, loading
 from larder.errors import DamageError, Failure
+from larder.jobs.results import RunError
 from larder.packages import require
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ class Command:
             from larder.cli.display import Display
             from larder.jobs.runner import InlineRunner
 
-        error: DamageError | None = None
+        error: DamageError | RunError | None = None
         plan_only = getattr(namespace, "plan", False)
         with Display(quiet=namespace.quiet) as display:
             if plan_only:
@@ -119,12 +120,16 @@ class Command:
             else:
                 try:
                     document = run(operation, parameters, display)
-                except DamageError as damage:
-                    if damage.document is None:
+                except (DamageError, RunError) as raised:
+                    if raised.document is None:
                         raise
-                    error, document = damage, dict(damage.document)
+                    error, document = raised, dict(raised.document)
                 document["seconds"] = round(time.monotonic() - started, 3)
                 document["stages"] = display.stages()  # including those before the flow run
+        if isinstance(error, RunError):
+            if not namespace.json and document["datasets"]:
+                print_text("\n".join(operation.lines(document)), hint=DONE)
+            raise error
         _show(document, operation.lines, namespace, error)
         return error.exit_status if error else 0
 

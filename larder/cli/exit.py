@@ -92,6 +92,8 @@ def _report(error: LarderError, status: int, as_json: bool) -> int:
         if report:
             document["failed"] = report.failed
             document["failures"] = [asdict(failure) for failure in report.failures]
+        if isinstance(error, RunError) and error.document:
+            document.update(error.document)
         # The error has been shown and decides the status, even if its document cannot be written.
         with suppress(FatalError):
             print_json(document)

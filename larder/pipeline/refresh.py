@@ -34,7 +34,8 @@ def refresh(
         ``{"datasets": [DOCUMENT, ...]}`` with the documents of the runs.
 
     Raises:
-        RunError: Some datasets failed, which are named. The others were prepared.
+        RunError: Some datasets failed, which are named. The others were prepared: its ``document``
+            is what would be returned of them.
     """
 
     def execute(runner: Runner) -> dict[str, Any]:
@@ -51,10 +52,11 @@ def refresh(
                     raise
                 failures.append(Failure.of(name, error))
         if failures:
-            lines = "; ".join(refresh_line(each) for each in documents)
-            hint = f"fix these, then run again; the others are current: {lines or 'none'}"
+            hint = "fix these, then run again; the others are current"
             report = BatchReport(failed=len(failures), failures=tuple(failures))
-            raise RunError("refresh", report, hint)
+            failed = RunError("refresh", report, hint)
+            failed.document = {"datasets": documents}
+            raise failed
         return {"datasets": documents}
 
     chosen: Execute = execute

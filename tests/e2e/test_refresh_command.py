@@ -64,10 +64,14 @@ def test_one_that_fails_stops_no_other_and_is_named(place):
     done = place.run("a", "b", "no-such", python=REFRESH)
     assert done.status == 1
     assert "2 failed in refresh" in done.err
-    assert "the others are current: b built: version " in done.err
+    assert "b built: version " in done.out
+    assert "the others are current" in done.err
     assert "Traceback" not in done.err
     assert (place.storage / "larder/b/tags/latest.json").exists()
     assert not (place.storage / "larder/a/tags/latest.json").exists()
+    again = place.run("a", "b", "--json", python=REFRESH).document
+    assert [each["status"] for each in again["datasets"]] == ["reused"]
+    assert (again["failed"], again["error"]["code"]) == (1, "run.failed")
 
 
 @pytest.mark.exhaustive
@@ -80,3 +84,13 @@ def test_its_page_in_prefect_has_a_line_for_each_dataset(place, prefect_server):
     (summary,) = [each for each in artifacts(prefect_server, run) if each["key"] == "refresh"]
     assert "a built: version " in summary["data"]
     assert "b built: version " in summary["data"]
+
+    (place.folder / "configs/datasets/a.yaml").write_text("source: {url: ./nowhere}\n")
+    failed = place.run("a", "b", python=FLOW, PREFECT_API_URL=url)
+    assert failed.status == 1
+    assert "b reused: version " in failed.out
+    runs = prefect_server.post("/flow_runs/filter", {"flows": {"name": {"any_": ["refresh"]}}})
+    (run,) = [each for each in runs if each["state_type"] == "FAILED"]
+    shown = {each["key"]: each for each in artifacts(prefect_server, run)}
+    assert "b reused: version " in shown["refresh"]["data"]
+    assert {"error", "failures"} <= shown.keys()
