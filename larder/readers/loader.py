@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
@@ -302,7 +303,7 @@ class Loader:
         """The batches, each as soon as its decoding began, so that no thread waits for the last
         sample of a batch before the next one begins.
         """
-        with closing(groups), ThreadPoolExecutor(2, thread_name_prefix="larder-batch") as threads:
+        with _Threads(groups, 2, "larder-batch") as threads:
             for group in groups:
                 for batch in group:
                     yield threads.submit(self._decode_batch, batch)
@@ -328,13 +329,34 @@ def _filled(batch: Batch, size: int) -> Batch:
     return {name: chosen(values, rows) for name, values in batch.items()}
 
 
+class _Threads:
+    """Threads that work on items ahead, as a context manager that ends both.
+
+    If the garbage collector ends them, it may run in one of the threads of the iteration, which
+    cannot wait for itself, nor close what it is at: both then end by themselves.
+    """
+
+    def __init__(self, items: Generator[Any], count: int, name: str) -> None:
+        self._items = items
+        self._pool = ThreadPoolExecutor(count, thread_name_prefix=name)
+
+    def __enter__(self) -> ThreadPoolExecutor:
+        return self._pool
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        collected = kind is GeneratorExit and threading.current_thread().name.startswith("larder-")
+        self._pool.shutdown(wait=not collected)
+        if not collected:
+            self._items.close()
+
+
 def _ahead(items: Generator[_T]) -> Generator[_T]:
     """The same items, each made by a thread while the one before is used."""
 
     def made() -> list[_T]:
         return list(islice(items, 1))
 
-    with closing(items), ThreadPoolExecutor(1, thread_name_prefix="larder-loader") as thread:
+    with _Threads(items, 1, "larder-loader") as thread:
         following = thread.submit(made)
         while item := following.result():
             following = thread.submit(made)

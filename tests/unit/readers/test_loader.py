@@ -1,5 +1,6 @@
 """Batches of one rank: read ahead in bounded memory, skipped, moved; what is refused."""
 
+import gc
 import json
 import pickle
 import threading
@@ -13,6 +14,7 @@ from larder.errors import ConfigError, DamageError, ObjectError
 from larder.readers.batches import Decoding
 from larder.readers.schedule import Schedule
 from tests.support.numbered import NumberedSamples, loader_of
+from tests.support.processes import wait_until
 
 SHARDS = (20, 30, 10, 40)
 GIVEN = {"batch_size": 8, "order": "window", "window": 16, "lanes": 4}
@@ -205,6 +207,28 @@ def test_an_iteration_ends_with_an_error_when_the_loader_is_moved(move):
     if moved is not None:
         next(moved)
     assert refused(next, batches) == "train"
+
+
+def test_an_iteration_may_be_collected_by_one_of_its_threads():
+    forgotten, collected = threading.Event(), threading.Event()
+
+    class Collecting(NumberedSamples):
+        def batch(self, numbers):
+            if threading.current_thread().name.startswith("larder") and len(numbers) > 8:
+                assert forgotten.wait(60)
+                gc.collect()
+                collected.set()
+            return super().batch(numbers)
+
+    batches = iter(loader_of(Collecting(SHARDS), batch_size=8))
+    next(batches)
+    cycle = [batches]
+    cycle.append(cycle)
+    del batches, cycle
+    forgotten.set()
+    assert collected.wait(60)
+    of_loader = ("larder-loader", "larder-batch")
+    wait_until(lambda: not any(each.name.startswith(of_loader) for each in threading.enumerate()))
 
 
 WRONG = [
