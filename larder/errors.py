@@ -217,7 +217,14 @@ class PreconditionError(ObjectError):
 
 
 class FatalError(LarderError):
-    """Nothing that depends on this can continue."""
+    """Nothing that depends on this can continue.
+
+    Attributes:
+        document: What a command returns nevertheless: of the verification that saw the damage, or
+            of the datasets that did not fail.
+    """
+
+    document: Mapping[str, Any] | None = None
 
 
 class StoreError(FatalError):
@@ -227,10 +234,9 @@ class StoreError(FatalError):
 
 
 class DamageError(FatalError):
-    """Published data is damaged; ``document`` is that of the verification that saw it, if any."""
+    """Published data is damaged."""
 
     exit_status = 4
-    document: Mapping[str, Any] | None = None
 
 
 class SupersededError(FatalError):

@@ -41,7 +41,7 @@ IMAGE_DIRECTORY = "/opt/larder"
 _DEPLOY = ("deploy", "--all", "--prefect-file", str(FILE))
 _BLOCK = "prefect.blocks."
 _STEPS = ("build", "push", "pull")
-"""What Prefect reads blocks for when it carries it out, not when it deploys."""
+"""Their blocks are read when they are carried out, not when they are deployed."""
 _PAGE = 200
 _LAST_WORDS = 2000
 

@@ -127,8 +127,8 @@ class Command:
                 document["seconds"] = round(time.monotonic() - started, 3)
                 document["stages"] = display.stages()  # including those before the flow run
         if isinstance(error, RunError):
-            if not namespace.json and document["datasets"]:
-                print_text("\n".join(operation.lines(document)), hint=DONE)
+            if not namespace.json and (lines := list(operation.lines(document))):
+                print_text("\n".join(lines), hint=DONE)
             raise error
         _show(document, operation.lines, namespace, error)
         return error.exit_status if error else 0

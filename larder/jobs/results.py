@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from larder.errors import ConfigError, Failure, Failures, FatalError, printable
 
@@ -77,9 +77,7 @@ class RefusedError(ConfigError):
 
 
 class RunError(FatalError):
-    """Some objects failed, so nothing was published; ``document`` is that of what was, if any."""
-
-    document: Mapping[str, Any] | None = None
+    """Some objects failed, so nothing was published."""
 
     def __init__(self, stage: str, report: BatchReport, hint: str = "") -> None:
         first = report.failures[0]

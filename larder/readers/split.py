@@ -264,7 +264,8 @@ class SplitSamples(Sequence[Sample]):
         return np.full(len(numbers), self._check == "always")
 
     def _read_span(self, span: Span) -> None:
-        segment, key = span.samples.live, span.samples.live.shard_key(span.shard)
+        segment = span.samples.live
+        key = segment.shard_key(span.shard)
         try:
             etag = self._with_shard(segment, span.shard, span.read)
         except DamageError as error:

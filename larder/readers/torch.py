@@ -58,9 +58,10 @@ class BatchDataset(torch.utils.data.IterableDataset[Batch]):
             return
         _check_divisible(self.batches)
         share_cores(worker.num_workers)
-        if self._next is None:
+        first = self._next
+        if first is None:
             self.batches.skip(0)  # after all batches of an epoch, the next one
-        first = self.batches.batches + worker.id if self._next is None else self._next
+            first = self.batches.batches + worker.id
         for number, batch in self._read(first, worker.num_workers):
             self._next = number + worker.num_workers
             yield batch

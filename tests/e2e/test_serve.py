@@ -191,6 +191,7 @@ def test_deploying_needs_a_server_a_pool_and_different_names(reporting, prefect_
     assert deployed["parameters"] == {"pool": "q", "directory": "/srv/larder"}
 
     twice = shipped.replace("- name: files", "- name: digits")
+    where = "error[config.invalid_value]: deployments/prefect.yaml: "
     block = '{dataset: "{{ prefect.blocks.secret.key }}"'
     for secret in (
         shipped.replace("{dataset: digits", block, 1),
@@ -198,10 +199,9 @@ def test_deploying_needs_a_server_a_pool_and_different_names(reporting, prefect_
     ):
         (reporting.folder / "deployments/prefect.yaml").write_text(secret)
         leaking = reporting.run("--pool", "p", python=deploy)
-        assert "error[config.invalid_value]: deployments/prefect.yaml: a block is" in leaking.err
+        assert f"{where}a block is read" in leaking.err
     (reporting.folder / "deployments/prefect.yaml").write_text(twice)
     refused = reporting.run("--pool", "p", python=deploy)
-    where = "error[config.invalid_value]: deployments/prefect.yaml: "
     assert f"{where}there are two deployments prepare/digits" in refused.err
 
 
