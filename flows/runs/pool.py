@@ -14,7 +14,8 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -30,6 +31,7 @@ from tasks.elsewhere import first_object, see_object
 from tasks.runner import Pool
 
 CONNECT_SECONDS = 10.0
+RAY_ATTEMPTS = 3
 _THIS_MACHINE = ("127.0.0.1", "::1", "localhost")
 
 
@@ -100,13 +102,13 @@ def _ray(address: str | None, workers: int) -> Iterator[_Opened]:
 
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     here = {} if address else {"num_cpus": workers, "include_dashboard": False}
-    runner = RayTaskRunner(address=address, init_kwargs={**quiet, **here})
+    runner = partial(RayTaskRunner[Any], address=address, init_kwargs={**quiet, **here})
     handler = signal.getsignal(signal.SIGTERM)
     with ExitStack() as stack:
         # Ray prints that a worker has died; stdout is for the result.
         stack.enter_context(redirect_stdout(sys.stderr))
         with _connecting(address):
-            stack.enter_context(runner)
+            connected = _connected_to_ray(runner, stack)
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, handler)  # Ray has replaced it
         nodes: list[Mapping[str, Any]] = [node for node in ray.nodes() if node["Alive"]]
@@ -117,7 +119,18 @@ def _ray(address: str | None, workers: int) -> Iterator[_Opened]:
             each = [call.options(scheduling_strategy=OnNode(node, soft=False)) for node in machines]
             ray.get([there.remote(*arguments) for there in each])
 
-        yield runner, machines, on_every_node
+        yield connected, machines, on_every_node
+
+
+def _connected_to_ray(runner: Callable[[], TaskRunner[Any]], stack: ExitStack) -> TaskRunner[Any]:
+    """A task runner that is open until the stack is.
+
+    Under load, the process that a Ray cluster forks for a client (``ray://``) may die at once.
+    """
+    for _ in range(RAY_ATTEMPTS - 1):
+        with suppress(ConnectionError):
+            return stack.enter_context(runner())
+    return stack.enter_context(runner())
 
 
 @contextmanager
@@ -125,7 +138,8 @@ def _connecting(address: str | None) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        message = f"{'cannot connect' if address else 'no workers start'}: {error}"
+        reason = str(error).strip().rpartition("\n")[2]  # Ray's may hold a traceback
+        message = f"{'cannot connect' if address else 'no workers start'}: {reason}"
         raise _refusal(address, message) from error
 
 

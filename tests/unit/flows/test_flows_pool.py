@@ -3,8 +3,8 @@
 import socket
 import sys
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -89,6 +89,33 @@ def test_workers_elsewhere_need_a_server_that_they_reach(monkeypatch):
     error = refused(kind="dask", address="192.0.2.1:8786")
     assert (error.code, error.where) == ("config.runner", "192.0.2.1:8786")
     assert "PREFECT_API_URL" in error.hint
+
+
+def losing(count: int) -> Callable[[], Any]:
+    """What opens a runner of a Ray cluster that loses its first clients."""
+    lost = iter([True] * count + [False])
+
+    @contextmanager
+    def runner() -> Iterator[str]:
+        if next(lost):
+            raise ConnectionError(
+                "Server failure:\nTraceback:\n  File\nRuntimeError: see a.log\n\n"
+            )
+        yield "connected"
+
+    return runner
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_a_ray_cluster_that_loses_its_client_is_connected_to_again(count):
+    with ExitStack() as stack:
+        assert pool._connected_to_ray(losing(count), stack) == "connected"
+
+
+def test_a_ray_cluster_that_loses_every_client_is_refused_in_a_line():
+    with pytest.raises(ConfigError) as caught, ExitStack() as stack, pool._connecting("ray://a:1"):
+        pool._connected_to_ray(losing(3), stack)
+    assert caught.value.message == "cannot connect: RuntimeError: see a.log"
 
 
 def test_an_object_of_the_storage_is_seen_from_elsewhere(tmp_path):
