@@ -27,7 +27,7 @@ from larder.readers.order import Even
 from larder.readers.sagemaker import pipe_samples, with_shards
 from larder.readers.samples import Sample
 from larder.readers.schedule import choice, invalid, schedule_of, whole
-from larder.readers.shared import read_shared_version
+from larder.readers.shared import read_shared_tag, read_shared_version
 from larder.readers.split import Check, SplitSamples
 from larder.samples.images import is_image
 from larder.store import local_path, object_url
@@ -37,7 +37,6 @@ from larder.versions import layout
 from larder.versions.copying import copy_version, version_files
 from larder.versions.documents import CacheFile, SplitFacts, VersionDocument
 from larder.versions.omitted import Omitted, read_omitted
-from larder.versions.tags import read_tag
 
 if TYPE_CHECKING:
     from larder.readers.keras import BatchSequence
@@ -615,7 +614,7 @@ def open_data(
 
 def _read(access: Access, address: Address) -> VersionDocument:
     store = access.store()
-    version = address.name if address.is_version else _tagged(store, address)
+    version = address.name if address.is_version else _tagged(store, address, access.cache_dir)
     document = read_shared_version(store, version, access.cache_dir)
     if document is None:
         raise _missing(store, address, f"there is no version {version}")
@@ -626,11 +625,11 @@ def _read(access: Access, address: Address) -> VersionDocument:
     return document
 
 
-def _tagged(store: Store, address: Address) -> str:
-    tag = read_tag(store, address.name)
-    if tag is None:
+def _tagged(store: Store, address: Address, cache_dir: Path) -> str:
+    version = read_shared_tag(store, address.name, cache_dir)
+    if version is None:
         raise _missing(store, address, f"there is no tag {address.name!r}")
-    return tag.version
+    return version
 
 
 def _missing(store: Store, address: Address, message: str) -> ConfigError:

@@ -4,6 +4,9 @@ import multiprocessing
 import os
 import pickle
 import random
+import subprocess
+import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -234,6 +237,61 @@ def test_ranks_read_version_json_once(tmp_path, s3_env, monkeypatch):
     with pytest.raises(ConfigError) as caught:
         larder.open(f"{address}@{'0' * 32}", cache_dir=cache)
     assert caught.value.code == "version.missing"
+
+
+RANKS = """
+import os, subprocess, sys
+address, cache = sys.argv[1:]
+opened = "import larder, sys; print(larder.open(sys.argv[1], cache_dir=sys.argv[2]).version)"
+again = opened + "; print(larder.open(sys.argv[1], cache_dir=sys.argv[2]).version)"
+for program in (opened, again):
+    print("next", flush=True)
+    sys.stdin.readline()
+    subprocess.run([sys.executable, "-c", program, address, cache], check=True)
+"""
+
+
+@pytest.mark.parametrize("ranks", ["1", "2"])
+def test_ranks_of_a_launcher_open_the_same_version(tmp_path, s3_env, ranks):
+    lab = bucket_lab(s3_env, tmp_path)
+    address, cache = f"{lab.storage}/larder/d", str(tmp_path / "cache")
+    first = lab.prepare()["version"]
+    command = [sys.executable, "-c", RANKS, address, cache]
+    environment = os.environ | {"LOCAL_WORLD_SIZE": ranks}
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout"), subprocess.PIPE)
+    with (
+        subprocess.Popen(command, env=environment, text=True, **pipes) as launcher,
+        subprocess.Popen(command, env=environment, text=True, **pipes) as later,
+    ):
+        launcher.stdin.write("\n")
+        launcher.stdin.flush()
+        assert [launcher.stdout.readline().strip() for _ in range(3)] == ["next", first, "next"]
+        write(str(lab.source), NEW)
+        second = lab.prepare()["version"]
+        versions = launcher.communicate("\n")[0].split()
+        assert versions == [first if ranks == "2" else second, second]
+        assert later.communicate("\n\n")[0].split() == ["next", second, "next", second, second]
+
+
+def test_a_tag_that_was_shared_long_ago_or_is_damaged_is_read_again(tmp_path, s3_env, monkeypatch):
+    lab = bucket_lab(s3_env, tmp_path)
+    version = lab.prepare()["version"]
+    address, cache = f"{lab.storage}/larder/d", tmp_path / "cache"
+    monkeypatch.setattr(shared, "_launcher", lambda: "7 since 9")
+
+    def opened() -> str:
+        monkeypatch.setattr(shared, "_opened", set())
+        return larder.open(address, cache_dir=cache).version
+
+    opened()
+    (path,) = cache.glob("tag-latest-*.json")
+    for entry in ("7", "[]", '["0"]', '["0", "1"]', '["0", true]', f'["0", {time.time() - 601}]'):
+        for content in (entry, f'{{"7 since 9": {entry}}}', f'{{"7 since 9": {entry}'):
+            path.write_text(content)
+            assert opened() == version, content
+    path.write_text(f'{{"7 since 9": ["{"0" * 32}", {time.time() - 500}]}}')
+    with pytest.raises(ConfigError, match="0" * 32):
+        opened()
 
 
 def test_from_a_bucket(tmp_path, s3_env, monkeypatch):
