@@ -111,9 +111,11 @@ def _by_launcher(path: Path) -> dict[str, tuple[str, float]]:
 
 
 def _launcher() -> str | None:
-    """The process that has started this one, if it has started other ranks here, too."""
+    """What has started this process, if it has started other ranks here, too."""
     if not any(os.environ.get(name, "1") != "1" for name in _LOCAL_RANKS):
         return None
+    if allocation := os.environ.get("DET_ALLOCATION_ID"):
+        return allocation  # Determined starts each rank by a process of its own
     process = os.getppid()
     try:
         facts = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()

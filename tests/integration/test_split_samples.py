@@ -251,13 +251,20 @@ for program in (opened, again):
 """
 
 
-@pytest.mark.parametrize("ranks", ["1", "2"])
-def test_ranks_of_a_launcher_open_the_same_version(tmp_path, s3_env, ranks):
+@pytest.mark.parametrize(
+    ("launched", "shared_by"),
+    [
+        ({"LOCAL_WORLD_SIZE": "1"}, "none"),
+        ({"LOCAL_WORLD_SIZE": "2"}, "launcher"),
+        ({"LOCAL_WORLD_SIZE": "2", "DET_ALLOCATION_ID": "2.1"}, "all"),
+    ],
+)
+def test_ranks_of_a_launcher_open_the_same_version(tmp_path, s3_env, launched, shared_by):
     lab = bucket_lab(s3_env, tmp_path)
     address, cache = f"{lab.storage}/larder/d", str(tmp_path / "cache")
     first = lab.prepare()["version"]
     command = [sys.executable, "-c", RANKS, address, cache]
-    environment = os.environ | {"LOCAL_WORLD_SIZE": ranks}
+    environment = os.environ | launched
     pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout"), subprocess.PIPE)
     with (
         subprocess.Popen(command, env=environment, text=True, **pipes) as launcher,
@@ -269,8 +276,10 @@ def test_ranks_of_a_launcher_open_the_same_version(tmp_path, s3_env, ranks):
         write(str(lab.source), NEW)
         second = lab.prepare()["version"]
         versions = launcher.communicate("\n")[0].split()
-        assert versions == [first if ranks == "2" else second, second]
-        assert later.communicate("\n\n")[0].split() == ["next", second, "next", second, second]
+        assert versions == [second if shared_by == "none" else first, second]
+        versions = later.communicate("\n\n")[0].split()
+        same = first if shared_by == "all" else second
+        assert versions == ["next", same, "next", same, second]
 
 
 def test_a_tag_that_was_shared_long_ago_or_is_damaged_is_read_again(tmp_path, s3_env, monkeypatch):
