@@ -108,7 +108,7 @@ def _ray(address: str | None, workers: int) -> Iterator[_Opened]:
         # Ray prints that a worker has died; stdout is for the result.
         stack.enter_context(redirect_stdout(sys.stderr))
         with _connecting(address):
-            connected = _connected_to_ray(runner, stack)
+            connected = _connected_to_ray(runner, stack, address)
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, handler)  # Ray has replaced it
         nodes: list[Mapping[str, Any]] = [node for node in ray.nodes() if node["Alive"]]
@@ -122,13 +122,16 @@ def _ray(address: str | None, workers: int) -> Iterator[_Opened]:
         yield connected, machines, on_every_node
 
 
-def _connected_to_ray(runner: Callable[[], TaskRunner[Any]], stack: ExitStack) -> TaskRunner[Any]:
+def _connected_to_ray(
+    runner: Callable[[], TaskRunner[Any]], stack: ExitStack, address: str | None
+) -> TaskRunner[Any]:
     """A task runner that is open until the stack is.
 
     Under load, the process that a Ray cluster forks for a client (``ray://``) may die at once.
     """
-    for _ in range(RAY_ATTEMPTS - 1):
-        with suppress(ConnectionError):
+    attempts = RAY_ATTEMPTS if (address or "").startswith("ray://") else 1
+    for _ in range(attempts - 1):
+        with suppress(ConnectionAbortedError):
             return stack.enter_context(runner())
     return stack.enter_context(runner())
 
@@ -138,7 +141,9 @@ def _connecting(address: str | None) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        reason = str(error).strip().rpartition("\n")[2]  # Ray's may hold a traceback
+        reason = str(error).strip()
+        if "Traceback" in reason:  # that of Ray's server
+            reason = reason.rpartition("\n")[2]
         message = f"{'cannot connect' if address else 'no workers start'}: {reason}"
         raise _refusal(address, message) from error
 

@@ -47,7 +47,6 @@ _ADDRESS = re.compile(
     r"(?:@(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)|/versions/(?P<version>[0-9a-f]{32}))?/?",
     re.DOTALL,
 )
-_VERSION = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +60,7 @@ class Address:
     @property
     def is_version(self) -> bool:
         """Whether ``name`` is the ID of a version."""
-        return _VERSION.fullmatch(self.name) is not None
+        return layout.VERSION_ID.fullmatch(self.name) is not None
 
 
 def parse_address(url: str) -> Address:

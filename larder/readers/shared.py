@@ -1,9 +1,9 @@
 """What processes of one machine that open a version in a bucket at about the same time read once.
 
 What a version is follows from its ID, so all of them share version.json. But a version that was
-cleaned may be made again with other names of files, so what is shared is used for ten minutes:
-ranks of a job start together. A tag may move at any moment, so that is shared only by ranks that
-one launcher has started, and only when each opens the tag for the first time.
+cleaned may be made again with other names of files, so it is shared for ten minutes: ranks of a job
+start together. A tag may move at any moment, so only ranks that one launcher has started share what
+it names, each of them once, for a minute.
 """
 
 from __future__ import annotations
@@ -21,18 +21,20 @@ from larder.errors import ConfigError, DamageError, StoreError
 from larder.manifest.digest import sha256_hex
 from larder.store.base import Store
 from larder.store.download import locked
+from larder.versions import layout
 from larder.versions.documents import VersionDocument, parse_document
 from larder.versions.publish import read_version
 from larder.versions.tags import read_tag
 
 T = TypeVar("T")
 
-_SHARED_SECONDS = 600.0
+_VERSION_SECONDS, _TAG_SECONDS = 600.0, 60.0
 
-_LOCAL_RANKS = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")
-"""How many ranks torchrun and Open MPI have started on this machine."""
+_LOCAL_RANKS = (b"LOCAL_RANK", b"OMPI_COMM_WORLD_LOCAL_RANK", b"MPI_LOCALRANKID")
+"""The variables in which torchrun, Open MPI and MPICH number the ranks of a machine."""
 
-_opened: set[Path] = set()
+_Entry = tuple[str, float, list[str]]
+"""The version that a tag named, when it was read, and the local ranks that have opened it."""
 
 
 def read_shared_version(store: Store, version: str, directory: Path) -> VersionDocument | None:
@@ -49,23 +51,33 @@ def read_shared_version(store: Store, version: str, directory: Path) -> VersionD
 
 def read_shared_tag(store: Store, tag: str, directory: Path) -> str | None:
     """The ID of the version that a tag names, or None if there is no such tag."""
-    path, launcher = _path(store, directory, f"tag-{tag}"), _launcher()
-    if path is None or launcher is None or path in _opened:
-        return _tagged(store, tag)
-    _opened.add(path)
+
+    def read_alone() -> str | None:
+        named = read_tag(store, tag)
+        return None if named is None else named.version
+
+    path, (launcher, rank) = _path(store, directory, f"tag-{tag}"), _launch()
+    if path is None or not rank:
+        return read_alone()
 
     def read() -> str | None:
-        tagged = _by_launcher(path)
-        if launcher not in tagged and (version := _tagged(store, tag)):
-            tagged[launcher] = version, time.time()
-            write_file(path, json.dumps(tagged).encode())
-        return tagged[launcher][0] if launcher in tagged else None
+        entries = _entries(path)
+        version: str | None
+        version, at, ranks = entries.get(launcher, ("", 0.0, []))
+        if not version or rank in ranks:
+            version, at, ranks = read_alone(), time.time(), []
+        if version is not None:
+            entries[launcher] = version, at, [*ranks, rank]
+            write_file(path, json.dumps(entries).encode())
+        return version
 
-    return _through_file(path, read, partial(_tagged, store, tag))
+    return _through_file(path, read, read_alone)
 
 
 def _path(store: Store, directory: Path, name: str) -> Path | None:
-    """The file that is shared of a store; none for a directory, which may be read at any time."""
+    """The file through which processes share what they read; None if the storage is a directory,
+    which costs no requests.
+    """
     place = store.features.place
     if place is None:
         return None
@@ -73,7 +85,7 @@ def _path(store: Store, directory: Path, name: str) -> Path | None:
 
 
 def _through_file(path: Path, read: Callable[[], T], read_alone: Callable[[], T]) -> T:
-    """Read with a file locked; in another way where no file can be written."""
+    """Read with a file locked; or alone, where it cannot be locked or written."""
     try:
         with disk_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -88,37 +100,52 @@ def _through_file(path: Path, read: Callable[[], T], read_alone: Callable[[], T]
 def _version(path: Path) -> VersionDocument | None:
     """What another process has read a moment ago, if it is whole."""
     try:
-        if time.time() - path.stat().st_mtime > _SHARED_SECONDS:
+        if time.time() - path.stat().st_mtime > _VERSION_SECONDS:
             return None
         return parse_document(VersionDocument, path.read_bytes(), str(path))
     except (OSError, DamageError):
         return None
 
 
-def _tagged(store: Store, tag: str) -> str | None:
-    named = read_tag(store, tag)
-    return None if named is None else named.version
-
-
-def _by_launcher(path: Path) -> dict[str, tuple[str, float]]:
-    """By launcher, the version that its ranks share, and when it was read: those of late."""
-    oldest = time.time() - _SHARED_SECONDS
+def _entries(path: Path) -> dict[str, _Entry]:
+    """By launcher, what its ranks share: the recent entries of a file that is whole."""
+    now = time.time()
     try:
-        tagged = json.loads(path.read_bytes()).items()
-        return {name: (str(version), at) for name, (version, at) in tagged if at > oldest}
-    except (OSError, ValueError, TypeError, AttributeError):
+        return {
+            launcher: (version, at, [str(rank) for rank in ranks])
+            for launcher, (version, at, ranks) in json.loads(path.read_bytes()).items()
+            if layout.VERSION_ID.fullmatch(version) and 0 <= now - at < _TAG_SECONDS
+        }
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return {}
 
 
-def _launcher() -> str | None:
-    """What has started this process, if it has started other ranks here, too."""
-    if not any(os.environ.get(name, "1") != "1" for name in _LOCAL_RANKS):
-        return None
-    if allocation := os.environ.get("DET_ALLOCATION_ID"):
-        return allocation  # Determined starts each rank by a process of its own
-    process = os.getppid()
+def _launch() -> tuple[str, str]:
+    """What has started the ranks of this machine, and the number of this one among them; empty if
+    this process is none of them.
+
+    There may be processes of a wrapper between a rank and its launcher.
+    """
+    process, number = os.getpid(), b""
     try:
-        facts = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return f"{process} since {facts[19]}"
+        while rank := _local_rank(process):
+            number = number or rank
+            process = int(_facts(process)[1])
+        return f"{os.uname().nodename} {process} {int(_facts(process)[19])}", number.decode()
+    except (OSError, ValueError):  # not Linux, or it has ended
+        return "", ""
+
+
+def _local_rank(process: int) -> bytes:
+    """The local rank that a process was started with; empty if none, or if another user's."""
+    try:
+        lines = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
+    except PermissionError:
+        return b""
+    variables = dict(line.partition(b"=")[::2] for line in lines)
+    return next(filter(None, map(variables.get, _LOCAL_RANKS)), b"")
+
+
+def _facts(process: int) -> list[bytes]:
+    """What /proc says of a process after its name, which may contain anything."""
+    return Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()

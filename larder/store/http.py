@@ -41,7 +41,8 @@ PIECE_BYTES = 1 << 20
 
 _MOST_PIECES = 16
 
-_BUFFER_BYTES = 64 << 10
+_RECEIVE_BYTES = 64 << 10
+_SEND_BYTES = 256 << 10
 _MOST_IDLE = 256
 _TURN_SECONDS = 0.2
 _RECHECK_SECONDS = 0.005
@@ -309,7 +310,7 @@ class _Transfer:
                 last_event = time.monotonic()
             elif time.monotonic() - last_event >= self._silence_seconds:
                 raise BrokenError("no answer in time")
-        # TLS arrives in small pieces, with which others would spend more time than on one copy.
+        # Small pieces, such as those of TLS, would cost others more time than one copy does.
         pieces = [b"".join(self._data)] if len(self._data) > _MOST_PIECES else list(self._data)
         self._data.clear()
         return pieces
@@ -413,8 +414,8 @@ def _options(server: SplitResult, connect_seconds: float) -> dict[int, Any]:
         pycurl.CONNECTTIMEOUT_MS: max(1, round(1000 * connect_seconds)),
         pycurl.USERAGENT: "larder",
         pycurl.TCP_KEEPALIVE: 1,
-        pycurl.BUFFERSIZE: _BUFFER_BYTES,
-        pycurl.UPLOAD_BUFFERSIZE: _BUFFER_BYTES,
+        pycurl.BUFFERSIZE: _RECEIVE_BYTES,
+        pycurl.UPLOAD_BUFFERSIZE: _SEND_BYTES,
         pycurl.PROXY: _proxy(server),
         pycurl.NOPROXY: "",  # decided by `_proxy`
     }

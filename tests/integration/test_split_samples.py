@@ -6,8 +6,10 @@ import pickle
 import random
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from larder.readers.samples import Sample
 from larder.readers.split import SplitSamples
 from larder.shards.formats import FORMATS
 from larder.versions.publish import read_version
+from larder.versions.tags import read_tag
 from tests.support.servers import S3Server
 
 SPLITS = {"train": ["a/**", "b/**"], "validation": "c/**"}
@@ -239,67 +242,103 @@ def test_ranks_read_version_json_once(tmp_path, s3_env, monkeypatch):
     assert caught.value.code == "version.missing"
 
 
-RANKS = """
+LAUNCHER = """
 import os, subprocess, sys
-address, cache = sys.argv[1:]
-opened = "import larder, sys; print(larder.open(sys.argv[1], cache_dir=sys.argv[2]).version)"
-again = opened + "; print(larder.open(sys.argv[1], cache_dir=sys.argv[2]).version)"
-for program in (opened, again):
-    print("next", flush=True)
-    sys.stdin.readline()
-    subprocess.run([sys.executable, "-c", program, address, cache], check=True)
+code = "import larder, sys; print(larder.open(sys.argv[1], cache_dir=sys.argv[2]).version)"
+for line in sys.stdin:
+    environment = os.environ | {"LOCAL_RANK": line.strip()}
+    command = [sys.executable, "-c", code, *sys.argv[1:3]]
+    subprocess.run([*sys.argv[3:], *command], env=environment, check=True)
 """
 
 
-@pytest.mark.parametrize(
-    ("launched", "shared_by"),
-    [
-        ({"LOCAL_WORLD_SIZE": "1"}, "none"),
-        ({"LOCAL_WORLD_SIZE": "2"}, "launcher"),
-        ({"LOCAL_WORLD_SIZE": "2", "DET_ALLOCATION_ID": "2.1"}, "all"),
-    ],
-)
-def test_ranks_of_a_launcher_open_the_same_version(tmp_path, s3_env, launched, shared_by):
+class Launcher:
+    """Starts ranks one after the other, each directly or in a wrapper."""
+
+    def __init__(self, stack: ExitStack, address: str, cache: Path, wrapper: list[str]) -> None:
+        command = [sys.executable, "-c", LAUNCHER, address, str(cache), *wrapper]
+        pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout"), subprocess.PIPE)
+        self._process = stack.enter_context(subprocess.Popen(command, text=True, **pipes))
+
+    def opened_by(self, rank: int) -> str:
+        assert self._process.stdin
+        assert self._process.stdout
+        print(rank, file=self._process.stdin, flush=True)
+        return self._process.stdout.readline().strip()
+
+
+@pytest.mark.parametrize("wrapper", [[], ["sh", "-c", '"$@" && true', "sh"]])
+def test_ranks_of_a_launcher_share_what_a_tag_names(tmp_path, s3_env, wrapper):
     lab = bucket_lab(s3_env, tmp_path)
-    address, cache = f"{lab.storage}/larder/d", str(tmp_path / "cache")
     first = lab.prepare()["version"]
-    command = [sys.executable, "-c", RANKS, address, cache]
-    environment = os.environ | launched
-    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout"), subprocess.PIPE)
-    with (
-        subprocess.Popen(command, env=environment, text=True, **pipes) as launcher,
-        subprocess.Popen(command, env=environment, text=True, **pipes) as later,
-    ):
-        launcher.stdin.write("\n")
-        launcher.stdin.flush()
-        assert [launcher.stdout.readline().strip() for _ in range(3)] == ["next", first, "next"]
+    with ExitStack() as stack:
+        address, cache = f"{lab.storage}/larder/d", tmp_path / "cache"
+        one, other = (Launcher(stack, address, cache, wrapper) for _ in range(2))
+        assert one.opened_by(0) == first
         write(str(lab.source), NEW)
         second = lab.prepare()["version"]
-        versions = launcher.communicate("\n")[0].split()
-        assert versions == [second if shared_by == "none" else first, second]
-        versions = later.communicate("\n\n")[0].split()
-        same = first if shared_by == "all" else second
-        assert versions == ["next", same, "next", same, second]
+        assert one.opened_by(1) == first
+        assert other.opened_by(1) == second, "it shares nothing with the first launcher"
+        assert one.opened_by(0) == second, "a rank that opens the tag again reads it"
+        assert one.opened_by(1) == second
+
+
+def test_ranks_that_start_together_read_a_tag_once(tmp_path, s3_env, monkeypatch):
+    lab = bucket_lab(s3_env, tmp_path)
+    version = lab.prepare()["version"]
+    read: list[str] = []
+
+    def counting(store: Any, tag: str) -> Any:
+        read.append(tag)
+        return read_tag(store, tag)
+
+    monkeypatch.setattr(shared, "read_tag", counting)
+    monkeypatch.setattr(shared, "_launch", lambda: ("a", threading.current_thread().name))
+    address = f"{lab.storage}/larder/d"
+    with ThreadPoolExecutor(8) as threads:
+        ready = threading.Barrier(8)
+
+        def opened(cache: Path) -> str:
+            ready.wait()
+            return larder.open(address, cache_dir=cache).version
+
+        assert set(threads.map(opened, [tmp_path / "cache"] * 8)) == {version}
+        assert read == ["latest"]
+        (tmp_path / "file").write_bytes(b"")
+        assert set(threads.map(opened, [tmp_path / "file"] * 8)) == {version}
+        assert len(read) == 9, "where nothing can be written, each reads it"
 
 
 def test_a_tag_that_was_shared_long_ago_or_is_damaged_is_read_again(tmp_path, s3_env, monkeypatch):
     lab = bucket_lab(s3_env, tmp_path)
     version = lab.prepare()["version"]
     address, cache = f"{lab.storage}/larder/d", tmp_path / "cache"
-    monkeypatch.setattr(shared, "_launcher", lambda: "7 since 9")
+    monkeypatch.setattr(shared, "_launch", lambda: ("a", "1"))
 
     def opened() -> str:
-        monkeypatch.setattr(shared, "_opened", set())
         return larder.open(address, cache_dir=cache).version
 
     opened()
     (path,) = cache.glob("tag-latest-*.json")
-    for entry in ("7", "[]", '["0"]', '["0", "1"]', '["0", true]', f'["0", {time.time() - 601}]'):
-        for content in (entry, f'{{"7 since 9": {entry}}}', f'{{"7 since 9": {entry}'):
+    now, other = time.time(), "0" * 32
+    for entry in (
+        "7",
+        "[]",
+        f'["{other}"]',
+        f'["{other}", "1", []]',
+        f'["{other}", {now}, 7]',
+        f'["../{other}", {now}, []]',
+        f'["{other}", {now - 61}, []]',
+        f'["{other}", {now + 900}, []]',
+        f'["{other}", Infinity, []]',
+        f'["{other}", {now}, ["0", "1"]]',
+        "[" * 200_000,
+    ):
+        for content in (entry, f'{{"a": {entry}}}', f'{{"a": {entry}'):
             path.write_text(content)
             assert opened() == version, content
-    path.write_text(f'{{"7 since 9": ["{"0" * 32}", {time.time() - 500}]}}')
-    with pytest.raises(ConfigError, match="0" * 32):
+    path.write_text(f'{{"a": ["{other}", {now}, ["0"]]}}')
+    with pytest.raises(ConfigError, match=other):
         opened()
 
 

@@ -91,16 +91,17 @@ def test_workers_elsewhere_need_a_server_that_they_reach(monkeypatch):
     assert "PREFECT_API_URL" in error.hint
 
 
-def losing(count: int) -> Callable[[], Any]:
+LOST = "Server failure:\nTraceback:\n  File\nRuntimeError: see a.log\n\n"
+
+
+def losing(count: int, error: Exception) -> Callable[[], Any]:
     """What opens a runner of a Ray cluster that loses its first clients."""
     lost = iter([True] * count + [False])
 
     @contextmanager
     def runner() -> Iterator[str]:
         if next(lost):
-            raise ConnectionError(
-                "Server failure:\nTraceback:\n  File\nRuntimeError: see a.log\n\n"
-            )
+            raise error
         yield "connected"
 
     return runner
@@ -109,13 +110,29 @@ def losing(count: int) -> Callable[[], Any]:
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_a_ray_cluster_that_loses_its_client_is_connected_to_again(count):
     with ExitStack() as stack:
-        assert pool._connected_to_ray(losing(count), stack) == "connected"
+        runner = losing(count, ConnectionAbortedError(LOST))
+        assert pool._connected_to_ray(runner, stack, "ray://a:1") == "connected"
 
 
-def test_a_ray_cluster_that_loses_every_client_is_refused_in_a_line():
-    with pytest.raises(ConfigError) as caught, ExitStack() as stack, pool._connecting("ray://a:1"):
-        pool._connected_to_ray(losing(3), stack)
-    assert caught.value.message == "cannot connect: RuntimeError: see a.log"
+@pytest.mark.parametrize(
+    ("address", "count", "error", "message"),
+    [
+        ("ray://a:1", 3, ConnectionAbortedError(LOST), "cannot connect: RuntimeError: see a.log"),
+        ("ray://a:1", 1, RuntimeError("Version mismatch:\n  3.12"), "mismatch:\n  3.12"),
+        ("a:1", 1, ConnectionAbortedError("no"), "cannot connect: no"),
+        (None, 1, ConnectionError("no"), "no workers start: no"),
+    ],
+)
+def test_a_ray_cluster_that_cannot_be_connected_to(address, count, error, message):
+    runner = losing(count, error)
+    with (
+        pytest.raises(ConfigError) as caught,
+        ExitStack() as stack,
+        pool._connecting(address),
+    ):
+        pool._connected_to_ray(runner, stack, address)
+    assert caught.value.message.endswith(message)
+    assert "Traceback" not in str(caught.value)
 
 
 def test_an_object_of_the_storage_is_seen_from_elsewhere(tmp_path):
