@@ -15,6 +15,8 @@ from larder.readers.loader import Loader
 from larder.readers.mix import Mix
 from tests.support.numbered import NumberedSamples, loader_of
 
+pytestmark = pytest.mark.timeout(1200)  # 500 trials take minutes where other tests run beside them
+
 TRIALS = 500 if all_required() else 25
 BATCH = 12
 WORLDS = (1, 2, 3, 4, 6, 12)
