@@ -56,9 +56,10 @@ def read_shared_tag(store: Store, tag: str, directory: Path) -> str | None:
         named = read_tag(store, tag)
         return None if named is None else named.version
 
-    path, (launcher, rank) = _path(store, directory, f"tag-{tag}"), _launch()
-    if path is None or not rank:
+    path = _path(store, directory, f"tag-{tag}")
+    if path is None or (launch := _launch()) is None:
         return read_alone()
+    launcher, rank = launch
 
     def read() -> str | None:
         entries = _entries(path)
@@ -120,8 +121,8 @@ def _entries(path: Path) -> dict[str, _Entry]:
         return {}
 
 
-def _launch() -> tuple[str, str]:
-    """What has started the ranks of this machine, and the number of this one among them; empty if
+def _launch() -> tuple[str, str] | None:
+    """What has started the ranks of this machine, and the number of this one among them; None if
     this process is none of them.
 
     There may be processes of a wrapper between a rank and its launcher.
@@ -131,9 +132,10 @@ def _launch() -> tuple[str, str]:
         while rank := _local_rank(process):
             number = number or rank
             process = int(_facts(process)[1])
-        return f"{os.uname().nodename} {process} {int(_facts(process)[19])}", number.decode()
+        launcher = f"{os.uname().nodename} {process} {int(_facts(process)[19])}"
+        return (launcher, number.decode()) if number else None
     except (OSError, ValueError):  # not Linux, or it has ended
-        return "", ""
+        return None
 
 
 def _local_rank(process: int) -> bytes:

@@ -25,6 +25,7 @@ from larder.readers.data import Data
 from larder.readers.samples import Sample
 from larder.readers.split import SplitSamples
 from larder.shards.formats import FORMATS
+from larder.store import open_store
 from larder.versions.publish import read_version
 from larder.versions.tags import read_tag
 from tests.support.servers import S3Server
@@ -270,13 +271,16 @@ class Launcher:
 @pytest.mark.parametrize("wrapper", [[], ["sh", "-c", '"$@" && true', "sh"]])
 def test_ranks_of_a_launcher_share_what_a_tag_names(tmp_path, s3_env, wrapper):
     lab = bucket_lab(s3_env, tmp_path)
-    first = lab.prepare()["version"]
+    address, cache = f"{lab.storage}/larder/d", tmp_path / "cache"
+    store, key = open_store(address), "tags/latest.json"
+    first, tag = lab.prepare()["version"], store.get(key)
+    write(str(lab.source), NEW)
+    second, moved = lab.prepare()["version"], store.get(key)
     with ExitStack() as stack:
-        address, cache = f"{lab.storage}/larder/d", tmp_path / "cache"
         one, other = (Launcher(stack, address, cache, wrapper) for _ in range(2))
+        store.put(key, tag)
         assert one.opened_by(0) == first
-        write(str(lab.source), NEW)
-        second = lab.prepare()["version"]
+        store.put(key, moved)
         assert one.opened_by(1) == first
         assert other.opened_by(1) == second, "it shares nothing with the first launcher"
         assert one.opened_by(0) == second, "a rank that opens the tag again reads it"
@@ -337,7 +341,7 @@ def test_a_tag_that_was_shared_long_ago_or_is_damaged_is_read_again(tmp_path, s3
         for content in (entry, f'{{"a": {entry}}}', f'{{"a": {entry}'):
             path.write_text(content)
             assert opened() == version, content
-    path.write_text(f'{{"a": ["{other}", {now}, ["0"]]}}')
+    path.write_text(f'{{"a": ["{other}", {time.time()}, ["0"]]}}')
     with pytest.raises(ConfigError, match=other):
         opened()
 

@@ -15,7 +15,7 @@ from larder.readers.loader import Loader
 from larder.readers.mix import Mix
 from tests.support.numbered import NumberedSamples, loader_of
 
-pytestmark = pytest.mark.timeout(1200)  # 500 trials take minutes where other tests run beside them
+pytestmark = pytest.mark.timeout(900)  # 500 trials take minutes where other tests run beside them
 
 TRIALS = 500 if all_required() else 25
 BATCH = 12
