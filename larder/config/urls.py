@@ -12,14 +12,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from larder.errors import ConfigError
-
-if TYPE_CHECKING:
-    # Imports pydantic, which a light install does not have.
-    from larder.config.models import Location
 
 _PLAIN = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]{1,64}")
 
@@ -386,7 +382,11 @@ def _at_home(path: Path, where: str = "") -> Path:
 
 
 def check_overlap(
-    source: Location, storage_url: str, *, storage_endpoint: str | None = None
+    source_url: str,
+    storage_url: str,
+    *,
+    source_endpoint: str | None = None,
+    storage_endpoint: str | None = None,
 ) -> None:
     """Refuse a source inside the storage, or the reverse, with ``config.overlap``.
 
@@ -395,7 +395,7 @@ def check_overlap(
     ``s3://b/data`` and ``s3://b/database`` do not overlap. Buckets at different
     endpoints never do; the caller has to fill in an endpoint that comes from the environment.
     """
-    source_segments = _segments(source.url, source.access.endpoint)
+    source_segments = _segments(source_url, source_endpoint)
     storage_segments = _segments(storage_url, storage_endpoint)
     shorter = min(len(source_segments), len(storage_segments))
     if source_segments[:shorter] != storage_segments[:shorter]:
@@ -403,9 +403,9 @@ def check_overlap(
     if source_segments == storage_segments:
         relation = "the source and the storage are the same place"
     elif len(source_segments) < len(storage_segments):
-        relation = f"the storage {storage_url} is inside the source {source.url}"
+        relation = f"the storage {storage_url} is inside the source {source_url}"
     else:
-        relation = f"the source {source.url} is inside the storage {storage_url}"
+        relation = f"the source {source_url} is inside the storage {storage_url}"
     raise ConfigError(
         "config.overlap",
         relation,

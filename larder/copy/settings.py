@@ -217,6 +217,9 @@ def load_copy_settings(
         stages=described.limits if described else StageLimits(),
     )
     check_overlap(
-        resolved.source, resolved.storage.url, storage_endpoint=resolved.storage.access.endpoint
+        resolved.source.url,
+        resolved.storage.url,
+        source_endpoint=resolved.source.access.endpoint,
+        storage_endpoint=resolved.storage.access.endpoint,
     )
     return resolved

@@ -25,7 +25,6 @@ from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest, w
 from larder.manifest.query import Stream, query
 from larder.manifest.rows import RowDigest
 from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER, SAMPLES, columns, table
-from larder.manifest.sealed import ManifestRef
 from larder.manifest.sort import sorted_query
 from larder.manifest.spool import Spool
 from larder.samples.order import SampleOrder
@@ -275,7 +274,7 @@ def _different(
 ) -> Spool:
     """The places of samples that are not as they were, of those with other etags."""
     different, bad = Spool(_PLACES), Spool(_PLACES)
-    objects = ManifestRef.of(previous.version.file("objects"))
+    objects = previous.version.file("objects").manifest
     inputs = {
         "matched": Stream(_MATCHED, doubts.read()),
         "objects": Stream(_SEEN, read_ref(previous.root, objects, OBJECTS, columns=_SEEN.names)),

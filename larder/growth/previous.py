@@ -91,7 +91,7 @@ class PreviousSegment:
         return counts
 
     def manifest(self, role: str) -> ManifestRef:
-        return ManifestRef.of(self.document.file(role))
+        return self.document.file(role).manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ def _segment(
     sizes: list[int] = []
     row = 0
     columns = ["samples", "bytes"]
-    for batch in read_ref(root, ManifestRef.of(document.file("shards")), SHARDS, columns=columns):
+    for batch in read_ref(root, document.file("shards").manifest, SHARDS, columns=columns):
         for samples, size_bytes in zip(*(c.to_pylist() for c in batch.columns), strict=True):
             if samples:
                 first_rows.append(row)
@@ -237,7 +237,7 @@ def _records(previous: Previous) -> Iterator[pa.RecordBatch]:
     places = {segment.id: place for place, segment in enumerate(previous.segments)}
     for rank, file in enumerate(reversed(previous.version.files_of("skipped")), 1):
         place = next((at for id_, at in places.items() if id_ in file.path.split("/")), -1)
-        for batch in read_ref(previous.root, ManifestRef.of(file), SKIPPED):
+        for batch in read_ref(previous.root, file.manifest, SKIPPED):
             count = batch.num_rows
             places_and_ranks = (
                 pa.array(np.full(count, each), pa.int32()) for each in (place, rank)

@@ -18,13 +18,10 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from larder.errors import DamageError
 from larder.manifest.digest import canonical_json
-
-if TYPE_CHECKING:
-    from larder.versions.documents import FileFacts
 
 Value = TypeVar("Value")
 
@@ -191,8 +188,3 @@ class ManifestRef:
     sha256: str
     bytes: int
     rows: int
-
-    @classmethod
-    def of(cls, file: FileFacts) -> ManifestRef:
-        """A published manifest."""
-        return cls(file.path, file.sha256, file.bytes, rows=-1)

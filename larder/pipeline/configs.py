@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -21,7 +21,6 @@ from larder.experiments.delivery import (
 )
 from larder.experiments.emit import Written, differing, write_configs
 from larder.pipeline.delivery import chosen, split_prefixes, version_choices
-from larder.pipeline.planning.plan import Plan
 from larder.pipeline.settings import Settings
 from larder.progress import Progress
 from larder.segments.contents import segment_files
@@ -51,14 +50,15 @@ def _place(settings: Settings, version: str, delivery: Advice) -> DeliveredVersi
     )
 
 
-def check_configs(plan: Plan) -> None:
-    """Refuse what would refuse the configs, so that it costs nothing."""
-    settings = plan.source_state.settings
+def check_configs(
+    settings: Settings, version: str, delivery: Advice, splits: Mapping[str, DeliveredSplit]
+) -> None:
+    """Refuse what would refuse the configs of a version, so that it costs nothing."""
     _check_output(settings.output)
     consumer_of(settings.cluster).config_files(
         settings.template,
-        _place(settings, plan.version, plan.delivery),
-        Contents("", plan.delivered_splits, index=(layout.version_key(plan.version),)),
+        _place(settings, version, delivery),
+        Contents("", splits, index=(layout.version_key(version),)),
         settings.cluster,
         where=settings.template_name,
     )

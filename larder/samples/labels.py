@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from larder.config.models import Labels
 from larder.errors import ConfigError
 from larder.samples.columns import column_texts
-from larder.samples.splits import KeyPattern
+from larder.samples.key_pattern import KeyPattern
 from larder.units import format_count, format_names
 
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,9}")

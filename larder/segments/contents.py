@@ -16,7 +16,6 @@ from larder.config.shape import FormatUse
 from larder.jobs.manifests import read_ref
 from larder.manifest.digest import sha256_hex
 from larder.manifest.schemas import INDEXES, SHARDS
-from larder.manifest.sealed import ManifestRef
 from larder.shards.formats import shard_format
 from larder.shards.indexes import Split, SplitShard
 from larder.shards.packing import brace_patterns
@@ -176,13 +175,13 @@ def segment_files(
 ) -> Iterator[NamedFile]:
     """The shards of segments, and their indexes for other readers."""
     files = tuple(files)
-    for manifest in (ManifestRef.of(file) for file in files if file.role == "shards"):
+    for manifest in (file.manifest for file in files if file.role == "shards"):
         for shard in listed_shards(read_ref(root, manifest, SHARDS), omitted):
             for segment, split, name, size_bytes, _, sha256 in shard.files:
                 path = layout.shard_key(segment, split, name)
                 yield NamedFile(path, size_bytes, sha256, "shard", segment)
     names = ["segment", "kind", "split", "name", "bytes", "sha256"]
-    for manifest in (ManifestRef.of(file) for file in files if file.role == "indexes"):
+    for manifest in (file.manifest for file in files if file.role == "indexes"):
         for batch in read_ref(root, manifest, INDEXES, columns=names):
             for *place, size_bytes, sha256 in zip(
                 *(column.to_pylist() for column in batch.columns), strict=True
@@ -250,6 +249,6 @@ def _shards_of(
 ) -> Iterator[tuple[str, ListedShard]]:
     """The listed shards of one split of a version, in order, each with its key."""
     for manifest in version.files_of("shards"):
-        for shard in listed_shards(read_ref(root, ManifestRef.of(manifest), SHARDS), omitted):
+        for shard in listed_shards(read_ref(root, manifest.manifest, SHARDS), omitted):
             if shard.split == split:
                 yield layout.shard_key(shard.segment, split, shard.files[0].name), shard

@@ -19,7 +19,6 @@ from larder.errors import SHOWN_FAILURES, Failure, FatalError
 from larder.jobs.manifests import fetched, put_named, read_ref
 from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest
 from larder.manifest.schemas import INDEXES, SAMPLES, SHARDS, SKIPPED
-from larder.manifest.sealed import ManifestRef
 from larder.progress import Progress
 from larder.segments.cache import check_forms
 from larder.segments.columns import ColumnsWriter
@@ -101,7 +100,7 @@ def _published(root: Store, job: Job, progress: Progress) -> Index:
         message = f"segment {job.segment} was complete, and its document is gone"
         raise FatalError("run.failed", message, where=root.url, hint="run again")
     check_segment(root, document, progress)
-    rows = read_ref(root, ManifestRef.of(document.file("shards")), SHARDS)
+    rows = read_ref(root, document.file("shards").manifest, SHARDS)
     segment = UsedSegment(
         use=SegmentUse(document.id),
         format=document.shape.use,
@@ -118,7 +117,7 @@ def _left_out(root: Store, document: SegmentDocument) -> Iterator[Failure]:
     columns = ["key", "parts", "message"]
     for file in document.files:
         if file.role == "skipped":
-            rows = read_ref(root, ManifestRef.of(file), SKIPPED, columns=columns, rows=shown)
+            rows = read_ref(root, file.manifest, SKIPPED, columns=columns, rows=shown)
             for row in chain.from_iterable(batch.to_pylist() for batch in rows):
                 keys = (part["key"] for part in row["parts"])
                 yield skipped_failure(row["key"], keys, row["message"])

@@ -41,8 +41,7 @@ class UsedSegment:
         return self.use.id
 
     def file(self, role: str) -> ManifestRef:
-        manifest = next(file for file in self.files if file.role == role)
-        return ManifestRef.of(manifest)
+        return next(file.manifest for file in self.files if file.role == role)
 
 
 @dataclass(frozen=True, slots=True)

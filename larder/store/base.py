@@ -19,10 +19,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol, Self, TypedDict, Unpack
+from typing import NamedTuple, Protocol, Self, TypedDict, Unpack
 
-if TYPE_CHECKING:
-    from larder.store.etags import EtagTrust
+from larder.store.etag_trust import EtagTrust
 
 Buffer = bytes | bytearray | memoryview
 

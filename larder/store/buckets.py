@@ -27,7 +27,7 @@ from larder.disk import disk_errors
 from larder.errors import ConfigError, StoreError
 from larder.store.base import BucketPrefix, Buffer, Features, ObjectInfo, Readable, Store, Writer
 from larder.store.calls import Call
-from larder.store.etags import etag_trust
+from larder.store.etag_trust import etag_trust
 from larder.store.http import Http
 from larder.store.interrupt import Interrupt, in_thread, interrupted_by
 from larder.store.keys import check_key, folder_prefix

@@ -3,71 +3,20 @@
 In S3, the etag of an object written with a single PUT is the MD5 of its content, unless it is
 encrypted with SSE-KMS or SSE-C: then it has the same form but proves nothing.
 https://docs.aws.amazon.com/AmazonS3/latest/API/API_Object.html
-
-The object alone does not tell that its etag is not an MD5, so the first object whose etag differs
-is read twice. If both reads agree, they are what the store has, and from then on this process
-ignores differing etags of that store. A damaged transfer is then found only by its length and by
-the connection's own checks (TLS), as for every multipart object. Etags that match still prove their
-object. If some etags matched before, a single mismatch (a file damaged on the server's disk, or the
-only encrypted object) says nothing about the others: several have to differ first.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import google_crc32c
 
 from larder.errors import ObjectError, PreconditionError
 from larder.store.base import Readable
+from larder.store.etag_trust import EtagTrust
 from larder.store.keys import object_url
-
-_SEVERAL = 16
-
-
-class EtagTrust:
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._agreed = False
-        self._odd = 0
-
-    @property
-    def misleading(self) -> bool:
-        """Whether etags prove nothing: after one mismatch if none matched, else after several."""
-        return self._odd >= (_SEVERAL if self._agreed else 1)
-
-    def agreed(self) -> None:
-        """An etag was the MD5 of the bytes received."""
-        self._agreed = True
-
-    def explain(self, read_again: Callable[[], None]) -> None:
-        """An etag with the form of an MD5 did not match the bytes received: find out why.
-
-        ``read_again`` raises an error if the bytes of a second reading differ.
-
-        If several objects arrive at the same time, one is read again and the others wait for the
-        result.
-        """
-        if self.misleading:
-            return
-        with self._lock:
-            if not self.misleading:
-                read_again()
-                self._odd += 1
-
-
-_TRUSTS: dict[tuple[str | None, ...], EtagTrust] = {}
-_TRUSTS_LOCK = threading.Lock()
-
-
-def etag_trust(*place: str | None) -> EtagTrust:
-    """The `EtagTrust` of a place, such as a bucket at an endpoint; one per process."""
-    with _TRUSTS_LOCK:
-        return _TRUSTS.setdefault(place, EtagTrust())
-
 
 _MD5 = re.compile(r"[0-9a-f]{32}")
 

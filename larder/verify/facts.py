@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 
 from larder.jobs.manifests import read_ref
-from larder.manifest.sealed import ManifestRef
 from larder.segments.contents import ListedShard, combined, listed_splits
 from larder.shards.indexes import IndexFile
 from larder.store.base import Store
@@ -59,7 +58,7 @@ class SegmentFacts:
         """The rows of the manifest with that role; none if there is none that is not damaged."""
         file = self.file(role)
         if file is not None:
-            yield from read_ref(root, ManifestRef.of(file), schema, columns=columns)
+            yield from read_ref(root, file.manifest, schema, columns=columns)
 
 
 def _differences(split: str, recorded: Any, actual: Any) -> Iterator[str]:

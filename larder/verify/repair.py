@@ -17,7 +17,6 @@ from larder.errors import DamageError, LarderError, NotFoundError, RetryableErro
 from larder.jobs.manifests import fetched, read_ref
 from larder.manifest.digest import sha256_hex
 from larder.manifest.schemas import SAMPLE_ORDER, SAMPLES
-from larder.manifest.sealed import ManifestRef
 from larder.manifest.spool import Spool
 from larder.pipeline.planning.expanding import expand_inventory
 from larder.pipeline.planning.source import take_source
@@ -234,7 +233,7 @@ def _segment(root: Store, segment: str) -> SegmentDocument:
 
 def _segment_job(job: VerifyJob, root: Store, document: SegmentDocument) -> SegmentJob:
     """The job that makes the shards of a segment again, from its stored order and plan."""
-    refs = {file.role: ManifestRef.of(file) for file in document.files}
+    refs = {file.role: file.manifest for file in document.files}
     for role in ("order", "plan"):
         try:
             with fetched(root, refs[role]):

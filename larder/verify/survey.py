@@ -17,7 +17,6 @@ from larder.errors import ConfigError, DamageError, LarderError, NotFoundError, 
 from larder.jobs import manifests
 from larder.jobs.manifests import fetched
 from larder.manifest.schemas import INDEXES, SHARDS
-from larder.manifest.sealed import ManifestRef
 from larder.progress import Progress
 from larder.segments.contents import ListedShard, listed_shards
 from larder.segments.shard import BATCH_SAMPLES
@@ -98,7 +97,7 @@ class _Inspection(DocumentReader):
         """Whether a file has its digest; else there is a finding."""
         try:
             if file.path.endswith(".parquet"):
-                with fetched(self.root, ManifestRef.of(file)):
+                with fetched(self.root, file.manifest):
                     self.progress.advance("inspect", objects=1, bytes=file.bytes)
                 return True
         except LarderError as error:
@@ -213,7 +212,7 @@ def batches_of(
         empty = VerifyBatch(
             segment.id,
             segment.document.shape.use if segment.document else None,
-            None if samples is None else ManifestRef.of(samples),
+            None if samples is None else samples.manifest,
             len(version.classes),
         )
         due = [

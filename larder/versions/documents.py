@@ -79,6 +79,11 @@ class FileFacts:
     def of(cls, manifest: ManifestRef, role: str) -> FileFacts:
         return cls(path=manifest.key, bytes=manifest.bytes, sha256=manifest.sha256, role=role)
 
+    @property
+    def manifest(self) -> ManifestRef:
+        """How it is read, if it is a manifest."""
+        return ManifestRef(self.path, self.sha256, self.bytes, rows=-1)
+
 
 @dataclass(frozen=True, slots=True)
 class Shape:

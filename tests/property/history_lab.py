@@ -38,7 +38,6 @@ from larder.jobs.results import RunError
 from larder.jobs.runner import InlineRunner
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import SAMPLES
-from larder.manifest.sealed import ManifestRef
 from larder.pipeline.prepare import prepare
 from larder.progress import StageTimes
 from larder.samples.naming import LABEL_EXT
@@ -587,7 +586,7 @@ def _rows(root: Store, version: VersionDocument) -> dict[str, Row]:
     gone = omitted.read_omitted(root, version)
     found = {}
     for file in version.files_of("samples"):
-        for batch in read_ref(root, ManifestRef.of(file), SAMPLES):
+        for batch in read_ref(root, file.manifest, SAMPLES):
             columns = (batch.column(name) for name in ("id", "split", "key", "segment", "shard"))
             for number, split, key, segment, shard in zip(
                 *(column.to_pylist() for column in columns), strict=True

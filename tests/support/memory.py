@@ -20,7 +20,7 @@ from larder.errors import NotFoundError, ObjectError, PreconditionError
 from larder.store import OPENERS
 from larder.store.base import Buffer, Features, ObjectInfo, Store, WriteOptions, Writer
 from larder.store.delegate import BytesReader
-from larder.store.etags import EtagTrust
+from larder.store.etag_trust import EtagTrust
 from larder.store.keys import check_key, folder_prefix, object_url
 
 _PAGE_KEYS = 1000

@@ -32,7 +32,7 @@ def checked_plan(state: SourceState, folder: Path, *, progress: Progress) -> Pla
     """Plan a run, and refuse a plan that must not be executed."""
     plan = make_plan(state, folder, progress)
     check_plan(plan)
-    check_configs(plan)
+    check_configs(state.settings, plan.version, plan.delivery, plan.delivered_splits)
     return plan
 
 

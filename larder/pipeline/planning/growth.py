@@ -15,7 +15,6 @@ from larder.growth.previous import Previous, PreviousSegment, is_first_build, re
 from larder.growth.select import Selected, Selection, select_all
 from larder.jobs.manifests import read_ref
 from larder.manifest.schemas import SHARDS
-from larder.manifest.sealed import ManifestRef
 from larder.pipeline.planning.source import SourceState
 from larder.progress import Progress
 from larder.samples.order import SampleOrder
@@ -243,7 +242,7 @@ def _used(
     encoded: Mapping[tuple[str, str], OmittedRows],
 ) -> UsedSegment:
     document = segment.document
-    rows = read_ref(root, ManifestRef.of(document.file("shards")), SHARDS)
+    rows = read_ref(root, document.file("shards").manifest, SHARDS)
     ranges = {split: facts for (use, split), facts in encoded.items() if use == segment.id}
     return UsedSegment(
         use=SegmentUse(segment.id, ranges, dataset_cache_id(dataset, segment.id)),

@@ -127,7 +127,12 @@ def inspect_source(
     dataset, cluster = settings.dataset, settings.cluster
     storage = cluster.storage
     resolved(dataset.image_options.decoders)  # before anything is asked of a store
-    check_overlap(dataset.source, storage.url, storage_endpoint=storage.access.endpoint)
+    check_overlap(
+        dataset.source.url,
+        storage.url,
+        source_endpoint=dataset.source.access.endpoint,
+        storage_endpoint=storage.access.endpoint,
+    )
     root = storage_of(dataset, cluster)
     unlisted = Unlisted(dataset.source.include, dataset.source.exclude)
     source = source_of(dataset, cluster, unlisted=unlisted)

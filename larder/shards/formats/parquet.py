@@ -34,7 +34,6 @@ from larder.errors import ConfigError, DamageError, Failure, ObjectError
 from larder.manifest.spool import Spool
 from larder.samples.indexed import IndexedPart, IndexedSample, check_part, part_place
 from larder.samples.naming import LABEL_EXT
-from larder.seekable import ObjectFile
 from larder.shards.formats.base import ShardFormat, ShardWriter
 from larder.shards.model import PlannedSample, ShardPlan, label_bytes
 from larder.shards.output import HashedOutput
@@ -43,6 +42,7 @@ from larder.shards.reading.large import giving_back, mapped_content, stream
 from larder.shards.sizes import Sizes, refuse_names, sum_members, survey_parts
 from larder.store import object_url
 from larder.store.base import Closing, Readable
+from larder.store.seekable import ObjectFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,13 +20,13 @@ from larder.disk import disk_errors
 from larder.errors import Failure, ObjectError
 from larder.manifest.extents import parse_extent
 from larder.samples.images import Form, is_image
-from larder.seekable import ObjectFile
 from larder.shards.images.check import PLAIN, ImageRules, check_decodable, stored_image
 from larder.shards.model import Part, PlannedSample
 from larder.shards.reading.fetch import Body, Fetched, failure_of
 from larder.store.base import Features, ObjectInfo, Readable, Reader
 from larder.store.delegate import BytesReader
 from larder.store.etags import ContentCheck, changed
+from larder.store.seekable import ObjectFile
 
 RANGE_BYTES = 1 << 20
 """How much of a large object is read at a time."""

@@ -26,7 +26,6 @@ from larder.config.models.locations import FORMATS, RowFormat, Rows
 from larder.manifest.digest import canonical_json
 from larder.manifest.extents import in_object, in_own
 from larder.samples.columns import Flags, column_flags
-from larder.seekable import ObjectFile
 from larder.source.expand.annotations import text_file
 from larder.source.expand.containers import (
     ContainerWriter,
@@ -49,6 +48,7 @@ from larder.source.expand.row_values import (
 from larder.source.selection import KeyRule
 from larder.store import object_url
 from larder.store.base import ObjectInfo, Readable
+from larder.store.seekable import ObjectFile
 from larder.units import format_count
 
 _CSV_ROWS = 1_000

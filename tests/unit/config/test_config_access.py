@@ -4,14 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from larder.config.models import Cluster, Location
 from larder.config.urls import check_overlap, resolve_url
 from larder.errors import ConfigError
-
-
-def location(url: str, endpoint: str | None = None) -> Location:
-    storage = {"url": url, "endpoint": endpoint}
-    return Cluster.model_validate({"name": "x", "storage": storage}).storage
 
 
 def test_paths_are_relative_to_the_base(monkeypatch):
@@ -46,9 +40,8 @@ def test_paths_are_relative_to_the_base(monkeypatch):
     ],
 )
 def test_overlaps(source, storage, endpoints):
-    there = location(source, endpoints[0])
     with pytest.raises(ConfigError) as caught:
-        check_overlap(there, storage, storage_endpoint=endpoints[1])
+        check_overlap(source, storage, source_endpoint=endpoints[0], storage_endpoint=endpoints[1])
     assert caught.value.code == "config.overlap"
 
 
@@ -70,11 +63,11 @@ def test_overlaps(source, storage, endpoints):
     ],
 )
 def test_places_apart(source, storage, endpoints):
-    check_overlap(location(source, endpoints[0]), storage, storage_endpoint=endpoints[1])
+    check_overlap(source, storage, source_endpoint=endpoints[0], storage_endpoint=endpoints[1])
 
 
 def test_a_link_is_followed(tmp_path):
     (tmp_path / "real/inner").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "real")
     with pytest.raises(ConfigError):
-        check_overlap(location(str(tmp_path / "real")), f"{tmp_path}/link/inner")
+        check_overlap(str(tmp_path / "real"), f"{tmp_path}/link/inner")

@@ -48,7 +48,12 @@ def test_a_server_named_by_the_environment_is_known(name: str) -> None:
     storage = asked.cluster.storage
     assert storage.access.endpoint == "http://127.0.0.1:9000"
     with pytest.raises(ConfigError) as caught:
-        check_overlap(asked.dataset.source, storage.url, storage_endpoint=storage.access.endpoint)
+        check_overlap(
+            asked.dataset.source.url,
+            storage.url,
+            source_endpoint=asked.dataset.source.access.endpoint,
+            storage_endpoint=storage.access.endpoint,
+        )
     assert caught.value.code == "config.overlap"
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from larder.config.models import HashSplits
 from larder.errors import ConfigError
-from larder.samples.splits import HashRule, KeyPattern
+from larder.samples.key_pattern import KeyPattern
+from larder.samples.splits import HashRule
 
 KEYS = ["dog/ab_017", "é/x_1", "no", "", "a" * 40 + "!", "emoji 😀/q_7", 'quote"\\/z_3']
 
@@ -31,7 +32,7 @@ def test_groups_are_those_of_python(text):
 @pytest.mark.parametrize("text", ["(a|aa)+$", "(.*)_.*_.*_.*_.*_.*_.*x$"])
 def test_an_expression_that_takes_too_long_is_refused_by_name(text, monkeypatch):
     """It went on for hours, and nothing could interrupt a run as a flow."""
-    monkeypatch.setattr("larder.samples.splits.SECONDS", 0.2)
+    monkeypatch.setattr("larder.samples.key_pattern.SECONDS", 0.2)
     slow = "a" * 60 + "_" * 200 + "!"
     pattern = KeyPattern(text, "labels.pattern")
     with pytest.raises(ConfigError) as caught:
@@ -41,7 +42,7 @@ def test_an_expression_that_takes_too_long_is_refused_by_name(text, monkeypatch)
 
 
 def test_a_rule_for_groups_is_bounded(monkeypatch):
-    monkeypatch.setattr("larder.samples.splits.SECONDS", 0.2)
+    monkeypatch.setattr("larder.samples.key_pattern.SECONDS", 0.2)
     splits = HashSplits.model_validate(
         {"by": "hash", "seed": 1, "fractions": {"train": 1}, "group": "(a|aa)+$"}
     )

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
 
 from larder.errors import LarderError
-
-if TYPE_CHECKING:
-    from larder.store.base import Readable
+from larder.store.base import Readable
 
 
 class ObjectFile(io.RawIOBase):

@@ -1,0 +1,40 @@
+"""Users' regular expressions, searched for in sample keys in bounded time.
+
+``(a+)+$`` takes longer than the universe has existed to find that it does not match forty letters.
+The package ``regex`` reads expressions as Python's ``re`` does, and gives up after a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import regex
+
+from larder.errors import ConfigError
+
+SECONDS = 5.0
+"""How long one sample key may take; others take microseconds."""
+
+
+class KeyPattern:
+    """A valid regular expression whose first group says something about a sample."""
+
+    def __init__(self, text: str, option: str) -> None:
+        self._search = regex.compile(text).search
+        self._option = option
+
+    def groups(self, sample_keys: Sequence[str]) -> list[str | None]:
+        """What the first group is in each key; None where it does not match."""
+        groups: list[str | None] = []
+        for sample_key in sample_keys:
+            try:
+                match = self._search(sample_key, timeout=SECONDS)
+            except TimeoutError:
+                raise self._too_slow(sample_key) from None
+            groups.append(match[1] if match else None)
+        return groups
+
+    def _too_slow(self, sample_key: str) -> ConfigError:
+        message = f"the pattern of {self._option} takes more than {SECONDS:g} s in this sample key"
+        hint = "repeat nothing that is repeated itself, as in (a+)+, and anchor it with ^ or $"
+        return ConfigError("config.invalid_value", message, where=sample_key, hint=hint)
