@@ -6,7 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -66,23 +66,19 @@ def test_a_schedule_that_meets_a_run_still_going_waits_or_is_cancelled(serving):
     first = serving.start(NEVER_DONE)
     identity = serving.server.get("/deployments/name/prepare/files")["id"]
     wait_until(lambda: serving.copied() > 0, seconds=180)
-    # Every half minute, so that a busy server may plan the first of them too late.
-    soon = (datetime.now(UTC) + timedelta(seconds=15)).isoformat()
-    schedule = {"interval": 30, "anchor_date": soon}
-    serving.server.post(f"/deployments/{identity}/schedules", [{"schedule": schedule}])
-    scheduled = {
-        "deployments": {"id": {"any_": [identity]}},
-        "flow_runs": {"start_time": {"is_null_": False}},
-        "sort": "START_TIME_ASC",
-    }
+    serving.server.post(
+        f"/deployments/{identity}/schedules", [{"schedule": {"interval": 24 * 3600}}]
+    )
+    question = {"deployments": {"id": {"any_": [identity]}}, "sort": "EXPECTED_START_TIME_ASC"}
 
-    def met() -> Run | None:
-        runs = serving.server.post("/flow_runs/filter", scheduled)
-        return next((run for run in runs if run["auto_scheduled"]), None)
+    def planned() -> list[Run]:
+        runs = serving.server.post("/flow_runs/filter", question)
+        return [run for run in runs if run["auto_scheduled"]]
 
-    wait_until(lambda: met() is not None, seconds=180)
-    run = met()
-    serving.server.post(f"/deployments/{identity}/pause_deployment", {})
+    wait_until(lambda: bool(planned()), seconds=180)
+    run = planned()[0]
+    now = {"type": "SCHEDULED", "state_details": {"scheduled_time": datetime.now(UTC).isoformat()}}
+    serving.server.post(f"/flow_runs/{run['id']}/set_state", {"state": now})
     waiting = "waiting for the limit larder-files"
     assert any(line.startswith(waiting) for line in serving.server.logs(run, waiting))
     serving.server.post(f"/flow_runs/{first['id']}/set_state", {"state": {"type": "CANCELLING"}})

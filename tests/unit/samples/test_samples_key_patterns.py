@@ -29,12 +29,11 @@ def test_groups_are_those_of_python(text):
     assert KeyPattern(text, "labels.pattern").groups(KEYS) == expected
 
 
-@pytest.mark.parametrize("text", ["(a|aa)+$", "(.*)_.*_.*_.*_.*_.*_.*x$"])
-def test_an_expression_that_takes_too_long_is_refused_by_name(text, monkeypatch):
+def test_an_expression_that_takes_too_long_is_refused_by_name(monkeypatch):
     """It went on for hours, and nothing could interrupt a run as a flow."""
     monkeypatch.setattr("larder.samples.key_pattern.SECONDS", 0.2)
-    slow = "a" * 60 + "_" * 200 + "!"
-    pattern = KeyPattern(text, "labels.pattern")
+    slow = "a" * 100 + "!"  # 10^20 steps
+    pattern = KeyPattern("(a|aa)+$", "labels.pattern")
     with pytest.raises(ConfigError) as caught:
         pattern.groups(["b", slow])
     assert (caught.value.where, caught.value.code) == (slow, "config.invalid_value")
@@ -47,4 +46,4 @@ def test_a_rule_for_groups_is_bounded(monkeypatch):
         {"by": "hash", "seed": 1, "fractions": {"train": 1}, "group": "(a|aa)+$"}
     )
     with pytest.raises(ConfigError):
-        HashRule(splits).hashes.of(["a" * 60 + "!"])
+        HashRule(splits).hashes.of(["a" * 100 + "!"])
