@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from required import all_required, need_system
+from required import all_required, need_system, nightly, some, waiting
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
@@ -20,19 +20,20 @@ from tests.support.servers import S3Server, moto_s3, radosgw, radosgw_available,
 
 NO_RADOSGW = "Ceph's radosgw is not installed (.ci/install-radosgw installs it)"
 
-# No test asserts a time. The same examples in every run; --hypothesis-profile=random tries others.
-settings.register_profile("random", deadline=None)
-settings.register_profile("larder", deadline=None, derandomize=True)
-settings.register_profile("quick", deadline=None, derandomize=True, max_examples=15)
-settings.load_profile("larder" if all_required() else "quick")
+# The same examples in every run but at night, when others are tried.
+settings.register_profile("nightly", deadline=None)
+settings.register_profile("push", deadline=None, derandomize=True, max_examples=15)
+settings.load_profile("nightly" if nightly() else "push")
 
 EXHAUSTIVE = "exhaustive; set LARDER_REQUIRE=all to run it, as in CI"
+NIGHTLY = "set LARDER_REQUIRE=nightly to run it; as in CI, others of its cases run at each commit"
+NOT_ITS_TURN = "runs at every third commit, and when what it tests has changed"
 PASSED = "larder/passed"
 END_TO_END = "tests/e2e/"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    text = "leave out what passed in the last run and is the same with LARDER_REQUIRE=all"
+    text = "leave out what passed in the last run"
     parser.addoption("--rest", action="store_true", help=text)
 
 
@@ -59,32 +60,35 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _leave_out_passed(config: pytest.Config, items: list[pytest.Item]) -> None:
     passed = set(config.cache.get(PASSED, [])) if config.cache is not None else set()
-    rest: list[pytest.Item] = []
-    same: list[pytest.Item] = []
-    for item in items:
-        # With everything installed, hypothesis tries more examples, and the S3 server is Ceph's.
-        differs = item.get_closest_marker("hypothesis") or "s3_server" in getattr(
-            item, "fixturenames", ()
-        )
-        (same if item.nodeid in passed and not differs else rest).append(item)
-    items[:] = rest
-    config.hook.pytest_deselected(items=same)
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in passed])
+    items[:] = [item for item in items if item.nodeid not in passed]
 
 
-@pytest.hookimpl(trylast=True)  # after hypothesis has marked its tests
+def _left_out(cases: list[pytest.Item]) -> Iterator[tuple[pytest.Item, str]]:
+    """The cases of a test that do not run now, each with the reason."""
+    chosen: Sequence[pytest.Item] = cases
+    if marker := cases[0].get_closest_marker("nightly"):
+        sample = marker.kwargs.get("sample", 0)
+        chosen = some(cases, -(-len(cases) // sample)) if sample or nightly() else []
+    for place, case in enumerate(cases):
+        exhaustive = case.get_closest_marker("exhaustive")
+        if exhaustive and place >= exhaustive.kwargs.get("after", 0) and not all_required():
+            yield case, EXHAUSTIVE
+        elif case not in chosen:
+            yield case, NIGHTLY
+        elif all_required() and case.nodeid.partition("::")[0] in waiting():
+            yield case, NOT_ITS_TURN
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what takes minutes and is like tests that run, unless everything is required."""
+    """Leave out what takes long and is like tests that run, and what has its turn later."""
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for item, reason in chain.from_iterable(map(_left_out, cases.values())):
+        item.add_marker(pytest.mark.skip(reason))
     if config.getoption("rest"):
         _leave_out_passed(config, items)
-    if all_required():
-        return
-    cases: Counter[str] = Counter()
-    for item in items:
-        if marker := item.get_closest_marker("exhaustive"):
-            test = item.nodeid.partition("[")[0]
-            cases[test] += 1
-            if cases[test] > marker.kwargs.get("after", 0):
-                item.add_marker(pytest.mark.skip(EXHAUSTIVE))
 
 
 class _ByFile(LoadFileScheduling):

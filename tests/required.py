@@ -1,4 +1,9 @@
-"""What tests need of the machine: where it is missing they are skipped, or fail as in CI."""
+"""What tests need of the machine, and which of them run.
+
+Without ``LARDER_REQUIRE``, what the machine lacks is skipped, and so is what takes long. With
+``all``, as at every push, the machine has to have everything; of what takes longest some cases run,
+others at each commit. With ``nightly``, every case runs.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +11,16 @@ import gc
 import json
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import pytest
 
+Case = TypeVar("Case")
 _ROOT = Path(__file__).parents[1]
 _READERS = _ROOT / ".venv-readers"
 _NOT_SET_UP = "the readers of other projects are not set up (`make readers-test` does that)"
@@ -20,8 +28,94 @@ _NOT_ROOT = "needs root, or sudo without a password"
 
 
 def all_required() -> bool:
-    """Whether LARDER_REQUIRE=all asks for every test, as in CI."""
-    return os.environ.get("LARDER_REQUIRE") == "all"
+    """Whether LARDER_REQUIRE asks for what the machine may lack, as in CI."""
+    return os.environ.get("LARDER_REQUIRE") in ("all", "nightly")
+
+
+def nightly() -> bool:
+    """Whether LARDER_REQUIRE asks for every case of every test."""
+    return os.environ.get("LARDER_REQUIRE") == "nightly"
+
+
+@cache
+def turn() -> int:
+    """The number of the commit, by which the cases of a push are chosen; 0 without git."""
+    return int(_git("rev-list", "--count", "HEAD") or 0)
+
+
+def some(cases: Sequence[Case], one_in: int = 7) -> Sequence[Case]:
+    """One case in so many, others at each commit, and at least one; all of them at night."""
+    if nightly():
+        return cases
+    step = max(1, min(one_in, len(cases)))
+    return cases[turn() % step :: step]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Test files that run at every third commit, and whenever a folder that they test differs from
+    the commit before the push.
+    """
+
+    tests: tuple[str, ...]
+    folders: tuple[str, ...]
+
+
+GROUPS = (
+    Group(
+        (
+            "tests/e2e/test_image.py",
+            "tests/e2e/test_skyplane.py",
+            "tests/integration/test_benchmarks.py",
+            "tests/integration/test_image_records.py",
+            "tests/integration/test_pipeline_images.py",
+        ),
+        ("benchmarks", "deployments/docker", "larder/copy/skyplane", "larder/shards/images"),
+    ),
+    Group(
+        (
+            "tests/e2e/test_browser.py",
+            "tests/e2e/test_runners.py",
+            "tests/integration/test_batch_processes.py",
+            "tests/integration/test_batches_elsewhere.py",
+        ),
+        ("deployments", "flows/runs", "larder/jobs", "tasks"),
+    ),
+    Group(
+        (
+            "tests/integration/test_docs_streaming.py",
+            "tests/integration/test_docs_training.py",
+            "tests/integration/test_frameworks.py",
+            "tests/integration/test_other_systems.py",
+            "tests/integration/test_records_tensorflow.py",
+        ),
+        ("docs/how-to", "larder/readers", "tests/frameworks"),
+    ),
+)
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=_ROOT, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+@cache
+def waiting() -> frozenset[str]:
+    """The test files whose turn it is not."""
+    if nightly():
+        return frozenset()
+    # Unless it is given, what was committed within four hours of the last commit is the push.
+    last = int(_git("log", "-1", "--format=%ct") or 0)
+    before = os.environ.get("LARDER_BEFORE") or _git(
+        "rev-list", "-1", f"--before={last - 4 * 3600}", "HEAD"
+    )
+    files: set[str] = set()
+    for number, group in enumerate(GROUPS):
+        paths = (*group.folders, *group.tests)
+        same = before and not _git("diff", "--name-only", before, "--", *paths)
+        if same and turn() % len(GROUPS) != number:
+            files.update(group.tests)
+    return frozenset(files)
 
 
 def missing(reason: str) -> NoReturn:

@@ -62,6 +62,7 @@ def test_a_form_is_filled_refused_and_run_and_the_second_run_finds_the_work_done
     assert f"config.path]: {serving.place.folder}/data/prefect" in again.err
 
 
+@pytest.mark.nightly
 def test_a_schedule_that_meets_a_run_still_going_waits_or_is_cancelled(serving):
     first = serving.start(NEVER_DONE)
     identity = serving.server.get("/deployments/name/prepare/files")["id"]
@@ -99,6 +100,7 @@ def test_a_schedule_that_meets_a_run_still_going_waits_or_is_cancelled(serving):
     assert second["state_type"] == "CANCELLED", second["state"]
 
 
+@pytest.mark.nightly
 def test_a_cancelled_run_leaves_no_process_and_the_next_one_continues(serving):
     run = serving.in_the_middle()
     (process,) = serving.processes("prefect.engine")
@@ -121,6 +123,7 @@ def test_the_run_of_a_worker_that_dies_ends_and_the_next_one_continues(serving):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.nightly(sample=1)
 def test_nothing_is_left_when_it_ends_and_its_runs_are_crashed_and_continued(serving, number):
     run = serving.in_the_middle()
     serving.running.process.send_signal(number)
@@ -207,6 +210,7 @@ def test_serving_needs_ps(tmp_path):
     assert "error[config.missing_package]: " in done.err
 
 
+@pytest.mark.nightly
 def test_a_pool_of_kubernetes_gets_deployments_of_the_image_and_the_ui_shows_that_no_worker_runs(
     reporting, prefect_server
 ):

@@ -56,6 +56,7 @@ def untouched(costs: Costs) -> None:
 
 @pytest.mark.parametrize("shuffle_seed", [None, 7])
 @pytest.mark.parametrize("cache", [None, ENCODED], ids=["no cache", "encoded"])
+@pytest.mark.nightly(sample=2)
 def test_one_percent_more_writes_one_percent(tmp_path, shuffle_seed, cache):
     shards = {"bytes": 160_000, "shuffle_seed": shuffle_seed}
     splits = {"by": "hash", "seed": 1, "fractions": {"train": 0.9, "validation": 0.1}}
@@ -90,6 +91,7 @@ def test_one_percent_more_writes_one_percent(tmp_path, shuffle_seed, cache):
 
 
 @pytest.mark.parametrize("mirror", [True, False])
+@pytest.mark.nightly(sample=1)
 def test_manifests_of_a_growth_take_60_bytes_an_object(tmp_path, mirror):
     """And the record of a mirror 50 more."""
 
@@ -316,6 +318,7 @@ def without_growing(costs: Costs) -> int:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("mode", ["append", "rebuild"])
+@pytest.mark.nightly(sample=1)
 def test_planning_costs_the_same_after_3_and_after_30_versions(tmp_path, mode):
     few, many = (planned_after(tmp_path, versions, mode=mode) for versions in (3, 30))
     assert many.requests == few.requests
@@ -424,7 +427,7 @@ def test_a_compaction_reads_every_shard_once_and_nothing_else(tmp_path, shuffle_
 DAYS = 100
 
 
-@pytest.mark.exhaustive
+@pytest.mark.nightly
 def test_a_sample_a_day_for_a_hundred_days_stays_cheap(tmp_path):
     """Small segments are folded when there would be more than 16: packed again, from shards."""
     sample = 2_000 + 512 + 48 + 1_024

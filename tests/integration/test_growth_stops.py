@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from costs_lab import Costs, blob, blobs, counted
 from pipeline_lab import DOCUMENT, Lab, opened, write
+from required import some
 
 from larder.copy.receipts import find_receipts, receipt_rows
 from larder.copy.record import read_record, record_rows
@@ -272,7 +273,7 @@ def test_a_run_stopped_at_any_write_publishes_nothing_in_part_and_can_be_continu
         assert set(expected) == {*old, new}
     writes = len(stop.writes)
     stops = range(0, writes, step) if step == 1 else range(step // 2, writes, step)
-    for after in stops:
+    for after in some(stops):
         with place.copied() as cut:
             made, stop = cut.stopped(after, drama.compact)
             where = f"stopped at {stop.writes[after]}, after {after} writes"
@@ -339,7 +340,7 @@ def change_again(place: Place) -> None:
     ("scene", "kind", "step"),
     [("grow", "kept", 7), ("grow", "directory", 13), ("compact", "ignored", 13)],
 )
-@pytest.mark.exhaustive
+@pytest.mark.nightly(sample=2)
 def test_a_source_that_changes_after_a_stop_is_followed(place, scene, step, then):
     drama = SCENES[scene]
     drama.before(place)
@@ -396,7 +397,7 @@ def before_the_last(stop: Stop, name: str) -> int:
         ("directory", "segment.json", "altered"),
     ],
 )
-@pytest.mark.exhaustive
+@pytest.mark.nightly(sample=1)
 def test_a_finished_file_that_is_damaged_after_a_stop_is_noticed(place, at, how):
     """One file of each kind that the stopped run had written: made again, or an error."""
     before_growing(place)

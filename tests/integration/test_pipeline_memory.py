@@ -93,6 +93,7 @@ def test_a_large_object_is_prepared_and_verified_in_small_pieces(tmp_path):
 @pytest.mark.parametrize(
     ("shard_format", "times"), [("webdataset", 0), ("tfrecord", 0), ("recordio", 0), ("parquet", 2)]
 )
+@pytest.mark.nightly(sample=1)
 def test_how_often_a_large_sample_is_in_memory(tmp_path, shard_format, times):
     """With two batches at once. As it was read it is in a file; pyarrow makes copies."""
     size_bytes = OBJECT_BYTES // 2
@@ -111,6 +112,7 @@ def write_rows(folder: Path, most: int) -> None:
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("shard_format", ["webdataset", "tfrecord", "recordio", "parquet"])
+@pytest.mark.nightly(sample=1)
 def test_memory_does_not_grow_with_the_number_of_samples(tmp_path, shard_format):
     """Beyond a row group of the manifests, which both fill."""
     write_rows(tmp_path, 300_000)
@@ -120,6 +122,7 @@ def test_memory_does_not_grow_with_the_number_of_samples(tmp_path, shard_format)
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("shard_format", ["webdataset", "parquet"])
+@pytest.mark.nightly(sample=1)
 def test_memory_of_a_verification_does_not_grow_with_the_number_of_shards(tmp_path, shard_format):
     """The index of one shard is in memory at a time."""
     write_rows(tmp_path, 200_000)
@@ -141,6 +144,7 @@ def test_memory_of_a_verification_does_not_grow_with_the_number_of_shards(tmp_pa
     ids=["checked", "cached", "encoded again", "resized"],
 )
 @pytest.mark.exhaustive(after=1)
+@pytest.mark.nightly(sample=1)
 def test_one_image_is_decoded_at_a_time_if_memory_is_short(
     tmp_path, fields, names, bytes_per_pixel
 ):

@@ -48,7 +48,7 @@ def has_changed(key: str, root: Store) -> bool:
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.exhaustive
+@pytest.mark.nightly(sample=2)
 def test_every_file_is_made_again_to_the_same_bytes(lab: Lab, damage: str) -> None:
     with lab.opened_root() as root:
         files = published(root)

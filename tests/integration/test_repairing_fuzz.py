@@ -8,7 +8,7 @@ from repair_lab import BASES, Base, trial
 pytestmark = pytest.mark.exhaustive
 
 TRIALS = 5
-"""Of each dataset in one test; 240 in all, where everything is required."""
+"""Of each dataset in one test; 240 in all, at night."""
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +18,7 @@ def bases() -> dict[str, Base]:
 
 @pytest.mark.parametrize("name", BASES)
 @pytest.mark.parametrize("first", range(0, 16 * TRIALS, TRIALS))
-@pytest.mark.exhaustive
+@pytest.mark.nightly(sample=3)
 def test_random_damage(
     name: str, first: int, bases: dict[str, Base], tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -50,6 +50,7 @@ def test_nothing_is_wrong_with_what_was_prepared(lab: Lab) -> None:
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.exhaustive(after=1)
+@pytest.mark.nightly(sample=2)
 def test_every_damage_to_every_file_is_found(
     lab: Lab, root: Store, version: str, damage: str
 ) -> None:

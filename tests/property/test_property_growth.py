@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from history_lab import Place, Run
 from history_model import History, histories
-from hypothesis import HealthCheck, given, settings
-from required import all_required
+from hypothesis import HealthCheck, given, seed, settings
+from required import nightly, turn
 
-FEW = "8" if all_required() else "2"
+FEW = "40" if nightly() else "2"
 EXAMPLES = int(os.environ.get("LARDER_HISTORIES", FEW))
 pytestmark = pytest.mark.timeout(600 + 60 * EXAMPLES)
 
@@ -26,6 +26,7 @@ SLOW = settings(
 )
 
 
+@seed(turn())
 @SLOW
 @given(histories())
 def test_histories_in_memory(history: History) -> None:
@@ -34,6 +35,7 @@ def test_histories_in_memory(history: History) -> None:
 
 
 @pytest.mark.exhaustive
+@seed(turn())
 @SLOW
 @given(histories())
 def test_histories_in_directories(history: History) -> None:
@@ -42,6 +44,7 @@ def test_histories_in_directories(history: History) -> None:
 
 
 @pytest.mark.exhaustive
+@seed(turn())
 @settings(SLOW, max_examples=max(1, EXAMPLES // 4))
 @given(histories(abandoned=False, most=6))
 def test_histories_are_the_same_everywhere(history: History) -> None:

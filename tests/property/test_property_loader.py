@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, seed, settings
 from hypothesis import strategies as st
-from required import all_required
+from required import nightly, turn
 
 import larder
 from larder.readers.loader import Loader
@@ -17,7 +17,7 @@ from tests.support.numbered import NumberedSamples, loader_of
 
 pytestmark = pytest.mark.timeout(900)  # 500 trials take minutes where other tests run beside them
 
-TRIALS = 500 if all_required() else 25
+TRIALS = 500 if nightly() else 40
 BATCH = 12
 WORLDS = (1, 2, 3, 4, 6, 12)
 
@@ -84,12 +84,14 @@ def goes_on(make: Any, given: dict[str, Any], data: st.DataObject) -> None:
         assert len(keys) == len(whole) or len(whole) < BATCH, "the last batch of an epoch is padded"
 
 
+@seed(turn())
 @settings(max_examples=TRIALS)
 @given(options(), st.data())
 def test_a_run_goes_on_with_the_same_batches(given: dict[str, Any], data: st.DataObject) -> None:
     goes_on(made, given, data)
 
 
+@seed(turn())
 @settings(max_examples=TRIALS // 5)
 @given(st.lists(options(), min_size=1, max_size=3), st.integers(0, 9), st.data())
 @pytest.mark.exhaustive
