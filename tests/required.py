@@ -53,8 +53,8 @@ def some(cases: Sequence[Case], one_in: int = 7) -> Sequence[Case]:
 
 @dataclass(frozen=True)
 class Group:
-    """Test files that run at every third commit, and whenever a folder that they test differs from
-    the commit before the push.
+    """Test files that run at every third commit, and whenever a folder that they test, or a lock,
+    differs from the commit before the push.
     """
 
     tests: tuple[str, ...]
@@ -94,9 +94,11 @@ GROUPS = (
 )
 
 
-def _git(*arguments: str) -> str:
-    done = subprocess.run(["git", *arguments], cwd=_ROOT, capture_output=True, text=True)
-    return done.stdout.strip()
+def _git(*arguments: str) -> str | None:
+    """What git prints, in one line; None if it fails."""
+    command = ["git", *arguments]
+    done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False)
+    return None if done.returncode else done.stdout.strip()
 
 
 @cache
@@ -106,13 +108,12 @@ def waiting() -> frozenset[str]:
         return frozenset()
     # Unless it is given, what was committed within four hours of the last commit is the push.
     last = int(_git("log", "-1", "--format=%ct") or 0)
-    before = os.environ.get("LARDER_BEFORE") or _git(
-        "rev-list", "-1", f"--before={last - 4 * 3600}", "HEAD"
-    )
+    ago = f"--before={last - 4 * 3600}"
+    before = os.environ.get("LARDER_BEFORE") or _git("rev-list", "-1", ago, "HEAD")
     files: set[str] = set()
     for number, group in enumerate(GROUPS):
-        paths = (*group.folders, *group.tests)
-        same = before and not _git("diff", "--name-only", before, "--", *paths)
+        paths = ("requirements", *group.folders, *group.tests)
+        same = before and _git("diff", "--quiet", before, "--", *paths) is not None
         if same and turn() % len(GROUPS) != number:
             files.update(group.tests)
     return frozenset(files)
