@@ -1,7 +1,5 @@
 """Every store, behind one fixture."""
 
-from __future__ import annotations
-
 import uuid
 from pathlib import Path
 

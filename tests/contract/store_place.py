@@ -1,7 +1,5 @@
 """Where a contract test puts its objects."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -1,13 +1,10 @@
 """What a run finds out about the conditions of every store is what the table of gaps says."""
 
-from __future__ import annotations
-
 import pytest
 from store_gaps import GAPS
 from store_place import Place
 
 from larder.errors import SupersededError
-from larder.store import Store
 from larder.versions.publish import Conditions, probe_conditions, read_conditions
 from larder.versions.tags import Tag, move_tag, read_tag
 
@@ -19,7 +16,7 @@ def expected(place: Place) -> Conditions:
     )
 
 
-def test_conditions_are_found_out_once_and_nothing_else_is_left(place: Place, store: Store) -> None:
+def test_conditions_are_found_out_once_and_nothing_else_is_left(place, store):
     assert read_conditions(store) is None
     assert probe_conditions(store) == expected(place)
     (info,) = [info for page in place.open().list() for info in page]
@@ -29,7 +26,7 @@ def test_conditions_are_found_out_once_and_nothing_else_is_left(place: Place, st
     assert store.head(info.key).etag == info.etag, "it is not asked again"
 
 
-def test_a_tag_moves_on_every_store(place: Place, store: Store) -> None:
+def test_a_tag_moves_on_every_store(place, store):
     conditions = probe_conditions(store)
     assert move_tag(store, "latest", "a", "1", None, conditions)
     assert not move_tag(place.open(), "latest", "a", "1", None, conditions)

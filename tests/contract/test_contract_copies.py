@@ -1,15 +1,12 @@
 """What every store keeps when an object is copied: its bytes, content type and metadata."""
 
-from __future__ import annotations
-
 import random
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
 import google_crc32c
 import pytest
-from store_place import Place, eight_at_once
+from store_place import eight_at_once
 
 from larder.errors import LarderError, PreconditionError
 from larder.store import ObjectInfo, Store, base
@@ -46,9 +43,7 @@ def crc32c(data: bytes) -> str:
 
 @pytest.mark.parametrize("size_bytes", [0, 5, LARGE_BYTES])
 @pytest.mark.parametrize("write", [put, stream])
-def test_content_type_and_metadata_are_kept(
-    place: Place, store: Store, write: Callable[..., ObjectInfo], size_bytes: int
-) -> None:
+def test_content_type_and_metadata_are_kept(place, store, write, size_bytes):
     data = random.Random(size_bytes).randbytes(size_bytes)
     written = write(store, "typed", data)
     assert (written.key, written.size_bytes) == ("typed", size_bytes)
@@ -67,9 +62,7 @@ ODD = {"my key": "1", "a:b": "2", "höhe": "3", "x\r\nhost": "4", "empty": "", "
 
 
 @pytest.mark.parametrize("write", [put, stream])
-def test_what_no_header_can_have_is_kept_or_left_out(
-    place: Place, store: Store, write: Callable[..., ObjectInfo]
-) -> None:
+def test_what_no_header_can_have_is_kept_or_left_out(place, store, write):
     for content_type in ("text/plain; charset=utf-8", " spaced/type ", "no type", "ü/x", "a\r\nb"):
         with place.promise("odd metadata"):
             odd = ObjectInfo("o", 0, "", 0, content_type=content_type, metadata=ODD | METADATA)
@@ -82,13 +75,13 @@ def test_what_no_header_can_have_is_kept_or_left_out(
                 assert METADATA.items() <= found.items()
 
 
-def test_without_another_there_is_no_metadata(store: Store) -> None:
+def test_without_another_there_is_no_metadata(store):
     store.put("plain", b"1")
     with store.open("plain") as reader:
         assert not reader.info.metadata
 
 
-def test_a_checksum_is_that_of_the_content(place: Place, store: Store) -> None:
+def test_a_checksum_is_that_of_the_content(place, store):
     data = random.Random(3).randbytes(LARGE_BYTES)
     for content in (b"small", data):
         for written in (store.put("put", content), store.head("put"), *next(store.list())):
@@ -101,9 +94,7 @@ def test_a_checksum_is_that_of_the_content(place: Place, store: Store) -> None:
 
 
 @pytest.mark.parametrize("size_bytes", [0, 5, LARGE_BYTES])
-def test_a_copy_on_the_server_is_whole_or_not_made(
-    place: Place, store: Store, size_bytes: int
-) -> None:
+def test_a_copy_on_the_server_is_whole_or_not_made(place, store, size_bytes):
     data = random.Random(size_bytes).randbytes(size_bytes)
     stream(store, "in/a b+ü", data)
     (info,) = next(store.list())
@@ -120,7 +111,7 @@ def test_a_copy_on_the_server_is_whole_or_not_made(
         assert kept(reader.info) == kept(source.info)
 
 
-def test_only_the_state_that_was_listed_is_copied(place: Place, store: Store) -> None:
+def test_only_the_state_that_was_listed_is_copied(place, store):
     store.put("a", b"first")
     (info,) = next(store.list())
     store.put("a", b"other")
@@ -135,7 +126,7 @@ def test_only_the_state_that_was_listed_is_copied(place: Place, store: Store) ->
         target.delete("a")
 
 
-def test_nothing_is_copied_from_another_provider(store: Store) -> None:
+def test_nothing_is_copied_from_another_provider(store):
     other = "memory" if not store.url.startswith("memory") else "file"
     source = Elsewhere(other)
     info = store.put("a", b"1")
@@ -151,7 +142,7 @@ class Elsewhere:
         self.features = Features(True, True, place=base.BucketPrefix(provider, "", "elsewhere", ""))
 
 
-def test_one_of_eight_replaces(place: Place, store: Store) -> None:
+def test_one_of_eight_replaces(place, store):
     races = []
     for attempt in range(5):
         first = store.put(f"race-{attempt}", b"first")

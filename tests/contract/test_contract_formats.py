@@ -1,7 +1,5 @@
 """The contract of shard formats; every format in the registry is tested here."""
 
-from __future__ import annotations
-
 import re
 import sys
 import uuid
@@ -110,7 +108,7 @@ def read(store: Store, format_: ShardFormat, samples: list[IndexedSample]) -> li
     return read_back(limited, format_, samples)
 
 
-def test_samples_are_read_back_by_the_index(store: Store, format_: ShardFormat) -> None:
+def test_samples_are_read_back_by_the_index(store, format_):
     result = build(store, format_)
     rows = pa.Table.from_batches(result.samples.read(), ROWS)
     rows.validate(full=True)
@@ -132,7 +130,7 @@ def test_samples_are_read_back_by_the_index(store: Store, format_: ShardFormat) 
     assert found == {part.ext: expected(CONTENTS[many])[part.ext] for part in some}
 
 
-def test_a_part_is_where_the_index_says(store: Store, format_: ShardFormat) -> None:
+def test_a_part_is_where_the_index_says(store, format_):
     result = build(store, format_)
     data = store.get(result.name)
     for sample, content in zip(indexed(result), CONTENTS, strict=True):
@@ -143,18 +141,14 @@ def test_a_part_is_where_the_index_says(store: Store, format_: ShardFormat) -> N
 
 
 @pytest.mark.parametrize(("concurrency", "memory_bytes"), [(1, 800), (4, 800), (4, 1 << 24)])
-def test_the_bytes_follow_from_the_samples_alone(
-    store: Store, format_: ShardFormat, concurrency: int, memory_bytes: int
-) -> None:
+def test_the_bytes_follow_from_the_samples_alone(store, format_, concurrency, memory_bytes):
     result = build(store, format_)
     again = build(store, format_, concurrency=concurrency, memory_bytes=memory_bytes)
     assert again == result
 
 
 @pytest.mark.parametrize("pattern", [".*", "[ -~]{1,50}"])
-def test_many_small_samples_are_written_as_each_of_them(
-    store: Store, format_: ShardFormat, pattern: str
-) -> None:
+def test_many_small_samples_are_written_as_each_of_them(store, format_, pattern):
     """Those that are read one after the other are appended together, if the format can do that."""
     some = [content for content in CONTENTS if re.fullmatch(pattern, content.key)]
     many = [
@@ -168,7 +162,7 @@ def test_many_small_samples_are_written_as_each_of_them(
     assert read(store, format_, indexed(result)) == [expected(content) for content in many]
 
 
-def test_known_sizes_are_those_that_are_written(store: Store, format_: ShardFormat) -> None:
+def test_known_sizes_are_those_that_are_written(store, format_):
     order, result = order_samples(store, CONTENTS), build(store, format_)
     (plan,), sizes = planned(order, format_), format_.sample_sizes(order)
     assert len(sizes) == len(CONTENTS)
@@ -178,7 +172,7 @@ def test_known_sizes_are_those_that_are_written(store: Store, format_: ShardForm
     assert result.bytes == sum(len(store.get(file.name)) for file in result.files)
 
 
-def test_all_files_have_names_of_their_own(store: Store, format_: ShardFormat) -> None:
+def test_all_files_have_names_of_their_own(store, format_):
     count = 12 if format_.counted else 0
     names = [format_.shard_name("data-7-train", index, count) for index in range(12)]
     files = [list(format_.file_names(name)) for name in names]
@@ -195,7 +189,7 @@ def flipped(data: bytes, at: int) -> bytes:
     return data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :]
 
 
-def test_damage_is_found_or_harmless(store: Store, format_: ShardFormat) -> None:
+def test_damage_is_found_or_harmless(store, format_):
     result = build(store, format_)
     samples, contents = indexed(result), [expected(content) for content in CONTENTS]
     found: list[str] = []

@@ -1,7 +1,5 @@
 """A source that changes at random, and a plain model of what a version of it has to be."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import random

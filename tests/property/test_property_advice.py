@@ -2,15 +2,14 @@
 
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from larder.config.models import Limits, Nodes
-from larder.errors import ConfigError
 from larder.experiments.advice import Choices, advise
 from larder.experiments.consumers.registry import CONSUMERS
 from larder.experiments.rules import SOURCES, Facts
+from tests.support.errors import larder_error
 
 sizes = st.integers(0, 10**15)
 dollars = st.none() | st.floats(0, 1)
@@ -84,9 +83,8 @@ def test_there_is_always_an_answer(given):
             chosen = choices.choose(requested, where="storage")
             assert chosen.delivery == (possible[0] if requested == "auto" else requested)
             continue
-        with pytest.raises(ConfigError) as caught:
+        with larder_error("config.invalid_value") as caught:
             choices.choose(requested, where="storage")
-        assert caught.value.code == "config.invalid_value"
         for name in [requested] if possible else refusing:
             for rule in refusing[name]:
                 assert f"({rule.rule}, {rule.source})" in caught.value.message

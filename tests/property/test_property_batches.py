@@ -1,7 +1,5 @@
 """Batches of shards get the receipts of the copies that they read, and no others."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,9 +12,7 @@ RANGES = st.lists(st.tuples(st.integers(0, 120), st.integers(1, 40)), max_size=1
 
 
 @given(BATCHES, RANGES)
-def test_a_batch_gets_every_receipt_of_its_rows(
-    gaps_and_rows: list[tuple[int, int]], ranges: list[tuple[int, int]]
-) -> None:
+def test_a_batch_gets_every_receipt_of_its_rows(gaps_and_rows, ranges):
     batches, first = [], 0
     for index, (gap, rows) in enumerate(gaps_and_rows):
         first += gap

@@ -1,7 +1,5 @@
 """Records of every schema are read back unchanged, and every flipped bit is found."""
 
-from __future__ import annotations
-
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -71,7 +69,7 @@ def assert_same(found: Any, wanted: dict[str, Any], schema: RecordSchema) -> Non
 
 
 @given(cases())
-def test_records_come_back(case: tuple[RecordSchema, list[dict[str, Any]]]) -> None:
+def test_records_come_back(case):
     schema, rows = case
     assert RecordSchema.parse(schema.document(), "") == schema
     codec = Codec(schema)
@@ -94,18 +92,14 @@ TWO_ARRAYS = RecordSchema((Field("a", "bool", (None, None)), Field("b", "bool", 
 @example(b"\x00\x00\x00\x81\x00\x00\x04\xfe" + bytes(8), (TWO_ARRAYS, []))  # an offset of 2**65
 @example(b"\x00\x00\x00\x81\x00\x00\x04\xfe", (TWO_ARRAYS, []))
 @given(st.binary(max_size=80), cases())
-def test_any_bytes_decode_or_are_damage(
-    data: bytes, case: tuple[RecordSchema, list[dict[str, Any]]]
-) -> None:
+def test_any_bytes_decode_or_are_damage(data, case):
     with suppress(DamageError):
         Codec(case[0]).decode(data)
 
 
 @settings(max_examples=25, deadline=None)
 @given(cases(), st.sampled_from([1, 100, 1 << 20]))
-def test_parts_come_back(
-    case: tuple[RecordSchema, list[dict[str, Any]]], transaction_bytes: int
-) -> None:
+def test_parts_come_back(case, transaction_bytes):
     schema, rows = case
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a.mdb"

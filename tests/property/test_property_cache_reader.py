@@ -1,7 +1,5 @@
 """The cache of a split of many segments, some of whose samples are omitted, reads like a list."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -49,9 +47,7 @@ def cases(draw: st.DrawFn) -> Case:
 
 @given(cases(), st.data())
 @example([(3, [True] * 7), (4, [False, True] * 6), (0, []), (1, [True])], None)
-def test_it_reads_like_the_list_of_what_is_left(
-    files: list[CacheFileReader], case: Case, data: st.DataObject | None
-) -> None:
+def test_it_reads_like_the_list_of_what_is_left(files, case, data):
     model = [100 * place + row for place, mask in case for row, gone in enumerate(mask) if not gone]
     omitted = [Omitted.of_mask(np.array(mask, np.bool_)) for _, mask in case]
     reader = CacheReader([files[place] for place, _ in case], omitted)
@@ -83,7 +79,7 @@ def number(record: dict[str, Any]) -> int:
     return int(record["x"])
 
 
-def test_it_is_pickled_with_what_is_omitted(files: list[CacheFileReader]) -> None:
+def test_it_is_pickled_with_what_is_omitted(files):
     mask = np.arange(12) % 3 == 0
     reader = CacheReader([files[4], files[2]], [Omitted.of_mask(mask), Omitted.none()])
     reader[3]

@@ -1,7 +1,5 @@
 """What is read from the columns of a segment is what was written, and any flipped bit is found."""
 
-from __future__ import annotations
-
 import tempfile
 import uuid
 from pathlib import Path

@@ -32,13 +32,13 @@ TREES = st.recursive(
 
 
 @given(TEXTS, st.dictionaries(NAMES, TEXTS))
-def test_a_string_with_doubled_dollars_is_unchanged(text: str, environ: dict[str, str]) -> None:
+def test_a_string_with_doubled_dollars_is_unchanged(text, environ):
     expansion = interpolate(text.replace("$", "$$"), environ)
     assert (expansion.text, expansion.variables, expansion.missing) == (text, (), ())
 
 
 @given(st.lists(st.tuples(NAMES, TEXTS.map(lambda text: text.replace("$", "")))))
-def test_every_variable_is_filled_in_once_or_missing(parts: list[tuple[str, str]]) -> None:
+def test_every_variable_is_filled_in_once_or_missing(parts):
     text = "".join(f"${{{name}}}{literal}" for name, literal in parts)
     everything = {name: f"<${{{name}}}>" for name, _ in parts}
     expansion = interpolate(text, everything)
@@ -48,7 +48,7 @@ def test_every_variable_is_filled_in_once_or_missing(parts: list[tuple[str, str]
 
 
 @given(TREES, st.dictionaries(NAMES, TEXTS))
-def test_expansion_keeps_the_shape(tree: Any, environ: dict[str, str]) -> None:
+def test_expansion_keeps_the_shape(tree, environ):
     escaped = json.loads(json.dumps(tree).replace("$", "$$"))
     document = parse(json.dumps(escaped), "x")
     expanded = expand(document, environ).document.value
@@ -62,7 +62,7 @@ def _unkeyed(tree: Any) -> Any:
 
 
 @given(st.dictionaries(KEYS, TREES, max_size=3), st.lists(KEYS, min_size=1, max_size=3), TREES)
-def test_a_setting_is_found_where_it_was_put(tree: Any, path: list[str], value: Any) -> None:
+def test_a_setting_is_found_where_it_was_put(tree, path, value):
     key = ".".join(path)
     settings = parse_settings([f"{key}={_written(value)}"]).dataset
     problems: list[ConfigError] = []
@@ -85,9 +85,7 @@ def _written(value: Any) -> str:
 
 @given(text=st.text(max_size=60) | TREES.map(json.dumps), arguments=st.lists(TEXTS, max_size=2))
 @settings(deadline=None)
-def test_whatever_is_wrong_is_one_config_error(
-    tmp_path_factory: Any, text: str, arguments: list[str]
-) -> None:
+def test_whatever_is_wrong_is_one_config_error(tmp_path_factory, text, arguments):
     directory: Path = tmp_path_factory.getbasetemp() / "any-config"
     (directory / "datasets").mkdir(parents=True, exist_ok=True)
     (directory / "datasets/x.yaml").write_bytes(text.encode("utf-8", "surrogatepass"))
@@ -132,7 +130,7 @@ FIELDS = [*keys_of(Dataset, ""), *keys_of(Cluster, "cluster."), "splits.train", 
 @given(st.dictionaries(st.sampled_from(FIELDS), ARGUMENTS, min_size=1, max_size=3))
 @settings(max_examples=3 * settings.default.max_examples)
 @example({"shards.format": "{train: 0.9}"})
-def test_any_setting_gives_a_config_error_or_valid_settings(given_settings: dict[str, str]) -> None:
+def test_any_setting_gives_a_config_error_or_valid_settings(given_settings):
     arguments = [f"{key}={value}" for key, value in given_settings.items()]
     try:
         asked = load_settings(
@@ -149,7 +147,7 @@ def test_any_setting_gives_a_config_error_or_valid_settings(given_settings: dict
 
 @given(ARGUMENTS)
 @settings(deadline=None)
-def test_any_endpoint_of_the_environment_is_refused_or_works(endpoint: str) -> None:
+def test_any_endpoint_of_the_environment_is_refused_or_works(endpoint):
     asked, error = None, None
     try:
         asked = load_settings(

@@ -3,8 +3,6 @@
 The model looks every key up; the plan compares streams of rows, cut into pieces of any length.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -197,5 +195,5 @@ def planned(case: Case) -> Result:
 
 @settings(max_examples=4 * settings.default.max_examples)
 @given(CASES)
-def test_the_plan_is_the_difference(case: Case) -> None:
+def test_the_plan_is_the_difference(case):
     assert planned(case) == model(case)

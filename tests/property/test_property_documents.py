@@ -1,7 +1,5 @@
 """Documents come back unchanged; whatever else is in them is one line of damage, or harmless."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import MISSING, fields
 from typing import Any
@@ -134,11 +132,11 @@ def refused(kind: type[Any], data: bytes) -> bool:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_documents_come_back(document: Any) -> None:
+def test_documents_come_back(document):
     assert parse_document(type(document), seal(document), "x") == document
 
 
-def test_options_at_their_default_are_left_out() -> None:
+def test_options_at_their_default_are_left_out():
     assert "options" not in json.loads(seal(DOCUMENTS[0]))["shape"]
     assert json.loads(seal(DOCUMENTS[1]))["shape"]["options"] == {
         "features": {"train": {"source": "part", "kind": "float", "part": "x.txt"}},
@@ -148,7 +146,7 @@ def test_options_at_their_default_are_left_out() -> None:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_every_field_of_another_type_is_refused(document: Any) -> None:
+def test_every_field_of_another_type_is_refused(document):
     plain = json.loads(seal(document))
     for path in paths(plain):
         for other in (None, True, -1, 0.5, "a", [], [[]], {"a": {}}, {"a": 0}, 2**63):
@@ -163,7 +161,7 @@ def test_every_field_of_another_type_is_refused(document: Any) -> None:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_unknown_and_missing_fields_are_refused(document: Any) -> None:
+def test_unknown_and_missing_fields_are_refused(document):
     plain = json.loads(seal(document))
     for path in [(), *paths(plain)]:
         if not isinstance(inside(plain, path), dict):
@@ -178,7 +176,7 @@ def test_unknown_and_missing_fields_are_refused(document: Any) -> None:
 
 
 @given(st.sampled_from(DOCUMENTS), st.lists(st.tuples(st.randoms(), values), min_size=1))
-def test_no_change_of_a_document_is_more_than_damage(document: Any, changes: Any) -> None:
+def test_no_change_of_a_document_is_more_than_damage(document, changes):
     plain = json.loads(seal(document))
     for random, value in changes:
         known = paths(plain)
@@ -196,11 +194,11 @@ def test_no_change_of_a_document_is_more_than_damage(document: Any, changes: Any
 @example(b"[]")
 @example(b"1" * 5_000)
 @given(st.binary(max_size=60))
-def test_any_other_bytes_are_damage(data: bytes) -> None:
+def test_any_other_bytes_are_damage(data):
     assert all(refused(type(document), data) for document in DOCUMENTS)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_the_document_of_another_kind_is_refused(document: Any) -> None:
+def test_the_document_of_another_kind_is_refused(document):
     for other in DOCUMENTS:
         assert refused(type(other), seal(document)) == (type(other) is not type(document))

@@ -1,7 +1,5 @@
 """Records of tf.train.Example, against Google's protobuf."""
 
-from __future__ import annotations
-
 import struct
 import uuid
 from typing import Any
@@ -64,7 +62,7 @@ features = st.dictionaries(
 @given(features)
 @example({})
 @example({"a": ("int64", []), "b": ("float", []), "c": ("bytes", [b""])})
-def test_examples_are_those_of_protobuf(found: dict[str, tuple[str, list[Any]]]) -> None:
+def test_examples_are_those_of_protobuf(found):
     """No name begins another: Python's protobuf sorts ``ab`` before ``a``, C++'s ``a`` first."""
     in_order = sorted(found.items(), key=lambda item: item[0].encode())
     entries = b"".join(entry(name, *rest) for name, rest in in_order)
@@ -72,7 +70,7 @@ def test_examples_are_those_of_protobuf(found: dict[str, tuple[str, list[Any]]])
 
 
 @given(st.lists(st.tuples(st.integers(0, 300), st.integers(0, 2**40)), min_size=1, max_size=5))
-def test_sizes_are_those_of_the_entries(pairs: list[tuple[int, int]]) -> None:
+def test_sizes_are_those_of_the_entries(pairs):
     found = bytes_sizes(*(np.array(column, np.int64) for column in zip(*pairs, strict=True)))
     heads = [len(bytes_head("x" * name, size)) for name, size in pairs]
     assert found.tolist() == [head + size for head, (_, size) in zip(heads, pairs, strict=True)]
@@ -82,7 +80,7 @@ def test_sizes_are_those_of_the_entries(pairs: list[tuple[int, int]]) -> None:
 
 
 @given(st.integers(0, 2**63 - 1))
-def test_varints(value: int) -> None:
+def test_varints(value):
     data = varint(value)
     assert sum((byte & 127) << 7 * place for place, byte in enumerate(data)) == value
     assert [byte >> 7 for byte in data] == [1] * (len(data) - 1) + [0]
@@ -90,13 +88,13 @@ def test_varints(value: int) -> None:
 
 
 @given(st.integers(0, 2**32 - 1))
-def test_masks_are_undone_as_readers_do_it(crc32c: int) -> None:
+def test_masks_are_undone_as_readers_do_it(crc32c):
     (found,) = struct.unpack("<I", masked(crc32c))
     rotated = found - 0xA282EAD8 & 0xFFFFFFFF
     assert rotated >> 17 | rotated << 15 & 0xFFFFFFFF == crc32c
 
 
-def test_the_header_of_a_record() -> None:
+def test_the_header_of_a_record():
     length = struct.pack("<Q", 3)
     assert record_header(3) == length + masked(google_crc32c.value(length))
 
@@ -125,7 +123,7 @@ def features_of(
     return found
 
 
-def test_the_features_of_a_sample() -> None:
+def test_the_features_of_a_sample():
     assert features_of(FormatOptions(), PARTS) == {
         "image/class/label": ("int64", [3]),
         "image/encoded": ("bytes", [b"\xff\xd8"]),
@@ -140,7 +138,7 @@ def test_the_features_of_a_sample() -> None:
     }
 
 
-def test_configured_features() -> None:
+def test_configured_features():
     options = FormatOptions(
         {
             "numbers": Feature("part", "int64", "n"),
@@ -201,9 +199,7 @@ def with_numbers(content: Content, exts: set[str]) -> Content:
 
 @settings(max_examples=2 * settings.default.max_examples)
 @given(contents_of_samples, given_features, st.sampled_from([1, 1 << 24]))
-def test_planned_written_and_read_back(
-    found: list[Content], features: dict[str, str] | None, memory_bytes: int
-) -> None:
+def test_planned_written_and_read_back(found, features, memory_bytes):
     texts = features and {name: parse_feature(text) for name, text in features.items()}
     classes = tuple(f"c{n}" for n in range(301))
     format_ = shard_format("tfrecord", FormatOptions(texts, classes))

@@ -3,15 +3,13 @@
 ``LARDER_HISTORIES`` is the number of histories that each test tries.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 from pathlib import Path
 
 import pytest
 from history_lab import Place, Run
-from history_model import History, histories
+from history_model import histories
 from hypothesis import HealthCheck, given, seed, settings
 from required import nightly, turn
 
@@ -29,7 +27,7 @@ SLOW = settings(
 @seed(turn())
 @SLOW
 @given(histories())
-def test_histories_in_memory(history: History) -> None:
+def test_histories_in_memory(history):
     with tempfile.TemporaryDirectory() as folder:
         Run(Place.memory(Path(folder))).history(history)
 
@@ -38,7 +36,7 @@ def test_histories_in_memory(history: History) -> None:
 @seed(turn())
 @SLOW
 @given(histories())
-def test_histories_in_directories(history: History) -> None:
+def test_histories_in_directories(history):
     with tempfile.TemporaryDirectory() as folder:
         Run(Place.directory(Path(folder))).history(history)
 
@@ -47,7 +45,7 @@ def test_histories_in_directories(history: History) -> None:
 @seed(turn())
 @settings(SLOW, max_examples=max(1, EXAMPLES // 4))
 @given(histories(abandoned=False, most=6))
-def test_histories_are_the_same_everywhere(history: History) -> None:
+def test_histories_are_the_same_everywhere(history):
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         places = [

@@ -3,8 +3,6 @@
 Texts are short and full of what could be taken for the end of something else.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -137,7 +135,7 @@ inputs = st.tuples(files, digests, label_files)
         ({"name": "a", "splits": {"b": ["a"], "a": ["*"]}}, "0", {}),
     )
 )
-def test_inputs_are_equal_if_all_that_shapes_samples_is(pair: tuple[Any, Any]) -> None:
+def test_inputs_are_equal_if_all_that_shapes_samples_is(pair):
     found = []
     for fields, inventory, its_files in pair:
         made = Dataset.model_validate({"source": {"url": "/s"}, **fields})
@@ -189,9 +187,7 @@ def numbered(identity: SegmentIdentity) -> SegmentIdentity:
 
 
 @given(pairs(segments))
-def test_segments_are_equal_if_all_that_shapes_them_is(
-    pair: tuple[SegmentIdentity, SegmentIdentity],
-) -> None:
+def test_segments_are_equal_if_all_that_shapes_them_is(pair):
     one, other = pair
     assert (segment_id(one) == segment_id(other)) == (numbered(one) == numbered(other))
 
@@ -211,7 +207,7 @@ caches = st.tuples(texts, st.sampled_from(["encoded", "decoded"]), decoders, st.
 
 
 @given(pairs(caches))
-def test_caches_are_equal_if_segment_kind_and_format_are(pair: tuple[Any, Any]) -> None:
+def test_caches_are_equal_if_segment_kind_and_format_are(pair):
     ids = [cache_id(*covered, version=version) for *covered, version in pair]
     assert (ids[0] == ids[1]) == (pair[0] == pair[1])
 
@@ -237,7 +233,7 @@ def rows(masks: Mapping[Any, Sequence[bool]]) -> dict[Any, list[int]]:
 
 
 @given(pairs(versions))
-def test_versions_are_equal_if_training_sees_the_same(pair: tuple[Any, Any]) -> None:
+def test_versions_are_equal_if_training_sees_the_same(pair):
     ids, values = [], []
     for version in pair:
         omitted = {
@@ -268,7 +264,7 @@ contents = st.tuples(shard_lists, st.lists(texts, max_size=2), cache_facts)
 
 @given(pairs(contents))
 @example((([], ["a"], None), ([ShardIdentity("classes", "a", 0, "")], [], None)))
-def test_content_is_equal_if_shards_classes_and_records_are(pair: tuple[Any, Any]) -> None:
+def test_content_is_equal_if_shards_classes_and_records_are(pair):
     found = []
     for shards, classes, cache in pair:
         records = cache and (

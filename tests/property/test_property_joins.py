@@ -1,7 +1,5 @@
 """Samples joined by patterns, compared with a plain Python model."""
 
-from __future__ import annotations
-
 import re
 import tempfile
 from collections import defaultdict
@@ -87,7 +85,7 @@ KEYS = st.one_of(
     missing=st.sampled_from(["refuse", "skip", "keep"]),
     cut=st.integers(1, 20),
 )
-def test_joins_are_those_of_a_plain_model(keys: set[str], missing: str, cut: int) -> None:
+def test_joins_are_those_of_a_plain_model(keys, missing, cut):
     parts: dict[str, dict[str, str]] = defaultdict(dict)
     patterns: dict[str, set[int]] = defaultdict(set)
     bad = set()
@@ -119,7 +117,7 @@ def test_joins_are_those_of_a_plain_model(keys: set[str], missing: str, cut: int
 
 @settings(deadline=None)
 @given(keys=st.sets(KEYS, min_size=1, max_size=20))
-def test_one_pattern_without_a_name_is_the_rule_of_webdataset(keys: set[str]) -> None:
+def test_one_pattern_without_a_name_is_the_rule_of_webdataset(keys):
     """As far as keys are good."""
     with tempfile.TemporaryDirectory() as folder:
         one, expected = order(Path(folder), keys, 7)

@@ -1,7 +1,5 @@
 """Training that is stopped anywhere, and goes on with another number of ranks."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -87,7 +85,7 @@ def goes_on(make: Any, given: dict[str, Any], data: st.DataObject) -> None:
 @seed(turn())
 @settings(max_examples=TRIALS)
 @given(options(), st.data())
-def test_a_run_goes_on_with_the_same_batches(given: dict[str, Any], data: st.DataObject) -> None:
+def test_a_run_goes_on_with_the_same_batches(given, data):
     goes_on(made, given, data)
 
 
@@ -95,7 +93,5 @@ def test_a_run_goes_on_with_the_same_batches(given: dict[str, Any], data: st.Dat
 @settings(max_examples=TRIALS // 5)
 @given(st.lists(options(), min_size=1, max_size=3), st.integers(0, 9), st.data())
 @pytest.mark.exhaustive
-def test_a_mix_goes_on_with_the_same_batches(
-    parts: list[dict[str, Any]], seed: int, data: st.DataObject
-) -> None:
+def test_a_mix_goes_on_with_the_same_batches(parts, seed, data):
     goes_on(mixed, {"parts": parts, "seed": seed}, data)

@@ -1,7 +1,5 @@
 """A directory lists like a bucket: the same keys, in the same order, from any start."""
 
-from __future__ import annotations
-
 import tempfile
 
 from hypothesis import given, settings
@@ -27,7 +25,7 @@ def without_conflicts(keys: set[str]) -> list[str]:
 
 
 @given(st.sets(KEYS, max_size=12).map(without_conflicts), st.lists(st.tuples(STARTS, STARTS)))
-def test_a_directory_lists_like_a_bucket(keys: list[str], questions: list[tuple[str, str]]) -> None:
+def test_a_directory_lists_like_a_bucket(keys, questions):
     with tempfile.TemporaryDirectory() as root:
         store = LocalStore(root)
         for key in keys:
@@ -58,7 +56,7 @@ def checked(keys: list[str]) -> list[bytes] | str:
 
 @settings(max_examples=5 * settings.default.max_examples)
 @given(ANY_KEYS)
-def test_keys_are_checked_together_as_one_by_one(keys: list[str]) -> None:
+def test_keys_are_checked_together_as_one_by_one(keys):
     try:
         together: list[bytes] | str = check_path_keys(keys, "file:///")
     except ObjectError as error:

@@ -1,7 +1,5 @@
 """Entries of annotation files and objects, matched as a plain Python model matches them."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,7 +47,7 @@ def entry_batches(names: list[str], cut: int) -> Iterator[pa.RecordBatch]:
     names=st.lists(NAMES, max_size=10, unique=True),
     cut=st.integers(1, 8),
 )
-def test_matches_are_those_of_a_plain_model(keys: set[str], names: list[str], cut: int) -> None:
+def test_matches_are_those_of_a_plain_model(keys, names, cut):
     assert not any(map(bad_key_reason, keys))
     ordered = sorted(keys, key=str.encode)
     batches = (

@@ -1,7 +1,5 @@
 """Omitted rows and listed shards, beside plain lists that say the same."""
 
-from __future__ import annotations
-
 import uuid
 from typing import Any
 
@@ -35,7 +33,7 @@ def of_rows(mask: list[bool]) -> Omitted:
 
 
 @given(masks, st.integers(0, 40), st.integers(0, 40))
-def test_a_mask_of_some_rows_is_that_of_the_list(mask: list[bool], first: int, rows: int) -> None:
+def test_a_mask_of_some_rows_is_that_of_the_list(mask, first, rows):
     found = of_rows(mask)
     expected = [row < len(mask) and mask[row] for row in range(first, first + rows)]
     assert found.mask(first, rows).tolist() == expected
@@ -44,7 +42,7 @@ def test_a_mask_of_some_rows_is_that_of_the_list(mask: list[bool], first: int, r
 
 
 @given(masks, st.data())
-def test_ranges_are_sorted_disjoint_and_apart(mask: list[bool], data: st.DataObject) -> None:
+def test_ranges_are_sorted_disjoint_and_apart(mask, data):
     edges = of_rows(mask).ranges.ravel().tolist()
     assert edges == sorted(set(edges))
     block = data.draw(st.integers(1, 4))
@@ -56,20 +54,20 @@ def test_ranges_are_sorted_disjoint_and_apart(mask: list[bool], data: st.DataObj
 
 
 @given(masks, st.integers(0, 20), st.integers(1, 20))
-def test_ranges_of_a_segment_are_cut_to_a_split(mask: list[bool], first: int, rows: int) -> None:
+def test_ranges_of_a_segment_are_cut_to_a_split(mask, first, rows):
     found = Omitted.of_ranges(of_rows(mask).ranges, first, rows)
     assert found == of_rows(mask[first : first + rows])
 
 
 @given(masks, st.data())
-def test_numbers_of_samples_are_those_that_are_left(mask: list[bool], data: st.DataObject) -> None:
+def test_numbers_of_samples_are_those_that_are_left(mask, data):
     left = [row for row in range(len(mask) + 5) if row >= len(mask) or not mask[row]]
     numbers = data.draw(st.lists(st.integers(0, len(left) - 1)))
     assert of_rows(mask).rows_of(numbers).tolist() == [left[number] for number in numbers]
 
 
 @given(masks)
-def test_rows_are_counted_up_to_any_of_them(mask: list[bool]) -> None:
+def test_rows_are_counted_up_to_any_of_them(mask):
     counts = [sum(mask[:row]) for row in range(len(mask) + 3)]
     assert of_rows(mask).count_before(range(len(mask) + 3)).tolist() == counts
 
@@ -78,7 +76,7 @@ places = st.tuples(st.sampled_from(["s", "t"]), st.sampled_from(["train", "test"
 
 
 @given(st.dictionaries(places, masks), st.integers(0, 12))
-def test_what_is_written_is_read(found: dict[tuple[str, str], list[bool]], inline: int) -> None:
+def test_what_is_written_is_read(found, inline):
     bucket = uuid.uuid4().hex
     root = open_store(f"memory://{bucket}/")
     before, omitted.MAX_INLINE_RANGES = omitted.MAX_INLINE_RANGES, inline
@@ -132,7 +130,7 @@ def table(found: list[Any]) -> list[tuple[Any, ...]]:
 
 @given(shards, st.integers(1, 4))
 @example([("train", [True, True], 2, False), ("train", [True, False], 2, False)], 1)
-def test_listed_shards_are_those_with_samples_left(found: list[Any], cut: int) -> None:
+def test_listed_shards_are_those_with_samples_left(found, cut):
     rows = table(found)
     batches = [
         pa.RecordBatch.from_pylist(
@@ -181,7 +179,7 @@ def test_listed_shards_are_those_with_samples_left(found: list[Any], cut: int) -
     assert facts.keys() == {shard.split for shard in listed}
 
 
-def test_a_split_of_several_segments_is_all_of_them_in_order() -> None:
+def test_a_split_of_several_segments_is_all_of_them_in_order():
     parts = [SplitFacts(1, 2, 3, ("b",)), SplitFacts(10, 20, 30, ("a", "c"))]
     assert combined(parts) == SplitFacts(11, 22, 33, ("b", "a", "c"))
     assert combined([]) == SplitFacts(0, 0, 0, ())

@@ -1,7 +1,5 @@
 """Orders of any split: permutations, divided among ranks without loss or doubling."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A shard that is packed from old shards is the shard that is packed from the source."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator
 
@@ -83,13 +81,8 @@ def pack(
     how=reading,
 )
 def test_packed_from_old_shards_as_from_the_source(
-    found: list[Content],
-    segments: list[tuple[str, int]],
-    data: st.DataObject,
-    format_name: str,
-    shard_bytes: int,
-    how: tuple[int, int],
-) -> None:
+    found, segments, data, format_name, shard_bytes, how
+):
     name = uuid.uuid4().hex
     store: Store = MemoryStore(name)
     order = order_samples(store, found)

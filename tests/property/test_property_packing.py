@@ -1,7 +1,5 @@
 """Every sample goes into exactly one shard, in order, and sizes are those that are written."""
 
-from __future__ import annotations
-
 import tempfile
 from itertools import pairwise
 from pathlib import Path
@@ -75,9 +73,7 @@ sample_orders = st.lists(rows, max_size=20).map(lambda each: sorted(each, key=la
 
 @given(splits, targets)
 @example([("train", [512, 512]), ("validation", []), ("test", [4000, 512])], 2048)
-def test_every_row_is_in_one_shard_in_order(
-    content: list[tuple[str, list[int]]], target_bytes: int
-) -> None:
+def test_every_row_is_in_one_shard_in_order(content, target_bytes):
     plans = list(plan_shards(_totals(content), target_bytes, "digits", WEBDATASET))
     all_rows = [(split, size) for split, group in content for size in group]
     row = 0
@@ -98,9 +94,7 @@ def test_every_row_is_in_one_shard_in_order(
 @given(st.lists(st.integers(512, 2_000), max_size=200), st.integers(20_000, 60_000))
 @example([2_000] * 40, 20_000)
 @example([*[1_700] * 11, 2_000, 512], 20_000)
-def test_shards_of_small_samples_are_nearly_as_long_as_they_should_be(
-    group: list[int], target_bytes: int
-) -> None:
+def test_shards_of_small_samples_are_nearly_as_long_as_they_should_be(group, target_bytes):
     """Every sample is at most a tenth; the last shard has what is left."""
     plans = _filled(group, target_bytes)
     for plan in plans[:-1]:
@@ -109,7 +103,7 @@ def test_shards_of_small_samples_are_nearly_as_long_as_they_should_be(
 
 
 @given(splits, st.integers(1, 9))
-def test_shards_of_a_number_of_samples(content: list[tuple[str, list[int]]], rows: int) -> None:
+def test_shards_of_a_number_of_samples(content, rows):
     plans = list(plan_shards(_totals(content), 1, "d", WEBDATASET, samples_per_shard=rows))
     for split, group in content:
         own = [plan for plan in plans if plan.split == split]
@@ -139,9 +133,7 @@ def _fitted(content: list[tuple[str, list[int]]], target_bytes: int, least: int)
 @given(splits, targets, st.integers(1, 50))
 @example([("train", [4000] + [512] * 9), ("validation", [512])], 20_000, 5)
 @example([("train", [512] * 39)], 20_000, 20)
-def test_every_split_gets_as_many_shards_as_it_should(
-    content: list[tuple[str, list[int]]], target_bytes: int, least: int
-) -> None:
+def test_every_split_gets_as_many_shards_as_it_should(content, target_bytes, least):
     targets = _fitted(content, target_bytes, least)
     plans = list(plan_shards(_totals(content), target_bytes, "d", WEBDATASET, targets=targets))
     row = 0
@@ -164,9 +156,7 @@ def test_every_split_gets_as_many_shards_as_it_should(
 
 
 @given(st.lists(st.integers(512, 5000), min_size=1, max_size=40), targets, st.integers(1, 50))
-def test_no_target_gives_a_number_of_shards_closer_to_the_minimum(
-    group: list[int], target_bytes: int, least: int
-) -> None:
+def test_no_target_gives_a_number_of_shards_closer_to_the_minimum(group, target_bytes, least):
     fitted = len(_filled(group, _fitted([("train", group)], target_bytes, least)["train"]))
     wanted = min(least, len(group))
     for other in range(1, target_bytes + 1, 97):
@@ -176,7 +166,7 @@ def test_no_target_gives_a_number_of_shards_closer_to_the_minimum(
 
 @pytest.mark.parametrize(("samples", "least"), [(1_418, 2), (10_000, 16), (5_000, 64)])
 @pytest.mark.parametrize("target_bytes", [10**9, 2_200_000])
-def test_no_shard_is_left_with_a_few_samples(samples: int, least: int, target_bytes: int) -> None:
+def test_no_shard_is_left_with_a_few_samples(samples, least, target_bytes):
     """Such a shard leaves its reader idle, and a rank of DDP waits for ever for the others."""
     random = Random(samples)
     group = [512 * (2 + random.randrange(9)) for _ in range(samples)]
@@ -193,8 +183,8 @@ def test_no_shard_is_left_with_a_few_samples(samples: int, least: int, target_by
 
 @given(splits, targets, st.integers(1, 50), st.integers(1, 7))
 def test_plans_and_targets_do_not_depend_on_how_the_sizes_arrive(
-    content: list[tuple[str, list[int]]], target_bytes: int, least: int, step: int
-) -> None:
+    content, target_bytes, least, step
+):
     pieces = [
         (split, group[start : start + step])
         for split, group in content
@@ -208,9 +198,7 @@ def test_plans_and_targets_do_not_depend_on_how_the_sizes_arrive(
 
 
 @given(splits, targets, st.integers(1, 60_000))
-def test_batches_hold_all_shards_in_order(
-    content: list[tuple[str, list[int]]], target_bytes: int, batch_bytes: int
-) -> None:
+def test_batches_hold_all_shards_in_order(content, target_bytes, batch_bytes):
     plans = list(plan_shards(_totals(content), target_bytes, "digits", WEBDATASET))
     batches = batch_shards(plans, batch_bytes)
     assert [plan for batch in batches for plan in batch.shards] == plans
@@ -225,8 +213,8 @@ def test_batches_hold_all_shards_in_order(
 
 @given(splits, targets, st.integers(1, 50_000), st.data())
 def test_rows_of_a_batch_are_contiguous_whatever_is_finished_already(
-    found: list[tuple[str, list[int]]], target: int, batch_bytes: int, data: st.DataObject
-) -> None:
+    found, target, batch_bytes, data
+):
     plans = list(plan_shards(_totals(found), target, "d", WEBDATASET))
     missing = [plan for plan in plans if data.draw(st.booleans())]
     batches = batch_shards(missing, batch_bytes)
@@ -241,7 +229,7 @@ def _rows(plan: ShardPlan) -> range:
 
 
 @given(sample_orders, st.integers(0, 5))
-def test_sizes_by_column_are_those_of_the_members(content: list[dict], start: int) -> None:  # type: ignore[type-arg]
+def test_sizes_by_column_are_those_of_the_members(content, start):  # type: ignore[type-arg]
     batch = pa.RecordBatch.from_pylist(content, schema=SAMPLE_ORDER).slice(start)
     samples = list(read_samples([batch]))
     expected = [_size(sample) for sample in samples]

@@ -1,7 +1,5 @@
 """Whatever the keys, a report of them lists the same objects as the store."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import hashlib
@@ -82,9 +80,7 @@ def report(kind: str, folder: Path, objects: Objects, prefix: str) -> str:
 
 
 @given(st.sampled_from(["csv", "parquet", "table"]), OBJECTS, PREFIXES)
-def test_a_report_lists_every_object_once_and_in_order(
-    kind: str, objects: Objects, prefix: str
-) -> None:
+def test_a_report_lists_every_object_once_and_in_order(kind, objects, prefix):
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         url = report(kind, folder, {**objects, "last": (1, "")}, prefix)

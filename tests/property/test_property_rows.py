@@ -1,7 +1,5 @@
 """Rows of text, JSON Lines and CSV as Larder finds them, compared with Python's own splitting."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -57,9 +55,7 @@ def rows_of(
 
 @SAME
 @given(st.lists(st.binary(max_size=20)).map(b"\n".join), st.booleans())
-def test_lines_are_those_of_python(
-    store: MemoryStore, tmp_path: Path, data: bytes, is_json: bool
-) -> None:
+def test_lines_are_those_of_python(store, tmp_path, data, is_json):
     expected = []
     body = data.removeprefix(b"\xef\xbb\xbf")
     for number, line in enumerate(body.split(b"\n")):
@@ -92,9 +88,7 @@ VALUES = st.recursive(
 
 @SAME
 @given(st.lists(VALUES), st.sampled_from(["\n", "\r\n"]), st.booleans())
-def test_every_json_value_is_a_row(
-    store: MemoryStore, tmp_path: Path, values: list[Any], end: str, last: bool
-) -> None:
+def test_every_json_value_is_a_row(store, tmp_path, values, end, last):
     text = end.join(json.dumps(value) for value in values) + (end if last else "")
     found = rows_of(store, text.encode(), tmp_path, index_lines, is_json=True)
     assert [json.loads(content) for _, content, _ in found] == values
@@ -106,9 +100,7 @@ ENCODABLE = st.characters(exclude_categories=["Cs"])
 
 @SAME
 @given(st.data(), st.sampled_from([",", ";", "\t"]), st.sampled_from(["\n", "\r\n"]))
-def test_rows_of_csv_are_those_of_python(
-    store: MemoryStore, tmp_path: Path, data: st.DataObject, delimiter: str, end: str
-) -> None:
+def test_rows_of_csv_are_those_of_python(store, tmp_path, data, delimiter, end):
     names = st.text(ENCODABLE, min_size=1).filter(lambda name: not name.startswith("\ufeff"))
     header = data.draw(st.lists(names, min_size=1, max_size=4, unique=True))
     cell = st.text(ENCODABLE, max_size=8)
@@ -127,7 +119,7 @@ def test_rows_of_csv_are_those_of_python(
 
 @SAME
 @given(st.binary(max_size=200))
-def test_any_bytes_are_csv_or_an_error(store: MemoryStore, tmp_path: Path, data: bytes) -> None:
+def test_any_bytes_are_csv_or_an_error(store, tmp_path, data):
     try:
         rows_of(store, data, tmp_path, write_csv_rows, delimiter=",")
     except ObjectError as error:

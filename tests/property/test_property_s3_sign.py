@@ -1,7 +1,5 @@
 """Signatures are those of botocore."""
 
-from __future__ import annotations
-
 import datetime
 from unittest import mock
 
@@ -29,9 +27,7 @@ NAMES = st.sampled_from(["x-amz-meta-a", "x-amz-acl", "range", "content-md5", "i
     token=st.sampled_from(["", "session/token+1="]),
     sha256=st.sampled_from(["UNSIGNED-PAYLOAD", "ab" * 32]),
 )
-def test_a_signature_is_that_of_botocore(
-    method: str, key: str, query: dict[str, str], headers: dict[str, str], token: str, sha256: str
-) -> None:
+def test_a_signature_is_that_of_botocore(method, key, query, headers, token, sha256):
     path, text = encoded_path(f"/bucket/{key}"), encoded_query(query)
     keys = Keys("AKEXAMPLE", "secret+/key", token)
     sent = {"host": "127.0.0.1:9000", **headers}

@@ -1,7 +1,5 @@
 """Splits of random samples: by class, and by group."""
 
-from __future__ import annotations
-
 import math
 import tempfile
 from collections import Counter, defaultdict
@@ -105,9 +103,7 @@ def is_exact(counts: Counter[str], fractions: dict[str, float]) -> bool:
     seed=st.integers(0, 5),
     cut=st.integers(1, 9),
 )
-def test_every_class_is_divided_exactly_however_the_listing_is_cut(
-    keys: set[str], fractions: dict[str, float], seed: int, cut: int
-) -> None:
+def test_every_class_is_divided_exactly_however_the_listing_is_cut(keys, fractions, seed, cut):
     described = dataset(fractions, seed, None)
     found = assigned(described, keys)
     assert found.keys() == {key.rpartition(".")[0] for key in keys}
@@ -120,8 +116,8 @@ def test_every_class_is_divided_exactly_however_the_listing_is_cut(
 )
 @pytest.mark.exhaustive
 def test_what_is_published_keeps_its_split_and_new_samples_fill_up_the_classes(
-    before: set[str], now: set[str], fractions: dict[str, float], seed: int
-) -> None:
+    before, now, fractions, seed
+):
     described = dataset(fractions, seed, None)
     published = assigned(described, before)
     grown = assigned(described, before | now, before=published)
@@ -136,9 +132,7 @@ def test_what_is_published_keeps_its_split_and_new_samples_fill_up_the_classes(
     before=sample_keys(), now=sample_keys(), fractions=st.sampled_from(FRACTIONS), cut=st.just(3)
 )
 @pytest.mark.exhaustive
-def test_groups_are_never_divided(
-    before: set[str], now: set[str], fractions: dict[str, float], cut: int
-) -> None:
+def test_groups_are_never_divided(before, now, fractions, cut):
     """A group is ``gN`` here, in any class."""
     described = dataset(fractions, 7, r"/(g\d)-")
     published = assigned(described, before, cut)
@@ -151,14 +145,14 @@ def test_groups_are_never_divided(
     assert {key: grown[key] for key in published} == published
 
 
-def test_groups_divide_a_class_nearly_as_the_fractions_say() -> None:
+def test_groups_divide_a_class_nearly_as_the_fractions_say():
     keys = {f"a/g{group}-{number}.jpg" for group in range(300) for number in range(group % 7 + 1)}
     found = assigned(dataset({"train": 0.8, "validation": 0.2}, 1, r"/(g\d+)-"), keys)
     counts = Counter(found.values())
     assert abs(counts["validation"] - 0.2 * len(keys)) <= 7
 
 
-def test_classes_too_small_to_be_divided_are_spread() -> None:
+def test_classes_too_small_to_be_divided_are_spread():
     """A thousand classes of two samples: not all of them in the larger split."""
     keys = {f"{name:03}/{number}.jpg" for name in range(1_000) for number in range(2)}
     found = assigned(dataset({"train": 0.8, "validation": 0.2}, 1, None), keys)
@@ -170,9 +164,7 @@ def test_classes_too_small_to_be_divided_are_spread() -> None:
     st.lists(st.integers(0, 10), min_size=15, max_size=15),
     st.sampled_from(FRACTIONS),
 )
-def test_needs_add_up_whatever_is_there(
-    classes: list[tuple[int, float]], there: list[int], fractions: dict[str, float]
-) -> None:
+def test_needs_add_up_whatever_is_there(classes, there, fractions):
     new = np.array([count for count, _ in classes], np.int64)
     offsets = np.array([offset for _, offset in classes])
     kept = np.array(there).reshape(5, 3)[: len(classes), : len(fractions)].astype(np.int64)
@@ -186,7 +178,7 @@ def test_needs_add_up_whatever_is_there(
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4)), max_size=40), st.integers(1, 7))
-def test_the_divider_gives_the_same_in_pieces(units: list[tuple[int, int]], cut: int) -> None:
+def test_the_divider_gives_the_same_in_pieces(units, cut):
     classes = np.array([each for each, _ in units], np.int64)
     weights = np.array([weight for _, weight in units], np.int64)
     totals = np.bincount(classes, weights, minlength=3).astype(np.int64)

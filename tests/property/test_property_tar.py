@@ -1,7 +1,5 @@
 """Whatever goes into a tar shard comes out of tarfile and of WebDataset."""
 
-from __future__ import annotations
-
 import io
 import tarfile
 
@@ -43,7 +41,7 @@ def archive(content: dict[str, bytes]) -> bytes:
 @given(members)
 @example({"a" * length: b"" for length in (99, 100, 101, 155, 256)})
 @example({"d" * n + "/" + "a" * m: b"" for n in (1, 99, 154, 155, 156) for m in (98, 99, 100, 101)})
-def test_tarfile_reads_back_every_member(content: dict[str, bytes]) -> None:
+def test_tarfile_reads_back_every_member(content):
     data = archive(content)
     with tarfile.open(fileobj=io.BytesIO(data)) as reader:
         found = {member.name: reader.extractfile(member).read() for member in reader}  # type: ignore[union-attr]
@@ -53,21 +51,21 @@ def test_tarfile_reads_back_every_member(content: dict[str, bytes]) -> None:
 
 
 @given(members)
-def test_webdataset_reads_back_every_member(content: dict[str, bytes]) -> None:
+def test_webdataset_reads_back_every_member(content):
     stream = io.BytesIO(archive(content))
     found = webdataset.tariterators.tar_file_iterator(stream, rename_files=None)
     assert {each["fname"]: each["data"] for each in found} == content
 
 
 @given(st.lists(st.tuples(names(), st.integers(0, 8**11)), min_size=1))
-def test_many_headers_are_those_of_each(pairs: list[tuple[str, int]]) -> None:
+def test_many_headers_are_those_of_each(pairs):
     each = [tar.member_header(*pair) for pair in pairs]
     sizes = np.array([size for _, size in pairs], np.int64)
     assert tar.member_headers([name for name, _ in pairs], sizes) == each
 
 
 @given(names(), st.integers(0, 10**13))
-def test_sizes_are_exact_and_headers_whole_blocks(name: str, size_bytes: int) -> None:
+def test_sizes_are_exact_and_headers_whole_blocks(name, size_bytes):
     header = tar.member_header(name, size_bytes)
     assert header == tar.member_header(name, size_bytes)
     assert tar.member_size(name, size_bytes) == len(header) + (size_bytes + 511) // 512 * 512

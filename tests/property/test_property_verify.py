@@ -1,7 +1,5 @@
 """Every flipped bit in a published file is found, and repaired to the same bytes."""
 
-from __future__ import annotations
-
 import random
 import threading
 from collections.abc import Iterator
@@ -60,7 +58,7 @@ def _verified(asked: Any, *, repair: bool = False) -> Any:
 
 @settings(deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_any_flipped_bit_is_found_and_repaired(asked: Any, data: st.DataObject) -> None:
+def test_any_flipped_bit_is_found_and_repaired(asked, data):
     root = open_store(ROOT)
     key = data.draw(st.sampled_from(_published(root)), "file")
     before = bytes(root.get(key))

@@ -1,7 +1,5 @@
 """Debian's Chromium without a screen: what a person does on a page, and pictures of it."""
 
-from __future__ import annotations
-
 import io
 import os
 import shutil

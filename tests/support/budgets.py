@@ -1,7 +1,5 @@
 """A budget of bytes that remembers how it was used."""
 
-from __future__ import annotations
-
 import threading
 
 from larder.limits import ByteBudget

@@ -1,7 +1,5 @@
 """A certificate for the servers of tests and benchmarks on this machine."""
 
-from __future__ import annotations
-
 import datetime
 import ipaddress
 import ssl

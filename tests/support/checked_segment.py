@@ -3,8 +3,6 @@
 A segment has every sample that it ever had, also those that versions omit.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import tarfile

@@ -9,8 +9,6 @@ records. What a version lists, counts and covers by its digest is computed again
 random histories have to satisfy both, so a mistake in one of them is found.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

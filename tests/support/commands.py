@@ -7,8 +7,6 @@
     assert (done.status, done.document["status"]) == (0, "built")
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

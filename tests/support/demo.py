@@ -5,8 +5,6 @@ generated JPEGs in the official layout, and prepares it into a bucket of the oth
 remain in data/demo-imagenet; with ``--serve`` it only starts the servers again.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shlex

@@ -8,8 +8,6 @@ reads an object and writes another meanwhile would wait for ever. So ``python -m
 it with a thread for each request, and a lock around its storage.
 """
 
-from __future__ import annotations
-
 import functools
 import http.server
 import inspect

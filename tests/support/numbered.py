@@ -1,7 +1,5 @@
 """Samples that are their numbers, in memory, and loaders of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

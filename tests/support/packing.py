@@ -1,7 +1,5 @@
 """Packs samples into shards, and reads them back, without a plan or a pipeline."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Any
 

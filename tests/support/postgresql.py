@@ -1,7 +1,5 @@
 """A real PostgreSQL, from Debian's package: `.ci/install-postgresql` installs it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Processes that end, and what becomes true meanwhile."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Puts samples into a store, and makes the sample order that names them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 

@@ -9,8 +9,6 @@ While the folder that ``LARDER_SKYPLANE_LOCAL`` names has a folder ``hold``, onl
 objects is uploaded: so the transfer stays in its middle, however fast the machine is.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import sys

@@ -10,8 +10,6 @@ replaced. For every machine, it also starts an instance of the local EC2 (moto's
 on Linux.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import importlib.util

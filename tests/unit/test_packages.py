@@ -10,8 +10,8 @@ import pytest
 from packaging.requirements import Requirement
 
 import larder
-from larder.errors import ConfigError
 from larder.packages import EXTRAS, missing_package, require
+from tests.support.errors import larder_error
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -52,9 +52,8 @@ def test_the_extras_of_the_distribution_bring_them(extra):
 def test_each_that_is_missing_is_named_with_the_command(module, monkeypatch):
     require("prepare")
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ConfigError) as caught:
+    with larder_error("config.missing_package") as caught:
         larder.prepare("digits")
-    assert caught.value.code == "config.missing_package"
     assert caught.value.message.endswith(f": {EXTRAS['prepare'][module]}")
     assert caught.value.hint == "in a checkout of Larder: pip install '.[prepare]'"
 

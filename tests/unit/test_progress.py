@@ -8,6 +8,7 @@ import pytest
 
 from larder.errors import FatalError
 from larder.progress import CancellableProgress, NullProgress, StageTimes
+from tests.support.errors import larder_error
 
 
 def test_it_forwards_calls_until_it_is_asked_to_stop():
@@ -23,9 +24,8 @@ def test_it_forwards_calls_until_it_is_asked_to_stop():
         getattr(listener, method).assert_called_once_with("copy", **told)
     stop.set()
     for method, told in calls.items():
-        with pytest.raises(FatalError) as caught:
+        with larder_error("run.interrupted"):
             tell(method, **told)
-        assert caught.value.code == "run.interrupted"
         getattr(listener, method).assert_called_once()
     progress.finish("copy")
     listener.finish.assert_called_once_with("copy")
@@ -98,9 +98,8 @@ def test_a_stage_that_takes_too_long_is_ended():
     now += 10
     times.advance("copy", objects=1)
     now += 1
-    with pytest.raises(FatalError) as caught:
+    with larder_error("run.time_limit"):
         times.advance("pack", objects=1)
-    assert caught.value.code == "run.time_limit"
     times.check()  # it has ended
     times.limit({"copy": 1})
     times.start("copy")

@@ -1,7 +1,5 @@
 """Shards in memory with their index, for the tests of caches."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Shards in memory, for every test of caches."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator
 

@@ -16,8 +16,8 @@ from larder.cache.fetch import VARIABLE, cache_directory, fetch_file
 from larder.cache.file import open_file
 from larder.cache.record import CacheFileFacts
 from larder.cache.schema import Field, RecordSchema
-from larder.errors import ConfigError, DamageError, StoreError
 from larder.store.local.store import LocalStore
+from tests.support.errors import larder_error
 from tests.support.memory import MemoryStore, forget
 
 SCHEMA = RecordSchema((Field("x", "int64"),))
@@ -80,10 +80,8 @@ def test_a_directory_is_read_in_place(facts, tmp_path):
 )
 def test_other_bytes_are_refused(store, facts, tmp_path, change, code):
     store.put("cache/a.mdb", change(store.get("cache/a.mdb")))
-    with pytest.raises(DamageError) as caught:
+    with larder_error(code, "memory://fetch/cache/a.mdb"):
         fetch_file(store, "cache/a.mdb", facts, tmp_path / "c")
-    assert caught.value.code == code
-    assert caught.value.where == "memory://fetch/cache/a.mdb"
     assert os.listdir(tmp_path / "c") == [f".{facts.sha256}.mdb.lock"]
 
 
@@ -106,17 +104,15 @@ def test_ranks_that_want_the_same_part_download_it_once(store, facts, tmp_path):
 
 def test_a_part_larger_than_the_disk_is_refused(store, tmp_path):
     facts = CacheFileFacts(bytes=1 << 62, sha256="f" * 64, digest="d" * 64, records=1)
-    with pytest.raises(StoreError) as caught:
+    with larder_error("store.full"):
         fetch_file(store, "cache/a.mdb", facts, tmp_path / "c")
-    assert caught.value.code == "store.full"
     assert store.opened == 0
 
 
 def test_a_file_in_the_way_is_said(store, facts, tmp_path):
     (tmp_path / "c").write_bytes(b"")
-    with pytest.raises(ConfigError) as caught:
+    with larder_error("config.path"):
         fetch_file(store, "cache/a.mdb", facts, tmp_path / "c")
-    assert caught.value.code == "config.path"
 
 
 def test_where_downloads_go(monkeypatch):

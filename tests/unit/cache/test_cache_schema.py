@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from larder.cache.schema import Field, RecordSchema
-from larder.errors import FatalError
+from tests.support.errors import larder_error
 
 SCHEMA = RecordSchema(
     (
@@ -37,16 +37,14 @@ def test_the_document_is_canonical_json():
     ids=ascii,
 )
 def test_other_fields_are_refused(field):
-    with pytest.raises(FatalError) as caught:
+    with larder_error("cache.schema"):
         Field(*field)
-    assert caught.value.code == "cache.schema"
 
 
 def test_names_are_unique_and_there_is_one():
     for fields in ((), (Field("x", "int8"), Field("x", "int8", (1,)))):
-        with pytest.raises(FatalError) as caught:
+        with larder_error("cache.schema"):
             RecordSchema(fields)
-        assert caught.value.code == "cache.schema"
 
 
 def changed(**fields: Any) -> bytes:
@@ -65,6 +63,5 @@ def changed(**fields: Any) -> bytes:
     ],
 )
 def test_unreadable_documents_are_refused(data):
-    with pytest.raises(FatalError) as caught:
+    with larder_error("cache.format", "here.mdb"):
         RecordSchema.parse(data, "here.mdb")
-    assert (caught.value.code, caught.value.where) == ("cache.format", "here.mdb")

@@ -20,6 +20,7 @@ from larder.errors import (
     RetryableError,
     StoreError,
 )
+from tests.support.errors import larder_error
 
 ROOT = Path(__file__).parents[3]
 SCRIPT = """
@@ -43,9 +44,8 @@ def raising(error: BaseException) -> Callable[[], int]:
 
 
 def refused(*arguments: str) -> ConfigError:
-    with pytest.raises(ConfigError) as caught:
+    with larder_error("config.invalid_flag") as caught:
         parser().parse_args(arguments)
-    assert caught.value.code == "config.invalid_flag"
     return caught.value
 
 

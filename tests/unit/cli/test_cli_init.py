@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from larder.cli.init import EXAMPLES, examples, main, write_examples
-from larder.errors import ConfigError
+from tests.support.errors import larder_error
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 SHIPPED = {name: (CONFIGS / name).read_bytes() for name in EXAMPLES}
@@ -64,9 +64,8 @@ def test_all_are_written_once(tmp_path, capsys):
 )
 def test_configs_cannot_be_written_to_a_url(given, code, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError) as caught:
+    with larder_error(code):
         main([given])
-    assert caught.value.code == code
     assert not files(tmp_path)
 
 
@@ -76,9 +75,8 @@ def test_a_file_that_differs_is_named_and_nothing_is_written(tmp_path):
     own.write_text("my own")
     (tmp_path / "datasets/mine.yaml").write_text("not shipped")
     before = files(tmp_path)
-    with pytest.raises(ConfigError) as caught:
+    with larder_error("config.path", str(tmp_path)) as caught:
         write_examples(tmp_path)
-    assert (caught.value.code, caught.value.where) == ("config.path", str(tmp_path))
     assert "datasets/files.yaml" in caught.value.message
     assert files(tmp_path) == before
 
@@ -91,7 +89,6 @@ def test_a_folder_that_cannot_be_is_one_line(tmp_path):
     (tmp_path / "file").write_text("in the way")
     (tmp_path / "taken/datasets/files.yaml").mkdir(parents=True)
     for folder in (tmp_path / "file", tmp_path / "taken"):
-        with pytest.raises(ConfigError) as caught:
+        with larder_error("config.path") as caught:
             write_examples(folder)
-        assert caught.value.code == "config.path"
         assert str(folder) in caught.value.where

@@ -6,6 +6,7 @@ import pytest
 
 from larder.config.urls import check_overlap, resolve_url
 from larder.errors import ConfigError
+from tests.support.errors import larder_error
 
 
 def test_paths_are_relative_to_the_base(monkeypatch):
@@ -40,9 +41,8 @@ def test_paths_are_relative_to_the_base(monkeypatch):
     ],
 )
 def test_overlaps(source, storage, endpoints):
-    with pytest.raises(ConfigError) as caught:
+    with larder_error("config.overlap"):
         check_overlap(source, storage, source_endpoint=endpoints[0], storage_endpoint=endpoints[1])
-    assert caught.value.code == "config.overlap"
 
 
 @pytest.mark.parametrize(

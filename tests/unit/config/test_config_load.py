@@ -12,6 +12,7 @@ import pytest
 from larder.config.load import load_cluster, load_dataset, load_template, names
 from larder.config.models import Dataset
 from larder.errors import ConfigError, ProblemsError
+from tests.support.errors import larder_error
 
 SOURCE = "source:\n  url: ./here\n"
 HASHED = SOURCE + "splits: {by: hash, seed: 7, fractions: {a: 1}, "
@@ -135,17 +136,14 @@ def test_unknown_names_are_refused(config_dir):
     (config_dir / "datasets/Not A Name.yaml").write_text(SOURCE)
     assert names(config_dir, "datasets") == ["digits", "files", "imagenet"]
     for name in ("digit", "ImageNet", "../datasets/digits", "configs/datasets/files.yaml", ""):
-        with pytest.raises(ConfigError) as caught:
+        with larder_error("config.unknown_dataset", "configs/datasets"):
             load_dataset(config_dir, name)
-        assert caught.value.code == "config.unknown_dataset"
-        assert caught.value.where == "configs/datasets"
 
 
 def test_an_unknown_cluster_and_a_missing_directory(config_dir):
     for folder, code in ((config_dir, "unknown_cluster"), (Path("elsewhere"), "unreadable")):
-        with pytest.raises(ConfigError) as caught:
+        with larder_error(f"config.{code}"):
             load_cluster(folder, "local")
-        assert caught.value.code == f"config.{code}"
 
 
 def test_cluster_settings_go_to_the_cluster(config_dir):
@@ -187,6 +185,5 @@ def test_templates(config_dir):
         ("open.yaml", "invalid_yaml"),
         ("date.yaml", "invalid_yaml"),
     ):
-        with pytest.raises(ConfigError) as caught:
+        with larder_error(f"config.{code}"):
             load_template(config_dir, name)
-        assert caught.value.code == f"config.{code}"

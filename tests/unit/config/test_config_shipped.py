@@ -7,7 +7,7 @@ import pytest
 
 from larder.config.load import load_cluster, load_dataset, load_template
 from larder.config.models import Dataset
-from larder.errors import ConfigError
+from tests.support.errors import larder_error
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 ENVIRON = {
@@ -34,7 +34,6 @@ def test_a_copy_under_another_name_has_that_name_and_its_template(path, tmp_path
 
 @pytest.mark.parametrize("name", ["imagenet", "imagenet-folders", "files"])
 def test_a_source_url_is_all_that_the_others_need(name):
-    with pytest.raises(ConfigError) as caught:
+    with larder_error("config.missing_variable"):
         load_dataset(CONFIGS, name, (), {})
-    assert caught.value.code == "config.missing_variable"
     assert load_dataset(CONFIGS, name, ["source.url=./x"], {}).source.url == "./x"

@@ -77,9 +77,7 @@ def encrypted(etag: str = "0" * 32, **described: object) -> Described:
     ],
     ids=["md5", "crc32c", "sha256", "parts", "no digest", "encrypted target"],
 )
-def test_a_copy_is_proved_by_what_is_known_and_else_read(
-    source: Described, target: Described, how: str, summed: bool, read: list[str]
-) -> None:
+def test_a_copy_is_proved_by_what_is_known_and_else_read(source, target, how, summed, read):
     copy = check(source, target)
     assert copy is not None
     assert (copy.key, copy.size_bytes, copy.check) == ("key", 7000, how)
@@ -100,11 +98,11 @@ def test_a_copy_is_proved_by_what_is_known_and_else_read(
     ],
     ids=["crc32c", "sha256", "parts", "no digest", "etags of parts", "no MD5 by the store's word"],
 )
-def test_other_bytes_are_no_copy(source: Described, target: Described) -> None:
+def test_other_bytes_are_no_copy(source, target):
     assert check(source, target, there=DATA[:-1] + b"X") is None
 
 
-def test_by_size_only_the_size_counts() -> None:
+def test_by_size_only_the_size_counts():
     source, target = Described(etag=MD5), Described(etag="a-3")
     copy = check(source, target, "size", there=bytes(7000))
     assert copy is not None
@@ -113,13 +111,13 @@ def test_by_size_only_the_size_counts() -> None:
     assert check(source, target, "size", there=bytes(7001)) is None
 
 
-def test_an_object_that_is_not_there_is_not_a_copy() -> None:
+def test_an_object_that_is_not_there_is_not_a_copy():
     source, target = Described(), Described()
     source.put("key", DATA)
     assert adopt(ObjectCopy(source, source.head("key"), target, "to/key"), "digest") is None
 
 
-def test_an_object_that_is_gone_from_the_source_is_an_error() -> None:
+def test_an_object_that_is_gone_from_the_source_is_an_error():
     source, target = Described(), Described()
     source.put("key", DATA)
     info = source.head("key")
@@ -129,7 +127,7 @@ def test_an_object_that_is_gone_from_the_source_is_an_error() -> None:
         adopt(ObjectCopy(source, info, target, "to/key"), "digest")
 
 
-def test_an_empty_object_is_a_copy_of_an_empty_object() -> None:
+def test_an_empty_object_is_a_copy_of_an_empty_object():
     source, target = Described(), Described()
     source.put("key", b"")
     target.put("to/key", b"")
@@ -149,8 +147,6 @@ def test_an_empty_object_is_a_copy_of_an_empty_object() -> None:
         ({}, {"content_type": "image/png"}, False),
     ],
 )
-def test_type_and_metadata_have_to_be_the_same(
-    theirs: dict[str, object], ours: dict[str, object], same: bool
-) -> None:
+def test_type_and_metadata_have_to_be_the_same(theirs, ours, same):
     copy = check(Described(etag=MD5, **theirs), Described(etag=MD5, **ours))
     assert (copy is not None) == same

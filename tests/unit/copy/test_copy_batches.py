@@ -1,7 +1,5 @@
 """Batches of a copy: every row once, as many bytes as they may have, and never too many rows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -22,7 +20,7 @@ def batches(sizes: list[list[int]]) -> Iterator[pa.RecordBatch]:
 
 
 @given(SIZES, st.integers(1, 20), st.integers(1, 5))
-def test_batches_cover_every_row_once(sizes: list[list[int]], most: int, rows: int) -> None:
+def test_batches_cover_every_row_once(sizes, most, rows):
     flat = [size for each in sizes for size in each]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(job, "BATCH_OBJECTS", rows)

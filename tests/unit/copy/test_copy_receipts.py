@@ -1,7 +1,5 @@
 """Receipts of sets of copies: which are written, when, and what is found of them."""
 
-from __future__ import annotations
-
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Sequence
@@ -62,9 +60,7 @@ def found(root: Store) -> dict[tuple[int, int], str]:
     }
 
 
-def test_a_set_is_written_once_it_is_full_and_its_objects_have_ended(
-    root: RecordingStore, sets: Callable[..., CopySets]
-) -> None:
+def test_a_set_is_written_once_it_is_full_and_its_objects_have_ended(root, sets):
     with sets() as batch:
         copy(batch, batch.divide(infos(4, 6, 99, 1, 9, 1), 50))
         assert found(root) == {(50, 2): "ab", (52, 1): "c", (53, 2): "de"}
@@ -72,18 +68,14 @@ def test_a_set_is_written_once_it_is_full_and_its_objects_have_ended(
     assert batch.done == Totals(6, 120)
 
 
-def test_a_set_has_a_maximum_number_of_objects(
-    root: RecordingStore, sets: Callable[..., CopySets], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_set_has_a_maximum_number_of_objects(root, sets, monkeypatch):
     monkeypatch.setattr(module, "SET_OBJECTS", 2)
     with sets() as batch:
         copy(batch, batch.divide(infos(0, 0, 0), 0))
     assert found(root) == {(0, 2): "ab", (2, 1): "c"}
 
 
-def test_a_slow_object_keeps_only_its_own_set_open(
-    root: RecordingStore, sets: Callable[..., CopySets]
-) -> None:
+def test_a_slow_object_keeps_only_its_own_set_open(root, sets):
     with sets() as batch:
         slow, *others = batch.divide(infos(5, 5, 5, 5, 5), 0)
         copy(batch, others)
@@ -92,9 +84,7 @@ def test_a_slow_object_keeps_only_its_own_set_open(
         assert found(root)[0, 2] == "ba"
 
 
-def test_what_failed_is_in_no_receipt_and_holds_nothing_up(
-    root: RecordingStore, sets: Callable[..., CopySets]
-) -> None:
+def test_what_failed_is_in_no_receipt_and_holds_nothing_up(root, sets):
     with sets() as batch:
         one, other, *alone = batch.divide(infos(5, 5, 10), 0)
         batch.failed(one.key)
@@ -106,9 +96,7 @@ def test_what_failed_is_in_no_receipt_and_holds_nothing_up(
     assert batch.done == Totals(1, 5)
 
 
-def test_what_was_copied_before_an_error_is_written(
-    root: RecordingStore, sets: Callable[..., CopySets]
-) -> None:
+def test_what_was_copied_before_an_error_is_written(root, sets):
     def fail(batch: CopySets) -> None:
         first, _, third, _ = batch.divide(infos(5, 5, 5, 5), 0)
         copy(batch, [first, third])
@@ -119,9 +107,7 @@ def test_what_was_copied_before_an_error_is_written(
     assert found(root) == {(0, 2): "a", (2, 2): "c"}
 
 
-def test_a_receipt_that_could_not_be_written_is_written_at_the_end(
-    root: RecordingStore, sets: Callable[..., CopySets]
-) -> None:
+def test_a_receipt_that_could_not_be_written_is_written_at_the_end(root, sets):
     """A storage that fails for a while."""
     faulty = FaultyStore(root)
     faulty.add("upload", unavailable())
@@ -130,9 +116,7 @@ def test_a_receipt_that_could_not_be_written_is_written_at_the_end(
     assert found(root) == {(0, 1): "a"}
 
 
-def test_what_an_earlier_attempt_has_copied_is_not_copied_again(
-    root: RecordingStore, sets: Callable[..., CopySets]
-) -> None:
+def test_what_an_earlier_attempt_has_copied_is_not_copied_again(root, sets):
     with sets() as batch:
         first, _, *others = batch.divide(infos(5, 5, 10), 0)
         copy(batch, [first, *others])
@@ -144,15 +128,13 @@ def test_what_an_earlier_attempt_has_copied_is_not_copied_again(
     assert found(root) == {(0, 2): "a", (1, 1): "b", (2, 1): "c"}
 
 
-def test_an_object_may_be_due_twice(root: RecordingStore, sets: Callable[..., CopySets]) -> None:
+def test_an_object_may_be_due_twice(root, sets):
     with sets() as batch:
         copy(batch, list(batch.divide([*infos(5, 5), *infos(5)], 0)))
     assert found(root) == {(0, 2): "ab", (2, 1): "a"}
 
 
-def test_other_runs_and_sources_are_told_apart(
-    root: RecordingStore, sets: Callable[..., CopySets]
-) -> None:
+def test_other_runs_and_sources_are_told_apart(root, sets):
     with sets() as batch:
         copy(batch, batch.divide(infos(1), 0))
     assert len(find_receipts(root, PLACE)) == 1
@@ -160,9 +142,7 @@ def test_other_runs_and_sources_are_told_apart(
     assert not find_receipts(root, CopyPlace(Origin("s3://other/")))
 
 
-def test_a_receipt_that_is_gone_has_no_rows(
-    root: RecordingStore, sets: Callable[..., CopySets]
-) -> None:
+def test_a_receipt_that_is_gone_has_no_rows(root, sets):
     with sets() as batch:
         copy(batch, batch.divide(infos(1, 10), 0))
     one, other = find_receipts(root, PLACE)

@@ -1,7 +1,5 @@
 """What the mirror holds already: the table, and the join against look-ups."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -66,21 +64,14 @@ def copies(
         (info(etag=MD5.upper()), info(etag=MD5.upper()), None, True, False),
     ],
 )
-def test_the_table(
-    tmp_path: Path,
-    source: ObjectInfo,
-    mirrored: ObjectInfo | None,
-    known: Pair | None,
-    md5: bool,
-    same: bool,
-) -> None:
+def test_the_table(tmp_path, source, mirrored, known, md5, same):
     found = copies(
         tmp_path, [source], [mirrored] if mirrored else [], [known] if known else [], md5=md5
     )
     assert found == {"k": (mirrored.etag if mirrored and same else None, None)}
 
 
-def test_a_checksum_comes_from_the_receipt_that_fits(tmp_path: Path) -> None:
+def test_a_checksum_comes_from_the_receipt_that_fits(tmp_path):
     known: list[Pair] = [
         ("k", "old", "m", "crc32c:00000001"),
         ("k", "e", "m", None),
@@ -92,7 +83,7 @@ def test_a_checksum_comes_from_the_receipt_that_fits(tmp_path: Path) -> None:
 
 
 @pytest.mark.exhaustive
-def test_any_number_of_objects_fits_into_the_memory_of_a_sort(tmp_path: Path) -> None:
+def test_any_number_of_objects_fits_into_the_memory_of_a_sort(tmp_path):
     count, rows = 250_000, 50_000
 
     def batches(**columns: str) -> Iterator[pa.RecordBatch]:

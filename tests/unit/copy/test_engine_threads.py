@@ -1,7 +1,5 @@
 """How many threads copy, against models of servers near and far."""
 
-from __future__ import annotations
-
 import pytest
 
 from larder.copy.threads import Pace
@@ -28,13 +26,13 @@ def settle(
     return history[-1][1], half
 
 
-def test_a_server_nearby_needs_few_threads() -> None:
+def test_a_server_nearby_needs_few_threads():
     count, _ = settle(latency_seconds=0.002, cpu_seconds=0.0005, most_per_second=1_000)
     assert count <= 16
 
 
 @pytest.mark.parametrize("latency_seconds", [0.05, 0.1, 0.3])
-def test_a_server_far_away_soon_has_many(latency_seconds: float) -> None:
+def test_a_server_far_away_soon_has_many(latency_seconds):
     count, half = settle(
         latency_seconds=latency_seconds, cpu_seconds=0.0005, most_per_second=100_000
     )
@@ -42,11 +40,11 @@ def test_a_server_far_away_soon_has_many(latency_seconds: float) -> None:
     assert half <= 20 * latency_seconds
 
 
-def test_a_slow_server_is_not_stormed() -> None:
+def test_a_slow_server_is_not_stormed():
     count, _ = settle(latency_seconds=0.1, cpu_seconds=0.0005, most_per_second=50)
     assert count <= 64
 
 
-def test_there_are_never_more_than_the_maximum() -> None:
+def test_there_are_never_more_than_the_maximum():
     count, _ = settle(latency_seconds=0.3, cpu_seconds=0.0005, most_per_second=100_000, most=5)
     assert count == 5

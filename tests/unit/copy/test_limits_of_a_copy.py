@@ -1,7 +1,5 @@
 """What a copy may use: bandwidth, on average and in bursts, and failures."""
 
-from __future__ import annotations
-
 import itertools
 import math
 
@@ -42,9 +40,7 @@ class FakeClock:
     rate=st.floats(1e3, 1e10),
     steps=st.lists(st.tuples(st.integers(0, 1000), st.floats(0, 10)), min_size=1, max_size=30),
 )
-def test_no_stretch_of_time_has_more_than_the_limit_and_a_burst(
-    rate: float, steps: list[tuple[int, float]]
-) -> None:
+def test_no_stretch_of_time_has_more_than_the_limit_and_a_burst(rate, steps):
     clock = FakeClock()
     limit = clock.bandwidth(rate)
     granted: list[tuple[float, int]] = []
@@ -63,7 +59,7 @@ def test_no_stretch_of_time_has_more_than_the_limit_and_a_burst(
 
 
 @given(rate=st.floats(1e3, 1e10), parts=st.lists(st.integers(1, 1000), min_size=1, max_size=20))
-def test_nobody_waits_longer_than_the_bytes_take(rate: float, parts: list[int]) -> None:
+def test_nobody_waits_longer_than_the_bytes_take(rate, parts):
     clock = FakeClock()
     sizes = [int(rate * milliseconds / 1000) for milliseconds in parts]
     limit = clock.bandwidth(rate)
@@ -73,7 +69,7 @@ def test_nobody_waits_longer_than_the_bytes_take(rate: float, parts: list[int]) 
     assert clock.seconds - 100.0 == pytest.approx(expected, rel=1e-6, abs=1e-5)
 
 
-def test_a_stop_is_noticed_within_a_slice_and_leaves_the_bytes_to_others() -> None:
+def test_a_stop_is_noticed_within_a_slice_and_leaves_the_bytes_to_others():
     clock = FakeClock()
     limit = clock.bandwidth(1000)
     looked: list[float] = []
@@ -118,20 +114,18 @@ def rate(copied: int, failed: int, failure: Failure, max_rate: float = 0.01) -> 
         (10**6, MIN_FAILURES, 0.0, True),
     ],
 )
-def test_a_share_of_failures_stops_it_once_they_are_many(
-    copied: int, failed: int, max_rate: float, stops: bool
-) -> None:
+def test_a_share_of_failures_stops_it_once_they_are_many(copied, failed, max_rate, stops):
     assert bool(rate(copied, failed, GONE, max_rate).reason) == stops
 
 
-def test_a_store_that_keeps_failing_stops_it_sooner() -> None:
+def test_a_store_that_keeps_failing_stops_it_sooner():
     assert not rate(1000, UNAVAILABLE - 1, DOWN).reason
     found = rate(1000, UNAVAILABLE, DOWN)
     assert found.reason == f"a store kept failing for {UNAVAILABLE} objects in a row"
     assert UNAVAILABLE < MIN_FAILURES
 
 
-def test_a_success_ends_the_row_but_takes_no_decision_back() -> None:
+def test_a_success_ends_the_row_but_takes_no_decision_back():
     found = rate(0, UNAVAILABLE - 1, DOWN)
     found.succeeded()
     found.failed(DOWN)
@@ -141,7 +135,7 @@ def test_a_success_ends_the_row_but_takes_no_decision_back() -> None:
     assert found.reason
 
 
-def test_other_failures_do_not_interrupt_the_row() -> None:
+def test_other_failures_do_not_interrupt_the_row():
     found = rate(0, UNAVAILABLE - 1, DOWN)
     found.failed(GONE)
     assert not found.reason

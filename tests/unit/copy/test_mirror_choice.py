@@ -1,7 +1,5 @@
 """Tests of larder.copy.site: the table, row by row."""
 
-from __future__ import annotations
-
 import pytest
 
 from larder.copy.site import Site, choose_mirror
@@ -14,7 +12,7 @@ DIRECTORY = Site("file")
 @pytest.mark.parametrize("again", [True, False])
 @pytest.mark.parametrize("source", [EAST, WEST, NOWHERE, DIRECTORY])
 @pytest.mark.parametrize("setting", [True, False])
-def test_a_setting_is_obeyed(setting: bool, source: Site, again: bool) -> None:
+def test_a_setting_is_obeyed(setting, source, again):
     assert choose_mirror(setting, source, WEST, read_again=again).wanted is setting
 
 
@@ -32,5 +30,5 @@ def test_a_setting_is_obeyed(setting: bool, source: Site, again: bool) -> None:
         (Site("server", server="a:1"), Site("server", server="b:1"), True, True),
     ],
 )
-def test_auto(source: Site, storage: Site, again: bool, wanted: bool) -> None:
+def test_auto(source, storage, again, wanted):
     assert choose_mirror("auto", source, storage, read_again=again).wanted is wanted

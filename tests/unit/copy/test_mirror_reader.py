@@ -1,7 +1,5 @@
 """The mirror read as the source: returns what was copied, or raises an error."""
 
-from __future__ import annotations
-
 import tracemalloc
 import uuid
 from collections.abc import Callable, Iterator
@@ -63,7 +61,7 @@ def code_of(call: Callable[[], object]) -> str:
     return caught.value.code
 
 
-def test_copies_have_the_etags_of_their_sources(mirror: Mirror) -> None:
+def test_copies_have_the_etags_of_their_sources(mirror):
     assert mirror.head("k").etag == "as listed"
     assert mirror.get("k", if_match="as listed") == DATA
     assert mirror.get("k", offset=3, length=4, if_match="as listed") == DATA[3:7]
@@ -72,17 +70,17 @@ def test_copies_have_the_etags_of_their_sources(mirror: Mirror) -> None:
     assert mirror.get("e") == DATA
 
 
-def test_another_state_of_the_source_is_a_change(mirror: Mirror) -> None:
+def test_another_state_of_the_source_is_a_change(mirror):
     assert code_of(lambda: mirror.get("k", if_match="older")) == "object.changed"
     assert code_of(lambda: mirror.open("k", if_match="older")) == "object.changed"
 
 
-def test_objects_that_were_not_copied_are_missing(mirror: Mirror) -> None:
+def test_objects_that_were_not_copied_are_missing(mirror):
     for call in (mirror.head, mirror.get, mirror.open):
         assert code_of(lambda call=call: call("other")) == "object.missing"
 
 
-def test_a_listing_shows_the_copies_alone(mirror: Mirror, store: Store) -> None:
+def test_a_listing_shows_the_copies_alone(mirror, store):
     store.put("other", b"of another run")
     listed = [info for page in mirror.list() for info in page]
     assert listed == [mirror.head("e"), mirror.head("k")]
@@ -90,12 +88,12 @@ def test_a_listing_shows_the_copies_alone(mirror: Mirror, store: Store) -> None:
     assert list(mirror.list(start_after="k")) == []
 
 
-def test_the_same_bytes_written_again_are_the_same_copy(mirror: Mirror, store: Store) -> None:
+def test_the_same_bytes_written_again_are_the_same_copy(mirror, store):
     store.put("k", DATA)
     assert mirror.get("k") == DATA
 
 
-def test_several_copies_are_read_and_checked(mirror: Mirror, store: Store) -> None:
+def test_several_copies_are_read_and_checked(mirror, store):
     objects = [("k", len(DATA), "as listed"), ("e", len(DATA), mirror.head("e").etag)]
     assert list(mirror.get_each(objects)) == [DATA, DATA]
     store.put("k", DATA)
@@ -109,7 +107,7 @@ def test_several_copies_are_read_and_checked(mirror: Mirror, store: Store) -> No
     assert code_of(lambda: mirror.get_each(objects)) == "object.missing"
 
 
-def test_different_bytes_are_detected(mirror: Mirror, store: Store) -> None:
+def test_different_bytes_are_detected(mirror, store):
     store.put("k", DATA[::-1])
     store.put("e", DATA[::-1])
     assert code_of(lambda: mirror.get("k")) == "object.mismatch"
@@ -118,7 +116,7 @@ def test_different_bytes_are_detected(mirror: Mirror, store: Store) -> None:
     assert code_of(lambda: mirror.open("e")) == "object.changed"
 
 
-def test_it_has_the_features_of_its_store_except_the_etags(mirror: Mirror, store: Store) -> None:
+def test_it_has_the_features_of_its_store_except_the_etags(mirror, store):
     assert mirror.url == store.url
     assert mirror.features == replace(store.features, etag_is_md5=False)
 
@@ -132,7 +130,7 @@ def rows(*copies: tuple[str, str, str | None, str | None]) -> pa.RecordBatch:
     )
 
 
-def test_the_last_copy_of_an_object_counts() -> None:
+def test_the_last_copy_of_an_object_counts():
     some = rows(("a", "1", "m1", None), ("é\0\n", "2", "m2", "c2"), ("unknown", "3", None, None))
     more = rows(("a", "9", "m9", "c9"), ("b", "4", "m4", "c4"))
     copies = Copies([some, more, rows()])
@@ -142,7 +140,7 @@ def test_the_last_copy_of_an_object_counts() -> None:
     assert copies.get("unknown") is copies.get("") is None
 
 
-def test_copies_in_memory_take_little_of_it() -> None:
+def test_copies_in_memory_take_little_of_it():
     """Their texts, their places, and an index of 16 bytes."""
     texts = [(f"folder/{n:030}", f"{n:030}", f"{n:030}", f"crc32c:{n:08x}") for n in range(20_000)]
     batches = [rows(*texts[first : first + 2_000]) for first in range(0, 20_000, 2_000)]
@@ -166,7 +164,7 @@ def stores() -> Iterator[tuple[MemoryStore, MemoryStore]]:
         forget(name)
 
 
-def test_the_planned_state_comes_first(stores: tuple[MemoryStore, MemoryStore]) -> None:
+def test_the_planned_state_comes_first(stores):
     source, mirror = stores
     etag = source.put("a", b"planned").etag
     mirror.put("a", b"copy")
@@ -182,9 +180,7 @@ def test_the_planned_state_comes_first(stores: tuple[MemoryStore, MemoryStore]) 
     assert not places.features.etag_is_md5
 
 
-def test_what_is_nowhere_is_the_error_of_the_first_place(
-    stores: tuple[MemoryStore, MemoryStore],
-) -> None:
+def test_what_is_nowhere_is_the_error_of_the_first_place(stores):
     with pytest.raises(NotFoundError, match=NAMES[0]):
         FirstOf(stores).get("b")
     refusing = FaultyStore(stores[0])

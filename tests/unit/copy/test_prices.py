@@ -1,7 +1,5 @@
 """Tests of larder.copy.prices: every price has a date and a source, and can be reached."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
@@ -16,7 +14,7 @@ EAST, WEST = Site("aws", "us-east-1", bucket="a"), Site("aws", "us-west-2", buck
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_every_price_has_a_date_and_a_source(table: str) -> None:
+def test_every_price_has_a_date_and_a_source(table):
     entries = price_list()[table]
     assert entries
     for entry in entries:
@@ -56,13 +54,13 @@ def test_every_price_has_a_date_and_a_source(table: str) -> None:
         (("server", None, "aws", "us-west-2"), 0.0),
     ],
 )
-def test_egress_by_pair(pair: tuple[str, str | None, str, str | None], usd: float | None) -> None:
+def test_egress_by_pair(pair, usd):
     provider, region, to_provider, to_region = pair
     source, target = Site(provider, region, bucket="a"), Site(to_provider, to_region, bucket="b")
     assert egress_usd_per_gb(source, target) == usd
 
 
-def test_the_three_numbers() -> None:
+def test_the_three_numbers():
     cost = estimate_cost(EAST, WEST, size_bytes=10**12, objects=3_000_000, written=1_000_000)
     assert cost.egress_usd == pytest.approx(20)
     assert cost.requests_usd == pytest.approx(3_000 * 0.0004 + 1_000 * 0.005)
@@ -74,7 +72,7 @@ def test_the_three_numbers() -> None:
     assert down.total_usd == pytest.approx(90 + 0.0004)
 
 
-def test_requests_of_a_region_that_is_not_listed_cost_what_they_cost_at_most() -> None:
+def test_requests_of_a_region_that_is_not_listed_cost_what_they_cost_at_most():
     for region in (None, "moon-base-1"):
         site = Site("aws", region, bucket="a")
         cost = estimate_cost(site, site, size_bytes=0, objects=1_000, written=1_000)
@@ -108,7 +106,7 @@ DIRECTORY = Site.of(Location(url="/data"))
         (DIRECTORY, "file", "this machine"),
     ],
 )
-def test_whose_a_place_is(site: Site, provider: str, name: str) -> None:
+def test_whose_a_place_is(site, provider, name):
     assert (site.provider, site.name) == (provider, name)
     assert site.priced == (provider in ("aws", "gcp"))
 
@@ -139,5 +137,5 @@ OTHER = {"endpoint": "http://127.0.0.1:9001"}
         (DIRECTORY, s3(), "away"),
     ],
 )
-def test_distance_is_the_table_and_symmetric(one: Site, other: Site, expected: str) -> None:
+def test_distance_is_the_table_and_symmetric(one, other, expected):
     assert distance(one, other) == distance(other, one) == expected

@@ -127,7 +127,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
 DONE = BEGUN + 'say("done"); say("deprovisioned")'
 
 
-def test_a_transfer_is_reported_with_its_bytes(lab: Lab) -> None:
+def test_a_transfer_is_reported_with_its_bytes(lab):
     times = StageTimes()
     ended = lab.run(DONE, progress=times)
     assert (ended.done, ended.sent) == (True, True)
@@ -137,9 +137,7 @@ def test_a_transfer_is_reported_with_its_bytes(lab: Lab) -> None:
     assert not lab.swept()
 
 
-def test_the_runner_gets_a_private_home_and_no_other_python(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_runner_gets_a_private_home_and_no_other_python(lab, monkeypatch, tmp_path):
     home = tmp_path / "user"
     (home / ".aws").mkdir(parents=True)
     (home / ".aws/config").write_text("[default]\n")
@@ -167,7 +165,7 @@ def test_the_runner_gets_a_private_home_and_no_other_python(
     assert (asked["project"], asked["requester_pays"]) == ("p", True)
 
 
-def test_a_runner_that_hangs_is_killed_and_its_machines_ended(lab: Lab) -> None:
+def test_a_runner_that_hangs_is_killed_and_its_machines_ended(lab):
     ended = lab.run(BEGUN + "hang()", timeout_seconds=0.1)
     assert (ended.done, ended.sent) == (False, True)
     assert "it took longer than copy.skyplane.timeout_seconds, 0.1" in ended.message
@@ -177,9 +175,7 @@ def test_a_runner_that_hangs_is_killed_and_its_machines_ended(lab: Lab) -> None:
     assert swept["regions"] == ["aws:us-east-1", "gcp:us-central1-a"]
 
 
-def test_a_runner_that_is_too_slow_is_asked_to_end_its_machines(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_runner_that_is_too_slow_is_asked_to_end_its_machines(lab, monkeypatch):
     monkeypatch.setattr(adapter, "_GRACE_SECONDS", 60.0)
     body = """
     sys.stdin.read()
@@ -192,7 +188,7 @@ def test_a_runner_that_is_too_slow_is_asked_to_end_its_machines(
     assert not lab.swept()
 
 
-def test_whatever_has_not_said_that_its_machines_ended_is_swept(lab: Lab) -> None:
+def test_whatever_has_not_said_that_its_machines_ended_is_swept(lab):
     ended = lab.run("os._exit(1)")  # it may have made keys before any machine
     assert (ended.done, ended.sent) == (False, False)
     assert lab.asked("sweep")["regions"] == []
@@ -202,7 +198,7 @@ def log_in(message: str) -> Path:
     return Path(message.rpartition("its output is in ")[2])
 
 
-def test_a_runner_that_crashes_is_reported_with_its_status_and_log(lab: Lab) -> None:
+def test_a_runner_that_crashes_is_reported_with_its_status_and_log(lab):
     ended = lab.run(BEGUN + "print('the last words', file=sys.stderr); os._exit(7)")
     assert not ended.done
     assert "it ended with status 7, without a word" in ended.message
@@ -213,7 +209,7 @@ def test_a_runner_that_crashes_is_reported_with_its_status_and_log(lab: Lab) -> 
     assert [path.name for path in log.parent.iterdir()] == ["log"]
 
 
-def test_a_runner_that_ignores_sigterm_and_its_children_are_killed(lab: Lab) -> None:
+def test_a_runner_that_ignores_sigterm_and_its_children_are_killed(lab):
     body = """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if child := os.fork():
@@ -237,7 +233,7 @@ def test_a_runner_that_ignores_sigterm_and_its_children_are_killed(lab: Lab) -> 
     wait_until(lambda: lab.homes() == [])  # by the second process, in the background
 
 
-def test_an_interruption_before_any_machine_leaves_nothing(lab: Lab) -> None:
+def test_an_interruption_before_any_machine_leaves_nothing(lab):
     class Stopped(NullProgress):
         def advance(self, stage: str, *, objects: int = 0, bytes: int = 0) -> None:
             raise KeyboardInterrupt
@@ -247,9 +243,7 @@ def test_an_interruption_before_any_machine_leaves_nothing(lab: Lab) -> None:
     wait_until(lambda: lab.homes() == [])
 
 
-def test_machines_that_could_not_be_ended_are_named(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_machines_that_could_not_be_ended_are_named(lab, monkeypatch):
     denied = """say("error", message="access denied")\n    sys.exit()"""
     prelude = PRELUDE.replace('say("deprovisioned")', denied)
     monkeypatch.setattr(sys.modules[__name__], "PRELUDE", prelude)
@@ -260,7 +254,7 @@ def test_machines_that_could_not_be_ended_are_named(
     assert log_in(ended.message).is_file()
 
 
-def test_no_secret_of_the_runner_is_shown(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_secret_of_the_runner_is_shown(lab, monkeypatch):
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "short secret")
     body = """
     secret = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
@@ -274,20 +268,20 @@ def test_no_secret_of_the_runner_is_shown(lab: Lab, monkeypatch: pytest.MonkeyPa
     assert said in ended.message
 
 
-def test_a_bucket_that_cannot_be_listed_is_a_failure_before_anything_starts(lab: Lab) -> None:
+def test_a_bucket_that_cannot_be_listed_is_a_failure_before_anything_starts(lab):
     ended = lab.run(DONE, target=Missing("gs"))
     assert (ended.done, ended.sent) == (False, False)
     assert ended.message == "Skyplane was not started: gs://bucket/: no such bucket"
     assert not (lab.folder / "transfer").exists()
 
 
-def test_a_copy_that_skyplane_cannot_make_is_refused(lab: Lab) -> None:
+def test_a_copy_that_skyplane_cannot_make_is_refused(lab):
     lab.source.place = replace(lab.source.place, server="http://elsewhere")
     with pytest.raises(ConfigError, match="the source is at http://elsewhere"):
         lab.run(DONE)
 
 
-def test_without_its_environment_the_error_says_what_to_run(lab: Lab) -> None:
+def test_without_its_environment_the_error_says_what_to_run(lab):
     missing = str(lab.folder / "no" / "python")
     assert not skyplane_available(Skyplane(python=missing))
     with pytest.raises(ConfigError, match="run `make skyplane`") as caught:

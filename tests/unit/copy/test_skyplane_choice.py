@@ -1,7 +1,5 @@
 """Which engine copies."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -40,7 +38,7 @@ def choose(
 
 
 @pytest.mark.parametrize(("source", "target"), [(S3, GCS), (GCS, S3)])
-def test_between_providers_skyplane_copies_much(source: BucketPrefix, target: BucketPrefix) -> None:
+def test_between_providers_skyplane_copies_much(source, target):
     assert choose(source, target) == Choice("skyplane", "100 GB between two providers")
 
 
@@ -58,15 +56,13 @@ def test_between_providers_skyplane_copies_much(source: BucketPrefix, target: Bu
         (LOCAL, S3, {"engine": "skyplane"}, "Skyplane cannot make this copy: the source is"),
     ],
 )
-def test_everything_else_is_native(
-    source: BucketPrefix | None, target: BucketPrefix | None, options: dict[str, Any], reason: str
-) -> None:
+def test_everything_else_is_native(source, target, options, reason):
     choice = choose(source, target, **options)
     assert choice.engine == "native"
     assert reason in choice.reason
 
 
-def test_skyplane_by_name_needs_neither_two_providers_nor_many_bytes() -> None:
+def test_skyplane_by_name_needs_neither_two_providers_nor_many_bytes():
     chosen = choose(S3, S3, engine="skyplane", total_bytes=1, available=False)
     assert chosen == Choice("skyplane", "copy.engine is skyplane")
 
@@ -81,6 +77,6 @@ def test_skyplane_by_name_needs_neither_two_providers_nor_many_bytes() -> None:
         (Access(), Access(requester_pays=True), "the storage has requester_pays"),
     ],
 )
-def test_what_skyplane_would_ignore_is_native(source: Access, target: Access, reason: str) -> None:
+def test_what_skyplane_would_ignore_is_native(source, target, reason):
     assert reason in choose(S3, GCS, accesses=(source, target)).reason
     assert reason in choose(S3, GCS, engine="skyplane", accesses=(source, target)).reason

@@ -1,7 +1,5 @@
 """The parts of Skyplane's runner that do not need Skyplane."""
 
-from __future__ import annotations
-
 import json
 import threading
 from pathlib import Path
@@ -32,28 +30,28 @@ def written(path: Path, keys: list[str]) -> str:
     return str(path)
 
 
-def test_empty_and_misplaced_objects_are_left_to_the_native_engine(tmp_path: Path) -> None:
+def test_empty_and_misplaced_objects_are_left_to_the_native_engine(tmp_path):
     objects = [("", 0), ("/x", 1), ("a", 1), ("b/", 0), ("c//d", 1), ("empty", 0)]
     lab = Lab(keys=written(tmp_path / "keys", [key for key, _ in objects]))
     assert lab.taken("p/", *objects) == ["a", "c//d"]
 
 
-def test_of_many_objects_only_the_wanted_are_taken(tmp_path: Path) -> None:
+def test_of_many_objects_only_the_wanted_are_taken(tmp_path):
     keys = ["A", "a", "b b", "z\n", "é", "\U0001f600"]
     listed = sorted({*keys, "0", "aa", "b", "zz", "ê", "～", "\U0001f601"} - {"A"}, key=str.encode)
     lab = Lab(keys=written(tmp_path / "keys", keys))
     assert lab.taken("p/", *[(key, 1) for key in listed]) == keys[1:]
 
 
-def test_no_wanted_key_takes_nothing(tmp_path: Path) -> None:
+def test_no_wanted_key_takes_nothing(tmp_path):
     (tmp_path / "keys").write_text("")
     assert Lab(keys=str(tmp_path / "keys")).taken("", ("a", 1)) == []
 
 
 @pytest.mark.parametrize(("name", "noticed"), [("prefetch", True), ("paramiko_loop", False)])
 def test_only_errors_of_threads_that_skyplane_waits_for_end_the_transfer(
-    name: str, noticed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    name, noticed, monkeypatch
+):
     lab = Lab()
     logged: list[Any] = []
     monkeypatch.setattr(threading, "excepthook", lab.runner._lose)

@@ -7,10 +7,10 @@ import pytest
 
 from larder.config.load import load_template
 from larder.config.models import Cluster
-from larder.errors import ConfigError
 from larder.experiments.consumers.registry import consumer_of
 from larder.experiments.delivery import ConfigFile, Contents, DeliveredVersion
 from larder.experiments.emit import write_configs
+from tests.support.errors import larder_error
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests" / "golden" / "experiments"
@@ -70,9 +70,8 @@ def test_a_result_that_breaks_a_rule_is_not_emitted(delivered, cluster):
     version, contents = delivered("/srv")
     here = cluster("/srv")
     consumer = consumer_of(here)
-    with pytest.raises(ConfigError) as caught:
+    with larder_error("config.invalid_experiment"):
         consumer.config_files({"name": "x"}, version, contents, here, where="t.yaml")
-    assert caught.value.code == "config.invalid_experiment"
 
 
 def test_only_what_changed_is_written(tmp_path):
@@ -93,6 +92,5 @@ def test_only_what_changed_is_written(tmp_path):
 
 def test_a_file_in_the_way_of_the_directory(tmp_path):
     (tmp_path / "out").write_text("")
-    with pytest.raises(ConfigError) as caught:
+    with larder_error("config.path"):
         write_configs([ConfigFile("a.yaml", "")], tmp_path / "out")
-    assert caught.value.code == "config.path"

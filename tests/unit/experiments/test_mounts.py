@@ -3,7 +3,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from larder.config.models import Mount
-from larder.errors import ConfigError
 from larder.experiments.consumers.determined.mounts import (
     WORK_DIR,
     Binding,
@@ -11,6 +10,7 @@ from larder.experiments.consumers.determined.mounts import (
     container_target,
     mount_problems,
 )
+from tests.support.errors import larder_error
 
 Pairs = list[tuple[str, str]]
 
@@ -68,9 +68,8 @@ def test_the_mount_that_contains_the_storage(url, pairs, binding):
     ],
 )
 def test_an_unusable_mount_is_refused(url, pairs):
-    with pytest.raises(ConfigError) as caught:
+    with larder_error("config.path") as caught:
         bind(url, mounts(pairs), where="cluster here")
-    assert caught.value.code == "config.path"
     assert caught.value.where in ("cluster here", url)
 
 

@@ -23,6 +23,7 @@ from larder.errors import ConfigError
 from larder.experiments.consumers.sagemaker import config
 from larder.experiments.consumers.sagemaker.rules import check_request, model_problems
 from larder.experiments.delivery import Advice, Contents, DeliveredSplit, DeliveredVersion
+from tests.support.errors import larder_error
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests" / "golden" / "sagemaker"
@@ -223,9 +224,8 @@ def test_the_volume_is_large_enough():
     request, _ = emitted("fast_file", ONE)
     assert "VolumeSizeInGB" not in request["ResourceConfig"]
     small = {"ResourceConfig": {**template()["ResourceConfig"], "VolumeSizeInGB": 2}}
-    with pytest.raises(ConfigError) as caught:
+    with larder_error("config.invalid_experiment") as caught:
         emitted("file", ONE, changes=small)
-    assert caught.value.code == "config.invalid_experiment"
     assert "ResourceConfig.VolumeSizeInGB" in str(caught.value)
     small["ResourceConfig"]["InstanceCount"] = 2
     four = {"train": split("train", "a", shards=4)}
@@ -280,9 +280,8 @@ def test_what_the_template_has_is_kept():
     ],
 )
 def test_what_sagemaker_cannot_read_is_refused(delivery, url, options):
-    with pytest.raises(ConfigError) as caught:
+    with larder_error("config.invalid_value"):
         emitted(delivery, ONE, url=url, **options)
-    assert caught.value.code == "config.invalid_value"
 
 
 def test_shards_with_omitted_samples_are_in_no_channel_of_their_own():
@@ -307,9 +306,8 @@ def test_shards_with_omitted_samples_are_in_no_channel_of_their_own():
     ids=str,
 )
 def test_a_template_in_the_way_is_refused(changes):
-    with pytest.raises(ConfigError) as caught:
+    with larder_error("config.template"):
         emitted("file", ONE, changes=changes)
-    assert caught.value.code == "config.template"
 
 
 def test_the_line_that_submits_names_the_region():
@@ -425,9 +423,8 @@ def test_mistakes_that_botocore_accepts_are_found(channels, place):
     shape = shape.operation_model("CreateTrainingJob").input_shape
     assert not botocore.validate.ParamValidator().validate(request, shape).has_errors()
     request["ResourceConfig"]["InstanceCount"] = 4
-    with pytest.raises(ConfigError) as caught:
+    with larder_error("config.invalid_experiment", "t.yaml") as caught:
         check_request(request, {"train": (3, 0)}, where="t.yaml")
-    assert (caught.value.code, caught.value.where) == ("config.invalid_experiment", "t.yaml")
     assert f" {place}: " in str(caught.value)
 
 

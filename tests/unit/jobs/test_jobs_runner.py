@@ -6,12 +6,13 @@ from typing import cast
 import pytest
 
 from larder.config.models import Cluster, RunnerConfig
-from larder.errors import ConfigError, FatalError
+from larder.errors import FatalError
 from larder.jobs.runner import InlineRunner, workers
 from larder.machine import usable_cores
 from larder.pipeline.prepare import prepare
 from larder.progress import Progress, StageTimes
 from larder.segments.job import Job
+from tests.support.errors import larder_error
 from tests.support.runs import run_settings
 
 JOB = cast(Job, None)
@@ -80,6 +81,5 @@ def test_batches_of_a_cluster_need_a_flow_run(kind, tmp_path):
     settings = run_settings(
         tmp_path, tmp_path / "storage", tmp_path, cluster={"runner": {"kind": kind}}
     )
-    with pytest.raises(ConfigError) as caught:
+    with larder_error("config.runner"):
         prepare(settings)
-    assert caught.value.code == "config.runner"

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from larder.errors import StoreError
 from larder.manifest.spool import Spool
+from tests.support.errors import larder_error
 
 SCHEMA = pa.schema([pa.field("key", pa.string()), pa.field("parts", pa.list_(pa.int64()))])
 
@@ -66,6 +66,5 @@ def test_a_full_disk_is_an_error_with_a_name(monkeypatch):
 
     spool = Spool(SCHEMA)
     monkeypatch.setattr(spool._file, "write", full)
-    with pytest.raises(StoreError) as caught:
+    with larder_error("store.full", tempfile.gettempdir()):
         spool.append(rows(0, 3))
-    assert (caught.value.code, caught.value.where) == ("store.full", tempfile.gettempdir())

@@ -8,6 +8,7 @@ from larder.errors import ConfigError
 from larder.experiments.delivery import Advice
 from larder.jobs.results import Totals
 from larder.pipeline.delivery import choices, chosen, delivery_document
+from tests.support.errors import larder_error
 
 DELIVERIES = [
     ("auto", "/mnt/data", "bind_mount"),
@@ -53,9 +54,8 @@ def test_it_follows_from_the_storage(requested, storage_url, delivery):
     ],
 )
 def test_impossible_choices_are_refused(requested, storage_url):
-    with pytest.raises(ConfigError) as caught:
+    with larder_error("config.invalid_value") as caught:
         decide(requested, storage_url)
-    assert caught.value.code == "config.invalid_value"
     assert caught.value.where in (storage_url, "experiment.delivery")
     assert caught.value.hint
 

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from larder.config.shape import DecoderUse, decoder_uses, parse_decoder
-from larder.errors import ConfigError, FatalError, ObjectError
+from larder.errors import ObjectError
 from larder.samples.decoders import Decoders, kind_of, resolved
+from tests.support.errors import larder_error
 
 SAMPLES = np.arange(-6, 6, dtype="<i2").reshape(6, 2)
 
@@ -229,17 +230,15 @@ def test_what_is_no_decoder(own, text):
     )
     broken = own("1 / 0")
     use = parse_decoder("mel", text.replace("MODULE", module).replace("BROKEN", broken))
-    with pytest.raises(ConfigError) as caught:
+    with larder_error("config.invalid_value", "decoding.mel"):
         resolved((use,))
-    assert (caught.value.code, caught.value.where) == ("config.invalid_value", "decoding.mel")
 
 
 @pytest.mark.parametrize("value", ["[1, 2]", "None", "{'': np.zeros(1), 'rate': 3}", "{}"])
 def test_a_function_that_returns_no_array_ends_the_run(own, value):
     name = own(f"def f(data):\n    return {value}\nf.version = 1\n")
-    with pytest.raises(FatalError) as caught:
+    with larder_error("cache.schema", "a/b.x"):
         decode(f"{name}:f", b"")
-    assert (caught.value.code, caught.value.where) == ("cache.schema", "a/b.x")
 
 
 def test_an_error_of_memory_is_not_a_bad_sample(own):

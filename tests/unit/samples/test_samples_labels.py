@@ -9,6 +9,7 @@ from larder.config.models import Labels
 from larder.errors import ConfigError
 from larder.manifest.schemas import SAMPLE_ORDER
 from larder.samples.labels import ClassTable, Labeller, parse_label_file
+from tests.support.errors import larder_error
 
 SMILE = "\U0001f600"
 PARTS = SAMPLE_ORDER.field("parts").type
@@ -50,9 +51,8 @@ def test_label_files(text, labels):
     ],
 )
 def test_invalid_label_files(data, where):
-    with pytest.raises(ConfigError) as caught:
+    with larder_error("config.label", where):
         parse_label_file(data, "val.txt")
-    assert (caught.value.code, caught.value.where) == ("config.label", where)
 
 
 names = st.text("ab ,.é'", min_size=1, max_size=6).filter(lambda name: name == name.strip())
@@ -133,9 +133,8 @@ def test_classes_grow_at_the_end(before, now):
     ],
 )
 def test_samples_of_unknown_classes_are_named(pinned, folders, tokens, where):
-    with pytest.raises(ConfigError) as caught:
+    with larder_error("config.label", where):
         numbered(pinned, folders, tokens)
-    assert (caught.value.code, caught.value.where) == ("config.label", where)
 
 
 def test_a_class_pinned_twice_is_named():
@@ -191,9 +190,8 @@ PATTERN = Labels.model_validate({"pattern": r"([a-z])\d$"})
     ],
 )
 def test_the_first_sample_without_a_label_is_named(labels, samples):
-    with pytest.raises(ConfigError) as caught:
+    with larder_error("config.label", samples[1]):
         label(labels, {key: [f"{key}.jpg"] for key in samples}, b"val/1 cat\n")
-    assert (caught.value.code, caught.value.where) == ("config.label", samples[1])
 
 
 def test_a_pattern_finds_the_class_in_the_sample_key():
@@ -204,9 +202,8 @@ def test_a_pattern_finds_the_class_in_the_sample_key():
 
 @pytest.mark.parametrize("pattern", [r"(\d)$", r"(b)?/", r"(\d*)$"])
 def test_a_sample_that_a_pattern_gives_no_class_is_named(pattern):
-    with pytest.raises(ConfigError) as caught:
+    with larder_error("config.label", "a/x"):
         label(Labels.model_validate({"from": "pattern", "pattern": pattern}), {"a/x": ["a/x.txt"]})
-    assert (caught.value.code, caught.value.where) == ("config.label", "a/x")
 
 
 def test_a_class_of_a_pattern_that_is_not_pinned_is_named():

@@ -1,7 +1,5 @@
 """Which objects of samples are copied."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 import pytest
 
@@ -42,7 +40,7 @@ def mixed() -> pa.RecordBatch:
 
 
 @pytest.mark.parametrize("first", [0, 1, 5])
-def test_neither_packed_nor_bad_samples_are_copied(first: int) -> None:
+def test_neither_packed_nor_bad_samples_are_copied(first):
     batch = mixed()
     batches = [batch.slice(0, first), batch.slice(first)]
     due = [tuple(row.values()) for rows in _due(batches) for row in rows.to_pylist()]

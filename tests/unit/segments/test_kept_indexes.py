@@ -1,11 +1,6 @@
 """Where plans keep indexes of archives in buckets."""
 
-from __future__ import annotations
-
 import pwd
-from pathlib import Path
-
-import pytest
 
 from larder.config.models import Dataset
 from larder.pipeline.planning.expanding import FOLDER, kept_indexes
@@ -21,7 +16,7 @@ def bucket(url: str = "s3://bucket/in") -> Store:
     return open_store(url, region="us-east-1", endpoint="http://127.0.0.1:1")
 
 
-def test_every_source_has_its_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_source_has_its_own_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("LARDER_CACHE_DIR", str(tmp_path))
     found = [
         kept_indexes(dataset("s3://bucket/in"), bucket()),
@@ -34,11 +29,11 @@ def test_every_source_has_its_own_folder(tmp_path: Path, monkeypatch: pytest.Mon
     assert list(tmp_path.iterdir()) == [], "nothing is written before there is an index"
 
 
-def test_nothing_of_a_directory_is_kept(tmp_path: Path) -> None:
+def test_nothing_of_a_directory_is_kept(tmp_path):
     assert kept_indexes(dataset(str(tmp_path)), open_store(str(tmp_path))) is None
 
 
-def test_nothing_is_kept_for_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_kept_for_a_user_without_a_home(monkeypatch):
     def nobody(number: int) -> None:
         raise KeyError(number)
 

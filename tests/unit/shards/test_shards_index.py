@@ -42,7 +42,7 @@ def test_rows_of_a_shard_do_not_stay_in_memory():
     assert peak_bytes(24_000) < peak_bytes(12_000) + 500_000
 
 
-def test_rows_of_a_slice_are_those_of_its_samples() -> None:
+def test_rows_of_a_slice_are_those_of_its_samples():
     whole = result()
     (rest,), (everything,) = whole.samples.read(1), whole.samples.read()
     place = ("seg", "train", whole.name)

@@ -12,6 +12,7 @@ from required import missing
 
 from larder.errors import ObjectError
 from larder.shards.formats import tar
+from tests.support.errors import larder_error
 
 
 def archive(members: dict[str, bytes]) -> bytes:
@@ -108,9 +109,8 @@ def test_members_beyond_eight_gibibytes(name, size_bytes):
 
 @pytest.mark.parametrize("name", ["", "a/", "a\0b.jpg", "é\0.jpg", "n" * 200 + "/"])
 def test_names_that_an_archive_cannot_contain_are_refused(name):
-    with pytest.raises(ObjectError) as caught:
+    with larder_error("object.bad_key") as caught:
         tar.member_header(name, 0)
-    assert caught.value.code == "object.bad_key"
     with pytest.raises(ObjectError) as of_many:
         tar.member_headers(["a.jpg", name, "b.jpg"], np.zeros(3, np.int64))
     assert str(of_many.value) == str(caught.value)

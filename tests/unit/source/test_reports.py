@@ -13,10 +13,10 @@ import pytest
 from pyarrow import parquet
 
 from larder.config.models import Report
-from larder.errors import ConfigError
 from larder.source.reports import Reported, open_report
 from larder.store import open_store
 from larder.store.base import ObjectInfo, Store
+from tests.support.errors import larder_error
 
 SOURCE = "s3://source/data/"
 TAKEN = datetime(2026, 11, 20, 1, 0, tzinfo=UTC)
@@ -145,9 +145,8 @@ def test_a_damaged_report_is_refused(damage, tmp_path):
     folder = tmp_path / "reports"
     key = write_report(open_store(str(folder)), "", "CSV", [ROWS])
     damage(folder)
-    with pytest.raises(ConfigError) as caught:
+    with larder_error("config.inventory"):
         objects(opened(str(folder / key)), tmp_path)
-    assert caught.value.code == "config.inventory"
 
 
 @pytest.mark.parametrize(
@@ -163,16 +162,14 @@ def test_a_damaged_report_is_refused(damage, tmp_path):
 )
 def test_a_manifest_that_does_not_fit(changes, tmp_path):
     key = write_report(open_store(str(tmp_path / "r")), "", "CSV", [ROWS], **changes)
-    with pytest.raises(ConfigError) as caught:
+    with larder_error("config.inventory"):
         objects(opened(str(tmp_path / "r" / key)), tmp_path)
-    assert caught.value.code == "config.inventory"
 
 
 def test_an_object_in_two_rows_is_refused(tmp_path):
     key = write_report(open_store(str(tmp_path / "r")), "", "CSV", [ROWS, ROWS[:1]])
-    with pytest.raises(ConfigError) as caught:
+    with larder_error("config.inventory"):
         objects(opened(str(tmp_path / "r" / key)), tmp_path)
-    assert caught.value.code == "config.inventory"
 
 
 def table(path: Path, text: str) -> str:
@@ -228,6 +225,5 @@ LINES += [b"other/x,1", b"data/x,1\ndata/x,1", b"data/\xff,1"]
 def test_a_table_that_cannot_be_used(name, data, tmp_path):
     (tmp_path / "r").mkdir()
     (tmp_path / "r" / name).write_bytes(data)
-    with pytest.raises(ConfigError) as caught:
+    with larder_error("config.inventory"):
         objects(opened(str(tmp_path / "r" / name)), tmp_path)
-    assert caught.value.code == "config.inventory"

@@ -1,7 +1,5 @@
 """A server that does with its connections whatever a test wants."""
 
-from __future__ import annotations
-
 import socket
 import ssl
 import threading

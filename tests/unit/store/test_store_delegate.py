@@ -1,7 +1,5 @@
 """Every wrapper around a store has all its methods."""
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 import uuid
@@ -66,7 +64,7 @@ def methods(protocol: type) -> set[str]:
 
 
 @pytest.mark.parametrize(("protocol", "base"), BASES)
-def test_the_base_delegates_every_method_of_its_protocol(protocol: type, base: type) -> None:
+def test_the_base_delegates_every_method_of_its_protocol(protocol, base):
     # The same as abort; made of get.
     left = {"close"} if protocol is Writer else {"get_each"}
     own = {name for each in base.__mro__ if not is_protocol(each) for name in vars(each)}
@@ -82,7 +80,7 @@ class Noting(DelegatingStore):
         return call(**options)
 
 
-def test_a_wrapper_wraps_every_call(tmp_path: Path) -> None:
+def test_a_wrapper_wraps_every_call(tmp_path):
     assert CALLS.keys() == methods(Store) - {"url", "features", "sync", "get_each"} | {
         "write",
         "commit",
@@ -99,7 +97,7 @@ def test_a_wrapper_wraps_every_call(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_every_write_and_nothing_else_stops(name: str, tmp_path: Path) -> None:
+def test_every_write_and_nothing_else_stops(name, tmp_path):
     (tmp_path / "file").write_bytes(b"1")
     inner = MemoryStore(uuid.uuid4().hex)
     inner.put("a", b"1")

@@ -1,7 +1,5 @@
 """Reading ranges of objects that are listed as objects of their own."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,7 +33,7 @@ def derived(source: Store, own: Store) -> DerivedObjects:
     return DerivedObjects(source, lambda: own)
 
 
-def test_a_member_is_a_range_of_its_container(source: Store, derived: DerivedObjects) -> None:
+def test_a_member_is_a_range_of_its_container(source, derived):
     etag = source.put("a/é.tar", DATA).etag
     end = in_object("a/é.tar", etag)
     member, key = f"@10+20{end}", "a/é.tar/x.jpg"
@@ -51,7 +49,7 @@ def test_a_member_is_a_range_of_its_container(source: Store, derived: DerivedObj
         assert list(reader) == []
 
 
-def test_what_is_in_a_container_of_larders_own(own: Store, derived: DerivedObjects) -> None:
+def test_what_is_in_a_container_of_larders_own(own, derived):
     own.put("abc.jsonl", DATA)
     etag = f"@1+3{in_own('abc.jsonl')}"
     assert derived.get("any/key.json", if_match=etag) == DATA[1:4]
@@ -59,7 +57,7 @@ def test_what_is_in_a_container_of_larders_own(own: Store, derived: DerivedObjec
         assert b"".join(reader) == DATA[1:4]
 
 
-def test_other_objects_are_those_of_the_store(source: Store, derived: DerivedObjects) -> None:
+def test_other_objects_are_those_of_the_store(source, derived):
     info = source.put("b.jpg", DATA)
     assert derived.get("b.jpg", if_match=info.etag) == DATA
     assert derived.get("b.jpg", offset=1, length=2) == DATA[1:3]
@@ -72,7 +70,7 @@ def test_other_objects_are_those_of_the_store(source: Store, derived: DerivedObj
         derived.get("a.tar/x.jpg", if_match="d41d8cd98f00b204e9800998ecf8427e")
 
 
-def test_members_and_objects_are_read_together(source: Store, derived: DerivedObjects) -> None:
+def test_members_and_objects_are_read_together(source, derived):
     info, container = source.put("b.jpg", DATA), source.put("a.tar", DATA)
     end = in_object("a.tar", container.etag)
     plain = ("b.jpg", len(DATA), info.etag)
@@ -87,9 +85,7 @@ def test_members_and_objects_are_read_together(source: Store, derived: DerivedOb
     [(10, None, DATA[::-1] + b"x", "object.changed"), (250, "", DATA, "object.truncated")],
     ids=["changed", "too short"],
 )
-def test_another_container_is_noticed(
-    source: Store, derived: DerivedObjects, first: int, etag: str | None, now: bytes, code: str
-) -> None:
+def test_another_container_is_noticed(source, derived, first, etag, now, code):
     listed = source.put("a.tar", DATA).etag
     member = f"@{first}+20{in_object('a.tar', listed if etag is None else etag)}"
     source.put("a.tar", now)
@@ -102,7 +98,7 @@ def test_another_container_is_noticed(
         assert caught.value.code == code
 
 
-def test_larders_own_containers_are_opened_only_when_one_is_read(source: Store) -> None:
+def test_larders_own_containers_are_opened_only_when_one_is_read(source):
     def refuse() -> Store:
         raise AssertionError("nothing needs it")
 

@@ -1,11 +1,8 @@
 """The process's GCS clients: shared, and none without gcsfs; their credentials."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,11 +11,12 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from fake_gcs import FakeGcs, Say, fake_gcs
 from google.auth.credentials import AnonymousCredentials
 
-from larder.errors import ConfigError, FatalError, LarderError, RetryableError, StoreError
+from larder.errors import FatalError, RetryableError, StoreError
 from larder.store import Access, Store, open_store
 from larder.store.buckets import register
 from larder.store.gcs.bucket import SCOPE, GcsSettings, find_settings, import_gcsfs, shared_account
 from larder.store.interrupt import Interrupt
+from tests.support.errors import larder_error
 
 
 @pytest.fixture
@@ -31,9 +29,7 @@ def opened(gcs: FakeGcs, **access: Any) -> Store:
     return open_store("gs://bucket/p", access=Access(endpoint=gcs.endpoint, **access), retry=None)
 
 
-def test_stores_of_one_account_share_a_client(
-    gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stores_of_one_account_share_a_client(gcs, monkeypatch):
     def client(**access: Any) -> object:
         return shared_account(Access(endpoint=gcs.endpoint, **access), "gs://bucket/")
 
@@ -44,14 +40,13 @@ def test_stores_of_one_account_share_a_client(
     assert client() is not before
 
 
-def test_without_gcsfs_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_gcsfs_it_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "gcsfs.core", None)
-    with pytest.raises(ConfigError) as caught:
+    with larder_error("config.missing_package"):
         open_store("gs://bucket")
-    assert caught.value.code == "config.missing_package"
 
 
-def test_a_client_certificate_is_refused(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_certificate_is_refused(gcs, monkeypatch):
     # Google's libraries would need a certificate of the machine's vendor.
     monkeypatch.setattr(import_gcsfs(), "_use_client_cert", lambda: True)
     monkeypatch.setattr(
@@ -59,12 +54,11 @@ def test_a_client_certificate_is_refused(gcs: FakeGcs, monkeypatch: pytest.Monke
         lambda *_: GcsSettings("https://127.0.0.1:9", AnonymousCredentials(), ""),
     )
     store = open_store("gs://bucket", access=Access(project="certificate"), retry=None)
-    with pytest.raises(ConfigError) as caught:
+    with larder_error("config.invalid_value"):
         store.get("k")
-    assert caught.value.code == "config.invalid_value"
 
 
-def test_a_stream_that_is_stopped_leaves_no_upload(gcs: FakeGcs) -> None:
+def test_a_stream_that_is_stopped_leaves_no_upload(gcs):
     """Nothing but the network was stopped any more, so it was never cancelled."""
     interrupt = Interrupt()
     with interrupt.active(), opened(gcs).writer("k") as writer:
@@ -92,9 +86,7 @@ class Refused:
 
 
 @pytest.mark.parametrize(("retryable", "kind"), [(True, RetryableError), (False, StoreError)])
-def test_credentials_that_cannot_be_renewed(
-    gcs: FakeGcs, retryable: bool, kind: type[LarderError]
-) -> None:
+def test_credentials_that_cannot_be_renewed(gcs, retryable, kind):
     store = opened(gcs, project=f"renewed-{retryable}")
     client = shared_account(
         Access(endpoint=gcs.endpoint, project=f"renewed-{retryable}"), "gs://bucket/"
@@ -114,7 +106,7 @@ class Token:
         headers["authorization"] = "Bearer secret-token"
 
 
-def test_a_token_is_sent_with_every_request(gcs: FakeGcs) -> None:
+def test_a_token_is_sent_with_every_request(gcs):
     access = Access(endpoint=gcs.endpoint, project="with-token")
     shared_account(access, "gs://bucket/").files.credentials.credentials = Token()
     store = open_store("gs://bucket/p", access=access, retry=None)
@@ -126,15 +118,12 @@ def test_a_token_is_sent_with_every_request(gcs: FakeGcs) -> None:
     store.delete("k")
     assert {ask.headers.get("authorization") for ask in gcs.asked} == {"Bearer secret-token"}
     gcs.fault = lambda _: Say.error(401, "Invalid Credentials for Bearer secret-token", "authError")
-    with pytest.raises(StoreError) as caught:
+    with larder_error("store.denied") as caught:
         store.get("k")
-    assert caught.value.code == "store.denied"
     assert "secret" not in str(caught.value)
 
 
-def test_the_credentials_of_the_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_credentials_of_the_environment(tmp_path, monkeypatch):
     path = tmp_path / "user.json"
     user = {"type": "authorized_user", "client_id": "i", "client_secret": "s", "refresh_token": "r"}
     path.write_text(json.dumps(user | {"quota_project_id": "from-file"}))
@@ -163,7 +152,7 @@ def key() -> dict[str, str]:
     }
 
 
-def test_the_key_in_a_block(key: dict[str, str], tmp_path: Path) -> None:
+def test_the_key_in_a_block(key, tmp_path):
     path = tmp_path / "key.json"
     path.write_text(json.dumps(key))
     contents: dict[str, dict[str, Any]] = {
@@ -191,10 +180,9 @@ def test_the_key_in_a_block(key: dict[str, str], tmp_path: Path) -> None:
         {"service_account_file": 3},
     ],
 )
-def test_a_block_without_a_key(content: dict[str, Any]) -> None:
+def test_a_block_without_a_key(content):
     register("gcp-credentials", {"x": content}.__getitem__)
     store = open_store("gs://bucket", access=Access(block="gcp-credentials/x"), retry=None)
-    with pytest.raises(ConfigError) as caught:
+    with larder_error("config.block") as caught:
         store.get("k")
-    assert caught.value.code == "config.block"
     assert "secret" not in f"{caught.value} {caught.value.__cause__}"

@@ -1,7 +1,5 @@
 """What the answers of GCS mean: the table in `larder.store.gcs.answers`."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -58,7 +56,7 @@ BUSY = "store.unavailable"
         (308, b"", ALL, "store.refused"),
     ],
 )
-def test_every_line_of_the_table(status: int, said: bytes, call: Call, code: str) -> None:
+def test_every_line_of_the_table(status, said, call, code):
     error = gcs_error(status, said, "", call)
     assert error.code == code
     assert isinstance(error, RetryableError) == (code == BUSY)
@@ -72,11 +70,11 @@ def test_every_line_of_the_table(status: int, said: bytes, call: Call, code: str
     "said",
     [b"[]", b'{"error": "text"}', b'{"error": {"errors": [3]}}', b'{"error": null}', b"\xff\xfe"],
 )
-def test_any_body_is_understood_somehow(said: bytes) -> None:
+def test_any_body_is_understood_somehow(said):
     assert isinstance(gcs_error(503, said, "", READ), RetryableError)
 
 
-def test_the_missing_permission_is_named_and_no_token() -> None:
+def test_the_missing_permission_is_named_and_no_token():
     said = body(f"{DENIED} Bearer ya29.a0Af-secret upload_id=ABC-secret", "forbidden")
     text = str(gcs_error(403, said, "", ALL))
     assert "storage.objects.get" in text
@@ -86,7 +84,7 @@ def test_the_missing_permission_is_named_and_no_token() -> None:
 
 
 @pytest.mark.parametrize(("wait", "seconds"), [("7", 7), ("9999", 9999), ("", 0), ("soon", 0)])
-def test_it_waits_as_long_as_it_is_told(wait: str, seconds: float) -> None:
+def test_it_waits_as_long_as_it_is_told(wait, seconds):
     for status, reason in ((429, ""), (503, ""), (403, "rateLimitExceeded")):
         error = gcs_error(status, body("slow", reason), wait, READ)
         assert isinstance(error, RetryableError)

@@ -1,7 +1,5 @@
 """The HTTP client: what servers and proxies between may do."""
 
-from __future__ import annotations
-
 import gc
 import os
 import socket
@@ -93,20 +91,20 @@ BODIES = {
 
 
 @pytest.mark.parametrize("kind", BODIES)
-def test_a_connection_is_used_again_after_a_body_of(kind: str) -> None:
+def test_a_connection_is_used_again_after_a_body_of(kind):
     with asking(saying(BODIES[kind], BODIES[kind], BODIES[kind])) as http:
         for _ in range(3):
             with get(http) as answer:
                 assert (answer.status, answer.read()) == (200, b"hello")
 
 
-def test_a_body_that_ends_with_the_connection() -> None:
+def test_a_body_that_ends_with_the_connection():
     answering = saying(b"HTTP/1.0 200 OK\r\n\r\nhello", close=True)
     with asking(answering) as http, get(http) as answer:
         assert answer.read() == b"hello"
 
 
-def test_a_connection_that_was_closed_while_idle_is_replaced() -> None:
+def test_a_connection_that_was_closed_while_idle_is_replaced():
     with asking(saying(BODIES["a length"], close=True)) as http:
         for _ in range(3):
             with get(http) as answer:
@@ -122,7 +120,7 @@ def test_a_connection_that_was_closed_while_idle_is_replaced() -> None:
     ],
     ids=["too short", "another protocol", "chunks that are none"],
 )
-def test_an_answer_that_is_not_whole(said: bytes, cause: str) -> None:
+def test_an_answer_that_is_not_whole(said, cause):
     with (
         asking(saying(said, close=True)) as http,
         pytest.raises(BrokenError, match=cause),
@@ -131,7 +129,7 @@ def test_an_answer_that_is_not_whole(said: bytes, cause: str) -> None:
         answer.read()
 
 
-def test_an_error_that_comes_before_the_body_was_sent() -> None:
+def test_an_error_that_comes_before_the_body_was_sent():
     def serve(one: socket.socket) -> None:
         one.recv(1)
         one.sendall(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno")
@@ -146,9 +144,7 @@ def test_an_error_that_comes_before_the_body_was_sent() -> None:
         assert (answer.status, answer.read()) == (403, b"no")
 
 
-def test_a_certificate_that_is_not_trusted(
-    trusted: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_certificate_that_is_not_trusted(trusted, monkeypatch):
     monkeypatch.delenv("AWS_CA_BUNDLE")
     with (
         asking(saying(BODIES["a length"]), trusted) as http,
@@ -157,7 +153,7 @@ def test_a_certificate_that_is_not_trusted(
         get(http)
 
 
-def test_a_server_that_is_silent(context: ssl.SSLContext | None) -> None:
+def test_a_server_that_is_silent(context):
     over = threading.Event()
 
     def serve(one: socket.socket) -> None:
@@ -170,9 +166,7 @@ def test_a_server_that_is_silent(context: ssl.SSLContext | None) -> None:
         over.set()
 
 
-def test_a_proxy_with_a_user(
-    context: ssl.SSLContext | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_proxy_with_a_user(context, monkeypatch):
     asked: list[bytes] = []
     with served(saying(BODIES["a length"]), context) as there:
 
@@ -220,7 +214,7 @@ def large(one: socket.socket) -> None:
         one.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(LARGE) + LARGE)
 
 
-def test_a_large_body_arrives_in_pieces(context: ssl.SSLContext | None) -> None:
+def test_a_large_body_arrives_in_pieces(context):
     with asking(large, context) as http:
         for _ in range(2):
             with get(http) as answer:
@@ -233,7 +227,7 @@ def test_a_large_body_arrives_in_pieces(context: ssl.SSLContext | None) -> None:
             assert answer.read() == LARGE
 
 
-def test_a_body_in_pieces_is_sent(trusted: ssl.SSLContext) -> None:
+def test_a_body_in_pieces_is_sent(trusted):
     received = bytearray()
 
     def serve(one: socket.socket) -> None:
@@ -250,7 +244,7 @@ def test_a_body_in_pieces_is_sent(trusted: ssl.SSLContext) -> None:
     assert received.partition(b"\r\n\r\n")[2] == LARGE
 
 
-def test_a_path_is_sent_as_it_is() -> None:
+def test_a_path_is_sent_as_it_is():
     heads: list[bytes] = []
 
     def serve(one: socket.socket) -> None:
@@ -264,9 +258,7 @@ def test_a_path_is_sent_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("begun", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9000000\r\n\r\n"])
-def test_a_transfer_that_is_stopped_is_an_error(
-    context: ssl.SSLContext | None, begun: bytes
-) -> None:
+def test_a_transfer_that_is_stopped_is_an_error(context, begun):
     interrupt, over = Interrupt(), threading.Event()
 
     def serve(one: socket.socket) -> None:
@@ -284,7 +276,7 @@ def test_a_transfer_that_is_stopped_is_an_error(
 
 @pytest.mark.parametrize("method", ["PUT", "POST", "DELETE", "GET"])
 @pytest.mark.parametrize("body", [b"", b"data"])
-def test_only_reading_is_sent_again(method: str, body: bytes) -> None:
+def test_only_reading_is_sent_again(method, body):
     """A server that carries out a request and closes the connection instead of answering."""
     requests: list[str] = []
 
@@ -308,7 +300,7 @@ def test_only_reading_is_sent_again(method: str, body: bytes) -> None:
     assert requests == [method]
 
 
-def test_a_server_that_does_not_speak_tls() -> None:
+def test_a_server_that_does_not_speak_tls():
     def serve(one: socket.socket) -> None:
         one.recv(1)
         one.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -320,7 +312,7 @@ def test_a_server_that_does_not_speak_tls() -> None:
     assert "http://" in caught.value.hint
 
 
-def test_a_server_that_refuses_connections() -> None:
+def test_a_server_that_refuses_connections():
     with served(saying(BODIES["a length"])) as port:
         http = client(port)
         get(http).close()
@@ -348,7 +340,7 @@ def forked(child: Callable[[], int]) -> int:
     return os.waitpid(process, 0)[1]
 
 
-def test_a_forked_child_leaves_the_connections_alone(trusted: ssl.SSLContext) -> None:
+def test_a_forked_child_leaves_the_connections_alone(trusted):
     connections: list[int] = []
 
     def serve(one: socket.socket) -> None:
@@ -376,7 +368,7 @@ def long_answer(size_bytes: int) -> bytes:
     return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size_bytes + bytes(size_bytes)
 
 
-def test_an_open_answer_is_left_to_the_parent_by_a_forked_child() -> None:
+def test_an_open_answer_is_left_to_the_parent_by_a_forked_child():
     """The child had the parent's connection in its pool, and read from it."""
     with asking(saying(long_answer(5 * PIECE_BYTES), BODIES["a length"])) as http:
         with get(http) as answer:
@@ -391,7 +383,7 @@ def test_an_open_answer_is_left_to_the_parent_by_a_forked_child() -> None:
         assert get(http).read() == b"hello"
 
 
-def test_an_interrupted_handle_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_handle_is_not_used_again(monkeypatch):
     """After Ctrl-C between two lines of Python, every later request failed."""
     began = _Transfer.begin
 
@@ -409,7 +401,7 @@ def test_an_interrupted_handle_is_not_used_again(monkeypatch: pytest.MonkeyPatch
         assert get(http).read() == b"hello"
 
 
-def test_a_handle_is_returned_once() -> None:
+def test_a_handle_is_returned_once():
     """A length that nothing can have put it into the pool twice, so that two threads shared it."""
     answer = b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999999\r\n\r\nhello"
     with asking(saying(answer, close=True)) as http:
@@ -418,7 +410,7 @@ def test_a_handle_is_returned_once() -> None:
         assert len(http._idle) == len(set(map(id, http._idle))) <= 1
 
 
-def test_an_idle_handle_holds_no_body() -> None:
+def test_an_idle_handle_holds_no_body():
     with asking(saying(BODIES["a length"])) as http:
         body = os.urandom(1000)
         before = sys.getrefcount(body)
@@ -427,13 +419,13 @@ def test_an_idle_handle_holds_no_body() -> None:
 
 
 @pytest.mark.parametrize("text", ["a\r\nevil: 1", "nul\0", "snow \u2603"])
-def test_headers_that_cannot_be_sent(text: str) -> None:
+def test_headers_that_cannot_be_sent(text):
     http = client(1)
     with pytest.raises(BrokenError, match="a header has characters that cannot be sent"):
         http.request("GET", "/k", {"host": "h", "if-match": text})
 
 
-def test_a_document_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_document_has_a_bound(monkeypatch):
     monkeypatch.setattr("larder.store.http._DOCUMENT_BYTES", 2 * PIECE_BYTES)
     with (
         asking(saying(long_answer(5 * PIECE_BYTES))) as http,

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import errno
 import fcntl
 import os
@@ -45,7 +43,7 @@ def code_of(call: Callable[..., object], *arguments: object, **options: object) 
     return caught.value.code
 
 
-def test_the_first_write_makes_the_root(tmp_path: Path) -> None:
+def test_the_first_write_makes_the_root(tmp_path):
     store = LocalStore(tmp_path / "a" / "b")
     assert code_of(keys, store) == "store.missing"
     store.put("c/d", b"1")
@@ -55,12 +53,12 @@ def test_the_first_write_makes_the_root(tmp_path: Path) -> None:
     assert list((tmp_path / "a" / "b").iterdir()) == []
 
 
-def test_the_root_is_a_file(tmp_path: Path) -> None:
+def test_the_root_is_a_file(tmp_path):
     (tmp_path / "file").write_bytes(b"")
     assert code_of(LocalStore, tmp_path / "file") == "config.path"
 
 
-def test_only_regular_files_are_objects(root: Path) -> None:
+def test_only_regular_files_are_objects(root):
     os.mkfifo(root / "pipe")
     (root / "folder").mkdir()
     (root / "file").write_bytes(b"1")
@@ -73,7 +71,7 @@ def test_only_regular_files_are_objects(root: Path) -> None:
     assert (root / "folder").is_dir()
 
 
-def test_links_are_followed_but_not_in_circles(root: Path, tmp_path: Path) -> None:
+def test_links_are_followed_but_not_in_circles(root, tmp_path):
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "x").write_bytes(b"x")
     (root / "a").mkdir()
@@ -88,14 +86,14 @@ def test_links_are_followed_but_not_in_circles(root: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("target", ["nowhere", "dangling"])
-def test_a_dangling_link_is_reported(root: Path, target: str) -> None:
+def test_a_dangling_link_is_reported(root, target):
     (root / "dangling").symlink_to(target)
     with pytest.raises(ObjectError, match="dangling") as caught:
         keys(LocalStore(root))
     assert caught.value.code == "object.unreadable"
 
 
-def test_a_name_that_is_not_unicode_is_reported(root: Path) -> None:
+def test_a_name_that_is_not_unicode_is_reported(root):
     Path(os.fsdecode(os.fsencode(root) + b"/caf\xe9")).write_bytes(b"")
     with pytest.raises(ObjectError, match=r"caf\\xe9") as caught:
         keys(LocalStore(root))
@@ -106,20 +104,20 @@ def test_a_name_that_is_not_unicode_is_reported(root: Path) -> None:
     "key",
     ["", "/", "/a", "a/", "a//b", ".", "..", "a/..", "../a", "a\0b", ".larder-tmp-x", "\udce9"],
 )
-def test_keys_that_a_path_cannot_have(root: Path, key: str) -> None:
+def test_keys_that_a_path_cannot_have(root, key):
     store = LocalStore(root)
     for call in (store.head, store.get, store.open, store.writer, store.delete):
         assert code_of(call, key) == "object.bad_key"
 
 
-def test_a_prefix_does_not_lead_out_of_the_root(root: Path, tmp_path: Path) -> None:
+def test_a_prefix_does_not_lead_out_of_the_root(root, tmp_path):
     (tmp_path / "secret").write_bytes(b"")
     (root / "a").write_bytes(b"")
     store = LocalStore(root)
     assert keys(store, "../") == keys(store, "..") == keys(store, "/") == []
 
 
-def test_a_file_where_a_directory_would_be(root: Path) -> None:
+def test_a_file_where_a_directory_would_be(root):
     store = LocalStore(root)
     store.put("a", b"1")
     for key in ("a/b", "a/b/c"):
@@ -141,9 +139,7 @@ def test_a_file_where_a_directory_would_be(root: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("call", ["write", "fsync", "replace"])
-def test_a_failed_write_leaves_nothing(
-    root: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int, code: str
-) -> None:
+def test_a_failed_write_leaves_nothing(root, monkeypatch, call, number, code):
     store = LocalStore(root)
     store.put("k", b"old")
     monkeypatch.setattr(os, call, failing(number))
@@ -153,7 +149,7 @@ def test_a_failed_write_leaves_nothing(
     assert store.get("k") == b"old"
 
 
-def test_permissions(root: Path, tmp_path: Path) -> None:
+def test_permissions(root, tmp_path):
     store = LocalStore(root)
     store.put("open", b"1")
     store.put("shut", b"1")
@@ -187,7 +183,7 @@ print(code(lambda: list(store.list())), code(lambda: store.get("open")))
 @pytest.mark.parametrize(
     ("now", "code"), [(b"123456", "object.changed"), (b"12", "object.truncated")]
 )
-def test_a_file_that_grows_or_shrinks_while_it_is_read(root: Path, now: bytes, code: str) -> None:
+def test_a_file_that_grows_or_shrinks_while_it_is_read(root, now, code):
     store = LocalStore(root)
     store.put("k", b"12345")
     with store.open("k") as reader:
@@ -196,9 +192,7 @@ def test_a_file_that_grows_or_shrinks_while_it_is_read(root: Path, now: bytes, c
 
 
 @pytest.mark.parametrize("change", [b"", b"6", b"67"])
-def test_a_file_that_changes_while_several_are_read(
-    root: Path, monkeypatch: pytest.MonkeyPatch, change: bytes
-) -> None:
+def test_a_file_that_changes_while_several_are_read(root, monkeypatch, change):
     store = LocalStore(root)
     objects = [(key, 5, store.put(key, b"12345").etag) for key in ("j", "k")]
     pread = os.pread
@@ -214,7 +208,7 @@ def test_a_file_that_changes_while_several_are_read(
     assert (caught.value.code, caught.value.where) == ("object.changed", f"{store.url}k")
 
 
-def test_a_file_that_is_replaced_is_read_as_it_was(root: Path) -> None:
+def test_a_file_that_is_replaced_is_read_as_it_was(root):
     store = LocalStore(root)
     store.put("k", bytes(3_000_000))
     with store.open("k") as reader:
@@ -222,12 +216,12 @@ def test_a_file_that_is_replaced_is_read_as_it_was(root: Path) -> None:
         assert b"".join(reader) == bytes(3_000_000)
 
 
-def test_etags_differ_even_within_one_tick(root: Path) -> None:
+def test_etags_differ_even_within_one_tick(root):
     store = LocalStore(root)
     assert len({store.put("k", b"%3d" % n).etag for n in range(200)}) == 200
 
 
-def test_a_delete_and_a_put_in_one_directory_get_along(root: Path) -> None:
+def test_a_delete_and_a_put_in_one_directory_get_along(root):
     store = LocalStore(root)
 
     def put_and_delete(n: int) -> None:
@@ -239,9 +233,7 @@ def test_a_delete_and_a_put_in_one_directory_get_along(root: Path) -> None:
     assert keys(store) == []
 
 
-def test_a_parent_deleted_while_its_folder_is_made_is_made_again(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_parent_deleted_while_its_folder_is_made_is_made_again(root, monkeypatch):
     made: list[bytes] = []
     mkdir = os.mkdir
 
@@ -259,9 +251,7 @@ def test_a_parent_deleted_while_its_folder_is_made_is_made_again(
 
 
 @pytest.mark.parametrize("system", ["one that has them", "one that has none"])
-def test_an_upload_without_fast_copies(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, system: str
-) -> None:
+def test_an_upload_without_fast_copies(root, tmp_path, monkeypatch, system):
     (tmp_path / "source").write_bytes(b"12345" * 1000)
     if system == "one that has none":  # macOS
         monkeypatch.delattr(os, "copy_file_range", raising=False)
@@ -274,9 +264,7 @@ def test_an_upload_without_fast_copies(
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EINVAL, errno.EIO])
-def test_a_file_system_that_refuses_locks_can_be_written(
-    root: Path, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
+def test_a_file_system_that_refuses_locks_can_be_written(root, monkeypatch, number):
     """Without hard links, too; and conditions are still compared."""
     monkeypatch.setattr(fcntl, "flock", failing(number))
     store = LocalStore(root)
@@ -290,7 +278,7 @@ def test_a_file_system_that_refuses_locks_can_be_written(
     assert [path.name for path in root.rglob("*draft*")] == []
 
 
-def test_what_is_neither_file_nor_directory_is_told_of_and_left_out(root: Path) -> None:
+def test_what_is_neither_file_nor_directory_is_told_of_and_left_out(root):
     (root / "a/b").mkdir(parents=True)
     (root / "a/b/1").write_bytes(b"1")
     (root / "a/b/loop").symlink_to(root / "a")
@@ -305,7 +293,7 @@ def test_what_is_neither_file_nor_directory_is_told_of_and_left_out(root: Path) 
     ]
 
 
-def test_what_cannot_be_listed_can_be_left_out(root: Path) -> None:
+def test_what_cannot_be_listed_can_be_left_out(root):
     store = LocalStore(root)
     for key in ("a/1", "b/x/2", "b/y/3", "c"):
         store.put(key, b"1")
@@ -347,7 +335,7 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> set[int]:
     return found
 
 
-def test_a_sync_is_of_every_file_and_its_directory(root: Path, synced: set[int]) -> None:
+def test_a_sync_is_of_every_file_and_its_directory(root, synced):
     store = LocalStore(root)
     for n in range(30):
         store.put(f"{n % 3}/{n}", b"x", sync=False)
@@ -360,9 +348,7 @@ def test_a_sync_is_of_every_file_and_its_directory(root: Path, synced: set[int])
     assert synced == set()
 
 
-def test_a_sync_waits_for_what_another_thread_is_syncing(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sync_waits_for_what_another_thread_is_syncing(root, monkeypatch):
     """Or the receipt of its batch would be durable before the file is."""
     store = LocalStore(root)
     store.put("a", b"x", sync=False)
@@ -381,9 +367,7 @@ def test_a_sync_waits_for_what_another_thread_is_syncing(
     assert early == [False]
 
 
-def test_what_could_not_be_synced_is_not_taken_for_durable_later(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_could_not_be_synced_is_not_taken_for_durable_later(root, monkeypatch):
     """The system tells of lost bytes only once."""
     store = LocalStore(root)
     store.put("a", b"x", sync=False)

@@ -1,7 +1,3 @@
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from larder.errors import ConfigError
@@ -9,7 +5,7 @@ from larder.store import RetryStore, local_path, object_url, open_store
 
 
 @pytest.mark.parametrize("ending", ["", "/"])
-def test_schemes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str) -> None:
+def test_schemes(tmp_path, monkeypatch, ending):
     monkeypatch.chdir(tmp_path)
     assert open_store(f"file://{tmp_path}/a b%20{ending}").url == f"file://{tmp_path}/a b%20/"
     assert open_store(f"{tmp_path}/x{ending}").url == f"file://{tmp_path}/x/"
@@ -20,29 +16,29 @@ def test_schemes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str) -
     assert open_store("file:///").url == "file:///"
 
 
-def test_a_stores_url_opens_it_again(tmp_path: Path) -> None:
+def test_a_stores_url_opens_it_again(tmp_path):
     store = open_store(str(tmp_path / "a?b#c %25"))
     assert open_store(store.url).url == store.url
 
 
-def test_stores_repeat_their_calls_unless_told_otherwise() -> None:
+def test_stores_repeat_their_calls_unless_told_otherwise():
     assert isinstance(open_store("memory://m"), RetryStore)
     assert not isinstance(open_store("memory://m", retry=None), RetryStore)
 
 
-def test_a_file_store_gives_paths(tmp_path: Path) -> None:
+def test_a_file_store_gives_paths(tmp_path):
     store = open_store(str(tmp_path))
     store.put("a/b", b"1")
     assert local_path(store, "a/b").read_bytes() == b"1"
 
 
-def test_addresses() -> None:
+def test_addresses():
     assert object_url("s3://b/p/", "k/l") == "s3://b/p/k/l"
     assert object_url("file:///", "k") == "file:///k"
 
 
 @pytest.mark.parametrize("key", ["", "/x", "/x/y/z"])
-def test_a_directory_that_a_file_is_in_the_way_of(tmp_path: Path, key: str) -> None:
+def test_a_directory_that_a_file_is_in_the_way_of(tmp_path, key):
     (tmp_path / "file").touch()
     for url in (f"{tmp_path}/file{key}", f"file://{tmp_path}/file{key}"):
         with pytest.raises(ConfigError, match="it is not a directory") as caught:
@@ -50,7 +46,7 @@ def test_a_directory_that_a_file_is_in_the_way_of(tmp_path: Path, key: str) -> N
         assert (caught.value.code, caught.value.where) == ("config.path", f"{tmp_path}/file")
 
 
-def test_a_path_that_is_too_long(tmp_path: Path) -> None:
+def test_a_path_that_is_too_long(tmp_path):
     for path in (f"{tmp_path}/{'x' * 300}/y", f"{tmp_path}/{'x/' * 3000}"):
         with pytest.raises(ConfigError, match="the path is too long") as caught:
             open_store(path)

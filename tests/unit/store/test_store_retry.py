@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import uuid
 from dataclasses import dataclass, field
 
@@ -60,7 +58,7 @@ def layers() -> Layers:
 
 
 @pytest.mark.parametrize("method", ["head", "get", "open", "put", "delete"])
-def test_a_call_is_repeated(layers: Layers, method: str) -> None:
+def test_a_call_is_repeated(layers, method):
     layers.store.put("k", b"data")
     layers.faults.add(method, unavailable(), times=3)
     arguments = ("k", b"data") if method == "put" else ("k",)
@@ -68,20 +66,20 @@ def test_a_call_is_repeated(layers: Layers, method: str) -> None:
     assert layers.clock.slept == [1.0, 2.0, 3.0]
 
 
-def test_several_objects_are_read_one_by_one_after_a_failure(layers: Layers) -> None:
+def test_several_objects_are_read_one_by_one_after_a_failure(layers):
     objects = [(key, 4, layers.store.put(key, b"data").etag) for key in ("k", "l", "m")]
     layers.faults.add("get", unavailable(), times=3)
     assert layers.store.get_each(objects) == [b"data"] * 3
     assert layers.clock.slept == [1.0, 2.0]
 
 
-def test_the_last_error_counts_the_tries(layers: Layers) -> None:
+def test_the_last_error_counts_the_tries(layers):
     layers.faults.add("get", unavailable(), times=None)
     with pytest.raises(RetryableError, match=r"4 tries in 6 s"):
         layers.store.get("k")
 
 
-def test_no_attempt_starts_after_the_deadline(layers: Layers) -> None:
+def test_no_attempt_starts_after_the_deadline(layers):
     store = RetryStore(layers.faults, layers.clock.policy(attempts=99, deadline_seconds=7))
     layers.faults.add("get", unavailable(), times=None)
     with pytest.raises(RetryableError, match=r"4 tries in 6 s"):
@@ -89,7 +87,7 @@ def test_no_attempt_starts_after_the_deadline(layers: Layers) -> None:
     assert layers.clock.now == 6.0
 
 
-def test_other_errors_are_not_repeated(layers: Layers) -> None:
+def test_other_errors_are_not_repeated(layers):
     layers.faults.add("get", denied())
     for kind in (StoreError, NotFoundError):
         with pytest.raises(kind):
@@ -97,7 +95,7 @@ def test_other_errors_are_not_repeated(layers: Layers) -> None:
     assert layers.clock.slept == []
 
 
-def test_a_listing_continues_after_its_last_page(layers: Layers) -> None:
+def test_a_listing_continues_after_its_last_page(layers):
     keys = [f"{n:04}" for n in range(2500)]
     for key in keys:
         layers.store.put(key, b"")
@@ -107,7 +105,7 @@ def test_a_listing_continues_after_its_last_page(layers: Layers) -> None:
     assert layers.calls.count("list") == 3  # each of them continues at its first request for a page
 
 
-def test_a_listing_that_stays_broken_raises(layers: Layers) -> None:
+def test_a_listing_that_stays_broken_raises(layers):
     for n in range(1500):
         layers.store.put(f"{n:04}", b"")
     layers.faults.add("list", unavailable(), nth=2, times=None)
@@ -117,7 +115,7 @@ def test_a_listing_that_stays_broken_raises(layers: Layers) -> None:
         next(pages)
 
 
-def test_a_stream_goes_on_where_it_broke(layers: Layers) -> None:
+def test_a_stream_goes_on_where_it_broke(layers):
     data = bytes(range(256)) * 20_000
     layers.store.put("k", data)
     layers.faults.add("open", BreakStream(2_000_001))
@@ -127,14 +125,14 @@ def test_a_stream_goes_on_where_it_broke(layers: Layers) -> None:
     assert layers.calls.count("open") == 3
 
 
-def test_a_stream_without_progress_gives_up(layers: Layers) -> None:
+def test_a_stream_without_progress_gives_up(layers):
     layers.store.put("k", b"data")
     layers.faults.add("open", BreakStream(0), times=None)
     with pytest.raises(RetryableError, match="4 tries"), layers.store.open("k") as reader:
         b"".join(reader)
 
 
-def test_a_stream_does_not_continue_in_another_object(layers: Layers) -> None:
+def test_a_stream_does_not_continue_in_another_object(layers):
     layers.store.put("k", b"first content")
     layers.faults.add("open", BreakStream(5))
     with layers.store.open("k") as reader:
@@ -144,7 +142,7 @@ def test_a_stream_does_not_continue_in_another_object(layers: Layers) -> None:
     assert caught.value.code == "object.changed"
 
 
-def test_a_conditional_put_with_a_lost_answer_counts_as_written(layers: Layers) -> None:
+def test_a_conditional_put_with_a_lost_answer_counts_as_written(layers):
     layers.faults.add("put", LoseAnswer())
     info = layers.store.put("k", b"mine", if_absent=True)
     assert info == layers.calls.head("k")
@@ -154,7 +152,7 @@ def test_a_conditional_put_with_a_lost_answer_counts_as_written(layers: Layers) 
     assert layers.store.get("k") == b"mine too"
 
 
-def test_a_conditional_put_that_lost_the_race_is_not_ours(layers: Layers) -> None:
+def test_a_conditional_put_that_lost_the_race_is_not_ours(layers):
     layers.calls.put("k", b"their")
     layers.faults.add("put", unavailable())
     with pytest.raises(PreconditionError) as caught:
@@ -162,27 +160,27 @@ def test_a_conditional_put_that_lost_the_race_is_not_ours(layers: Layers) -> Non
     assert caught.value.code == "object.exists"
 
 
-def test_equal_bytes_count_as_written_whoever_sent_the_request_again(layers: Layers) -> None:
+def test_equal_bytes_count_as_written_whoever_sent_the_request_again(layers):
     """A transport does that too, if a connection that it has kept turns out to be closed."""
     there = layers.calls.put("k", b"same")
     assert layers.store.put("k", b"same", if_absent=True) == layers.calls.head("k")
     assert layers.store.put("k", b"same", if_match="0" * 32).etag == there.etag
 
 
-def test_a_conflict_with_a_deleted_object_stays_a_conflict(layers: Layers) -> None:
+def test_a_conflict_with_a_deleted_object_stays_a_conflict(layers):
     layers.faults.add("put", unavailable())
     with pytest.raises(PreconditionError):
         layers.store.put("k", b"mine", if_match="gone")
 
 
-def test_a_writer_is_not_repeated(layers: Layers) -> None:
+def test_a_writer_is_not_repeated(layers):
     layers.faults.add("commit", unavailable())
     with pytest.raises(RetryableError), layers.store.writer("k") as writer:
         writer.commit()
     assert layers.clock.slept == []
 
 
-def test_the_pause_is_random() -> None:
+def test_the_pause_is_random():
     clock = Clock()
     drawn: list[tuple[float, float]] = []
 

@@ -1,12 +1,9 @@
 """One set of clients for all stores of a process with the same server and credentials."""
 
-from __future__ import annotations
-
 import json
 import os
 import uuid
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 from run_python import run_python
@@ -15,7 +12,6 @@ from scripted_s3 import Say, Script, scripted_s3
 from larder.config.urls import Access
 from larder.store import Store, open_store
 from larder.store.s3.bucket import S3Account, shared_account
-from tests.support.servers import S3Server
 
 PAGE = (
     '<?xml version="1.0"?><ListBucketResult><IsTruncated>false</IsTruncated><Contents>'
@@ -34,7 +30,7 @@ def account(place: str = "http://127.0.0.1:9") -> S3Account:
     return shared_account(Access(endpoint=place), "s3://bucket/")
 
 
-def test_stores_opened_one_after_the_other_use_one_connection() -> None:
+def test_stores_opened_one_after_the_other_use_one_connection():
     with scripted_s3(OBJECT) as script:
         for _ in range(20):
             assert opened(script).get("k") == b"x"
@@ -51,7 +47,7 @@ def test_stores_opened_one_after_the_other_use_one_connection() -> None:
         assert script.connections == 1
 
 
-def test_another_environment_has_other_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_environment_has_other_clients(monkeypatch):
     with scripted_s3(LISTING) as script:
         first = opened(script)
         list(first.list())
@@ -64,7 +60,7 @@ def test_another_environment_has_other_clients(monkeypatch: pytest.MonkeyPatch) 
         assert script.signed_by == [ours, "another", ours, ours]
 
 
-def test_what_distinguishes_accounts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_distinguishes_accounts(monkeypatch, tmp_path):
     config = tmp_path / "config"
     monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
     ours = account()
@@ -82,9 +78,7 @@ def test_what_distinguishes_accounts(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert account() is ours
 
 
-def test_a_store_without_credentials_finds_later_ones(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_store_without_credentials_finds_later_ones(monkeypatch):
     ours = os.environ["AWS_ACCESS_KEY_ID"]
     with scripted_s3(LISTING) as script:
         monkeypatch.delenv("AWS_ACCESS_KEY_ID")
@@ -99,9 +93,7 @@ def test_a_store_without_credentials_finds_later_ones(
             list(opened(script).list())
 
 
-def test_credentials_that_expire_are_renewed(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_credentials_that_expire_are_renewed(monkeypatch, tmp_path):
     """They are asked for again, by the same clients, for every way to the server."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
@@ -161,7 +153,7 @@ print("parent")
 
 
 @pytest.mark.parametrize("used", [True, False])
-def test_a_child_that_was_forked_uses_s3_too(rclone_server: S3Server, used: bool) -> None:
+def test_a_child_that_was_forked_uses_s3_too(rclone_server, used):
     rclone_server.create_bucket("forks")
     url = f"s3://forks/{uuid.uuid4().hex}"
     done = run_python(FORK.format(url=url, used=used), **rclone_server.environment)

@@ -1,7 +1,5 @@
 """Places, labels and bytes of a shard, compared with its index."""
 
-from __future__ import annotations
-
 import hashlib
 from typing import Any
 
@@ -58,7 +56,7 @@ def index(*samples: tuple[int, int, int | None, list[dict[str, Any]]]) -> ShardI
     return ShardIndex(pa.Table.from_pylist(rows, SAMPLES))
 
 
-def test_places_in_order_are_possible() -> None:
+def test_places_in_order_are_possible():
     one = index(
         (0, 50, None, [part("a", 10, 10), part("b", 20, 30)]), (50, 40, None, [part("a", 60, 0)])
     )
@@ -69,7 +67,7 @@ def test_places_in_order_are_possible() -> None:
     assert [sample.key for sample in one] == ["k0", "k1"]
 
 
-def test_rows_of_columns_are_possible() -> None:
+def test_rows_of_columns_are_possible():
     """Offsets of parts in the file are those of columns, in no order of rows."""
     one = index(
         (0, 1, 0, [part("a", 100, 10), part("b", 0, 10)]),
@@ -92,11 +90,11 @@ def test_rows_of_columns_are_possible() -> None:
         ([(0, 500, None, [part("a", 190, 20)])], "k0.a is beyond the end of the shard"),
     ],
 )
-def test_impossible_places_are_named(samples: Any, problem: str) -> None:
+def test_impossible_places_are_named(samples, problem):
     assert problem in index(*samples).places_problem(200)
 
 
-def test_labels_are_those_of_their_parts() -> None:
+def test_labels_are_those_of_their_parts():
     right = index((0, 1, 0, [label(0)]), (1, 1, 12, [label(12)]), (2, 1, None, []))
     assert right.label_problems(13) == ("", [])
     assert right.label_problems(12) == ("k1 has the label 12 of 12 classes", [1])
@@ -120,11 +118,11 @@ def inspected(data: bytes | None, samples: ShardIndex | None = WHOLE) -> list[Fi
     return inspect_shard(store, ["x.tar"], [FILE], samples, None)
 
 
-def test_what_was_published_has_no_faults() -> None:
+def test_what_was_published_has_no_faults():
     assert inspected(DATA) == inspected(DATA, None) == []
 
 
-def test_every_flipped_byte_is_put_down_to_its_sample() -> None:
+def test_every_flipped_byte_is_put_down_to_its_sample():
     for place in range(len(DATA)):
         damaged = DATA[:place] + bytes([DATA[place] ^ 1]) + DATA[place + 1 :]
         (fault,) = inspected(damaged)
@@ -132,7 +130,7 @@ def test_every_flipped_byte_is_put_down_to_its_sample() -> None:
         assert (fault.code, fault.samples) == ("damage.digest", wanted)
 
 
-def test_every_length_is_found() -> None:
+def test_every_length_is_found():
     for length in range(len(DATA)):
         (fault,) = inspected(DATA[:length])
         wanted = () if length >= 190 else ("k1",) if length >= 100 else ("k0", "k1")
@@ -141,7 +139,7 @@ def test_every_length_is_found() -> None:
     assert (fault.message, fault.samples) == (MISSING, ("k0", "k1"))
 
 
-def test_a_right_file_with_another_index_is_found() -> None:
+def test_a_right_file_with_another_index_is_found():
     other = index((0, 100, None, [part("a", 10, 90) | {"crc32c": 1}]))
     (fault,) = inspected(DATA, other)
     assert (fault.code, fault.samples) == ("damage.record", ("k0",))
@@ -149,7 +147,7 @@ def test_a_right_file_with_another_index_is_found() -> None:
     assert fault.code == "damage.manifest"
 
 
-def test_what_a_store_refuses_is_raised() -> None:
+def test_what_a_store_refuses_is_raised():
     store = FaultyStore(MemoryStore("inspected"))
     store.put("x.tar", DATA)
     store.add("open", Fail(ObjectError("object.unreadable", "403")))

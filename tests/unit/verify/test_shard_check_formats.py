@@ -1,11 +1,8 @@
 """Flipped bits in shards of every format are put down to the samples that they concern."""
 
-from __future__ import annotations
-
 import random
 import uuid
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -109,13 +106,13 @@ def rows(request: pytest.FixtureRequest, labelled: bool) -> Iterator[Shard]:
     yield from small(request.param, labelled)
 
 
-def test_every_flipped_bit_is_found(shard: Shard) -> None:
+def test_every_flipped_bit_is_found(shard):
     assert shard.faults() == []
     found = {sample for _, samples in shard.concerned() for sample in samples}
     assert found == {0, 1, 2}
 
 
-def test_flipped_bits_are_put_down_to_their_sample(rows: Shard) -> None:
+def test_flipped_bits_are_put_down_to_their_sample(rows):
     """In tar archives, what is between parts is of no sample."""
     is_tar = isinstance(rows.format, WebDataset)
     parts = [part for sample in rows.index for part in sample.parts]
@@ -125,7 +122,7 @@ def test_flipped_bits_are_put_down_to_their_sample(rows: Shard) -> None:
 
 
 @pytest.mark.parametrize("cut", [b"", MAGIC * 2], ids=["one part", "several parts"])
-def test_an_image_record_is_all_checked_but_its_number(cut: bytes, labelled: bool) -> None:
+def test_an_image_record_is_all_checked_but_its_number(cut, labelled):
     contents = [bytes([n]) * 20 + cut + bytes([n]) for n in range(3)]
     shard = made("recordio", contents, labelled=labelled)
     starts = [sample.offset for sample in shard.index]
@@ -135,7 +132,7 @@ def test_an_image_record_is_all_checked_but_its_number(cut: bytes, labelled: boo
     forget(shard.store.url.removeprefix("memory://"))
 
 
-def test_a_bad_sector_is_damage_of_every_format(shard: Shard, tmp_path: Path) -> None:
+def test_a_bad_sector_is_damage_of_every_format(shard, tmp_path):
     broken = FaultyStore(open_store(str(tmp_path)))
     for file in shard.files:
         broken.put(file.name, shard.store.get(file.name))
@@ -147,7 +144,7 @@ def test_a_bad_sector_is_damage_of_every_format(shard: Shard, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("length", [0, 1])
-def test_a_file_that_ends_early_is_not_opened_for_each_sample(shard: Shard, length: int) -> None:
+def test_a_file_that_ends_early_is_not_opened_for_each_sample(shard, length):
     recording = RecordingStore(shard.store)
     key, data = shard.files[0].name, shard.data
     shard.store.put(key, data[:length])

@@ -6,12 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from larder.errors import DamageError, StoreError
 from larder.manifest.sealed import seal
 from larder.store import RetryPolicy, RetryStore, open_store
 from larder.store.base import Store
 from larder.versions import layout
 from larder.versions.publish import KEPT, Conditions, probe_conditions, read_conditions
+from tests.support.errors import larder_error
 from tests.support.stores import (
     FaultyStore,
     LoseAnswer,
@@ -68,10 +68,8 @@ def test_runs_that_ask_at_the_same_time_find_the_same(root):
 def test_an_invalid_answer_is_damage(root, plain):
     root.put(KEY, seal(plain))
     for ask in (read_conditions, probe_conditions):
-        with pytest.raises(DamageError) as caught:
+        with larder_error("damage.manifest", f"{root.url}{KEY}") as caught:
             ask(root)
-        assert caught.value.code == "damage.manifest"
-        assert caught.value.where == f"{root.url}{KEY}"
         assert "delete it" in caught.value.hint
 
 
@@ -79,7 +77,6 @@ def test_a_store_that_refuses_every_write_is_not_one_without_conditions(root):
     for nth in range(1, 5):
         store = FaultyStore(root)
         store.add("put", denied(), nth=nth)
-        with pytest.raises(StoreError) as caught:
+        with larder_error("store.denied"):
             probe_conditions(store)
-        assert caught.value.code == "store.denied"
         assert read_conditions(root) is None

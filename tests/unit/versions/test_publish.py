@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from larder.errors import DamageError
 from larder.manifest.digest import sha256_hex
 from larder.manifest.sealed import seal
 from larder.store import open_store
@@ -21,6 +20,7 @@ from larder.versions.documents import (
     parse_document,
 )
 from larder.versions.publish import publish_cache, publish_version, read_cache, read_version
+from tests.support.errors import larder_error
 from tests.support.stores import RecordingStore, UnconditionalStore
 
 FILE = CacheFile("p", 1, "5" * 64, "6" * 64, 1, segment="4" * 32, split="train")
@@ -73,9 +73,8 @@ def test_the_first_to_publish_wins_where_conditions_are_not_kept(root, refuses):
 
 def test_a_newer_format_is_named():
     data = seal(replace(VERSION, format="larder-version-9"))
-    with pytest.raises(DamageError) as caught:
+    with larder_error("damage.manifest"):
         parse_document(VersionDocument, data, "x")
-    assert caught.value.code == "damage.manifest"
 
 
 def test_keys_of_the_layout_are_pinned():
