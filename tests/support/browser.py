@@ -17,7 +17,7 @@ from selenium.webdriver.remote.webdriver import WebDriver
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
-from tests.support.commands import CHECKOUT
+from tests.support.processes import CHECKOUT
 
 PROGRAMS = ("chromium", "chromedriver")
 PICTURES = CHECKOUT / "docs/images"

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-CHECKOUT = Path(__file__).parents[2]
+from tests.support.processes import CHECKOUT
+
 LIMIT_SECONDS = 240.0
 _NOT_INHERITED = ("PREFECT_", "LARDER_", "IMAGENET_")
 

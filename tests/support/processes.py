@@ -1,9 +1,25 @@
 """Processes that end, and what becomes true meanwhile."""
 
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+CHECKOUT = Path(__file__).parents[2]
+
+
+def run_python(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Python with these arguments, in the checkout."""
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        cwd=CHECKOUT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def wait_until(true: Callable[[], bool], seconds: int = 60) -> None:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
 
 from larder.errors import LarderError, ObjectError, RetryableError, StoreError
-from larder.store.base import Buffer, Features, ObjectInfo, Reader, Store
-from larder.store.delegate import DelegatingReader, DelegatingStore
+from larder.store.base import Buffer, Features, ObjectInfo, Readable, Reader, Store
+from larder.store.delegate import DelegatingReadable, DelegatingReader, DelegatingStore
 
 T = TypeVar("T")
 
@@ -86,6 +86,11 @@ class _Fault:
     key: str | None
     skip: int
     times: int | None
+
+
+def keys_of(store: Readable, prefix: str = "", **more: str) -> list[str]:
+    """What a listing has, in its order."""
+    return [info.key for page in store.list(prefix, **more) for info in page]
 
 
 class FaultyStore(DelegatingStore):
@@ -285,6 +290,16 @@ def _moved_bytes(method: str, result: object, options: dict[str, Any]) -> int:
     rest = cast(Reader, result).info.size_bytes - int(options.get("offset", 0))
     length: int | None = options.get("length")
     return rest if length is None else min(length, rest)
+
+
+class NoGets(DelegatingReadable):
+    """Nothing above so many bytes may be held in memory completely."""
+
+    most_bytes = 1 << 20
+
+    def around(self, method: str, key: str, call: Callable[..., T], **options: Any) -> T:
+        assert method != "get" or options["length"] <= self.most_bytes, f"{key} is read at once"
+        return call(**options)
 
 
 class Meanwhile:
