@@ -1,5 +1,3 @@
-"""Parts with a decoder become fields of a cache."""
-
 import io
 import struct
 import wave

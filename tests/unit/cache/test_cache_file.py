@@ -6,8 +6,6 @@ Numbers of records, and batches of them: tests/property/test_property_cache_read
 import hashlib
 import os
 import pickle
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from larder.cache.file import CacheFileReader, open_file
 from larder.cache.record import CacheFileFacts, Codec, ContentDigest
 from larder.cache.schema import Field, RecordSchema
 from larder.errors import FatalError
+from tests.support.processes import run_python
 
 SCHEMA = RecordSchema(
     (
@@ -145,16 +144,11 @@ print(build(Path(sys.argv[2]), 2000, transaction_bytes=100_000, map_bytes=1 << 2
 
 
 def test_the_same_records_give_the_same_bytes_in_every_process(tmp_path):
-    def sha256(name: str, seed: str) -> str:
-        return subprocess.run(
-            [sys.executable, "-c", BUILD, str(Path(__file__).parent), str(tmp_path / name)],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout
-
-    assert sha256("a.mdb", "1") == sha256("b.mdb", "2")
+    first, second = (
+        run_python("-c", BUILD, Path(__file__).parent, tmp_path / seed, PYTHONHASHSEED=seed)
+        for seed in "12"
+    )
+    assert (first.returncode, first.stdout) == (0, second.stdout)
 
 
 def test_two_readers_of_one_file_share_it(tmp_path):
@@ -199,7 +193,5 @@ assert_record(part[3], 3)
 
 
 def test_a_reader_lives_on_in_a_fork(tmp_path):
-    subprocess.run(
-        [sys.executable, "-c", FORK, str(Path(__file__).parent), str(tmp_path / "a.mdb")],
-        check=True,
-    )
+    done = run_python("-c", FORK, Path(__file__).parent, tmp_path / "a.mdb")
+    assert done.returncode == 0, done.stderr

@@ -1,5 +1,3 @@
-"""Samples of shards become records."""
-
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -67,12 +65,6 @@ def test_images_of_one_size_make_arrays(labelled, tmp_path):
         assert batch["image"][:, 0, 0, 0].tolist() == [0, 1, 2, 3] * 3  # type: ignore[call-overload]
         assert batch["label"].tolist() == [0, 1, 0, 1] * 3  # type: ignore[union-attr]
         assert bytes(part[5]["key"]) == b"a/11"
-
-
-def test_encoded_parts_keep_their_bytes(labelled, tmp_path):
-    with built(labelled, "encoded", tmp_path) as part:
-        assert part.schema.names == ("label", "png", "key")
-        assert bytes(part[6]["png"]) == png(8, 8, 1, 2)
 
 
 def test_every_shard_is_read_once_in_one_pass(labelled, tmp_path):
