@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -21,8 +20,8 @@ from larder.errors import (
     StoreError,
 )
 from tests.support.errors import larder_error
+from tests.support.processes import CHECKOUT
 
-ROOT = Path(__file__).parents[3]
 SCRIPT = """
 import sys
 from larder.cli.arguments import dataset_parser
@@ -102,29 +101,22 @@ def test_the_status_of_main_and_of_exit():
     assert run(raising(SystemExit("text")), json=False) == 1
 
 
-def start(
-    *arguments: str, script: str = SCRIPT, stdout: int = subprocess.PIPE
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", script, *arguments],
-        cwd=ROOT,
-        stdout=stdout,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
-
-
 @pytest.mark.parametrize(("argument", "status"), [("--help", 0), ("--dataset=d", 1)])
 def test_a_closed_pipe_leaves_no_traceback(argument, status):
     reading, writing = os.pipe()
     os.close(reading)
     try:
-        done = start(argument, stdout=writing)
+        done = subprocess.run(
+            [sys.executable, "-c", SCRIPT, argument],
+            cwd=CHECKOUT,
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
     finally:
         os.close(writing)
     assert done.returncode == status
-    assert done.stderr == ""
+    assert done.stderr == b""
 
 
 def test_every_problem_of_the_configuration_is_a_line_and_in_the_document(capsys):

@@ -1,5 +1,3 @@
-"""``larder init``: which files it writes, and what it leaves alone."""
-
 import json
 import subprocess
 import tomllib

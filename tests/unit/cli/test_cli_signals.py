@@ -7,15 +7,12 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from larder.cli.signals import hear_signals, interruptible, interrupting
 from larder.errors import FatalError
-
-ROOT = Path(__file__).parents[3]
+from tests.support.processes import CHECKOUT, run_python
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -68,7 +65,7 @@ def kill(number=signal.SIGINT): os.kill(os.getpid(), number)
 
 
 def finished(
-    script: str, *arguments: str, ignored: signal.Signals | None = None, **options: Any
+    script: str, *arguments: str, ignored: signal.Signals | None = None
 ) -> subprocess.CompletedProcess[str]:
     """A process of its own, with the signals as a terminal leaves them, but for one ignored."""
     prelude = """
@@ -77,15 +74,7 @@ for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, signal.SIG_IGN if number == int(sys.argv[1]) else signal.SIG_DFL)
 os.execv(sys.executable, [sys.executable, *sys.argv[2:]])
 """
-    number = str(int(ignored or 0))
-    return subprocess.run(
-        [sys.executable, "-c", prelude, number, "-c", STEPS + script, *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        **options,
-    )
+    return run_python("-c", prelude, int(ignored or 0), "-c", STEPS + script, *arguments)
 
 
 def assert_interrupted(done: subprocess.CompletedProcess[str]) -> None:
@@ -186,6 +175,6 @@ sys.exit(run(lambda: 4))
 """
     shell = [sys.executable, "-c", STEPS + script]
     done = subprocess.run(
-        ["/bin/sh", "-c", '"$@" <&- >&- 2>&-', "sh", *shell], cwd=ROOT, check=False
+        ["/bin/sh", "-c", '"$@" <&- >&- 2>&-', "sh", *shell], cwd=CHECKOUT, check=False
     )
     assert done.returncode == 4
