@@ -1,5 +1,3 @@
-"""Local paths and overlapping places."""
-
 from pathlib import Path
 
 import pytest

@@ -161,7 +161,6 @@ def test_cluster_settings_go_to_the_cluster(config_dir):
         ("unknown_key", "--set cluster.storage.ulr", "unknown key"),
         ("unknown_key", "--set cluster.copy.engin", "unknown key"),
     ]
-    assert caught.value.hint.endswith("--set cluster.storage.url=VALUE")
 
 
 def test_the_environment_is_that_of_the_process(config_dir, monkeypatch):

@@ -1,5 +1,3 @@
-"""Variables in the strings of a file, and --set key.path=value."""
-
 import pytest
 
 from larder.config.text import apply, expand, interpolate, parse, parse_settings

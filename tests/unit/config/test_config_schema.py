@@ -1,5 +1,3 @@
-"""The JSON Schemas for editors accept what the loader does, and refuse typical mistakes."""
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -27,12 +27,6 @@ def test_labels_that_depend_on_splits_are_refused(labels):
         dataset(labels)
 
 
-@pytest.mark.parametrize("value", [1, "yes", None, "true"])
-def test_it_is_true_or_false(value):
-    with pytest.raises(ValidationError):
-        dataset({}, stratify=value)
-
-
 @pytest.mark.parametrize("labels", [{}, {"files": dict.fromkeys(FRACTIONS, "a.txt")}])
 def test_labels_that_do_not_are_accepted(labels):
     described = dataset(labels)

@@ -59,6 +59,7 @@ FIELDS = [
     (Dataset, "splits.seed", int),
     (Dataset, "splits.fractions.train", float),
     (Dataset, "splits.group", str),
+    (Dataset, "splits.stratify", bool),
     (Dataset, "source.include", str),
     (Dataset, "labels.files.train", str),
     (Cluster, "nodes.mounts.read_only", bool),

@@ -1,5 +1,3 @@
-"""URLs and endpoints: which are valid, and that no message repeats what may be a credential."""
-
 import pytest
 
 from larder.config.urls import check_endpoint, check_url, parse_url, shown
