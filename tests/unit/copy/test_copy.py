@@ -1,5 +1,3 @@
-"""Copying and verifying, between memory stores and from faulty ones."""
-
 import threading
 import uuid
 from typing import Any

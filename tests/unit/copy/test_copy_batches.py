@@ -1,5 +1,3 @@
-"""Batches of a copy: every row once, as many bytes as they may have, and never too many rows."""
-
 from collections.abc import Iterator
 from itertools import pairwise
 

@@ -123,19 +123,15 @@ def test_a_store_that_keeps_failing_stops_it_sooner():
     found = rate(1000, UNAVAILABLE, DOWN)
     assert found.reason == f"a store kept failing for {UNAVAILABLE} objects in a row"
     assert UNAVAILABLE < MIN_FAILURES
+    found.succeeded()
+    assert found.reason, "no decision is taken back"
 
 
-def test_a_success_ends_the_row_but_takes_no_decision_back():
+def test_a_success_ends_the_row_and_other_failures_do_not():
     found = rate(0, UNAVAILABLE - 1, DOWN)
     found.succeeded()
     found.failed(DOWN)
     assert not found.reason
-    found = rate(0, UNAVAILABLE, DOWN)
-    found.succeeded()
-    assert found.reason
-
-
-def test_other_failures_do_not_interrupt_the_row():
     found = rate(0, UNAVAILABLE - 1, DOWN)
     found.failed(GONE)
     assert not found.reason

@@ -1,5 +1,3 @@
-"""Tests of larder.copy.site: the table, row by row."""
-
 import pytest
 
 from larder.copy.site import Site, choose_mirror

@@ -1,5 +1,3 @@
-"""Tests of larder.copy.prices: every price has a date and a source, and can be reached."""
-
 import re
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""Which engine copies."""
-
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -42,6 +40,15 @@ def test_between_providers_skyplane_copies_much(source, target):
     assert choose(source, target) == Choice("skyplane", "100 GB between two providers")
 
 
+IGNORED = [
+    ((Access(anonymous=True), Access()), "the source is anonymous"),
+    ((Access(role="arn:aws:iam::1:role/x"), Access()), "the source has a role"),
+    ((Access(), Access(block="gcp-credentials/x")), "the storage has a role or a block"),
+    ((Access(), Access(kms_key="k")), "the storage has a kms_key"),
+    ((Access(), Access(requester_pays=True)), "the storage has requester_pays"),
+]
+
+
 @pytest.mark.parametrize(
     ("source", "target", "options", "reason"),
     [
@@ -54,6 +61,11 @@ def test_between_providers_skyplane_copies_much(source, target):
         (None, GCS, {}, "the source is not a bucket of S3 or GCS"),
         (ELSEWHERE, GCS, {}, "the source is at https://minio.example"),
         (LOCAL, S3, {"engine": "skyplane"}, "Skyplane cannot make this copy: the source is"),
+        *(
+            (S3, GCS, {"engine": engine, "accesses": accesses}, reason)
+            for engine in ("auto", "skyplane")
+            for accesses, reason in IGNORED
+        ),
     ],
 )
 def test_everything_else_is_native(source, target, options, reason):
@@ -65,18 +77,3 @@ def test_everything_else_is_native(source, target, options, reason):
 def test_skyplane_by_name_needs_neither_two_providers_nor_many_bytes():
     chosen = choose(S3, S3, engine="skyplane", total_bytes=1, available=False)
     assert chosen == Choice("skyplane", "copy.engine is skyplane")
-
-
-@pytest.mark.parametrize(
-    ("source", "target", "reason"),
-    [
-        (Access(anonymous=True), Access(), "the source is anonymous"),
-        (Access(role="arn:aws:iam::1:role/x"), Access(), "the source has a role"),
-        (Access(), Access(block="gcp-credentials/x"), "the storage has a role or a block"),
-        (Access(), Access(kms_key="k"), "the storage has a kms_key"),
-        (Access(), Access(requester_pays=True), "the storage has requester_pays"),
-    ],
-)
-def test_what_skyplane_would_ignore_is_native(source, target, reason):
-    assert reason in choose(S3, GCS, accesses=(source, target)).reason
-    assert reason in choose(S3, GCS, engine="skyplane", accesses=(source, target)).reason

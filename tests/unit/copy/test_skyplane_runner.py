@@ -1,5 +1,3 @@
-"""The parts of Skyplane's runner that do not need Skyplane."""
-
 import json
 import threading
 from pathlib import Path
