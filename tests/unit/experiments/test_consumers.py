@@ -1,5 +1,3 @@
-"""What holds for every consumer."""
-
 from typing import get_args
 
 import pytest

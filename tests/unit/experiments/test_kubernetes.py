@@ -1,5 +1,3 @@
-"""Manifests of Kubernetes and Kubeflow, against the schemas and models of both."""
-
 import copy
 import os
 import re

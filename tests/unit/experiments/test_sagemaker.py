@@ -1,9 +1,6 @@
-"""Requests to create a training job, against botocore's own model and the rules beside it."""
-
 import copy
 import json
 import os
-import re
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -16,7 +13,7 @@ from botocore.stub import Stubber
 from hypothesis import given
 from hypothesis import strategies as st
 
-from larder.config.load import load_cluster, load_template
+from larder.config.load import load_template
 from larder.config.models import Cluster
 from larder.config.models.cluster import Consumer
 from larder.errors import ConfigError
@@ -124,31 +121,6 @@ def test_the_files_are_the_golden_ones_and_boto3_accepts_them(name):
         arn = "arn:aws:sagemaker:us-west-2:123456789012:training-job/x"
         stub.add_response("create_training_job", {"TrainingJobArn": arn}, request)
         client.create_training_job(**request)
-
-
-def test_every_golden_file_is_tested():
-    assert {path.stem for path in GOLDEN.glob("*.json")} == set(CASES)
-
-
-def test_the_channels_of_the_guide():
-    """``training`` and ``validation``, as folders of a bucket, in each mode of the guide."""
-    splits = {name: split(name, "a") for name in ("training", "validation")}
-    for delivery, mode in (("file", "File"), ("fast_file", "FastFile"), ("pipe", "Pipe")):
-        request, manifests = emitted(delivery, splits, url="s3://bucket/")
-        (manifest,) = manifests
-        assert manifest.startswith(
-            f"s3://bucket/larder/digits/versions/{VERSION}/consumers/sagemaker/larder-"
-        )
-        assert [(c["ChannelName"], c["InputMode"]) for c in request["InputDataConfig"]] == [
-            ("training", mode),
-            ("validation", mode),
-            ("larder", "File"),
-        ]
-        assert sources(request)["training"] == {
-            "S3DataType": "S3Prefix",
-            "S3Uri": "s3://bucket/larder/digits/segments/a/shards/training/",
-            "S3DataDistributionType": "FullyReplicated",
-        }
 
 
 segments = st.lists(st.sampled_from("abcdef"), min_size=1, max_size=4, unique=True)
@@ -272,16 +244,10 @@ def test_what_the_template_has_is_kept():
     assert request["Environment"] == {"A": "b"}
 
 
-@pytest.mark.parametrize(
-    ("delivery", "url", "options"),
-    [
-        ("efs", "/efs/", {}),
-        ("efs", "/efs/", {"file_system": FILE_SYSTEM}),
-    ],
-)
-def test_what_sagemaker_cannot_read_is_refused(delivery, url, options):
+@pytest.mark.parametrize("options", [{}, {"file_system": FILE_SYSTEM}])
+def test_what_sagemaker_cannot_read_is_refused(options):
     with larder_error("config.invalid_value"):
-        emitted(delivery, ONE, url=url, **options)
+        emitted("efs", ONE, url="/efs/", **options)
 
 
 def test_shards_with_omitted_samples_are_in_no_channel_of_their_own():
@@ -323,24 +289,6 @@ def test_a_value_of_the_environment_is_not_printed():
         emitted("file", ONE, changes={"Environment": {"PASSWORD": 8675309123, "A": [8675309123]}})
     assert "Environment.PASSWORD" in str(caught.value)
     assert "8675309123" not in str(caught.value)
-
-
-PAGES = ROOT / "docs" / "how-to"
-
-
-def test_the_cluster_files_of_the_pages_are_valid(tmp_path):
-    (tmp_path / "clusters").mkdir()
-    blocks = [
-        block
-        for page in ("sagemaker.md", "croissant.md")
-        for block in re.findall(r"^```yaml\n(.*?)^```", (PAGES / page).read_text(), re.M | re.S)
-    ]
-    for block in blocks:
-        name = re.match(r"# configs/clusters/(.*)\.yaml\n", block)
-        assert name
-        (tmp_path / "clusters" / f"{name[1]}.yaml").write_text(block)
-        assert load_cluster(tmp_path, name[1], (), {})
-    assert len(blocks) == 3
 
 
 @given(st.from_regex(r"[a-z0-9][a-z0-9_-]{0,62}", fullmatch=True))
@@ -465,10 +413,3 @@ def test_clusters_that_list_other_objects_have_manifests_of_their_own():
     assert files.items() & augmented.items() == {
         item for item in files.items() if "/larder-" in item[0]
     }
-
-
-def test_a_manifest_is_json_whatever_is_in_the_keys():
-    request, manifests = emitted("file", GROWN, url='s3://bucket/it\'s a "日"/')
-    assert listed(manifests[sources(request)["train"]["S3Uri"]])[0] == (
-        's3://bucket/it\'s a "日"/larder/digits/segments/a/shards/train/d-train-000000.tar'
-    )
