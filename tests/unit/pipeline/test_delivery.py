@@ -5,6 +5,7 @@ from pydantic import ValidationError
 
 from larder.config.models import Cluster, Dataset
 from larder.errors import ConfigError
+from larder.experiments.advice import Choices
 from larder.experiments.delivery import Advice
 from larder.jobs.results import Totals
 from larder.pipeline.delivery import choices, chosen, delivery_document
@@ -29,19 +30,34 @@ def models(
     )
 
 
-def decide(requested: str, url: str, *, omitted: int = 0) -> Advice:
-    dataset, cluster = models({"url": url}, {"delivery": requested}, {"url": "/source"})
-    shards = Totals(20, 2_000_000_000)
-    offered = choices(
-        dataset, cluster, shards, samples=100, omitted=omitted, unlisted=False, cache_bytes=None
+SHARDS = Totals(20, 2_000_000_000)
+
+
+def offered(
+    dataset: Dataset,
+    cluster: Cluster,
+    shards: Totals = SHARDS,
+    samples: int = 100,
+    omitted: int = 0,
+) -> Choices:
+    return choices(
+        dataset, cluster, shards, samples=samples, omitted=omitted, unlisted=False, cache_bytes=None
     )
-    return chosen(dataset, cluster, offered)
+
+
+def decide(requested: str, url: str, omitted: int = 0) -> Advice:
+    dataset, cluster = models({"url": url}, {"delivery": requested}, {"url": "/source"})
+    return chosen(dataset, cluster, offered(dataset, cluster, omitted=omitted))
 
 
 @pytest.mark.parametrize(("requested", "storage_url", "delivery"), DELIVERIES)
-def test_it_follows_from_the_storage(requested, storage_url, delivery):
-    advice = decide(requested, storage_url)
-    assert (advice.delivery, advice.shards) == (delivery, True)
+def test_it_follows_from_the_storage_and_shards_with_omitted_samples_are_not_named(
+    requested, storage_url, delivery
+):
+    for omitted in (0, 1):
+        advice = decide(requested, storage_url, omitted)
+        assert (advice.delivery, advice.shards) == (delivery, not omitted)
+        assert ("larder.open" in advice.sentence) == omitted
 
 
 @pytest.mark.parametrize(
@@ -57,14 +73,6 @@ def test_impossible_choices_are_refused(requested, storage_url):
     with larder_error("config.invalid_value") as caught:
         decide(requested, storage_url)
     assert caught.value.where in (storage_url, "experiment.delivery")
-    assert caught.value.hint
-
-
-@pytest.mark.parametrize(("requested", "storage_url", "delivery"), DELIVERIES)
-def test_shards_with_omitted_samples_are_not_named(requested, storage_url, delivery):
-    advice = decide(requested, storage_url, omitted=1)
-    assert (advice.delivery, advice.shards) == (delivery, False)
-    assert "larder.open" in advice.sentence
 
 
 @pytest.mark.parametrize(
@@ -84,10 +92,7 @@ def test_regions_and_prices_follow_from_both_files(source, nodes, rules, dollars
         nodes=nodes,
     )
     shards = Totals(1_000, 100_000_000_000)
-    offered = choices(
-        dataset, cluster, shards, samples=10**6, omitted=0, unlisted=False, cache_bytes=None
-    )
-    document = delivery_document(dataset, cluster, offered)
+    document = delivery_document(dataset, cluster, offered(dataset, cluster, shards, 10**6))
     assert [note["rule"] for note in document["notes"]] == rules
     (bucket,) = (each for each in document["options"] if each["delivery"] == "bucket")
     requests = 2 * 4 * 1_000 * 0.0000004
@@ -129,11 +134,7 @@ CLAIM = {"host_path": "/srv", "container_path": "/data", "claim": "team-data"}
 )
 def test_the_cluster_file_says_what_there_is(url, cluster, first):
     dataset, target = models({"url": url}, {}, {"url": "/source"}, **cluster)
-    shards = Totals(20, 2_000_000_000)
-    offered = choices(
-        dataset, target, shards, samples=100, omitted=0, unlisted=False, cache_bytes=None
-    )
-    assert chosen(dataset, target, offered).delivery == first
+    assert chosen(dataset, target, offered(dataset, target)).delivery == first
 
 
 @pytest.mark.parametrize(
@@ -144,12 +145,8 @@ def test_the_cluster_file_says_what_there_is(url, cluster, first):
 def test_a_file_system_does_not_ignore_what_is_asked_of_channels(asked):
     consumer = {**SAGEMAKER, "file_system": EFS, **asked}
     dataset, target = models({"url": "/srv/efs"}, {}, {"url": "/source"}, consumer=consumer)
-    shards = Totals(20, 2_000_000_000)
-    offered = choices(
-        dataset, target, shards, samples=100, omitted=0, unlisted=False, cache_bytes=None
-    )
     with pytest.raises(ConfigError) as caught:
-        chosen(dataset, target, offered)
+        chosen(dataset, target, offered(dataset, target))
     assert "S9" in caught.value.message
 
 
@@ -163,13 +160,5 @@ def test_a_seed_of_zero_is_of_sagemaker_too(kind):
 def test_code_and_data_are_submitted_together_if_both_are_small():
     dataset, cluster = models({"url": "s3://b-1/"}, {"context_bytes": "1 MB"}, {"url": "/source"})
     for size_bytes, first in ((98_594_716, "inline"), (98_594_721, "bucket")):
-        offered = choices(
-            dataset,
-            cluster,
-            Totals(1, size_bytes),
-            samples=100,
-            omitted=0,
-            unlisted=False,
-            cache_bytes=None,
-        )
-        assert chosen(dataset, cluster, offered).delivery == first
+        found = offered(dataset, cluster, Totals(1, size_bytes))
+        assert chosen(dataset, cluster, found).delivery == first

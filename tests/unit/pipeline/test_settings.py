@@ -1,5 +1,3 @@
-"""The settings of a run, from files and the environment."""
-
 import shutil
 from pathlib import Path
 
@@ -7,11 +5,16 @@ import pytest
 
 from larder.config.urls import check_overlap
 from larder.errors import ConfigError, ProblemsError
-from larder.pipeline.settings import load_settings
+from larder.pipeline.settings import Settings, load_settings
 from larder.shards.formats import FORMATS
 from tests.support.errors import larder_error
 
 CONFIGS = Path(__file__).parents[3] / "configs"
+
+
+def loaded(*settings: str, **environ: str) -> Settings:
+    """Of the dataset ``files`` on the local cluster."""
+    return load_settings("files", config_dir=CONFIGS, settings=settings, environ=environ)
 
 
 def test_a_source_that_is_not_read_needs_no_variable():
@@ -57,8 +60,7 @@ def test_a_server_named_by_the_environment_is_known(name):
 @pytest.mark.parametrize("value", ["http://127.0.0.1:9000", "127.0.0.1:9000"])
 def test_an_emulator_of_gcs_is_known(value):
     settings = ["source.url=gs://bucket/x", "cluster.storage.url=s3://bucket/x"]
-    environ = {"STORAGE_EMULATOR_HOST": value}
-    asked = load_settings("files", config_dir=CONFIGS, settings=settings, environ=environ)
+    asked = loaded(*settings, STORAGE_EMULATOR_HOST=value)
     assert asked.dataset.source.access.endpoint == "http://127.0.0.1:9000"
     assert asked.cluster.storage.access.endpoint is None
 
@@ -66,19 +68,16 @@ def test_an_emulator_of_gcs_is_known(value):
 def test_the_url_of_a_report_is_absolute(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     settings = ["source.url=s3://bucket/x", "source.inventory.url=list.csv"]
-    asked = load_settings("files", config_dir=CONFIGS, settings=settings, environ={})
-    report = asked.dataset.source.inventory
-    assert report is not None
+    report = loaded(*settings).dataset.source.inventory
     assert report.url == str(tmp_path / "list.csv")
-    wrong = [*settings, "source.inventory.url=~no-such-user/x"]
     with larder_error("config.path", "source.inventory.url"):
-        load_settings("files", config_dir=CONFIGS, settings=wrong, environ={})
+        loaded(*settings, "source.inventory.url=~no-such-user/x")
 
 
 def test_the_mistakes_of_both_files_are_listed_at_once():
     settings = ["mirrr=1", "cluster.copy.concurrency=true", "shards.bytes=-5", "cluster.runer=1"]
     with pytest.raises(ProblemsError) as caught:
-        load_settings("files", config_dir=CONFIGS, settings=settings, environ={})
+        loaded(*settings)
     assert [(problem.code, problem.where) for problem in caught.value.problems] == [
         ("config.missing_variable", f"{CONFIGS}/datasets/files.yaml:13"),
         ("config.unknown_key", "--set mirrr"),
@@ -96,15 +95,12 @@ def test_the_mistakes_of_both_files_are_listed_at_once():
 
 def test_a_missing_home_directory():
     for key in ("source.url", "cluster.storage.url"):
-        settings = ["source.url=x", f"{key}=~no-such-user/x"]
         with larder_error("config.path", key):
-            load_settings("files", config_dir=CONFIGS, settings=settings, environ={})
+            loaded("source.url=x", f"{key}=~no-such-user/x")
 
 
 def test_schemes_are_compared_in_lower_case():
-    settings = ["source.url=S3://bucket/A"]
-    environ = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9000"}
-    asked = load_settings("files", config_dir=CONFIGS, settings=settings, environ=environ)
+    asked = loaded("source.url=S3://bucket/A", AWS_ENDPOINT_URL="http://127.0.0.1:9000")
     assert asked.dataset.source.url == "s3://bucket/A"
     assert asked.dataset.source.access.endpoint == "http://127.0.0.1:9000"
 
