@@ -1,5 +1,3 @@
-"""Signatures are those of botocore."""
-
 import datetime
 from unittest import mock
 

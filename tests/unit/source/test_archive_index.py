@@ -3,10 +3,10 @@
 import io
 import tarfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -22,7 +22,6 @@ from larder.store.delegate import DelegatingStore
 from tests.support.memory import MemoryStore, forget
 from tests.support.stores import RecordingStore
 
-T = TypeVar("T")
 Tree = Mapping[str, Any]
 """The contents of files by name; those of archives are trees."""
 
@@ -136,7 +135,7 @@ def test_archives_in_an_archive_are_read_at_the_same_time(source, tmp_path):
     class Together(DelegatingStore):
         """Waits until all four are read at once."""
 
-        def around(self, method: str, key: str, call: Callable[..., T], **options: Any) -> T:
+        def around(self, method: str, key: str, call: Any, **options: Any) -> Any:
             if method == "get" and options.get("offset") in inside:
                 barrier.wait(timeout=30)
             return call(**options)
@@ -165,7 +164,7 @@ def test_damage_within_names_the_inner_archive(source, tmp_path):
 
 
 class Denying(DelegatingStore):
-    def around(self, method: str, key: str, call: Callable[..., T], **options: Any) -> T:
+    def around(self, method: str, key: str, call: Any, **options: Any) -> Any:
         if method == "get" and options.get("offset"):
             raise StoreError("store.denied", "no", where=key)
         return call(**options)

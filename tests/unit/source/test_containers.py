@@ -1,5 +1,3 @@
-"""Containers of Larder's own, and indexes."""
-
 from pathlib import Path
 
 import google_crc32c
@@ -13,6 +11,7 @@ from larder.manifest.schemas import OBJECTS
 from larder.source.expand.containers import INDEX, Indexes, container_name, objects_in
 from larder.store import Store, open_store
 from larder.store.derived import DerivedObjects
+from tests.support.stores import keys_of
 
 NAME = container_name("jsonl", "table.csv", 12, "etag")
 
@@ -22,17 +21,13 @@ def store(tmp_path: Path) -> Store:
     return open_store(str(tmp_path / "derived"))
 
 
-def keys(store: Store) -> list[str]:
-    return [info.key for page in store.list() for info in page]
-
-
 def test_what_is_written_is_read_as_objects(store, tmp_path):
     values = [b'{"a":1}', b"", "é".encode(), b"\n\n"]
     with Indexes(store).writer(NAME, tmp_path / "index") as writer:
         writer.add(pa.array(["0.json", "1.json"]), pa.array(values[:2]))
         writer.add(pa.array([], pa.string()), pa.array([], pa.string()))
         writer.add(pa.array(["2.json", "3.bin"]), pa.array(values[2:]))
-    assert keys(store) == [NAME, f"{NAME}.parquet"]
+    assert keys_of(store) == [NAME, f"{NAME}.parquet"]
     assert store.get(NAME) == b"".join(value + b"\n" for value in values)
     (batch,) = objects_in(
         read_manifest(tmp_path / "index", INDEX), in_own(NAME), 7, prefix="table.csv/"
@@ -55,7 +50,7 @@ def test_an_index_is_read_again(store, tmp_path):
     with Indexes(store).writer(NAME, tmp_path / "index") as writer:
         problems = pa.array([None, "the key begins with /"])
         writer.add_ranges(pa.array(["x.jpg", "/x"]), offsets, sizes, problems=problems)
-    assert keys(store) == [f"{NAME}.parquet"]
+    assert keys_of(store) == [f"{NAME}.parquet"]
     assert Indexes(store).fetch(NAME, tmp_path / "copy")
     assert (tmp_path / "copy").read_bytes() == (tmp_path / "index").read_bytes()
     (batch,) = objects_in(

@@ -1,28 +1,20 @@
 """The objects of a source from a report: S3 Inventory in CSV and Parquet, and any table."""
 
 import gzip
-import hashlib
-import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pytest
-from pyarrow import parquet
 
 from larder.config.models import Report
 from larder.source.reports import Reported, open_report
 from larder.store import open_store
-from larder.store.base import ObjectInfo, Store
+from larder.store.base import ObjectInfo
 from tests.support.errors import larder_error
+from tests.support.inventory import CSV_SCHEMA, TAKEN, as_csv, write_report
 
 SOURCE = "s3://source/data/"
-TAKEN = datetime(2026, 11, 20, 1, 0, tzinfo=UTC)
-CSV_SCHEMA = (
-    "Bucket, Key, VersionId, IsLatest, IsDeleteMarker, Size, LastModifiedDate, ETag, StorageClass"
-)
 ROWS: list[tuple[str, bool, bool, int | None, str, str]] = [
     ("data/b.jpg", True, False, 2, "e2", "STANDARD"),
     ("data/a b+c%/ü.jpg", True, False, 10_000_000_000, "e1-7", "GLACIER"),
@@ -32,64 +24,6 @@ ROWS: list[tuple[str, bool, bool, int | None, str, str]] = [
     ("data/gone.jpg", True, True, None, "", ""),
 ]
 EXPECTED = [("a b+c%/ü.jpg", 10_000_000_000, "e1-7", "GLACIER"), ("b.jpg", 2, "e2", "")]
-
-
-def as_csv(rows: Sequence[tuple[Any, ...]]) -> bytes:
-    """As S3 writes it: no header, every value in quotes, keys URL-encoded."""
-    from urllib.parse import quote_plus
-
-    lines = []
-    for key, latest, marker, size, etag, kind in rows:
-        flags = (str(latest).lower(), str(marker).lower())
-        values = ("source", quote_plus(key, safe="/"), "v1", *flags)
-        values += ("" if size is None else size, "2026-11-19T12:00:00.000Z", etag, kind)
-        lines.append(",".join(f'"{value}"' for value in values))
-    return gzip.compress(("\n".join(lines) + "\n").encode())
-
-
-def as_table(rows: Sequence[tuple[Any, ...]]) -> pa.Table:
-    names = ("key", "is_latest", "is_delete_marker", "size", "e_tag", "storage_class")
-    columns = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
-    times = pa.array([datetime(2026, 11, 19, 12)] * len(rows), pa.timestamp("ms"))
-    return pa.table({"bucket": ["source"] * len(rows), **columns, "last_modified_date": times})
-
-
-def as_file(kind: str, rows: Sequence[tuple[Any, ...]]) -> bytes:
-    if kind == "CSV":
-        return as_csv(rows)
-    sink = pa.BufferOutputStream()
-    parquet.write_table(as_table(rows), sink, row_group_size=2)
-    return sink.getvalue().to_pybytes()
-
-
-def write_report(
-    store: Store, root: str, kind: str, parts: Sequence[Sequence[tuple[Any, ...]]], **changes: Any
-) -> str:
-    """A report as S3 leaves it; the key of its manifest."""
-    ending = {"CSV": "csv.gz", "Parquet": "parquet"}[kind]
-    files = []
-    for number, rows in enumerate(parts):
-        data = as_file(kind, rows)
-        key = f"{root}data/{number}.{ending}"
-        store.put(key, data)
-        md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
-        files.append({"key": key, "size": len(data), "MD5checksum": md5})
-    manifest = {
-        "sourceBucket": "source",
-        "destinationBucket": "arn:aws:s3:::reports",
-        "version": "2016-11-30",
-        "creationTimestamp": str(int(TAKEN.timestamp() * 1000)),
-        "fileFormat": kind,
-        "fileSchema": CSV_SCHEMA if kind == "CSV" else "struct<...>",
-        "files": files,
-        **changes,
-    }
-    data = json.dumps(manifest).encode()
-    folder = f"{root}{TAKEN:%Y-%m-%dT%H-%MZ}/"
-    store.put(f"{folder}manifest.json", data)
-    digest = hashlib.md5(data, usedforsecurity=False).hexdigest()
-    store.put(f"{folder}manifest.checksum", digest.encode())
-    return f"{folder}manifest.json"
 
 
 def opened(url: str, source: str = SOURCE) -> Reported:
