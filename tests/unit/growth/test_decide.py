@@ -72,7 +72,6 @@ def test_samples_are_added_to_a_new_segment():
     found = decide([whole("a", 100, 100), whole("b", 5)], Changes(unchanged=30, added=1200), APPEND)
     assert (found.kind, found.reason) == ("grow", "what differs goes into a new segment")
     assert shape(found) == {"a": [], "b": []}
-    assert found.policy is not None
     assert found.policy.packed == found.other.packed == Totals()  # type: ignore[union-attr]
 
 
@@ -86,8 +85,6 @@ def test_repack_packs_the_rest_of_touched_shards():
     found = decide(TOUCHED, Changes(unchanged=39, removed=11), APPEND)
     assert (found.kind, shape(found)) == ("grow", {"a": [0], "b": []})
     policy, other = found.policy, found.other
-    assert policy is not None
-    assert other is not None
     assert (policy.removals, policy.packed) == ("repack", Totals(9, 90))
     assert (policy.omitted, policy.shards) == (0, 2), "no row of a shard that is listed"
     assert (other.removals, other.packed) == ("omit", Totals())
@@ -97,8 +94,6 @@ def test_repack_packs_the_rest_of_touched_shards():
 def test_omit_packs_nothing():
     found = decide(TOUCHED, Changes(unchanged=39, removed=11), OMIT)
     assert (found.kind, shape(found)) == ("grow", {"a": [], "b": []})
-    assert found.policy is not None
-    assert found.other is not None
     assert (found.policy.removals, found.policy.omitted) == ("omit", 1)
     assert (found.other.removals, found.other.packed) == ("repack", Totals(9, 90))
 
@@ -118,7 +113,6 @@ def test_more_than_half_is_packed_again_as_a_whole(rest, kind):
     changes = Changes(unchanged=12, removed=1)
     found = decide(segments, changes, APPEND)
     assert found.kind == kind
-    assert found.policy is not None
     assert found.policy.packed == Totals(3, 750)
     if kind == "fresh":
         assert found.reason == "more than half of the bytes would be packed again"

@@ -1,5 +1,3 @@
-"""Batches in threads: the first error, or Ctrl-C, stops the other batches."""
-
 import threading
 from typing import cast
 

@@ -1,5 +1,3 @@
-"""The etags of derived objects."""
-
 import pyarrow as pa
 import pytest
 from hypothesis import given

@@ -1,6 +1,5 @@
 """One statement over streams of rows: the result, its order and columns, and what goes wrong."""
 
-import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 
 from larder.errors import ConfigError, DamageError, FatalError, StoreError
 from larder.manifest.query import Stream, query, tables_in
+from tests.support.processes import run_python
 
 KEYS = pa.schema([pa.field("key", pa.string(), nullable=False), pa.field("row", pa.int64())])
 SORTED = "SELECT key, row FROM input ORDER BY key, row"
@@ -88,13 +88,7 @@ print(rows, status.partition("VmHWM:")[2].split()[0])
 @pytest.mark.exhaustive
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_the_result_is_streamed(tmp_path):
-    here = str(Path(__file__).parent)
-    done = subprocess.run(
-        [sys.executable, "-c", PEAK, here, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = run_python("-c", PEAK, Path(__file__).parent, tmp_path)
     assert done.stderr == ""  # nor a progress bar
     rows, peak_kib = map(int, done.stdout.split())
     assert rows == 2_000_000
@@ -160,7 +154,6 @@ def test_memory_that_does_not_suffice_is_refused(tmp_path):
     with tables_in(tmp_path, 20 * 1024**2), pytest.raises(ConfigError) as caught:
         list(query(statement, {"input": many(300_000)}, KEYS, work_dir=tmp_path))
     assert caught.value.code == "config.invalid_value"
-    assert "raise memory.tables_bytes" in caught.value.hint
 
 
 @pytest.mark.parametrize("kind", [DamageError, KeyError, KeyboardInterrupt])

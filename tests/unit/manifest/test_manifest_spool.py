@@ -1,5 +1,3 @@
-"""Rows that are kept for a while."""
-
 import errno
 import gc
 import tempfile

@@ -1,5 +1,3 @@
-"""What decoders make of parts, and what they refuse."""
-
 import io
 import struct
 import wave
@@ -19,7 +17,6 @@ SAMPLES = np.arange(-6, 6, dtype="<i2").reshape(6, 2)
 
 def decode(text: str, data: bytes, ext: str = "x") -> dict[str, Any]:
     bound = Decoders((parse_decoder(ext, text),)).of(ext)
-    assert bound is not None
     return bound.decode(data, "a/b.x", "fix it")
 
 
@@ -205,7 +202,6 @@ def test_a_function_of_the_users(own):
     uses = decoder_uses({"b": f"{name}:gain times=3", "a": "wav", "c": f"{name}:Kept.inner"})
     assert [use.version for use in resolved(uses)] == ["1", "2", "v1"]
     bound = Decoders(uses).of("b")
-    assert bound is not None
     assert (bound.needed_bytes(10), bound.names("b")) == (30, ("b", "b.name"))
 
 

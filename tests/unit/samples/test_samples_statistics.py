@@ -1,5 +1,3 @@
-"""The statistics of the samples match those of a slow count."""
-
 from collections import Counter
 from itertools import combinations
 from typing import Any

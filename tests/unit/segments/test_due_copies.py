@@ -1,5 +1,3 @@
-"""Which objects of samples are copied."""
-
 import pyarrow as pa
 import pytest
 

@@ -1,5 +1,3 @@
-"""Where plans keep indexes of archives in buckets."""
-
 import pwd
 
 from larder.config.models import Dataset

@@ -1,5 +1,3 @@
-"""Batches, read by numpy and the standard library."""
-
 import io
 from itertools import pairwise
 

@@ -1,9 +1,9 @@
 """Building shards: the same bytes however they are read, and failures by name."""
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import google_crc32c
 import pyarrow as pa
@@ -27,11 +27,9 @@ from tests.support.memory import forget
 from tests.support.packing import left_out
 from tests.support.packing import planned as shards_of
 from tests.support.sample_orders import Content, order_samples
-from tests.support.stores import RecordingStore
+from tests.support.stores import NoGets, RecordingStore, keys_of
 
 WEBDATASET = shard_format("webdataset")
-
-T = TypeVar("T")
 
 
 def jpeg(shade: int, side: int = 32) -> bytes:
@@ -86,10 +84,6 @@ def build(
         return build_shard(planned[0], iter(planned[1]), format_, target.writer, options)
 
 
-def names(store: Store) -> list[str]:
-    return [info.key for page in store.list() for info in page]
-
-
 def test_the_result_describes_the_file(source, target):
     planned = plan(source, IMAGES)
     result = build(planned, source, target)
@@ -138,7 +132,7 @@ def test_all_failures_are_reported_and_nothing_is_written(
     ]
     assert (result.bytes, result.files, result.samples.num_rows) == (0, (), 0)
     assert not result.files
-    assert names(target) == []
+    assert keys_of(target) == []
 
 
 def noise(kind: str, side: int) -> bytes:
@@ -165,7 +159,7 @@ def test_undecodable_images_fail_or_are_left_out(source, target, concurrency, me
     assert [failure.key for failure in failed.failures] == bad
     assert {failure.code for failure in failed.failures} == {"sample.undecodable"}
     assert left_out(failed) == []
-    assert names(target) == []
+    assert keys_of(target) == []
 
     skipped = build(planned, source, target, skip=True, **limits)
     assert [failure.key for failure in left_out(skipped)] == bad
@@ -177,13 +171,6 @@ def test_undecodable_images_fail_or_are_left_out(source, target, concurrency, me
 
 
 def test_a_sample_larger_than_memory_is_streamed(source, target):
-    class NoGets(DelegatingReadable):
-        """The source, of which no object may be held in memory completely."""
-
-        def around(self, method: str, key: str, call: Callable[..., T], **options: Any) -> T:
-            assert method != "get" or options["length"] <= 1 << 20
-            return call(**options)
-
     contents = [Content("big", {"bin": bytes(9 << 20), "png": noise("PNG", 1500)}, 3)]
     planned = plan(source, contents)
     options = {"validate": "decode", "memory_bytes": 1 << 20, "concurrency": 2}
@@ -209,7 +196,7 @@ def test_a_streamed_object_that_changes_while_it_is_read_fails_the_shard(source,
     assert [(failure.key, failure.code) for failure in result.failures] == [
         ("a.bin", "object.changed")
     ]
-    assert names(target) == []
+    assert keys_of(target) == []
 
 
 def test_only_what_is_bad_is_read_twice(source, target):
@@ -238,11 +225,11 @@ def test_of_many_failures_the_first_are_kept(source, target, skip):
 @pytest.mark.parametrize("error", [RetryableError("store.unavailable", "503"), KeyboardInterrupt()])
 def test_an_error_that_is_not_of_an_object_ends_the_build(source, target, concurrency, error):
     class Ends(DelegatingReadable):
-        def around(self, method: str, key: str, call: Callable[..., T], **options: Any) -> T:
+        def around(self, method: str, key: str, call: Any, **options: Any) -> Any:
             if (method, key) == ("get", "train/cat/009.jpg"):
                 raise error
             return call(**options)
 
     with pytest.raises(type(error)):
         build(plan(source, IMAGES), Ends(source), target, concurrency=concurrency)
-    assert names(target) == []
+    assert keys_of(target) == []

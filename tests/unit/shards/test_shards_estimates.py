@@ -1,5 +1,3 @@
-"""What transformed images are expected to take."""
-
 import numpy as np
 import pytest
 

@@ -1,5 +1,3 @@
-"""Which images count as decodable."""
-
 import io
 import sys
 import warnings

@@ -1,5 +1,3 @@
-"""Rows of the published manifests."""
-
 import tracemalloc
 
 import google_crc32c

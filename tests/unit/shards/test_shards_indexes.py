@@ -1,5 +1,3 @@
-"""Index files for readers other than Larder's."""
-
 import re
 
 import pyarrow as pa
@@ -19,7 +17,6 @@ def rows(*samples: tuple[str, dict[str, tuple[int, int]]]) -> Spool:
 def text(found: Spool) -> bytes:
     """The index of these rows."""
     pieces = DaliTarIndex().content(found)
-    assert pieces is not None
     return b"".join(pieces)
 
 
@@ -89,6 +86,5 @@ def test_an_index_is_made_in_pieces_that_do_not_grow_with_it(index):
     longest = []
     for count in (1, 8):
         pieces = index.content(Spool.of([one] * count, ROWS))
-        assert pieces is not None
         longest.append(max(map(len, pieces)))
     assert longest[0] == longest[1]

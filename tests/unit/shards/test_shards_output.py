@@ -1,5 +1,3 @@
-"""Joining, hashing and writing."""
-
 from __future__ import annotations
 
 import hashlib

@@ -1,8 +1,6 @@
-"""Packing samples again from their old shards."""
-
 import random
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import column_format
 import pyarrow as pa
@@ -18,15 +16,12 @@ from larder.shards.images.check import ImageRules
 from larder.shards.model import ShardResult
 from larder.shards.old_shards import OldShards
 from larder.store import Store
-from larder.store.delegate import DelegatingReadable
 from tests.support.errors import larder_error
 from tests.support.memory import MemoryStore, forget
 from tests.support.packing import index_of, left_out, planned
 from tests.support.packing import pack as packed_into
 from tests.support.sample_orders import Content, order_samples, with_packed
-from tests.support.stores import FaultyStore, RecordingStore, unreadable
-
-T = TypeVar("T")
+from tests.support.stores import FaultyStore, NoGets, RecordingStore, unreadable
 
 NAMES = [*RAGGED, column_format.NAME]
 WHOLE = 1 << 24
@@ -148,13 +143,6 @@ def test_a_long_gap_is_not_read(store, source, target):
 @pytest.mark.parametrize("weaker", [(), ("old",)])
 @pytest.mark.parametrize("name", ["webdataset", "batches"])
 def test_a_large_sample_is_streamed(store, source, target, weaker, name):
-    class NoGets(DelegatingReadable):
-        """The store of the shards, of which nothing large may be held in memory completely."""
-
-        def around(self, method: str, key: str, call: Callable[..., T], **options: Any) -> T:
-            assert method != "get" or options["length"] <= 1 << 20
-            return call(**options)
-
     noise = saved(Image.effect_noise((1500, 1500), 90))
     order = order_samples(source, [Content("big", {"bin": bytes(9 << 20), "png": noise}, 3)])
     results = pack(order, source, store, name, segment="old")

@@ -1,5 +1,3 @@
-"""Plans, batches and patterns by example."""
-
 from typing import Any
 
 import numpy as np

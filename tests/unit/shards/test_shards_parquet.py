@@ -1,5 +1,3 @@
-"""Shards in Parquet, read by other programs than Larder."""
-
 import base64
 import io
 from collections.abc import Sequence

@@ -1,5 +1,3 @@
-"""Ranges of an object, read in one pass."""
-
 import uuid
 
 import pytest

@@ -1,5 +1,3 @@
-"""Records of a fixed size, read by numpy."""
-
 import json
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""Places, labels and bytes of a shard, compared with its index."""
-
 import hashlib
 from typing import Any
 

@@ -140,7 +140,6 @@ def test_a_bad_sector_is_damage_of_every_format(shard, tmp_path):
         broken.add(method, unreadable(), key=shard.files[0].name, times=None)
     (fault,) = shard.faults(store=broken)
     assert (fault.code, numbers(fault)) == ("damage.size", (0, 1, 2))
-    assert "cannot be read completely" in fault.message
 
 
 @pytest.mark.parametrize("length", [0, 1])
