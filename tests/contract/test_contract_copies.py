@@ -11,6 +11,7 @@ from store_place import eight_at_once
 from larder.errors import LarderError, PreconditionError
 from larder.store import ObjectInfo, Store, base
 from larder.store.base import Features
+from tests.support.stores import keys_of
 
 METADATA = {"camera": "left", "note-2": "a b=c;d, %20 \"quoted\" 'x'"}
 LIKE = ObjectInfo("other", 0, "", 0, content_type="image/x-test", metadata=METADATA)
@@ -27,10 +28,6 @@ def stream(store: Store, key: str, data: bytes, like: ObjectInfo = LIKE) -> Obje
         for start in range(0, len(data), 5_000_011):
             writer.write(data[start : start + 5_000_011])
         return writer.commit()
-
-
-def listed(store: Store) -> list[str]:
-    return [info.key for page in store.list() for info in page]
 
 
 def kept(info: ObjectInfo) -> tuple[object, object]:
@@ -102,7 +99,7 @@ def test_a_copy_on_the_server_is_whole_or_not_made(place, store, size_bytes):
     target.put("here", b"")
     copy = target.copy_from(store, info, "x/ü b")
     if copy is None:
-        assert listed(target) == ["here"]
+        assert keys_of(target) == ["here"]
         return
     assert (copy.key, copy.size_bytes) == ("x/ü b", size_bytes)
     with target.open("x/ü b", if_match=copy.etag) as reader:
@@ -122,7 +119,7 @@ def test_only_the_state_that_was_listed_is_copied(place, store):
         with place.promise("copy of a listed state" if wanted is info else "copy by etag"):
             with suppress(PreconditionError):
                 assert target.copy_from(store, wanted, "a") is None
-            assert listed(target) == ["here"]
+            assert keys_of(target) == ["here"]
         target.delete("a")
 
 
@@ -131,7 +128,7 @@ def test_nothing_is_copied_from_another_provider(store):
     source = Elsewhere(other)
     info = store.put("a", b"1")
     assert store.copy_from(source, info, "b") is None  # type: ignore[arg-type]
-    assert listed(store) == ["a"]
+    assert keys_of(store) == ["a"]
 
 
 class Elsewhere:

@@ -11,9 +11,9 @@ from functools import partial
 import pytest
 from store_place import S3_SERVERS, SERVERS, eight_at_once
 
-from larder.errors import LarderError, NotFoundError, PreconditionError
-from larder.store import Store
-from tests.support.errors import larder_error
+from larder.errors import NotFoundError, PreconditionError
+from tests.support.errors import error_of, larder_error
+from tests.support.stores import keys_of
 
 KEYS = {
     "key of a word": "word",
@@ -40,16 +40,10 @@ KEYS = {
 }
 
 
-def listed(store: Store, prefix: str = "", **more: str) -> list[str]:
-    return [info.key for page in store.list(prefix, **more) for info in page]
-
-
 def code_of(call: Callable[[], object]) -> str:
-    with pytest.raises(LarderError) as caught:
-        call()
-    assert "\n" not in str(caught.value)
-    assert "<" not in str(caught.value)
-    return caught.value.code
+    error = error_of(call)
+    assert "<" not in str(error)
+    return error.code
 
 
 # Keys
@@ -62,7 +56,7 @@ def test_a_key_is_returned_unchanged(place, store, name):
     with place.promise(name):
         put = store.put(key, data)
         head = store.head(key)
-        assert listed(store) == [key]
+        assert keys_of(store) == [key]
         assert put.key == head.key == key
         assert put.size_bytes == head.size_bytes == len(data)
         assert put.etag == head.etag != ""
@@ -82,7 +76,7 @@ def test_a_key_may_begin_with_another(place, store):
     with place.promise("keys pf and pf/child"):
         store.put("pf", b"1")
         store.put("pf/child", b"22")
-        assert listed(store) == ["pf", "pf/child"]
+        assert keys_of(store) == ["pf", "pf/child"]
         assert store.get("pf") == b"1"
 
 
@@ -93,27 +87,27 @@ def test_keys_are_listed_in_order_of_their_bytes(store):
     keys = ["a-b", "a.c", "a/b", "a/b-c", "a/b.d/e", "a/c/d", "a0", "B", "é", "z", "🙂", "ﬀ"]
     for key in random.Random(7).sample(keys, len(keys)):
         store.put(key, key.encode())
-    assert listed(store) == sorted(keys, key=str.encode)
+    assert keys_of(store) == sorted(keys, key=str.encode)
 
 
 def test_a_prefix_is_a_string_and_not_a_folder(store):
     for key in ("ab/1", "ab/2", "abc", "b", "ab-1"):
         store.put(key, b"x")
-    assert listed(store, "ab") == ["ab-1", "ab/1", "ab/2", "abc"]
-    assert listed(store, "ab/") == ["ab/1", "ab/2"]
-    assert listed(store, "ab/1") == ["ab/1"]
-    assert listed(store, "none") == []
+    assert keys_of(store, "ab") == ["ab-1", "ab/1", "ab/2", "abc"]
+    assert keys_of(store, "ab/") == ["ab/1", "ab/2"]
+    assert keys_of(store, "ab/1") == ["ab/1"]
+    assert keys_of(store, "none") == []
 
 
 def test_a_listing_starts_after_any_text(store):
     for key in ("a/1", "a/2", "a/3", "b", "c/d/e"):
         store.put(key, b"x")
-    assert listed(store, start_after="a/2") == ["a/3", "b", "c/d/e"]
-    assert listed(store, start_after="a/25") == ["a/3", "b", "c/d/e"]
-    assert listed(store, start_after="c/d") == ["c/d/e"]
-    assert listed(store, "a/", start_after="a/2") == ["a/3"]
-    assert listed(store, "a/", start_after="b") == []
-    assert listed(store, "b", start_after="a") == ["b"]
+    assert keys_of(store, start_after="a/2") == ["a/3", "b", "c/d/e"]
+    assert keys_of(store, start_after="a/25") == ["a/3", "b", "c/d/e"]
+    assert keys_of(store, start_after="c/d") == ["c/d/e"]
+    assert keys_of(store, "a/", start_after="a/2") == ["a/3"]
+    assert keys_of(store, "a/", start_after="b") == []
+    assert keys_of(store, "b", start_after="a") == ["b"]
 
 
 @pytest.mark.slow
@@ -129,7 +123,7 @@ def test_a_listing_goes_past_a_page(place, store):
         assert len(pages) > 1
     assert all(pages)
     assert [info.key for page in pages for info in page] == sorted(keys)
-    assert listed(store, start_after=sorted(keys)[1000]) == sorted(keys)[1001:]
+    assert keys_of(store, start_after=sorted(keys)[1000]) == sorted(keys)[1001:]
 
 
 def test_a_store_sees_its_prefix_only(place, store):
@@ -138,7 +132,7 @@ def test_a_store_sees_its_prefix_only(place, store):
     inner = place.open(store.url + "in")
     with_slash = place.open(store.url + "in/")
     assert inner.url == with_slash.url == store.url + "in/"
-    assert listed(inner) == listed(with_slash) == ["a"]
+    assert keys_of(inner) == keys_of(with_slash) == ["a"]
     assert inner.get("a") == b"1"
 
 
@@ -261,7 +255,7 @@ def test_put_if_match(place, store):
             stale = partial(store.put, "k", b"three", if_match=etag)
             assert code_of(stale) == "object.changed"
         assert code_of(lambda: store.put("none", b"1", if_match=second.etag)) == "object.changed"
-        assert listed(store) == ["k"]
+        assert keys_of(store) == ["k"]
         assert store.get("k") == b"two"
 
 
@@ -274,7 +268,7 @@ def test_a_stream_is_written(store, size_bytes):
             part = data[start : start + len(piece)]
             piece[: len(part)] = part
             writer.write(memoryview(piece)[: len(part)])  # the buffer is used again
-        assert listed(store) == []
+        assert keys_of(store) == []
         info = writer.commit()
         writer.abort()
     assert info.size_bytes == store.head("s/t").size_bytes == size_bytes
@@ -290,7 +284,7 @@ def test_an_aborted_stream_leaves_nothing(store, size_bytes):
         writer.write(bytes(size_bytes))
         raise ZeroDivisionError
     writer.abort()
-    assert listed(store) == ["other"]
+    assert keys_of(store) == ["other"]
 
 
 @pytest.mark.parametrize("size_bytes", [0, 5, 17 << 20])
@@ -312,7 +306,7 @@ def test_deleting_twice_is_fine(store):
     store.delete("a/b/c")
     store.delete("never/there")
     store.put("a", b"2")
-    assert listed(store) == ["a"]
+    assert keys_of(store) == ["a"]
 
 
 def test_delete_if_match(place, store):
@@ -323,7 +317,7 @@ def test_delete_if_match(place, store):
         assert code_of(partial(store.delete, "k", if_match=before)) == "object.changed"
         assert store.get("k") == b"two"
         store.delete("k", if_match=after)
-        assert listed(store) == []
+        assert keys_of(store) == []
 
 
 # The complete store
@@ -334,7 +328,7 @@ def test_delete_if_match(place, store):
 def test_the_store_is_missing(place):
     url = f"{place.scheme}://no-such-bucket-here/x" if place.server else place.url + "/none"
     store = place.open(url)
-    assert code_of(lambda: listed(store)) == "store.missing"
+    assert code_of(lambda: keys_of(store)) == "store.missing"
     if place.server:
         with place.promise("missing bucket, when reading"):
             assert code_of(lambda: store.get("k")) == "store.missing"
@@ -348,7 +342,7 @@ def test_a_wrong_secret(place, store, monkeypatch):
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "not-the-right-secret")
     wrong = place.open()
     calls: list[Callable[[], object]] = [
-        lambda: listed(wrong),
+        lambda: keys_of(wrong),
         lambda: wrong.head("k"),
         lambda: wrong.get("k"),
         lambda: wrong.put("k", b"2"),
@@ -374,4 +368,4 @@ def test_many_threads_use_one_store(place, store):
 
     with ThreadPoolExecutor(16) as pool:
         assert all(pool.map(work, range(100)))
-    assert len(listed(store)) == 100
+    assert len(keys_of(store)) == 100

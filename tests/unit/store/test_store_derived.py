@@ -1,5 +1,3 @@
-"""Reading ranges of objects that are listed as objects of their own."""
-
 from collections.abc import Iterator
 from pathlib import Path
 

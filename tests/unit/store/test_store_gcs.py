@@ -6,7 +6,6 @@ import gzip
 import hashlib
 import random
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import google_crc32c
@@ -83,7 +82,7 @@ def once(*says: Say, when: Callable[[Ask], bool]) -> Callable[[Ask], Say | None]
 # Conditions
 
 
-def test_a_write_if_absent_is_refused_by_the_server(gcs: FakeGcs) -> None:
+def test_a_write_if_absent_is_refused_by_the_server(gcs):
     store = opened(gcs)
     assert store.put("k", b"1", if_absent=True).generation == "1001"
     error = error_of(lambda: store.put("k", b"2", if_absent=True))
@@ -92,7 +91,7 @@ def test_a_write_if_absent_is_refused_by_the_server(gcs: FakeGcs) -> None:
     assert gcs.contents["bucket", "p/k"] == b"1"
 
 
-def test_a_replacement_is_one_of_the_generation_whose_etag_was_compared(gcs: FakeGcs) -> None:
+def test_a_replacement_is_one_of_the_generation_whose_etag_was_compared(gcs):
     store = opened(gcs)
     first = store.put("k", b"1")
     second = store.put("k", b"2", if_match=first.etag)
@@ -108,7 +107,7 @@ def test_a_replacement_is_one_of_the_generation_whose_etag_was_compared(gcs: Fak
     assert error_of(lambda: store.put("none", b"1", if_match=first.etag)).code == "object.changed"
 
 
-def test_only_the_generation_whose_etag_was_compared_is_deleted(gcs: FakeGcs) -> None:
+def test_only_the_generation_whose_etag_was_compared_is_deleted(gcs):
     store = opened(gcs)
     info = store.put("k", b"1")
     assert error_of(lambda: store.delete("k", if_match="0" * 32)).code == "object.changed"
@@ -118,7 +117,7 @@ def test_only_the_generation_whose_etag_was_compared_is_deleted(gcs: FakeGcs) ->
     assert gcs.objects == {}
 
 
-def test_the_same_bytes_in_another_generation_are_the_same(gcs: FakeGcs) -> None:
+def test_the_same_bytes_in_another_generation_are_the_same(gcs):
     store = opened(gcs)
     first = store.put("k", b"1")
     gcs.add("p/k", b"1")
@@ -126,7 +125,7 @@ def test_the_same_bytes_in_another_generation_are_the_same(gcs: FakeGcs) -> None
     assert store.put("k", b"2", if_match=first.etag).size_bytes == 1
 
 
-def test_an_object_that_was_composed_has_the_checksum_as_its_etag(gcs: FakeGcs) -> None:
+def test_an_object_that_was_composed_has_the_checksum_as_its_etag(gcs):
     resource = gcs.add("p/k", b"abc")
     del resource["md5Hash"]
     store = opened(gcs)
@@ -140,7 +139,7 @@ def test_an_object_that_was_composed_has_the_checksum_as_its_etag(gcs: FakeGcs) 
 # Reading
 
 
-def test_a_range_is_one_request_and_a_whole_object_two_at_once(gcs: FakeGcs) -> None:
+def test_a_range_is_one_request_and_a_whole_object_two_at_once(gcs):
     gcs.add("p/k", b"0123456789", metadata={"Camera": "left"}, storageClass="NEARLINE")
     store = opened(gcs)
     with store.open("k", offset=2, length=3, if_match=store.head("k").etag) as reader:
@@ -159,7 +158,7 @@ def test_a_range_is_one_request_and_a_whole_object_two_at_once(gcs: FakeGcs) -> 
 
 
 @pytest.mark.parametrize("separator", [",", ", ", "\n"])
-def test_hashes_come_in_one_header_or_several(gcs: FakeGcs, separator: str) -> None:
+def test_hashes_come_in_one_header_or_several(gcs, separator):
     gcs.hash_separator = separator
     gcs.add("p/k", b"0123456789")
     with opened(gcs).open("k", length=2) as reader:
@@ -167,7 +166,7 @@ def test_hashes_come_in_one_header_or_several(gcs: FakeGcs, separator: str) -> N
     assert len(gcs.asked) == 1
 
 
-def test_gzip_objects_are_read_as_they_are_stored(gcs: FakeGcs) -> None:
+def test_gzip_objects_are_read_as_they_are_stored(gcs):
     packed = gzip.compress(b"text" * 1000)
     gcs.add("p/k", packed, contentEncoding="gzip")
     store = opened(gcs)
@@ -178,7 +177,7 @@ def test_gzip_objects_are_read_as_they_are_stored(gcs: FakeGcs) -> None:
 
 
 @pytest.mark.parametrize("hash_headers", [True, False])
-def test_what_was_written_while_it_was_opened(gcs: FakeGcs, hash_headers: bool) -> None:
+def test_what_was_written_while_it_was_opened(gcs, hash_headers):
     gcs.hash_headers = hash_headers
     listed = gcs.add("p/k", b"first")
     store = opened(gcs)
@@ -205,7 +204,7 @@ def test_what_was_written_while_it_was_opened(gcs: FakeGcs, hash_headers: bool) 
         {"Last-Modified": "Sat, 21 Nov 2026 06:41:29"},
     ],
 )
-def test_headers_that_say_too_little_are_asked_about(gcs: FakeGcs, odd: dict[str, str]) -> None:
+def test_headers_that_say_too_little_are_asked_about(gcs, odd):
     gcs.add("p/k", b"0123456789")
     store = opened(gcs)
     headers = {
@@ -220,7 +219,7 @@ def test_headers_that_say_too_little_are_asked_about(gcs: FakeGcs, odd: dict[str
     assert reader.info == store.head("k")
 
 
-def test_a_connection_that_breaks_is_no_end_of_the_object(gcs: FakeGcs) -> None:
+def test_a_connection_that_breaks_is_no_end_of_the_object(gcs):
     gcs.add("p/k", DATA)
     broken = Say(200, DATA, {"x-goog-stored-content-length": str(len(DATA))}, cut=5_000_000)
     gcs.fault = lambda ask: broken if media(ask) else None
@@ -235,7 +234,7 @@ def test_a_connection_that_breaks_is_no_end_of_the_object(gcs: FakeGcs) -> None:
         assert b"".join(reader) == DATA
 
 
-def test_an_answer_of_the_wrong_length_is_refused(gcs: FakeGcs) -> None:
+def test_an_answer_of_the_wrong_length_is_refused(gcs):
     gcs.add("p/k", b"0123456789")
     short = Say(200, b"01234", {"x-goog-generation": "1001", "x-goog-stored-content-length": "10"})
     gcs.fault = lambda ask: short if media(ask) else None
@@ -248,7 +247,7 @@ def test_an_answer_of_the_wrong_length_is_refused(gcs: FakeGcs) -> None:
 # Listing
 
 
-def test_pages_follow_each_other(gcs: FakeGcs) -> None:
+def test_pages_follow_each_other(gcs):
     gcs.page_keys = 3
     names = sorted(f"p/{n % 4}/{n:02}" for n in range(20))
     for name in [*names, "p/", "other"]:
@@ -263,7 +262,7 @@ def test_pages_follow_each_other(gcs: FakeGcs) -> None:
     assert gcs.asked[-5].query["startOffset"] == names[6]
 
 
-def test_a_page_without_objects_is_passed_over(gcs: FakeGcs) -> None:
+def test_a_page_without_objects_is_passed_over(gcs):
     gcs.add("p/k", b"x")
     gcs.fault = once(Say.json({"nextPageToken": "p/k"}), when=lambda _: True)
     assert [info.key for page in opened(gcs).list() for info in page] == ["k"]
@@ -273,14 +272,14 @@ def test_a_page_without_objects_is_passed_over(gcs: FakeGcs) -> None:
     "body",
     [b"<html>", b"[]", b'{"items": 3}', b'{"items": [3]}', b'{"items": [{"name": "p/k"}]}'],
 )
-def test_another_answer_than_a_listing_is_refused(gcs: FakeGcs, body: bytes) -> None:
+def test_another_answer_than_a_listing_is_refused(gcs, body):
     gcs.fault = lambda _: Say(200, body)
     assert error_of(lambda: list(opened(gcs).list())).code == "store.refused"
     assert error_of(lambda: opened(gcs).head("k")).code == "store.refused"
 
 
 @pytest.mark.parametrize("names", ["ba", "aba", "aa"])
-def test_keys_out_of_order_are_refused(gcs: FakeGcs, names: str) -> None:
+def test_keys_out_of_order_are_refused(gcs, names):
     items = [gcs.add(f"p/{name}", b"x") for name in names]
     gcs.fault = lambda _: Say.json({"items": items})
     assert error_of(lambda: list(opened(gcs).list())).code == "store.refused"
@@ -289,7 +288,7 @@ def test_keys_out_of_order_are_refused(gcs: FakeGcs, names: str) -> None:
 # Writing
 
 
-def test_the_server_verifies_what_it_receives(gcs: FakeGcs) -> None:
+def test_the_server_verifies_what_it_receives(gcs):
     store = opened(gcs)
     md5 = hashlib.md5(b"abc").hexdigest()
     info = store.put("k", b"abc", md5=md5)
@@ -310,9 +309,7 @@ def test_the_server_verifies_what_it_receives(gcs: FakeGcs) -> None:
     ],
 )
 @pytest.mark.exhaustive(after=3)
-def test_type_and_metadata_are_sent_as_they_are(
-    gcs: FakeGcs, write: Callable[[Store, ObjectInfo], ObjectInfo]
-) -> None:
+def test_type_and_metadata_are_sent_as_they_are(gcs, write):
     metadata = {"a b": "1", "höhe": "漢\n", "x": ""}
     unknown = dict.fromkeys(("", "é/x", "a\r\nX-Header: b", None), "application/octet-stream")
     for kind, sent in {"image/png": "image/png", " a/b ": "a/b", **unknown}.items():
@@ -322,7 +319,7 @@ def test_type_and_metadata_are_sent_as_they_are(
 
 
 @pytest.mark.parametrize("size_bytes", [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK, len(DATA)])
-def test_a_stream_of_any_size_is_whole(gcs: FakeGcs, size_bytes: int) -> None:
+def test_a_stream_of_any_size_is_whole(gcs, size_bytes):
     data = DATA[:size_bytes]
     info = stream(opened(gcs), data)
     assert gcs.contents["bucket", "p/k"] == data
@@ -332,7 +329,7 @@ def test_a_stream_of_any_size_is_whole(gcs: FakeGcs, size_bytes: int) -> None:
     assert puts == (0 if size_bytes <= CHUNK else -(-size_bytes // CHUNK))
 
 
-def test_an_aborted_upload_is_cancelled(gcs: FakeGcs) -> None:
+def test_an_aborted_upload_is_cancelled(gcs):
     with opened(gcs).writer("k") as writer:
         writer.write(DATA)
         assert len(gcs.uploads) == 1
@@ -347,9 +344,7 @@ def is_chunk(ask: Ask) -> bool:
 @pytest.mark.parametrize(
     ("kept", "which"), [(0, 0), (256 << 10, 1), (5 << 20, 2), (CHUNK, 0), (CHUNK, 2)]
 )
-def test_an_interrupted_upload_goes_on_where_the_server_says(
-    gcs: FakeGcs, kept: int, which: int
-) -> None:
+def test_an_interrupted_upload_goes_on_where_the_server_says(gcs, kept, which):
     chunks: list[int] = []
 
     def interrupt(ask: Ask) -> Say | None:
@@ -373,7 +368,7 @@ def test_an_interrupted_upload_goes_on_where_the_server_says(
     assert resent == max(0, whole - kept), "only what the server lacked is sent again"
 
 
-def test_an_upload_whose_last_answer_was_lost_is_done(gcs: FakeGcs) -> None:
+def test_an_upload_whose_last_answer_was_lost_is_done(gcs):
     state = {"lost": False}
 
     def lose(ask: Ask) -> Say | None:
@@ -401,21 +396,21 @@ def test_an_upload_waits_as_long_as_it_is_told(
 
 
 @pytest.mark.parametrize("say", [Say.error(503), Say(308)], ids=["fails", "takes nothing"])
-def test_a_server_that_keeps_refusing_an_upload_is_given_up(gcs: FakeGcs, say: Say) -> None:
+def test_a_server_that_keeps_refusing_an_upload_is_given_up(gcs, say):
     gcs.fault = lambda ask: say if ask.method == "PUT" else None
     assert isinstance(error_of(lambda: stream(patient(gcs, tries=3), DATA)), RetryableError)
     assert gcs.uploads == {}, "and cancelled"
 
 
 @pytest.mark.parametrize("status", [404, 410])
-def test_an_upload_that_the_server_has_forgotten(gcs: FakeGcs, status: int) -> None:
+def test_an_upload_that_the_server_has_forgotten(gcs, status):
     gcs.fault = once(Say.error(status), when=is_chunk)
     error = error_of(lambda: stream(patient(gcs), DATA))
     assert (type(error), error.code) == (ObjectError, "object.unreadable")
 
 
 @pytest.mark.parametrize("deletion", ["done", "refused", "too late"])
-def test_bytes_that_changed_on_the_way_are_deleted(gcs: FakeGcs, deletion: str) -> None:
+def test_bytes_that_changed_on_the_way_are_deleted(gcs, deletion):
     def damage(ask: Ask) -> Say | None:
         if is_chunk(ask):
             ask.body = b"\0" + ask.body[1:]
@@ -437,7 +432,7 @@ def test_bytes_that_changed_on_the_way_are_deleted(gcs: FakeGcs, deletion: str) 
 # Copies
 
 
-def test_a_copy_may_take_several_requests(gcs: FakeGcs) -> None:
+def test_a_copy_may_take_several_requests(gcs):
     gcs.rewrite_calls = 4
     kept = {"contentType": "image/png", "metadata": {"a": "b"}}
     gcs.add("src/a b/ü", b"content", bucket="other", **kept)
@@ -452,7 +447,7 @@ def test_a_copy_may_take_several_requests(gcs: FakeGcs) -> None:
     assert tokens == [None, "token-1", "token-2", "token-3"]
 
 
-def test_a_copy_goes_on_after_a_failure(gcs: FakeGcs) -> None:
+def test_a_copy_goes_on_after_a_failure(gcs):
     gcs.rewrite_calls = 3
     gcs.add("p/a", b"content")
     slept: list[float] = []
@@ -468,7 +463,7 @@ def test_a_copy_goes_on_after_a_failure(gcs: FakeGcs) -> None:
     assert tokens == [None, "token-1", "token-1", "token-2"]
 
 
-def test_only_the_listed_state_is_copied(gcs: FakeGcs) -> None:
+def test_only_the_listed_state_is_copied(gcs):
     store = opened(gcs)
     info = store.put("a", b"first")
     gcs.add("p/a", b"other")
@@ -490,14 +485,14 @@ def test_only_the_listed_state_is_copied(gcs: FakeGcs) -> None:
         Say.error(400, "Bucket is requester pays bucket but no user project provided.", "required"),
     ],
 )
-def test_what_must_not_be_copied_is_left_to_streaming(gcs: FakeGcs, refusal: Say) -> None:
+def test_what_must_not_be_copied_is_left_to_streaming(gcs, refusal):
     store = opened(gcs)
     info = store.put("a", b"first")
     gcs.fault = lambda _: refusal
     assert store.copy_from(store, info, "b") is None
 
 
-def test_another_server_is_another_place(gcs: FakeGcs) -> None:
+def test_another_server_is_another_place(gcs):
     store = opened(gcs)
     info = store.put("a", b"first")
     google = open_store("gs://bucket/p", access=Access(anonymous=True))
@@ -507,7 +502,7 @@ def test_another_server_is_another_place(gcs: FakeGcs) -> None:
 # Accounts
 
 
-def test_everything_is_encrypted_with_the_key(gcs: FakeGcs) -> None:
+def test_everything_is_encrypted_with_the_key(gcs):
     store = opened(gcs, kms_key=KEY)
     info = store.put("a", b"1")
     stream(store, DATA, "b")
@@ -515,7 +510,7 @@ def test_everything_is_encrypted_with_the_key(gcs: FakeGcs) -> None:
     assert [gcs.objects["bucket", f"p/{key}"]["kmsKeyName"] for key in "abc"] == [KEY] * 3
 
 
-def test_the_project_pays_for_every_request(gcs: FakeGcs, tmp_path: Path) -> None:
+def test_the_project_pays_for_every_request(gcs, tmp_path):
     gcs.payer_needed = True
     error = error_of(lambda: opened(gcs).get("a"))
     assert error.code == "store.denied"
@@ -531,14 +526,12 @@ def test_the_project_pays_for_every_request(gcs: FakeGcs, tmp_path: Path) -> Non
     assert [ask.query.get("userProject") for ask in gcs.asked].count(None) == 1
 
 
-def test_somebody_has_to_pay(gcs: FakeGcs) -> None:
+def test_somebody_has_to_pay(gcs):
     error = error_of(lambda: opened(gcs, requester_pays=True).get("a"))
     assert error.code == "config.invalid_value"
 
 
-def test_no_token_is_sent_without_tls(
-    gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_no_token_is_sent_without_tls(gcs, monkeypatch, tmp_path):
     path = tmp_path / "credentials.json"
     path.write_text('{"type": "authorized_user", "client_id": "i", "client_secret": "secret"}')
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(path))
@@ -546,9 +539,7 @@ def test_no_token_is_sent_without_tls(
     assert not any("authorization" in ask.headers for ask in gcs.asked)
 
 
-def test_the_server_may_be_named_in_the_environment(
-    gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_server_may_be_named_in_the_environment(gcs, monkeypatch):
     for name in (gcs.endpoint, gcs.endpoint.removeprefix("http://")):
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", name)
         store = open_store("gs://bucket/p", retry=None)
@@ -559,7 +550,7 @@ def test_the_server_may_be_named_in_the_environment(
     assert error_of(lambda: open_store("gs://bucket/p")).code == "config.secret"
 
 
-def test_without_credentials_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_credentials_it_says_what_to_do(monkeypatch):
     error = error_of(lambda: open_store("gs://bucket", retry=None).get("k"))
     assert error.code == "store.denied"
     assert "anonymous: true" in error.hint
@@ -570,13 +561,13 @@ def test_without_credentials_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch)
 # Regions
 
 
-def test_the_region_is_the_location_of_the_bucket(gcs: FakeGcs) -> None:
+def test_the_region_is_the_location_of_the_bucket(gcs):
     gcs.fault = lambda ask: Say.json({"location": "US-CENTRAL1"})
     assert opened(gcs).region() == "US-CENTRAL1"
     assert gcs.lines() == ["GET /storage/v1/b/bucket"]
 
 
 @pytest.mark.parametrize("status", [401, 403, 404])
-def test_the_region_is_unknown_to_whoever_may_not_see_the_bucket(gcs: FakeGcs, status: int) -> None:
+def test_the_region_is_unknown_to_whoever_may_not_see_the_bucket(gcs, status):
     gcs.fault = lambda ask: Say.error(status)
     assert opened(gcs).region() == ""

@@ -1,5 +1,3 @@
-"""Which keys are valid, and how invalid ones are reported."""
-
 import pytest
 
 from larder.errors import ObjectError

@@ -12,11 +12,12 @@ import pytest
 from required import as_root
 
 from larder.errors import (
-    LarderError,
     ObjectError,
     PreconditionError,
 )
 from larder.store.local.store import LocalStore
+from tests.support.errors import code_of
+from tests.support.stores import keys_of
 
 
 @pytest.fixture
@@ -26,10 +27,6 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-def keys(store: LocalStore, prefix: str = "", **more: str) -> list[str]:
-    return [info.key for page in store.list(prefix, **more) for info in page]
-
-
 def failing(code: int) -> Callable[..., object]:
     def fail(*_arguments: object, **_more: object) -> object:
         raise OSError(code, os.strerror(code))
@@ -37,19 +34,13 @@ def failing(code: int) -> Callable[..., object]:
     return fail
 
 
-def code_of(call: Callable[..., object], *arguments: object, **options: object) -> str:
-    with pytest.raises(LarderError) as caught:
-        call(*arguments, **options)
-    return caught.value.code
-
-
 def test_the_first_write_makes_the_root(tmp_path):
     store = LocalStore(tmp_path / "a" / "b")
-    assert code_of(keys, store) == "store.missing"
+    assert code_of(keys_of, store) == "store.missing"
     store.put("c/d", b"1")
     assert (tmp_path / "a/b/c/d").read_bytes() == b"1"
     store.delete("c/d")
-    assert keys(store) == []  # the root stays, what was emptied below it does not
+    assert keys_of(store) == []  # the root stays, what was emptied below it does not
     assert list((tmp_path / "a" / "b").iterdir()) == []
 
 
@@ -64,7 +55,7 @@ def test_only_regular_files_are_objects(root):
     (root / "file").write_bytes(b"1")
     (root / ".larder-tmp-123-abc").write_bytes(b"half")
     store = LocalStore(root)
-    assert keys(store) == ["file"]
+    assert keys_of(store) == ["file"]
     for key in ("pipe", "folder"):
         assert code_of(store.head, key) == code_of(store.get, key) == "object.missing"
     store.delete("folder")
@@ -80,8 +71,8 @@ def test_links_are_followed_but_not_in_circles(root, tmp_path):
     (root / "b").symlink_to(tmp_path / "outside")
     (root / "c").symlink_to("a/file")
     store = LocalStore(root)
-    assert keys(store) == ["a/file", "b/x", "c"]
-    assert keys(store, "a/up/a/") == []
+    assert keys_of(store) == ["a/file", "b/x", "c"]
+    assert keys_of(store, "a/up/a/") == []
     assert store.get("c") == b"1"
 
 
@@ -89,14 +80,14 @@ def test_links_are_followed_but_not_in_circles(root, tmp_path):
 def test_a_dangling_link_is_reported(root, target):
     (root / "dangling").symlink_to(target)
     with pytest.raises(ObjectError, match="dangling") as caught:
-        keys(LocalStore(root))
+        keys_of(LocalStore(root))
     assert caught.value.code == "object.unreadable"
 
 
 def test_a_name_that_is_not_unicode_is_reported(root):
     Path(os.fsdecode(os.fsencode(root) + b"/caf\xe9")).write_bytes(b"")
     with pytest.raises(ObjectError, match=r"caf\\xe9") as caught:
-        keys(LocalStore(root))
+        keys_of(LocalStore(root))
     assert caught.value.code == "object.bad_key"
 
 
@@ -114,7 +105,7 @@ def test_a_prefix_does_not_lead_out_of_the_root(root, tmp_path):
     (tmp_path / "secret").write_bytes(b"")
     (root / "a").write_bytes(b"")
     store = LocalStore(root)
-    assert keys(store, "../") == keys(store, "..") == keys(store, "/") == []
+    assert keys_of(store, "../") == keys_of(store, "..") == keys_of(store, "/") == []
 
 
 def test_a_file_where_a_directory_would_be(root):
@@ -125,7 +116,7 @@ def test_a_file_where_a_directory_would_be(root):
     store.put("d/e", b"1")
     for absent in (False, True):
         assert code_of(store.put, "d", b"2", if_absent=absent) == "object.bad_key"
-    assert keys(store) == ["a", "d/e"]
+    assert keys_of(store) == ["a", "d/e"]
 
 
 @pytest.mark.parametrize(
@@ -230,7 +221,7 @@ def test_a_delete_and_a_put_in_one_directory_get_along(root):
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(put_and_delete, range(200)))
-    assert keys(store) == []
+    assert keys_of(store) == []
 
 
 def test_a_parent_deleted_while_its_folder_is_made_is_made_again(root, monkeypatch):
@@ -283,10 +274,10 @@ def test_what_is_neither_file_nor_directory_is_told_of_and_left_out(root):
     (root / "a/b/1").write_bytes(b"1")
     (root / "a/b/loop").symlink_to(root / "a")
     os.mkfifo(root / "a/pipe")
-    assert keys(LocalStore(root)) == ["a/b/1"]
+    assert keys_of(LocalStore(root)) == ["a/b/1"]
     found: list[tuple[bytes, str]] = []
     told = LocalStore(root, unlisted=lambda path, error: found.append((path, error.message)))
-    assert keys(told) == ["a/b/1"]
+    assert keys_of(told) == ["a/b/1"]
     assert found == [
         (b"a/b/loop/", "a link to a directory that contains it"),
         (b"a/pipe", "neither a file nor a directory"),
@@ -304,17 +295,17 @@ def test_what_cannot_be_listed_can_be_left_out(root):
     Path(os.fsdecode(raw + b"/b/\xff/4")).write_bytes(b"")
     found: list[tuple[bytes, str]] = []
     tolerant = LocalStore(root, unlisted=lambda path, error: found.append((path, error.code)))
-    assert keys(tolerant) == ["a/1", "b/x/2", "b/y/3", "c"]
+    assert keys_of(tolerant) == ["a/1", "b/x/2", "b/y/3", "c"]
     assert found == [
         (b"a/caf\xe9", "object.bad_key"),
         (b"b/dangling", "object.unreadable"),
         (b"b/\xff/", "object.bad_key"),
     ]
     found.clear()
-    assert keys(tolerant, "b/") == ["b/x/2", "b/y/3"]
+    assert keys_of(tolerant, "b/") == ["b/x/2", "b/y/3"]
     assert [path for path, _ in found] == [b"b/dangling", b"b/\xff/"]
     missing = LocalStore(root / "missing", unlisted=lambda path, error: None)
-    assert code_of(keys, missing) == "store.missing"
+    assert code_of(keys_of, missing) == "store.missing"
 
 
 def inodes(*paths: Path) -> set[int]:

@@ -16,23 +16,16 @@ def test_schemes(tmp_path, monkeypatch, ending):
     assert open_store("file:///").url == "file:///"
 
 
-def test_a_stores_url_opens_it_again(tmp_path):
-    store = open_store(str(tmp_path / "a?b#c %25"))
-    assert open_store(store.url).url == store.url
-
-
 def test_stores_repeat_their_calls_unless_told_otherwise():
     assert isinstance(open_store("memory://m"), RetryStore)
     assert not isinstance(open_store("memory://m", retry=None), RetryStore)
 
 
-def test_a_file_store_gives_paths(tmp_path):
-    store = open_store(str(tmp_path))
+def test_addresses_are_opened_again_and_files_have_paths(tmp_path):
+    store = open_store(str(tmp_path / "a?b#c %25"))
+    assert open_store(store.url).url == store.url
     store.put("a/b", b"1")
     assert local_path(store, "a/b").read_bytes() == b"1"
-
-
-def test_addresses():
     assert object_url("s3://b/p/", "k/l") == "s3://b/p/k/l"
     assert object_url("file:///", "k") == "file:///k"
 

@@ -73,12 +73,6 @@ def test_several_objects_are_read_one_by_one_after_a_failure(layers):
     assert layers.clock.slept == [1.0, 2.0]
 
 
-def test_the_last_error_counts_the_tries(layers):
-    layers.faults.add("get", unavailable(), times=None)
-    with pytest.raises(RetryableError, match=r"4 tries in 6 s"):
-        layers.store.get("k")
-
-
 def test_no_attempt_starts_after_the_deadline(layers):
     store = RetryStore(layers.faults, layers.clock.policy(attempts=99, deadline_seconds=7))
     layers.faults.add("get", unavailable(), times=None)

@@ -45,9 +45,7 @@ def profiles(
 
 
 @pytest.mark.parametrize("profile", ["good", None], ids=["argument", "environment"])
-def test_a_profile_gives_keys_region_and_endpoint(
-    profiles: None, url: str, monkeypatch: pytest.MonkeyPatch, profile: str | None
-) -> None:
+def test_a_profile_gives_keys_region_and_endpoint(profiles, url, monkeypatch, profile):
     if profile is None:
         monkeypatch.setenv("AWS_PROFILE", "good")
     store = open_store(url, profile=profile, retry=None)
@@ -57,7 +55,7 @@ def test_a_profile_gives_keys_region_and_endpoint(
 
 
 @pytest.mark.parametrize("profile", ["absent", "broken"])
-def test_an_unusable_profile(profiles: None, url: str, profile: str) -> None:
+def test_an_unusable_profile(profiles, url, profile):
     with pytest.raises(StoreError) as caught:
         open_store(url, profile=profile).get("a")
     assert caught.value.code == "store.denied"
@@ -76,9 +74,7 @@ def test_no_credentials_at_all(no_keys: None, url: str, monkeypatch: pytest.Monk
     assert asked == [], "nothing waits for an instance's metadata"
 
 
-def test_the_argument_beats_the_environment(
-    rclone_server: S3Server, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_argument_beats_the_environment(rclone_server, url, monkeypatch):
     for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     store = open_store(url, endpoint=rclone_server.endpoint, retry=None)
@@ -89,7 +85,7 @@ def test_the_argument_beats_the_environment(
         writer.commit()
 
 
-def test_keys_of_the_environment_need_no_other_package(rclone_server: S3Server, url: str) -> None:
+def test_keys_of_the_environment_need_no_other_package(rclone_server, url):
     open_store(url, endpoint=rclone_server.endpoint).put("a", b"data")
     script = f"""
 import sys
@@ -110,16 +106,14 @@ assert not heavy, heavy
     assert done.returncode == 0, done.stderr
 
 
-def test_a_session_token_is_sent(
-    rclone_server: S3Server, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_session_token_is_sent(rclone_server, url, monkeypatch):
     monkeypatch.setenv("AWS_SESSION_TOKEN", "token-of-a-session")
     store = open_store(url, endpoint=rclone_server.endpoint, retry=None)
     store.put("a", b"1")
     assert sum(len(page) for page in store.list()) == 1
 
 
-def test_parts_grow_so_that_ten_thousand_are_enough() -> None:
+def test_parts_grow_so_that_ten_thousand_are_enough():
     first = 16 << 20
     sizes = [part_size_bytes(index) for index in range(10_000)]
     assert sizes[:1000] == [first] * 1000
@@ -129,7 +123,7 @@ def test_parts_grow_so_that_ten_thousand_are_enough() -> None:
 
 
 @pytest.mark.parametrize("name", ["AWS_REGION", "AWS_DEFAULT_REGION"])
-def test_an_invalid_region_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_region_is_refused(name, monkeypatch):
     monkeypatch.delenv("AWS_REGION", raising=False)
     monkeypatch.setenv(name, "us west\n")
     for call in (lambda store: store.get("a"), lambda store: list(store.list())):
@@ -140,9 +134,7 @@ def test_an_invalid_region_is_refused(name: str, monkeypatch: pytest.MonkeyPatch
         open_store("s3://bucket/x", region="us west")
 
 
-def test_a_profile_with_a_wrong_server_or_region(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_keys: None
-) -> None:
+def test_a_profile_with_a_wrong_server_or_region(tmp_path, monkeypatch, no_keys):
     keys = "aws_access_key_id = a\naws_secret_access_key = b\n"
     (tmp_path / "config").write_text(
         f"[profile secret]\n{keys}endpoint_url = http://user:hunter2@127.0.0.1:9\n"
@@ -165,9 +157,7 @@ def test_a_profile_with_a_wrong_server_or_region(
     "name", ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"]
 )
 @pytest.mark.parametrize("value", ["hunter2\r", "hunter2\n", "hunt\udcff"])
-def test_a_credential_with_a_line_break_is_named(
-    name: str, value: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_credential_with_a_line_break_is_named(name, value, monkeypatch):
     monkeypatch.setenv(name, value)
     with pytest.raises(ConfigError) as caught:
         open_store("s3://bucket/x", endpoint="http://127.0.0.1:9", retry=None).get("a")
@@ -176,9 +166,7 @@ def test_a_credential_with_a_line_break_is_named(
 
 
 @pytest.mark.parametrize("key", ["a", "a//b"])
-def test_an_object_is_described_with_its_storage_class_and_metadata(
-    moto_server: S3Server, key: str
-) -> None:
+def test_an_object_is_described_with_its_storage_class_and_metadata(moto_server, key):
     moto_server.create_bucket(BUCKET)
     prefix = uuid.uuid4().hex
     client = boto3.client("s3", endpoint_url=moto_server.endpoint)
@@ -215,9 +203,7 @@ def at_amazon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", ["AWS_REGION", "AWS_DEFAULT_REGION"])
-def test_the_region_is_that_of_the_environment(
-    no_keys: None, at_amazon: None, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_the_region_is_that_of_the_environment(no_keys, at_amazon, monkeypatch, name):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
     assert region() == "us-east-1", "which Larder asks for by default"
@@ -227,6 +213,6 @@ def test_the_region_is_that_of_the_environment(
     assert region(endpoint="http://127.0.0.1:9") == "", "another server has no regions"
 
 
-def test_the_region_is_that_of_the_profile(profiles: None, at_amazon: None) -> None:
+def test_the_region_is_that_of_the_profile(profiles, at_amazon):
     assert region(profile="good") == "", "its endpoint is another server"
     assert region(profile="aws") == "ap-south-1"

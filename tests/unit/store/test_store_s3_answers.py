@@ -96,7 +96,7 @@ def said(status: int, word: str, **headers: str) -> Say:
     ],
     ids=lambda value: str(value.status) if isinstance(value, Say) else "",
 )
-def test_every_call_makes_the_same_of_an_answer(say: Say, codes: dict[str, str]) -> None:
+def test_every_call_makes_the_same_of_an_answer(say, codes):
     """The code of a kind of call that has none of its own is that of all the others."""
     for name, call in CALLS.items():
         if name == "writer" and codes[""] == BUSY:
@@ -109,7 +109,7 @@ def test_every_call_makes_the_same_of_an_answer(say: Say, codes: dict[str, str])
         assert error.code != MOVED or "the bucket is in eu-west-9" in error.message
 
 
-def test_an_archived_object() -> None:
+def test_an_archived_object():
     with scripted_s3(Say.error(403, "InvalidObjectState")) as script:
         error = error_of(lambda: opened(script).get("k"))
     assert error.code == "object.unreadable"
@@ -117,14 +117,14 @@ def test_an_archived_object() -> None:
 
 
 @pytest.mark.parametrize("key", ["k", "a//b"])
-def test_a_body_that_is_cut_short(key: str) -> None:
+def test_a_body_that_is_cut_short(key):
     with scripted_s3(Say(body="x" * 1000, headers=OBJECT, cut=500)) as script:
         error = error_of(lambda: opened(script).get(key))
     assert error.code == "store.unavailable"
 
 
 @pytest.mark.parametrize("key", ["k", "a//b"])
-def test_a_stream_goes_on_after_a_cut(key: str) -> None:
+def test_a_stream_goes_on_after_a_cut(key):
     data = "".join(f"{n:07}\n" for n in range(400_000))
     answers = [
         Say(body=data, headers=OBJECT, cut=2_500_000),
@@ -136,7 +136,7 @@ def test_a_stream_goes_on_after_a_cut(key: str) -> None:
         assert len(script.asked) == 2
 
 
-def test_no_server() -> None:
+def test_no_server():
     with scripted_s3(Say()) as script:
         pass
     for name in CALLS.keys() - {"writer"}:
@@ -144,7 +144,7 @@ def test_no_server() -> None:
         assert error.code == "store.unavailable"
 
 
-def test_calls_are_repeated_by_the_policy() -> None:
+def test_calls_are_repeated_by_the_policy():
     busy = Say.error(503, "SlowDown")
     with scripted_s3(busy, busy, Say(body="data", headers=OBJECT)) as script:
         assert opened(script, tries=3).get("k") == b"data"
@@ -155,7 +155,7 @@ def test_calls_are_repeated_by_the_policy() -> None:
         assert len(script.asked) == 3
 
 
-def test_listing_reads_every_field() -> None:
+def test_listing_reads_every_field():
     with scripted_s3(page("p/a+b%2B%25%2F%C3%BC", "p/b")) as script:
         ((first, second),) = opened(script).list()
     assert (first.key, second.key) == ("a b+%/ü", "b")
@@ -173,12 +173,12 @@ def test_listing_reads_every_field() -> None:
     ],
     ids=["keys that are not encoded", "a page without keys", "the folder itself", "it alone"],
 )
-def test_pages_are_those_with_keys(said: list[Say], pages: list[list[str]]) -> None:
+def test_pages_are_those_with_keys(said, pages):
     with scripted_s3(*said) as script:
         assert [[info.key for info in each] for each in opened(script).list()] == pages
 
 
-def test_listing_asks_for_the_next_page_with_its_token() -> None:
+def test_listing_asks_for_the_next_page_with_its_token():
     with scripted_s3(page("p/a", token="t+/="), page("p/b")) as script:
         assert keys(opened(script)) == ["a", "b"]
         assert "continuation-token=t%2B%2F%3D" in script.asked[1]
@@ -199,7 +199,7 @@ def test_listing_asks_for_the_next_page_with_its_token() -> None:
         Say(body=page("p/b").body, cut=150),
     ],
 )
-def test_a_listing_is_complete_or_raises(broken: Say) -> None:
+def test_a_listing_is_complete_or_raises(broken):
     with scripted_s3(page("p/0", token="t"), broken) as script:
         pages = opened(script).list()
         assert len(next(pages)) == 1
@@ -207,7 +207,7 @@ def test_a_listing_is_complete_or_raises(broken: Say) -> None:
     assert error.code in ("store.refused", "store.unavailable")
 
 
-def test_a_page_of_an_older_server_has_no_namespace() -> None:
+def test_a_page_of_an_older_server_has_no_namespace():
     body = page("a").body.replace(' xmlns="http://s3.amazonaws.com/doc/2006-03-01/"', "")
     assert [info.key for info in read_page(body.encode(), "s3://b/")[0]] == ["a"]
 
@@ -219,7 +219,7 @@ BEGUN = Say(
 )
 
 
-def test_a_streams_part_is_sent_again() -> None:
+def test_a_streams_part_is_sent_again():
     done = Say(
         body="<CompleteMultipartUploadResult><ETag>&quot;m-2&quot;</ETag></CompleteMultipartUploadResult>"
     )
@@ -234,7 +234,7 @@ def test_a_streams_part_is_sent_again() -> None:
 
 
 @pytest.mark.parametrize("ours", [True, False])
-def test_a_completion_with_a_lost_answer(ours: bool) -> None:
+def test_a_completion_with_a_lost_answer(ours):
     md5 = hashlib.md5(b"part")
     etag = f"{hashlib.md5(md5.digest() * 2 if ours else b'other').hexdigest()}-2"
     part = Say(headers={"ETag": f'"{md5.hexdigest()}"'})
@@ -251,7 +251,7 @@ def test_a_completion_with_a_lost_answer(ours: bool) -> None:
             assert error_of(writer.commit).code == "object.missing"
 
 
-def test_a_part_that_fails_for_good_aborts() -> None:
+def test_a_part_that_fails_for_good_aborts():
     with scripted_s3(BEGUN, Say.error(403, "AccessDenied")) as script:
         with opened(script).writer("k") as writer:
             writer.write(bytes((16 << 20) + 1))
@@ -260,7 +260,7 @@ def test_a_part_that_fails_for_good_aborts() -> None:
 
 
 @pytest.mark.parametrize("content_range", ["", "bytes 0-99/1000"])
-def test_another_range_than_the_one_requested(content_range: str) -> None:
+def test_another_range_than_the_one_requested(content_range):
     """Its bytes were taken for those of the range."""
     headers = {**OBJECT, "Content-Range": content_range} if content_range else OBJECT
     with scripted_s3(Say(206, "x" * 100, headers)) as script:
@@ -269,7 +269,7 @@ def test_another_range_than_the_one_requested(content_range: str) -> None:
     assert "range that was requested" in str(error)
 
 
-def test_a_listing_that_does_not_end() -> None:
+def test_a_listing_that_does_not_end():
     with scripted_s3(page(token="again")) as script:
         error = error_of(lambda: list(opened(script).list()))
     assert error.code == "store.refused"

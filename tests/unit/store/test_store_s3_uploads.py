@@ -1,5 +1,3 @@
-"""Multipart uploads that were begun and not completed."""
-
 from uuid import uuid4
 
 import pytest
