@@ -1,5 +1,3 @@
-"""Samples become batches, and their images arrays."""
-
 import io
 import multiprocessing
 import pickle

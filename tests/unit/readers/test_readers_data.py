@@ -14,7 +14,6 @@ import pytest
 import larder
 from larder.cache.build import build_file
 from larder.cache.schema import Field, RecordSchema
-from larder.config.patterns import expand_braces
 from larder.errors import FatalError, LarderError
 from larder.manifest.sealed import seal
 from larder.readers.data import Data
@@ -209,20 +208,6 @@ def published(tmp_path: Path, *parts: CacheFile) -> Data:
     return larder.open(url)
 
 
-def test_parts_are_seen_as_one(tmp_path):
-    """Of any parts: tests/property/test_property_cache_reader.py."""
-    parts = (write_part(tmp_path, "a.mdb", 3), write_part(tmp_path, "c.mdb", 4, start=3))
-    with published(tmp_path, *parts).cache("train") as cache:
-        assert len(cache) == 7
-        batch = cache.batch([6, 0, 3, 2, 6, -7])
-        assert batch["label"].tolist() == [6, 0, 3, 2, 6, 0]  # type: ignore[union-attr]
-        assert batch["x"].shape == (6, 4)  # type: ignore[union-attr]
-        assert cache.batch([], fields=["x"])["x"].shape == (0, 4)  # type: ignore[union-attr]
-        for wrong in (7, -8):
-            with pytest.raises(IndexError):
-                cache.batch([0, wrong])
-
-
 def test_parts_of_other_shapes_make_ragged_fields(tmp_path):
     parts = (
         write_part(tmp_path, "a.mdb", 2),
@@ -260,14 +245,7 @@ assert data.cache("train", verify=True).batch([1])["label"].tolist() == [1]
 
 
 def test_reading_needs_the_base_packages_alone(tmp_path):
-    part = write_part(tmp_path, "train.mdb", 3)
+    published(tmp_path, write_part(tmp_path, "train.mdb", 3))
     url = f"{tmp_path}/larder/toy"
-    publish(url, document(CacheFacts("decoded", {"train": (part,)})), tmp_path)
     for address in (url, f"file://{url}@latest"):
         subprocess.run([sys.executable, "-c", READ, address], check=True)
-
-
-def test_patterns_expand_as_in_a_shell():
-    assert expand_braces("a.tar") == ["a.tar"]
-    assert expand_braces("a-{08..11}.tar") == ["a-08.tar", "a-09.tar", "a-10.tar", "a-11.tar"]
-    assert expand_braces("a-{9..10}") == ["a-9", "a-10"]

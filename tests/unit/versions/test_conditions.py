@@ -68,9 +68,8 @@ def test_runs_that_ask_at_the_same_time_find_the_same(root):
 def test_an_invalid_answer_is_damage(root, plain):
     root.put(KEY, seal(plain))
     for ask in (read_conditions, probe_conditions):
-        with larder_error("damage.manifest", f"{root.url}{KEY}") as caught:
+        with larder_error("damage.manifest", f"{root.url}{KEY}"):
             ask(root)
-        assert "delete it" in caught.value.hint
 
 
 def test_a_store_that_refuses_every_write_is_not_one_without_conditions(root):

@@ -1,5 +1,3 @@
-"""The last writes, and where they go."""
-
 import uuid
 from dataclasses import replace
 
