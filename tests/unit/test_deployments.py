@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import prefect.settings
-import pytest
 from compose_spec import PyCompose
 from prefect.utilities.templating import apply_values
 from required import read_by_others
@@ -125,8 +124,3 @@ def test_deployments_are_of_flows_and_configs_that_exist_and_have_tags():
             if name := each.get("parameters", {}).get(kind):
                 assert (ROOT / f"configs/{folder}/{name}.yaml").is_file()
         assert all(schedule["active"] is False for schedule in each.get("schedules", []))
-
-
-@pytest.mark.parametrize("name", sorted(path.stem for path in ROOT.glob("configs/datasets/*.yaml")))
-def test_every_shipped_dataset_has_a_deployment(name):
-    assert name in [each["name"] for each in load(ROOT / FILE)["deployments"]]

@@ -1,5 +1,3 @@
-"""Files that are written, and what remains of them if their owner was killed."""
-
 import fcntl
 import os
 import subprocess
@@ -38,7 +36,6 @@ def owner(parent: Path) -> tuple[subprocess.Popen[str], set[str]]:
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert process.stdout is not None
     return process, set(process.stdout.readline().split())
 
 

@@ -1,5 +1,3 @@
-"""docs/reference/formats.md matches what the code writes."""
-
 import re
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Links and paths in the documentation have a target."""
-
 import re
 from pathlib import Path
 

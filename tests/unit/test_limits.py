@@ -1,5 +1,3 @@
-"""Bounds on memory and concurrent work."""
-
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -1,8 +1,4 @@
-"""What this machine has, from the files of its kernel."""
-
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,6 +7,7 @@ import pytest
 
 from larder.jobs.processes import _start
 from larder.machine import copy_memory_bytes, memory_bytes, small_memory_environment, usable_cores
+from tests.support.processes import run_python
 
 GIB = 1024**3
 POOL = "ARROW_DEFAULT_MEMORY_POOL"
@@ -100,11 +97,9 @@ print(pyarrow.default_memory_pool().backend_name)
 
 
 @pytest.mark.parametrize(("given", "pool"), [({}, "system"), ({POOL: "jemalloc"}, "jemalloc")])
-def test_arrow_has_the_allocator_of_the_c_library_unless_told_otherwise(given, pool):
-    others = {name: value for name, value in os.environ.items() if name != POOL}
-    done = subprocess.run(
-        [sys.executable, "-c", _ARROW], env=others | given, capture_output=True, text=True
-    )
+def test_arrow_has_the_allocator_of_the_c_library_unless_told_otherwise(given, pool, monkeypatch):
+    monkeypatch.delenv(POOL, raising=False)
+    done = run_python("-c", _ARROW, **given)
     assert done.stdout.strip() == pool, done.stderr
 
 
@@ -118,12 +113,9 @@ print(len(list(Path("/proc/self/task").iterdir())))
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="Linux tells it there")
-def test_numpy_starts_no_threads():
-    environment = dict(os.environ)
-    environment.pop("OPENBLAS_NUM_THREADS", None)
-    done = subprocess.run(
-        [sys.executable, "-c", _NUMPY], env=environment, capture_output=True, text=True
-    )
+def test_numpy_starts_no_threads(monkeypatch):
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    done = run_python("-c", _NUMPY)
     assert done.stdout.strip() == "1", done.stderr
 
 

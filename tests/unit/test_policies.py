@@ -1,5 +1,3 @@
-"""Tests of deployments/policies: exactly the permissions that the calls of each role need."""
-
 import json
 from pathlib import Path
 from typing import Any

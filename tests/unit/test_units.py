@@ -1,5 +1,3 @@
-"""Numbers, sizes and names as people read them."""
-
 import pytest
 
 from larder.units import format_names

@@ -1,26 +1,12 @@
-"""The data of demos and tests."""
-
 import gzip
 import hashlib
 from pathlib import Path
-
-import numpy as np
-from PIL import Image
 
 from larder.demo import digits
 from larder.demo.digits import DIGITS, main, write_digits
 
 # In the order of the classes, as UCI states them.
 COUNTS = [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
-FIRST = """\
-0   0   5  13   9   1   0   0
-0   0  13  15  10  15   5   0
-0   3  15   2   0  11   8   0
-0   4  12   0   0   8   8   0
-0   5   8   0   0   9   8   0
-0   4  11   0   1  12   7   0
-0   2  14   5  10  12   0   0
-0   0   6  13  10   0   0   0"""
 
 
 def test_digits_are_those_of_uci(tmp_path):
@@ -32,11 +18,6 @@ def test_digits_are_those_of_uci(tmp_path):
     assert len(pngs) == DIGITS
     assert [len(list((source / str(n)).iterdir())) for n in range(10)] == COUNTS
     assert list(tmp_path.iterdir()) == [source]
-    with Image.open(source / "0/digit-0000.png") as image:
-        assert (image.format, image.mode, image.size) == ("PNG", "L", (8, 8))
-        values = np.asarray(image, dtype=np.float64)
-    first = np.array([line.split() for line in FIRST.splitlines()], dtype=np.float64)
-    assert np.array_equal(values, np.round(first * 255 / 16))
     # The same on every machine, whatever is installed there.
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in pngs)).hexdigest()
     assert digest == "82be77aa2939271dc94b902b92ae6b4a97fb35c81a82d06c5b7da467be0b10b3"
