@@ -46,9 +46,6 @@ def code_of(call: Callable[[], object]) -> str:
     return error.code
 
 
-# Keys
-
-
 @pytest.mark.parametrize("name", KEYS)
 def test_a_key_is_returned_unchanged(place, store, name):
     key = KEYS[name]
@@ -78,9 +75,6 @@ def test_a_key_may_begin_with_another(place, store):
         store.put("pf/child", b"22")
         assert keys_of(store) == ["pf", "pf/child"]
         assert store.get("pf") == b"1"
-
-
-# Listing
 
 
 def test_keys_are_listed_in_order_of_their_bytes(store):
@@ -144,9 +138,6 @@ def test_an_object_is_described_alike_by_list_and_head(store):
     assert abs(info.modified_us - before_us) < 60_000_000
     if store.features.etag_is_md5:
         assert info.etag == hashlib.md5(b"abc").hexdigest()
-
-
-# Reading
 
 
 def test_ranges(store):
@@ -213,9 +204,6 @@ def test_several_are_read_as_each_of_them(store):
     assert code_of(lambda: store.get_each(listed_objects)) == "object.changed"
     missing = [("a", 0, ""), ("not/there", 1, "")]
     assert code_of(lambda: store.get_each(missing)) == "object.missing"
-
-
-# Writing
 
 
 def test_any_buffer_can_be_put_and_overwrites(store):
@@ -318,9 +306,6 @@ def test_delete_if_match(place, store):
         assert store.get("k") == b"two"
         store.delete("k", if_match=after)
         assert keys_of(store) == []
-
-
-# The complete store
 
 
 # A memory store is made when it is named.

@@ -6,14 +6,13 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from larder.config.models import Dataset
 from larder.manifest.files import read_manifest
-from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER
-from larder.samples.order import SampleOrder, order_samples
+from larder.manifest.schemas import SAMPLE_ORDER
+from larder.samples.order import SampleOrder
+from tests.support.listings import object_batches, ordered
 
 JOIN = {
     "image": "images/{id}.jpg",
@@ -46,21 +45,7 @@ def modelled(key: str) -> tuple[str, str, int] | None:
 
 
 def order(folder: Path, keys: set[str], cut: int, **fields: Any) -> tuple[SampleOrder, list[Any]]:
-    described = Dataset.model_validate({"name": "x", "source": {"url": "/x"}, **fields})
-    rows = [
-        {"key": key, "size_bytes": len(key), "etag": key, "modified": 0}
-        for key in sorted(keys, key=str.encode)
-    ]
-    found = order_samples(
-        (
-            pa.RecordBatch.from_pylist(rows[at : at + cut], OBJECTS)
-            for at in range(0, len(rows), cut)
-        ),
-        described,
-        label_files={},
-        out=folder / "out.parquet",
-        work_dir=folder,
-    )
+    found = ordered(folder, object_batches(keys, cut), **fields)
     samples = [
         (row["key"], {part["ext"]: part["key"] for part in row["parts"]})
         for batch in read_manifest(found.file.path, SAMPLE_ORDER, rows=found.samples)

@@ -3,8 +3,8 @@
 import math
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,11 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from larder.config.models import Dataset
 from larder.manifest.files import read_manifest
-from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER
-from larder.samples.order import order_samples
+from larder.manifest.schemas import SAMPLE_ORDER
 from larder.samples.strata import PUBLISHED, Divider, needs, targets
+from tests.support.listings import object_batches, ordered
 
 FRACTIONS = [
     {"train": 1.0},
@@ -26,42 +25,25 @@ FRACTIONS = [
 ]
 
 
-def dataset(fractions: dict[str, float], seed: int, group: str | None) -> Dataset:
+def dataset(fractions: dict[str, float], seed: int, group: str | None) -> dict[str, Any]:
+    """The fields of one that is divided by class."""
     splits = {"by": "hash", "seed": seed, "fractions": fractions, "group": group}
-    return Dataset.model_validate(
-        {
-            "name": "x",
-            "source": {"url": "/x"},
-            "splits": {**splits, "stratify": True},
-            "labels": {"from": "folder"},
-        }
-    )
-
-
-def batches(keys: set[str], cut: int) -> Iterator[pa.RecordBatch]:
-    rows = [{"key": key, "size_bytes": 1, "etag": key, "modified": 0} for key in sorted(keys)]
-    for start in range(0, len(rows), cut):
-        yield pa.RecordBatch.from_pylist(rows[start : start + cut], schema=OBJECTS)
+    return {"splits": {**splits, "stratify": True}, "labels": {"from": "folder"}}
 
 
 def assigned(
-    described: Dataset, keys: set[str], cut: int = 100, before: dict[str, str] | None = None
+    described: dict[str, Any], keys: set[str], cut: int = 100, before: dict[str, str] | None = None
 ) -> dict[str, str]:
     """The split of each sample."""
-    names = list(described.split_names)
-    published = [
+    names = list(described["splits"]["fractions"])
+    rows = [
         {"sample": key, "split": names.index(split)}
         for key, split in sorted((before or {}).items())
     ]
+    published = [pa.RecordBatch.from_pylist(rows, schema=PUBLISHED)]
     with tempfile.TemporaryDirectory() as folder:
-        found = order_samples(
-            batches(keys, cut),
-            described,
-            label_files={},
-            out=Path(folder) / "out.parquet",
-            work_dir=Path(folder),
-            published=[pa.RecordBatch.from_pylist(published, schema=PUBLISHED)],
-        )
+        objects = object_batches(keys, cut)
+        found = ordered(Path(folder), objects, published=published, **described)
         return {
             row["key"]: row["split"]
             for batch in read_manifest(found.file.path, SAMPLE_ORDER, rows=found.samples)

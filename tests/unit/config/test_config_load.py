@@ -4,24 +4,22 @@ The messages are in tests/golden/messages.md.
 """
 
 import pickle
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from larder.config.load import load_cluster, load_dataset, load_template, names
 from larder.config.models import Dataset
-from larder.errors import ConfigError, ProblemsError
-from tests.support.errors import larder_error
+from larder.errors import ConfigError, LarderError, ProblemsError
+from tests.support.errors import error_of, larder_error
 
 SOURCE = "source:\n  url: ./here\n"
 HASHED = SOURCE + "splits: {by: hash, seed: 7, fractions: {a: 1}, "
 HERE = "configs/datasets/x.yaml"
-Refuse = Callable[..., ConfigError]
 Problem = tuple[str, str, str]
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def config_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     for folder in ("datasets", "clusters", "experiments/deep"):
@@ -29,27 +27,16 @@ def config_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return Path("configs")
 
 
-@pytest.fixture
-def load(config_dir: Path) -> Callable[..., Dataset]:
-    def load(text: str, *settings: str, **environ: str) -> Dataset:
-        (config_dir / "datasets/x.yaml").write_text(text)
-        return load_dataset(config_dir, "x", settings, environ)
-
-    return load
+def load(text: str, *settings: str, **environ: str) -> Dataset:
+    Path(HERE).write_text(text)
+    return load_dataset(Path("configs"), "x", settings, environ)
 
 
-@pytest.fixture
-def refused(load: Callable[..., Dataset]) -> Refuse:
-    def refused(text: str, *settings: str, **environ: str) -> ConfigError:
-        with pytest.raises(ConfigError) as caught:
-            load(text, *settings, **environ)
-        assert "\n" not in str(caught.value)
-        return caught.value
-
-    return refused
+def refused(text: str, *settings: str, **environ: str) -> LarderError:
+    return error_of(load, text, *settings, **environ)
 
 
-def problems_of(error: ConfigError) -> list[Problem]:
+def problems_of(error: LarderError) -> list[Problem]:
     """The code, the position and the key of each."""
     return [
         (each.code.removeprefix("config."), each.where, each.message.partition(": ")[0])
@@ -57,13 +44,13 @@ def problems_of(error: ConfigError) -> list[Problem]:
     ]
 
 
-def test_the_name_is_that_of_the_file(load, refused):
+def test_the_name_is_that_of_the_file():
     assert load(SOURCE).name == "x"
     assert load("name: x\n" + SOURCE).name == "x"
     assert problems_of(refused(SOURCE + "name: y\n")) == [("invalid_value", f"{HERE}:3", "name")]
 
 
-def test_all_mistakes_of_a_file_are_listed(refused):
+def test_all_mistakes_of_a_file_are_listed():
     text = (
         "name: y\n"
         "source: {url: 's3://${MISSING}/x', endpoint: 'localhost:9000', profile: '[', nope: 1}\n"
@@ -115,13 +102,13 @@ def test_all_mistakes_of_a_file_are_listed(refused):
         ("source: {url: a, include: []}\n", 1, "source.include"),
     ],
 )
-def test_a_mistake_has_its_line_and_its_key(refused, text, line, key):
+def test_a_mistake_has_its_line_and_its_key(text, line, key):
     ((code, where, message),) = problems_of(refused(text))
     assert (code, where) == ("invalid_value", f"{HERE}:{line}")
     assert message.startswith(key)
 
 
-def test_a_setting_makes_the_variable_it_replaces_unnecessary(load, refused):
+def test_a_setting_makes_the_variable_it_replaces_unnecessary():
     assert load("source: {url: '${A}'}", "source.url=s3://bucket").source.url == "s3://bucket"
     assert load("source: {url: a, include: ['${A}']}", "source.include=*").source.include == ("*",)
     assert load("source: {url: a, exclude: '*.tmp'}").source.exclude == ("*.tmp",)

@@ -1,5 +1,5 @@
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,43 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sample_names import split_key
 
-from larder.config.models import Dataset
 from larder.errors import ConfigError
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER
 from larder.samples.naming import bad_key_reason
-from larder.samples.order import SampleOrder, SplitCount, order_samples
+from larder.samples.order import SampleOrder, SplitCount
 from tests.support.errors import larder_error
+from tests.support.listings import etag_of, object_batches, ordered
 
 Row = tuple[str, str, int | None, list[dict[str, Any]], dict[str, Any] | None, str | None]
 
 # A change of this would change the shards of every shuffled dataset.
 SHUFFLED = ["k3", "k0", "k4", "k8", "k1", "k6", "k7", "k9", "k2", "k5"]
-
-
-def etag(key: str) -> str:
-    return hashlib.md5(key.encode()).hexdigest()
-
-
-def batches(sizes: dict[str, int], cut: int = 1_000) -> Iterator[pa.RecordBatch]:
-    keys = sorted(sizes, key=str.encode)
-    for start in range(0, len(keys), cut):
-        rows = [
-            {"key": key, "size_bytes": sizes[key], "etag": etag(key), "modified": 0}
-            for key in keys[start : start + cut]
-        ]
-        yield pa.RecordBatch.from_pylist(rows, schema=OBJECTS)
-
-
-def ordered(
-    folder: Path,
-    objects: Iterable[pa.RecordBatch],
-    files: dict[str, bytes] | None = None,
-    **fields: Any,
-) -> SampleOrder:
-    dataset = Dataset.model_validate({"name": "x", "source": {"url": "/x"}, **fields})
-    out, work_dir = folder / "out.parquet", folder / "work"
-    return order_samples(objects, dataset, label_files=files or {}, out=out, work_dir=work_dir)
 
 
 def run(
@@ -56,9 +31,7 @@ def run(
     cut: int = 1_000,
     **fields: Any,
 ) -> tuple[SampleOrder, list[Row]]:
-    if not isinstance(sizes, dict):
-        sizes = dict.fromkeys(sizes, 1)
-    found = ordered(folder, batches(sizes, cut), files, **fields)
+    found = ordered(folder, object_batches(sizes, cut), files, **fields)
     rows = [
         tuple(row.values())
         for batch in read_manifest(found.file.path, SAMPLE_ORDER)
@@ -93,7 +66,7 @@ def test_arranges_samples(tmp_path):
     )
 
     def part(ext: str, key: str) -> dict[str, Any]:
-        known: dict[str, Any] = {"size_bytes": sizes[key], "etag": etag(key)}
+        known: dict[str, Any] = {"size_bytes": sizes[key], "etag": etag_of(key)}
         known |= {"mirror_etag": None, "checksum": None}
         return {"ext": ext, "key": key, **known}
 
@@ -122,7 +95,7 @@ def test_arranges_samples(tmp_path):
 def test_the_digest_is_pinned(tmp_path):
     found, rows = run(tmp_path, {"a/1.JPEG": 5, "a/1.txt": 0})
     assert [(row[0], row[1], row[2]) for row in rows] == [("train", "a/1", None)]
-    jpg, txt = etag("a/1.JPEG"), etag("a/1.txt")
+    jpg, txt = etag_of("a/1.JPEG"), etag_of("a/1.txt")
     expected = f"5:train3:a/1~[(3:jpg8:a/1.JPEGi5,32:{jpg})(3:txt7:a/1.txti0,32:{txt})];"
     assert found.digest == hashlib.sha256(expected.encode()).hexdigest()
 
@@ -136,7 +109,7 @@ def test_what_is_mirrored_shows_in_the_rows_and_not_in_the_digest(tmp_path):
     expected, _ = run(tmp_path, sizes, files, **fields)
 
     def mirrored() -> Iterator[pa.RecordBatch]:
-        for batch in batches(sizes, 2):
+        for batch in object_batches(sizes, 2):
             rows = batch.to_pylist()
             for row in rows:
                 if row["key"] != "a/2.jpg":

@@ -30,18 +30,11 @@ CONTENTS = [
 
 
 def write(
-    store: Store,
-    contents: list[Content],
-    target_bytes: int = 10**9,
-    before: Layout | None = None,
-    *,
-    memory_bytes: int = 1 << 24,
-    batch: pa.RecordBatch | None = None,
+    store: Store, contents: list[Content], target_bytes: int = 10**9, before: Layout | None = None
 ) -> list[ShardResult]:
-    batch = batch or order_samples(store, contents)
+    batch = order_samples(store, contents)
     format_ = surveyed("parquet", [batch], before)
-    plans = planned(batch, format_, target_bytes)
-    return pack(batch, store, format_, plans, memory_bytes=memory_bytes)
+    return pack(batch, store, format_, planned(batch, format_, target_bytes))
 
 
 def rows(store: Store, name: str) -> list[dict[str, Any]]:

@@ -2,18 +2,17 @@
 
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from larder.errors import ObjectError
-from larder.manifest.schemas import OBJECTS
 from larder.samples.naming import bad_key_reason
 from larder.source.storable import Storage, Unfit, unfit_keys
 from larder.store import Store, open_store
+from tests.support.listings import object_batches
 
 names = st.sampled_from(
     ["a", "a.b", "a.b-c.d", "a.bc", "x.jpg", ".larder-tmp-x", "k" * 252 + ".txt"]
@@ -21,18 +20,8 @@ names = st.sampled_from(
 keys = st.lists(names, min_size=1, max_size=4).map("/".join)
 
 
-def batches(found: Sequence[str], cut: int) -> Iterator[pa.RecordBatch]:
-    in_order = sorted(set(found), key=str.encode)
-    for start in range(0, len(in_order), cut):
-        rows = [
-            {"key": key, "size_bytes": 1, "etag": "", "modified": 0}
-            for key in in_order[start : start + cut]
-        ]
-        yield pa.RecordBatch.from_pylist(rows, schema=OBJECTS)
-
-
 def unfit(store: Store, found: Sequence[str], prefix: str = "", cut: int = 1_000) -> Unfit:
-    return unfit_keys(lambda: batches(found, cut), Storage.of(store), prefix)
+    return unfit_keys(lambda: object_batches(found, cut), Storage.of(store), prefix)
 
 
 def refused(store: Store, found: Sequence[str], prefix: str = "") -> list[str]:

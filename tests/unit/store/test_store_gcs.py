@@ -5,12 +5,12 @@ from __future__ import annotations
 import gzip
 import hashlib
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import google_crc32c
 import pytest
-from fake_gcs import MODIFIED, Ask, FakeGcs, Say, crc32c, fake_gcs
+from fake_gcs import MODIFIED, Ask, FakeGcs, Say, crc32c
 
 from larder.errors import (
     LarderError,
@@ -26,12 +26,6 @@ from larder.store.interrupt import Interrupt
 CHUNK = 16 << 20
 DATA = random.Random(5).randbytes(CHUNK * 2 + 1000)
 KEY = "projects/p/locations/l/keyRings/r/cryptoKeys/k"
-
-
-@pytest.fixture
-def gcs() -> Iterator[FakeGcs]:
-    with fake_gcs() as server:
-        yield server
 
 
 def opened(gcs: FakeGcs, prefix: str = "p", **access: Any) -> Store:
@@ -77,9 +71,6 @@ def once(*says: Say, when: Callable[[Ask], bool]) -> Callable[[Ask], Say | None]
         return left.pop(0) if left and when(ask) else None
 
     return fault
-
-
-# Conditions
 
 
 def test_a_write_if_absent_is_refused_by_the_server(gcs):
@@ -134,9 +125,6 @@ def test_an_object_that_was_composed_has_the_checksum_as_its_etag(gcs):
         assert store.head("k").etag == reader.info.etag == next(store.list())[0].etag == etag
     assert store.get("k", if_match=etag, offset=1) == b"bc"
     assert store.put("k", b"2", if_match=etag).etag == hashlib.md5(b"2").hexdigest()
-
-
-# Reading
 
 
 def test_a_range_is_one_request_and_a_whole_object_two_at_once(gcs):
@@ -244,9 +232,6 @@ def test_an_answer_of_the_wrong_length_is_refused(gcs):
         assert error_of(lambda: b"".join(reader)).code == "object.truncated"
 
 
-# Listing
-
-
 def test_pages_follow_each_other(gcs):
     gcs.page_keys = 3
     names = sorted(f"p/{n % 4}/{n:02}" for n in range(20))
@@ -283,9 +268,6 @@ def test_keys_out_of_order_are_refused(gcs, names):
     items = [gcs.add(f"p/{name}", b"x") for name in names]
     gcs.fault = lambda _: Say.json({"items": items})
     assert error_of(lambda: list(opened(gcs).list())).code == "store.refused"
-
-
-# Writing
 
 
 def test_the_server_verifies_what_it_receives(gcs):
@@ -429,9 +411,6 @@ def test_bytes_that_changed_on_the_way_are_deleted(gcs, deletion):
         assert gcs.contents["bucket", "p/k"] == b"of another run"
 
 
-# Copies
-
-
 def test_a_copy_may_take_several_requests(gcs):
     gcs.rewrite_calls = 4
     kept = {"contentType": "image/png", "metadata": {"a": "b"}}
@@ -499,9 +478,6 @@ def test_another_server_is_another_place(gcs):
     assert google.copy_from(store, info, "b") is None
 
 
-# Accounts
-
-
 def test_everything_is_encrypted_with_the_key(gcs):
     store = opened(gcs, kms_key=KEY)
     info = store.put("a", b"1")
@@ -556,9 +532,6 @@ def test_without_credentials_it_says_what_to_do(monkeypatch):
     assert "anonymous: true" in error.hint
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/none/secret.json")
     assert error_of(lambda: open_store("gs://bucket", retry=None).get("k")).code == "store.denied"
-
-
-# Regions
 
 
 def test_the_region_is_the_location_of_the_bucket(gcs):

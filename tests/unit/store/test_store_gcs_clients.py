@@ -2,13 +2,12 @@
 
 import json
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from fake_gcs import FakeGcs, Say, fake_gcs
+from fake_gcs import FakeGcs, Say
 from google.auth.credentials import AnonymousCredentials
 
 from larder.errors import FatalError, RetryableError, StoreError
@@ -17,12 +16,6 @@ from larder.store.buckets import register
 from larder.store.gcs.bucket import SCOPE, GcsSettings, find_settings, import_gcsfs, shared_account
 from larder.store.interrupt import Interrupt
 from tests.support.errors import larder_error
-
-
-@pytest.fixture
-def gcs() -> Iterator[FakeGcs]:
-    with fake_gcs() as server:
-        yield server
 
 
 def opened(gcs: FakeGcs, **access: Any) -> Store:
