@@ -1,11 +1,4 @@
-"""The real command in a directory of its own, as for a user.
-
-::
-
-    place = Workplace(tmp_path, IMAGENET_SOURCE=str(source))
-    done = place.run("--dataset", "imagenet", "--json")
-    assert (done.status, done.document["status"]) == (0, "built")
-"""
+"""The real command in a directory of its own, as for a user."""
 
 import json
 import os

@@ -1,11 +1,4 @@
-"""Runs of the pipeline for tests: settings without files, and stores wrapped by a test.
-
-::
-
-    asked = run_settings("memory://source", "memory://local", tmp_path / "out", cache={})
-    with between(lambda store: FaultyStore(store)):
-        prepare(asked)
-"""
+"""Runs of the pipeline for tests: settings without files, and stores wrapped by a test."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping

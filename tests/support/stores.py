@@ -303,13 +303,7 @@ class NoGets(DelegatingReadable):
 
 
 class Meanwhile:
-    """What happens before which calls, of all stores that share it.
-
-    ::
-
-        meanwhile.before("put", "tags/latest.json", other_run)     # before the first such put, once
-        store = MeanwhileStore(MemoryStore("local"), meanwhile)
-    """
+    """What happens before which calls, of all stores that share it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -411,13 +405,7 @@ class KeyStop(Stop):
 
 
 class StoppingStore(DelegatingStore):
-    """Stops at a chosen write, like a process that is killed there; it does not even clean up.
-
-    ::
-
-        stop = Stop(after=3)
-        store = StoppingStore(MemoryStore("local"), stop)   # three writes are done
-    """
+    """Stops at a chosen write, like a process that is killed there; it does not even clean up."""
 
     def __init__(self, inner: Store, stop: Stop) -> None:
         super().__init__(inner)
