@@ -47,6 +47,7 @@ IGNORED = [
     ((Access(), Access(kms_key="k")), "the storage has a kms_key"),
     ((Access(), Access(requester_pays=True)), "the storage has requester_pays"),
 ]
+PROFILES = (Access(profile="a"), Access(profile="b"))
 
 
 @pytest.mark.parametrize(
@@ -61,6 +62,7 @@ IGNORED = [
         (None, GCS, {}, "the source is not a bucket of S3 or GCS"),
         (ELSEWHERE, GCS, {}, "the source is at https://minio.example"),
         (LOCAL, S3, {"engine": "skyplane"}, "Skyplane cannot make this copy: the source is"),
+        (S3, S3, {"engine": "skyplane", "accesses": PROFILES}, "have different profiles"),
         *(
             (S3, GCS, {"engine": engine, "accesses": accesses}, reason)
             for engine in ("auto", "skyplane")

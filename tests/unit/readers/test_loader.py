@@ -121,6 +121,16 @@ def test_parts_of_the_batches_are_read_without_counting():
     assert [parts[number % 3][number // 3] for number in range(13)] == whole
 
 
+def test_batches_can_be_skipped_over_epochs():
+    expected = loader_of(NumberedSamples(SHARDS), **GIVEN)
+    both = keys(expected) + keys(expected)
+    for skipped in (0, 5, 13, 20):
+        loader = loader_of(NumberedSamples(SHARDS), **GIVEN)
+        loader.skip(skipped)
+        assert (loader.epoch, loader.batches) == divmod(skipped, 13)
+        assert next(iter(loader))["key"] == both[skipped]
+
+
 def test_a_loader_is_pickled_with_where_it_is():
     loader = loader_of(NumberedSamples(SHARDS), **GIVEN)
     loader.skip(4)

@@ -76,8 +76,9 @@ def test_several_objects_are_read_one_by_one_after_a_failure(layers):
 def test_no_attempt_starts_after_the_deadline(layers):
     store = RetryStore(layers.faults, layers.clock.policy(attempts=99, deadline_seconds=7))
     layers.faults.add("get", unavailable(), times=None)
-    with pytest.raises(RetryableError, match=r"4 tries in 6 s"):
+    with pytest.raises(RetryableError, match=r"4 tries in 6 s") as caught:
         store.get("k")
+    assert caught.value.attempts == 4
     assert layers.clock.now == 6.0
 
 
