@@ -131,28 +131,6 @@ def test_digits_from_the_form_to_the_card(serving, browser):
     browser.picture("card", 1340)
 
 
-def test_a_schedule_that_is_switched_on_fires(serving, browser):
-    address = deployment(serving, "digits")
-    path = f"/deployments/{address.rpartition('/')[2]}"
-    (schedule,) = serving.server.get(path)["schedules"]
-    often = {"schedule": {"interval": 30}}  # instead of hourly
-    serving.server.patch(f"{path}/schedules/{schedule['id']}", often)
-
-    def switch_on() -> None:
-        browser.open(address)
-        browser.see("body", "hourly")
-        browser.click(".p-toggle")
-
-    insist(switch_on, lambda: serving.server.get(path)["schedules"][0]["active"])
-    fired = browser.until(
-        lambda: [
-            run for run in runs_of(serving, "digits") if run["auto_scheduled"] and run["start_time"]
-        ]
-    )
-    serving.server.patch(f"{path}/schedules/{schedule['id']}", {"active": False})
-    show_run(serving, browser, fired[-1], "Completed")
-
-
 def test_what_a_form_cannot_run_is_refused_in_words(serving, browser):
     form = f"{deployment(serving, 'digits')}/run?parameters="
     browser.open(form + quote(json.dumps({"dataset": "elsewhere"})))

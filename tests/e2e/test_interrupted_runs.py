@@ -26,19 +26,6 @@ def place(place: Workplace, prefect_home: Path) -> Workplace:
     return place
 
 
-def processes(place: Workplace) -> list[str]:
-    """The processes that have the workplace's temporary directory in their environment."""
-    mark = f"TMPDIR={place.temporary}".encode()
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if mark in (folder / "environ").read_bytes().split(b"\0"):
-                found.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode())
-        except OSError:
-            continue
-    return found
-
-
 def mirrored(place: Workplace) -> list[Path]:
     """The objects that are copied."""
     return [path for path in place.storage.glob("larder/imagenet/mirror/**/*") if path.is_file()]
@@ -80,7 +67,7 @@ many()
 def test_a_temporary_server_saves_all_events(place):
     done = place.run(python=("-c", MANY_TASKS))
     assert done.status == 0, done.err
-    wait_until(lambda: not processes(place))
+    wait_until(lambda: not place.processes())
     assert history(place)[-1] == ("COMPLETED", {"COMPLETED": 200})
 
 
@@ -95,7 +82,7 @@ def test_a_run_interrupted_while_it_copies_and_then_run_to_the_end(place):
     assert "Traceback" not in done.err
     assert done.err.splitlines()[-1].startswith("error[run.interrupted]: interrupted; run the same")
     assert done.err.count(STOPPING) == 1
-    wait_until(lambda: not processes(place))
+    wait_until(lambda: not place.processes())
     before = history(place)[-1]
     assert before[0] == "CANCELLED"
     assert {"CANCELLED"} <= set(before[1]) <= {"CANCELLED", "COMPLETED"}
@@ -108,7 +95,7 @@ def test_a_run_interrupted_while_it_copies_and_then_run_to_the_end(place):
     assert done.status == 0, done.err
     assert done.document["status"] == "built"
     assert done.document["copied"]["count"] == len(mirrored(place)) - copied
-    wait_until(lambda: not processes(place))
+    wait_until(lambda: not place.processes())
     assert list(place.temporary.iterdir()) == []
     # The run did not wait for the server, which still saved all events.
     *_, interrupted, (state, tasks) = history(place)
@@ -135,7 +122,7 @@ def test_nobody_waits_for_a_temporary_server_and_it_ends(place, monkeypatch):
 def test_a_killed_run_ends_its_prefect_server(place):
     running = place.start(*FEW)
     running.read_until("mirror: started")
-    assert len(processes(place)) == 2
+    assert len(place.processes()) == 2
     os.kill(running.process.pid, signal.SIGKILL)
     assert running.wait().status == -signal.SIGKILL
-    wait_until(lambda: not processes(place))
+    wait_until(lambda: not place.processes())

@@ -36,10 +36,9 @@ WORKERS = 2
 def deployed(
     reporting: Workplace, prefect_server: PrefectServer, request: pytest.FixtureRequest
 ) -> Callable[..., str]:
-    """Makes a deployment of a dataset of its own; gives its ID if it has further ``fields``,
-    otherwise that of a run of it."""
+    """Makes a deployment of a dataset of its own; gives the ID of a run of it."""
 
-    def make(entrypoint: str = "flows.prepare.prepare", **fields: Any) -> str:
+    def make(entrypoint: str = "flows.prepare.prepare") -> str:
         name = re.sub(r"[^a-z]+", "-", request.node.name.lower())[-40:].strip("-")
         configs = reporting.folder / "configs"
         text = (configs / "datasets/imagenet.yaml").read_text()
@@ -58,11 +57,8 @@ def deployed(
             "entrypoint": entrypoint,
             "pull_steps": [{"prefect.deployments.steps.set_working_directory": where}],
             "parameters": {"dataset": name},
-            **fields,
         }
         made = prefect_server.post("/deployments/", deployment)
-        if fields:
-            return str(made["id"])
         run = prefect_server.post(f"/deployments/{made['id']}/create_flow_run", {})
         identity: str = run["id"]
         return identity

@@ -88,6 +88,9 @@ def test_a_run_and_the_same_again(reporting, prefect_server, named):
     done = reporting.run("--dataset", name, "--json", *SMALL)
     document = succeeded(done)
     assert document["status"] == "built"
+    assert SECRET not in done.out + done.err
+    for path in reporting.folder.rglob("*"):
+        assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path
 
     (run,) = prefect_server.flow_runs(f"prepare {name} for local")
     assert (run["state_type"], run["state_name"]) == ("COMPLETED", "Completed")
@@ -181,22 +184,6 @@ def test_progress_is_renewed_while_a_stage_runs(reporting, prefect_server):
     last = progress(100.0)
     assert last["id"] == first["id"] == second["id"]
     assert last["description"].startswith("mirror: done, 3 of 4 objects, 3.0 kB in")
-
-
-@pytest.mark.exhaustive
-def test_skipped_samples_are_a_table(reporting, prefect_server, named, own_source):
-    name = named()
-    folder = own_source(reporting)
-    bad = next(folder.rglob("*.JPEG"))
-    bad.write_bytes(b"not an image")
-    done = reporting.run("--dataset", name, "--set", "on_bad_sample=skip", "--json", *SMALL)
-    (failure,) = succeeded(done)["failures"]
-    (run,) = prefect_server.flow_runs(f"prepare {name} for local")
-    (table,) = [each for each in artifacts(prefect_server, run) if each["key"] == "skipped"]
-    (row,) = json.loads(table["data"])
-    assert f"{row['key']}: {row['message']}" == failure["message"]
-    assert row | {"message": failure["message"]} == failure
-    assert table["description"] == "1 that were skipped"
 
 
 @pytest.mark.exhaustive
@@ -464,9 +451,13 @@ def test_the_log_of_a_run_has_its_stages_and_the_terminal_has_them_once(
         f"  config   {reporting.folder}/out/local/{name}/experiment.yaml"
     ]
 
+    (table,) = [each for each in artifacts(prefect_server, run) if each["key"] == "skipped"]
+    assert table["description"] == "1 that were skipped"
+    (row,) = json.loads(table["data"])
+    assert (row["code"], bad.name in row["key"]) == ("sample.undecodable", True)
+    assert [line for line in logged if row["key"] in line and row["message"] in line]
     assert "1 skipped, as the dataset file says" in logged
     assert [line for line in logged if line.startswith("warning[few_shards]: ")]
-    assert [line for line in logged if bad.name in line]
 
 
 @pytest.mark.exhaustive

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -78,7 +78,7 @@ class DaskCluster:
         return process
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def dask(
     tmp_path_factory: pytest.TempPathFactory, prefect_server: PrefectServer
 ) -> Iterator[DaskCluster]:
@@ -136,6 +136,17 @@ def same_as_here(place: Workplace, name: str, document: dict[str, Any]) -> None:
 
 
 @needs_both
+def test_a_worker_that_does_not_see_the_storage(reporting, named, dask):
+    name = named()
+    kind = ("--set", "cluster.runner.kind=dask", "--set", "cluster.storage.url=/proc/self/cwd/data")
+    kind += ("--set", f"cluster.runner.address={dask.address}")
+    done = reporting.run("--dataset", name, "--json", *SMALL, *kind)
+    assert done.status == 2, done.err
+    assert done.document["error"]["code"] == "config.runner"
+    assert done.document["error"]["where"] == dask.address
+
+
+@needs_both
 def test_a_dask_cluster_of_which_a_worker_is_killed(reporting, prefect_server, named, dask):
     name = named()
     kind = ("--set", "cluster.runner.kind=dask")
@@ -150,20 +161,9 @@ def test_a_dask_cluster_of_which_a_worker_is_killed(reporting, prefect_server, n
     assert states == {"COMPLETED"}
 
 
-def processes_of(place: Workplace) -> dict[int, str]:
-    """The command lines of the processes that run in a place."""
-    mark = f"TMPDIR={place.temporary}".encode()
-    found = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if mark in (folder / "environ").read_bytes().split(b"\0"):
-                found[int(folder.name)] = (folder / "cmdline").read_text()
-    return found
-
-
 def ray_workers(place: Workplace) -> list[int]:
     """The processes of the place's Ray that are copying."""
-    return [pid for pid, line in processes_of(place).items() if line.startswith("ray::copy")]
+    return [pid for pid, line in place.processes().items() if line.startswith("ray::copy")]
 
 
 @needs_both
@@ -174,19 +174,8 @@ def test_a_local_ray_of_which_a_worker_is_killed(reporting, prefect_server, name
         reporting.environment["RAY_TMPDIR"] = folder
         workers = partial(ray_workers, reporting)
         document = with_one_killed(reporting, prefect_server, name, workers, *kind)
-        wait_until(lambda: not processes_of(reporting))
+        wait_until(lambda: not reporting.processes())
     same_as_here(reporting, name, document)
-
-
-@needs_both
-def test_a_worker_that_does_not_see_the_storage(reporting, named, dask):
-    name = named()
-    kind = ("--set", "cluster.runner.kind=dask", "--set", "cluster.storage.url=/proc/self/cwd/data")
-    kind += ("--set", f"cluster.runner.address={dask.address}")
-    done = reporting.run("--dataset", name, "--json", *SMALL, *kind)
-    assert done.status == 2, done.err
-    assert done.document["error"]["code"] == "config.runner"
-    assert done.document["error"]["where"] == dask.address
 
 
 @pytest.fixture
@@ -211,7 +200,7 @@ def ray_address(place: Workplace) -> Iterator[str]:
         finally:
             head.terminate()
             head.wait()
-            wait_until(lambda: not processes_of(place))
+            wait_until(lambda: not place.processes())
 
 
 def listens(port: int) -> bool:

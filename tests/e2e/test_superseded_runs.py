@@ -1,7 +1,6 @@
 """A command that another run supersedes starts again, in the same process and the same flow run."""
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -17,15 +16,13 @@ import shutil, sys
 from pathlib import Path
 
 from flows.runs.command import flow_command
-from larder.cli.exit import run
-from larder.cli.prepare import PREPARE
 from larder.pipeline.prepare import prepare
 from larder.pipeline.settings import load_settings
 from tests.support.stores import Meanwhile, MeanwhileStore
 from tests.support.runs import between
 
-way, name, source, times = sys.argv[1], sys.argv[2], Path(sys.argv[3]), int(sys.argv[4])
-sys.argv[1:] = ["--dataset", name, *sys.argv[5:]]
+name, source = "imagenet", Path(sys.argv[1])
+sys.argv[1:] = ["--dataset", name, "--json"]
 made = 0
 
 def grow():
@@ -39,13 +36,12 @@ def other_run():
     settings = load_settings(name, config_dir=Path("configs"))
     with between():
         assert prepare(settings)["status"] == "built"
-    if times > 1:
-        grow()
+    grow()
 
 meanwhile = Meanwhile()
-meanwhile.before("head", "tags/latest.json", other_run, times=times)
+meanwhile.before("head", "tags/latest.json", other_run, times=2)
 with between(lambda store: MeanwhileStore(store, meanwhile)):
-    status = flow_command("prepare") if way == "flow" else run(PREPARE.main)
+    status = flow_command("prepare")
 assert not meanwhile.waiting
 sys.exit(status)
 """
@@ -53,11 +49,6 @@ AGAIN = re.compile(
     r"another run has moved the tag since this one listed the source:"
     r" it names version ([0-9a-f]{32}) now; starting again \((\d) of 3\)"
 )
-
-
-def superseded(place: Workplace, source: Path, way: str, *options: str, times: int = 1) -> Finished:
-    arguments = (way, "imagenet", str(source), str(times), *options)
-    return place.run(*arguments, python=("-c", SCRIPT))
 
 
 def samples_of_latest(place: Workplace) -> tuple[str, int]:
@@ -76,7 +67,7 @@ def restarts(done: Finished) -> list[tuple[str, str]]:
 def test_one_flow_run_starts_again_and_ends_as_completed(reporting, own_source, prefect_server):
     earlier = {run["id"] for run in prefect_server.flow_runs("prepare imagenet for local")}
     source = own_source(reporting)
-    done = superseded(reporting, source, "flow", "--json", times=2)
+    done = reporting.run(str(source), python=("-c", SCRIPT))
     assert done.status == 0, done.err
     version, samples = samples_of_latest(reporting)
     assert [number for _, number in restarts(done)] == ["1", "2"]

@@ -19,31 +19,35 @@ from larder.versions.tags import read_tag
 from tests.support.checker import Published, check_all
 
 RUN = """
-import json, signal, sys
+import json, sys
 from dataclasses import replace
 from pathlib import Path
 from larder.pipeline.prepare import prepare
 from tests.support.runs import between, run_settings
 from tests.support.stores import Signal, StoppingStore
 
-folder, after, compact = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "compact"
+folder, after, number = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[4])
 settings = run_settings(
     folder / "source", folder / "local", folder / "out",
-    labels={"from": "folder"}, shards={"bytes": 8_000}, validate="decode", mirror=True,
-    cache={"records": "decoded"},
+    labels={"from": "folder"}, shards={"bytes": 4_000, "images": {"resize": 16}},
+    validate="decode", mirror=True, cache={"records": "decoded"},
     cluster={"runner": {"workers": 2, "batch_bytes": 12_000}},
 )
-stop = Signal(after, signal.SIGKILL)
+stop = Signal(after, number)
 with between(lambda store: StoppingStore(store, stop)):
-    document = prepare(replace(settings, compact=compact))
-methods, keys = ([write[place] for write in stop.writes] for place in (0, 1))
-print(json.dumps({**document, "methods": methods, "writes": keys}))
+    document = prepare(replace(settings, compact=sys.argv[3] == "compact"))
+print(json.dumps({**document, "writes": [key for _, key in stop.writes]}))
 """
 
 
-def start(folder: Path, after: int = 0, what: str = "prepare") -> subprocess.Popen[str]:
-    """A run that is killed at a write, counted from 1; ``what``: prepare or compact."""
-    command = [sys.executable, "-c", RUN, str(folder), str(after), what]
+def start(
+    folder: Path, after: int = 0, what: str = "prepare", number: int = signal.SIGKILL
+) -> subprocess.Popen[str]:
+    """A run that gets a signal at a write, counted from 1; ``what``: prepare or compact.
+
+    It has ended only once the processes that transform images have: they have the same stderr.
+    """
+    command = [sys.executable, "-c", RUN, str(folder), str(after), what, str(int(number))]
     temporary = folder / "tmp"
     temporary.mkdir(exist_ok=True)
     return subprocess.Popen(
@@ -109,15 +113,22 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any
     return document, shards(found)
 
 
-@pytest.mark.parametrize("at", ["mirror/c/", "/shards/train/", "/index/samples", "version.json"])
+@pytest.mark.parametrize(
+    ("at", "number"),
+    [
+        *((at, signal.SIGKILL) for at in ("mirror/c/", "/shards/train/", "/index/samples")),
+        ("version.json", signal.SIGKILL),
+        *(("/shards/train/", number) for number in (signal.SIGINT, signal.SIGTERM)),
+    ],
+)
 @pytest.mark.exhaustive(after=2)
-def test_a_run_that_was_killed_is_finished_by_the_next(tmp_path, undisturbed, at):
+def test_a_run_that_was_killed_is_finished_by_the_next(tmp_path, undisturbed, at, number):
     document, expected = undisturbed
     fill(tmp_path)
     place = next(number for number, key in enumerate(document["writes"], 1) if at in key)
-    killed = start(tmp_path, after=place)
+    killed = start(tmp_path, after=place, number=number)
     killed.communicate()
-    assert killed.returncode == -signal.SIGKILL
+    assert killed.returncode == -number
     assert published(tmp_path) == {}
     age(tmp_path)
     again = finished(start(tmp_path))
@@ -191,47 +202,6 @@ def test_a_growth_or_compaction_that_was_killed_is_finished_by_the_next(tmp_path
 def tag(folder: Path) -> str | None:
     found = read_tag(open_store(str(folder / "local" / "larder" / "d")), "latest")
     return found.version if found else None
-
-
-@pytest.mark.parametrize(
-    ("method", "at", "kinds"),
-    [
-        ("commit", "shards/train/d-train-000001.tar", {"draft"}),
-        ("upload", "/caches/", {"workshop"}),
-        ("upload", "/index/", {"workshop"}),
-    ],
-)
-@pytest.mark.parametrize("changed", [False, True])
-@pytest.mark.exhaustive
-def test_the_next_run_sweeps_what_a_killed_run_left(
-    tmp_path, undisturbed, method, at, kinds, changed
-):
-    """In the system's directory for temporary files and in the storage."""
-    document, _ = undisturbed
-    writes = zip(document["methods"], document["writes"], strict=True)
-    place = next(
-        number for number, (how, key) in enumerate(writes, 1) if how == method and at in key
-    )
-    # Two workers do not always write in the same order: the run is killed until it was that write.
-    for attempt in range(20):
-        folder = tmp_path / str(attempt)
-        folder.mkdir()
-        fill(folder)
-        killed = start(folder, after=place)
-        killed.communicate()
-        assert killed.returncode == -signal.SIGKILL
-        left = age(folder)
-        if {path.name.split("-")[2] for path in left} >= kinds:
-            break
-    assert {path.name.split("-")[2] for path in left} >= kinds
-    if changed and "draft" not in kinds:  # the draft of an object that is not written again stays
-        (folder / "source" / "a" / "00.png").write_bytes(
-            (folder / "source" / "b" / "01.png").read_bytes()
-        )
-    finished(start(folder))
-    assert left_behind(folder) == []
-    assert list((folder / "tmp").iterdir()) == []
-    published(folder)
 
 
 @pytest.mark.exhaustive

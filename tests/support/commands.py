@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,16 @@ class Workplace:
         self, *arguments: str, python: tuple[str, ...] = ("-m", "flows.prepare"), **environment: str
     ) -> Finished:
         return self.start(*arguments, python=python, **environment).wait()
+
+    def processes(self) -> dict[int, str]:
+        """The command lines of the processes that have this temporary directory."""
+        mark = f"TMPDIR={self.temporary}".encode()
+        found = {}
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if mark in (folder / "environ").read_bytes().split(b"\0"):
+                    found[int(folder.name)] = (folder / "cmdline").read_text()
+        return found
 
     def files(self) -> dict[str, tuple[int, int]]:
         """Every file and directory below the folder: size and modification time."""
