@@ -12,9 +12,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from PIL import Image
 
 from larder.errors import DamageError
+from larder.jobs.results import RunError
 from larder.pipeline.prepare import prepare
 from larder.segments.job import root_url
 from larder.store import Store, open_store
@@ -24,6 +26,14 @@ from tests.support.runs import between, forget_manifests, run_settings
 from tests.support.stores import Recorder, Stop, Stopped, StoppingStore
 
 DOCUMENT = dict[str, Any]
+DECODED: dict[str, Any] = {
+    "labels": {"from": "folder"},
+    "splits": {"train": ["a/**", "b/**"], "validation": "c/**"},
+    "shards": {"bytes": 8_000},
+    "validate": "decode",
+    "cache": {"records": "decoded"},
+}
+"""Images in two splits and a few shards, with a decoded cache."""
 
 
 def png(seed: int, width: int = 9, height: int = 7) -> bytes:
@@ -74,6 +84,13 @@ def objects_of(published: Published) -> dict[str, bytes]:
 def shard_names(published: Published) -> dict[str, str]:
     """sha256 of the shards by name, whatever their segments are called."""
     return {path.rpartition("/")[2]: sha256 for path, sha256 in published.shards.items()}
+
+
+def failed(lab: Lab, **fields: Any) -> list[str]:
+    """The keys of the samples that a run failed for."""
+    with pytest.raises(RunError) as caught:
+        lab.prepare(**fields)
+    return [failure.key for failure in caught.value.report.failures]
 
 
 def flip(path: Path) -> None:

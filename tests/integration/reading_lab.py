@@ -1,13 +1,19 @@
-"""A version in a bucket, and a Python that has the base packages alone to read it with."""
+"""A version in a bucket, a Python with the base packages alone to read it, and killed copies."""
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from larder.cache.build import build_file
 from larder.cache.schema import Field, RecordSchema
 from larder.manifest.sealed import seal
-from larder.store import open_store
+from larder.store import download, open_store
+from larder.store.own_files import read_digest
 from larder.versions import layout
 from larder.versions.documents import CacheFacts, CacheFile, SegmentUse, SplitFacts, VersionDocument
 from larder.versions.tags import Tag
@@ -52,3 +58,24 @@ def publish_toy(url: str, folder: Path) -> str:
     store.put(layout.version_key(ID), seal(version))
     store.put(layout.tag_key("latest"), seal(Tag(ID, version.inputs)))
     return facts.sha256
+
+
+def killed_while_it_copies(copy: Callable[[Path], object], folder: Path, after: int) -> None:
+    """Copy to a folder, in a process that is killed within the file after so many."""
+
+    def deadly(store: Any, key: str, write: Callable[[Any], object]) -> Any:
+        nonlocal after
+        after -= 1
+        if after < 0:
+            write(b"begun")
+            os.kill(os.getpid(), signal.SIGKILL)
+        return read_digest(store, key, write)
+
+    def run() -> None:
+        download.read_digest = deadly  # type: ignore[assignment]
+        copy(folder)
+
+    killed = multiprocessing.get_context("fork").Process(target=run)
+    killed.start()
+    killed.join()
+    assert killed.exitcode == -signal.SIGKILL

@@ -22,17 +22,6 @@ def expected(prefix: str, classes: str = "abc") -> dict[str, dict[str, bytes]]:
     return found
 
 
-def test_archives_of_classes_beside_loose_objects(tmp_path):
-    classes = by_class()
-    loose = {f"c/{name}": data for name, data in classes.pop("c").items()}
-    objects = {f"{name}.tar": tar(members) for name, members in classes.items()}
-    lab = archive_lab(tmp_path, objects | loose)
-    lab.prepare()
-    assert samples(lab) == expected("{}.tar", "ab") | {
-        key: value for key, value in expected("{}").items() if key.startswith("c/")
-    }
-
-
 def test_globs_match_members_or_archives(tmp_path):
     objects = {"in/train.tar": imagenet(), "val.tar": imagenet("de"), "test.tar": b"not read"}
     lab = with_source(

@@ -3,32 +3,22 @@
 import os
 import uuid
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from archives_lab import archive_lab, by_class, imagenet, samples, tar
-from pipeline_lab import DOCUMENT, Lab, opened, png, write
+from pipeline_lab import DECODED, DOCUMENT, Lab, opened, png, write
 
-from larder.jobs.results import RunError
 from tests.support.runs import between
 from tests.support.servers import S3Server
 from tests.support.stores import (
-    Meanwhile,
-    MeanwhileStore,
     RecordedCall,
     Recorder,
 )
 
 pytestmark = pytest.mark.exhaustive
 
-FIELDS: dict[str, Any] = {
-    "labels": {"from": "folder"},
-    "shards": {"bytes": 8_000},
-    "cache": {"records": "decoded"},
-    "validate": "decode",
-}
+FIELDS = {name: field for name, field in DECODED.items() if name != "splits"}
 
 
 def classes(names: str) -> dict[str, bytes]:
@@ -46,19 +36,6 @@ def reads(run: Callable[[], DOCUMENT], piece: str = ".tar") -> tuple[DOCUMENT, l
     return document, [
         each for each in calls if each.method in ("get", "open") and piece in each.key
     ]
-
-
-def indexes(lab: Lab) -> list[str]:
-    with lab.opened_root() as root:
-        return [info.key for page in root.list("work/derived/") for info in page]
-
-
-def test_a_second_run_reads_no_header(tmp_path):
-    lab = archive_lab(tmp_path, classes("abc"))
-    _, first = reads(lab.prepare)
-    assert {call.key for call in first} == {"a.tar", "b.tar", "c.tar"}
-    document, again = reads(lab.prepare)
-    assert (document["status"], again) == ("reused", [])
 
 
 def test_a_touched_archive_is_compared_not_packed(tmp_path):
@@ -84,36 +61,6 @@ def test_a_member_that_changed_is_packed_again(tmp_path):
     assert (growth["changed"], growth["unchanged"]) == (1, 7)
     second = lab.prepare()
     assert samples(lab, second)["a.tar/01"]["png"] == png(77)
-
-
-def test_a_damaged_index_is_made_again(tmp_path):
-    lab = archive_lab(tmp_path, classes("ab"))
-    lab.prepare()
-    with lab.opened_root() as root:
-        for key in indexes(lab):
-            root.put(key, root.get(key)[:-5])
-    again = lab.prepare(shards={"bytes": 9_000})
-    assert again["status"] == "built"
-    assert len(samples(lab, again)) == 8
-
-
-def test_an_archive_that_changes_while_shards_are_made_fails_the_run(tmp_path):
-    lab = archive_lab(tmp_path, {"train.tar": imagenet()})
-    meanwhile = Meanwhile()
-    meanwhile.before(
-        "writer",
-        "shards/",
-        lambda: write(str(lab.source["url"]), {"train.tar": imagenet("abd")}),  # type: ignore[index]
-    )
-    with (
-        between(partial(MeanwhileStore, meanwhile=meanwhile)),
-        pytest.raises(RunError) as caught,
-    ):
-        lab.prepare()
-    assert {failure.code for failure in caught.value.report.failures} == {"object.changed"}
-    assert all(failure.key.startswith("train.tar/") for failure in caught.value.report.failures)
-    document = lab.prepare()
-    assert {parts["cls"] for parts in samples(lab, document).values()} == {b"a", b"b", b"d"}
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from larder.manifest.sealed import ManifestRef
 from larder.pipeline.prepare import prepare
 from larder.progress import StageTimes
 from larder.store import open_store
+from tests.support.processes import is_running
 
 pytestmark = pytest.mark.exhaustive
 
@@ -50,14 +51,6 @@ def apart(begun: list[int]) -> Iterator[list[int]]:
         yield begun
 
 
-def gone(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    return False
-
-
 def test_processes_make_the_same_version_as_threads(tmp_path, apart):
     one = directory_lab(tmp_path / "one", OBJECTS, **SHARED)
     two = Lab(one.source, str(tmp_path / "two"), tmp_path / "out", {**one.fields, **TWO})
@@ -65,7 +58,7 @@ def test_processes_make_the_same_version_as_threads(tmp_path, apart):
     assert not apart, "a single batch is done here"
     document = two.prepare()
     assert len(apart) == 2, "they are used again for further batches"
-    assert all(map(gone, apart))
+    assert not any(map(is_running, apart))
     assert (document["version"], document["digest"]) == (alone["version"], alone["digest"])
     assert document["stages"]["shard"]["objects"] == alone["stages"]["shard"]["objects"]
     assert document["stages"]["shard"]["bytes"] == alone["stages"]["shard"]["bytes"]
@@ -95,7 +88,7 @@ def test_a_bad_sample_is_reported_as_in_one_process(tmp_path, apart):
         lab.prepare()
     assert [failure.key for failure in caught.value.report.failures] == ["b/05.png"]
     assert apart
-    assert all(map(gone, apart))
+    assert not any(map(is_running, apart))
     write(lab.source, {"b/05.png": OBJECTS["b/05.png"]})
     lab.prepare()
     lab.only()
@@ -132,7 +125,7 @@ def test_a_run_that_is_stopped_leaves_no_process(tmp_path, apart):
         prepare(lab.settings(), InlineRunner(2, Watching(stop.set), stop))
     assert caught.value.code == "run.interrupted"
     assert apart
-    assert all(map(gone, apart))
+    assert not any(map(is_running, apart))
     lab.prepare()
     lab.only()
 

@@ -83,16 +83,13 @@ def place(
 
 
 @pytest.mark.parametrize(("key", "is_text"), FIELDS)
-def test_every_field_by_set(place, key, is_text):
+def test_every_field(place, key, is_text, monkeypatch):
     place.refused("--set", f"{key}={URL}")
     place.refused("--set", f"{key}={SIGNED}")
     if not is_text:
         place.refused("--set", f"{key}={SECRET}")
         place.refused("--set", f"{key}=canaryword")
-
-
-@pytest.mark.parametrize(("key", "is_text"), FIELDS)
-def test_every_field_in_a_file_and_from_a_variable(place, key, is_text, monkeypatch):
+    # In a file, and from a variable.
     monkeypatch.setenv("PLANTED", URL)
     for value in (URL, "${PLANTED}"):
         put(place.folder, key, value)

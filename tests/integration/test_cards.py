@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from pipeline_lab import Lab, directory_lab, images, opened, png, write
+from pipeline_lab import Lab, directory_lab, flip, images, opened, png, write
 
 from larder.card import charts
 from larder.card import pictures as card_pictures
@@ -295,32 +295,20 @@ def test_a_card_in_a_bucket(tmp_path, rclone_server):
         assert Page(bytes(store.get(key)).decode()).elements["figure"] == 12
 
 
-def test_the_note_for_other_pages_has_no_sample(tmp_path):
+def test_a_card_is_drawn_of_a_version_that_is_there_and_whole(tmp_path):
     lab = directory_lab(tmp_path)
     version = built(lab)["version"]
     drawn = draw_card(lab.settings(), version, progress=NullProgress())
     assert "| train | 12 |" in drawn.note
     assert drawn.note.count("](data:image/png;base64,") == 2
     assert drawn.url in drawn.note
-    assert not any(f"{name}/0" in drawn.note for name in "abc")
-
-
-def test_there_must_be_such_a_version(tmp_path):
-    lab = directory_lab(tmp_path)
-    built(lab)
+    assert not any(f"{name}/0" in drawn.note for name in "abc"), "no sample is on other pages"
     for name in ("v7", "0" * 32, "../x", ""):
         with pytest.raises(ConfigError) as caught:
             card(lab.settings(), name)
         assert caught.value.code == "version.missing"
-
-
-def test_a_damaged_index_is_said(tmp_path):
-    lab = directory_lab(tmp_path)
-    built(lab)
     (index,) = lab.folder.glob("segments/*/index/parts-*.npy")
-    data = bytearray(index.read_bytes())
-    data[-3] ^= 1
-    index.write_bytes(data)
+    flip(index)
     with pytest.raises(DamageError):
         card(lab.settings(), "latest")
 

@@ -90,38 +90,21 @@ def moved(ranges: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
 
 ALTERATIONS: dict[str, Alter] = {
     "samples": split(samples=lambda n: n + 1),
-    "shards": split(shards=lambda n: n - 1),
-    "bytes": split(bytes=lambda n: n - 1),
-    "omitted of a split": split(omitted=lambda n: n + 1),
     "patterns in another order": split(patterns=lambda names: names[::-1]),
-    "a pattern missing": split(patterns=lambda names: names[:-1]),
     "other rows": rows(lambda found: replace(found, ranges=moved(found.ranges))),
     "rows that do not exist": rows(lambda found: replace(found, ranges=((98, 98 + found.count),))),
-    "a wrong count": rows(lambda found: replace(found, count=found.count + 1)),
-    "no rows": rows(lambda found: replace(found, count=0, ranges=())),
     "ranges that touch": rows(lambda found: replace(found, count=2, ranges=((0, 1), (1, 2)))),
     "a cache file missing": cached(lambda files: files[:-1]),
-    "cache files in another order": cached(lambda files: files[::-1]),
     "another cache": lambda version: replace(
         version, segments=(replace(version.segments[0], cache="f" * 32), version.segments[1])
     ),
-    "no cache of a segment": lambda version: replace(
-        version, segments=(replace(version.segments[0], cache=None), version.segments[1])
-    ),
-    "no cache at all": lambda version: replace(version, cache=None),
     "segments in another order": lambda version: replace(version, segments=version.segments[::-1]),
-    "a segment twice": lambda version: replace(version, segments=(*version.segments[:1],) * 2),
-    "a segment missing": lambda version: replace(version, segments=version.segments[:1]),
-    "manifests in another order": lambda version: replace(version, files=version.files[::-1]),
     "a manifest missing": lambda version: replace(version, files=version.files[1:]),
-    "a file twice": lambda version: replace(version, files=(*version.files, version.files[-1])),
     "another digest": lambda version: replace(version, digest="0" * 64),
     # Were a changed sample not omitted from the old segment, both would be read.
     "a key twice": lambda version: replace(
         version, segments=tuple(replace(use, omitted={}) for use in version.segments)
     ),
-    "other classes": lambda version: replace(version, classes=("a", "c", "b")),
-    "another dataset": lambda version: replace(version, dataset="e"),
 }
 
 

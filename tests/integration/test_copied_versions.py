@@ -1,25 +1,21 @@
 """Versions copied to a directory, from where they are read without the storage."""
 
 import multiprocessing
-import os
 import shutil
-import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pipeline_lab import Lab, directory_lab, flip, images, write
+from reading_lab import killed_while_it_copies
 
 import larder
 from larder.errors import ConfigError, DamageError
 from larder.readers.data import Data
 from larder.store import download
-from larder.store.own_files import read_digest
 
-FORK = multiprocessing.get_context("fork")
 FIELDS: dict[str, Any] = {"splits": {"training": ["a/**", "b/**"], "validation": "c/**"}}
 
 
@@ -92,27 +88,11 @@ def test_versions_share_what_is_there(tmp_path, monkeypatch):
     second.copy_to(tmp_path / "copy")
 
 
-def killed_while_it_copies(data: Data, folder: Path, after: int) -> None:
-    def deadly(store: Any, key: str, write: Callable[[Any], object]) -> Any:
-        nonlocal after
-        after -= 1
-        if after < 0:
-            write(b"begun")
-            os.kill(os.getpid(), signal.SIGKILL)
-        return read_digest(store, key, write)
-
-    download.read_digest = deadly  # type: ignore[assignment]
-    data.copy_to(folder)
-
-
 @pytest.mark.parametrize("after", [0, 5, 12])
 def test_a_copy_that_was_killed_goes_on(tmp_path, after):
     data = opened(lab_of(tmp_path))
     folder = tmp_path / "copy"
-    killed = FORK.Process(target=killed_while_it_copies, args=(data, folder, after))
-    killed.start()
-    killed.join()
-    assert killed.exitcode == -signal.SIGKILL
+    killed_while_it_copies(data.copy_to, folder, after)
     address = folder / "larder/d/versions" / data.version
     with pytest.raises(ConfigError) as caught:
         larder.open(address)

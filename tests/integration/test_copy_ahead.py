@@ -6,17 +6,17 @@ Skyplane itself needs clouds, or the test of its own: here something else is in 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from copy_lab import CopyLab
+from copy_lab import CopyLab, buckets
 from pipeline_lab import opened, write
 
 from larder.copy import route
 from larder.copy.skyplane.adapter import Transfer
-from larder.copy.skyplane.choice import Choice
+from larder.copy.skyplane.choice import Choice, Side
 from larder.errors import ConfigError
 from larder.pipeline.prepare import prepare
 from tests.support.runs import between, run_settings
@@ -72,3 +72,29 @@ def test_a_run_of_a_dataset_says_that_it_failed(
     assert done["copied"]["count"] == 5
     (warning,) = [each for each in done["warnings"] if each["code"] == "skyplane"]
     assert warning["message"] == f"{FAILED.message}; the native engine copies what is missing"
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_what_goes_ahead_is_not_trusted(instead: Callable[..., None], done: bool) -> None:
+    objects = {f"a/{number}": bytes([number]) * 1000 * number for number in range(1, 9)}
+    asked: list[str] = []
+
+    def run(source: Side, target: Side, keys: Iterable[str], **_: Any) -> Transfer:
+        asked.extend(keys)
+        store: Any = target.store
+        first, second, third, *_ = objects
+        with source.store.open(first) as reader:
+            store.put(first, b"".join(reader), like=reader.info)
+        store.put(second, bytes(len(objects[second])))
+        store.put(third, b"")
+        return replace(FAILED, done=done)
+
+    instead(run)
+    with buckets(objects) as lab:
+        document = lab.copy()
+        assert asked == sorted(objects)
+        assert document["copied"]["count"] == len(objects)
+        assert lab.there() == objects
+    messages = [warning["message"] for warning in document["warnings"]]
+    expected = f"{FAILED.message}; the native engine copies what is missing"
+    assert messages == ([] if done else [expected])

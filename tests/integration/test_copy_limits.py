@@ -1,4 +1,4 @@
-"""What a copy may take: a stop that no server delays, bandwidth, memory, and what goes ahead."""
+"""What a copy may take: a stop that no server delays, and memory."""
 
 from __future__ import annotations
 
@@ -7,24 +7,19 @@ import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from copy_lab import buckets
 
-from larder.copy import route
 from larder.copy.engine import copy_batch
 from larder.copy.limits import Buffers, CopyLimits
 from larder.copy.proof import CopiedObject
-from larder.copy.skyplane.adapter import Transfer
-from larder.copy.skyplane.choice import Choice, Side
 from larder.errors import Failure, FatalError, ObjectError
 from larder.limits import ByteBudget
-from larder.progress import CancellableProgress, NullProgress, Progress
+from larder.progress import CancellableProgress, NullProgress
 from larder.store import Access, open_store
 from larder.store.base import ObjectInfo, Reader, Store
 from larder.store.delegate import DelegatingStore
@@ -222,37 +217,3 @@ def test_the_peak_of_a_copy_between_two_buckets(tmp_path: Path) -> None:
         copied = sum(info.size_bytes for page in there.list() for info in page)
         assert copied > 4 * 128 * MIB + 500 * 110_000
     assert int(done.stdout) < 300_000_000
-
-
-@pytest.mark.parametrize("done", [True, False])
-def test_what_goes_ahead_is_not_trusted(monkeypatch: pytest.MonkeyPatch, done: bool) -> None:
-    """Skyplane itself needs clouds, or the test of its own: here something else is in its place."""
-    objects = {f"a/{number}": bytes([number]) * 1000 * number for number in range(1, 9)}
-    asked: list[str] = []
-
-    def chosen(*_: Any, **__: Any) -> Choice:
-        return Choice("skyplane", "a test")
-
-    def run(
-        source: Side, target: Side, keys: Iterable[str], *, progress: Progress, **_: Any
-    ) -> Transfer:
-        asked.extend(keys)
-        store: Any = target.store
-        first, second, third, *_ = objects
-        with source.store.open(first) as reader:
-            store.put(first, b"".join(reader), like=reader.info)
-        store.put(second, bytes(len(objects[second])))
-        store.put(third, b"")
-        return Transfer(done, True, "it broke")
-
-    monkeypatch.setattr(route, "choose_engine", chosen)
-    monkeypatch.setattr(route, "check_skyplane", lambda *_, **__: None)
-    monkeypatch.setattr(route, "transfer", run)
-    with buckets(objects) as lab:
-        document = lab.copy()
-        assert asked == sorted(objects)
-        assert document["copied"]["count"] == len(objects)
-        assert lab.there() == objects
-    messages = [warning["message"] for warning in document["warnings"]]
-    expected = ["it broke; the native engine copies what is missing"]
-    assert messages == ([] if done else expected)

@@ -73,16 +73,6 @@ def test_a_first_copy_one_without_changes_one_of_a_change_and_a_prune(server: S3
     assert lab.copy()["status"] == "current"
 
 
-def test_from_a_directory_and_back(server: S3Server, tmp_path: Path) -> None:
-    up = lab_to_bucket(tmp_path / "up")
-    up.add(OBJECTS)
-    down = CopyLab(up.storage, str(tmp_path / "down"), {})
-    for lab in (up, down):
-        lab.copy()
-        assert lab.there() == OBJECTS
-        assert lab.copy()["status"] == "current"
-
-
 @pytest.mark.parametrize("moment", ["_begun", "send", "_complete"])
 @pytest.mark.parametrize("how", ["interrupt", "refusal"])
 def test_a_copy_that_is_stopped_leaves_no_upload(

@@ -9,12 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pipeline_lab import Lab, directory_lab, flip, png, write
-from verify_lab import verified
+from pipeline_lab import Lab, directory_lab, failed, png, write
 
 import larder
 from larder.errors import ConfigError
-from larder.jobs.results import RunError
 from larder.versions.publish import read_segment
 
 DECODING = {"wav": "wav", "npy": "npy", "txt": "text"}
@@ -51,12 +49,6 @@ def clips(numbers: Any = range(6)) -> dict[str, bytes]:
 def clip_lab(folder: Path, objects: dict[str, bytes] | None = None, **fields: Any) -> Lab:
     chosen = clips() if objects is None else objects
     return directory_lab(folder, chosen, **{"decoding": DECODING, **fields})
-
-
-def failed(lab: Lab, **fields: Any) -> list[str]:
-    with pytest.raises(RunError) as caught:
-        lab.prepare(**fields)
-    return [failure.key for failure in caught.value.report.failures]
 
 
 def test_a_decoded_cache_has_arrays(tmp_path):
@@ -175,11 +167,6 @@ def test_a_decoder_that_cannot_be_imported_ends_the_plan(tmp_path):
     assert not Path(str(lab.storage)).exists()
 
 
-def test_a_plan_tells_of_decoders_without_a_part(tmp_path):
-    document = clip_lab(tmp_path, decoding={**DECODING, "flac": "bytes"}).plan()
-    assert "unused_parts" in {warning["code"] for warning in document["warnings"]}
-
-
 @pytest.mark.exhaustive
 def test_images_with_a_decoder_of_their_own(tmp_path):
     """Two images of one sample are two fields; transformed ones are decoded as they are stored."""
@@ -196,14 +183,3 @@ def test_images_with_a_decoder_of_their_own(tmp_path):
     assert record["image"].shape == (4, 5, 3)
     assert bytes(record["jpg"][:4]) == b"\x89PNG"
     lab.only()
-
-
-def test_a_damaged_cache_is_made_again(tmp_path):
-    lab = clip_lab(tmp_path)
-    lab.prepare()
-    for name in ("*.mdb", "cache.json", "segment.json"):
-        path = lab.file(name)
-        right = path.read_bytes()
-        flip(path)
-        assert verified(lab, repair=True)["status"] == "repaired", name
-        assert path.read_bytes() == right

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from determined_lab import Trials, checked, delivered, document, downloads, variables
+from determined_lab import Trials, delivered, document, downloads, variables
 from pipeline_lab import Lab, directory_lab, images, write
 
 from larder.config.models.cluster import CONTEXT_BYTES
@@ -122,24 +122,6 @@ class TestDownload:
         node.read(lab)
         assert self.shards(lab) == before
 
-    @pytest.mark.exhaustive
-    def test_what_a_crash_left_is_completed(self, lab, node):
-        node.read(lab)
-        first, *_, last = sorted(self.shards(lab))
-        first.write_bytes(first.read_bytes()[:-100])
-        last.unlink()
-        draft = last.parent / ".larder-tmp-draft-0123456789abcdef"
-        draft.write_bytes(b"begun")
-        node.read(lab)
-        assert not draft.exists()
-
-    def test_two_at_once(self, lab, node):
-        running = [node.start(lab.output) for _ in range(3)]
-        for process in running:
-            out, err = process.communicate(timeout=120)
-            assert process.returncode == 0, err
-            checked(lab, out)
-
     def test_damage_fails_the_trial(self, lab, node):
         with lab.opened_root() as root:
             key = next(info.key for page in root.list() for info in page if "tar" in info.key)
@@ -239,15 +221,6 @@ class TestInline:
         with pytest.raises(ConfigError) as caught:
             delivered(directory, "inline")
         assert (caught.value.code, caught.value.where) == ("config.path", str(mine))
-
-    @pytest.mark.parametrize("pattern", ["*.tar", "/data", "larder", "segments/"])
-    def test_what_determined_would_leave_out_is_refused(self, directory, pattern):
-        directory.output.mkdir()
-        (directory.output / ".detignore").write_text(f"# of the team\n{pattern}\n")
-        with pytest.raises(ConfigError) as caught:
-            delivered(directory, "inline")
-        assert caught.value.code == "config.path"
-        assert caught.value.where.startswith("data/larder/d/")
 
     @pytest.mark.parametrize("limit", [CONTEXT_BYTES, 100_000])
     def test_model_code_and_data_have_one_limit(self, directory, limit):

@@ -8,15 +8,13 @@ those of ImageNet; a Parquet file has some 2 kB of its own.
 """
 
 import io
-import os
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from costs_lab import READ, Costs, Field, blob, blobs, counted, field, kind_of
-from pipeline_lab import directory_lab
+from costs_lab import READ, Costs, Field, blob, blobs, field, kind_of
 
 pytestmark = pytest.mark.exhaustive
 
@@ -199,30 +197,6 @@ def test_what_a_change_packs_again(tmp_path, what, removals, mirror):
         assert set(before) - set(after) == (touched if removals == "repack" else set())
 
 
-def test_touching_400_files_and_deleting_one_copies_nothing(tmp_path):
-    objects = {f"{number:03}.bin": blob(str(number), 300) for number in range(400)}
-    lab = directory_lab(tmp_path, objects, shards={"bytes": 30_000}, labels=None, cache=None)
-    first = lab.prepare()
-    for path in Path(str(lab.source)).iterdir():
-        os.utime(path, ns=(1, path.stat().st_mtime_ns + 1_000_000))
-    Path(str(lab.source), "123.bin").unlink()
-    grown = counted(lab, lab.prepare)
-    assert grown.document["copied"] == {"count": 0, "bytes": 0}
-    assert grown.wrote("mirror") == []
-    assert len(grown.wrote("shards")) == 1
-    each = round(400 / first["shards"]["count"])
-    packed = sum(len(found.samples["train"]) for found in lab.check().values()) - 400
-    assert packed == 399
-    assert grown.written("shards") <= (2 * 512 + 300) * 2 * each
-    left = set(objects) - {"123.bin"}
-    assert sorted(grown.opened("source")) == sorted(f"source/{key}" for key in left)
-    assert grown.opened("mirror") == []
-    assert len(set(grown.opened("shards"))) == 1
-    again = counted(lab, lab.prepare)
-    assert (again.document["status"], again.wrote()) == ("reused", [])
-    assert again.opened("source") == []
-
-
 # What leaves shards alone
 
 
@@ -254,37 +228,6 @@ def test_a_cache_that_is_turned_on_or_off_leaves_the_shards_alone(tmp_path):
         assert other.wrote("shards", "mirror") == other.opened("source", "mirror") == []
         back = lab.run(cache=ENCODED)
         untouched(back)
-        lab.check()
-
-
-def test_growth_and_mirror_leave_everything_alone(tmp_path):
-    with field(tmp_path, blobs(60, 2_000), **SMALL, cache=ENCODED) as lab:
-        lab.run()
-        lab.add(blobs(20, 2_000, first=60))
-        version = lab.run().document["version"]
-        for fields in (
-            {"growth": {"removals": "omit"}},
-            {"growth": {"mode": "rebuild"}},
-            {"mirror": False},
-            {"description": "other words"},
-        ):
-            costs = lab.run(**fields)
-            assert costs.document["version"] == version
-            assert costs.wrote() == []
-            untouched(costs)
-
-
-def test_a_mirror_that_is_turned_on_copies_only_what_is_packed_from_then_on(tmp_path):
-    with field(tmp_path, blobs(60, 2_000), **SMALL, mirror=False) as lab:
-        lab.run()
-        more = blobs(3, 2_000, first=60)
-        lab.add(more)
-        grown = lab.run(mirror=True)
-        assert set(grown.wrote("mirror")) == {f"mirror/{key}" for key in more}
-        lab.add(blobs(3, 2_000, first=63))
-        assert lab.run(mirror=False).wrote("mirror") == []
-        lab.add(blobs(3, 2_000, first=66))
-        assert len(lab.run(mirror=True).wrote("mirror")) == 3
         lab.check()
 
 

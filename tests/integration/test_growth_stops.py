@@ -303,77 +303,6 @@ def test_a_run_stopped_at_any_write_publishes_nothing_in_part_and_can_be_continu
 # What happens between a stop and the next run
 
 
-def contents(place: Place, version: str) -> dict[str, tuple[bytes, str]]:
-    """By key, the content of each sample and its class, as published."""
-    published = place.check()[version]
-    classes = published.version.classes
-    found = {}
-    for sample in (each for own in published.samples.values() for each in own):
-        assert sample.label is not None
-        found[sample.key] = sample.parts["bin"], classes[sample.label]
-    return found
-
-
-def wanted(place: Place) -> dict[str, tuple[bytes, str]]:
-    """The same, as in the source."""
-    with opened(place.source) as source:
-        objects = {info.key: source.get(info.key) for page in source.list() for info in page}
-    return {key.removesuffix(".bin"): (data, key[0]) for key, data in objects.items()}
-
-
-def revert(place: Place) -> None:
-    place.add({key: OBJECTS[key] for key in (KEYS[3], KEYS[11], KEYS[30])})
-    place.remove(*blobs(3, 700, first=32, classes="cde"))
-
-
-def change_again(place: Place) -> None:
-    """One of the new samples, one of the old; one that was removed is back, another one goes."""
-    new = list(blobs(3, 700, first=32, classes="cde"))
-    place.add(
-        {new[0]: blob("third", 700), KEYS[11]: blob("fourth", 700), KEYS[3]: OBJECTS[KEYS[3]]}
-    )
-    place.remove(new[2], KEYS[20])
-
-
-@pytest.mark.parametrize("then", [revert, change_again])
-@pytest.mark.parametrize(
-    ("scene", "kind", "step"),
-    [("grow", "kept", 7), ("grow", "directory", 13), ("compact", "ignored", 13)],
-)
-@pytest.mark.nightly(sample=2)
-def test_a_source_that_changes_after_a_stop_is_followed(place, scene, step, then):
-    drama = SCENES[scene]
-    drama.before(place)
-    drama.change(place)
-    first = place.latest()
-    with place.copied() as whole:
-        document, stop = whole.stopped(None, drama.compact)
-        assert document is not None
-        new = document["version"]
-    cuts = []
-    for after in range(step // 2, len(stop.writes), step):
-        cut = place.copied()
-        copy = cut.__enter__()
-        copy.stopped(after, drama.compact)
-        cuts.append((cut, copy, f"stopped at {stop.writes[after]}"))
-    then(place)
-    versions = set()
-    for cut, copy, where in cuts:
-        before = copy.latest()
-        assert before in (first, new)
-        again = copy.counted(drama.compact)
-        assert contents(copy, again.document["version"]) == wanted(copy), where
-        assert copy.latest() == again.document["version"]
-        if then is revert and before == first and not drama.compact:
-            assert again.document["version"] == first, where
-            assert again.wrote("shards", "mirror", "caches") == [], where
-        versions.add((before, again.document["version"]))
-        idle = copy.counted(drama.compact)
-        assert (idle.document["status"], idle.wrote()) == ("reused", []), where
-        cut.__exit__(None, None, None)
-    assert len(versions) == len({before for before, _ in versions}), "the same leads to the same"
-
-
 def damage(root: Store, key: str, how: str) -> None:
     data = bytearray(root.get(key))
     if how == "deleted":
@@ -392,6 +321,7 @@ def before_the_last(stop: Stop, name: str) -> int:
     ("kind", "at", "how"),
     [
         ("kept", "segment.json", "altered"),
+        ("kept", "segment.json", "deleted"),
         ("kept", "version.json", "deleted"),
         ("kept", "latest.json", "deleted"),
         ("directory", "segment.json", "altered"),

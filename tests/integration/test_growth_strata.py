@@ -60,18 +60,6 @@ def test_growth_packs_only_new_samples_and_fills_up_the_classes(tmp_path, kind):
     assert split_of(again) == found
 
 
-def test_another_rule_divides_everything_anew(tmp_path):
-    objects = texts("ab", range(8))
-    source = Source(tmp_path, **FIELDS)
-    source.prepare(objects)
-    document = source.prepare(objects, splits=splits(0.5))
-    found = source.check()[document["version"]]
-    assert by_class(split_of(found)) == {name: Counter(train=4, validation=4) for name in "ab"}
-    fresh = Source(tmp_path / "fresh", **{**FIELDS, "splits": splits(0.5)})
-    document = fresh.prepare(objects)
-    assert split_of(fresh.check()[document["version"]]) == split_of(found)
-
-
 def test_a_bad_sample_keeps_its_split_too(tmp_path):
     source = Source(tmp_path, **FIELDS)
     objects = texts("a", range(8)) | {"a/bad.png": b"no image"}

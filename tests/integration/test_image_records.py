@@ -1,11 +1,10 @@
 """Complete runs with image records of RecordIO: built, grown, cached and read."""
 
-import hashlib
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_lab import Lab, directory_lab, images, png, write
+from pipeline_lab import Lab, directory_lab, images, png, shard_names, write
 
 import larder
 from larder.shards.formats.recordio import IMAGE_HEADER, record_data
@@ -55,35 +54,6 @@ def expected(objects: dict[str, bytes]) -> list[Record]:
     return sorted(("abcd".index(key[0]), key, data) for key, data in objects.items())
 
 
-def test_a_whole_run(lab):
-    assert not lab.plan()["shards"]["exact"]
-    built = lab.prepare()
-    found = records(lab)
-    assert sorted(found.values()) == expected(OBJECTS)
-    assert sorted(found) == list(range(len(OBJECTS)))
-    names = [path.name for path in shards(lab)]
-    assert {"d-train-000000.rec", "d-train-000001.rec", "d-validation-000000.rec"} <= set(names)
-    files = {each.name for path in shards(lab) for each in path.parent.iterdir()}
-    stems = {Path(name).stem for name in names}
-    assert files == {f"{stem}.{ext}" for stem in stems for ext in ("rec", "idx", "lst")}
-    assert built["shards"]["bytes"] == sum(
-        each.stat().st_size for path in shards(lab) for each in path.parent.glob(f"{path.stem}.*")
-    )
-    assert lab.prepare()["status"] == "reused"
-    some = larder.open(f"{lab.storage}/larder/d@latest").samples("train", 5, 7)
-    assert [(each.key, each.label, dict(each.parts)) for each in some] == [
-        ("a/05", 0, {"png": OBJECTS["a/05.png"], "cls": b"0"}),
-        ("b/00", 1, {"png": OBJECTS["b/00.png"], "cls": b"1"}),
-    ]
-    with larder.open(f"{lab.storage}/larder/d@latest").cache("train") as cache:
-        assert len(cache) == 12
-
-
-def digests(lab: Lab) -> dict[str, str]:
-    paths = [each for path in shards(lab) for each in path.parent.glob(f"{path.stem}.*")]
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
-
-
 def test_numbers_are_unique_however_a_dataset_grows(lab):
     """Bad samples have numbers, too, which are not given again."""
     bad = {"a/06.png": b"no image" * 40, "c/06.png": b"no image" * 40}
@@ -114,4 +84,4 @@ def test_a_compacted_dataset_counts_from_0_again(lab, tmp_path):
     again = directory_lab(tmp_path / "again", now, **FIELDS)
     again.prepare()
     assert records(lab) == records(again)
-    assert digests(lab) == digests(again)
+    assert shard_names(lab.newest()) == shard_names(again.only())

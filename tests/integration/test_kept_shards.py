@@ -3,15 +3,13 @@
 import hashlib
 import json
 import multiprocessing
-import os
 import random
-import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pipeline_lab import Lab, directory_lab, flip, write
+from reading_lab import killed_while_it_copies
 
 import larder
 from larder.errors import ConfigError, DamageError
@@ -20,7 +18,6 @@ from larder.readers.keep import KeptShards
 from larder.store import download
 from larder.store.own_files import read_digest
 
-FORK = multiprocessing.get_context("fork")
 SHARDS, EACH = 8, 3
 
 
@@ -209,28 +206,12 @@ def test_a_version_is_downloaded_once(tmp_path, monkeypatch, name):
     data.download(folder)
 
 
-def killed_in_a_download(data: Data, folder: Path, after: int) -> None:
-    def deadly(store: Any, key: str, write: Callable[[Any], object]) -> Any:
-        nonlocal after
-        after -= 1
-        if after < 0:
-            write(b"begun")
-            os.kill(os.getpid(), signal.SIGKILL)
-        return read_digest(store, key, write)
-
-    download.read_digest = deadly  # type: ignore[assignment]
-    data.download(folder)
-
-
 @pytest.mark.parametrize("after", [0, 3])
 def test_a_download_that_was_killed_goes_on(tmp_path, after):
     lab = lab_of(tmp_path, splits=SPLITS)
     data = larder.open(f"{lab.storage}/larder/d")
     folder = tmp_path / "data"
-    killed = FORK.Process(target=killed_in_a_download, args=(data, folder, after))
-    killed.start()
-    killed.join()
-    assert killed.exitcode == -signal.SIGKILL
+    killed_while_it_copies(data.download, folder, after)
     before = {path: path.stat().st_mtime_ns for path in folder.glob("*/*.tar")}
     data.download(folder)
     assert before == {path: path.stat().st_mtime_ns for path in before}

@@ -1,21 +1,18 @@
 """What `pip install larder-data` gives: the command ``larder`` from the wheel, alone and light."""
 
 import email
-import io
-import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import venv
-import wave
 import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
-from pipeline_lab import directory_lab, png
+from pipeline_lab import png
 
 import larder
 from larder.cli.init import EXAMPLES
@@ -130,13 +127,6 @@ def test_preparing_in_a_light_install_names_what_is_missing(light, tmp_path):
     command = "in a checkout of Larder: pip install '.[prepare]'"
     assert done.returncode == 2
     assert done.stderr == f"error[config.missing_package]: {missing}; {command}\n"
-    error = json.loads(done.stdout)["error"]
-    assert error == {
-        "code": "config.missing_package",
-        "message": missing,
-        "where": "",
-        "hint": command,
-    }
     script = """
 import larder
 from larder.errors import ConfigError
@@ -147,55 +137,6 @@ except ConfigError as error:
 """
     done = run(light, tmp_path, "python", "-c", script)
     assert (done.stdout, done.stderr) == (f"config.missing_package {command}\n", "")
-
-
-def test_a_light_install_reads_what_was_decoded(light, tmp_path):
-    file = io.BytesIO()
-    with wave.open(file, "wb") as writer:
-        writer.setparams((1, 2, 8_000, 0, "NONE", ""))
-        writer.writeframes(b"\1\0\2\0")
-    objects = {f"a/{number}.wav": file.getvalue() for number in range(2)}
-    lab = directory_lab(tmp_path, objects, decoding={"wav": "wav"})
-    lab.prepare()
-    script = f"""
-import larder
-cache = larder.open({f"{lab.storage}/larder/d"!r}).cache("train", verify=True)
-batch = cache.batch([0, 1])
-print(batch["wav"].tolist(), batch["wav.rate"].tolist())
-"""
-    done = run(light, tmp_path, "python", "-c", script)
-    assert done.stdout == "[[[1], [2]], [[1], [2]]] [8000, 8000]\n", done
-
-
-def test_google_cloud_storage_names_the_extra_that_it_needs(light, tmp_path):
-    script = """
-import larder
-from larder.errors import ConfigError
-try:
-    larder.open("gs://bucket/larder/d")
-except ConfigError as error:
-    print(error.code, error)
-"""
-    done = run(light, tmp_path, "python", "-c", script)
-    missing = "Google Cloud Storage needs gcsfs, which is not installed"
-    hint = "in a checkout of Larder: pip install '.[gcs]'"
-    assert (done.stdout, done.stderr) == (f"config.missing_package {missing}; {hint}\n", "")
-
-
-def test_a_directory_is_prepared_outside_a_checkout(full, tmp_path):
-    source = tmp_path / "source"
-    source.mkdir()
-    for number in range(3):
-        (source / f"{number}.txt").write_text(f"text {number}")
-    assert run(full, tmp_path, "larder", "init", "work").returncode == 0
-    work = tmp_path / "work"
-    arguments = ("prepare", "--dataset", "files", "--set", f"source.url={source}", "--json")
-    done = run(full, work, "larder", *arguments)
-    assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
-    assert (document["status"], document["shards"]["samples"]) == ("built", 3)
-    where = run(full, work, "python", "-c", "import larder; print(larder.__file__)").stdout
-    assert Path(where.strip()).is_relative_to(full)
 
 
 COMMAND = re.compile(r"^#   ((?:[A-Z_]+=\S+ )*(?:larder|python|export|tail) .+)$", re.MULTILINE)
@@ -216,6 +157,8 @@ def test_every_command_of_the_examples_runs_as_written(full, tmp_path, s3_env):
     for key, data in {**objects, "val.txt": f"{VALIDATION}.JPEG n01440764\n".encode()}.items():
         store.put(key, data)
     assert run(full, tmp_path, "larder", "init").returncode == 0
+    where = run(full, tmp_path, "python", "-c", "import larder; print(larder.__file__)").stdout
+    assert Path(where.strip()).is_relative_to(full)
     ran = set[str]()
     for path in sorted((tmp_path / "configs").rglob("*.yaml")):
         text = path.read_text()

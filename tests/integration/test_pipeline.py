@@ -1,6 +1,5 @@
 """Complete runs, without an orchestrator: the result has exactly what was in the source."""
 
-import gc
 import io
 import itertools
 import json
@@ -9,10 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import webdataset as wds
 from PIL import Image
 from pipeline_lab import Lab, directory_lab, images, write
-from ruamel.yaml import YAML
 from sample_names import split_key
 
 import larder
@@ -37,6 +34,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "labels": {"from": "folder", "files": {"validation": "labels.txt"}},
         "source": {"include": ["*/*"]},
     },
+}
+LABELS: dict[str, dict[str, int]] = {
+    "without labels": {},
+    "labels in a file": {"a": 0, "b": 1, "c/00": 3, "c/01": 2, "c/02": 3, "c/03": 2},
 }
 CONCURRENCY = {
     "runner": {"workers": 3, "batch_bytes": 9_000},
@@ -75,6 +76,9 @@ def test_what_is_published_is_what_was_in_the_source(tmp_path, variant):
         for sample in samples
     }
     assert in_shards == expected(objects)
+    labels = LABELS.get(variant, {"a": 0, "b": 1, "c": 2})
+    for sample in itertools.chain.from_iterable(published.samples.values()):
+        assert sample.label == labels.get(sample.key, labels.get(sample.key[0]))
     assert document["status"] == "built"
     assert document["digest"] == published.version.digest
     assert document["objects"] == {"count": 15, "bytes": sum(map(len, objects.values()))}
@@ -83,22 +87,6 @@ def test_what_is_published_is_what_was_in_the_source(tmp_path, variant):
     assert document["shards"]["count"] == len(published.shards)
     assert document["failures"] == []
     assert json.loads(json.dumps(document)) == document
-
-
-@pytest.mark.parametrize(
-    ("variant", "label_of"),
-    [
-        ("as it is", {"a": 0, "b": 1, "c": 2}),
-        ("shuffled", {"a": 0, "b": 1, "c": 2}),
-        ("without labels", {}),
-        ("labels in a file", {"a": 0, "b": 1, "c/00": 3, "c/01": 2, "c/02": 3, "c/03": 2}),
-    ],
-)
-def test_labels(tmp_path, variant, label_of):
-    lab, _ = lab_of(tmp_path, variant)
-    lab.prepare()
-    for sample in itertools.chain.from_iterable(lab.only().samples.values()):
-        assert sample.label == label_of.get(sample.key, label_of.get(sample.key[0]))
 
 
 @pytest.mark.parametrize("variant", ["as it is", "bytes as they are in the cache"])
@@ -121,22 +109,3 @@ def test_the_cache_is_what_pillow_makes_of_the_source(tmp_path, variant):
                 else:
                     (image,) = (value for name, value in record.items() if "png" in name)
                     assert bytes(image) == source
-
-
-@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # webdataset's own
-def test_webdataset_reads_what_the_config_names(tmp_path):
-    lab, objects = lab_of(tmp_path, "shuffled")
-    document = lab.prepare()
-    (path,) = document["configs"]
-    config = YAML(typ="safe").load(Path(path).read_text())
-    found = {}
-    for facts in config["data"]["splits"].values():
-        for sample in wds.WebDataset(facts["pattern"], shardshuffle=False):
-            assert int(sample["cls"]) == "abc".index(sample["__key__"][0])
-            found[sample["__key__"]] = {
-                ext: data for ext, data in sample.items() if not ext.startswith("__")
-            }
-            del found[sample["__key__"]]["cls"]
-    gc.collect()  # while the warning is ignored
-    assert found == expected(objects)
-    assert config["data"]["digest"] == document["digest"]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_lab import Lab, directory_lab, flip, images, png, write
+from pipeline_lab import DECODED, Lab, directory_lab, flip, images, png, write
 
 from larder.errors import DamageError, ObjectError
 from larder.shards.reading import fetch
@@ -17,11 +17,7 @@ from tests.support.stores import KeyStop, Recorder, Stopped, StoppingStore
 pytestmark = pytest.mark.exhaustive
 
 FIELDS: dict[str, Any] = {
-    "labels": {"from": "folder"},
-    "splits": {"train": ["a/**", "b/**"], "validation": "c/**"},
-    "shards": {"bytes": 8_000},
-    "validate": "decode",
-    "cache": {"records": "decoded"},
+    **DECODED,
     "cluster": {"runner": {"workers": 2, "batch_bytes": 12_000}},
 }
 SHARD = "shards/train/d-train-000001.tar"
@@ -177,14 +173,4 @@ def test_altered_files_in_a_bucket_are_made_again(tmp_path, request, server, end
     document = lab.prepare()
     assert document["digest"] == expected["digest"]
     assert document["shards"]["reused"] == expected["shards"]["count"] - (end != ".mdb")
-    lab.check()
-
-
-def test_shards_of_a_batch_that_was_cut_off_are_kept(tmp_path):
-    lab = directory_lab(tmp_path, **{**FIELDS, "cluster": {"runner": {"workers": 1}}})
-    cut_off(lab, "-000001.tar")
-    document, calls = lab.recorded()
-    assert document["shards"]["reused"] == 1
-    made = [key.rpartition("-")[2] for key in calls.keys("commit") if "/shards/train/" in key]
-    assert made == ["000001.tar", "000002.tar"]
     lab.check()

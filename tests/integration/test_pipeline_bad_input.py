@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_lab import Lab, directory_lab, images, objects_of, png, write
+from pipeline_lab import Lab, directory_lab, images, png, write
 from required import disk_of
 
 import larder
@@ -377,53 +377,6 @@ def test_a_bucket_that_goes_on_answering_503(tmp_path, side):
 
 
 # Keys
-
-ODD = {
-    "a b/with space.txt": "taken",
-    "Übung/größe.txt": "taken",
-    "日本/語\U0001f600.txt": "taken",
-    "a/#?%20&+.txt": "taken",
-    "a/back\\slash.txt": "taken",
-    "a/quote'\".txt": "taken",
-    "a/{brace}.txt": "taken",
-    "deep/" + "/".join("d" * 9 for _ in range(60)) + "/x.txt": "taken",
-    "two/dots..txt": "taken",
-    "dot./x.txt": "taken",
-    "../up.txt": "bad",
-    "a/../b.txt": "bad",
-    "/lead.txt": "bad",
-    "a//b.txt": "bad",
-    "a/./b.txt": "bad",
-    "a/trail/": "bad",
-    "a/.hidden.txt": "bad",
-    "nodot": "bad",
-    "dot.": "bad",
-    "__x__/a.txt": "bad",
-    "a/line\nline.txt": "bad",
-    "marker/": "ignored",
-}
-
-
-def odd_lab(name: str, folder: Path, **fields: Any) -> Lab:
-    write(
-        f"memory://{name}",
-        {key: b"" if kind == "ignored" else key.encode() for key, kind in ODD.items()},
-    )
-    fields = {"labels": None, "cache": {"records": "encoded"}, **fields}
-    return directory_lab_of(f"memory://{name}", folder, **fields)
-
-
-@pytest.mark.parametrize("mirror", [True, False])
-def test_bad_keys_are_accepted_or_left_out(tmp_path, mirror):
-    lab = odd_lab(f"odd-{mirror}", tmp_path, on_bad_key="skip", mirror=mirror)
-    document = lab.prepare()
-    bad = [key for key, kind in ODD.items() if kind == "bad"]
-    assert sorted(failure["key"] for failure in document["failures"]) == sorted(bad)
-    assert document["skipped"] == len(bad)
-    taken = {key for key, kind in ODD.items() if kind == "taken"}
-    assert objects_of(lab.only()) == {key: key.encode() for key in taken}
-    assert not (tmp_path / "local" / "larder" / "up.txt").exists()
-    assert lab.prepare()["status"] == "reused"
 
 
 def test_a_key_that_a_file_cannot_have(tmp_path):

@@ -5,16 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_lab import Lab, directory_lab, images, png, write
+from pipeline_lab import Lab, directory_lab
 
 import larder
 from larder.errors import DamageError
-from larder.manifest.sealed import seal, unseal
+from larder.manifest.sealed import seal
 from larder.pipeline.prepare import prepare
 from tests.support.stores import KeyStop, Recorder
 
 FIELDS: dict[str, Any] = {"splits": {"validation": "c/**", "train": "**"}}
-MORE = {"a/90.png": png(90), "c/91.png": png(91)}
 
 
 def written(recorder: Recorder, *ends: str) -> list[str]:
@@ -25,44 +24,6 @@ def written(recorder: Recorder, *ends: str) -> list[str]:
 def keys(lab: Lab, split: str) -> list[str]:
     with larder.open(f"{lab.storage}/larder/d").cache(split, verify=True) as cache:
         return [record["key"] for record in cache]
-
-
-def test_a_growth_builds_the_cache_of_its_new_segment_alone(tmp_path):
-    lab = directory_lab(tmp_path, **FIELDS)
-    lab.prepare()
-    first = lab.file("cache.json")
-    write(lab.source, MORE)
-    document, calls = lab.recorded()
-    assert document["segments"] == {"total": 2, "new": 1, "omitted": 0}
-    made = written(calls, ".mdb", "cache.json")
-    (segment,) = {key.split("/")[1] for key in made}
-    assert segment not in str(first)
-    assert [Path(key).name.partition("-")[0] for key in made] == [
-        "cache.json",
-        "train",
-        "validation",
-    ]
-    assert keys(lab, "train") == [f"{name}/{n:02}" for name in "ab" for n in range(4)] + ["a/90"]
-    assert keys(lab, "validation") == [f"c/{n:02}" for n in range(4)] + ["c/91"]
-    lab.check()
-
-
-@pytest.mark.parametrize("turned_on", [False, True])
-def test_a_run_killed_between_the_files_and_their_document_goes_on(tmp_path, turned_on):
-    lab = directory_lab(tmp_path, **FIELDS)
-    if turned_on:
-        lab.prepare(cache=None)
-    assert lab.stopped(KeyStop("cache.json")) is None
-    receipts = sorted(Path(str(lab.storage)).rglob("work/caches/*/*.json"))
-    assert [path.stem for path in receipts] == ["train", "validation"]
-    noted = unseal(receipts[0].read_bytes(), "x")
-    assert noted["split"] == "train"
-    assert receipts[0].parent.name == Path(noted["path"]).parent.name
-    document, calls = lab.recorded()
-    assert written(calls, ".mdb") == []
-    assert len(written(calls, "cache.json")) == 1
-    assert document["cache"]["records"] == 12
-    lab.check()
 
 
 @pytest.mark.parametrize("receipt", [True, False])
@@ -103,20 +64,4 @@ def test_a_lost_file_that_another_machine_has_written_is_named(tmp_path, monkeyp
     assert f"delete segments/{document.parents[2].name}/caches/" in caught.value.hint
     document.unlink()
     assert lab.prepare()["cache"]["records"] == 12
-    lab.check()
-
-
-def test_a_cache_has_the_records_of_omitted_samples_too(tmp_path):
-    """They are left out by whoever reads it; so a removal builds no cache."""
-    lab = directory_lab(tmp_path, **FIELDS, growth={"removals": "omit"})
-    lab.prepare()
-    Path(str(lab.source), "a/01.png").unlink()
-    document, calls = lab.recorded()
-    assert written(calls, ".mdb", "cache.json", ".tar") == []
-    assert document["cache"]["records"] == 11
-    assert keys(lab, "train") == [
-        key.removesuffix(".png")
-        for key in sorted(images("ab"))
-        if key.endswith(".png") and key != "a/01.png"
-    ]
     lab.check()

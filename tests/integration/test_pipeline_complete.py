@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_lab import Lab, directory_lab, flip, images, listing, memory_lab, write
+from pipeline_lab import Lab, directory_lab, flip, images, memory_lab, write
 from verify_lab import grown_lab
 
 import larder
@@ -48,37 +48,6 @@ def do_as_it_says(lab: Lab, error: DamageError) -> None:
     assert [name.rpartition("/")[2] for name in documents] == [f"{name}.json" for name in expected]
     assert f"below {lab.root}" in error.hint
     lab.do_as_it_says(error)
-
-
-@pytest.mark.parametrize("alter", [gone, cut_short, longer])
-@pytest.mark.parametrize(
-    "part",
-    [
-        "shards/train/d-train-000001.tar",
-        "caches/*/validation-*.mdb",
-        "index/samples-*",
-        "index/shards-*",
-        "manifests/objects-*",
-    ],
-)
-def test_missing_or_truncated_files_are_named_and_the_hint_works(tmp_path, part, alter):
-    lab = directory_lab(tmp_path, **FIELDS)
-    first = lab.prepare()
-    before = listing(str(lab.storage))
-    path = lab.file(part)
-    alter(path)
-    error = damage(lab)
-    assert (error.code, error.exit_status) == ("damage.size", 4)
-    assert error.where == f"file://{path}"
-    assert "of this version" not in error.message
-    do_as_it_says(lab, error)
-    again = lab.prepare()
-    assert again["digest"] == first["digest"]
-    assert again["copied"]["count"] == 0
-    lab.check()
-    assert lab.prepare()["status"] == "reused"
-    published = {key for key in listing(str(lab.storage)) if "/work/" not in key}
-    assert published == {key for key in before if "/work/" not in key}
 
 
 def test_the_first_is_named_and_the_others_are_counted(tmp_path):
@@ -209,15 +178,22 @@ def test_listed_shards_of_every_segment_are_looked_for_and_no_others(tmp_path, r
 
 
 @pytest.mark.parametrize("alter", [gone, cut_short])
-@pytest.mark.parametrize("kind", ["manifests/omitted-*.npy", "my-train-*.txt"])
-def test_omitted_rows_and_lists_are_looked_for(tmp_path, alter, kind, monkeypatch):
+@pytest.mark.parametrize("kind", ["manifests/objects-*", "manifests/omitted-*", "lists/my-train-*"])
+def test_files_of_the_version_itself_are_looked_for_and_the_hint_works(
+    tmp_path, alter, kind, monkeypatch
+):
     monkeypatch.setattr(contents, "MAX_PATTERNS", 1)
     monkeypatch.setattr(omitted, "MAX_INLINE_RANGES", 1)
     splits = {"my-train": ["a/**", "b/**"], "validation": "c/**"}
     lab = grown(tmp_path, "repack", splits=splits)
-    path = lab.file(kind)
+    first = lab.prepare()
+    (path,) = (lab.folder / "versions" / first["version"]).glob(kind)
     alter(path)
-    assert damage(lab).where == f"file://{path}"
+    error = damage(lab)
+    assert (error.code, error.exit_status) == ("damage.size", 4)
+    assert error.where == f"file://{path}"
+    do_as_it_says(lab, error)
+    assert lab.prepare()["digest"] == first["digest"]
 
 
 def test_damaged_omitted_rows_are_not_believed(tmp_path, monkeypatch):

@@ -7,7 +7,6 @@ import pytest
 from pipeline_lab import DOCUMENT, Lab, directory_lab, flip, images, png, write
 
 from larder.errors import DamageError
-from tests.support.stores import KeyStop
 
 FIELDS: dict[str, Any] = {
     "cluster": {"runner": {"workers": 1, "batch_bytes": 12_000}},
@@ -62,19 +61,3 @@ def test_a_damaged_file_of_a_version_is_found_or_made_again(tmp_path, digests, d
         write(lab.source, {"a/00.png": png(91)})
     assert carried_out(lab, 2)["digest"] == digests[changed]
     assert lab.prepare()["status"] == "reused"
-
-
-@pytest.mark.parametrize(
-    "damaged",
-    ["work/shards/*/*", "../../work/mirror/*.*", "work/caches/*/*"],
-)
-def test_a_damaged_receipt_is_found_and_made_again(tmp_path, digests, damaged):
-    lab = directory_lab(tmp_path, **FIELDS)
-    assert lab.stopped(KeyStop("segment.json")) is None
-    (segment,) = (lab.folder / "segments").iterdir()
-    paths = list(segment.glob(damaged))
-    assert paths
-    for path in paths:
-        flip(path)
-    assert carried_out(lab, len(paths) + 1)["digest"] == digests[False]
-    lab.check()

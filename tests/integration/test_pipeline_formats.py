@@ -7,7 +7,6 @@ from typing import Any
 
 import column_format
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from pipeline_lab import Lab, contents, directory_lab, memory_lab, write
 from required import read_by_others
@@ -119,34 +118,6 @@ def test_a_version_is_compacted_from_its_shards(tmp_path):
     assert len(versions) == len(names)
     for published in versions:
         assert contents(published) == sources(blobs())
-
-
-def test_a_bad_sample_leaves_a_smaller_batch(tmp_path):
-    for name in FORMATS:
-        objects = {f"a/{n}.png": b"no image" for n in range(5, 7)}
-        objects |= {f"a/{n}.bin": b"12345678" for n in range(9) if n not in (5, 6)}
-        if name == "records":
-            continue  # whose samples have equal parts
-        fields = {"splits": {"train": "**"}, "on_bad_sample": "skip", "cache": None}
-        lab = lab_of(tmp_path / name, name, objects, **fields)
-        lab.prepare()
-        keys = [sample.key for sample in lab.only().samples["train"]]
-        assert keys == [f"a/{n}" for n in range(9) if n not in (5, 6)]
-
-
-def test_columns_stay_as_a_dataset_grows(tmp_path):
-    lab = lab_of(tmp_path, "parquet", cache=None)
-    lab.prepare()
-    write(str(lab.source), {"a/98.txt": b"only a text"})
-    lab.prepare()
-    write(str(lab.source), {"a/99.bin": b"only bytes"})
-    lab.prepare()
-    columns = {tuple(pq.read_schema(path).names) for path in lab.files("train/*.parquet")}
-    assert columns == {
-        ("key", "label", "bin", "pos.f4"),
-        ("key", "label", "bin", "pos.f4", "txt"),
-    }
-    lab.newest()
 
 
 @pytest.mark.parametrize("name", ["webdataset", "records", "batches"])

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from image_files import png_of, saved, tiff_file
 from PIL import Image
-from pipeline_lab import Lab, contents, directory_lab, images, png, shard_names, write
+from pipeline_lab import Lab, contents, directory_lab, failed, images, png, shard_names, write
 
 from larder.config.shape import Transform
 from larder.errors import FatalError
 from larder.growth import content_check
-from larder.jobs.results import RefusedError, RunError
+from larder.jobs.results import RefusedError
 from larder.pipeline.planning import new_segment
 from larder.segments import image_rules
 from larder.shards.images.transform import codec_versions
@@ -28,22 +28,6 @@ pytestmark = pytest.mark.exhaustive
 WORDS = png_of(np.arange(63, dtype=np.uint16).reshape(7, 9) * 999, 0)
 FLOATS = tiff_file(np.ones((7, 9), np.float32))
 LARGE = {"b/90.png": png(90, 40, 30), "c/91.png": png(91, 60, 50)}
-
-
-def failed(lab: Lab, **fields: Any) -> list[str]:
-    """The keys of the samples that a run failed for."""
-    with pytest.raises(RunError) as caught:
-        lab.prepare(**fields)
-    return [failure.key for failure in caught.value.report.failures]
-
-
-@pytest.mark.parametrize("memory_bytes", ["1 MiB", "64 MiB"], ids=["streamed", "whole"])
-def test_images_with_too_many_pixels_are_all_named(tmp_path, memory_bytes):
-    large = {f"a/{number}.png": png(number, 300, 200) for number in range(3)}  # 180 KB
-    cluster = {"copy": {"memory_bytes": memory_bytes}, "runner": {"batch_bytes": 200_000}}
-    lab = directory_lab(tmp_path, images() | large, cluster=cluster, validate="header", cache=None)
-    assert failed(lab, images={"max_pixels": 59_999}) == list(large)
-    assert lab.prepare(images={"max_pixels": 60_000})["status"] == "built"
 
 
 def test_a_lower_limit_checks_again_and_a_higher_one_tries_again(tmp_path):
@@ -262,17 +246,6 @@ def test_a_machine_with_other_libraries_writes_nothing(tmp_path, monkeypatch):
     with pytest.raises(FatalError) as caught:
         lab.prepare()
     assert caught.value.code == "run.failed"
-
-
-def test_a_compaction_makes_what_a_first_build_makes(tmp_path):
-    lab = transform_lab(tmp_path)
-    lab.prepare()
-    write(tmp_path / "source", {"a/80.jpg": photo(80)})
-    lab.prepare()
-    lab.compact()
-    fresh = replace(lab, storage=str(tmp_path / "fresh"))
-    fresh.prepare()
-    assert shard_names(lab.newest()) == shard_names(fresh.only())
 
 
 @pytest.mark.parametrize("format_", ["tfrecord", "recordio", "parquet", "batches"])

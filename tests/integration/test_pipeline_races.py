@@ -5,7 +5,6 @@ of the first one. After each test everything that is published is complete, and 
 version with the samples that the source had when the last run that finished listed it.
 """
 
-import os
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -191,27 +190,6 @@ def test_a_first_build_from_an_older_listing_starts_again(race, moment):
 
 
 @pytest.mark.parametrize("race", EVERYWHERE, indirect=True)
-def test_a_first_build_from_a_newer_listing_starts_again_too(race):
-    """It lists first, and the other one lists an older state: nobody can tell, and none is lost."""
-
-    def older() -> None:
-        race.change({"d/00.png": None})
-        _, told = race.run()
-        assert told.reasons == []
-        race.change({"d/00.png": png(91)})
-
-    race.change({"d/00.png": png(91)})
-    meanwhile = Meanwhile()
-    meanwhile.before("put", "version.json", older)
-    document, told = race.run(meanwhile)
-    assert len(told.reasons) == 1
-    tag = race.tag()
-    assert tag.version == document["version"]
-    assert [entry.version for entry in tag.history] != []
-    race.check()
-
-
-@pytest.mark.parametrize("race", EVERYWHERE, indirect=True)
 @pytest.mark.parametrize("moment", MOMENTS, ids=lambda moment: moment[1])
 def test_two_first_builds_of_the_same_inputs_make_one_version(race, moment):
     meanwhile = Meanwhile()
@@ -243,20 +221,6 @@ def test_a_tag_that_moves_right_before_it_is_written(race, first):
     assert len(told.reasons) == race.keeps
     race.check(race.objects if race.keeps else listed)
     race.run()
-    race.check()
-
-
-@pytest.mark.parametrize("race", EVERYWHERE, indirect=True)
-def test_another_run_of_the_same_inputs_moves_the_tag_right_before_it_is_written(race):
-    race.run()
-    race.change({"a/01.png": png(90), "b/02.png": None})
-    meanwhile = Meanwhile()
-    meanwhile.before("put", TAG, race.other_run({}))
-    document, told = race.run(meanwhile)
-    assert told.reasons == []
-    tag = race.tag()
-    assert (tag.version, tag.inputs) == (document["version"], document["inputs"])
-    assert len(tag.history) == 1
     race.check()
 
 
@@ -341,53 +305,11 @@ def test_a_run_that_only_notes_new_inputs_starts_again_too(race):
     race.check()
 
 
-@pytest.mark.parametrize("race", ["directory"], indirect=True)
-def test_a_run_that_found_the_contents_unchanged_starts_again_too(race):
-    race.run()
-    for path in Path(race.source["url"]).rglob("*.*"):
-        os.utime(path, ns=(1, path.stat().st_mtime_ns + 1_000_000))
-    meanwhile = Meanwhile()
-    meanwhile.before("head", TAG, race.other_run({"d/00.png": png(91)}))
-    document, told = race.run(meanwhile)
-    tag = race.tag()
-    assert (len(told.reasons), document["version"]) == (1, tag.version)
-    race.check()
-
-
 # Compactions
 
 
 def segments(published: Published) -> list[str]:
     return [use.id for use in published.version.segments]
-
-
-@pytest.mark.parametrize("race", ["kept", "ignored"], indirect=True)
-@pytest.mark.parametrize("times", [1, 3])
-def test_a_compaction_that_is_superseded_adds_the_difference_to_its_own_result(race, times):
-    race.run()
-    race.change({"a/01.png": png(80), "b/02.png": None})
-    grown, _ = race.run()
-    assert grown["segments"]["total"] == 2
-    before = dict(race.objects)
-    changing, meanwhile = Changing(race), Meanwhile()
-    meanwhile.before("head", TAG, changing, times=times)
-    document, told = race.run(meanwhile, compact=True)
-    assert len(told.reasons) == times
-    tag = race.tag()
-    assert tag.version == document["version"]
-    published = race.check()
-    # Its first result, which no tag names, is the segment of what it listed first.
-    (compacted,) = {
-        use
-        for found in published.values()
-        for use in segments(found)
-        if len(segments(found)) == 1 and objects_of(found) == before
-    }
-    assert segments(published[tag.version])[0] == compacted
-    assert published[tag.version].version.classes == ("a", "b", "c", "d")
-    again, told = race.run(compact=True)
-    assert (again["segments"]["total"], told.reasons) == (1, [])
-    race.check()
 
 
 @pytest.mark.parametrize("race", ["kept", "ignored"], indirect=True)

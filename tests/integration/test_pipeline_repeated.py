@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 from pipeline_lab import Lab, directory_lab, images
 
-from larder.copy.job import copy_batches, copy_objects
-from larder.copy.receipts import find_receipts, receipt_rows
 from larder.disk import scratch
 from larder.errors import RetryableError
 from larder.pipeline.planning.checks import checked_plan
@@ -16,7 +14,6 @@ from larder.pipeline.planning.source import inspect_source
 from larder.pipeline.prepare import begin
 from larder.progress import NullProgress
 from larder.segments.job import Job
-from larder.segments.mirror import PLACE, begin_mirror
 from larder.segments.shard import shard_batch, shard_batches
 from larder.store.base import Store
 from larder.versions import layout
@@ -72,39 +69,6 @@ def begun(lab: Lab) -> Job:
 def fail(step: Callable[[], Any]) -> None:
     with pytest.raises(RetryableError):
         step()
-
-
-def mirrored(lab: Lab) -> set[str]:
-    with lab.opened_root() as root:
-        return {info.key for page in root.list("mirror/") for info in page}
-
-
-def test_a_batch_of_copies_copies_only_the_rest(lab):
-    tries = Tries("open", "b/15.png")
-    with lab.opened_root() as root:
-        with between(tries):
-            copies = begin_mirror(begun(lab))
-            assert copies is not None
-            (batch,) = copy_batches(copies)
-            first = copy_objects(copies, batch, progress=QUIET)
-        (failure,) = first.failures
-        assert (failure.key, failure.code) == ("b/15.png", "store.unavailable")
-        there = {key.removeprefix("mirror/") for key in mirrored(lab)}
-        assert there == OBJECTS.keys() - {"b/15.png"}
-        tries.again()
-        with between(tries):
-            report = copy_objects(copies, batch, progress=QUIET)
-        assert tries.with_part("put", "mirror/a") + tries.with_part("put", "mirror/b") == [
-            "mirror/b/15.png"
-        ]
-        assert report.done.count == len(OBJECTS)
-        receipts = find_receipts(root, PLACE)
-        assert sorted(len(receipt.rows) for receipt in receipts) == [1, len(OBJECTS)]
-        rows = [row for batch in receipt_rows(root, receipts) for row in batch.to_pylist()]
-        assert {row["key"] for row in rows} == set(OBJECTS)
-        assert all(row["checksum"] for row in rows)
-        assert lab.prepare()["copied"]["count"] == 0
-        lab.check()
 
 
 def test_a_retried_batch_of_shards_makes_only_the_rest(tmp_path):

@@ -98,15 +98,6 @@ def test_parts_and_classes(tmp_path):
     assert directory_lab(tmp_path / "2", labels=None).plan()["classes"] is None
 
 
-def test_objects_that_merge_into_one_sample(tmp_path):
-    objects = images() | {"a/img.v1.png": png(1), "a/img.v2.png": png(2)}
-    document = directory_lab(tmp_path, objects).plan()
-    assert "a/img.v1.png and a/img.v2.png" in warnings(document)["merged_samples"]
-    assert "merged_samples" not in warnings(directory_lab(tmp_path / "2").plan())
-    both = directory_lab(tmp_path / "3", {"a/1.jpg": b"x", "a/1.png": b"x"}, cache=None).plan()
-    assert "a/1.jpg and a/1.png" in warnings(both)["merged_samples"]
-
-
 def test_samples_without_a_part_that_others_have(tmp_path):
     """Three of twelve have a json; one has no png."""
     lab = directory_lab(tmp_path)
@@ -169,27 +160,6 @@ def test_count_min_packs_nothing_again_unless_it_needs_more_shards(tmp_path):
     assert other["shards"]["count"] > count
     same = lab.prepare(shards={"bytes": 6_000, "count_min": other["shards"]["count"]})
     assert same["version"] == other["version"], "the size of the shards is what counts"
-
-
-@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # webdataset's own
-def test_every_loader_worker_of_webdataset_finds_a_shard(tmp_path, monkeypatch):
-    def worker_of_four(number: int) -> set[str]:
-        monkeypatch.setenv("NUM_WORKERS", "4")
-        monkeypatch.setenv("WORKER", str(number))
-        return set(as_webdataset_reads(larder.open(f"{lab.storage}/larder/d").shards("train")))
-
-    lab = directory_lab(tmp_path, shards={})
-    assert "few_shards" in warnings(lab.plan())
-    lab.prepare()
-    assert len(worker_of_four(0)) == 12
-    with pytest.raises(ValueError, match="fewer shards than workers"):
-        worker_of_four(1)
-    template = {**TEMPLATE, "hyperparameters": {"workers": 4}}
-    assert "few_shards" not in warnings(lab.plan(shards={"count_min": 4}, template=template))
-    lab.prepare(shards={"count_min": 4})
-    found = [worker_of_four(number) for number in range(4)]
-    assert all(found)
-    assert sum(map(len, found)) == len(set.union(*found)) == 12
 
 
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # webdataset's own

@@ -1,6 +1,6 @@
 """What a plan says about the mirror, the cost and archived objects; and the run."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +8,12 @@ import pytest
 from pipeline_lab import Lab, directory_lab, images, opened, png, write
 
 from larder.errors import ConfigError, ObjectError
-from larder.jobs.results import RefusedError, RunError, Totals
+from larder.jobs.results import RefusedError, Totals
 from larder.segments import mirror
 from larder.store import Reader, Store
 from larder.store.base import ObjectInfo
 from larder.store.delegate import DelegatingStore
 from tests.support.runs import between
-from tests.support.stores import Recorder
 
 IMAGES = images()
 BYTES = sum(map(len, IMAGES.values()))
@@ -118,25 +117,6 @@ def test_a_plan_says_a_time_only_where_an_earlier_run_measured_one(tmp_path, mon
         assert lab.prepare()["status"] == "built"
 
 
-def test_a_bad_image_has_everything_read_again_unless_there_is_a_mirror(tmp_path):
-    """Why `mirror: auto` has one for a source that is elsewhere."""
-    read = {}
-    for name, setting in (("with", "auto"), ("without", False)):
-        lab = lab_of(tmp_path, f"again-{name}", EAST, WEST, mirror=setting, validate="decode")
-        source = f"memory://again-{name}-source"
-        write(source, {"a/03.png": b"no image"})
-        with between(), pytest.raises(RunError):
-            lab.prepare()
-        write(source, {"a/03.png": png(3)})
-        with between(recorder := Recorder()):
-            assert lab.prepare()["shards"]["samples"] == 12
-        calls = (call for store in recorder.stores for call in store.calls if "source" in store.url)
-        read[name] = len(
-            {call.key for call in calls if call.method in ("open", "get", "copy_from")}
-        )
-    assert read == {"with": 1, "without": 15}
-
-
 class Glacier(DelegatingStore):
     """A bucket in which some objects are archived.
 
@@ -213,3 +193,39 @@ def test_objects_archived_after_they_were_packed_do_not_matter(tmp_path):
         assert plan["archived"]["to_restore"] == 0
         assert plan["archived"]["classes"][0]["count"] == 15
         assert lab.prepare()["shards"]["samples"] == 13
+
+
+class Somewhere(DelegatingStore):
+    """A bucket whose provider says where it is."""
+
+    def __init__(self, inner: Store, found: str, asked: list[str]) -> None:
+        super().__init__(inner)
+        self.found, self.asked = found, asked
+
+    def region(self) -> str:
+        self.asked.append(self.url)
+        return self.found
+
+
+def somewhere(source: str, storage: str, asked: list[str]) -> Callable[[Store], Store]:
+    def wrap(store: Store) -> Store:
+        return Somewhere(store, source if "source" in store.url else storage, asked)
+
+    return wrap
+
+
+def test_a_region_that_is_found_prices_and_mirrors_like_a_configured_one(tmp_path):
+    asked: list[str] = []
+    with between():
+        configured = lab_of(tmp_path, "told", EAST, WEST).plan()
+    with between(somewhere("us-east-1", "us-west-2", asked)):
+        lab = lab_of(tmp_path, "found", {}, {})
+        plan = lab.plan()
+        assert len(asked) == 2
+        assert plan["mirror"] == configured["mirror"]
+        assert plan["mirror"]["wanted"]
+        assert plan["cost"] == configured["cost"]
+        assert lab.prepare()["copied"]["count"] == 15
+        asked.clear()
+        assert lab.prepare()["status"] == "reused"
+        assert asked == [], "nobody needs to know"

@@ -1,7 +1,6 @@
 """What training sees of versions that grew: several segments, and samples that are left out."""
 
 import gc
-import io
 import re
 import subprocess
 import sys
@@ -10,8 +9,6 @@ from typing import Any
 
 import pytest
 import webdataset as wds
-from column_format import registered
-from PIL import Image
 from pipeline_lab import Lab, directory_lab, images, opened, png, write
 from reading_lab import LIGHT
 from ruamel.yaml import YAML
@@ -19,10 +16,7 @@ from webdataset.shardlists import expand_urls
 
 import larder
 from larder.errors import ConfigError, DamageError, LarderError
-from larder.jobs.results import RunError
-from tests.support.checker import Published, check_all
-from tests.support.memory import forget
-from tests.support.runs import between
+from tests.support.checker import Published
 
 pytestmark = pytest.mark.exhaustive
 
@@ -106,36 +100,6 @@ def test_the_shards_as_they_are_have_more(tmp_path):
     }
     trained = larder.open(config["location"])
     assert [sample.key for sample in trained.samples("train")] == keys_of(published, "train")
-
-
-def test_in_a_bucket_and_in_any_format(tmp_path):
-    names = ("memory://grown-source", "s3://memory-grown")
-    fields = {"labels": {"from": "folder"}, "splits": SPLITS, "cache": {"records": "encoded"}}
-    shards = {"format": "columns", "bytes": 700}
-    lab = Lab(
-        *names, tmp_path / "out", {**fields, "shards": shards, "growth": {"removals": "omit"}}
-    )
-    with registered(), between():
-        write(str(lab.source), images("abc", each=8))
-        lab.prepare()
-        with opened(str(lab.source)) as source:
-            for key in GONE:
-                source.delete(key)
-        write(str(lab.source), NEW)
-        document = lab.prepare()
-        with opened("memory://grown/larder/d") as root:
-            published = check_all(root)[document["version"]]
-        data = larder.open("memory://grown/larder/d", cache_dir=tmp_path / "downloads")
-        assert data.splits["train"].omitted
-        for split, samples in published.samples.items():
-            assert [(key, parts) for key, _, parts in data.samples(split)] == [
-                (sample.key, sample.parts) for sample in samples
-            ]
-            with data.cache(split) as cache:
-                keys = [record["key"] for record in cache]
-                assert keys == keys_of(published, split)
-    forget("grown-source")
-    forget("grown")
 
 
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # webdataset's own
@@ -243,26 +207,6 @@ print(*(sample.key for sample in samples), *samples[-1].parts)
     first, second = done.stdout.splitlines()
     assert first == "1050 0001 0003 2099"
     assert second == "0001 0003 0005 txt"
-
-
-def grey(mode: str) -> bytes:
-    target = io.BytesIO()
-    Image.new(mode, (9, 7), 5).save(target, "PNG")
-    return target.getvalue()
-
-
-def test_segments_whose_records_cannot_be_read_as_one_are_refused(tmp_path):
-    """As images of both types are in one segment: no version is published that nothing can read."""
-    lab = directory_lab(tmp_path, images("abc", each=8))
-    first = lab.prepare()
-    write(str(lab.source), {"a/zz.png": grey("I;16")})
-    with pytest.raises(RunError) as caught:
-        lab.prepare()
-    assert [failure.key for failure in caught.value.report.failures] == ["a/zz.png"]
-    assert list(lab.check()) == [first["version"]]
-    assert larder.open(f"{lab.storage}/larder/d").version == first["version"]
-    lab.prepare(cache={"records": "encoded"})
-    assert len(larder.open(f"{lab.storage}/larder/d").cache("train")) == 25
 
 
 def test_a_split_without_a_sample_left_has_no_cache_file(tmp_path):

@@ -20,11 +20,10 @@ import pytest
 import larder
 import larder.readers.access
 from larder.config.shape import FormatOptions, Layout
-from larder.errors import ConfigError, DamageError, NotFoundError
+from larder.errors import ConfigError
 from larder.manifest.digest import sha256_hex
 from larder.manifest.sealed import seal
 from larder.readers.data import Data
-from larder.store import object_url
 from larder.store.base import ObjectInfo, Reader
 from larder.store.delegate import BytesReader
 from larder.versions import layout
@@ -129,7 +128,6 @@ class Simulated(MemoryStore):
     def __init__(self, name: str) -> None:
         super().__init__(name, "larder/d")
         self.requests: list[tuple[str, int]] = []
-        self.damage = "", ""
 
     def open(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
@@ -150,13 +148,6 @@ class Simulated(MemoryStore):
         size = ITEMS[role].itemsize
         start = (offset - HEADER_BYTES) // size
         data = items(role, start, start + length // size).tobytes()
-        kind = self.damage[1] if self.damage[0] == role else ""
-        if kind == "gone":
-            raise NotFoundError("object.missing", "no such object", where=key)
-        if kind == "shorter":
-            data = data[:-1]
-        elif kind == "flipped":
-            data = data[:7] + bytes([data[7] ^ 1]) + data[8:]
         return BytesReader(ObjectInfo(key, HEADER_BYTES + LENGTHS[role] * size, "", 0), data)
 
 
@@ -286,13 +277,3 @@ def test_samples_that_do_not_exist(store):
     for start, stop in ((-1, None), (0, -1)):
         with pytest.raises(ConfigError):
             data.samples("train", start, stop)
-
-
-@pytest.mark.parametrize("role", LENGTHS)
-@pytest.mark.parametrize("damage", ["shorter", "gone", "flipped"])
-def test_damage_of_the_index_is_found(store, role, damage):
-    store.damage = role, damage
-    with pytest.raises(DamageError) as caught:
-        list(opened(store).samples("train", 5, 6))
-    path = layout.index_key(SEGMENT, role, "0" * 64)
-    assert caught.value.where == object_url(store.url, path)

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import google_crc32c
-import pytest
 from example_proto import parsed
 from pipeline_lab import Lab, contents, directory_lab, images, png, write
 
@@ -18,11 +17,6 @@ FIELDS: dict[str, Any] = {
     "shards": {"format": "tfrecord", "bytes": 2_000},
     "cluster": {"runner": {"workers": 1}},
 }
-
-
-@pytest.fixture
-def lab(tmp_path: Path) -> Lab:
-    return directory_lab(tmp_path, OBJECTS, **FIELDS)
 
 
 def records(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -41,57 +35,6 @@ def records(path: Path) -> Iterator[tuple[int, bytes]]:
 def shards(lab: Lab, split: str = "train") -> list[Path]:
     """The listed shards of a split, as training gets them."""
     return [Path(path) for path in larder.open(f"{lab.storage}/larder/d@latest").shards(split)]
-
-
-def examples(lab: Lab, split: str = "train") -> dict[bytes, dict[str, tuple[str, list[Any]]]]:
-    """By key, the features of all records of a split."""
-    found = [parsed(data) for path in shards(lab, split) for _, data in records(path)]
-    by_key = {each["image/filename"][1][0]: each for each in found}
-    assert len(by_key) == len(found)
-    return by_key
-
-
-def example(key: str, label: int, **parts: bytes) -> dict[str, tuple[str, list[Any]]]:
-    image = {"image/encoded": ("bytes", [OBJECTS[f"{key}.png"]])}
-    return {
-        "image/class/label": ("int64", [label]),
-        "image/filename": ("bytes", [key.encode()]),
-        **image,
-        **{ext: ("bytes", [data]) for ext, data in parts.items()},
-    }
-
-
-def test_a_whole_run(lab):
-    document = lab.plan()
-    assert document["shards"]["exact"]
-    built = lab.prepare()
-    assert built["shards"]["bytes"] == document["shards"]["bytes"]
-    names = [path.name for path in shards(lab)]
-    assert len(names) > 2
-    assert names == [f"d-train-{n:05d}-of-{len(names):05d}.tfrecord" for n in range(len(names))]
-    (pattern,) = built["shards"]["patterns"]["train"]
-    assert pattern.endswith(
-        f"/d-train-{{00000..{len(names) - 1:05d}}}-of-{len(names):05d}.tfrecord"
-    )
-    assert examples(lab) == {
-        f"{name}/{number:02}".encode(): example(
-            f"{name}/{number:02}",
-            "abc".index(name),
-            **({"json": OBJECTS[f"{name}/00.json"]} if number == 0 else {}),
-        )
-        for name in "ab"
-        for number in range(6)
-    }
-    assert lab.prepare()["status"] == "reused"
-    some = larder.open(f"{lab.storage}/larder/d@latest").samples("train", 5, 7)
-    assert [(each.key, each.label, dict(each.parts)) for each in some] == [
-        ("a/05", 0, {"png": OBJECTS["a/05.png"], "cls": b"0"}),
-        ("b/00", 1, {**{ext: OBJECTS[f"b/00.{ext}"] for ext in ("png", "json")}, "cls": b"1"}),
-    ]
-    with larder.open(f"{lab.storage}/larder/d@latest").cache("train") as cache:
-        assert [cache[0]["label"], len(cache)] == [0, 12]
-    config = (lab.output / "experiment.yaml").read_text()
-    assert f"d-train-{{00000..{len(names) - 1:05d}}}-of-{len(names):05d}.tfrecord" in config
 
 
 FEATURES = {

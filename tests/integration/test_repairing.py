@@ -264,15 +264,6 @@ def test_a_tag_is_not_set_to_a_damaged_version(text: Lab, root: Store, tmp_path:
     assert verified(text)["status"] == "intact"
 
 
-def test_a_missing_index_beside_a_damaged_small_file_is_a_finding(text: Lab, root: Store) -> None:
-    index = next(key for key in published(root) if "/index/shards-" in key)
-    classes = next(key for key in published(root) if key.endswith("classes.json"))
-    root.delete(index)
-    root.put(classes, b"{}")
-    assert {index, classes} <= findings(verified(text)).keys()
-    assert verified(text, repair=True)["status"] == "repaired"
-
-
 @pytest.mark.parametrize("kind", ["/index/samples-", "/index/shards-", ".idx", "classes.json"])
 def test_exchanged_files_are_put_where_they_belong(
     text: Lab, root: Store, tmp_path: Path, kind: str

@@ -97,25 +97,6 @@ def test_a_run_from_a_report(name, mirror, etags, tmp_path, request):
         assert caught.value.code == "run.failed", str(caught.value)
 
 
-def test_a_report_needs_no_listing_of_the_source(rclone_server, tmp_path):
-    """The report is on this machine, and may be in any table."""
-    rclone_server.create_bucket("reported")
-    prefix = f"{uuid.uuid4().hex}/"
-    with opened("s3://reported/", **reach(rclone_server)) as store:
-        infos = [store.put(prefix + key, data) for key, data in images().items()]
-    lines = [f"{info.key},{info.size_bytes}" for info in infos]
-    (tmp_path / "objects.csv").write_text("\n".join(["key,size", *lines]))
-    source = {
-        "url": f"s3://reported/{prefix}",
-        "inventory": {"url": str(tmp_path / "objects.csv")},
-        **reach(rclone_server),
-    }
-    lab = Lab(source, str(tmp_path / "storage"), tmp_path / "out", FIELDS)
-    built = lab.prepare()
-    samples = lab.check()[built["version"]].samples
-    assert {name: len(found) for name, found in samples.items()} == {"train": 12}
-
-
 @pytest.mark.parametrize("target_url", ["s3://reported/", "memory://without-etags"])
 def test_objects_without_etags_are_copied_as_they_are_now(target_url, moto_server):
     """Small and in parts, through this machine and by the server; the size must be that listed."""

@@ -11,7 +11,6 @@ import pytest
 from column_format import registered
 from pipeline_lab import Lab, directory_lab, flip, images
 
-import larder
 from larder.errors import DamageError
 from larder.store.base import Store
 from tests.support.runs import between
@@ -45,17 +44,6 @@ def shard_files(lab: Lab) -> dict[str, int]:
     """Length of every file of shards, by split and name."""
     paths = [*lab.files("*.cols"), *lab.files("*.rows")]
     return {f"{path.parent.name}/{path.name}": path.stat().st_size for path in paths}
-
-
-def test_training_gets_the_first_file_of_every_shard(lab):
-    lab.prepare()
-    data = larder.open(f"{lab.storage}/larder/d@latest")
-    names = [Path(path).name for path in data.shards("train")]
-    assert names == sorted(f"d-train-{n:05d}-of-{len(names):05d}.cols" for n in range(len(names)))
-    assert len(names) > 2
-    assert all(Path(path).is_file() for path in data.shards("train"))
-    with data.cache("train") as cache:
-        assert len(cache) == data.splits["train"].samples == 9
 
 
 @pytest.mark.parametrize("ext", ["cols", "rows"])

@@ -100,6 +100,9 @@ FOREIGN = [
     "segments/SEGMENT/a",
     "versions/VERSION/manifests/x.parquet",
     "versions/VERSION/notes",
+    "tags/notes.txt",
+    "tags/sub/v1.json",
+    "tags/latest",
 ]
 NOT_FOREIGN = [
     "segments/SEGMENT/work/anything",

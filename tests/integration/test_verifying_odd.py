@@ -205,17 +205,6 @@ def test_a_document_of_a_newer_larder_is_left_alone(
             root.delete(copy)
 
 
-@pytest.mark.parametrize("name", ["notes.txt", "sub/v1.json", "latest"])
-def test_a_file_among_the_tags_is_foreign(lab: Lab, root: Store, name: str) -> None:
-    key = f"tags/{name}"
-    root.put(key, b"hello")
-    try:
-        (finding,) = verified(lab, repair=True)["findings"]
-        assert (finding["path"], finding["role"]) == (key, "foreign")
-    finally:
-        root.delete(key)
-
-
 def test_another_tag_that_is_lost_is_not_made_to_name_a_version(lab: Lab, root: Store) -> None:
     (version, *_) = {key.split("/")[1] for key in published(root) if key.startswith("versions/")}
     root.put("tags/v1.json", b"gone")

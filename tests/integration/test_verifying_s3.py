@@ -9,10 +9,8 @@ from pipeline_lab import Lab, images, write
 from verify_lab import (
     DAMAGES,
     SPLITS,
-    aside,
     damaged,
     findings,
-    forget_aside,
     published,
     sibling_of,
     verified,
@@ -65,16 +63,3 @@ def test_damage_in_a_bucket_is_found_and_repaired(lab: Lab) -> None:
                     document = verified(lab, repair=True)
                     assert document["status"] == "repaired", document["findings"]
                     assert published(root) == files
-
-
-def test_exchanged_files_in_a_bucket(lab: Lab) -> None:
-    with lab.opened_root() as root:
-        forget_aside(root)
-        files = published(root)
-        one, other = [key for key in files if key.endswith(".tar")][:2]
-        root.put(one, files[other])
-        root.put(other, files[one])
-        document = verified(lab, repair=True)
-        assert document["status"] == "repaired"
-        assert published(root) == files
-        assert {files[one], files[other]} == {bytes(root.get(key)) for key in aside(root)}
