@@ -248,6 +248,17 @@ def test_a_machine_with_other_libraries_writes_nothing(tmp_path, monkeypatch):
     assert caught.value.code == "run.failed"
 
 
+def test_a_compaction_makes_what_a_first_build_makes(tmp_path):
+    lab = transform_lab(tmp_path)
+    lab.prepare()
+    write(tmp_path / "source", {"a/80.jpg": photo(80)})
+    lab.prepare()
+    lab.compact()
+    fresh = replace(lab, storage=str(tmp_path / "fresh"))
+    fresh.prepare()
+    assert shard_names(lab.newest()) == shard_names(fresh.only())
+
+
 @pytest.mark.parametrize("format_", ["tfrecord", "recordio", "parquet", "batches"])
 def test_every_format_has_transformed_images(tmp_path, format_):
     size = {"samples_per_shard": 3} if format_ == "batches" else {"bytes": 8_000}

@@ -1,19 +1,25 @@
 """A mirror that is interrupted: how little of it the next run copies again."""
 
 import threading
+from functools import partial
 from typing import Any
 
 import pytest
 from pipeline_lab import directory_lab, opened, png
 
+from larder.copy import job
 from larder.copy.receipts import find_receipts
 from larder.copy.record import read_record, record_rows
 from larder.errors import FatalError
 from larder.jobs import runner
 from larder.progress import CancellableProgress, NullProgress
 from larder.segments.mirror import PLACE
+from tests.support.runs import between
 from tests.support.stores import (
     KeyStop,
+    Stop,
+    Stopped,
+    StoppingStore,
 )
 
 OBJECTS = {f"{name}/{number:02}.png": png(number) for name in "ab" for number in range(30)}
@@ -61,6 +67,22 @@ def test_an_interrupted_mirror_continues_where_it_stopped(tmp_path, monkeypatch)
     # What was being written when the batch was stopped is in no receipt.
     assert missing <= document["copied"]["count"] <= missing + CONCURRENCY
     lab.check()
+
+
+@pytest.mark.exhaustive
+def test_a_killed_mirror_repeats_no_more_than_the_sets_in_progress(tmp_path, monkeypatch):
+    size_bytes = sum(map(len, OBJECTS.values())) / len(OBJECTS)
+    monkeypatch.setattr(job, "SET_BYTES", int(5 * size_bytes))
+    for after in (25, 40, 60):
+        lab = directory_lab(tmp_path / str(after), OBJECTS, **ONE_BATCH)
+        stop = Stop(after)
+        with between(partial(StoppingStore, stop=stop)), pytest.raises(Stopped):
+            lab.prepare()
+        missing = len(OBJECTS) - len(mirrored(lab.root))
+        document = lab.prepare()
+        repeated = document["copied"]["count"] - missing
+        assert 0 <= repeated <= CONCURRENCY * 6
+        lab.check()
 
 
 def test_what_a_killed_run_has_copied_is_recorded_by_the_next(tmp_path):
