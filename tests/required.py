@@ -76,6 +76,7 @@ GROUPS = (
         (
             "tests/e2e/test_browser.py",
             "tests/e2e/test_runners.py",
+            "tests/e2e/test_serve.py",
             "tests/integration/test_batch_processes.py",
             "tests/integration/test_batches_elsewhere.py",
         ),

@@ -68,7 +68,6 @@ def test_a_form_is_run_and_the_second_run_finds_the_work_done(shared):
     assert f"config.path]: {serving.place.folder}/data/prefect" in again.err
 
 
-@pytest.mark.nightly
 def test_a_schedule_that_meets_a_run_still_going_waits_or_is_cancelled(shared):
     serving = shared
     first = serving.start(NEVER_DONE)
@@ -124,7 +123,6 @@ def test_the_run_of_a_worker_that_dies_ends_and_the_next_one_continues(shared):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-@pytest.mark.nightly(sample=1)
 def test_nothing_is_left_when_it_ends_and_its_runs_are_crashed_and_continued(serving, number):
     run = serving.in_the_middle()
     serving.running.process.send_signal(number)
@@ -211,7 +209,6 @@ def test_serving_needs_ps(tmp_path):
     assert "error[config.missing_package]: " in done.err
 
 
-@pytest.mark.nightly
 def test_a_pool_of_kubernetes_gets_deployments_of_the_image(reporting, prefect_server):
     for name in ("deployments", "flows"):
         (reporting.folder / name).symlink_to(CHECKOUT / name)
