@@ -58,7 +58,7 @@ CODES: dict[str, str] = {
     "config.cost_limit": "the plan costs more than max_cost_usd",
     "config.template": "the experiment template cannot be read or is not a mapping",
     "config.invalid_experiment": "the rendered config breaks a rule of its consumer",
-    "config.missing_package": "a required optional package is not installed",
+    "config.missing_package": "a package is not installed, or cannot be imported",
     "config.prune": "a prune that is refused: no record of the source, or too many objects",
     "config.runner": "the cluster that runs the batches does not answer, or cannot do them",
     "config.work_pool": "Prefect has no work pool of that name",

@@ -63,6 +63,15 @@ def missing_package(error: ImportError) -> ConfigError | None:
     return _refusal([EXTRAS[extra].get(top, top)], extra)
 
 
+def failed_import(error: ImportError, what: str) -> ConfigError:
+    """The error for an import that fails although it has to succeed: it is no fault of the data."""
+    reason = " ".join(f"{type(error).__name__}: {error}".split())
+    hint = "install what is missing, or install the package again"
+    return ConfigError(
+        "config.missing_package", f"an import fails: {reason}", where=what, hint=hint
+    )
+
+
 def is_installed(module: str) -> bool:
     """Whether a module can be imported, without importing it."""
     try:

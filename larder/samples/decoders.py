@@ -24,6 +24,7 @@ import numpy as np
 
 from larder.config.shape import DecoderUse, use_of
 from larder.errors import ConfigError, FatalError, LarderError, ObjectError
+from larder.packages import failed_import
 from larder.samples.images import is_image
 
 Array = np.ndarray[Any, Any]
@@ -72,10 +73,11 @@ class Bound:
         A decoder that does not return arrays is ``cache.schema``.
         """
         parameters = json.loads(self.use.parameters) if self.use.parameters else {}
-        with self._errors(where, hint):
+        what = f"{self.decoder.name} cannot decode it"
+        with function_errors(what, where, hint):
             result = self.decoder.decode(data, **parameters)
         arrays = self._arrays(result, where)
-        with self._errors(where, hint):
+        with function_errors(what, where, hint):
             for array in arrays.values():
                 if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
                     raise ValueError(f"its elements are {array.dtype}, which no cache can hold")
@@ -104,16 +106,19 @@ class Bound:
         if not fits:
             raise ValueError(f"its shape is {_shape(array.shape)}, not {_shape(wanted)}")
 
-    @contextmanager
-    def _errors(self, where: str, hint: str) -> Iterator[None]:
-        try:
-            yield
-        except (LarderError, MemoryError):
-            raise
-        except Exception as error:
-            # Any exception: the function may be anybody's.
-            message = f"{self.decoder.name} cannot decode it: {_reason(error)}"
-            raise ObjectError("sample.undecodable", message, where=where, hint=hint) from error
+
+@contextmanager
+def function_errors(what: str, where: str, hint: str) -> Iterator[None]:
+    """Turn what anybody's function raises into ``sample.undecodable``: ``what``, and the reason."""
+    try:
+        yield
+    except (LarderError, MemoryError):
+        raise
+    except ImportError as error:
+        raise failed_import(error, where) from error
+    except Exception as error:
+        message = f"{what}: {_reason(error)}"
+        raise ObjectError("sample.undecodable", message, where=where, hint=hint) from error
 
 
 def kind_of(arrays: Arrays) -> str:

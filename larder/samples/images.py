@@ -18,6 +18,7 @@ import numpy as np
 from larder.config.shape import MAX_PIXELS
 from larder.errors import LarderError, ObjectError
 from larder.machine import give_back_memory
+from larder.packages import failed_import
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -110,6 +111,8 @@ def decoding(where: str, hint: str) -> Iterator[None]:
         yield
     except (LarderError, MemoryError):
         raise
+    except ImportError as error:
+        raise failed_import(error, where) from error
     except Exception as error:
         # Any exception: on bad data, Pillow's plugins raise struct.error, IndexError and others.
         cannot = error.cannot if isinstance(error, BadImageError) else BadImageError.cannot

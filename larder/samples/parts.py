@@ -155,7 +155,8 @@ def _joined_reason(key: str, name: str | None) -> str | None:
     """Why an object cannot be a part under the name that a pattern makes of its key."""
     reason = bad_path_reason(key)
     if reason is None and name is None:
-        return "the key matches no pattern of samples.join"
+        dots = ": {…} stands for no dot" if key.rpartition("/")[2].count(".") > 1 else ""
+        return f"the key matches no pattern of samples.join{dots}"
     if reason is None and (fault := bad_key_reason(name or "")):
         return f"it would become {name}: {fault}"
     return reason

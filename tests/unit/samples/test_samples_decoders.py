@@ -237,6 +237,12 @@ def test_a_function_that_returns_no_array_ends_the_run(own, value):
         decode(f"{name}:f", b"")
 
 
+def test_an_import_that_fails_is_not_a_bad_sample(own):
+    name = own("def f(data):\n    import no_such_module_here\nf.version = 1\n")
+    with larder_error("config.missing_package"):
+        decode(f"{name}:f", b"")
+
+
 def test_an_error_of_memory_is_not_a_bad_sample(own):
     name = own("def f(data):\n    raise MemoryError\nf.version = 1\n")
     with pytest.raises(MemoryError):
