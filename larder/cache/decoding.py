@@ -38,10 +38,11 @@ HINT: Final = "fix or exclude it, or use a cache of encoded records"
 class Picture:
     """An image whose header was read; decoding needs ``loading_bytes`` besides the array."""
 
-    def __init__(self, image: Image.Image, where: str) -> None:
+    def __init__(self, image: Image.Image, where: str, *, mask: bool) -> None:
         self._image: Image.Image | None = image
         self._where = where
-        self.form = form_of(image)
+        self._mask = mask
+        self.form = form_of(image, mask=mask)
         self.loading_bytes = loading_bytes(image)
 
     def array(self, channels: int | None = None) -> Array:
@@ -54,16 +55,18 @@ class Picture:
         assert image is not None, "an image is decoded once"
         with decoding(self._where, HINT), discarding(image):
             load(image)
-            return decoded(image, channels)
+            return decoded(image, channels, mask=self._mask)
 
 
-def open_picture(data: bytes, where: str, *, max_pixels: int = MAX_PIXELS) -> Picture:
+def open_picture(
+    data: bytes, where: str, *, max_pixels: int = MAX_PIXELS, mask: bool = False
+) -> Picture:
     """Read the header of an image; ``sample.undecodable`` if it cannot become an array."""
     if not data:
         message = "the image cannot be decoded: it is empty"
         raise ObjectError("sample.undecodable", message, where=where, hint=HINT)
     with decoding(where, HINT):
-        return Picture(open_image(io.BytesIO(data), max_pixels), where)
+        return Picture(open_image(io.BytesIO(data), max_pixels), where, mask=mask)
 
 
 _AHEAD = 4

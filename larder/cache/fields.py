@@ -7,6 +7,7 @@ field                         from
 ``EXT`` such as ``json``      the bytes of that part: uint8 (*,); optional if some lack it
 ``image``                     decoded: the part with the extension of an image, such as ``jpg``
 ``image.NAME``                decoded: a part such as ``NAME.png``
+``mask``                      decoded: a part such as ``png`` that is a mask
 ``EXT``, ``EXT.NAME``         decoded: the arrays that a decoder makes of that part
 ``key``                       the sample's key in UTF-8: uint8 (*,)
 ============================  =============================================================
@@ -41,7 +42,7 @@ Kind = Literal["encoded", "decoded"]
 
 LABEL = "label"
 
-_IMAGE = "image"
+_IMAGE, _MASK = "image", "mask"
 _PART_PREFIX = "part."
 _IMAGE_PREFIX = "image."
 
@@ -52,7 +53,7 @@ _UNSEEN = (0, 0, 1)
 def field_name(ext: str, kind: Kind, decoders: Decoders = IMAGES_ONLY) -> str:
     if kind == "decoded" and decoders.is_image(ext):
         stem = ext.rpartition(".")[0]
-        return _IMAGE_PREFIX + stem if stem else _IMAGE
+        return _IMAGE_PREFIX + stem if stem else _MASK if decoders.is_mask(ext) else _IMAGE
     if ext in (LABEL, KEY, _IMAGE) or ext.startswith((_PART_PREFIX, _IMAGE_PREFIX)):
         return _PART_PREFIX + ext
     return ext
@@ -134,4 +135,4 @@ def image_shape(form: Form, field: Field) -> tuple[int, int, int]:
 
 
 def _is_image(name: str) -> bool:
-    return name == _IMAGE or name.startswith(_IMAGE_PREFIX)
+    return name in (_IMAGE, _MASK) or name.startswith(_IMAGE_PREFIX)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from larder.cache.build import build_file
-from larder.cache.decoding import HINT, Making, ToDecode, in_order, open_picture
+from larder.cache.decoding import HINT, Making, Picture, ToDecode, in_order, open_picture
 from larder.cache.fields import (
     LABEL,
     Kind,
@@ -172,7 +172,10 @@ def _record(
         record.source_bytes += len(data)
         name, where = names[ext][0], part_place(shard.url, sample, ext)
         if samples.decodes_image(ext):
-            record.parts.append(_picture(data, schema, fields[name], where, samples.max_pixels))
+            picture = open_picture(
+                data, where, max_pixels=samples.max_pixels, mask=decoders.is_mask(ext)
+            )
+            record.parts.append(_picture(picture, schema, fields[name], where))
         elif decoder := samples.decoder(ext):
             decode = partial(_arrays, decoder, names[ext], data, where)
             record.parts.append(ToDecode(where, decoder.needed_bytes(len(data)), decode))
@@ -181,10 +184,7 @@ def _record(
     return record
 
 
-def _picture(
-    data: bytes, schema: RecordSchema, field: Field, where: str, max_pixels: int
-) -> ToDecode:
-    picture = open_picture(data, where, max_pixels=max_pixels)
+def _picture(picture: Picture, schema: RecordSchema, field: Field, where: str) -> ToDecode:
     form, shape = picture.form, image_shape(picture.form, field)
     if not fits(field, form.dtype, shape):
         raise Misfit(widened(schema, field.name, form.dtype, shape, where))

@@ -151,7 +151,7 @@ def parse_decoder(ext: str, text: str) -> DecoderUse:
             raise ValueError(f"expected words such as name=value, once each, not {word!r}")
         arguments[name] = value
     shape = arguments.pop("shape", None)
-    if shape is not None and (not _SHAPE.fullmatch(shape) or use == "image"):
+    if shape is not None and (not _SHAPE.fullmatch(shape) or use in ("image", "mask")):
         raise ValueError("shape is like 80,* and not for images")
     if arguments and ":" not in use:
         raise ValueError("only functions of your own have parameters")
@@ -229,3 +229,10 @@ class ImageOptions:
     max_pixels: int = MAX_PIXELS
     transform: Transform | None = None
     decoders: tuple[DecoderUse, ...] = ()
+
+    @property
+    def uses(self) -> tuple[DecoderUse, ...]:
+        """What decodes parts as they are stored: also the masks of the transform."""
+        masks = self.transform.masks if self.transform else ()
+        stored = (DecoderUse(f"{name}.png", "mask", version="1") for name in masks)
+        return (*stored, *self.decoders)

@@ -260,6 +260,11 @@ DECODERS: Final = {decoder.name: decoder for decoder in (BYTES, NPY, TEXT, WAV)}
 IMAGE: Final = "image"
 """The decoder of images."""
 
+MASK: Final = "mask"
+"""That of images whose pixels are numbers, not colours: they keep their values."""
+
+IMAGES: Final = (IMAGE, MASK)
+
 _FIELD: Final = re.compile("[A-Za-z0-9_]{0,63}")
 
 _EXPANDS: Final = 16.0
@@ -272,12 +277,16 @@ class Decoders:
 
     def is_image(self, ext: str) -> bool:
         use = use_of(self.uses, ext) if self.uses else None
-        return use.use == IMAGE if use else is_image(ext)
+        return use.use in IMAGES if use else is_image(ext)
+
+    def is_mask(self, ext: str) -> bool:
+        use = use_of(self.uses, ext) if self.uses else None
+        return use is not None and use.use == MASK
 
     def of(self, ext: str) -> Bound | None:
         """What else decodes parts with this extension; None if nothing does."""
         use = use_of(self.uses, ext) if self.uses else None
-        return None if use is None or use.use == IMAGE else Bound(_decoder(use), use)
+        return None if use is None or use.use in IMAGES else Bound(_decoder(use), use)
 
     def decodes(self, ext: str) -> bool:
         return self.is_image(ext) or use_of(self.uses, ext) is not None
@@ -290,7 +299,7 @@ IMAGES_ONLY: Final = Decoders()
 def resolved(uses: tuple[DecoderUse, ...]) -> tuple[DecoderUse, ...]:
     """The same with the versions of the decoders."""
     return tuple(
-        replace(use, version="1" if use.use == IMAGE else _decoder(use).version) for use in uses
+        replace(use, version="1" if use.use in IMAGES else _decoder(use).version) for use in uses
     )
 
 
@@ -305,7 +314,7 @@ def _users(ext: str, name: str, parameters: str) -> Decoder:
     where = f"decoding.{ext}"
     module, colon, attribute = name.partition(":")
     if not (module and colon and attribute):
-        names = ", ".join(sorted([*DECODERS, IMAGE]))
+        names = ", ".join(sorted([*DECODERS, *IMAGES]))
         hint = f"the decoders are {names}; name one of your own as module:function"
         raise _refused(where, f"there is no decoder {name!r}", hint)
     try:

@@ -137,11 +137,12 @@ def open_image(file: IO[bytes], max_pixels: int = MAX_PIXELS) -> Image.Image:
     return image
 
 
-def form_of(image: Image.Image) -> Form:
-    mode, dtype = _kept(image.mode)
+def form_of(image: Image.Image, *, mask: bool = False) -> Form:
+    """What `decoded` makes of it; the elements of a mask are refused where Pillow changes them."""
+    mode, dtype = _kept(image.mode, mask=mask)
     if not mode:
         raise BadImageError(f"Pillow's mode {image.mode} has no array")
-    if fault := _tiff_fault(image):
+    if fault := _tiff_fault(image) or (_mask_fault(image) if mask else ""):
         raise BadImageError(fault)
     width, height = image.size
     form = Form(height, width, 3 if mode == "RGB" else 1, dtype)
@@ -186,16 +187,15 @@ def discarding(image: Image.Image) -> Iterator[None]:
             give_back_memory()
 
 
-def decoded(image: Image.Image, channels: int | None = None) -> Array:
+def decoded(image: Image.Image, channels: int | None = None, *, mask: bool = False) -> Array:
     """The array of an image that was loaded. Memory beyond it is a few MiB.
 
     It has shape (height, width, channels), in C order. With ``channels`` 3, 8-bit grey values are
-    repeated as red, green and blue; None keeps grey.
+    repeated as red, green and blue; None keeps grey. A mask keeps the numbers of its palette.
     """
-    form = form_of(image)
-    mode = "RGB" if channels == 3 else _kept(image.mode)[0]
-    shape = form.height, form.width, 3 if mode == "RGB" else 1
-    array = np.empty(shape, form.dtype)
+    form = form_of(image, mask=mask)
+    mode = "RGB" if channels == 3 and not mask else _kept(image.mode, mask=mask)[0]
+    array = np.empty((form.height, form.width, channels or form.channels), form.dtype)
     rows = max(1, _STRIP_BYTES // (array.nbytes // form.height))
     for top in range(0, form.height, rows):
         bottom = min(top + rows, form.height)
@@ -204,15 +204,29 @@ def decoded(image: Image.Image, channels: int | None = None) -> Array:
             strip = image.crop((0, top, form.width, bottom))
         strip = strip.convert(_PLAIN[strip.mode]) if strip.mode in _PLAIN else strip
         strip = strip if strip.mode == mode else strip.convert(mode)
-        array[top:bottom] = np.asarray(strip).reshape(bottom - top, *shape[1:])
+        array[top:bottom] = np.asarray(strip).reshape(bottom - top, form.width, -1)
     return array
 
 
-def _kept(mode: str) -> tuple[str, str]:
+def _kept(mode: str, *, mask: bool) -> tuple[str, str]:
     """The mode to convert to and the dtype; empty if there are none."""
+    if mask and mode in ("1", "P"):
+        return mode, "uint8"
     if mode.startswith("I;16"):
         return mode, "uint16"
     return _GREY.get(mode, ("RGB", "uint8") if mode in _COLOUR else ("", ""))
+
+
+def _mask_fault(image: Image.Image) -> str:
+    """Why the elements of a mask that is not loaded yet would become others."""
+    for codec, _, _, options in getattr(image, "tile", ()):
+        stored, *more = options if isinstance(options, tuple) else (options,)
+        scaled = codec.startswith("ppm") and more[-1] not in (255, 65_535)
+        scaled = scaled or str(stored).startswith(("L;2", "L;4"))
+        cut = ";16" in str(stored) and not image.mode.startswith("I")
+        if scaled or cut or image.mode == "PA":
+            return "a mask keeps its elements with a palette, or as grey of 8 or 16 bits"
+    return ""
 
 
 def _tiff_fault(image: Image.Image) -> str:

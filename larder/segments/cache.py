@@ -31,7 +31,6 @@ from larder.shards.formats import shard_format
 from larder.shards.images.check import (
     FormNote,
     FormTally,
-    ImageRules,
     check_decodable,
     joined,
     note_role,
@@ -312,28 +311,25 @@ def _looked_at(job: Job, root: Store, segment: UsedSegment, split: str) -> tuple
     facts = segment.splits.get(split)
     if facts is None or not facts.samples:
         return ()
-    tally, seen = FormTally(), set[str]()
     rows = min(facts.samples, _LOOKED_AT)
     batches = read_ref(root, segment.file("samples"), SAMPLES, first_row=facts.first_row, rows=rows)
     rules = image_rules(job.dataset, job.cluster)
+    decoders = rules.decoders
+    tally, seen = FormTally(decoders), set[str]()
     format_ = shard_format(*segment.format)
     for sample in read_index(batches):
         new = [
             part
             for part in sample.parts
-            if rules.decoders.decodes(part.ext) and _role(part.ext, rules) not in seen
+            if decoders.decodes(part.ext) and note_role(part.ext, decoders) not in seen
         ]
         if not new:
             continue
         key = layout.shard_key(segment.id, split, sample.shard)
         with format_.open(root, key) as reader:
             for ext, data in reader.read(sample, new).items():
-                seen.add(_role(ext, rules))
+                seen.add(note_role(ext, decoders))
                 named = f"{sample.key}.{ext}"
                 if form := check_decodable(ext, data, "none", where=named, rules=rules):
                     tally.add(ext, named, form)
     return tally.notes()
-
-
-def _role(ext: str, rules: ImageRules) -> str:
-    return note_role(ext, image=rules.decoders.is_image(ext))

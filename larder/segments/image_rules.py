@@ -35,7 +35,7 @@ def image_rules(dataset: Dataset, cluster: Cluster) -> ImageRules:
         forms=dataset.cache is not None and dataset.cache.records == "decoded",
         budget=decoding_budget(decoded_bytes),
         transform=dataset.image_options.transform,
-        decoders=Decoders(dataset.image_options.decoders),
+        decoders=Decoders(dataset.image_options.uses),
     )
 
 

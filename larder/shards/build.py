@@ -122,7 +122,7 @@ class _Building:
         self.samples = 0
         self.skipped = SkippedRows()
         self.failures = Failures()
-        self.forms = FormTally()
+        self.forms = FormTally(build.rules.decoders)
         self._plan = plan
         self._outputs = outputs
         self._build = build

@@ -59,6 +59,7 @@ def inputs_digest(
     experiment. So are versions of formats: a new one is used for new segments only.
     """
     shards, labels, cache = dataset.shards, dataset.labels, dataset.cache
+    decodes = cache is not None and cache.records == "decoded"
     return _digest(
         "inputs",
         [
@@ -82,6 +83,7 @@ def inputs_digest(
             ("on_bad_sample", dataset.on_bad_sample, "fail"),
             ("cache", cache.records if cache else None, None),
             ("same_size", cache.same_size if cache else False, False),
+            ("masks", list(shards.images.masks) if shards.images and decodes else [], []),
         ],
     )
 
@@ -222,9 +224,9 @@ def cache_id(
 
 
 def cache_decoders(dataset: Dataset) -> tuple[DecoderUse, ...]:
-    """What decodes parts of the dataset's cache that are not images; none without such a cache."""
+    """What decodes parts of the dataset's cache, if not as images; none without such a cache."""
     decodes = dataset.cache is not None and dataset.cache.records == "decoded"
-    return shaped_images(dataset).decoders if decodes else ()
+    return shaped_images(dataset).uses if decodes else ()
 
 
 def dataset_cache_id(dataset: Dataset, segment: str) -> str | None:

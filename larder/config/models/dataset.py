@@ -414,9 +414,9 @@ class Dataset(Model):
     )
     decoding: dict[Ext, Text] = Field(
         {},
-        description="by extension, what decodes parts: bytes, image, npy, text, wav, or a function "
-        "of your own, module:function; after it the shape that arrays must have, as in npy "
-        "shape=80,*, and parameters of the function, as in module:function rate=16000",
+        description="by extension, what decodes parts: bytes, image, mask, npy, text, wav, or a "
+        "function of your own, module:function; after it the shape that arrays must have, as in "
+        "npy shape=80,*, and parameters of the function, as in module:function rate=16000",
     )
     on_bad_key: Literal["fail", "skip"] = Field(
         "fail",
@@ -477,6 +477,11 @@ class Dataset(Model):
             raise RefusedError(
                 "parts are decoded while they are checked", key="decoding", hint=hint
             )
+        masks = [ext for ext, text in self.decoding.items() if text.split()[0] == "mask"]
+        if masks and self.shards.images:
+            hint = "name it there, such as seg for seg.png"
+            message = "images that are encoded again have their masks in shards.images.masks"
+            raise RefusedError(message, key=f"decoding.{masks[0]}", hint=hint)
         if self.cache and self.cache.same_size and self.cache.records != "decoded":
             hint = "set cache.records: decoded, or remove it"
             raise RefusedError("only for decoded images", key="cache.same_size", hint=hint)

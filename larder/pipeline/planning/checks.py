@@ -16,7 +16,7 @@ from larder.pipeline.configs import check_configs
 from larder.pipeline.planning.plan import Plan, make_plan
 from larder.pipeline.planning.source import SourceState
 from larder.progress import Progress
-from larder.samples.decoders import IMAGE
+from larder.samples.decoders import IMAGES
 from larder.samples.images import is_image, role
 from larder.segments.image_rules import strongest_check
 from larder.segments.job import source_of, storage_of
@@ -94,7 +94,7 @@ def check_plan(plan: Plan) -> None:
 def _decodes_images(dataset: Dataset) -> bool:
     """Whether parts are images by other rules than `larder.samples.images.role` knows."""
     uses = dataset.image_options.decoders
-    return any(is_image(use.ext) or use.use == IMAGE for use in uses)
+    return any(is_image(use.ext) or use.use in IMAGES for use in uses)
 
 
 def _check_room(plan: Plan) -> None:

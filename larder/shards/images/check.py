@@ -92,7 +92,8 @@ def check_image(
     file = io.BytesIO(data) if isinstance(data, bytes) else data
     # Opening an image refuses one without a width, a height or a mode.
     with decoding(where, _HINT), open_image(file, rules.max_pixels) as image:
-        form = form_of(image) if rules.forms or mode == "decode" else None
+        mask = rules.decoders.is_mask(ext)
+        form = form_of(image, mask=mask) if rules.forms or mode == "decode" else None
         if mode == "decode":
             budget = rules.budget
             reservation = budget.holding(loading_bytes(image)) if budget else nullcontext()
@@ -164,8 +165,8 @@ class FormNote:
     """Images of one role that have the same type of elements, or other parts that are alike.
 
     Attributes:
-        role: Empty, or the name in ``NAME.png``; of parts that are no images, a dot and their
-            extension.
+        role: Empty, or the name in ``NAME.png``; of parts that are no images, and of masks without
+            a name, a dot and their extension.
         dtype: Of parts that are no images, their types and numbers of dimensions.
         key: The object of the first one, of which are the height and width; 0 if it is no image.
         odd_key: The object of the first one of another height or width; empty if there is none.
@@ -193,22 +194,24 @@ class FormNote:
         return replace(note, odd_key=odd[0], odd_height=odd[1], odd_width=odd[2])
 
 
-def note_role(ext: str, *, image: bool) -> str:
-    return ext.rpartition(".")[0] if image else f".{ext}"
+def note_role(ext: str, decoders: Decoders) -> str:
+    stem = ext.rpartition(".")[0]
+    return stem if decoders.is_image(ext) and (stem or not decoders.is_mask(ext)) else f".{ext}"
 
 
 class FormTally:
     """Makes the notes of a shard. Memory does not grow with the number of images."""
 
-    def __init__(self) -> None:
+    def __init__(self, decoders: Decoders = IMAGES_ONLY) -> None:
+        self._decoders = decoders
         self._notes: dict[tuple[str, str], FormNote] = {}
 
     def add(self, ext: str, key: str, form: Form | str) -> None:
         """Add a part; ``form`` is from `larder.shards.images.check.check_decodable`."""
+        place = note_role(ext, self._decoders)
         if isinstance(form, str):
-            note = FormNote(note_role(ext, image=False), form, 1, key, 0, 0)
+            note = FormNote(place, form, 1, key, 0, 0)
         else:
-            place = note_role(ext, image=True)
             note = FormNote(place, form.dtype, 1, key, form.height, form.width)
         self._add(note)
 

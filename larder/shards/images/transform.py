@@ -80,8 +80,8 @@ def encode_again(
 ) -> bytes:
     """Resize an image and encode it again; the extension says whether it is a mask."""
     with decoding(where, _HINT), open_image(file, max_pixels) as image:
-        form_of(image)
         mask = role(ext).name in transform.masks
+        form_of(image, mask=mask)
         format_ = _format(image, transform, mask=mask)
         mode = _mode(image, format_, mask=mask)
         size = target_size(image.size, transform)

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from cache_shelf import Shelf, encoded_image
+from image_files import saved
+from PIL import Image
 
 from larder.cache.file import CacheFileReader, open_file
 from larder.cache.from_samples import build_samples
@@ -118,6 +120,26 @@ def test_images_beside_other_parts(shelf, tmp_path):
         )
         assert bytes(reader[1]["txt"]) == b"three"
         assert bytes(reader[1]["raw.png"]) == picture
+
+
+def test_masks_have_fields_of_their_own(shelf, tmp_path):
+    colour = encoded_image(np.full((2, 3, 3), 9, np.uint8))
+    numbers = np.array([[0, 100, 255], [7, 8, 9]], np.uint8)
+    picture = Image.fromarray(numbers)
+    picture.putpalette(bytes(range(255, -1, -1)) * 3)
+    mask = saved(picture)
+    filled(shelf, *[{"jpg": colour, "png": mask, "seg.png": mask, "rgb.png": mask}] * 2)
+    with built(shelf, tmp_path, png="mask", **{"rgb.png": "image"}) as reader:
+        assert [field.name for field in reader.schema.fields] == [
+            "image",
+            "image.rgb",
+            "image.seg",
+            "mask",
+            "key",
+        ]
+        for name in ("mask", "image.seg"):
+            np.testing.assert_array_equal(reader[1][name], numbers[..., None])
+        assert reader[1]["image.rgb"].shape == (2, 3, 3)
 
 
 @pytest.mark.parametrize("other", [npy([1], "<f8"), npy([[1]])], ids=["float64", "rank 2"])

@@ -14,6 +14,7 @@ from larder.errors import ConfigError, LarderError, ProblemsError
 from tests.support.errors import error_of, larder_error
 
 SOURCE = "source:\n  url: ./here\n"
+MASKS = SOURCE + "validate: decode\nshards: {images: {masks: [seg]}}\ndecoding: {png: mask}\n"
 HASHED = SOURCE + "splits: {by: hash, seed: 7, fractions: {a: 1}, "
 HERE = "configs/datasets/x.yaml"
 Problem = tuple[str, str, str]
@@ -97,6 +98,7 @@ def test_all_mistakes_of_a_file_are_listed():
         (SOURCE + "labels:\n  from: folder\n  column: x\n", 5, "labels.column"),
         (SOURCE + "shards:\n  bytes: 5\n  samples_per_shard: 5\n", 5, "shards.samples"),
         (SOURCE + "samples: {join: []}\n", 3, "samples.join"),
+        (MASKS, 5, "decoding.png"),
         ("source:\n  url: a\n  inventory:\n    url: s3://bucket/x\n", 4, "source.inv"),
         ("source: {url: a, rows: {format: text, key: x}}\n", 1, "source.rows.key"),
         ("source: {url: a, include: []}\n", 1, "source.include"),

@@ -261,6 +261,34 @@ def test_an_image_that_would_decode_to_other_values_is_refused(data):
         open_picture(data, "a.tar: x").array()
 
 
+INDEXED = Image.fromarray(NUMBERS * 80).convert("P")
+INDEXED.putdata(NUMBERS.ravel().tolist())
+INDEXED.putpalette(PALETTE)
+MASKS: dict[str, tuple[bytes, Any]] = {
+    "grey": (png_of(BYTES, 0), BYTES),
+    "palette": (saved(INDEXED, "PNG"), NUMBERS),
+    "palette in a GIF": (saved(INDEXED, "GIF"), NUMBERS),
+    "1 bit": (png_file(bits(GREYS, 1), 3, depth=1, colour=0), GREYS),
+    "16 bits": (png_of(WORDS, 0), WORDS),
+    "16 bits in a TIFF": (tiff_file(WORDS, order=">"), WORDS),
+    "grey of 2 bits": (png_file(bits(NUMBERS, 2), 3, depth=2, colour=0), None),
+    "colour of 16 bits": (png_of(DEEP, 2), None),
+    "PGM up to 20": (b"P5\n4 1\n20\n" + bytes(4), None),
+}
+
+
+@pytest.mark.parametrize(("data", "numbers"), MASKS.values(), ids=MASKS)
+@pytest.mark.parametrize("channels", [None, 3])
+def test_a_mask_keeps_its_numbers_or_is_refused(data, numbers, channels):
+    if numbers is None:
+        with larder_error("sample.undecodable", "x"):
+            open_picture(data, "x", mask=True)
+        return
+    found = open_picture(data, "x", mask=True).array(channels)
+    assert found.dtype == numbers.dtype
+    np.testing.assert_array_equal(found, np.repeat(numbers[..., None], channels or 1, 2))
+
+
 def test_a_mode_without_an_array_is_refused():
     class Other:
         mode, size, format, info = "Q;9", (3, 2), "PNG", {}

@@ -38,6 +38,11 @@ DATASETS: dict[str, dict[str, Any]] = {
         "cache": {"records": "decoded", "same_size": True},
     },
     "transform": {"shards": {"images": {"resize": 256, "format": "jpeg", "masks": ["seg"]}}},
+    "masks": {
+        "shards": {"images": {"masks": ["seg"]}},
+        "validate": "decode",
+        "cache": {"records": "decoded"},
+    },
     "decoding": {
         "validate": "decode",
         "decoding": {"wav": "wav", "mel": "npy shape=80,*"},
