@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import io
 import os
+import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from larder.cache.fields import field_name
+from larder.config.shape import DecoderUse
 from larder.errors import ObjectError
 from larder.machine import usable_cores
-from larder.packages import is_installed, require_module
+from larder.packages import failed_import, is_installed, require_module
+from larder.readers.columns import check_columns, check_list
 from larder.readers.samples import Sample
 from larder.readers.schedule import invalid, whole
+from larder.samples.decoders import IMAGES_ONLY, MASK, Decoders, function_errors
 from larder.samples.images import (
     BadImageError,
     decoded,
     decoding,
     discarding,
     form_of,
-    is_image,
     load,
     open_image,
 )
@@ -68,47 +73,81 @@ def batch_of(samples: Sequence[Sample]) -> Batch:
     return batch
 
 
+_Parts = dict[str, list[str]]
+"""By the name of a value in a batch, the parts of which one is what a sample has."""
+
+
 @dataclass(frozen=True, slots=True)
 class Decoding:
     """What becomes of the parts of a batch. It can be pickled if its functions can.
 
     Args:
-        images: Decode the parts that are images, by their extension, to uint8 arrays of shape
-            (height, width, 3): grey is repeated, transparency is dropped. Needs the extra ``jpeg``.
+        images: Decode the parts that are images, or those with these names, to uint8 arrays of
+            shape (height, width, 3): grey is repeated, transparency is dropped. They are under
+            ``image``, ``mask`` or ``image.NAME``, as in a decoded cache. Needs the extra ``jpeg``.
         size: Scale each image so that its shorter side has this many pixels, and keep the square in
             its middle: shape (size, size, 3). JPEGs are decoded to little more than that at once,
-            which takes a fraction of the time.
-        transforms: Functions by the name of a part. Each is called with one value of the part, by
-            several threads at once: an array if it was decoded, else bytes, or what the cache
+            which takes a fraction of the time. Of a mask the nearest pixels are taken.
+        transforms: Functions by the name of a value. Each is called with one value, by several
+            threads at once: a writable array if it was decoded, else bytes, or what the cache
             has. What it returns takes the value's place. Not called for samples without the part.
         threads: How many samples are decoded at once; None for one per core, of which processes
             that `share_cores` have their part.
+        columns: The names that a batch has, whatever its samples have; None for those that they
+            have. A part may be named by its extension, also if it is decoded.
+        masks: Extensions of images whose pixels are numbers: their elements, of palettes the
+            numbers, are kept, in shape (height, width, 1).
+        decoders: Which parts are images or masks by other rules.
 
     Raises:
         ConfigError: ``config.invalid_value``: ``size`` without ``images``, or not from 1 to 16,384;
-            ``config.missing_package``: Pillow is not installed.
+            a string for names; ``config.missing_package``: Pillow is not installed, or simplejpeg
+            is, but cannot be imported.
     """
 
-    images: bool = False
+    images: bool | Collection[str] = False
     size: int | None = None
     transforms: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
     threads: int | None = None
+    columns: Sequence[str] | None = None
+    masks: Sequence[str] = ()
+    decoders: Decoders = IMAGES_ONLY
 
     def __post_init__(self) -> None:
+        check_list(self.images, "decode")
+        check_list(self.columns, "columns")
+        check_list(self.masks, "masks")
         if self.size is not None:
             whole("size", self.size, 1, MOST_PIXELS)
-            if not self.images:
-                raise invalid("only what is decoded has a size", "size", "give decode=True, too")
+        for name, value in (("size", self.size), ("masks", self.masks)):
+            if value and not self.images:
+                raise invalid("it is of what is decoded", name, "give decode=True, too")
         if self.images:
             require_module("jpeg", "PIL")
+            _simplejpeg()
+
+    def checked(self, parts: Collection[str], uses: Iterable[DecoderUse] = ()) -> Decoding:
+        """The same with the rules of a version, if samples may have all that it names."""
+        check_columns({*parts, *(part.rpartition(".")[2] for part in parts)}, self.masks, "masks")
+        masks = (DecoderUse(name, MASK) for name in self.masks)
+        decoding = replace(self, decoders=Decoders((*uses, *masks)))
+        columns = decoding._columns(parts)
+        if not isinstance(self.images, bool):
+            check_columns(parts, self.images, "decode")
+        check_columns({*columns, *parts}, self.columns or (), "columns")
+        check_columns(self.columns or columns, self.transforms, "transforms")
+        if self.size is not None and not any(map(decoding._decodes, parts)):
+            hint = "leave it out: a decoded cache has its images in the size of the shards"
+            raise invalid("no part is an image file that could be scaled", "size", hint)
+        return decoding
 
     def __call__(
         self, batch: Batch, on_error: Callable[[ObjectError], None] | None = None
     ) -> Batch:
         """The batch with its parts decoded, by threads.
 
-        The values of a part become one array if they are arrays of one shape and dtype; else they
-        are a list.
+        The values of a part become one array, or one tensor of PyTorch, if they are arrays or
+        tensors of one shape and dtype; else they are a list.
 
         Args:
             batch: What `batch_of` or the cache of a split returns; not modified.
@@ -116,46 +155,81 @@ class Decoding:
                 left out of the batch. Without it, the first error is raised.
 
         Raises:
-            ObjectError: ``sample.undecodable`` names the sample and the part. What a function of
-                ``transforms`` raises is passed on.
+            ObjectError: ``sample.undecodable`` names the sample and the part, also if a function of
+                ``transforms`` raises an exception.
+            ConfigError: ``config.invalid_value``: a sample has two parts for one name;
+                ``config.missing_package``: an import fails.
         """
-        steps = {name: step for name in batch if (step := self._step(name))}
-        if not steps:
-            return batch
+        columns = self._columns(batch)
+        if self.columns is not None:
+            every = columns | {part: [part] for part in batch}
+            columns = {name: every.get(name, []) for name in self.columns}
         count = len(batch[KEY])
-        columns = {name: _Column(count) for name in steps}
+        made = {
+            name: _Column(count)
+            for name, parts in columns.items()
+            if len(parts) != 1 or self._decodes(parts[0]) or name in self.transforms
+        }
+        if not made and self.columns is None:
+            return batch
         pool = _pool(os.getpid(), self.threads or max(1, usable_cores() // _processes))
-        errors = list(pool.map(partial(_decode_row, batch, steps, columns), range(count)))
-        if not any(errors):
-            return batch | {name: column.values() for name, column in columns.items()}
+        errors = list(pool.map(partial(self._decode_row, batch, columns, made), range(count)))
         for error in filter(None, errors):
             if on_error is None:
                 raise error
             on_error(error)
-        kept = [number for number, error in enumerate(errors) if error is None]
-        batch = {name: chosen(values, kept) for name, values in batch.items()}
-        return batch | {name: column.values(kept) for name, column in columns.items()}
+        kept = [n for n, error in enumerate(errors) if error is None] if any(errors) else None
+        return {
+            name: made[name].values(kept) if name in made else chosen(batch[parts[0]], kept)
+            for name, parts in columns.items()
+        }
 
-    def _step(self, name: str) -> _Step | None:
-        image = self.images and is_image(name)
-        transform = self.transforms.get(name)
-        return _Step(image, self.size, transform) if image or transform else None
+    def _columns(self, parts: Collection[str]) -> _Parts:
+        columns: _Parts = {}
+        for part in parts:
+            name = field_name(_ext(part), "decoded", self.decoders) if self._decodes(part) else part
+            columns.setdefault(name, []).append(part)
+        return columns
 
+    def _decodes(self, part: str) -> bool:
+        if isinstance(self.images, bool):
+            return self.images and self.decoders.is_image(_ext(part))
+        return part in self.images
 
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """What is done with each value of a part."""
+    def _decode_row(
+        self, batch: Batch, columns: _Parts, made: Mapping[str, _Column], number: int
+    ) -> ObjectError | None:
+        """Decode a sample; returns its error, because others may do without the sample."""
+        try:
+            for name, column in made.items():
+                column.put(number, self._value(batch, name, columns[name], number))
+        except ObjectError as error:
+            return error
+        return None
 
-    image: bool
-    size: int | None
-    transform: Callable[[Any], Any] | None
-
-    def __call__(self, value: Any, where: str) -> Any:
-        if value is None:
+    def _value(self, batch: Batch, name: str, parts: Sequence[str], number: int) -> Any:
+        given = [part for part in parts if batch[part][number] is not None]
+        if not given:
             return None
-        if self.image:
-            value = decode_image(value, where, self.size)
-        return self.transform(value) if self.transform else value
+        key, part, value = batch[KEY][number], given[0], batch[given[0]][number]
+        if len(given) > 1:
+            hint = "name the parts in columns, the one to decode in decode, or the mask in masks"
+            raise invalid(f"sample {key} has several parts for it: {', '.join(given)}", name, hint)
+        where = f"{key}.{part}"
+        if self._decodes(part):
+            decode = decode_mask if self.decoders.is_mask(_ext(part)) else decode_image
+            value = decode(value, where, self.size)
+        if name not in self.transforms:
+            return value
+        if isinstance(value, np.ndarray) and not value.flags.writeable:
+            value = value.copy()
+        with function_errors("its function in transforms fails", where, _HINT):
+            return self.transforms[name](value)
+
+
+def _ext(part: str) -> str:
+    """The extension of a part that may be a field of a cache, which tells it from other fields."""
+    return part.removeprefix("part.")
 
 
 class _Column:
@@ -191,21 +265,12 @@ class _Column:
         values = [
             self._others[n] if array is None or n in self._others else array[n] for n in every
         ]
-        alike = {(v.shape, v.dtype) if isinstance(v, _ARRAYS) else None for v in values}
-        return np.stack(values) if len(alike) == 1 and None not in alike else values
-
-
-def _decode_row(
-    batch: Batch, steps: Mapping[str, _Step], columns: Mapping[str, _Column], number: int
-) -> ObjectError | None:
-    """Decode a sample; returns its error, because others may do without the sample."""
-    key = batch[KEY][number]
-    try:
-        for name, step in steps.items():
-            columns[name].put(number, step(batch[name][number], f"{key}.{name}"))
-    except ObjectError as error:
-        return error
-    return None
+        torch: Any = sys.modules.get("torch")
+        kinds = (_ARRAYS, torch.Tensor) if torch else (_ARRAYS,)
+        alike = {(v.shape, v.dtype) if isinstance(v, kinds) else None for v in values}
+        if len(alike) != 1 or None in alike:
+            return values
+        return np.stack(values) if isinstance(values[0], _ARRAYS) else torch.stack(values)
 
 
 def decode_image(data: bytes | Array, where: str, size: int | None = None) -> Array:
@@ -230,7 +295,8 @@ def _by_pillow(data: bytes, size: int | None) -> Array:
     with open_image(io.BytesIO(data)) as image, discarding(image):
         dtype = form_of(image).dtype
         if dtype != "uint8":
-            raise BadImageError(f"its elements are {dtype}: decode it with a function of your own")
+            way = "name it in masks, or others in decode, and decode it in transforms"
+            raise BadImageError(f"its elements are {dtype}: {way}")
         if size:
             image.draft("RGB", (size, size))
         load(image)
@@ -244,14 +310,34 @@ def _by_pillow(data: bytes, size: int | None) -> Array:
         return _square(Image.fromarray(pixels), size)
 
 
+def decode_mask(data: bytes | Array, where: str, size: int | None = None) -> Array:
+    """The numbers of a mask, (height, width, 1), in their own type; with ``size`` the nearest ones.
+
+    Raises:
+        ObjectError: ``sample.undecodable``.
+    """
+    with decoding(where, _HINT), open_image(io.BytesIO(bytes(data))) as image, discarding(image):
+        form_of(image, mask=True)
+        load(image)
+        pixels = decoded(image, mask=True)
+    if size is None:
+        return pixels
+    side = min(pixels.shape[:2])
+    rows, columns = (
+        np.ceil((length - side) / 2 + (np.arange(size) + 0.5) * (side / size)).astype(int) - 1
+        for length in pixels.shape[:2]
+    )
+    square: Array = pixels[rows[:, None], columns]
+    return square
+
+
 def _scaled_jpeg(data: bytes, size: int) -> Array | None:
     """A JPEG in the smallest size that libjpeg can decode it to at once, at least ``size``; None if
     Pillow has to decode it: others than grey and YCbCr, damaged ones, or without simplejpeg.
     """
-    if not _has_simplejpeg():
+    simplejpeg = _simplejpeg()
+    if simplejpeg is None:
         return None
-    import simplejpeg
-
     try:
         pixels: Array = simplejpeg.decode_jpeg(data, "RGB", min_height=size, min_width=size)
     except ValueError:
@@ -260,8 +346,14 @@ def _scaled_jpeg(data: bytes, size: int) -> Array | None:
 
 
 @cache
-def _has_simplejpeg() -> bool:
-    return is_installed("simplejpeg")
+def _simplejpeg() -> Any:
+    """The module; None if it is not installed."""
+    if not is_installed("simplejpeg"):
+        return None
+    try:
+        return import_module("simplejpeg")
+    except ImportError as error:
+        raise failed_import(error, "simplejpeg") from error
 
 
 def _square(image: Image.Image, size: int) -> Array:
@@ -278,11 +370,11 @@ def _square(image: Image.Image, size: int) -> Array:
     return np.asarray(image.resize((size, size), Image.Resampling.BILINEAR, box=box))
 
 
-def chosen(values: Any, numbers: list[int]) -> Any:
-    """Some values of a column of a batch."""
-    if isinstance(values, np.ndarray):
-        return values[numbers]
-    return [values[number] for number in numbers]
+def chosen(values: Any, numbers: list[int] | None) -> Any:
+    """Some values of a column of a batch; all of them if ``numbers`` is None."""
+    if numbers is None:
+        return values
+    return [values[n] for n in numbers] if isinstance(values, list) else values[numbers]
 
 
 _processes = 1

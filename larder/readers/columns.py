@@ -6,13 +6,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from larder.errors import ConfigError
-from larder.readers.batches import Batch
+from larder.readers.schedule import invalid
 from larder.units import format_names
 
 _MOST_NAMES = 20
 
 
-def select(batch: Batch, columns: Sequence[str] | None) -> Mapping[str, Any] | tuple[Any, ...]:
+def select(
+    batch: Mapping[str, Any], columns: Sequence[str] | None
+) -> Mapping[str, Any] | tuple[Any, ...]:
     """The values with these names, as a tuple; the whole batch if ``columns`` is None.
 
     Raises:
@@ -22,6 +24,12 @@ def select(batch: Batch, columns: Sequence[str] | None) -> Mapping[str, Any] | t
         return batch
     check_columns(batch, columns)
     return tuple(batch[name] for name in columns)
+
+
+def check_list(names: Any, where: str) -> None:
+    """Refuse a string in the place of a list of names, which would be its letters."""
+    if isinstance(names, str):
+        raise invalid(f"{names!r} is no list of names", where, f"write [{names!r}]")
 
 
 def check_columns(names: Collection[str], columns: Iterable[str], where: str = "columns") -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -18,7 +18,7 @@ from larder.packages import require_module
 from larder.readers.access import Access
 from larder.readers.batches import Decoding
 from larder.readers.cache import CacheReader
-from larder.readers.columns import check_columns
+from larder.readers.columns import check_list
 from larder.readers.download import download_version
 from larder.readers.job import job_location
 from larder.readers.keep import KeptShards
@@ -29,7 +29,6 @@ from larder.readers.samples import Sample
 from larder.readers.schedule import choice, invalid, schedule_of, whole
 from larder.readers.shared import read_shared_tag, read_shared_version
 from larder.readers.split import Check, SplitSamples
-from larder.samples.images import is_image
 from larder.store import local_path, object_url
 from larder.store.base import Store
 from larder.units import format_count, format_names, parse_bytes
@@ -248,6 +247,7 @@ class Data:
             DamageError: ``damage.size``, ``damage.digest``: a shard is not what was published.
             StoreError: ``store.full``: no space is left.
         """
+        check_list(splits, "splits")
         names = list(self.splits if splits is None else splits)
         for split in names:
             if omitted := self._split(split).omitted:
@@ -295,9 +295,11 @@ class Data:
         window: int | None = None,
         lanes: int | None = None,
         even: Even = "pad",
-        decode: bool = False,
+        decode: bool | Collection[str] = False,
         size: int | None = None,
+        masks: Sequence[str] = (),
         transforms: Mapping[str, Callable[[Any], Any]] | None = None,
+        columns: Sequence[str] | None = None,
         keep: str | Path | None = None,
         keep_bytes: int | str | None = None,
         check: Check = "always",
@@ -331,11 +333,16 @@ class Data:
             even: What becomes of the samples that make no whole batch. ``pad``: a smaller batch, in
                 which samples are repeated until it is a multiple of ``world``. ``drop``: they are
                 left out; `Loader.dropped` says how many. ``error``: refuse.
-            decode: Decode images to arrays.
+            decode: Decode images to arrays: all of them, or the parts with these extensions. They
+                are under ``image``, whatever their extension; ``seg.png`` under ``image.seg``.
             size: Scale and crop them to squares of so many pixels; see
                 `larder.readers.batches.Decoding`. Not for a decoded cache, whose images are arrays.
-            transforms: By extension, functions that are called with each value of the part, and
-                whose results take their place.
+            masks: Extensions of images whose pixels are numbers, besides those that the version
+                names: they are decoded to the same numbers, in one channel.
+            transforms: By name, functions that are called with each value, and whose results take
+                their place.
+            columns: The names that every batch has, also a part's extension; None for the names
+                that its samples have.
             keep: A directory where whole shards are kept; see `samples_of`. A cache needs none.
             keep_bytes: Most bytes of the shards kept there.
             check: When what is read is compared with its checksum; see `samples_of`. Of a cache,
@@ -376,16 +383,15 @@ class Data:
             lanes=lanes,
             even=even,
         )
-        decoding = Decoding(decode, size, transforms or {})
+        decoding = Decoding(decode, size, transforms or {}, columns=columns, masks=masks)
         source = self._source(samples, check)
-        _check_decoding(decoding, source)
         return Loader(
             source,
             schedule,
             samples,
             rank=rank,
             world=world,
-            decode=decoding,
+            decode=self._checked(decoding, samples, source),
             memory_bytes=memory,
             on_error=on_error,
         )
@@ -412,9 +418,11 @@ class Data:
         self,
         split: str,
         *,
-        decode: bool = False,
+        decode: bool | Collection[str] = False,
         size: int | None = None,
+        masks: Sequence[str] = (),
         transforms: Mapping[str, Callable[[Any], Any]] | None = None,
+        columns: Sequence[str] | None = None,
         check: Check = "always",
         **kept: Any,
     ) -> SampleDataset:
@@ -427,10 +435,9 @@ class Data:
         from larder.readers.torch import SampleDataset
 
         samples = self.samples_of(split, check=check, **kept)
-        decoding = Decoding(decode, size, transforms or {})
+        decoding = Decoding(decode, size, transforms or {}, columns=columns, masks=masks)
         source = self._source(samples, check)
-        _check_decoding(decoding, source)
-        return SampleDataset(source, len(samples), decoding)
+        return SampleDataset(source, len(samples), self._checked(decoding, samples, source))
 
     def tf(self, split: str, *, columns: Sequence[str] | None = None, **options: Any) -> Any:
         """The batches of a split as a ``tf.data.Dataset``.
@@ -450,7 +457,7 @@ class Data:
         require_module("tensorflow", "tensorflow")
         from larder.readers.tf import dataset
 
-        return dataset(self.loader(split, **options), columns)
+        return dataset(self.loader(split, columns=columns, **options), columns)
 
     def keras(
         self,
@@ -484,7 +491,7 @@ class Data:
         from larder.readers.keras import BatchSequence
 
         return BatchSequence(
-            self.loader(split, **options),
+            self.loader(split, columns=columns, **options),
             columns,
             workers=workers,
             use_multiprocessing=use_multiprocessing,
@@ -528,6 +535,14 @@ class Data:
             return ShardSource(samples)
         once, always = check == "once", check == "always"
         return CacheSource(self.cache(samples.split, verify=once, check_records=always))
+
+    def _checked(self, decoding: Decoding, samples: SplitSamples, source: Source) -> Decoding:
+        """With the version's masks, and only if all names exist."""
+        if decoding == Decoding():
+            return decoding
+        cache = self._document.cache if self._is_cached(samples.split) else None
+        as_files = decoding.images and (cache is None or cache.kind == "encoded")
+        return decoding.checked(source.names, samples.uses if as_files else ())
 
     def _is_cached(self, split: str) -> bool:
         return self._document.cache is not None and split in self._document.cache.splits
@@ -574,15 +589,6 @@ class Data:
     @property
     def _where(self) -> str:
         return f"{self._access.root}@{self.version}"
-
-
-def _check_decoding(decoding: Decoding, source: Source) -> None:
-    """Refuse functions of parts that do not exist, and a size where no image is decoded."""
-    if decoding.transforms:
-        check_columns(source.names, decoding.transforms, "transforms")
-    if decoding.size is not None and not any(map(is_image, source.names)):
-        hint = "leave it out: a decoded cache has its images in the size that they were packed in"
-        raise invalid("no part is an image file that could be scaled", "size", hint)
 
 
 def _bytes(value: int | str, where: str) -> int:

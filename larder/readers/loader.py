@@ -17,6 +17,7 @@ from larder.readers.cache import CacheReader
 from larder.readers.order import WINDOW_SAMPLES, Numbers, Order
 from larder.readers.schedule import Schedule, ShardIndex, invalid, whole
 from larder.readers.split import SplitSamples
+from larder.samples.naming import LABEL_EXT
 
 OnError = Literal["raise", "skip"]
 
@@ -66,7 +67,8 @@ class ShardSource:
 
     @property
     def names(self) -> Collection[str]:
-        return {KEY, LABEL, *self._samples.exts}
+        exts = self._samples.exts
+        return {KEY, LABEL, *exts - {LABEL_EXT}} if self._samples.is_labelled else {KEY, *exts}
 
     def batches(self, shares: Sequence[Numbers]) -> list[Batch]:
         samples = self._samples.batch(np.concatenate(shares))

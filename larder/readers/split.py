@@ -6,12 +6,13 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from itertools import pairwise
 from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 
+from larder.config.shape import DecoderUse
 from larder.errors import DamageError
 from larder.manifest.sealed import MAKE_AGAIN
 from larder.packages import missing_package
@@ -21,6 +22,7 @@ from larder.readers.numbers import Array, checked_numbers
 from larder.readers.samples import Sample
 from larder.readers.schedule import choice
 from larder.readers.segment import LiveSamples, Span
+from larder.samples.decoders import IMAGES
 from larder.samples.indexed import IndexedSample, SampleReader
 from larder.shards.formats import shard_format
 from larder.store import object_url
@@ -193,6 +195,24 @@ class SplitSamples(Sequence[Sample]):
         _, segments, _ = self._parts
         return {ext for segment in segments for ext in segment.columns.exts}
 
+    @property
+    def is_labelled(self) -> bool:
+        """Whether the version has labels, so that the part ``cls`` is one."""
+        return bool(self._version.classes)
+
+    @property
+    def uses(self) -> tuple[DecoderUse, ...]:
+        """Which parts the version has as images and masks, by other rules than their extensions."""
+        lines = (use for document in self._documents for use in document.shape.images.uses)
+        return tuple(dict.fromkeys(use for use in lines if use.use in IMAGES))
+
+    @cached_property
+    def _documents(self) -> list[SegmentDocument]:
+        """Those of the segments that have the split."""
+        store = self._access.store()
+        documents = (existing_segment(store, use.id) for use in self._version.segments)
+        return [document for document in documents if self.split in document.splits]
+
     def shard_files(self) -> Iterator[tuple[str, ShardFile]]:
         """All files of the shards of the split in order, each with its key in the dataset."""
         _, segments, _ = self._parts
@@ -219,8 +239,7 @@ class SplitSamples(Sequence[Sample]):
                     omitted.get((document.id, self.split), Omitted.none()),
                     SegmentColumns(store, document, self._access.cache_dir),
                 )
-                for document in (existing_segment(store, use.id) for use in self._version.segments)
-                if self.split in document.splits
+                for document in self._documents
             ]
             starts = np.cumsum([0, *map(len, segments)])
             if starts[-1] != len(self):

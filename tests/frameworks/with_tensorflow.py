@@ -126,7 +126,7 @@ def main(url: str) -> dict[str, Any]:
         "spec": spec(dataset),
         "pictures": spec(pictures),
         "same": bool(
-            np.array_equal(image.numpy(), first["png"])
+            np.array_equal(image.numpy(), first["image"])
             and np.array_equal(label.numpy(), first["label"])
         ),
         "bytes": all(

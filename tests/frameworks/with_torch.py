@@ -102,6 +102,21 @@ def numbered(data: larder.readers.data.Data) -> dict[str, Any]:
     return found
 
 
+def tensor_of(part: bytes) -> torch.Tensor:
+    """Of a shape that all samples have; one of them fails."""
+    if part == b"[1]":
+        raise KeyError("it is a list")
+    return torch.zeros(2, 3, dtype=torch.bfloat16)
+
+
+def tensors(data: larder.readers.data.Data) -> dict[str, Any]:
+    """What functions return is one tensor of a batch, also where a sample is skipped."""
+    options = {**OPTIONS, "columns": ["json"], "transforms": {"json": tensor_of}}
+    batches = data.torch("lists", **options, on_error="skip")
+    with_workers = [described(batch["json"]) for batch in batches.loader(1)]
+    return {"tensors": with_workers, "failed": batches.batches.skipped.count}
+
+
 def described(value: Any) -> Any:
     return [str(value.dtype), *value.shape] if isinstance(value, torch.Tensor) else value
 
@@ -207,6 +222,7 @@ def main(url: str) -> dict[str, Any]:
         "refused": refused(data),
         "after_counting": after_counting(data.torch("train", **OPTIONS)),
         "skipped": skipped(data),
+        **tensors(data),
         "batch": {name: described(value) for name, value in batch.items()},
     }
 

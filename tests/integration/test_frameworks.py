@@ -15,7 +15,7 @@ from larder.errors import ConfigError
 pytestmark = pytest.mark.slow
 
 FIELDS: dict[str, Any] = {
-    "splits": {"train": "train/**", "plain": "plain/**", "sizes": "sizes/**"},
+    "splits": {"train": "train/**", "plain": "plain/**", "sizes": "sizes/**", "lists": "lists/**"},
     "labels": {"from": "pattern", "pattern": r"/(?P<label>\d)-"},
     "cache": None,
     "validate": "header",
@@ -31,6 +31,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     objects |= {f"plain/{n % 3}-{n:02}.png": png(n) for n in range(9)}
     objects |= {f"sizes/{n % 3}-{n:02}.png": png(n, width=9 + n) for n in range(9)}
     objects["sizes/2-08.json"] = b"{}"
+    objects |= {f"lists/0-{n}.json": b"[1]" if n % 4 == 0 else b"{}" for n in range(8)}
     lab = directory_lab(tmp_path_factory.mktemp("lab"), objects, **FIELDS)
     lab.prepare()
     return f"{lab.storage}/larder/d@latest"
@@ -75,19 +76,24 @@ def test_torch_reads_samples_by_number(of_torch, address):
     keys = [sample.key for sample in larder.open(address).samples("train")]
     assert numbered["length"] == len(keys)
     assert numbered["last"] == keys[-1]
-    assert numbered["without"] == ["key", "label", "png"]
+    assert numbered["without"] == ["image", "key", "label"]
     for method in ("fork", "forkserver", "spawn"):
         assert list(chain(*numbered[method])) == keys
     batch = numbered["batch"]
-    assert batch["png"] == ["torch.uint8", 3, 6, 6, 3]
+    assert batch["image"] == ["torch.uint8", 3, 6, 6, 3]
     assert batch["label"] == ["torch.int64", 3]
 
 
 def test_torch_gets_tensors(of_torch):
     batch = of_torch["batch"]
-    assert batch["png"] == ["torch.uint8", 4, 6, 6, 3]
+    assert batch["image"] == ["torch.uint8", 4, 6, 6, 3]
     assert batch["label"] == ["torch.int64", 4]
     assert len(batch["key"]) == 4
+
+
+def test_tensors_of_functions_are_stacked(of_torch):
+    assert of_torch["tensors"] == [["torch.bfloat16", 4, 2, 3]] * 2
+    assert of_torch["failed"] == 2
 
 
 def test_what_torch_cannot_go_on_with_is_refused(of_torch):

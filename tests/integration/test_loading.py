@@ -49,7 +49,7 @@ def test_a_cache_and_shards_give_the_same_samples(lab, without_cache):
     for one, other in zip(cached, shards, strict=True):
         assert one["key"] == other["key"]
         assert np.array_equal(one["label"], other["label"])
-        assert np.array_equal(one["image"], other["png"]), one.keys()
+        assert np.array_equal(one["image"], other["image"]), one.keys()
     assert keys(cached) == keys(shards)
 
 
@@ -193,7 +193,7 @@ def test_wrong_options_are_refused(lab, without_cache, where):
 def test_a_size_is_for_images_that_are_decoded_when_they_are_read(lab, without_cache):
     refused(lab, "size", decode=True, size=5)
     loader = opened(without_cache).loader("train", batch_size=4, decode=True, size=5)
-    assert next(iter(loader))["png"].shape == (4, 5, 5, 3)
+    assert next(iter(loader))["image"].shape == (4, 5, 5, 3)
 
 
 def test_bytes_may_be_numbers_of_numpy(without_cache, tmp_path):

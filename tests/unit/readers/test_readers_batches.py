@@ -28,6 +28,11 @@ def encoded(image: Image.Image, format: str = "JPEG", **options: object) -> byte
     return file.getvalue()
 
 
+def use_decoder(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if name == "pillow":
+        monkeypatch.setattr(batches, "_simplejpeg", lambda: None)
+
+
 def sample(key: str, label: int | None = None, **parts: bytes) -> Sample:
     return Sample(key, label, parts)
 
@@ -51,25 +56,105 @@ def test_samples_without_labels():
 def test_images_become_arrays_and_other_parts_stay():
     parts = {"jpg": encoded(picture(30, 20)), "seg.png": encoded(picture(30, 20), "PNG")}
     batch = Decoding(images=True)(batch_of([Sample("a", 0, {**parts, "json": b"{}"})] * 3))
-    assert batch["jpg"].shape == batch["seg.png"].shape == (3, 20, 30, 3)
-    assert batch["seg.png"].dtype == np.uint8
-    assert np.array_equal(batch["seg.png"][0], np.asarray(picture(30, 20)))
+    assert batch["image"].shape == batch["image.seg"].shape == (3, 20, 30, 3)
+    assert batch["image.seg"].dtype == np.uint8
+    assert np.array_equal(batch["image.seg"][0], np.asarray(picture(30, 20)))
     assert batch["json"] == [b"{}"] * 3
 
 
 def test_images_of_several_sizes_are_a_list_until_a_size_is_given():
     samples = [sample(f"{n}", jpg=encoded(picture(40 + n, 30))) for n in range(3)] + [sample("x")]
-    pixels = Decoding(images=True)(batch_of(samples))["jpg"]
+    pixels = Decoding(images=True)(batch_of(samples))["image"]
     assert [each.shape for each in pixels[:3]] == [(30, 40 + n, 3) for n in range(3)]
     assert pixels[3] is None
-    assert Decoding(images=True, size=8)(batch_of(samples[:3]))["jpg"].shape == (3, 8, 8, 3)
+    assert Decoding(images=True, size=8)(batch_of(samples[:3]))["image"].shape == (3, 8, 8, 3)
+
+
+def test_images_are_one_column_whatever_their_extension():
+    data, mask = encoded(picture(9, 9)), encoded(picture(9, 9, "L"), "PNG")
+    samples = [sample("a", 0, jpg=data), sample("b", 1, png=mask), sample("c", 2, json=b"{}")]
+    mixed, alone = batch_of(samples[:2]), batch_of(samples[:1])
+    assert Decoding(images=True)(mixed)["image"].shape == (2, 9, 9, 3)
+    for columns in (["label", "image"], ["jpg"], ["json", "png"]):
+        for batch in (mixed, alone):
+            assert list(Decoding(images=True, columns=columns)(batch)) == columns
+    by_name = Decoding(images=True, columns=["jpg", "json"])(mixed)
+    assert (by_name["jpg"][0].shape, by_name["jpg"][1]) == ((9, 9, 3), None)
+    assert by_name["json"] == [None, None]
+    assert Decoding(columns=["png"])(mixed) == {"png": [None, mask]}
+    with larder_error("config.invalid_value", "image"):
+        Decoding(images=True)(batch_of([sample("a", jpg=data, png=mask)]))
+
+
+MASKS = {
+    "grey": np.array([[0, 100], [255, 3]], np.uint8),
+    "16 bits": np.array([[0, 300], [65_535, 3]], np.uint16),
+}
+
+
+@pytest.mark.parametrize("numbers", MASKS.values(), ids=MASKS)
+@pytest.mark.parametrize("scale", [1, 3])
+def test_masks_keep_their_numbers_and_their_place_beside_the_image(numbers, scale):
+    large = np.kron(
+        np.hstack([numbers * 0, numbers, numbers * 0]), np.ones((20, 20), numbers.dtype)
+    )
+    beside = encoded(Image.fromarray((large > 0).astype(np.uint8) * 255), "PNG")
+    parts = {"jpg": beside, "seg.png": encoded(Image.fromarray(large), "PNG")}
+    decoding = Decoding(images=True, size=40 // scale, masks=["seg.png"])
+    decoding = decoding.checked({"key", *parts})
+    batch = decoding(batch_of([Sample("a", None, parts)]))
+    (mask,) = batch["image.seg"]
+    assert (mask.dtype, mask.shape) == (numbers.dtype, (40 // scale, 40 // scale, 1))
+    assert np.array_equal(mask[[0, 0, -1, -1], [0, -1, 0, -1], 0], numbers.ravel())
+    assert set(np.unique(mask)) == set(np.unique(numbers))
+    if scale == 1:
+        assert np.array_equal(mask > 0, batch["image"][0, ..., :1] > 0)
+
+
+def test_a_mask_may_be_the_only_png():
+    data = encoded(picture(9, 9))
+    decoding = Decoding(images=True, masks=["png"]).checked(["jpg", "png"])
+    batch = decoding(batch_of([sample("a", jpg=data, png=encoded(picture(9, 9, "P"), "PNG"))]))
+    assert (batch["image"].shape, batch["mask"].shape) == ((1, 9, 9, 3), (1, 9, 9, 1))
+
+
+def test_an_image_that_is_not_decoded_is_there_for_a_function():
+    deep = np.full((4, 4), 40_000, np.uint16)
+    samples = [sample("a", jpg=encoded(picture(9, 9)), png=encoded(Image.fromarray(deep), "PNG"))]
+    own = {"png": lambda data: np.asarray(Image.open(io.BytesIO(data)))}
+    batch = Decoding(images=["jpg"], transforms=own)(batch_of(samples))
+    assert batch["image"].shape == (1, 9, 9, 3)
+    assert np.array_equal(batch["png"][0], deep)
+
+
+WRONG_NAMES = [
+    ("columns", {"columns": "jpg"}),
+    ("columns", {"columns": ["png"]}),
+    ("columns", {"columns": ["mask"]}),
+    ("decode", {"images": "jpg"}),
+    ("decode", {"images": ["png"]}),
+    ("masks", {"masks": "jpg"}),
+    ("masks", {"masks": ["seg"]}),
+    ("masks", {"masks": ["jpg"], "images": False}),
+    ("transforms", {"transforms": {"png": len}}),
+    ("transforms", {"transforms": {"jpg": len}}),
+    ("transforms", {"transforms": {"image": len}, "columns": ["jpg"]}),
+    ("size", {"size": 8, "parts": ["key", "image"]}),
+]
+
+
+@pytest.mark.parametrize(("where", "options"), WRONG_NAMES)
+def test_names_that_no_batch_has_are_refused(where, options):
+    parts = options.pop("parts", ["key", "jpg", "seg.png"])
+    with larder_error("config.invalid_value", where):
+        Decoding(**{"images": True, **options}).checked(parts)
 
 
 @pytest.mark.parametrize("size", [7, 32, 100, 224, 400])
 @pytest.mark.parametrize(("width", "height"), [(500, 375), (375, 500), (64, 64), (224, 300)])
 @pytest.mark.parametrize("decoder", ["simplejpeg", "pillow"])
 def test_a_size_is_the_square_in_the_middle(size, width, height, decoder, monkeypatch):
-    monkeypatch.setattr(batches, "_has_simplejpeg", lambda: decoder == "simplejpeg")
+    use_decoder(decoder, monkeypatch)
     image = picture(width, height)
     side = min(width, height)
     left, top = (width - side) / 2, (height - side) / 2
@@ -82,7 +167,7 @@ def test_a_size_is_the_square_in_the_middle(size, width, height, decoder, monkey
 
 @pytest.mark.parametrize("decoder", ["simplejpeg", "pillow"])
 def test_an_image_of_that_size_is_cut_and_not_scaled(decoder, monkeypatch):
-    monkeypatch.setattr(batches, "_has_simplejpeg", lambda: decoder == "simplejpeg")
+    use_decoder(decoder, monkeypatch)
     data = encoded(picture(67, 32))
     made = decode_image(data, "x", 32)
     assert np.array_equal(made, decode_image(data, "x")[:, 17 : 17 + 32])
@@ -93,7 +178,7 @@ def test_an_image_of_that_size_is_cut_and_not_scaled(decoder, monkeypatch):
 def test_every_kind_of_jpeg_decodes_the_same_with_both_decoders(mode, monkeypatch):
     data = encoded(picture(200, 160, mode), quality=95)
     fast = decode_image(data, "x", 64)
-    monkeypatch.setattr(batches, "_has_simplejpeg", lambda: False)
+    use_decoder("pillow", monkeypatch)
     slow = decode_image(data, "x", 64)
     assert np.abs(fast.astype(int) - slow.astype(int)).max() < 12
 
@@ -122,16 +207,16 @@ def test_samples_that_cannot_be_decoded_may_be_left_out():
     batch = Decoding(images=True)(batch_of(samples), errors.append)
     assert batch["key"] == ["1", "3"]
     assert batch["label"].tolist() == [1, 3]
-    assert batch["jpg"].shape == (2, 9, 9, 3)
+    assert batch["image"].shape == (2, 9, 9, 3)
     assert [error.where for error in errors] == ["0.jpg", "2.jpg", "4.jpg"]
 
 
 def test_a_function_gets_the_array_of_an_image_and_the_bytes_of_others():
-    transforms = {"jpg": lambda pixels: pixels[::-1], "json": len}
+    transforms = {"image": lambda pixels: pixels[::-1], "json": len}
     decoding = Decoding(images=True, transforms=transforms)
     data = encoded(picture(9, 9))
     batch = decoding(batch_of([sample("a", jpg=data, json=b"{}"), sample("b", jpg=data)]))
-    assert np.array_equal(batch["jpg"][0], decode_image(data, "x")[::-1])
+    assert np.array_equal(batch["image"][0], decode_image(data, "x")[::-1])
     assert batch["json"] == [2, None]
 
 
@@ -162,17 +247,33 @@ def test_arrays_alike_become_one_array(limit, bad, other, monkeypatch):
     assert isinstance(values, np.ndarray) == (not other - bad)
 
 
-def test_what_a_function_raises_is_passed_on():
-    decoding = Decoding(transforms={"json": lambda part: 1 / 0})
-    with pytest.raises(ZeroDivisionError):
-        decoding(batch_of([sample("a", json=b"")]))
+def test_what_a_function_raises_names_the_sample_and_may_be_skipped():
+    decoding = Decoding(transforms={"json": lambda part: 1 / len(part)})
+    batch = batch_of([sample("a", json=b""), sample("b", json=b"{}")])
+    with pytest.raises(ObjectError) as caught:
+        decoding(batch)
+    assert (caught.value.code, caught.value.where) == ("sample.undecodable", "a.json")
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    assert decoding(batch, lambda error: None) == {"key": ["b"], "json": [0.5]}
+
+
+@pytest.mark.parametrize("size", [None, 4, 9])
+def test_a_function_may_write_to_an_array(size):
+    def darkened(pixels: np.ndarray) -> np.ndarray:
+        pixels //= 2
+        return pixels
+
+    decoding = Decoding(images=True, size=size, transforms={"image": darkened, "npy": darkened})
+    read_only = np.frombuffer(bytes(4), np.uint8)
+    batch = {"key": ["a"], "png": [encoded(picture(9, 9), "PNG")], "npy": [read_only]}
+    assert decoding(batch)["image"].max() < 128
 
 
 def test_the_records_of_an_encoded_cache_are_decoded_too():
     files = [np.frombuffer(encoded(picture(9 + n, 9)), np.uint8) for n in range(2)]
     decoding = Decoding(images=True, size=4, transforms={"json": lambda part: bytes(part)})
     batch = decoding({"key": ["a", "b"], "jpg": files, "json": np.full((2, 3), 65, np.uint8)})
-    assert batch["jpg"].shape == (2, 4, 4, 3)
+    assert batch["image"].shape == (2, 4, 4, 3)
     assert batch["json"] == [b"AAA", b"AAA"]
 
 
@@ -188,7 +289,7 @@ def test_threads_decode_at_once():
 
 
 def forked(decoding: Decoding) -> list[int]:
-    return list(decoding(batch_of([sample("a", jpg=encoded(picture(9, 9)))]))["jpg"].shape)
+    return list(decoding(batch_of([sample("a", jpg=encoded(picture(9, 9)))]))["image"].shape)
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
@@ -212,6 +313,24 @@ def test_a_missing_decoder_is_named_before_anything_is_read(monkeypatch):
     with larder_error("config.missing_package") as caught:
         Decoding(images=True)
     assert "[jpeg]" in caught.value.hint
+
+
+def test_a_decoder_that_cannot_be_imported_is_not_the_fault_of_an_image(monkeypatch, tmp_path):
+    (tmp_path / "simplejpeg.py").write_text("raise ImportError('libturbojpeg.so: not found')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "simplejpeg", raising=False)
+    batches._simplejpeg.cache_clear()
+    with larder_error("config.missing_package", "simplejpeg") as caught:
+        Decoding(images=True)
+    assert "libturbojpeg.so" in caught.value.message
+
+
+def test_a_function_that_cannot_import_is_not_the_fault_of_a_sample():
+    def imports(part: bytes) -> None:
+        import no_such_module_here  # noqa: F401
+
+    with larder_error("config.missing_package"):
+        Decoding(transforms={"txt": imports})(batch_of([sample("a", txt=b"")]), lambda error: None)
 
 
 def test_processes_that_share_the_cores_decode_with_their_part_of_them(monkeypatch):
