@@ -155,8 +155,9 @@ def _joined_reason(key: str, name: str | None) -> str | None:
     """Why an object cannot be a part under the name that a pattern makes of its key."""
     reason = bad_path_reason(key)
     if reason is None and name is None:
-        dots = ": {…} stands for no dot" if key.rpartition("/")[2].count(".") > 1 else ""
-        return f"the key matches no pattern of samples.join{dots}"
+        dotted = key.rpartition("/")[2].count(".") > 1
+        why = ": what the braces stand for has no dot after its last slash" if dotted else ""
+        return f"the key matches no pattern of samples.join{why}"
     if reason is None and (fault := bad_key_reason(name or "")):
         return f"it would become {name}: {fault}"
     return reason
