@@ -100,6 +100,7 @@ CODES: dict[str, str] = {
     "run.interrupted": "the user interrupted the run",
     "cache.schema": "fields that a cache cannot hold, or a record that does not match them",
     "run.server": "the Prefect server cannot be reached, or refuses the request",
+    "run.incomplete": "an epoch of training ended before its last batch",
     "run.output": "the result cannot be written to stdout",
     "version.superseded": "another run has moved the tag since this run listed the source",
 }

@@ -48,4 +48,4 @@ class BatchSequence(keras.utils.PyDataset):
 
     def on_epoch_end(self) -> None:
         """Go to the next epoch. Keras calls it."""
-        self.batches.epoch, self.batches.batches = self.batches.epoch + 1, 0
+        self.batches.go_to(self.batches.epoch + 1, 0)

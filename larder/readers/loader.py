@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from larder.errors import DamageError, Failure, Failures, LarderError, ObjectError
+from larder.errors import DamageError, Failure, Failures, FatalError, LarderError, ObjectError
 from larder.readers.batches import KEY, LABEL, Batch, batch_of, chosen
 from larder.readers.cache import CacheReader
 from larder.readers.order import WINDOW_SAMPLES, Numbers, Order
@@ -100,10 +100,10 @@ class CacheSource:
 class Loader:
     """The batches of a split that one rank trains with; ``larder.open(...).loader(...)`` makes it.
 
-    Iterating gives the rest of the epoch: ``len(loader)`` batches, less those that were delivered.
-    Once the last one was, the next iteration is the next epoch, with another order. While a batch
-    is used the next ones are read and decoded, by threads that end with the iteration. Iterate once
-    at a time.
+    An iteration is an epoch: ``len(loader)`` batches, or those that a state or `skip` has left of
+    it. Once the last one was delivered, the next iteration is the next epoch, with another order;
+    one that was left before that is begun again. While a batch is used the next ones are read and
+    decoded, by threads that end with the iteration. Iterate once at a time.
 
     Every rank has equally many batches with equally many samples, whatever was skipped. It can be
     pickled if the functions that decode can.
@@ -131,6 +131,7 @@ class Loader:
         self.epoch = 0
         self.batches = 0
         self.skipped = Failures()
+        self._start = 0, 0
         self._iteration = 0
         self._ordered: tuple[tuple[Schedule, int], Order] | None = None
         self.rank = rank
@@ -157,26 +158,48 @@ class Loader:
         return self._schedule.division(self.world).dropped
 
     def __iter__(self) -> Iterator[Batch]:
-        """The rest of the epoch.
+        """The batches of an epoch.
 
         Raises:
             LarderError: A sample cannot be read or decoded. With ``on_error="skip"``: no sample of
                 the rank's share of a batch can, a shard is not the one that was published
                 (``damage.digest``) or is gone (``object.missing``), or the store fails.
+                ``run.incomplete``: there were fewer batches than ``len(loader)``.
         """
-        return self.counted(self.read)
-
-    def counted(self, read: Callable[[range], Generator[Batch]]) -> Iterator[Batch]:
-        """The rest of the epoch from what reads its batches, each counted when it is delivered."""
-        self.skip(0)
-        iteration = self._iteration
-        with closing(read(range(self.batches, len(self)))) as batches:
-            for batch in batches:
-                self._check(iteration)
-                self.batches += 1
+        iteration = self.begin()
+        with closing(self.read(range(self.batches, len(self)))) as batches:
+            for number, batch in enumerate(batches, self.batches + 1):
+                self.check(iteration)
+                self.batches = number
                 yield batch
-        self._check(iteration)
-        self.epoch, self.batches = self._after(0)
+        self.check(iteration)
+        self.end()
+
+    def begin(self) -> int:
+        """Go to where an iteration begins; returns its number, for `check`."""
+        epoch, batches = self._after(0)
+        first = self._start[1] if self._start[0] == epoch else 0
+        return self.go_to(epoch, min(first, batches))
+
+    def go_to(self, epoch: int, batches: int) -> int:
+        """Go on, or begin again, after so many batches of an epoch; other iterations end."""
+        self._start = self.epoch, self.batches = epoch, batches
+        self._iteration += 1
+        return self._iteration
+
+    def end(self) -> None:
+        """Go to the next epoch, of which an iteration begins after the last batch of this one."""
+        if self.batches < len(self):
+            message = f"the epoch ended after {self.batches:,} of {len(self):,} batches"
+            hint = "see the output of the workers for what they could not send"
+            raise FatalError("run.incomplete", message, where=self._schedule.split, hint=hint)
+        self.epoch, self.batches = self.epoch + 1, 0
+
+    def check(self, iteration: int) -> None:
+        """Refuse to go on with an iteration whose batches are no longer the next ones."""
+        if iteration != self._iteration:
+            message = "the loader was moved, or iterated again, since this iteration began"
+            raise invalid(message, self._schedule.split, "iterate once at a time")
 
     def read(self, numbers: range) -> Generator[Batch]:
         """The batches of this epoch with these numbers, without counting them as delivered.
@@ -193,11 +216,13 @@ class Loader:
     def skip(self, batches: int) -> None:
         """Go on after as many batches, without reading them; it may end in a later epoch.
 
+        They are counted from the last one that was delivered, so that ``skip(0)`` goes on with an
+        epoch that was left.
+
         Raises:
             ConfigError: ``config.invalid_value``: a negative number.
         """
-        self.epoch, self.batches = self._after(whole("batches", batches, 0))
-        self._iteration += 1  # earlier ones would give batches that are no longer the next ones
+        self.go_to(*self._after(whole("batches", batches, 0)))
 
     def state_dict(self) -> dict[str, Any]:
         """Where training is: what `load_state_dict` goes on from, a small JSON document.
@@ -219,17 +244,12 @@ class Loader:
                 split, seed, batch size or ``even``, which it names.
         """
         self._schedule, self.epoch, self.batches = self._schedule.resumed(state, self.world)
-        self.skip(0)
+        self.skip(0)  # it may be the end of an epoch
 
     def _after(self, batches: int) -> tuple[int, int]:
         """The epoch, and how many batches of it were delivered, after as many more."""
-        epochs, batches = divmod(self.batches + batches, len(self))
+        epochs, batches = divmod(self.batches + batches, max(1, len(self)))
         return self.epoch + epochs, batches
-
-    def _check(self, iteration: int) -> None:
-        if iteration != self._iteration:
-            message = "the loader was moved, or iterated again, since this iteration began"
-            raise invalid(message, self._schedule.split, "iterate once at a time")
 
     def _read(self, numbers: range) -> Generator[list[Batch]]:
         for shares in self._groups(numbers):

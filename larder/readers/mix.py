@@ -47,26 +47,32 @@ class Mix:
         self._seed = whole("seed", seed, 0, 2**64 - 1)
         total = sum(map(len, self._loaders))
         self._length = total if batches is None else whole("batches", batches, 1)
+        self._start: list[tuple[int, int]] = []
 
     def __len__(self) -> int:
         """The number of batches of an epoch."""
         return self._length
 
     def __iter__(self) -> Iterator[Batch]:
-        """The rest of the epoch.
+        """The batches of an epoch.
 
         Raises:
             ConfigError: ``config.invalid_value``: a loader was moved or iterated meanwhile.
             LarderError: As of its loaders.
         """
-        self.epoch, self.batches = self._after(0)
+        self._begin()
         with ExitStack() as stack:
             streams = [stack.enter_context(closing(_endless(each))) for each in self._loaders]
             for choice in self._choices(self.batches, len(self)).tolist():
                 batch = next(streams[choice])
                 self.batches += 1
                 yield batch
-        self.epoch, self.batches = self._after(0)
+        self.go_to(*self._after(0))
+
+    def go_to(self, epoch: int, batches: int) -> None:
+        """Go on, or begin again, after so many batches of an epoch, from where the loaders are."""
+        self.epoch, self.batches = epoch, batches
+        self._start = []
 
     def skip(self, batches: int) -> None:
         """Go on after as many batches, without reading them; it may end in a later epoch."""
@@ -76,7 +82,7 @@ class Mix:
             self._loaders, np.bincount(choices, minlength=len(self._loaders)), strict=True
         ):
             loader.skip(count)
-        self.epoch, self.batches = self._after(batches)
+        self.go_to(*self._after(batches))
 
     def state_dict(self) -> dict[str, Any]:
         """Where training is, with the states of the loaders: see `Loader.state_dict`."""
@@ -104,7 +110,18 @@ class Mix:
         for loaders in [copy(loader) for loader in self._loaders], self._loaders:  # all or none
             for loader, its_state in zip(loaders, state["loaders"], strict=True):
                 loader.load_state_dict(its_state)
-        self.epoch, self.batches = epoch + batches // len(self), batches % len(self)
+        self.go_to(epoch + batches // len(self), batches % len(self))
+
+    def _begin(self) -> None:
+        """Go to where an iteration begins, with all loaders."""
+        parts: list[Loader | Mix] = [self, *self._loaders]
+        if not self._start or self.batches == len(self):
+            self.epoch, self.batches = self._after(0)
+            self._start = [(part.epoch, part.batches) for part in parts]
+        start = self._start
+        for part, place in zip(parts, start, strict=True):
+            part.go_to(*place)
+        self._start = start
 
     def _after(self, batches: int) -> tuple[int, int]:
         """As `Loader` has it."""

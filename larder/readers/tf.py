@@ -20,7 +20,7 @@ def dataset(loader: Loader, columns: Sequence[str] | None = None) -> Any:
 
     Its ``element_spec`` follows from the first batch: arrays keep their dtype and the shape of a
     sample, the number of samples is open; keys and parts that are bytes are strings, empty for
-    samples without the part. Every iteration is the rest of an epoch.
+    samples without the part. Every iteration is an epoch, as of the loader.
 
     Args:
         loader: The loader, which counts a batch when TensorFlow takes it: somewhat early if the

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -16,10 +16,12 @@ from larder.readers.schedule import invalid, whole
 
 _FORMAT: Final = "larder-torch-worker-1"
 
+_SIZED: Final = "a batch has the samples that batch_size of data.torch says"
+
 _FIXED: Final = (
     ("persistent_workers", False, "workers cannot be kept from epoch to epoch"),
     ("in_order", True, "batches that come in another order cannot be counted"),
-    ("batch_size", None, "a batch has the samples that batch_size of data.torch says"),
+    ("batch_size", None, _SIZED),
 )
 """Options of DataLoader that have one value only."""
 
@@ -31,10 +33,8 @@ class BatchDataset(torch.utils.data.IterableDataset[Batch]):
     that training gets the batches of the loader in its order, whatever the number of workers. It
     can be pickled for workers of any kind, also after batches were read.
 
-    DataLoader copies the dataset to its workers at the beginning of every epoch and does not say
-    when one ends: call `set_epoch` before each, or use `loader`, which does that and keeps the
-    state. With torchdata's StatefulDataLoader the state is that of its workers: it resumes with
-    the same number of them.
+    With torchdata's StatefulDataLoader the state is that of its workers: it resumes with the same
+    number of them. That of `loader` needs no more than itself.
 
     Attributes:
         batches: The loader that it has the batches of.
@@ -44,33 +44,45 @@ class BatchDataset(torch.utils.data.IterableDataset[Batch]):
         super().__init__()
         self.batches = batches
         self._next: int | None = None
+        self._loaded: int | None = None
         self._resumed_epoch = 0
+        self._place = torch.zeros(2, dtype=torch.int64)
+        """The epoch and the first batch of the iteration, for workers, which share it."""
 
     def __len__(self) -> int:
         """The number of batches of an epoch."""
         return len(self.batches)
 
     def __iter__(self) -> Iterator[Batch]:
-        """The rest of the epoch; in a worker of a DataLoader, the worker's batches of it."""
+        """The batches of an epoch; in a worker of a DataLoader, the worker's."""
         worker = torch.utils.data.get_worker_info()
         if worker is None:
-            yield from self.batches
-            return
-        _check_divisible(self.batches)
+            return iter(self.batches)
         share_cores(worker.num_workers)
-        first = self._next
-        if first is None:
-            self.batches.skip(0)  # after all batches of an epoch, the next one
-            first = self.batches.batches + worker.id
-        for number, batch in self._read(first, worker.num_workers):
-            self._next = number + worker.num_workers
-            yield batch
-        self.batches.epoch += 1
-        self.batches.batches, self._next = 0, None
+        epoch, first = self._place.tolist()
+        self.batches.go_to(epoch, first)
+        self._next = first + worker.id if self._loaded is None else self._loaded
+        self._loaded = None
+        return self._of_worker(worker.num_workers)
 
-    def _read(self, first: int, step: int) -> Iterator[tuple[int, Batch]]:
-        numbers = range(first, len(self), step)
-        return zip(numbers, self.batches.read(numbers), strict=True)
+    def _of_worker(self, workers: int) -> Iterator[Batch]:
+        numbers = range(self._next or 0, len(self), workers)
+        for number, batch in zip(numbers, self.batches.read(numbers), strict=True):
+            self._next = number + workers
+            yield batch
+
+    def begin(self) -> int:
+        """In the training process: an iteration by workers begins."""
+        _check_divisible(self.batches)
+        iteration = self.batches.begin()
+        self._place.share_memory_()[:] = torch.tensor([self.batches.epoch, self.batches.batches])
+        return iteration
+
+    def delivered(self, iteration: int, count: int) -> None:
+        """In the training process: workers have delivered so many batches of an iteration."""
+        self.batches.check(iteration)
+        epoch, first = self._place.tolist()
+        self.batches.epoch, self.batches.batches = epoch, first + count
 
     def loader(self, num_workers: int = 0, **options: Any) -> BatchLoader:
         """A DataLoader that counts what it delivered, to resume with any number of workers.
@@ -102,8 +114,7 @@ class BatchDataset(torch.utils.data.IterableDataset[Batch]):
             message = f"epoch {epoch} was over: the state begins with epoch {self._resumed_epoch}"
             raise invalid(message, "epoch", "go on with the epochs from dataset.batches.epoch")
         if epoch != self.batches.epoch:
-            self.batches.epoch, self.batches.batches = epoch, 0
-            self.batches.skip(0)
+            self.batches.go_to(epoch, 0)
 
     def state_dict(self) -> dict[str, Any]:
         """The state of the loader; in a worker of a DataLoader, that of the worker."""
@@ -122,22 +133,22 @@ class BatchDataset(torch.utils.data.IterableDataset[Batch]):
                 or as `larder.readers.loader.Loader.load_state_dict`.
         """
         worker = torch.utils.data.get_worker_info()
-        if worker is None or state.get("format") != _FORMAT:
-            self.batches.load_state_dict(state)
-            self._next, self._resumed_epoch = None, self.batches.epoch
-            return
-        if (state["worker"], state["workers"]) != (worker.id, worker.num_workers):
-            message = f"the state is that of worker {state['worker']} of {state['workers']}"
-            hint = "resume with as many workers, or use dataset.loader(), which needs no more"
-            raise invalid(message, f"worker {worker.id} of {worker.num_workers}", hint)
-        self.batches.load_state_dict(state["loader"])
-        self._next = state["next"]
+        of_loader, following = state, None
+        if worker is not None and state.get("format") == _FORMAT:
+            if (state["worker"], state["workers"]) != (worker.id, worker.num_workers):
+                message = f"the state is that of worker {state['worker']} of {state['workers']}"
+                hint = "resume with as many workers, or use dataset.loader(), which needs no more"
+                raise invalid(message, f"worker {worker.id} of {worker.num_workers}", hint)
+            of_loader, following = state["loader"], state["next"]
+        self.batches.load_state_dict(of_loader)
+        self._place[:] = torch.tensor([self.batches.epoch, self.batches.batches])
+        self._loaded, self._resumed_epoch = following, self.batches.epoch
 
 
 class BatchLoader(torch.utils.data.DataLoader[Batch]):
     """A DataLoader over a `BatchDataset` with the state and the epochs of a loader.
 
-    Every iteration is the rest of an epoch. Arrays are tensors, lists remain lists.
+    Every iteration is an epoch, as of the loader. Arrays are tensors, lists remain lists.
     """
 
     dataset: BatchDataset
@@ -153,11 +164,9 @@ class BatchLoader(torch.utils.data.DataLoader[Batch]):
         super().__init__(dataset, batch_size=None, collate_fn=collate, **options)
 
     def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
-        loader = self.dataset.batches
-        return loader.counted(self._received) if self.num_workers else super().__iter__()
+        return self._received() if self.num_workers else super().__iter__()
 
-    def _received(self, numbers: range) -> Generator[Batch]:
-        """The batches of the workers, which begin where the loader is."""
+    def _received(self) -> Iterator[Batch]:
         skipped = self.dataset.batches.skipped
         for batch, failures in super().__iter__():
             skipped.add_counted(failures.shown, failures.count)
@@ -197,6 +206,53 @@ def _check_divisible(batches: Any) -> None:
     if not isinstance(batches, Loader):
         message = "workers cannot divide the batches of a mix"
         raise invalid(message, "num_workers", "use num_workers=0")
+
+
+def _follow() -> None:
+    """Have the iterators of DataLoader, and those of torchdata, say what they deliver.
+
+    PyTorch tells a dataset neither when an iteration by workers begins nor how far it came, so
+    that workers could not know which epoch it is.
+    """
+    kind = torch.utils.data.dataloader._BaseDataLoaderIter
+    make, reset, advance = kind.__init__, kind._reset, kind.__next__
+
+    def is_followed(iterator: Any) -> bool:
+        return iterator._num_workers > 0 and isinstance(iterator._dataset, BatchDataset)
+
+    def begin(iterator: Any) -> None:
+        if iterator._auto_collation:
+            raise invalid(_SIZED, "batch_size", "give DataLoader batch_size=None")
+        iterator._iteration = iterator._dataset.begin()
+
+    def making(iterator: Any, loader: Any) -> None:
+        make(iterator, loader)
+        if is_followed(iterator):
+            iterator._shutdown = True  # there are no workers yet to shut down if it is refused
+            begin(iterator)
+
+    def resetting(iterator: Any, loader: Any, first_iter: bool = False) -> None:
+        reset(iterator, loader, first_iter)
+        if is_followed(iterator) and not first_iter:
+            begin(iterator)
+
+    def advancing(iterator: Any) -> Any:
+        if not is_followed(iterator):
+            return advance(iterator)
+        dataset = iterator._dataset
+        try:
+            batch = advance(iterator)
+        except StopIteration:
+            dataset.delivered(iterator._iteration, iterator._num_yielded)
+            dataset.batches.end()
+            raise
+        dataset.delivered(iterator._iteration, iterator._num_yielded)
+        return batch
+
+    kind.__init__, kind._reset, kind.__next__ = making, resetting, advancing
+
+
+_follow()
 
 
 class SampleDataset(torch.utils.data.Dataset[dict[str, Any]]):

@@ -7,6 +7,7 @@ import sys
 import warnings
 from collections.abc import Iterable
 from contextlib import closing
+from itertools import islice
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import larder
-from larder.errors import ConfigError, ObjectError
+from larder.errors import LarderError, ObjectError
 from larder.readers.torch import BatchDataset
 
 OPTIONS: dict[str, Any] = {"batch_size": 4, "shuffle": True, "seed": 7}
@@ -36,10 +37,6 @@ def orders(data: larder.readers.data.Data) -> dict[str, Any]:
             next(first)
         batches = dataset.loader(workers, multiprocessing_context=method)
         found[f"{method} {workers}"] = [keys(batches), keys(batches)]
-    plain = DataLoader(
-        data.torch("train", **OPTIONS), batch_size=None, num_workers=2, persistent_workers=True
-    )
-    found["persistent"] = [keys(plain), keys(plain)]
     batches = data.torch("train", **OPTIONS).loader()
     found["threads"] = [keys(batches), keys(batches)]
     dataset = data.torch("train", **OPTIONS)
@@ -49,6 +46,28 @@ def orders(data: larder.readers.data.Data) -> dict[str, Any]:
     for epoch in range(2):
         dataset.set_epoch(epoch)
         found["set_epoch"].append(keys(plain))
+    return found
+
+
+def left(data: larder.readers.data.Data) -> dict[str, Any]:
+    """What several iterations have, some of which are left after so many batches."""
+    options: dict[str, dict[str, Any]] = {
+        "0": {},
+        "1": {"num_workers": 1, "persistent_workers": True, "multiprocessing_context": "spawn"},
+        "2": {"num_workers": 2},
+        "3": {"num_workers": 3, "persistent_workers": True},
+    }
+
+    def iterations(batches: Any) -> list[list[list[str]]]:
+        return [keys(islice(batches, stop)) for stop in (None, 2, None, 5, 6, 1, None)]
+
+    found = {"loader": iterations(data.loader("train", **OPTIONS))}
+    for kind in (DataLoader, StatefulDataLoader):
+        for workers, given in options.items():
+            dataset = data.torch("train", **OPTIONS)
+            batches = iterations(kind(dataset, batch_size=None, **given))
+            found[f"{kind.__name__} {workers}"] = batches
+            assert dataset.batches.epoch == 4
     return found
 
 
@@ -78,7 +97,7 @@ def stateful(data: larder.readers.data.Data) -> list[list[Any]]:
             data.torch("train", **OPTIONS), batch_size=None, num_workers=workers
         )
         again.load_state_dict(state)
-        found.append(delivered + keys(again))
+        found.append([delivered + keys(again), keys(again)])
     return found
 
 
@@ -134,11 +153,13 @@ def refused(data: larder.readers.data.Data) -> list[str]:
         lambda: dataset.set_epoch(-1),
         lambda: BatchDataset(larder.mix([(dataset.batches, 1)])).loader(2),
         lambda: moved(dataset),
+        lambda: next(iter(DataLoader(dataset, batch_size=2, num_workers=1))),
+        lambda: lost(data),
         lambda: over(data),
     ):
         try:
             call()
-        except ConfigError as error:
+        except LarderError as error:
             found.append(error.code)
     for wrong in (True, 1.9, "3"):
         try:
@@ -156,6 +177,13 @@ def over(data: larder.readers.data.Data) -> None:
         next(batches)
     second.load_state_dict(first.state_dict())
     second.set_epoch(0)
+
+
+def lost(data: larder.readers.data.Data) -> None:
+    """Batches that a worker makes, but cannot send."""
+    transforms = {"png": lambda part: sys.stderr}
+    for _ in data.torch("plain", **OPTIONS, transforms=transforms).loader(2):
+        pass
 
 
 def after_counting(dataset: BatchDataset) -> list[int]:
@@ -216,6 +244,7 @@ def main(url: str) -> dict[str, Any]:
     batch = next(iter(data.torch("plain", **PICTURES).loader(2)))
     return {
         "orders": orders(data),
+        "left": left(data),
         "resumed": resumed(data),
         "stateful": stateful(data),
         "numbered": numbered(data),
