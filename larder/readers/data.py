@@ -22,6 +22,7 @@ from larder.readers.columns import check_list
 from larder.readers.download import download_version
 from larder.readers.job import job_location
 from larder.readers.keep import KeptShards
+from larder.readers.launcher import rank_of
 from larder.readers.loader import CacheSource, Loader, OnError, ShardSource, Source
 from larder.readers.order import Even
 from larder.readers.sagemaker import pipe_samples, with_shards
@@ -289,8 +290,8 @@ class Data:
         batch_size_per_rank: int | None = None,
         shuffle: bool = False,
         seed: int = 0,
-        rank: int = 0,
-        world: int = 1,
+        rank: int | None = None,
+        world: int | None = None,
         order: str | None = None,
         window: int | None = None,
         lanes: int | None = None,
@@ -320,7 +321,9 @@ class Data:
                 ranks makes other batches of it, and is refused on resuming.
             shuffle: Another order in every epoch; without it, the order of the version.
             seed: At least 0.
-            rank: Number of this process, from 0.
+            rank: Number of this process, from 0. With None, and of ``world``, both are those that
+                torchrun, mpirun, srun, SageMaker or Kubeflow have given this process; 0 of 1 if it
+                was started by none of them.
             world: The number of all processes that train together.
             order: ``full`` shuffles all samples, and is the default from a cache or from shards in
                 a directory. ``window``, the default from shards in a bucket or kept, shuffles
@@ -356,13 +359,12 @@ class Data:
 
         Raises:
             ConfigError: ``version.split``: unknown split; ``config.invalid_value``: a value outside
-                its range, or a batch that is larger than the split or cannot be divided among the
-                ranks; ``config.missing_package``: decoding needs Pillow.
+                its range, a batch that cannot be divided among the ranks, or launchers that
+                contradict each other; ``config.missing_package``: decoding needs Pillow.
             LarderError: The cache cannot be read: see `cache`.
         """
         facts = self._split(split)
-        world = whole("world", world, 1)
-        rank = whole("rank", rank, 0, world - 1)
+        rank, world, _ = rank_of(rank, world)
         memory = _bytes(memory_bytes, "memory_bytes")
         choice("on_error", on_error, get_args(OnError))
         samples = self.samples_of(split, keep=keep, keep_bytes=keep_bytes, check=check)

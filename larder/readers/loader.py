@@ -18,6 +18,7 @@ from larder.readers.order import WINDOW_SAMPLES, Numbers, Order
 from larder.readers.schedule import Schedule, ShardIndex, invalid, whole
 from larder.readers.split import SplitSamples
 from larder.samples.naming import LABEL_EXT
+from larder.units import format_count
 
 OnError = Literal["raise", "skip"]
 
@@ -142,6 +143,15 @@ class Loader:
         self._decode = decode
         self._memory_bytes = memory_bytes
         self._on_error = on_error
+
+    def __repr__(self) -> str:
+        """What it has the batches of, and for which rank."""
+        schedule = self._schedule
+        batches = format_count(len(self), "batch")
+        return (
+            f"<larder.Loader {schedule.dataset}@{schedule.version} {schedule.split}:"
+            f" rank {self.rank} of {self.world}, {batches}>"
+        )
 
     def __len__(self) -> int:
         """The number of batches of an epoch."""

@@ -129,9 +129,19 @@ def pipe_samples(
 
 
 def _channel_config(split: str) -> dict[str, Any]:
-    path = _input() / "config" / "inputdataconfig.json"
+    channel: dict[str, Any] = _config("inputdataconfig").get(split, {})
+    return channel
+
+
+def resource_config() -> dict[str, Any]:
+    """The instances of the training job, and which one this is; empty elsewhere."""
+    return _config("resourceconfig")
+
+
+def _config(name: str) -> dict[str, Any]:
+    path = _input() / "config" / f"{name}.json"
     with disk_errors(path, reading=True), suppress(FileNotFoundError):
-        config: dict[str, Any] = json.loads(path.read_bytes()).get(split, {})
+        config: dict[str, Any] = json.loads(path.read_bytes())
         return config
     return {}
 

@@ -19,6 +19,7 @@ from typing import TypeVar
 from larder.disk import disk_errors, write_file
 from larder.errors import ConfigError, DamageError, StoreError
 from larder.manifest.digest import sha256_hex
+from larder.readers.launcher import LAUNCHERS
 from larder.store.base import Store
 from larder.store.download import locked
 from larder.versions import layout
@@ -30,8 +31,7 @@ T = TypeVar("T")
 
 _VERSION_SECONDS, _TAG_SECONDS = 600.0, 60.0
 
-_LOCAL_RANKS = (b"LOCAL_RANK", b"OMPI_COMM_WORLD_LOCAL_RANK", b"MPI_LOCALRANKID")
-"""The variables in which torchrun, Open MPI and MPICH number the ranks of a machine."""
+_LOCAL_RANKS = [launcher.local.encode() for launcher in LAUNCHERS if launcher.local]
 
 _Entry = tuple[str, float, list[str]]
 """The version that a tag named, when it was read, and the local ranks that have opened it."""

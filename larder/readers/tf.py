@@ -49,7 +49,12 @@ def dataset(loader: Loader, columns: Sequence[str] | None = None) -> Any:
         return map(element, loader)
 
     signature = specs if columns is None else tuple(specs.values())
-    return tf.data.Dataset.from_generator(elements, output_signature=signature)
+    batches = tf.data.Dataset.from_generator(elements, output_signature=signature)
+    if loader.world == 1:
+        return batches
+    options = tf.data.Options()  # a strategy would divide among ranks what is divided
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    return batches.with_options(options)
 
 
 def _check_names(batch: Batch, specs: dict[str, Any]) -> None:

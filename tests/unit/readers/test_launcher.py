@@ -1,0 +1,98 @@
+"""The rank of a process, as its launcher says, or as it was given."""
+
+import json
+import logging
+
+import pytest
+
+from larder.errors import ConfigError
+from larder.readers import launcher
+from larder.readers.launcher import rank_of
+from tests.support.numbered import NumberedSamples, loader_of
+
+
+@pytest.fixture(autouse=True)
+def launched(monkeypatch, tmp_path):
+    """Sets variables in place of those of this process."""
+    for variable in (*sum(launcher.LAUNCHERS, ()), "SLURM_JOB_ID", "SLURM_STEP_ID"):
+        monkeypatch.delenv(variable or "SM_HOSTS", raising=False)
+    monkeypatch.delenv("SM_CURRENT_HOST", raising=False)
+    monkeypatch.setenv("SM_INPUT_DIR", str(tmp_path))
+
+    def by(text):
+        for variable in text.split():
+            monkeypatch.setenv(*variable.split("=", 1))
+
+    return by
+
+
+HOSTS = 'SM_HOSTS=["algo-1","algo-2"]'
+
+
+@pytest.mark.parametrize(
+    ("variables", "rank"),
+    [
+        ("", (0, 1)),
+        ("RANK=3 WORLD_SIZE=8", (3, 8)),
+        ("OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2", (1, 2)),
+        ("PMI_RANK=1 PMI_SIZE=2", (1, 2)),
+        ("SLURM_PROCID=1 SLURM_NTASKS=4", (1, 4)),
+        ("SLURM_PROCID=1 SLURM_NTASKS=4 SLURM_JOB_ID=7 SLURM_STEP_ID=0", (1, 4)),
+        ("SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_JOB_ID=7", (0, 1)),
+        (f"{HOSTS} SM_CURRENT_HOST=algo-2", (1, 2)),
+        ("RANK=5 WORLD_SIZE=8 SLURM_PROCID=1 SLURM_NTASKS=2", (5, 8)),
+        (f"OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_SIZE=4 {HOSTS} SM_CURRENT_HOST=algo-2", (3, 4)),
+        ("RANK=1 WORLD_SIZE=2 PMI_RANK=1 PMI_SIZE=2", (1, 2)),
+    ],
+)
+def test_a_launcher_says_the_rank(launched, variables, rank):
+    launched(variables)
+    assert rank_of(None, None)[:2] == rank
+    assert rank_of(4, 5)[:2] == (4, 5), "arguments win"
+
+
+@pytest.mark.parametrize(
+    ("variables", "where"),
+    [
+        ("RANK=3", "RANK"),
+        ("SLURM_NTASKS=4", "SLURM_NTASKS"),
+        ("RANK=a WORLD_SIZE=8", "RANK"),
+        ("RANK=8 WORLD_SIZE=8", "RANK"),
+        ("RANK=0 WORLD_SIZE=2 PMI_RANK=1 PMI_SIZE=2", "rank"),
+        ("RANK=0 WORLD_SIZE=2 SLURM_PROCID=0 SLURM_NTASKS=4", "rank"),
+        (HOSTS, "SM_HOSTS"),
+        ("SM_CURRENT_HOST=algo-2", "SM_HOSTS"),
+        ("SM_HOSTS=algo SM_CURRENT_HOST=algo", "SM_HOSTS"),
+    ],
+)
+def test_a_launcher_that_is_unclear_is_refused(launched, variables, where):
+    launched(variables)
+    with pytest.raises(ConfigError) as caught:
+        rank_of(None, None)
+    assert (caught.value.code, caught.value.where) == ("config.invalid_value", where)
+    assert rank_of(0, 1) == (0, 1, "")
+
+
+def test_a_job_of_sagemaker_has_a_file_with_its_instances(tmp_path):
+    (tmp_path / "config").mkdir()
+    config = {"current_host": "algo-2", "hosts": ["algo-1", "algo-2"]}
+    (tmp_path / "config" / "resourceconfig.json").write_text(json.dumps(config))
+    assert rank_of(None, None)[:2] == (1, 2)
+
+
+@pytest.mark.parametrize(("rank", "world", "where"), [(0, None, "rank"), (None, 2, "world")])
+def test_half_a_rank_is_refused(rank, world, where):
+    with pytest.raises(ConfigError) as caught:
+        rank_of(rank, world)
+    assert caught.value.where == where
+
+
+def test_the_rank_is_logged_once_and_shown(launched, caplog):
+    launched("RANK=1 WORLD_SIZE=4")
+    launcher._log.cache_clear()
+    with caplog.at_level(logging.INFO, "larder"):
+        rank, world, _ = rank_of(None, None)
+        rank_of(None, None)
+    assert caplog.messages == ["rank 1 of 4, by RANK and WORLD_SIZE"]
+    loader = loader_of(NumberedSamples([100]), batch_size=8, rank=rank, world=world)
+    assert repr(loader) == f"<larder.Loader toy@{'ab' * 16} train: rank 1 of 4, 13 batches>"
