@@ -46,14 +46,18 @@ class CacheReader:
     def __len__(self) -> int:
         return self._starts[-1]
 
-    def __getitem__(self, index: int) -> dict[str, Any]:
+    def __getitem__(self, index: int | slice) -> Any:
         """The arrays of one record by field, of those that it has; ``key`` is a string.
+
+        Of a slice, a list of records.
 
         Raises:
             IndexError: The record does not exist.
             TypeError: The index is not an integer.
             DamageError: ``damage.record``.
         """
+        if isinstance(index, slice):
+            return [self[each] for each in range(*index.indices(len(self)))]
         number = int(self._numbers([index])[0])
         home = bisect_right(self._starts, number) - 1
         (row,) = self._rows(home, np.array([number]))

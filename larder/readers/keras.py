@@ -6,19 +6,21 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
-import keras.utils
+import keras
 
 from larder.readers.columns import select
 from larder.readers.loader import Loader
+from larder.readers.schedule import invalid
 
 
 class BatchSequence(keras.utils.PyDataset):
     """The batches of one rank by number, for ``model.fit``.
 
     Batches may be read in any order, by several threads or processes: see ``workers`` and
-    ``use_multiprocessing`` of ``keras.utils.PyDataset``. Every epoch has an order of its own; that
-    of the loader's first epoch may go by when Keras builds the model. To go on in the middle of an
-    epoch, train from ``data.tf``.
+    ``use_multiprocessing`` of ``keras.utils.PyDataset``. Every epoch has an order of its own. Keras
+    does not say which epoch it is, and ends one when it builds the model: with ``callback()`` among
+    the callbacks, its epoch N is that of the loader. To go on in the middle of an epoch, or to take
+    fewer steps than there are, train from ``data.tf``.
 
     Args:
         batches: The loader.
@@ -40,11 +42,21 @@ class BatchSequence(keras.utils.PyDataset):
         """A batch of the epoch: a tuple of ``columns``, or a dictionary.
 
         Raises:
-            ConfigError: ``config.invalid_value``: it has no such column.
+            ConfigError: ``config.invalid_value``: it has no such column; or the loader has a state
+                in the middle of an epoch.
             LarderError: It cannot be read or decoded.
         """
+        if self.batches.batches:
+            message = f"the state is after {self.batches.batches} batches of an epoch"
+            raise invalid(message, "state", "train from data.tf, or with a state between epochs")
         with closing(self.batches.read(range(number, number + 1))) as batches:
             return select(next(batches), self._columns)
+
+    def callback(self) -> keras.callbacks.Callback:
+        """For ``model.fit``: every epoch is the loader's, from ``initial_epoch`` on."""
+        return keras.callbacks.LambdaCallback(
+            on_epoch_begin=lambda epoch, logs: self.batches.go_to(epoch, 0)
+        )
 
     def on_epoch_end(self) -> None:
         """Go to the next epoch. Keras calls it."""

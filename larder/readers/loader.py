@@ -39,11 +39,11 @@ class Decode(Protocol):
     ) -> Batch: ...
 
 
-class _Decoded(NamedTuple):
-    """A decoded batch, and the errors of the samples that were left out."""
+class _Made(NamedTuple):
+    """A batch, and the samples that were left out of it."""
 
     batch: Batch
-    errors: Sequence[ObjectError]
+    skipped: Sequence[Failure]
 
 
 class Source(Protocol):
@@ -114,7 +114,7 @@ class Loader:
         batches: How many batches of this epoch were delivered.
         skipped: The samples that could not be read or decoded, with ``on_error="skip"``: their
             number in ``count``, and the first 1,000 by name in ``shown``. Of this process, since
-            the loader was made; a sample counts when it is read, which is somewhat ahead.
+            the loader was made; a sample counts when its batch is delivered.
     """
 
     def __init__(
@@ -219,8 +219,8 @@ class Loader:
         """
         with closing(_ahead(self._decoding(_ahead(self._read(numbers))))) as batches:
             for decoding in batches:
-                batch, errors = decoding.result()
-                self.skipped.add(*(Failure.of(error.where, error) for error in errors))
+                batch, skipped = decoding.result()
+                self.skipped.add(*skipped)
                 yield batch
 
     def skip(self, batches: int) -> None:
@@ -261,7 +261,7 @@ class Loader:
         epochs, batches = divmod(self.batches + batches, max(1, len(self)))
         return self.epoch + epochs, batches
 
-    def _read(self, numbers: range) -> Generator[list[Batch]]:
+    def _read(self, numbers: range) -> Generator[list[_Made]]:
         for shares in self._groups(numbers):
             yield self._read_group(shares)
 
@@ -302,21 +302,23 @@ class Loader:
         stored = self._source.stored_bytes(share)
         return float("inf") if stored is None else int(stored.sum())
 
-    def _read_group(self, shares: Sequence[Numbers]) -> list[Batch]:
+    def _read_group(self, shares: Sequence[Numbers]) -> list[_Made]:
         try:
-            return self._source.batches(shares)
+            return [_Made(batch, ()) for batch in self._source.batches(shares)]
         except (DamageError, ObjectError) as error:
             if self._on_error == "raise" or error.code in _WHOLE:
                 raise
         if len(shares) > 1:
-            return [batch for share in shares for batch in self._read_group([share])]
+            return [made for share in shares for made in self._read_group([share])]
         (share,) = shares
-        (batch,) = self._source.batches([self._readable(share)])
-        return [_filled(batch, len(share))]
+        readable, skipped = self._readable(share)
+        (batch,) = self._source.batches([readable])
+        return [_Made(_filled(batch, len(share)), skipped)]
 
-    def _readable(self, share: Numbers) -> Numbers:
-        """The samples of a share that can be read."""
+    def _readable(self, share: Numbers) -> tuple[Numbers, list[Failure]]:
+        """The samples of a share that can be read, and those that cannot."""
         readable: list[int] = []
+        skipped: list[Failure] = []
         error: LarderError | None = None
         for number in share.tolist():
             try:
@@ -326,21 +328,21 @@ class Loader:
                 if damage.code in _WHOLE:
                     raise
                 error = damage
-                self.skipped.add(Failure.of(f"sample {number}", error))
+                skipped.append(Failure.of(f"sample {number}", error))
         if not readable and error is not None:
             raise error
-        return np.array(readable)
+        return np.array(readable), skipped
 
-    def _decoding(self, groups: Generator[list[Batch]]) -> Generator[Future[_Decoded]]:
+    def _decoding(self, groups: Generator[list[_Made]]) -> Generator[Future[_Made]]:
         """The batches, each as soon as its decoding began, so that no thread waits for the last
         sample of a batch before the next one begins.
         """
         with _Threads(groups, 2, "larder-batch") as threads:
             for group in groups:
-                for batch in group:
-                    yield threads.submit(self._decode_batch, batch)
+                for made in group:
+                    yield threads.submit(self._decode_batch, *made)
 
-    def _decode_batch(self, batch: Batch) -> _Decoded:
+    def _decode_batch(self, batch: Batch, skipped: Sequence[Failure]) -> _Made:
         errors: list[ObjectError] = []
         if self._decode is not None:
             size = _size(batch)
@@ -348,7 +350,7 @@ class Loader:
             if len(errors) == size:
                 raise errors[-1]
             batch = _filled(batch, size) if errors else batch
-        return _Decoded(batch, errors)
+        return _Made(batch, [*skipped, *(Failure.of(error.where, error) for error in errors)])
 
 
 def _size(batch: Batch) -> int:

@@ -157,6 +157,8 @@ def _check(weighted: Sequence[Any]) -> None:
         if not number or not 0 < weight <= _MOST_WEIGHT:
             message = f"{weight!r} is no weight: a number above 0, at most {_MOST_WEIGHT:g}"
             raise invalid(message, "loaders")
+        if not len(pair[0]):
+            raise invalid("a loader has no batches", "loaders", "leave it out")
     if len({id(loader) for loader, _ in weighted}) < len(weighted):
         raise invalid("a loader is there twice", "loaders", "give it once, with its whole weight")
     ranks = {(loader.rank, loader.world) for loader, _ in weighted}

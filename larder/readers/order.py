@@ -233,8 +233,8 @@ class Division:
 
     def _share(self, order: Order, batch: Numbers, rank: int) -> Numbers:
         if missing := -len(batch) % self.world:
-            repeated = np.concatenate([batch, order.numbers(0, missing)])[:missing]
-            batch = np.concatenate([batch, repeated])
+            others = order.numbers(0, min(missing, self.samples))
+            batch = np.concatenate([batch, np.resize(np.concatenate([batch, others]), missing)])
         size = len(batch) // self.world
         return batch[rank * size : (rank + 1) * size]
 

@@ -101,6 +101,9 @@ class Schedule:
             message = "the order of the state is not that of a loader"
             raise invalid(message, "state", state_hint("loader"))
         shuffle = checked_shuffle(Shuffle(**order), self.batch_size, self.shards)
+        if "sequential" in (shuffle.kind, self.shuffle.kind) and shuffle != self.shuffle:
+            message = f"the state is of the order {shuffle.kind}, this loader {self.shuffle.kind}"
+            raise invalid(message, "state", "give the same shuffle")
         schedule = replace(self, shuffle=shuffle)
         epoch = whole("epoch", state["epoch"], 0)
         batches = whole("batches", state["batches"], 0, self.division(world).batches)
@@ -125,9 +128,6 @@ def schedule_of(
     split, samples, shards = names[-1], facts.samples, facts.shards
     seed = whole("seed", seed, 0)
     size = _batch_size(batch_size, batch_size_per_rank, world)
-    if size > samples:
-        count = format_count(samples, "sample")
-        raise invalid(f"a batch of {size:,} is more than split {split!r} has: {count}", split)
     choice("even", even, get_args(Even))
     if even == "error" and samples % size:
         message = f"{format_count(samples, 'sample')} are no whole number of batches of {size:,}"

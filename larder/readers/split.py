@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar, get_args
 import numpy as np
 
 from larder.config.shape import DecoderUse
-from larder.errors import DamageError
+from larder.errors import DamageError, ObjectError
 from larder.manifest.sealed import MAKE_AGAIN
 from larder.packages import missing_package
 from larder.readers.access import Access
@@ -97,14 +97,16 @@ class SplitSamples(Sequence[Sample]):
     def __len__(self) -> int:
         return self._version.splits[self.split].samples
 
-    def __getitem__(self, number: int) -> Sample:  # type: ignore[override]
-        """One sample; negative numbers count from the end.
+    def __getitem__(self, number: int | slice) -> Any:
+        """One sample, or a list of those of a slice; negative numbers count from the end.
 
         Raises:
             IndexError: The sample does not exist.
             TypeError: The number is not an integer.
             LarderError: As `batch`.
         """
+        if isinstance(number, slice):
+            return self.batch(range(*number.indices(len(self))))
         (sample,) = self.batch([number])
         return sample
 
@@ -262,7 +264,13 @@ class SplitSamples(Sequence[Sample]):
                 yield segment, numbers[start:stop] - first, numbers[start:stop]
 
     def _read(self, numbers: Array) -> list[Sample]:
-        """Samples in ascending order."""
+        """Samples in ascending order; once more if they are damaged, as a store may err once."""
+        try:
+            return self._read_once(numbers)
+        except (DamageError, ObjectError):
+            return self._read_once(numbers)
+
+    def _read_once(self, numbers: Array) -> list[Sample]:
         threads = _process(os.getpid()).threads
         lots = [
             segment.locate(inside, self._unchecked(every), threads.map)

@@ -13,6 +13,7 @@ from larder.errors import ConfigError
 from larder.readers.batches import Batch
 from larder.readers.columns import check_columns
 from larder.readers.loader import Loader
+from larder.readers.schedule import invalid
 
 
 def dataset(loader: Loader, columns: Sequence[str] | None = None) -> Any:
@@ -30,9 +31,12 @@ def dataset(loader: Loader, columns: Sequence[str] | None = None) -> Any:
 
     Raises:
         ConfigError: ``config.invalid_value``: there is no such column, or one that has no one shape
-            or type.
+            or type; or there is no batch.
         LarderError: The first batch cannot be read or decoded.
     """
+    if not len(loader):
+        message = "there is no batch that element_spec could follow from"
+        raise invalid(message, "batch_size", "use even='pad'")
     with closing(loader.read(range(1))) as batches:
         first = next(batches)
     names = list(first) if columns is None else list(columns)

@@ -270,13 +270,17 @@ class SampleDataset(torch.utils.data.Dataset[dict[str, Any]]):
     def __len__(self) -> int:
         return self._samples
 
-    def __getitem__(self, number: int) -> dict[str, Any]:
+    def __getitem__(self, number: int | slice) -> Any:
         """One sample: ``key``, ``label`` and its parts, decoded where that was asked for.
+
+        Of a slice, a list of samples.
 
         Raises:
             IndexError: The sample does not exist.
             LarderError: It cannot be read or decoded.
         """
+        if isinstance(number, slice):
+            return self.__getitems__(range(*number.indices(len(self))))
         (sample,) = self.__getitems__([number])
         return sample
 

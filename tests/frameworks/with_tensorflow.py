@@ -86,6 +86,23 @@ def trained(data: larder.readers.data.Data, workers: int) -> list[list[int]]:
     return model.seen[-3 * len(sequence) :]
 
 
+def from_epoch(data: larder.readers.data.Data, workers: int) -> list[list[int]]:
+    """The samples of the epochs 2 and 3, after a look at the model and the validation."""
+    options = {**OPTIONS, "columns": ("key", "label"), "transforms": {"key": number_of}}
+    sequence = data.keras("train", workers=workers, **options)
+    model = Recorder()
+    model.compile("sgd", run_eagerly=True)
+    callbacks = [sequence.callback()]
+    model.fit(sequence, initial_epoch=2, epochs=4, verbose=0, shuffle=False, callbacks=callbacks)
+    return model.seen[-2 * len(sequence) :]
+
+
+def validated(data: larder.readers.data.Data) -> list[list[list[str]]]:
+    """What several iterations have that end early, and the whole epoch after them."""
+    dataset = data.tf("train", **OPTIONS)
+    return [keys(dataset.take(count)) for count in (3, 3, len(data.loader("train", **OPTIONS)))]
+
+
 def fitted(data: larder.readers.data.Data) -> dict[str, Any]:
     """A model of images that learns from a sequence."""
     sequence = data.keras("plain", columns=("png", "label"), workers=2, **PICTURES)
@@ -100,6 +117,13 @@ def fitted(data: larder.readers.data.Data) -> dict[str, Any]:
         "labels": [str(labels.dtype), *labels.shape],
         "refused": refusal(lambda: data.keras("plain", columns=("jpg",), **OPTIONS)[0]),
     }
+
+
+def between_epochs(data: larder.readers.data.Data) -> Any:
+    """A sequence that has to go on in the middle of an epoch."""
+    sequence = data.keras("train", **OPTIONS)
+    sequence.batches.skip(2)
+    return sequence
 
 
 def in_order(data: larder.readers.data.Data) -> list[list[str]]:
@@ -142,6 +166,9 @@ def main(url: str) -> dict[str, Any]:
         ],
         "keras": in_order(data),
         "fitted": fitted(data),
+        "from_epoch": {workers: from_epoch(data, workers) for workers in (1, 3)},
+        "validated": validated(data),
+        "between": refusal(lambda: between_epochs(data)[0]),
         "trained": {workers: trained(data, workers) for workers in (1, 3)},
     }
 

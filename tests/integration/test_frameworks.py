@@ -86,6 +86,7 @@ def test_torch_reads_samples_by_number(of_torch, address):
     keys = [sample.key for sample in larder.open(address).samples("train")]
     assert numbered["length"] == len(keys)
     assert numbered["last"] == keys[-1]
+    assert numbered["slice"] == keys[-4::2]
     assert numbered["without"] == ["image", "key", "label"]
     for method in ("fork", "forkserver", "spawn"):
         assert list(chain(*numbered[method])) == keys
@@ -165,6 +166,20 @@ def test_keras_trains_with_every_sample_in_every_epoch(of_tensorflow, workers):
     epochs = [list(chain(*batches[start : start + 6])) for start in range(0, len(batches), 6)]
     assert [sorted(epoch) for epoch in epochs] == [list(range(22))] * 3
     assert len({tuple(epoch) for epoch in epochs}) == 3, "each in another order"
+
+
+@pytest.mark.parametrize("workers", ["1", "3"])
+def test_keras_has_the_epochs_of_the_loader_from_any_one_on(of_tensorflow, address, workers):
+    loader = larder.open(address).loader("train", batch_size=4, shuffle=True, seed=7)
+    loader.skip(2 * len(loader))
+    epochs = [[int(key[-2:]) for key in batch["key"]] for _ in range(2) for batch in loader]
+    assert of_tensorflow["from_epoch"][workers] == epochs
+    assert of_tensorflow["between"] == "config.invalid_value state"
+
+
+def test_tensorflow_begins_an_epoch_anew_that_was_left(of_tensorflow):
+    first, _ = of_tensorflow["wanted"]
+    assert of_tensorflow["validated"] == [first[:3], first[:3], first]
 
 
 @pytest.mark.parametrize("framework", ["torch", "torch_samples", "tf", "keras"])

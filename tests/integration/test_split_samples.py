@@ -19,7 +19,7 @@ import pytest
 from pipeline_lab import Lab, directory_lab, write
 
 import larder
-from larder.errors import ConfigError, DamageError, LarderError
+from larder.errors import ConfigError, DamageError, LarderError, NotFoundError
 from larder.readers import shared
 from larder.readers.data import Data
 from larder.readers.samples import Sample
@@ -29,6 +29,7 @@ from larder.store import open_store
 from larder.versions.publish import read_version
 from larder.versions.tags import read_tag
 from tests.support.servers import S3Server
+from tests.support.stores import Fail, FaultyStore, FlipBit
 
 SPLITS = {"train": ["a/**", "b/**"], "validation": "c/**"}
 GONE = ("a/03.bin", "b/05.bin", "c/00.bin")
@@ -87,6 +88,7 @@ def test_by_number_in_every_format(tmp_path, name):
         assert [samples[number] for number in (0, -1, np.int32(1))] == [
             wanted[number] for number in (0, -1, 1)
         ]
+        assert samples[1:-1:2] == wanted[1:-1:2]
         sizes = [sum(map(len, sample.parts.values())) for sample in wanted]
         assert samples.stored_bytes([-1, 0, 0]).tolist() == [sizes[-1], sizes[0], sizes[0]]
         shards = samples.shard_samples
@@ -170,6 +172,21 @@ def test_a_part_is_compared_as_asked(tmp_path, check, found):
     if check == "once":
         with pytest.raises(DamageError):
             numbered(other)
+
+
+def test_what_a_store_answers_wrongly_once_is_read_again(tmp_path):
+    samples = data_of(grown(tmp_path)).samples_of("train")
+    before = numbered(samples)
+    store, segments, starts = samples._parts
+    faulty = FaultyStore(store)
+    samples._loaded = faulty, segments, starts
+    for effect in (FlipBit(800), Fail(NotFoundError("object.missing", "the store answers 404"))):
+        faulty.add("open", effect)
+        assert numbered(samples) == before
+        faulty.add("open", effect, times=None)
+        with pytest.raises(LarderError):
+            numbered(samples)
+        faulty.clear()
 
 
 def test_a_shard_that_was_replaced_is_named_even_if_nothing_is_compared(tmp_path):

@@ -166,6 +166,21 @@ def test_samples_are_dropped_or_refused():
     assert where == "train"
 
 
+@pytest.mark.parametrize("world", [1, 4, 32])
+@pytest.mark.parametrize("order", ["full", "window", None])
+def test_a_batch_may_be_larger_than_the_split(order, world):
+    given = {"order": order, "shuffle": order is not None, "batch_size": 32, "world": world}
+    given |= {"window": 32, "lanes": 1} if order == "window" else {}
+    ranks = [loader_of(NumberedSamples([2, 3]), rank=rank, **given) for rank in range(world)]
+    for _ in range(2):
+        (shares,) = zip(*map(keys, ranks), strict=True)
+        assert {len(share) for share in shares} == {-(-5 // world)}
+        assert {key for share in shares for key in share} == {f"{n:06}" for n in range(5)}
+    none = loader_of(NumberedSamples([2, 3]), even="drop", **given)
+    assert (len(none), none.dropped, keys(none), none.epoch) == (0, 5, [], 1)
+    assert keys(none) == []
+
+
 def test_a_sample_that_cannot_be_read_is_an_error_or_skipped():
     bad = {3, 50}
     with pytest.raises(DamageError):
@@ -178,6 +193,10 @@ def test_a_sample_that_cannot_be_read_is_an_error_or_skipped():
         assert batch == (good + good)[: len(expected)]
     assert loader.skipped.count == 2
     assert {failure.key for failure in loader.skipped.shown} == {"sample 3", "sample 50"}
+    bad = {int(whole[-1][0])}
+    last = loader_of(NumberedSamples(SHARDS, bad=bad), batch_size=8, on_error="skip")
+    counts = [last.skipped.count for _ in last]
+    assert counts == [0] * 12 + [1], "when its batch is delivered"
     none = loader_of(NumberedSamples(SHARDS, bad=range(100)), batch_size=8, on_error="skip")
     with pytest.raises(DamageError):
         keys(none)
@@ -257,8 +276,7 @@ WRONG = [
     *[("batch_size", {"batch_size": value}) for value in (0, -1, True, 2.0, "8")],
     ("batch_size", {"batch_size": 9, "world": 2}),
     ("batch_size_per_rank", {"batch_size_per_rank": 0}),
-    ("train", {"batch_size": 101}),
-    ("train", {"batch_size_per_rank": 51, "world": 2}),
+    ("train", {"batch_size": 101, "even": "error"}),
     *[("seed", {"batch_size": 8, "seed": value}) for value in (-1, True, None, 1.5)],
     ("even", {"batch_size": 8, "even": "no"}),
     ("order", {"batch_size": 8, "order": "random"}),
@@ -338,6 +356,7 @@ CHANGES = [
     {"batches": 14},
     {"batches": "1"},
     {"order": None},
+    {"order": {"kind": "sequential", "window": None, "lanes": None}},
     {"order": {"kind": "window"}},
     {"order": {"kind": "none", "window": None, "lanes": None}},
     {"order": {"kind": "full", "window": 8, "lanes": None}},
@@ -420,6 +439,8 @@ def test_a_mix_that_makes_no_sense_is_refused():
         *[[(one, weight), (other, 1)] for weight in (0, -1, True, "1", *TOO_LARGE)],
     ):
         assert refused(larder.mix, loaders) == "loaders"
+    (empty,) = of_labels(("a", 3), even="drop")
+    assert refused(larder.mix, [(empty, 1)]) == "loaders"
     assert refused(larder.mix([(one, 1)]).skip, 10**13) == "batches"
     assert refused(larder.mix, [(one, 1)], seed=-1) == "seed"
     assert refused(larder.mix, [(one, 1)], batches=0) == "batches"
