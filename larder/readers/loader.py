@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
@@ -367,17 +368,21 @@ class _Threads:
     """Threads that work on items ahead, as a context manager that ends both.
 
     If the garbage collector ends them, it may run in one of the threads of the iteration, which
-    cannot wait for itself, nor close what it is at: both then end by themselves.
+    cannot wait for itself, nor close what it is at: both then end by themselves. If it is the end
+    of the program that ends them, little is left to work with, and the threads have ended.
     """
 
     def __init__(self, items: Generator[Any], count: int, name: str) -> None:
         self._items = items
         self._pool = ThreadPoolExecutor(count, thread_name_prefix=name)
+        self._use = weakref.finalize(self, self._pool.shutdown, wait=False)
 
     def __enter__(self) -> ThreadPoolExecutor:
         return self._pool
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if not self._use.alive:
+            return
         collected = kind is GeneratorExit and threading.current_thread().name.startswith("larder-")
         self._pool.shutdown(wait=not collected)
         if not collected:

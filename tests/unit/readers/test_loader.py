@@ -3,8 +3,11 @@
 import gc
 import json
 import pickle
+import subprocess
+import sys
 import threading
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -268,6 +271,22 @@ def test_an_iteration_may_be_collected_by_one_of_its_threads():
     assert collected.wait(60)
     of_loader = ("larder-loader", "larder-batch")
     wait_until(lambda: not any(each.name.startswith(of_loader) for each in threading.enumerate()))
+
+
+ALIVE = """
+import os
+from tests.support.numbered import NumberedSamples, loader_of
+os.batches = iter(loader_of(NumberedSamples([40]), batch_size=4))  # outlives most modules
+next(os.batches)
+"""
+
+
+def test_a_program_may_end_with_an_iteration():
+    root = Path(__file__).parents[3]
+    done = subprocess.run(
+        [sys.executable, "-c", ALIVE], cwd=root, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 WRONG = [
