@@ -20,11 +20,13 @@ class Launcher(NamedTuple):
     local: str
 
 
+_SLURM: Final = Launcher("SLURM_PROCID", "SLURM_NTASKS", "")
+
 LAUNCHERS: Final = (
     Launcher("RANK", "WORLD_SIZE", "LOCAL_RANK"),
     Launcher("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
     Launcher("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
-    Launcher("SLURM_PROCID", "SLURM_NTASKS", ""),
+    _SLURM,
 )
 """torchrun, PyTorchJobs of Kubeflow, and Determined; Open MPI; MPICH; srun of Slurm.
 
@@ -76,44 +78,27 @@ def _launched() -> Rank:
 
 def _rank(launcher: Launcher) -> Rank | None:
     """What a launcher says; None if it has not started this process."""
-    if launcher.rank.startswith("SLURM") and _is_outside_of_a_step():
-        return None
-    rank, world = (_number(name) for name in (launcher.rank, launcher.world))
-    if rank is None and world is None:
-        return None
-    if rank is None or world is None:
-        missing, present = launcher[:2] if rank is None else launcher[1::-1]
-        raise invalid(f"{present} is set, {missing} is not", present, f"set both, or {_ARGUMENTS}")
-    world = whole(launcher.world, world, 1)
-    said_by = f"{launcher.rank} and {launcher.world}"
-    return Rank(whole(launcher.rank, rank, 0, world - 1), world, said_by)
-
-
-def _is_outside_of_a_step() -> bool:
-    """Whether this is a batch script, or a shell, of Slurm, which are no ranks though numbered."""
-    return "SLURM_JOB_ID" in os.environ and "SLURM_STEP_ID" not in os.environ
-
-
-def _number(variable: str) -> int | None:
-    text = os.environ.get(variable)
-    try:
-        return int(text) if text else None
-    except ValueError:
-        raise invalid(f"{text!r} is no number", variable, f"unset it, or {_ARGUMENTS}") from None
+    rank, world = (os.environ.get(name, "") for name in launcher[:2])
+    is_step = "SLURM_JOB_ID" not in os.environ or "SLURM_STEP_ID" in os.environ
+    if not rank + world or (launcher is _SLURM and not is_step):
+        return None  # batch scripts and shells of Slurm are numbered, but no ranks
+    if not (rank.isdecimal() and world.isdecimal() and int(rank) < int(world)):
+        message = f"{rank!r} of {launcher.world} {world!r} is no rank"
+        raise invalid(message, launcher.rank, f"set both, or {_ARGUMENTS}")
+    return Rank(int(rank), int(world), f"{launcher.rank} and {launcher.world}")
 
 
 def _host() -> Rank | None:
     """In a training job of SageMaker, the number of the instance."""
     hosts, current = os.environ.get("SM_HOSTS"), os.environ.get("SM_CURRENT_HOST")
     try:
-        names: Any = json.loads(hosts) if hosts else None
-        if not hosts and not current:
-            config = resource_config()
-            names, current = config.get("hosts"), config.get("current_host")
-        if not names and not current:
+        config = {"hosts": json.loads(hosts or "[]"), "current_host": current}
+        config = config if hosts or current else resource_config()
+        if not config:
             return None
-        return Rank(names.index(current), len(names), "SageMaker")
-    except (ValueError, AttributeError):
+        names = config["hosts"]
+        return Rank(names.index(config["current_host"]), len(names), "SageMaker")
+    except (ValueError, LookupError, AttributeError):
         message = f"instance {current!r} is none of {hosts}"
         raise invalid(message, "SM_HOSTS", _ARGUMENTS) from None
 

@@ -71,18 +71,19 @@ class BatchDataset(torch.utils.data.IterableDataset[Batch]):
             self._next = number + workers
             yield batch
 
-    def begin(self) -> int:
-        """In the training process: an iteration by workers begins."""
+    def begin(self, iterator: Any) -> None:
+        """In the training process: an iterator of a DataLoader begins an iteration by workers."""
+        if iterator._auto_collation:
+            raise invalid(_SIZED, "batch_size", "give DataLoader batch_size=None")
         _check_divisible(self.batches)
-        iteration = self.batches.begin()
+        iterator._iteration = self.batches.begin()
         self._place.share_memory_()[:] = torch.tensor([self.batches.epoch, self.batches.batches])
-        return iteration
 
-    def delivered(self, iteration: int, count: int) -> None:
-        """In the training process: workers have delivered so many batches of an iteration."""
-        self.batches.check(iteration)
+    def follow(self, iterator: Any) -> None:
+        """In the training process: an iterator has got a batch, or has come to the end."""
+        self.batches.check(iterator._iteration)
         epoch, first = self._place.tolist()
-        self.batches.epoch, self.batches.batches = epoch, first + count
+        self.batches.epoch, self.batches.batches = epoch, first + iterator._num_yielded
 
     def loader(self, num_workers: int = 0, **options: Any) -> BatchLoader:
         """A DataLoader that counts what it delivered, to resume with any number of workers.
@@ -220,33 +221,27 @@ def _follow() -> None:
     def is_followed(iterator: Any) -> bool:
         return iterator._num_workers > 0 and isinstance(iterator._dataset, BatchDataset)
 
-    def begin(iterator: Any) -> None:
-        if iterator._auto_collation:
-            raise invalid(_SIZED, "batch_size", "give DataLoader batch_size=None")
-        iterator._iteration = iterator._dataset.begin()
-
     def making(iterator: Any, loader: Any) -> None:
         make(iterator, loader)
         if is_followed(iterator):
             iterator._shutdown = True  # there are no workers yet to shut down if it is refused
-            begin(iterator)
+            iterator._dataset.begin(iterator)
 
     def resetting(iterator: Any, loader: Any, first_iter: bool = False) -> None:
         reset(iterator, loader, first_iter)
         if is_followed(iterator) and not first_iter:
-            begin(iterator)
+            iterator._dataset.begin(iterator)
 
     def advancing(iterator: Any) -> Any:
         if not is_followed(iterator):
             return advance(iterator)
-        dataset = iterator._dataset
         try:
             batch = advance(iterator)
         except StopIteration:
-            dataset.delivered(iterator._iteration, iterator._num_yielded)
-            dataset.batches.end()
+            iterator._dataset.follow(iterator)
+            iterator._dataset.batches.end()
             raise
-        dataset.delivered(iterator._iteration, iterator._num_yielded)
+        iterator._dataset.follow(iterator)
         return batch
 
     kind.__init__, kind._reset, kind.__next__ = making, resetting, advancing
@@ -270,17 +265,13 @@ class SampleDataset(torch.utils.data.Dataset[dict[str, Any]]):
     def __len__(self) -> int:
         return self._samples
 
-    def __getitem__(self, number: int | slice) -> Any:
+    def __getitem__(self, number: int) -> dict[str, Any]:
         """One sample: ``key``, ``label`` and its parts, decoded where that was asked for.
-
-        Of a slice, a list of samples.
 
         Raises:
             IndexError: The sample does not exist.
             LarderError: It cannot be read or decoded.
         """
-        if isinstance(number, slice):
-            return self.__getitems__(range(*number.indices(len(self))))
         (sample,) = self.__getitems__([number])
         return sample
 

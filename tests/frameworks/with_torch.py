@@ -108,7 +108,6 @@ def numbered(data: larder.readers.data.Data) -> dict[str, Any]:
         "length": len(samples),
         "last": samples[len(samples) - 1]["key"],
         "without": sorted(samples[1]),
-        "slice": [sample["key"] for sample in samples[-4::2]],
     }
     for method in ("fork", "forkserver", "spawn"):
         pictures = data.torch_samples("train", transforms={"png": len, "json": len})

@@ -55,7 +55,7 @@ def test_a_launcher_says_the_rank(launched, variables, rank):
     ("variables", "where"),
     [
         ("RANK=3", "RANK"),
-        ("SLURM_NTASKS=4", "SLURM_NTASKS"),
+        ("SLURM_NTASKS=4", "SLURM_PROCID"),
         ("RANK=a WORLD_SIZE=8", "RANK"),
         ("RANK=8 WORLD_SIZE=8", "RANK"),
         ("RANK=0 WORLD_SIZE=2 PMI_RANK=1 PMI_SIZE=2", "rank"),
