@@ -168,6 +168,12 @@ def main(url: str) -> dict[str, Any]:
         "fitted": fitted(data),
         "from_epoch": {workers: from_epoch(data, workers) for workers in (1, 3)},
         "validated": validated(data),
+        "policies": [
+            data.tf("train", rank=0, world=world, **OPTIONS)
+            .options()
+            .experimental_distribute.auto_shard_policy.name
+            for world in (1, 2)
+        ],
         "between": refusal(lambda: between_epochs(data)[0]),
         "trained": {workers: trained(data, workers) for workers in (1, 3)},
     }

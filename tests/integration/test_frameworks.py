@@ -176,6 +176,10 @@ def test_keras_has_the_epochs_of_the_loader_from_any_one_on(of_tensorflow, addre
     assert of_tensorflow["between"] == "config.invalid_value state"
 
 
+def test_a_strategy_of_tensorflow_does_not_divide_what_is_divided(of_tensorflow):
+    assert of_tensorflow["policies"] == ["AUTO", "OFF"]
+
+
 def test_tensorflow_begins_an_epoch_anew_that_was_left(of_tensorflow):
     first, _ = of_tensorflow["wanted"]
     assert of_tensorflow["validated"] == [first[:3], first[:3], first]
