@@ -65,8 +65,8 @@ def test_its_page_in_prefect_has_a_line_for_each_dataset(place, prefect_server):
     url = f"http://127.0.0.1:{prefect_server.port}/api"
     done = place.run("a", "b", python=FLOW, PREFECT_API_URL=url)
     assert done.status == 0, done.err
-    (run,) = prefect_server.post("/flow_runs/filter", {"flows": {"name": {"any_": ["refresh"]}}})
-    assert (run["name"], run["state_type"]) == ("refresh for local", "COMPLETED")
+    (run,) = prefect_server.flow_runs("refresh for local")
+    assert run["state_type"] == "COMPLETED"
     (summary,) = [each for each in artifacts(prefect_server, run) if each["key"] == "refresh"]
     assert "a built: version " in summary["data"]
     assert "b built: version " in summary["data"]
@@ -75,8 +75,8 @@ def test_its_page_in_prefect_has_a_line_for_each_dataset(place, prefect_server):
     failed = place.run("a", "b", python=FLOW, PREFECT_API_URL=url)
     assert failed.status == 1
     assert "b reused: version " in failed.out
-    runs = prefect_server.post("/flow_runs/filter", {"flows": {"name": {"any_": ["refresh"]}}})
-    (run,) = [each for each in runs if each["state_type"] == "FAILED"]
+    _, run = prefect_server.flow_runs("refresh for local")
+    assert run["state_type"] == "FAILED"
     shown = {each["key"]: each for each in artifacts(prefect_server, run)}
     assert "b reused: version " in shown["refresh"]["data"]
     assert {"error", "failures"} <= shown.keys()

@@ -294,16 +294,6 @@ def test_what_is_in_a_directory_that_cannot_be_reached_is_not_gone(
         assert lab.copy()["copied"]["count"] == 0, "their receipts stayed"
 
 
-def test_own_files_are_no_part_of_a_source(tmp_path: Path) -> None:
-    with directories(tmp_path, {"a.txt": b"1", "b.txt": b"2"}) as lab:
-        lab.copy()
-        further = CopyLab(lab.storage, str(tmp_path / "further"), {})
-        assert further.copy()["objects"]["count"] == 2
-        assert contents(further.storage) == {"a.txt": b"1", "b.txt": b"2"}
-        asked = run_settings(lab.storage, tmp_path / "prepared", tmp_path / "out", mirror=False)
-        assert prepare(asked)["objects"]["count"] == 2
-
-
 def test_another_source_replaces_the_record_and_says_so(tmp_path: Path) -> None:
     with directories(tmp_path, {"a.txt": b"1"}) as lab:
         lab.copy()

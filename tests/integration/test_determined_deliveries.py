@@ -114,14 +114,6 @@ class TestDownload:
     def shards(self, lab: Lab) -> dict[Path, int]:
         return {path: path.stat().st_mtime_ns for path in self.copy(lab).rglob("*.tar")}
 
-    @pytest.mark.exhaustive
-    def test_it_downloads_once(self, lab, node):
-        node.read(lab)
-        before = self.shards(lab)
-        assert len(before) == len(lab.only().shards)
-        node.read(lab)
-        assert self.shards(lab) == before
-
     def test_damage_fails_the_trial(self, lab, node):
         with lab.opened_root() as root:
             key = next(info.key for page in root.list() for info in page if "tar" in info.key)

@@ -202,9 +202,3 @@ def test_bytes_may_be_numbers_of_numpy(without_cache, tmp_path):
         "train", batch_size=4, keep=tmp_path, keep_bytes=number, memory_bytes=number
     )
     assert len(keys(loader)) == 5
-
-
-def test_an_unknown_split_is_refused(lab):
-    with pytest.raises(ConfigError) as caught:
-        opened(lab).loader("test", batch_size=4)
-    assert caught.value.code == "version.split"

@@ -3,13 +3,15 @@
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pipeline_lab import Lab, directory_lab, images, memory_lab, png, shard_names, write
 
 import larder
+from larder.store.base import Store
 from tests.support.runs import between
-from tests.support.stores import Recorder
+from tests.support.stores import EncryptedStore, Recorder, RecordingStore
 
 
 def reads(recorder: Recorder, url: str) -> list[str]:
@@ -193,3 +195,35 @@ def test_the_same_files_give_the_same_content_everywhere(tmp_path):
     one, two, three = map(shard_names, published)
     assert one == two == three
     assert len(one) == 6
+
+
+# A bucket whose etags look like an MD5 but are not: SSE-KMS
+
+IN_BATCHES: dict[str, Any] = {
+    "labels": {"from": "folder"},
+    "shards": {"bytes": 8_000},
+    "cache": {},
+    "cluster": {"runner": {"workers": 2, "batch_bytes": 1_000}, "copy": {"concurrency": 8}},
+}
+
+
+@pytest.mark.parametrize("mirror", [True, False])
+def test_only_one_object_is_read_twice(tmp_path, mirror):
+    objects = images()
+    lab = memory_lab(tmp_path, objects, **IN_BATCHES, mirror=mirror)
+    sources: list[RecordingStore] = []
+
+    def wrap(store: Store) -> Store:
+        if store.url != f"{lab.source}/":
+            return store
+        sources.append(RecordingStore(EncryptedStore(store)))
+        return sources[-1]
+
+    with between(wrap):
+        document = lab.prepare()
+    read_bytes = sum(store.moved_bytes("get") + store.moved_bytes("open") for store in sources)
+    listed_bytes = sum(map(len, objects.values()))
+    largest_bytes = max(map(len, objects.values()))
+    assert listed_bytes < read_bytes <= listed_bytes + largest_bytes
+    assert document["digest"] == directory_lab(tmp_path, **IN_BATCHES).prepare()["digest"]
+    lab.check()

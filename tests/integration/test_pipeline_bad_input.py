@@ -141,14 +141,6 @@ def test_a_file_that_may_not_be_read(nobody):
         assert failures(lab, mirror=mirror) == {"b/01.png": "object.unreadable"}
 
 
-def test_a_source_that_may_not_be_listed(nobody):
-    lab = directory_lab(nobody)
-    (nobody / "source").chmod(0)
-    error = run_error(lab)
-    (nobody / "source").chmod(0o755)
-    assert status(error)[1] == 3
-
-
 @pytest.mark.parametrize("name", ["local", "local/larder/d/segments", "local/larder/d/mirror/a"])
 @pytest.mark.exhaustive(after=1)
 def test_a_local_side_that_may_not_be_written(nobody, name):

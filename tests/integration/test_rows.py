@@ -21,15 +21,11 @@ from pydantic import ValidationError
 from larder.config.models.locations import Rows
 from larder.errors import Failure
 from larder.jobs.results import RunError
-from larder.pipeline.prepare import prepare
 from larder.source.expand import line_rows, table_rows
-from tests.support.runs import between, forget_manifests
+from tests.support.runs import between
 from tests.support.stores import (
     RecordedCall,
     Recorder,
-    Stop,
-    Stopped,
-    StoppingStore,
 )
 
 PLAIN: dict[str, Any] = {"labels": None, "cache": None, "validate": "header"}
@@ -337,27 +333,6 @@ def test_a_container_that_was_deleted_is_made_again(tmp_path):
     document, calls = source_reads(lab.prepare, "x.csv")
     assert calls
     assert samples(lab, document) == expected | {"y.csv/000000000": {"json": b'{"id":"b","v":"2"}'}}
-
-
-@pytest.mark.exhaustive
-def test_a_run_can_be_cut_off_anywhere(tmp_path):
-    table = pa.table({"n": list(range(6)), "image": [png(number) for number in range(6)]})
-    objects = {"x.parquet": parquet(table), "y.csv": b"a\n1\n2\n", "z.jsonl": b"1\n2\n"}
-    columns = {"image": "png"}
-    whole = row_lab(tmp_path / "whole", objects, columns=columns)
-    stop = Stop()
-    with between(partial(StoppingStore, stop=stop)):
-        wanted = whole.prepare()["digest"]
-    for after in range(len(stop.writes)):
-        lab = row_lab(tmp_path / str(after), objects, columns=columns)
-        forget_manifests()
-        with (
-            between(partial(StoppingStore, stop=Stop(after))),
-            pytest.raises(Stopped),
-        ):
-            prepare(lab.settings())
-        assert lab.prepare()["digest"] == wanted
-        lab.check()
 
 
 def test_many_rows_are_read_with_few_requests(tmp_path):
