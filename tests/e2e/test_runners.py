@@ -98,19 +98,15 @@ def copying(server: PrefectServer, name: str) -> int:
 
 
 def with_one_killed(
-    place: Workplace,
-    server: PrefectServer,
-    name: str,
-    workers: Callable[[], list[int]],
-    *options: str,
+    place: Workplace, name: str, workers: Callable[[], list[int]], *options: str
 ) -> dict[str, Any]:
-    """The document of a run of which a worker is killed while each of two has a batch."""
+    """The document of a run of which one of the workers with a batch is killed, once there are."""
     running = place.start("--dataset", name, "--json", *SMALL, *SLOW, *options)
     try:
-        while running.process.poll() is None and copying(server, name) < 2:
+        while running.process.poll() is None and not (busy := workers()):
             time.sleep(POLL_SECONDS)
         assert running.process.poll() is None, running.wait().err
-        os.kill(workers()[0], signal.SIGKILL)
+        os.kill(busy[0], signal.SIGKILL)
         done = running.wait()
     finally:
         if running.process.poll() is None:
@@ -151,8 +147,12 @@ def test_a_dask_cluster_of_which_a_worker_is_killed(reporting, prefect_server, n
     name = named()
     kind = ("--set", "cluster.runner.kind=dask")
     kind += ("--set", f"cluster.runner.address={dask.address}")
-    workers = [each.pid for each in dask.workers]
-    document = with_one_killed(reporting, prefect_server, name, lambda: workers, *kind)
+
+    def workers() -> list[int]:
+        """Of two batches, each worker has one."""
+        return [each.pid for each in dask.workers] if copying(prefect_server, name) == 2 else []
+
+    document = with_one_killed(reporting, name, workers, *kind)
     assert dask.workers[0].wait() == -signal.SIGKILL
     assert dask.workers[1].poll() is None
     same_as_here(reporting, name, document)
@@ -167,13 +167,13 @@ def ray_workers(place: Workplace) -> list[int]:
 
 
 @needs_both
-def test_a_local_ray_of_which_a_worker_is_killed(reporting, prefect_server, named):
+def test_a_local_ray_of_which_a_worker_is_killed(reporting, named):
     name = named()
     kind = ("--set", "cluster.runner.kind=ray")
     with TemporaryDirectory(prefix="ray-") as folder:  # its sockets need a short path
         reporting.environment["RAY_TMPDIR"] = folder
         workers = partial(ray_workers, reporting)
-        document = with_one_killed(reporting, prefect_server, name, workers, *kind)
+        document = with_one_killed(reporting, name, workers, *kind)
         wait_until(lambda: not reporting.processes())
     same_as_here(reporting, name, document)
 
