@@ -23,7 +23,7 @@ from larder.copy.uploads import RESUME_BYTES
 from larder.errors import LarderError, RetryableError
 from larder.manifest.digest import combined_crc32c, format_crc32c
 from larder.store.base import ObjectInfo, Reader, Upload, UploadedPart
-from larder.store.etags import changed
+from larder.store.etags import changed, etag_of_parts
 from larder.store.interrupt import INTERRUPTED
 
 _MOST_PARTS = 10_000
@@ -90,11 +90,15 @@ class LargeObject:
                 return copy_object(self._way, self._limits, self._ready)
             self._left = iter([number for number in self.numbers if number not in self._parts])
             resumed = bool(self._parts)
-            if self._md5 and self._upload.whole_md5 is False and not self.by_server:
-                self._order = None if resumed else _OrderedMd5(len(self.numbers))
+            if self._hashes(self._upload) and not resumed and not self.by_server:
+                self._order = _OrderedMd5(len(self.numbers))
             return None
         finally:
             self._began.set()
+
+    def _hashes(self, upload: Upload) -> bool:
+        """Whether the MD5 of what is read may prove the copy: by one of the two etags."""
+        return (upload.whole_md5 is False) == bool(self._md5)
 
     def _continued(self) -> Upload | None:
         """The upload that an earlier run has left, if the store still has it."""
@@ -183,8 +187,10 @@ class LargeObject:
                 data, crc32c = _received(reader, memory.buffer)
             if len(data) != length:
                 raise changed(self._way.where, self.info.size_bytes, offset + len(data))
-            if self._order:
+            if self._order and self._hashes(upload):
                 self._order.add(number, data, memory)
+            elif self._order:
+                self._order.give_up()
             return upload.send(number, [data], crc32c)
         except BaseException:
             if self._order:
@@ -214,7 +220,8 @@ class LargeObject:
             raise removed(target, written, f"{checksum} was read, but the source keeps {kept}")
         read_md5 = self._order.hexdigest() if self._order else None
         content = Content(self._md5, self._listed.checksum, read_md5, checksum)
-        proved = all(part.proved for part in parts)
+        etag = etag_of_parts([part.etag for part in parts])
+        proved = all(part.proved for part in parts) and written.etag == etag
         return prove(
             self._way,
             written,

@@ -10,9 +10,9 @@ Without a further request, by the first of these that applies::
     crc32c   the bytes that were sent are stored, and the source has no MD5, or keeps their CRC32C
 
 A directory stores what is sent, and so does an upload of which each part is proved
-(`larder.store.s3.multipart`). If none applies, the copy is read, and compared with what is known of
-the source; if that is too little, the source is read, too. With ``verify: size``, it is only
-compared by its size (check ``size``).
+(`larder.store.s3.multipart`) and the etag is made of those of its parts. If none applies, the copy
+is read, and compared with what is known of the source; if that is too little, the source is read,
+too. With ``verify: size``, it is only compared by its size (check ``size``).
 
 What another program (Skyplane) put at the target is adopted if its content is proved so: nothing
 else of it counts.

@@ -26,6 +26,15 @@ def is_md5(etag: str) -> bool:
     return len(etag) == 32 and _MD5.fullmatch(etag) is not None  # most that are not differ in it
 
 
+def etag_of_parts(etags: Sequence[str]) -> str:
+    """S3's etag of a multipart object: the MD5 of the parts' MD5s, and their number."""
+    try:
+        joined = b"".join(bytes.fromhex(etag.strip('"')) for etag in etags)
+    except ValueError:
+        return ""
+    return f"{hashlib.md5(joined, usedforsecurity=False).hexdigest()}-{len(etags)}"
+
+
 def changed(where: str, listed_bytes: int, read_bytes: int) -> PreconditionError:
     """The error that an object changed since it was listed; it may be longer than was read."""
     message = (

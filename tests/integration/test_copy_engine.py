@@ -15,7 +15,7 @@ import pytest
 
 from larder.copy import parts, uploads
 from larder.copy.engine import copy_batch
-from larder.copy.limits import CopyLimits
+from larder.copy.limits import CopyLimits, FailureRate
 from larder.copy.proof import CopiedObject
 from larder.copy.uploads import UploadRecords
 from larder.errors import FatalError, StoreError
@@ -27,7 +27,7 @@ from larder.store.base import ObjectInfo, Reader
 from larder.store.delegate import DelegatingStore
 from larder.store.interrupt import interrupted_by
 from tests.support.gcs_emulator import GcsEmulator
-from tests.support.servers import S3Server
+from tests.support.servers import S3Server, assemble_wrongly
 from tests.support.stores import RecordingStore
 
 MIB = 1 << 20
@@ -120,6 +120,28 @@ def test_every_kind_of_pair(
     assert recorded.count("copy_from") == (len(infos) if by_server else 0)
     if not by_server:
         assert recorded.count("head") <= 1, "no request to verify a copy"
+
+
+@pytest.mark.parametrize("kind", SERVERS)
+def test_parts_that_are_assembled_wrongly_are_no_copy(
+    request: pytest.FixtureRequest, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = bucket(request, "file", tmp_path, "source")
+    target = bucket(request, kind, tmp_path, "target")
+    infos = [info for info in fill(source) if info.key == "b/parts"]
+    assemble_wrongly(monkeypatch)
+    limits = replace(LIMITS, failures=FailureRate(1.0))
+    (failure,) = copy_batch(
+        source,
+        target,
+        infos,
+        prefix="to/",
+        limits=limits,
+        progress=NullProgress(),
+        copied=lambda copy: None,
+    )
+    assert failure.code == "object.mismatch"
+    assert not list(target.list())
 
 
 @pytest.mark.parametrize("kind", SERVERS)

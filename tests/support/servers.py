@@ -20,13 +20,16 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from larder.errors import ConfigError, FatalError
+from larder.store.s3.multipart import S3Upload
 from tests.support.certificates import Certificate
 from tests.support.processes import is_running
 
@@ -165,6 +168,21 @@ def moto_s3() -> Iterator[S3Server]:
         program = _program("moto_server", "pip install 'moto[s3,server]'")
         with server_process([program, "-H", "127.0.0.1", "-p", str(port)], own / "log", port):
             yield S3Server("moto", f"http://127.0.0.1:{port}")
+
+
+def assemble_wrongly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make every server exchange the first two parts of an upload, and acknowledge each as sent."""
+    part, complete = S3Upload._part, S3Upload._complete
+
+    def exchanged(upload: S3Upload, number: int) -> dict[str, str]:
+        return part(upload, {1: 2, 2: 1}.get(number, number))
+
+    def completed(upload: S3Upload, etags: Sequence[str]) -> None:
+        first, second, *others = etags
+        complete(upload, [second, first, *others])
+
+    monkeypatch.setattr(S3Upload, "_part", exchanged)
+    monkeypatch.setattr(S3Upload, "_complete", completed)
 
 
 def radosgw_available() -> bool:

@@ -11,6 +11,10 @@ How a part is proved to have arrived::
     the etag of the object is the MD5 of its content    some servers, such as rclone: then nothing
                                                         has to be computed, if the MD5 is known
 
+Parts that have arrived may still be assembled wrongly. That they are not is proved by the etag of
+the object, which is made of those of its parts or is the MD5 of its content, or by the checksum of
+the whole that the server keeps. If none of these decides, the object is read.
+
 Which of these a server does is learned from its first answers.
 
 Limits: https://docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html (10,000 parts of 5 MiB
@@ -27,11 +31,14 @@ from contextlib import suppress
 from functools import partial
 from html import escape
 
-from larder.errors import LarderError, NotFoundError
+import google_crc32c
+
+from larder.errors import LarderError, NotFoundError, ObjectError
+from larder.manifest.digest import combined_crc32c, format_crc32c
 from larder.store.base import Buffer, ObjectInfo, Upload, UploadedPart
 from larder.store.buckets import PART_BYTES, PartsWriter
-from larder.store.calls import Call
-from larder.store.etags import is_md5
+from larder.store.calls import Call, connection_errors
+from larder.store.etags import etag_of_parts, is_md5
 from larder.store.interrupt import grace
 from larder.store.retry import RetryPolicy, RetryUpload, repeated
 from larder.store.s3.answers import (
@@ -82,7 +89,8 @@ class S3Upload(Upload):
 
     @property
     def whole_md5(self) -> bool | None:
-        return self._server.whole_md5
+        server = self._server
+        return False if server.whole_md5 is None and server.repeats_checksum else server.whole_md5
 
     def sent(self) -> Mapping[int, str] | None:
         etags: dict[int, str] = {}
@@ -174,15 +182,6 @@ class S3Upload(Upload):
         self._done = True
 
 
-def etag_of_parts(etags: Sequence[str]) -> str:
-    """S3's etag of a multipart object: the MD5 of the parts' MD5s, and their number."""
-    try:
-        joined = b"".join(bytes.fromhex(etag.strip('"')) for etag in etags)
-    except ValueError:
-        return ""
-    return f"{hashlib.md5(joined, usedforsecurity=False).hexdigest()}-{len(etags)}"
-
-
 def part_size_bytes(index: int) -> int:
     """The size of an upload part, from 0: doubles after every thousand parts, up to 2 GiB.
 
@@ -216,6 +215,7 @@ class S3Writer(PartsWriter):
         self._most_sending = parts
         self._upload: Upload | None = None
         self._parts: list[Future[UploadedPart]] = []
+        self._md5 = hashlib.md5(usedforsecurity=False)
 
     def _part_bytes(self) -> int:
         return part_size_bytes(len(self._parts))
@@ -226,7 +226,10 @@ class S3Writer(PartsWriter):
             self._upload = RetryUpload(repeated(begin, self._policy), self._policy)
         if len(self._parts) >= self._most_sending:
             self._parts[-self._most_sending].result()
-        send = partial(_sent, self._upload, len(self._parts) + 1, self._taken())
+        part = self._taken()
+        if self._upload.whole_md5 is not False:
+            self._md5.update(part)
+        send = partial(_sent, self._upload, len(self._parts) + 1, part)
         self._parts.append(self._in_thread(send))
 
     def _commit(self) -> ObjectInfo:
@@ -235,7 +238,27 @@ class S3Writer(PartsWriter):
             return repeated(put, self._policy)
         if self._buffer:
             self._send()
-        return self._upload.commit([part.result() for part in self._parts])
+        parts = [part.result() for part in self._parts]
+        info = self._upload.commit(parts)
+        sent = format_crc32c(combined_crc32c((part.crc32c or 0, part.size_bytes) for part in parts))
+        etags = etag_of_parts([part.etag for part in parts]), self._md5.hexdigest()
+        if info.etag in etags or info.checksum == sent:
+            return info
+        stored = format_crc32c(repeated(self._stored_crc32c, self._policy))
+        if stored == sent:
+            return info
+        with suppress(LarderError):
+            self._bucket.send("DELETE", self._call).close()
+        message = f"the store has assembled {stored}, but {sent} was sent"
+        hint = "the object was removed; run again"
+        raise ObjectError("object.mismatch", message, where=self._call.where, hint=hint)
+
+    def _stored_crc32c(self) -> int:
+        with self._bucket.send("GET", self._call) as answer, connection_errors(self._call):
+            crc32c: int = 0
+            for piece in answer:
+                crc32c = google_crc32c.extend(crc32c, bytes(piece))
+            return crc32c
 
     def _cancel(self) -> None:
         if self._upload is not None:

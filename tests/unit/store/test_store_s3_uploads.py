@@ -4,13 +4,13 @@ import pytest
 from scripted_s3 import Say, scripted_s3
 
 from larder.config.urls import Access
-from larder.errors import FatalError
+from larder.errors import FatalError, ObjectError
 from larder.store.interrupt import Interrupt
 from larder.store.s3 import S3Store
 from larder.store.s3.bucket import S3Bucket
 from larder.store.s3.listing import BegunUpload, list_uploads
 from tests.support.errors import larder_error
-from tests.support.servers import S3Server
+from tests.support.servers import S3Server, assemble_wrongly
 
 
 @pytest.mark.parametrize("name", ["moto_server", "radosgw_server", "rclone_server"])
@@ -28,6 +28,29 @@ def test_a_stream_that_is_stopped_leaves_no_upload(request, name):
         with pytest.raises(FatalError, match="stopped"):
             writer.commit()
     assert server.uploads(bucket, "p/") == []
+
+
+@pytest.mark.parametrize("name", ["moto_server", "radosgw_server", "rclone_server"])
+def test_a_stream_that_the_server_assembles_wrongly_is_removed(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    server: S3Server = request.getfixturevalue(name)
+    server.create_bucket("wrong")
+    store = S3Store("wrong", "p", Access(endpoint=server.endpoint, region=server.region))
+    data = b"a" * (16 << 20) + b"b" * (16 << 20) + b"c"
+    with store.writer("right") as writer:
+        writer.write(data)
+        right = writer.commit()
+    assert store.get("right") == data
+    assemble_wrongly(monkeypatch)
+    with store.writer("wrong") as writer:
+        writer.write(data)
+        with pytest.raises(ObjectError) as caught:
+            writer.commit()
+    assert caught.value.code == "object.mismatch"
+    assert [(info.key, info.etag) for page in store.list() for info in page] == [
+        ("right", right.etag)
+    ]
 
 
 @pytest.mark.parametrize("name", ["radosgw_server", "rclone_server"])
