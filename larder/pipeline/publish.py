@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 
 from larder.errors import DamageError, NotFoundError
 from larder.jobs.manifests import read_ref
 from larder.manifest.schemas import SHARDS
 from larder.progress import Progress
-from larder.segments.completeness import check_complete
-from larder.segments.contents import combined, put_derived, shard_files
+from larder.segments.completeness import Written, check_complete, check_stored
+from larder.segments.contents import combined, put_derived, segment_files, shard_files
 from larder.segments.index import Index
 from larder.segments.job import Job, UsedSegment, open_root
 from larder.store import object_url
@@ -33,7 +34,13 @@ from larder.versions.identity import (
     split_rule,
 )
 from larder.versions.omitted import read_omitted
-from larder.versions.publish import publish_cache, publish_segment, publish_version, read_version
+from larder.versions.publish import (
+    Creation,
+    publish_cache,
+    publish_segment,
+    publish_version,
+    read_version,
+)
 from larder.versions.tags import TAG, move_tag
 
 
@@ -52,9 +59,10 @@ def publish(
     if index is not None:
         segments.append(_published_segment(job, root, index))
     cached = [_with_cache(job, root, segment, cache) for segment in segments]
-    version = publish_version(
-        root, _version_document(job, root, cached, index), if_absent=job.conditions.if_absent
-    )
+    document = _version_document(job, root, cached, index)
+    prefix = layout.version_prefix(document.id)
+    files = [file for file in document.files if file.path.startswith(prefix)]
+    version = publish_version(root, document, **_creation(job, root, [prefix], files))
     move_tag(root, TAG, version.id, job.inputs, job.expected, job.conditions)
     progress.finish("publish")
     return version
@@ -88,10 +96,18 @@ def _published_segment(job: Job, root: Store, index: Index) -> UsedSegment:
         files=index.segment.files,
         skipped=index.omitted_count,
     )
-    published = publish_segment(root, document, if_absent=job.conditions.if_absent)
+    prefixes = layout.shards_prefix(document.id), layout.index_prefix(document.id)
+    shards = segment_files(root, document.files, {})
+    files: Iterable[Written] = chain(document.files, shards)
+    published = publish_segment(root, document, **_creation(job, root, prefixes, files))
     if published.files != document.files:
         _check_files(root, published.files, layout.segment_key(document.id))
     return replace(index.segment, files=published.files)
+
+
+def _creation(job: Job, root: Store, prefixes: Iterable[str], files: Iterable[Written]) -> Creation:
+    check = partial(check_stored, root, prefixes, files)
+    return Creation(if_absent=job.conditions.if_absent, check=check)
 
 
 def _with_cache(
@@ -109,7 +125,8 @@ def _with_cache(
         files={file.split: file for file in files if file.segment == segment.id},
         decoders=cache_decoders(job.dataset),
     )
-    published = publish_cache(root, document, if_absent=job.conditions.if_absent)
+    prefix, made = layout.cache_prefix(segment.id, cache), document.files.values()
+    published = publish_cache(root, document, **_creation(job, root, [prefix], made))
     if published.files != document.files:
         key = layout.cache_key(segment.id, document.id)
         _check_files(root, published.files.values(), key)

@@ -20,15 +20,18 @@ from itertools import chain
 from larder.errors import DamageError, NotFoundError
 from larder.limits import map_ahead
 from larder.progress import Progress
-from larder.segments.contents import named_by_document, segment_files
+from larder.segments.contents import NamedFile, named_by_document, segment_files
 from larder.segments.receipts import READERS
 from larder.store import local_path, object_url
 from larder.store.base import ObjectInfo, Store
 from larder.store.own_files import has_sha256, listed
 from larder.units import format_count
 from larder.versions import layout
-from larder.versions.documents import SegmentDocument, VersionDocument
+from larder.versions.documents import CacheFile, FileFacts, SegmentDocument, VersionDocument
 from larder.versions.omitted import read_omitted
+from larder.versions.publish import not_kept
+
+Written = NamedFile | FileFacts | CacheFile
 
 
 def check_complete(root: Store, version: VersionDocument, *, caches_remade: bool = False) -> None:
@@ -77,6 +80,14 @@ def check_segment(root: Store, document: SegmentDocument, progress: Progress) ->
         raise _damage(root, key, damaged, sizes.get(damaged[0]), wanted)
     if altered:
         raise _refusal(root, key, altered, "the bytes do not match the digest", "damage.digest")
+
+
+def check_stored(root: Store, prefixes: Iterable[str], files: Iterable[Written]) -> None:
+    """Compare the lengths of files that were just written with a listing (``store.refused``)."""
+    sizes = {info.key: info.size_bytes for prefix in prefixes for info in listed(root, prefix)}
+    for file in files:
+        if sizes.get(file.path) != file.bytes:
+            raise not_kept(object_url(root.url, file.path), file.bytes or 0, sizes.get(file.path))
 
 
 def first_written_us(document: str, infos: Iterable[ObjectInfo]) -> int:

@@ -18,13 +18,12 @@ the same answer.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from typing import TypedDict, TypeVar, Unpack
 
-from larder.errors import (
-    DamageError,
-    PreconditionError,
-    StoreError,
-)
+from larder.errors import DamageError, PreconditionError, StoreError
 from larder.manifest.digest import sha256_hex
 from larder.manifest.sealed import MAKE_AGAIN, seal, unseal
 from larder.store import object_url
@@ -38,49 +37,65 @@ from larder.versions.documents import (
     parse_document,
 )
 
+T = TypeVar("T")
+
+
+class Creation(TypedDict, total=False):
+    """How a document is written that does not exist yet.
+
+    Attributes:
+        if_absent: Whether the store keeps this condition.
+        check: Called before, to make sure that the store has every file that the document names.
+    """
+
+    if_absent: bool
+    check: Callable[[], None]
+
 
 def publish_segment(
-    store: Store, segment: SegmentDocument, *, if_absent: bool = True
+    store: Store, segment: SegmentDocument, **how: Unpack[Creation]
 ) -> SegmentDocument:
-    """Write segment.json unless it exists; returns the one that exists now.
-
-    Every file that it names has been written. ``if_absent``: whether the store keeps this
-    condition.
-    """
-    published = read_segment(store, segment.id)
-    if published is None:
-        _create(store, layout.segment_key(segment.id), seal(segment), if_absent)
-        published = read_segment(store, segment.id)
-    return published or segment
+    """Write segment.json unless it exists; returns the one that exists now."""
+    read = partial(read_segment, store, segment.id)
+    return _published(store, layout.segment_key(segment.id), segment, read, **how)
 
 
-def publish_cache(store: Store, cache: CacheDocument, *, if_absent: bool = True) -> CacheDocument:
+def publish_cache(store: Store, cache: CacheDocument, **how: Unpack[Creation]) -> CacheDocument:
     """Write cache.json unless it exists; returns the one that exists now."""
-    published = read_cache(store, cache.segment, cache.id)
-    if published is None:
-        _create(store, layout.cache_key(cache.segment, cache.id), seal(cache), if_absent)
-        published = read_cache(store, cache.segment, cache.id)
-    return published or cache
+    read = partial(read_cache, store, cache.segment, cache.id)
+    return _published(store, layout.cache_key(cache.segment, cache.id), cache, read, **how)
 
 
 def publish_version(
-    store: Store, version: VersionDocument, *, if_absent: bool = True
+    store: Store, version: VersionDocument, **how: Unpack[Creation]
 ) -> VersionDocument:
     """Write version.json unless it exists; returns the one that exists now."""
-    published = read_version(store, version.id)
-    if published is None:
-        _create(store, layout.version_key(version.id), seal(version), if_absent)
-        published = read_version(store, version.id)
-    return published or version
+    read = partial(read_version, store, version.id)
+    return _published(store, layout.version_key(version.id), version, read, **how)
 
 
-def _create(store: Store, key: str, data: bytes, if_absent: bool) -> None:
-    try:
-        with published_file_errors():
-            store.put(layout.copy_key(key, sha256_hex(data)), data)
-            store.put(key, data, if_absent=if_absent)
-    except PreconditionError:
-        return
+def _published(
+    store: Store, key: str, document: T, read: Callable[[], T | None], **how: Unpack[Creation]
+) -> T:
+    if (published := read()) is not None:
+        return published
+    if check := how.get("check"):
+        check()
+    data = seal(document)
+    with published_file_errors(), suppress(PreconditionError):
+        store.put(layout.copy_key(key, sha256_hex(data)), data)
+        store.put(key, data, if_absent=how.get("if_absent", True))
+    if (published := read()) is None:
+        raise not_kept(object_url(store.url, key), len(data), None)
+    return published
+
+
+def not_kept(where: str, size_bytes: int, kept_bytes: int | None) -> StoreError:
+    """The error that a store has acknowledged a file, and has not, or not all of it."""
+    kept = "does not list it" if kept_bytes is None else f"lists {kept_bytes:,} bytes"
+    message = f"the store has acknowledged {size_bytes:,} bytes, but {kept}"
+    hint = "run again, which writes it again; if this comes back, the store loses what it is given"
+    return StoreError("store.refused", message, where=where, hint=hint)
 
 
 def read_segment(store: Store, segment: str) -> SegmentDocument | None:

@@ -1,12 +1,16 @@
 """Damaged files are found and named, and can be deleted and made again."""
 
+from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pipeline_lab import DOCUMENT, Lab, directory_lab, flip, images, png, write
 
-from larder.errors import DamageError
+from larder.errors import DamageError, FatalError
+from tests.support.runs import between
+from tests.support.stores import LosingStore
 
 FIELDS: dict[str, Any] = {
     "cluster": {"runner": {"workers": 1, "batch_bytes": 12_000}},
@@ -42,6 +46,32 @@ def digests(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     folders = [tmp_path_factory.mktemp("fresh") for _ in range(2)]
     labs = [directory_lab(folders[0], **FIELDS), directory_lab(folders[1], CHANGED, **FIELDS)]
     return [lab.prepare()["digest"] for lab in labs]
+
+
+@pytest.mark.parametrize(
+    ("lost", "kept_bytes"),
+    [
+        ("segments/*/shards/*.tar", 10),
+        ("segments/*/index/rows-*", None),
+        ("segments/*/caches/*.mdb", 10),
+        ("versions/*/manifests/objects-*", None),
+        ("versions/*/classes.json", 10),
+        ("versions/*/version.json", None),
+        ("segments/*/segment.json", None),
+    ],
+)
+def test_no_version_names_a_file_that_the_store_acknowledged_and_did_not_keep(
+    tmp_path, lost, kept_bytes
+):
+    lab = directory_lab(tmp_path, cache={"records": "encoded"} if "caches" in lost else None)
+    losing = partial(LosingStore, is_lost=partial(fnmatch, pat=lost), kept_bytes=kept_bytes)
+    with between(losing), pytest.raises(FatalError) as caught:
+        lab.prepare()
+    assert caught.value.code == "store.refused"
+    assert fnmatch(caught.value.where, f"*/{lost}")
+    assert not lab.files("version.json")
+    lab.prepare()
+    lab.check()
 
 
 @pytest.mark.parametrize(

@@ -486,3 +486,23 @@ class EncryptedStore(DelegatingStore):
             return info
         other = hashlib.md5(b"encrypted " + info.etag.encode(), usedforsecurity=False)
         return info._replace(etag=other.hexdigest())
+
+
+class LosingStore(DelegatingStore):
+    """Acknowledges every write, and of one object keeps only so many bytes; None: nothing of it."""
+
+    def __init__(
+        self, inner: Store, is_lost: Callable[[str], bool], kept_bytes: int | None
+    ) -> None:
+        super().__init__(inner)
+        self._is_lost = is_lost
+        self._kept_bytes = kept_bytes
+
+    def around(self, method: str, key: str, call: Callable[..., T], **options: Any) -> T:
+        result = call(**options)
+        if method in ("put", "commit", "upload") and self._is_lost(key):
+            data = self.inner.get(key)
+            self.inner.delete(key)
+            if self._kept_bytes is not None:
+                self.inner.put(key, data[: self._kept_bytes])
+        return result
