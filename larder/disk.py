@@ -17,11 +17,13 @@ import re
 import secrets
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
-from larder.errors import ConfigError, StoreError
+from larder.errors import ConfigError, LarderError, StoreError
 from larder.units import format_bytes
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -133,6 +135,52 @@ def workshop(parent: Path) -> Iterator[Path]:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         os.close(handle)
+
+
+class Folding(NamedTuple):
+    """Whether names are one that differ by case only, and by their Unicode form only."""
+
+    case: bool = False
+    form: bool = False
+
+    def __call__(self, name: str) -> str:
+        """What names have in common that are one."""
+        name = unicodedata.normalize("NFD", name) if self.form else name
+        name = name.casefold() if self.case else name
+        return unicodedata.normalize("NFC", name) if self.form else name
+
+
+LOOKS = Folding(case=True, form=True)
+"""Names that look alike, or nearly so."""
+
+
+def twins(names: Iterable[str], folding: Folding = LOOKS) -> list[tuple[str, str]]:
+    """Names that are one with an earlier name, each after that."""
+    first: dict[str, str] = {}
+    pairs = [(first.setdefault(folding(name), name), name) for name in names]
+    return [(one, other) for one, other in pairs if one != other]
+
+
+def folding_of(folder: Path) -> Folding:
+    """Which names the file system of a folder, which may not exist yet, takes for one.
+
+    It is tried out with an empty file, which is removed; where none can be written, with nothing.
+    """
+    while not folder.exists():
+        folder = folder.parent
+    with suppress(LarderError, OSError), workshop(folder) as probe:
+        (probe / "\u00c9").touch()
+        return Folding(case=(probe / "\u00e9").exists(), form=(probe / "E\u0301").exists())
+    return Folding()
+
+
+def check_names(folder: Path, names: Iterable[str]) -> None:
+    """Refuse names of which the file system of a folder takes two for one (``config.path``)."""
+    names = tuple(names)
+    for one, other in twins(names, folding_of(folder)) if twins(names) else ():
+        message = f"the file system takes {one!r} and {other!r} for one name"
+        hint = "rename one of them, or name a directory on another file system"
+        raise ConfigError("config.path", message, where=str(folder), hint=hint)
 
 
 @contextmanager

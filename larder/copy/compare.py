@@ -52,11 +52,13 @@ class CopyState:
 class Comparison:
     """What is at a source and at a storage.
 
-    ``objects`` are those at the source that the globs select; ``receipts`` are what runs left that
+    ``objects`` are those at the source that the globs select, and ``stored`` all at the storage;
+    ``receipts`` are what runs left that
     did not end; ``pieces`` are the comparison, and can be read once.
     """
 
     objects: Listed
+    stored: SortedFile
     receipts: list[Receipt]
     pieces: Iterator[Outstanding]
 
@@ -105,7 +107,7 @@ def compared(
             markers=not root.features.local_path,
             selected=_selected(settings, state.unlisted),
         )
-        yield Comparison(objects, receipts, _counted(pieces, progress))
+        yield Comparison(objects, stored, receipts, _counted(pieces, progress))
     progress.finish("compare")
 
 

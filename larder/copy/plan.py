@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import astuple, dataclass, field, replace
@@ -196,7 +196,7 @@ def _plan_everything(
         sums=sums,
         verified=kept,
         receipts=comparison.receipts,
-        unfit=_unfit(state, due, listed.rows),
+        unfit=_unfit(state, due, folder, listed.rows, comparison.stored.read()),
     )
 
 
@@ -267,7 +267,7 @@ def _plan_failed(
         sums=CopySums(copies),
         verified=kept,
         receipts=(),
-        unfit=_unfit(state, due, None),
+        unfit=_unfit(state, due, folder),
     )
 
 
@@ -308,18 +308,30 @@ def _without(state: CopyState, due: ManifestFile) -> Iterator[pa.RecordBatch]:
     return without(copies, Stream(DUE, read_manifest(due.path, DUE)))
 
 
-def _unfit(state: CopyState, due: ManifestFile, everything: SortedFile | None) -> Unfit:
+def _unfit(
+    state: CopyState,
+    due: ManifestFile,
+    folder: Path,
+    everything: SortedFile | None = None,
+    stored: Iterable[pa.RecordBatch] = (),
+) -> Unfit:
     """Keys that the storage cannot hold, if anything is copied.
 
     In a directory nothing is both a file and a folder: there, what is due is compared with all of
-    the source, unless that is a directory too.
+    the source, unless that is a directory too; and with what is stored, if its file system takes
+    names for one.
     """
     if not due.rows:
         return Unfit()
     storage = Storage.of(state.root)
-    if everything and storage.path and not state.source.features.local_path:
-        return unfit_keys(everything.read, storage, "", every_key=True)
+    several = any(storage.folding) or not state.source.features.local_path
+    whole = everything if storage.path and several else None
     columns = ("key", "size_bytes")
     return unfit_keys(
-        lambda: read_manifest(due.path, DUE, columns=columns), storage, "", every_key=True
+        lambda: whole.read() if whole else read_manifest(due.path, DUE, columns=columns),
+        storage,
+        "",
+        every_key=True,
+        work_dir=folder,
+        stored=stored,
     )

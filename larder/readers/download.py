@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from larder.disk import TEMPORARY_PREFIX, disk_errors, write_file
+from larder.disk import TEMPORARY_PREFIX, check_names, disk_errors, write_file
 from larder.errors import ConfigError
 from larder.store.base import Store
 from larder.store.download import download, locked, removed_if_abandoned
@@ -32,6 +32,7 @@ def download_version(
 
     The file larder.json says which version the directory has.
     """
+    check_names(directory, shards)
     with disk_errors(directory):
         directory.mkdir(parents=True, exist_ok=True)
     with locked(directory / _LOCK):

@@ -2,25 +2,32 @@
 
 In an object store, keys have up to 1,024 bytes, including the prefix. In a directory, a key is a
 path: segments have up to 255 bytes, the path up to 4,095, and nothing can be both a file and a
-folder, as ``a.d`` would be because of ``a.d/1.jpg``.
+folder, as ``a.d`` would be because of ``a.d/1.jpg``. Some file systems take names for one that
+differ by case or by their Unicode form only.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.config.urls import parse_url
-from larder.disk import TEMPORARY_PREFIX
+from larder.disk import TEMPORARY_PREFIX, Folding, folding_of
 from larder.errors import Failure, Failures, ObjectError
 from larder.limits import MAX_KEY_BYTES, MAX_NAME_BYTES, MAX_PATH_BYTES
+from larder.manifest.query import Stream
+from larder.manifest.sort import sort
 from larder.samples.columns import column_texts
 from larder.samples.naming import may_be_part
+from larder.store import local_path
 from larder.store.base import Store
 from larder.store.keys import check_path_key
 
@@ -52,13 +59,15 @@ class Storage:
     url: str
     prefix_bytes: int
     path: bool
+    folding: Folding
 
     @staticmethod
     def of(store: Store) -> Storage:
         path = store.features.local_path
         url = parse_url(store.url)
         prefix = url.rest if path else url.prefix
-        return Storage(store.url, len(prefix.encode(errors="surrogateescape")), path)
+        folding = folding_of(local_path(store, "x").parent) if path else Folding()
+        return Storage(store.url, len(prefix.encode(errors="surrogateescape")), path, folding)
 
     def reason(self, key: str) -> str | None:
         """Why this store cannot hold a key, as a clause; None if it can."""
@@ -95,6 +104,8 @@ def unfit_keys(
     prefix: str,
     *,
     every_key: bool = False,
+    work_dir: Path,
+    stored: Iterable[pa.RecordBatch] = (),
 ) -> Unfit:
     """Find the keys of a source that a storage cannot hold.
 
@@ -107,11 +118,43 @@ def unfit_keys(
         storage: The storage.
         prefix: The prefix of each key in the storage.
         every_key: Whether all objects are copied, not only those that can be parts of samples.
+        work_dir: For temporary files.
+        stored: What the storage has already.
     """
     unfit = Failures()
     for key, reason in _unfit(objects, storage, prefix, every_key):
         unfit.add(Failure(key, "object.bad_key", reason))
+    if any(storage.folding):
+        is_copied = partial(_is_copied, storage) if every_key else may_be_part
+        rows = map(_rows, chain(objects(), stored))
+        keys = ([key for key, size_bytes in some if is_copied(key, size_bytes)] for some in rows)
+        for one, other in _taken_for_one(keys, storage.folding, work_dir):
+            reason = f"the file system takes it and {one} for one, or their folders"
+            unfit.add(Failure(other, "object.bad_key", reason))
     return Unfit.of(unfit)
+
+
+_FOLDED = pa.schema([("folded", pa.string()), ("key", pa.string())])
+
+
+def _taken_for_one(
+    keys: Iterable[list[str]], folding: Folding, work_dir: Path
+) -> Iterator[tuple[str, str]]:
+    """Neighbours of which a folder, or all of the path, is one for the file system."""
+
+    def folded() -> Iterator[pa.RecordBatch]:
+        for some in keys:
+            paths = [folding(key).replace("/", "\0") for key in some]  # "a/1" before "a-1"
+            yield pa.record_batch([paths, some], schema=_FOLDED)
+
+    before = ""
+    with closing(sort(Stream(_FOLDED, folded()), ("folded", "key"), work_dir=work_dir)) as ordered:
+        for key in chain.from_iterable(column_texts(rows.column("key")) for rows in ordered):
+            names = zip(before.split("/"), key.split("/"), strict=False)
+            one, other = next((pair for pair in names if pair[0] != pair[1]), ("", "/"))
+            if folding(one) == folding(other):
+                yield before, key
+            before = key
 
 
 def _unfit(

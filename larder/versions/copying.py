@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from larder.disk import TEMPORARY_PREFIX, disk_errors, write_file
+from larder.disk import TEMPORARY_PREFIX, check_names, disk_errors, write_file
 from larder.errors import DamageError
 from larder.store import object_url
 from larder.store.base import Store
@@ -54,6 +54,7 @@ def copy_version(
     digest; of several processes that copy, one does and the others wait. The last write makes the
     copy a version.
     """
+    check_names(root, version.splits)
     with disk_errors(root):
         root.mkdir(parents=True, exist_ok=True)
     with locked(root / _LOCK):

@@ -18,11 +18,13 @@ from required import disk_of
 from larder.copy.limits import MIN_FAILURES, UNAVAILABLE
 from larder.copy.record import read_record
 from larder.copy.report import copy_lines
+from larder.disk import Folding
 from larder.errors import ConfigError, DamageError, LarderError, StoreError
 from larder.jobs.results import RefusedError, RunError
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import FAILURES
 from larder.pipeline.prepare import prepare
+from larder.source import storable
 from tests.support.runs import run_settings
 from tests.support.stores import denied, unavailable, unreadable
 
@@ -202,6 +204,29 @@ def test_keys_that_the_storage_cannot_hold_are_refused_before_anything_is_copied
         assert failed == {"a/b", "c//d", "../e", "x" * 300}
         assert not (tmp_path / "down").exists()
         assert down.copy(exclude=["a/*", "c/**", "../*", "xx*"])["copied"]["count"] == 2
+
+
+def test_keys_that_the_file_system_takes_for_one_are_refused_before_anything_is_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if one of them is there already, of an object that is gone from the source."""
+    monkeypatch.setattr(storable, "folding_of", lambda folder: Folding(True, True))
+    keys = ["D/1", "d/1", "e", "caf\u00e9", "cafe\u0301", "x"]
+    with buckets({key: key.encode() for key in keys}) as lab:
+        down = CopyLab(lab.source, str(tmp_path / "down"), {})
+        with pytest.raises(RefusedError) as caught:
+            down.copy()
+        assert caught.value.code == "config.bad_key"
+        failed = {failure.key for failure in caught.value.report.failures}
+        assert failed == {"d/1", "caf\u00e9"}
+        assert not (tmp_path / "down").exists()
+        rest = {"exclude": ["d/*", "cafe*"]}
+        assert down.copy(**rest)["copied"]["count"] == 4
+        assert down.copy(**rest)["status"] == "current"
+        lab.remove("x")
+        lab.add({"X": b"X"})
+        with pytest.raises(RefusedError):
+            down.copy(**rest)
 
 
 UNLISTED = {"a/link": "object.unreadable", "b/caf\\xe9": "object.bad_key"}

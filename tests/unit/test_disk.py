@@ -9,12 +9,16 @@ import pytest
 from larder import disk
 from larder.disk import (
     DRAFT_ABANDONED_SECONDS,
+    Folding,
+    check_names,
     draft,
     file_lock,
+    folding_of,
     open_draft,
     remove_abandoned,
     workshop,
 )
+from larder.errors import ConfigError
 
 OWNER = """
 import sys
@@ -173,3 +177,29 @@ def test_a_lock_ends_with_its_owner_and_not_with_a_process_that_was_forked_meanw
         os.waitpid(waiting, 0)
         os.close(read)
         os.close(write)
+
+
+def test_names_that_a_file_system_takes_for_one_are_refused(tmp_path, monkeypatch):
+    """File systems that do so cannot be mounted wherever the tests run: what one does is faked."""
+    names = ["Train", "val", "train"]
+    folder = tmp_path / "not" / "made"
+    check_names(folder, names)
+    assert folding_of(folder) == Folding()
+    assert not list(tmp_path.iterdir())
+    monkeypatch.setattr(disk, "folding_of", lambda folder: Folding(case=True))
+    check_names(folder, names[:2])
+    with pytest.raises(ConfigError, match="'Train' and 'train'") as caught:
+        check_names(folder, names)
+    assert caught.value.code == "config.path"
+
+
+def test_what_a_file_system_folds_is_tried_out(tmp_path, monkeypatch):
+    exists = Path.exists
+    folded = Folding(case=True)
+
+    def exists_folded(path: Path) -> bool:
+        here = path.parent.iterdir() if exists(path.parent) else ()
+        return exists(path) or any(folded(one.name) == folded(path.name) for one in here)
+
+    monkeypatch.setattr(Path, "exists", exists_folded)
+    assert folding_of(tmp_path) == folded

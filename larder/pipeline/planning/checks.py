@@ -9,7 +9,7 @@ from typing import Any
 from larder.config.models import Dataset
 from larder.config.shape import use_of
 from larder.copy.prices import check_cost
-from larder.disk import check_room, folder_bytes
+from larder.disk import check_names, check_room, folder_bytes
 from larder.errors import ConfigError, Failure, printable
 from larder.jobs.results import BatchReport, RefusedError
 from larder.pipeline.configs import check_configs
@@ -44,7 +44,7 @@ def check_plan(plan: Plan) -> None:
     ``cache.schema``: samples that the cache cannot hold; ``sample.empty``: images of zero bytes.
 
     Further refusals: ``config.empty_source``, ``config.cost_limit``; ``store.full``: it would write
-    more into a directory than fits.
+    more into a directory than fits; ``config.path``: two splits would be one folder.
     """
     order, dataset = plan.sample_order, plan.source_state.dataset
     statistics, cached = order.statistics, dataset.cache
@@ -108,6 +108,7 @@ def _check_room(plan: Plan) -> None:
     if not root.features.local_path or plan.published:
         return
     folder = local_path(root, "x").parent
+    check_names(folder, state.dataset.split_names)
     copies = plan.copies.bytes if plan.copies else 0
     shards = new.shards.bytes if new and not new.complete and plan.exact else 0
 

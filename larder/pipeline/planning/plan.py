@@ -167,7 +167,7 @@ def make_plan(state: SourceState, folder: Path, progress: Progress) -> Plan:
     published = (new is None or new.complete) and read_version(root, version) is not None
     checked = sample_order.objects if dataset.decoding else sample_order.image_objects
     mirror = mirror_choice(dataset, cluster, images=checked)
-    unfit = _unfit(state, root) if mirror.wanted and not published else Unfit()
+    unfit = _unfit(state, root, folder) if mirror.wanted and not published else Unfit()
     copies = growth.selected.uncopied if mirror.wanted and new else None
     measured = read_measured(root, dataset, cluster) if copies and copies.count else None
     progress.advance("plan", objects=state.inventory.objects)
@@ -261,13 +261,14 @@ def _with_own(objects: pa.RecordBatch) -> pa.RecordBatch:
     return objects.set_column(place, objects.schema.field(place), copies)
 
 
-def _unfit(state: SourceState, root: Store) -> Unfit:
+def _unfit(state: SourceState, root: Store, folder: Path) -> Unfit:
     """Keys that would be mirrored, and that the storage cannot have."""
     path, columns = state.inventory.file.path, ("key", "size_bytes")
     return unfit_keys(
         lambda: read_manifest(path, OBJECTS, columns=columns),
         Storage.of(root),
         layout.MIRROR_PREFIX,
+        work_dir=folder,
     )
 
 

@@ -3,13 +3,16 @@
 import os
 import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from larder.disk import Folding
 from larder.errors import ObjectError
 from larder.samples.naming import bad_key_reason
+from larder.source import storable
 from larder.source.storable import Storage, Unfit, unfit_keys
 from larder.store import Store, open_store
 from tests.support.listings import object_batches
@@ -21,7 +24,10 @@ keys = st.lists(names, min_size=1, max_size=4).map("/".join)
 
 
 def unfit(store: Store, found: Sequence[str], prefix: str = "", cut: int = 1_000) -> Unfit:
-    return unfit_keys(lambda: object_batches(found, cut), Storage.of(store), prefix)
+    folder = Path(tempfile.gettempdir())
+    return unfit_keys(
+        lambda: object_batches(found, cut), Storage.of(store), prefix, work_dir=folder
+    )
 
 
 def refused(store: Store, found: Sequence[str], prefix: str = "") -> list[str]:
@@ -48,6 +54,28 @@ def test_below_a_directory(found, cut):
         )
     assert result.count == len(result.failures)
     assert all(failure.code == "object.bad_key" for failure in result.failures)
+
+
+@pytest.mark.parametrize(
+    ("found", "folding", "pairs"),
+    [
+        (["A/x.b", "a/x.b"], Folding(case=True), ["a/x.b A/x.b"]),
+        (["A/x.b", "a-1/x.b", "a/y.b"], Folding(case=True), ["a/y.b A/x.b"]),
+        (["A.b/x.b", "a.b", "a.b-1"], Folding(case=True), ["A.b/x.b a.b"]),
+        (["A/x.b", "a/x.b"], Folding(form=True), []),
+        (["\u00e9/x.b", "e\u0301/x.b"], Folding(form=True), ["\u00e9/x.b e\u0301/x.b"]),
+        (["\u00c9/x.b", "e\u0301/x.b"], Folding(True, True), ["\u00c9/x.b e\u0301/x.b"]),
+        (["a/x.b", "a/y.b", "b.b"], Folding(True, True), []),
+    ],
+)
+def test_keys_that_a_file_system_takes_for_one(tmp_path, monkeypatch, found, folding, pairs):
+    """File systems that do so cannot be mounted wherever the tests run: what one does is faked."""
+    monkeypatch.setattr(storable, "folding_of", lambda folder: folding)
+    failures = unfit(open_store(str(tmp_path)), found, cut=2).failures
+    named = [(one.key, one.message) for one in failures]
+    assert len(named) == len(pairs)
+    for (key, message), pair in zip(named, pairs, strict=True):
+        assert sorted(pair.split()) == sorted([key, *(k for k in found if k in message)])
 
 
 def test_a_path_that_is_too_long(tmp_path):
