@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.config.models import Labels
+from larder.disk import LOOKS
 from larder.errors import ConfigError
 from larder.samples.columns import column_texts
 from larder.samples.key_pattern import KeyPattern
@@ -117,6 +118,9 @@ class ClassTable:
             message += f"but the only class is {classes[0]!r}"
         else:
             message += f"which is not one of the {format_count(len(classes), 'class')}"
+        if alike := [name for name in classes if LOOKS(name) == LOOKS(seen.text)]:
+            message = f"its {source} gives it class {seen.text!a}, but the class is"
+            message += f" {alike[0]!a}, which differs by case or Unicode form"
         if others:
             message += f"; neither are {format_names([repr(each.text) for each in others], 3)}"
         them = "them" if others else "it"

@@ -61,6 +61,8 @@ class SampleStatistics:
         merged: Samples with several parts of one kind.
         clashing: Samples with several parts of one role; up to 1,000 of them by name.
         empty_images: Images of zero bytes: objects, up to 1,000 of them by their keys.
+        composed: The first sample key with accents as Unicode's NFC has them, or empty.
+        decomposed: The first that has any in another form, as files of macOS do, or empty.
     """
 
     parts: tuple[PartCount, ...] = ()
@@ -70,6 +72,8 @@ class SampleStatistics:
     merged: Anomaly = Anomaly()
     clashing: Anomaly = Anomaly()
     empty_images: Anomaly = Anomaly()
+    composed: str = ""
+    decomposed: str = ""
 
 
 class SampleTally:
@@ -81,8 +85,10 @@ class SampleTally:
         self._roles: dict[Role, RoleCount] = {}
         self._most_parts = 0
         self._merged = self._clashing = self._empty = Anomaly()
+        self._composed = self._decomposed = ""
 
     def add(self, keys: pa.Array, parts: pa.Array) -> None:
+        self._note_forms(keys)
         batch = _SampleColumns(keys, parts)
         self._most_parts = max(self._most_parts, int(batch.lengths.max(initial=0)))
         self._count(batch)
@@ -103,7 +109,18 @@ class SampleTally:
             merged=self._merged,
             clashing=self._clashing,
             empty_images=self._empty,
+            composed=self._composed,
+            decomposed=self._decomposed,
         )
+
+    def _note_forms(self, keys: pa.Array) -> None:
+        """Note the first keys of either Unicode form; those in ASCII have only one."""
+        keys = keys.filter(pc.not_equal(pc.utf8_length(keys), pc.binary_length(keys)))
+        nfc, nfd = (pc.utf8_normalize(keys, form) for form in ("NFC", "NFD"))
+        composed = keys.filter(pc.and_(pc.equal(keys, nfc), pc.not_equal(keys, nfd)))
+        others = keys.filter(pc.not_equal(keys, nfc))
+        self._composed = self._composed or next(iter(composed.slice(0, 1).to_pylist()), "")
+        self._decomposed = self._decomposed or next(iter(others.slice(0, 1).to_pylist()), "")
 
     def _sorted_roles(self) -> tuple[RoleCount, ...]:
         return tuple(sorted(self._roles.values(), key=lambda count: (-count.samples, count.exts)))

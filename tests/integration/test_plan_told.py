@@ -132,6 +132,31 @@ def test_masks_that_are_not_there_are_warned_of(tmp_path):
     assert messages(right, "unused_parts") == []
 
 
+def test_classes_that_look_alike_or_have_no_samples_are_warned_of(tmp_path):
+    keys = ["train/dog/1", "train/Dog/2", "train/caf\u00e9/3", "train/cafe\u0301/3"]
+    keys += ["val/dog/5", "val/cat/6"]
+    lab = directory_lab(
+        tmp_path,
+        {f"{key}.txt": b"1" for key in keys},
+        splits={"train": "train/**", "validation": "val/**"},
+        validate="none",
+        cache=None,
+    )
+    plan = lab.plan()
+    (pairs,) = messages(plan, "twin_classes")
+    assert "'Dog' and 'dog'" in pairs
+    assert "'cafe\\u0301' and 'caf\\xe9'" in pairs
+    assert messages(plan, "two_forms")
+    train, validation = messages(plan, "empty_class")
+    assert "cat" in train
+    assert "Dog" in validation
+    lab.prepare()
+    (Path(lab.source) / "val/cat/6.txt").unlink()
+    assert "no sample has the class cat" in messages(lab.plan(), "empty_class")[0]
+    with pytest.raises(ConfigError, match="Unicode form"):
+        lab.plan(labels={"from": "folder", "classes": ["Dog", "dog", "caf\u00e9"]})
+
+
 def test_a_run_says_that_it_moved_the_tag_back(tmp_path):
     lab = directory_lab(tmp_path)
     first = lab.prepare()

@@ -9,7 +9,7 @@ from typing import Any
 from larder.config.models import Dataset
 from larder.config.shape import use_of
 from larder.copy.prices import check_cost
-from larder.disk import check_names, check_room, folder_bytes
+from larder.disk import check_names, check_room, folder_bytes, twins
 from larder.errors import ConfigError, Failure, printable
 from larder.jobs.results import BatchReport, RefusedError
 from larder.pipeline.configs import check_configs
@@ -223,6 +223,37 @@ def _empty_splits(plan: Plan) -> Iterator[str]:
         yield f"there are no samples in {format_names(empty, _NAMES)}: check splits"
 
 
+def _two_forms(plan: Plan) -> Iterator[str]:
+    statistics = plan.sample_order.statistics
+    if statistics.composed and statistics.decomposed:
+        yield (
+            f"some keys have composed characters, such as {statistics.composed!a}, and others"
+            f" decomposed ones, such as {statistics.decomposed!a}: those that look the same are"
+            " different samples and classes; rename the files if they belong together"
+        )
+
+
+def _twin_classes(plan: Plan) -> Iterator[str]:
+    pairs = [f"{one!a} and {other!a}" for one, other in twins(plan.sample_order.classes)]
+    if pairs:
+        yield (
+            f"the classes {format_names(pairs, _NAMES)} differ by case or Unicode form only:"
+            " rename the folders or labels if they are one class"
+        )
+
+
+def _empty_classes(plan: Plan) -> Iterator[str]:
+    order = plan.sample_order
+    counts = dict(zip(order.classes, order.class_samples, strict=False))
+    if gone := [name for name, count in counts.items() if not count]:
+        yield f"no sample has the class {format_names(gone, _NAMES)}: check labels and the source"
+    for split, samples in order.split_classes.items():
+        lacking = zip(order.classes, samples, strict=False)
+        names = [name for name, count in lacking if not count and counts[name]]
+        if names and order.splits[split].samples:
+            yield f"{split} has no sample of the class {format_names(names, _NAMES)}: check splits"
+
+
 def _unused_parts(plan: Plan) -> Iterator[str]:
     dataset, statistics = plan.source_state.dataset, plan.sample_order.statistics
     if statistics.other_parts.objects:
@@ -321,6 +352,9 @@ WARNINGS: Mapping[str, tuple[str, Callable[[Plan], Iterator[str]]]] = {
         _unused_entries,
     ),
     "empty_split": ("a split has no samples", _empty_splits),
+    "empty_class": ("a class has no samples, in a split or at all", _empty_classes),
+    "twin_classes": ("two classes differ by case or by Unicode form only", _twin_classes),
+    "two_forms": ("some keys have composed Unicode characters, others decomposed", _two_forms),
     "unused_parts": (
         "no sample has a part that `shards.features`, `shards.images.masks` or `decoding` names",
         _unused_parts,
