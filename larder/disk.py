@@ -14,6 +14,7 @@ import fcntl
 import hashlib
 import os
 import re
+import resource
 import secrets
 import shutil
 import tempfile
@@ -23,7 +24,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from larder.errors import ConfigError, LarderError, StoreError
+from larder.errors import ConfigError, FatalError, LarderError, StoreError
 from larder.units import format_bytes
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -289,10 +290,40 @@ def check_room(folder: Path, need_bytes: int, written_bytes: Callable[[], int] =
         raise StoreError("store.full", message, where=str(folder), hint=hint)
 
 
+SYSTEM_LIMITS = {
+    errno.ENFILE: (
+        "this machine has as many files open as it may",
+        "raise fs.file-max with sysctl",
+    ),
+    errno.EMFILE: (
+        "this process has as many files open as it may",
+        "raise the limit with ulimit -n (LimitNOFILE of systemd, --ulimit nofile of Docker)",
+    ),
+    errno.ENOMEM: (
+        "the system gives this process no more memory",
+        "raise the memory of the container or machine, or ulimit -v, or use fewer processes",
+    ),
+}
+"""What the system's error numbers mean that are about no file, and how to raise the limit."""
+
+
+def limit_error(error: Exception, where: str) -> FatalError | None:
+    """The error that a limit of the system is (``run.limit``); None if it is another one.
+
+    Libraries that are no Python pass on its text alone.
+    """
+    for number, (message, hint) in SYSTEM_LIMITS.items():
+        if os.strerror(number) in str(error):
+            if number == errno.EMFILE:
+                message += f": {resource.getrlimit(resource.RLIMIT_NOFILE)[0]:,}"
+            return FatalError("run.limit", message, where=where, hint=hint)
+    return None
+
+
 @contextmanager
 def disk_errors(path: Path, *, reading: bool = False) -> Iterator[None]:
     """Turn the errors of writing ``path`` on a local disk into those of `larder.errors`:
-    ``store.full``, and ``config.path`` for any other refusal.
+    ``store.full``, ``run.limit``, and ``config.path`` for any other refusal.
     """
     try:
         yield
@@ -301,6 +332,8 @@ def disk_errors(path: Path, *, reading: bool = False) -> Iterator[None]:
             raise StoreError(
                 "store.full", "no space is left on the disk", where=str(path)
             ) from error
+        if limit := limit_error(error, str(path)):
+            raise limit from error
         done = "read" if reading else "written"
         message = f"cannot be {done}: {error.strerror or type(error).__name__}"
         raise ConfigError("config.path", message, where=str(path)) from error

@@ -86,6 +86,7 @@ CODES: dict[str, str] = {
     "run.time_limit": "a stage took longer than the cluster file allows",
     "run.timeout": "a service did not start in time",
     "run.repairing": "another repair of the dataset has begun, and not ended",
+    "run.limit": "a limit of the system is reached: open files, or memory",
     "run.internal": "an unexpected error: a bug in Larder",
     "cache.format": "a cache in another, unsupported format",
     "cache.missing": "the version has no cache for that split",

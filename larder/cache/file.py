@@ -28,7 +28,7 @@ from larder.cache.record import (
     record_key,
 )
 from larder.cache.schema import RecordSchema
-from larder.disk import disk_errors, sha256_file
+from larder.disk import disk_errors, limit_error, sha256_file
 from larder.errors import DamageError, FatalError
 
 _LOCK = threading.Lock()
@@ -99,8 +99,9 @@ def _open(path: Path) -> Any:
     try:
         if magic == _MAGIC:
             return lmdb.open(str(path), subdir=False, readonly=True, lock=False)
-    except lmdb.Error:
-        pass
+    except lmdb.Error as error:
+        if limit := limit_error(error, str(path)):
+            raise limit from error
     raise FatalError(
         "cache.format",
         "not an LMDB 0.9 file for this machine",

@@ -25,8 +25,9 @@ OnError = Literal["raise", "skip"]
 
 _T = TypeVar("_T")
 
-_WHOLE = ("damage.digest", "object.missing")
-"""A shard was replaced or is gone, or a file of the index is damaged: nothing of it is skipped."""
+_WHOLE = "damage.digest"
+"""A shard was replaced, or a file of the index is damaged: nothing of it is skipped. Neither is a
+shard that is gone or refused, an `ObjectError`."""
 
 _GROUP_BYTES = 64 << 20
 """Without a window more at once saves no requests, and takes memory that is costly to get first."""
@@ -173,8 +174,9 @@ class Loader:
 
         Raises:
             LarderError: A sample cannot be read or decoded. With ``on_error="skip"``: no sample of
-                the rank's share of a batch can, a shard is not the one that was published
-                (``damage.digest``) or is gone (``object.missing``), or the store fails.
+                the rank's share of a batch can; a shard is not the one that was published, or all
+                of it is damaged (``damage.digest``); it is gone (``object.missing``) or refused
+                (``object.unreadable``); or the store fails.
                 ``run.incomplete``: there were fewer batches than ``len(loader)``.
         """
         iteration = self.begin()
@@ -306,8 +308,8 @@ class Loader:
     def _read_group(self, shares: Sequence[Numbers]) -> list[_Made]:
         try:
             return [_Made(batch, ()) for batch in self._source.batches(shares)]
-        except (DamageError, ObjectError) as error:
-            if self._on_error == "raise" or error.code in _WHOLE:
+        except DamageError as error:
+            if self._on_error == "raise" or error.code == _WHOLE:
                 raise
         if len(shares) > 1:
             return [made for share in shares for made in self._read_group([share])]
@@ -325,8 +327,8 @@ class Loader:
             try:
                 self._source.batches([np.array([number])])
                 readable.append(number)
-            except (DamageError, ObjectError) as damage:
-                if damage.code in _WHOLE:
+            except DamageError as damage:
+                if damage.code == _WHOLE:
                     raise
                 error = damage
                 skipped.append(Failure.of(f"sample {number}", error))

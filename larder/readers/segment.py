@@ -86,6 +86,16 @@ class LiveSamples:
         """The shards with samples that are not omitted, in order, and how many each has."""
         return listed_shards(self.columns, self.split, self._omitted)
 
+    def spread(self, name: str, most: int) -> list[int]:
+        """The numbers of at most so many samples from all over a shard, in order."""
+        start = 0
+        for shard, count in self.listed_shards():
+            if shard.files[0].name == name:
+                numbers = np.linspace(start, start + count - 1, most).tolist()
+                return sorted(set(map(int, numbers)))
+            start += count
+        return []
+
     def locate(self, numbers: Array, unchecked: Array, mapped: Mapper) -> LocatedSamples:
         """Look samples up in the index.
 

@@ -43,6 +43,7 @@ THREADS = 8
 _LOT_SAMPLES = 1_024
 _LOT_BYTES = 32 << 20
 _LOT_ROWS = 65_536
+_PROBES = 5
 """All samples in order are read in lots of at most so many samples and bytes."""
 
 
@@ -293,12 +294,7 @@ class SplitSamples(Sequence[Sample]):
     def _read_span(self, span: Span) -> None:
         segment = span.samples.live
         key = segment.shard_key(span.shard)
-        try:
-            etag = self._with_shard(segment, span.shard, span.read)
-        except DamageError as error:
-            if self._is_other(key, segment.shard_files[span.shard]):
-                raise self._replaced(key) from error
-            raise
+        etag = self._with_shard(segment, span.shard, span.read)
         if self._kept is None and etag and self._etags.setdefault(key, etag) != etag:
             if self._check != "always":
                 raise self._replaced(key)
@@ -315,16 +311,47 @@ class SplitSamples(Sequence[Sample]):
 
     def _replaced(self, key: str) -> DamageError:
         store, _, _ = self._parts
-        message = "the shard is not the one that was published, or that was read before"
+        message = "the shard is not the one that was published or read before, or all is damaged"
         return DamageError("damage.digest", message, where=object_url(store.url, key))
 
     def _with_shard(self, segment: LiveSamples, name: str, reading: Callable[[Store, str], T]) -> T:
-        """Call a function with the store and the key of a shard, or of the copy that is kept."""
+        """Call a function with the store and the key of a shard, or of the copy that is kept.
+
+        Damage of the whole shard is ``damage.digest``, other damage is of a sample.
+        """
+        key = segment.shard_key(name)
+        try:
+            return self._read_copy(segment, name, reading)
+        except DamageError as error:
+            if self._is_other(key, segment.shard_files[name]) or self._is_lost(segment, name):
+                raise self._replaced(key) from error
+            raise
+
+    def _read_copy(self, segment: LiveSamples, name: str, reading: Callable[[Store, str], T]) -> T:
         store, _, _ = self._parts
         key = segment.shard_key(name)
         if self._kept is None:
             return reading(store, key)
         return self._kept.read(store, key, segment.shard_files[name], reading)
+
+    def _is_lost(self, segment: LiveSamples, name: str) -> bool:
+        """Whether samples from all over a shard, if it has several, cannot be read."""
+        numbers = segment.spread(name, _PROBES)
+        return len(numbers) > 1 and not any(self._is_readable(segment, one) for one in numbers)
+
+    def _is_readable(self, segment: LiveSamples, number: int) -> bool:
+        def read(segment: LiveSamples, name: str, samples: Sequence[IndexedSample]) -> Any:
+            reading = partial(self._read_opened, segment.document, samples)
+            return self._read_copy(segment, name, reading)
+
+        lot = segment.locate(np.array([number]), np.ones(1, np.bool_), map)
+        try:
+            for span in lot.spans():
+                self._read_copy(segment, span.shard, span.read)
+            list(lot.finish(read))
+        except DamageError:
+            return False
+        return True
 
     def _read_shard(
         self, segment: LiveSamples, name: str, samples: Sequence[IndexedSample]

@@ -23,6 +23,7 @@ from typing import Any, Final
 import numpy as np
 
 from larder.config.shape import DecoderUse, use_of
+from larder.disk import limit_error
 from larder.errors import ConfigError, FatalError, LarderError, ObjectError
 from larder.packages import failed_import
 from larder.samples.images import is_image
@@ -117,6 +118,8 @@ def function_errors(what: str, where: str, hint: str) -> Iterator[None]:
     except ImportError as error:
         raise failed_import(error, where) from error
     except Exception as error:
+        if limit := limit_error(error, where):
+            raise limit from error
         message = f"{what}: {_reason(error)}"
         raise ObjectError("sample.undecodable", message, where=where, hint=hint) from error
 

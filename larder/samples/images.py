@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, cast
 import numpy as np
 
 from larder.config.shape import MAX_PIXELS
+from larder.disk import limit_error
 from larder.errors import LarderError, ObjectError
 from larder.machine import give_back_memory
 from larder.packages import failed_import
@@ -115,6 +116,8 @@ def decoding(where: str, hint: str) -> Iterator[None]:
         raise failed_import(error, where) from error
     except Exception as error:
         # Any exception: on bad data, Pillow's plugins raise struct.error, IndexError and others.
+        if limit := limit_error(error, where):
+            raise limit from error
         cannot = error.cannot if isinstance(error, BadImageError) else BadImageError.cannot
         message = f"the image cannot be {cannot}: {_reason(error)}"
         raise ObjectError("sample.undecodable", message, where=where, hint=hint) from error

@@ -32,6 +32,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import pycurl
 
+from larder.disk import SYSTEM_LIMITS
 from larder.errors import FatalError
 from larder.store.base import Buffer, Closing
 from larder.store.interrupt import interrupted_by
@@ -485,6 +486,9 @@ def _broken(code: int, text: str, system: int) -> BrokenError:
     if code == pycurl.E_COULDNT_CONNECT and system == errno.ECONNREFUSED:
         hint = "check that the server runs, and its address and port"
         return BrokenError("connection refused", hint=hint, refused=True)
+    if system in SYSTEM_LIMITS:
+        cause, hint = SYSTEM_LIMITS[system]
+        return BrokenError(cause, hint=hint, final=True)
     if "CONNECT tunnel" in text:
         hint = "check HTTPS_PROXY and NO_PROXY"
         return BrokenError("the proxy refuses the connection", hint=hint, final=True)

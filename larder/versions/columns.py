@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
+from weakref import WeakMethod
 
 import google_crc32c
 import numpy as np
@@ -190,7 +191,8 @@ class SegmentColumns:
         self._loads = 0
         self._maps: dict[str, _Array] | None = None
         self._may_map = sum(segment.file(role).bytes for role in _ITEMS) <= _WHOLE_BYTES
-        self._block = lru_cache(_KEPT_BLOCKS)(self._load)
+        load = WeakMethod(self._load)  # in a cycle, the maps would not be closed with the last use
+        self._block = lru_cache(_KEPT_BLOCKS)(lambda number: load()(number))  # type: ignore[misc]
 
     def places(self, rows: _Array, mapped: Mapper = map) -> Places:
         """Where samples are, given their rows in ascending order."""
@@ -320,7 +322,7 @@ class SegmentColumns:
             data = self._bytes(role, HEADER_BYTES + start * size, (stop - start) * size)
             items = np.frombuffer(data, dtype)
         if checksum(items) != self._blocks[number][f"{role}_crc32c"]:
-            raise self._damage("damage.record", "the bytes do not match their checksum", role)
+            raise self._damage("damage.digest", "the bytes do not match their checksum", role)
         return items
 
     def _whole(self, role: str) -> _Array:

@@ -1,17 +1,22 @@
 """Loaders of prepared versions: from caches and shards, from a directory and from a bucket."""
 
+import errno
 import json
 import os
 import pickle
+import random
+import resource
+import shutil
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from pipeline_lab import Lab, directory_lab, images
 
 import larder
-from larder.errors import ConfigError, DamageError, LarderError
+from larder.errors import ConfigError, DamageError, FatalError, LarderError
 from larder.readers import split
 
 OBJECTS = images("abc", each=9)
@@ -145,24 +150,56 @@ def reversed_file(path: Path) -> None:
     path.write_bytes(path.read_bytes()[::-1])
 
 
-@pytest.mark.parametrize("check", ["always", "once"])
+def exchanged(path: Path) -> None:
+    """By another, of equal length but in Parquet."""
+    others = [each for each in path.parent.glob(f"*{path.suffix}") if each != path]
+    shutil.copy(others[0], path)
+
+
+@pytest.mark.parametrize("format_", ["webdataset", "parquet", "batches"])
 @pytest.mark.parametrize(
     ("change", "code"),
     [
         (reversed_file, "damage.digest"),
+        (exchanged, "damage.digest"),
         (lambda path: os.truncate(path, 1_000), "damage.digest"),
         (Path.unlink, "object.missing"),
     ],
 )
-def test_a_shard_that_is_another_one_is_not_skipped(tmp_path, change, code, check):
-    lab = directory_lab(tmp_path, images("ab", each=9), cache=None, shards={"bytes": 2_000})
+def test_a_shard_that_is_another_one_is_not_skipped(tmp_path, change, code, format_):
+    """Even if it was never read before."""
+    objects = {f"a/{number:02}.bin": random.Random(number).randbytes(500) for number in range(18)}
+    shards = {"samples_per_shard": 6, "format": format_}
+    fields = {"cache": None, "validate": "none", "labels": None}
+    lab = directory_lab(tmp_path, objects, shards=shards, **fields)
     lab.prepare()
-    loader = opened(lab).loader("train", batch_size=6, on_error="skip", check=check)
-    assert len(keys(loader)) == len(loader)
-    change(sorted(Path(str(lab.storage)).rglob("*.tar"))[1])
+    loader = opened(lab).loader("train", batch_size=9, shuffle=True, on_error="skip")
+    change(max(lab.files("shards/train/*"), key=lambda path: path.stat().st_size))
     with pytest.raises(LarderError) as caught:
         keys(loader)
     assert caught.value.code == code
+
+
+@pytest.mark.parametrize("format_", ["webdataset", "parquet"])
+def test_too_many_open_files_are_an_error_that_names_the_limit(tmp_path, monkeypatch, format_):
+    fields = {"cache": None, "shards": {"bytes": 2_000, "format": format_}}
+    lab = directory_lab(tmp_path, images("ab", each=9), **fields)
+    lab.prepare()
+    loader = opened(lab).loader("train", batch_size=6, on_error="skip")
+    assert len(keys(loader)) == len(loader)
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    open_file = os.open
+
+    def refused_open(path: Any, *arguments: Any, **options: Any) -> int:
+        if "shards" in os.fsdecode(path):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return open_file(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", refused_open)
+    with pytest.raises(FatalError, match=f"{limit:,}") as caught:
+        keys(loader)
+    assert caught.value.code == "run.limit"
+    assert "ulimit -n" in caught.value.hint
     assert loader.skipped.count == 0
 
 

@@ -1,5 +1,6 @@
 """Samples by number: in every format, of versions that grew, from a directory and from a bucket."""
 
+import gc
 import multiprocessing
 import os
 import pickle
@@ -49,6 +50,18 @@ def blobs() -> dict[str, bytes]:
         for name in "abc"
         for number in range(8)
     }
+
+
+def test_samples_leave_no_descriptors_open(tmp_path):
+    data = data_of(grown(tmp_path))
+    gc.collect()
+    gc.disable()
+    try:
+        before = os.listdir("/proc/self/fd")
+        assert len(list(data.samples("train"))) > 0
+        assert len(os.listdir("/proc/self/fd")) == len(before)
+    finally:
+        gc.enable()
 
 
 def grown(folder: Path, **fields: Any) -> Lab:

@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from larder.config.shape import FormatOptions, Layout
-from larder.disk import disk_errors
+from larder.disk import disk_errors, limit_error
 from larder.errors import ConfigError, DamageError, Failure, ObjectError
 from larder.manifest.spool import Spool
 from larder.samples.indexed import IndexedPart, IndexedSample, check_part, part_place
@@ -282,6 +282,8 @@ class ParquetReader(Closing):
         try:
             yield
         except (pa.ArrowException, OSError, ValueError) as error:
+            if limit := limit_error(error, self.url):
+                raise limit from error
             message = f"the shard cannot be read: {str(error).splitlines()[0]}"
             raise DamageError("damage.record", message, where=self.url) from error
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 
 from larder.config.urls import parse_url
-from larder.disk import FULL, TEMPORARY_PREFIX, file_lock, sync_folder
+from larder.disk import FULL, TEMPORARY_PREFIX, file_lock, limit_error, sync_folder
 from larder.errors import (
     LarderError,
     NotFoundError,
@@ -46,13 +46,11 @@ def local_error(error: OSError, store_url: str, key: str, *, writing: bool) -> L
     if code in FULL:
         hint = "free some space, or use another directory"
         return StoreError("store.full", text, where=where, hint=hint)
+    if limit := limit_error(error, where):
+        return limit
     if code in _BUSY:
         return RetryableError("store.unavailable", text, where=where)
-    if writing:
-        return _unwritable(code, text, where)
-    if code == errno.ENOENT or code in _NO_PATH:
-        return NotFoundError("object.missing", "no such object", where=where)
-    return ObjectError("object.unreadable", text, where=where)
+    return _unwritable(code, text, where) if writing else _unreadable(code, text, where)
 
 
 def _denied(store_url: str, key: str, text: str) -> LarderError:
@@ -61,6 +59,12 @@ def _denied(store_url: str, key: str, text: str) -> LarderError:
         where = object_url(store_url, key)
         return ObjectError("object.unreadable", text, where=where, hint=hint)
     return StoreError("store.denied", text, where=store_url, hint=hint)
+
+
+def _unreadable(code: int, text: str, where: str) -> LarderError:
+    if code == errno.ENOENT or code in _NO_PATH:
+        return NotFoundError("object.missing", "no such object", where=where)
+    return ObjectError("object.unreadable", text, where=where)
 
 
 def _unwritable(code: int, text: str, where: str) -> LarderError:
