@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -204,6 +205,23 @@ def test_keys_that_the_storage_cannot_hold_are_refused_before_anything_is_copied
         assert failed == {"a/b", "c//d", "../e", "x" * 300}
         assert not (tmp_path / "down").exists()
         assert down.copy(exclude=["a/*", "c/**", "../*", "xx*"])["copied"]["count"] == 2
+
+
+def test_a_run_whose_clock_is_ahead_leaves_the_work_of_others_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work, time_ns = f"{PLACE.work}due-of-another-run.parquet", time.time_ns
+    with directories(tmp_path, {"a": b"1"}) as lab:
+        with opened(lab.storage) as store:
+            store.put(work, b"x")
+        monkeypatch.setattr(time, "time_ns", lambda: time_ns() + 8 * 86_400 * 10**9)
+        lab.copy()
+        assert work in lab.own()
+        week_ago = time.time() - 8 * 86_400
+        os.utime(Path(lab.storage) / work, (week_ago, week_ago))
+        lab.add({"b": b"2"})
+        lab.copy()
+        assert work not in lab.own()
 
 
 def test_keys_that_the_file_system_takes_for_one_are_refused_before_anything_is_copied(

@@ -27,6 +27,7 @@ _CHUNK_BYTES = 1 << 20
 # Measured with Linux 6.18 on ext4: 3.6 GB/s in writes of 256 KiB, 0.7 GB/s in writes of 1 MiB.
 _WRITE_BYTES = 1 << 18
 _MOST_TRIES = 100
+_STEP_NS = 4_000_000
 _SYNC_THREADS = 8
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 _NO_FAST_COPY = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF}
@@ -110,8 +111,9 @@ class LocalWriter(Writer):
     def _publish(self, give_name: Callable[[], None]) -> ObjectInfo:
         handle = self._opened()
         with local_errors(self._url, self._key, writing=True):
-            # The kernel's timestamps have steps of 4 ms: too coarse to distinguish two versions.
-            now_ns = time.time_ns()
+            # The file system's time, as ages are compared with it: other machines have other
+            # clocks. Its steps of 4 ms are too coarse to distinguish two versions.
+            now_ns = os.fstat(handle).st_mtime_ns + time.time_ns() % _STEP_NS
             os.utime(handle, ns=(now_ns, now_ns))
             if self._unsynced is None:
                 os.fsync(handle)
