@@ -236,10 +236,11 @@ def _described(store: Readable, key: str, if_match: str | None) -> ObjectInfo:
 
 
 def _same_description(source: ObjectInfo, copy: ObjectInfo) -> bool:
-    """Whether a copy has the type and user metadata of its source, as far as both can have any."""
-    expected, actual = source.metadata, copy.metadata
-    if expected is not None and actual is not None and dict(expected) != dict(actual):
-        return False
+    """Whether a copy has the type, user metadata and headers of its source, as far as both can."""
+    pairs = (source.metadata, copy.metadata), (source.headers, copy.headers)
+    for expected, actual in pairs:
+        if expected is not None and actual is not None and dict(expected) != dict(actual):
+            return False
     if source.content_type is None or copy.content_type is None:
         return True
     return _type(source) == _type(copy)

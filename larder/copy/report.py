@@ -26,6 +26,7 @@ def copy_plan_document(plan: CopyPlan) -> dict[str, Any]:
         "failures": [asdict(failure) for failure in plan.unlisted.failures],
         "cost": cost_document(plan.cost),
         "engine": asdict(plan.route.choice),
+        "not_kept": _not_kept(plan),
     }
 
 
@@ -83,6 +84,18 @@ def _document(plan: CopyPlan, status: str, copied: Totals) -> dict[str, Any]:
     }
 
 
+def _not_kept(plan: CopyPlan) -> str:
+    """What the copies will not have of their objects."""
+    source, target = plan.state.source.features.place, plan.state.root.features.place
+    if source is None:
+        return ""
+    if target is None:
+        return "types, metadata, headers and tags: a directory has none"
+    if (source.provider, source.server) == (target.provider, target.server):
+        return ""
+    return "tags: they would take a request for each object"
+
+
 def _excluded(plan: CopyPlan) -> dict[str, Any] | None:
     listed = plan.listed
     if listed is None:
@@ -129,6 +142,7 @@ def copy_lines(document: Mapping[str, Any]) -> list[str]:
         "copied": [_copied(document)],
         "failed": [_failed_line(document)],
         "gone": [_gone_line(document)],
+        "not kept": [document.get("not_kept", "")],
         "others": [_others_line(document)],
         "checks": [_checks(document)],
         "engine": [_engine(document)],

@@ -26,6 +26,10 @@ from larder.store.etag_trust import EtagTrust
 Buffer = bytes | bytearray | memoryview
 
 
+KEPT_HEADERS = ("cache-control", "content-disposition", "content-encoding", "content-language")
+"""What an object in a bucket is served with, besides its type, and its copies are, too."""
+
+
 class ObjectInfo(NamedTuple):
     """The description of one object, from a listing or a HEAD request.
 
@@ -46,6 +50,7 @@ class ObjectInfo(NamedTuple):
             ID in S3); None if it has none.
         content_type: The media type; None if unknown.
         metadata: User metadata, by lower-case name; None if unknown.
+        headers: Those of `KEPT_HEADERS` that it has; None if unknown.
     """
 
     key: str
@@ -57,6 +62,7 @@ class ObjectInfo(NamedTuple):
     generation: str | None = None
     content_type: str | None = None
     metadata: Mapping[str, str] | None = None
+    headers: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +240,8 @@ class WriteOptions(TypedDict, total=False):
         if_absent: Only if there is no such object.
         if_match: Only if the object has this etag. Of both: `larder.store.retry` takes an object
             with the same bytes for this one.
-        like: Another object whose content type and metadata it gets, if the store has those.
+        like: Another object whose content type, metadata and headers it gets, if the store has
+            those.
         md5: MD5 of the content in hex, if it is known: some stores compare it.
         sync: False if it need not be durable before `Store.sync` is called, which is faster for
             many files.

@@ -25,6 +25,7 @@ GAPS: dict[tuple[str, str], str] = {
     ("rclone", "put if match"): "ignores If-Match and overwrites",
     ("rclone", "replacing, eight at once"): "ignores If-Match and overwrites",
     ("file", "content type and metadata"): "a file has neither",
+    ("file", "headers"): "a file has none",
     ("gcs", "key a/../b"): "the emulator's own storage has paths: it closes the connection",
     ("gcs", "odd metadata"): "sends it as headers, which it then cannot be",
     ("gcs", "pages of 1,000 keys"): "ignores maxResults: one page has everything",

@@ -14,7 +14,15 @@ from larder.store.base import Features
 from tests.support.stores import keys_of
 
 METADATA = {"camera": "left", "note-2": "a b=c;d, %20 \"quoted\" 'x'"}
-LIKE = ObjectInfo("other", 0, "", 0, content_type="image/x-test", metadata=METADATA)
+HEADERS = {
+    "cache-control": "no-store",
+    "content-disposition": 'attachment; filename="x.gz"',
+    "content-encoding": "gzip",
+    "content-language": "de",
+}
+LIKE = ObjectInfo(
+    "other", 0, "", 0, content_type="image/x-test", metadata=METADATA, headers=HEADERS
+)
 LARGE_BYTES = 33_000_001
 """More than two upload parts or chunks of any store."""
 
@@ -49,10 +57,13 @@ def test_content_type_and_metadata_are_kept(place, store, write, size_bytes):
     assert reader.info.etag == written.etag
     with place.promise("content type and metadata"):
         assert kept(reader.info) == ("image/x-test", METADATA)
+    with place.promise("headers"):
+        assert reader.info.headers == HEADERS
     again = store.put("again", b"1", like=reader.info)
     assert again.size_bytes == 1
     with store.open("again") as copy:
         assert kept(copy.info) == kept(reader.info)
+        assert copy.info.headers == reader.info.headers
 
 
 ODD = {"my key": "1", "a:b": "2", "höhe": "3", "x\r\nhost": "4", "empty": "", "ü": "漢 é"}
@@ -106,6 +117,7 @@ def test_a_copy_on_the_server_is_whole_or_not_made(place, store, size_bytes):
         assert b"".join(reader) == data
     with store.open("in/a b+ü") as source, place.promise("metadata of a copy"):
         assert kept(reader.info) == kept(source.info)
+        assert reader.info.headers == source.info.headers
 
 
 def test_only_the_state_that_was_listed_is_copied(place, store):

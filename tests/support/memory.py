@@ -34,10 +34,11 @@ class _Object:
     modified_us: int
     content_type: str | None
     metadata: Mapping[str, str]
+    headers: Mapping[str, str]
 
 
-def _kept(like: ObjectInfo | None) -> tuple[str | None, Mapping[str, str]]:
-    return (like.content_type, like.metadata or {}) if like else (None, {})
+def _kept(like: ObjectInfo | None) -> tuple[str | None, Mapping[str, str], Mapping[str, str]]:
+    return (like.content_type, like.metadata or {}, like.headers or {}) if like else (None, {}, {})
 
 
 @dataclass(slots=True)
@@ -170,6 +171,7 @@ class MemoryStore(Store):
             stored.modified_us,
             content_type=stored.content_type,
             metadata=stored.metadata,
+            headers=stored.headers,
         )
 
 

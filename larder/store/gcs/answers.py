@@ -31,7 +31,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from larder.errors import LarderError, ObjectError, RetryableError, StoreError
-from larder.store.base import ObjectInfo
+from larder.store.base import KEPT_HEADERS, ObjectInfo
 from larder.store.buckets import storage_class, time_of
 from larder.store.calls import Call, Refusal, no_bucket
 
@@ -98,7 +98,11 @@ def _of_object(refusal: Refusal, call: Call) -> LarderError | None:
     return None
 
 
-FIELDS = "name,size,md5Hash,crc32c,generation,updated,storageClass,contentType,metadata"
+_FIELDS_OF_HEADERS = ("cacheControl", "contentDisposition", "contentEncoding", "contentLanguage")
+_HEADERS = dict(zip(KEPT_HEADERS, _FIELDS_OF_HEADERS, strict=True))
+
+FIELDS = "name,size,md5Hash,crc32c,generation,updated,storageClass,contentType,metadata,"
+FIELDS += ",".join(_FIELDS_OF_HEADERS)
 """The fields of a resource that are asked for."""
 
 _DEFAULT_TYPE = "application/octet-stream"
@@ -124,6 +128,7 @@ def info_of_resource(resource: Mapping[str, Any], key: str, where: str) -> Objec
             str(generation) if generation else None,
             resource.get("contentType"),
             {name.lower(): value for name, value in (resource.get("metadata") or {}).items()},
+            {name: resource[field] for name, field in _HEADERS.items() if resource.get(field)},
         )
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         message = "the answer does not describe an object"
@@ -156,7 +161,7 @@ def info_of_headers(headers: Mapping[str, str], key: str) -> ObjectInfo | None:
         info = info_of_resource(resource, key, "")
     except (LookupError, ValueError, StoreError):
         return None
-    return info._replace(metadata=metadata or None)
+    return info._replace(metadata=metadata or None, headers=None)
 
 
 def resource_of(
@@ -164,7 +169,7 @@ def resource_of(
 ) -> dict[str, Any]:
     """The resource of an object that is about to be written, with the digests of its content.
 
-    It gets the content type and metadata of another object.
+    It gets the content type, metadata and headers of another object.
     """
     resource: dict[str, Any] = {"name": full_key, "contentType": _DEFAULT_TYPE}
     kind = (like.content_type or "").strip() if like is not None else ""
@@ -172,6 +177,8 @@ def resource_of(
         resource["contentType"] = kind
     if like is not None and like.metadata:
         resource["metadata"] = dict(like.metadata)
+    if like is not None and like.headers:
+        resource |= {_HEADERS[name]: text for name, text in like.headers.items()}
     if crc32c is not None:
         resource["crc32c"] = base64.b64encode(crc32c.to_bytes(4, "big")).decode()
     if md5 is not None:

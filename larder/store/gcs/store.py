@@ -118,7 +118,7 @@ def _info(
     if generation in (None, current.generation):
         return current
     if info is not None and info.etag == current.etag:
-        return info._replace(metadata=current.metadata)
+        return info._replace(metadata=current.metadata, headers=current.headers)
     try:  # it was written meanwhile
         return describe(source, generation)
     except NotFoundError:

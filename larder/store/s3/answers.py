@@ -26,7 +26,7 @@ from html import unescape
 
 from larder.errors import LarderError, ObjectError, StoreError
 from larder.manifest.digest import format_crc32c
-from larder.store.base import ObjectInfo
+from larder.store.base import KEPT_HEADERS, ObjectInfo
 from larder.store.buckets import storage_class
 from larder.store.calls import Call, Refusal, connection_errors, no_bucket
 from larder.store.http import Answer
@@ -127,8 +127,8 @@ _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 def described(like: ObjectInfo) -> dict[str, str]:
-    """The headers of a new object with the content type and metadata of another one."""
-    headers = {}
+    """The headers of a new object with the content type, metadata and headers of another one."""
+    headers = {name: _header_text(text) for name, text in (like.headers or {}).items()}
     if like.content_type:
         headers["content-type"] = _header_text(like.content_type)
     for name, text in (like.metadata or {}).items():
@@ -179,6 +179,11 @@ def object_info(key: str, headers: Mapping[str, str]) -> ObjectInfo:
             name[len(_META) :]: _plain_text(text)
             for name, text in headers.items()
             if name.startswith(_META)
+        },
+        headers={
+            name: _plain_text(headers[name])
+            for name in KEPT_HEADERS
+            if name in headers and headers[name] != "aws-chunked"  # of how it was once sent
         },
     )
 
