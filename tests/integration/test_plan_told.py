@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,10 @@ def test_classes_that_look_alike_or_have_no_samples_are_warned_of(tmp_path):
     train, validation = messages(plan, "empty_class")
     assert "cat" in train
     assert "Dog" in validation
+    include = ["train/[dD]og/*", "train/caf\u00e9/*", "val/**"]
+    selected = replace(lab, source={"url": lab.source, "include": include})
+    (message,) = messages(selected.plan(), "other_form")
+    assert "cafe\\u0301" in message
     lab.prepare()
     (Path(lab.source) / "val/cat/6.txt").unlink()
     assert "no sample has the class cat" in messages(lab.plan(), "empty_class")[0]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import compress
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
 
 from larder.config.models import Dataset
 from larder.config.shape import use_of
 from larder.copy.prices import check_cost
-from larder.disk import check_names, check_room, folder_bytes, twins
+from larder.disk import LOOKS, check_names, check_room, folder_bytes, twins
 from larder.errors import ConfigError, Failure, printable
 from larder.jobs.results import BatchReport, RefusedError
 from larder.pipeline.configs import check_configs
@@ -23,6 +26,7 @@ from larder.segments.job import source_of, storage_of
 from larder.segments.mirror import mirror_route
 from larder.shards.formats.tfrecord.features import FeatureMap
 from larder.source.archived import is_restored
+from larder.source.selection import KeyRule
 from larder.store import local_path
 from larder.units import format_count, format_names
 from larder.versions import layout
@@ -233,6 +237,19 @@ def _two_forms(plan: Plan) -> Iterator[str]:
         )
 
 
+def _other_form(plan: Plan) -> Iterator[str]:
+    state = plan.source_state
+    rule = KeyRule([LOOKS(glob) for glob in state.dataset.source.include])
+    keys = state.inventory.not_included.keys
+    looks = pa.array([LOOKS(key) for key in keys], pa.string())
+    for key in compress(keys, rule(looks)):
+        yield (
+            f"{key!a} is left out, and looks as if source.include matched it: it differs by case"
+            " or Unicode form"
+        )
+        return
+
+
 def _twin_classes(plan: Plan) -> Iterator[str]:
     pairs = [f"{one!a} and {other!a}" for one, other in twins(plan.sample_order.classes)]
     if pairs:
@@ -354,6 +371,10 @@ WARNINGS: Mapping[str, tuple[str, Callable[[Plan], Iterator[str]]]] = {
     "empty_split": ("a split has no samples", _empty_splits),
     "empty_class": ("a class has no samples, in a split or at all", _empty_classes),
     "twin_classes": ("two classes differ by case or by Unicode form only", _twin_classes),
+    "other_form": (
+        "an object differs from what `source.include` matches by case or Unicode form only",
+        _other_form,
+    ),
     "two_forms": ("some keys have composed Unicode characters, others decomposed", _two_forms),
     "unused_parts": (
         "no sample has a part that `shards.features`, `shards.images.masks` or `decoding` names",
