@@ -36,9 +36,13 @@ TEMPORARY_PREFIX = ".larder-tmp-"
 DRAFT_ABANDONED_SECONDS = 86400.0
 """How long a temporary file that nobody has locked must have been unmodified to be removed."""
 
-_DRAFT = f"{TEMPORARY_PREFIX}draft-"
+DRAFT_PREFIX = f"{TEMPORARY_PREFIX}draft-"
+"""Prefix of files that are being written."""
+
 _WORKSHOP = f"{TEMPORARY_PREFIX}workshop-"
-_TEMPORARY = re.compile(rf"{re.escape(_DRAFT)}[0-9a-f]{{16}}|{re.escape(_WORKSHOP)}[a-z0-9_]+")
+_TEMPORARY = re.compile(
+    rf"{re.escape(DRAFT_PREFIX)}[0-9a-f]{{16}}|{re.escape(_WORKSHOP)}[a-z0-9_]+"
+)
 _MOST_FOLDERS = 4096
 
 _searched: set[bytes] = set()
@@ -50,7 +54,7 @@ def open_draft(folder: bytes) -> tuple[bytes, int]:
     Returns its path, which the caller renames or unlinks, and a handle, which the caller closes.
     What was abandoned in the directory is removed, once per process.
     """
-    path = os.path.join(folder, f"{_DRAFT}{secrets.token_hex(8)}".encode())
+    path = os.path.join(folder, f"{DRAFT_PREFIX}{secrets.token_hex(8)}".encode())
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     _is_locked(handle)
     if folder not in _searched:

@@ -204,7 +204,8 @@ class Data:
             split: Name of the split.
             keep: A directory on a disk of this machine where whole shards are kept: each is
                 downloaded when it is first needed, once for all processes of the machine, and
-                compared with its digest. None reads the shards where they are.
+                compared with its digest. It may have other files, which are never removed, but
+                must not be one of a storage. None reads the shards where they are.
             keep_bytes: Most bytes of the shards kept there, such as ``"200 GB"``; the ones used
                 least recently are removed. None for as many as the disk takes.
             check: Which parts are compared with their CRC-32C: ``always`` all that are read,
@@ -217,7 +218,8 @@ class Data:
 
         Raises:
             ConfigError: ``version.split``: unknown split; ``config.invalid_value``: another check,
-                or a limit without a directory, or that one shard exceeds.
+                or a limit without a directory, or that one shard exceeds; ``config.path``: the
+                directory is one of a storage.
         """
         self._split(split)
         if keep is None and keep_bytes is not None:

@@ -4,10 +4,15 @@ A shard is named by its digest, and appears after it was verified; so it serves 
 has it. When room is needed, those that were used least recently are removed, by their access times,
 which readers set. One that a process reads at that moment is read to the end: the system keeps a
 file that is open. Whoever needs it next downloads it again.
+
+The file ``.larder-kept`` in the directory has the name of every shard before it is downloaded to
+it. Nothing else is ever removed, whatever it is called; and what others have put there under a
+shard's name is read only if it is that shard.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import time
@@ -16,7 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple, TypeVar
 
-from larder.disk import TEMPORARY_PREFIX, disk_errors
+from larder.disk import DRAFT_PREFIX, disk_errors, sha256_file
 from larder.errors import ConfigError, NotFoundError
 from larder.store import open_store
 from larder.store.base import Store
@@ -26,6 +31,7 @@ from larder.versions.columns import ShardFile
 T = TypeVar("T")
 
 _LOCK = ".keep.lock"
+_RECORD = ".larder-kept"
 _SHARD = re.compile(r"[0-9a-f]{64}(\.\w+)?")
 _WAIT_SECONDS = 0.05
 
@@ -34,14 +40,22 @@ class KeptShards:
     """Shards in a directory, which processes of this machine share. It may be pickled.
 
     Args:
-        directory: Where they are; made if needed. It has to be on a file system with locks.
+        directory: Where they are; made if needed, and may have other files. It has to be on a file
+            system with locks, unless all shards are there.
         limit_bytes: Most bytes of all shards in it, also of those being downloaded; None for as
             many as fit on the disk.
+
+    Raises:
+        ConfigError: ``config.path``: the directory is one of a storage.
     """
 
     def __init__(self, directory: str | Path, limit_bytes: int | None = None) -> None:
         self._directory = Path(directory).expanduser().absolute()
         self._limit_bytes = limit_bytes
+        self._verified: set[str] = set()
+        if _is_of_storage(self._directory.resolve()):
+            message, hint = "it belongs to a storage", "name a directory beside it for kept shards"
+            raise ConfigError("config.path", message, where=str(directory), hint=hint)
 
     def check_limit(self, largest_bytes: int) -> None:
         """Refuse a limit that the largest shard exceeds."""
@@ -65,7 +79,8 @@ class KeptShards:
         Raises:
             DamageError: ``damage.size``, ``damage.digest``: the shard is not what was published.
             StoreError: ``store.full``.
-            ConfigError: ``config.path``: the directory cannot be used.
+            ConfigError: ``config.path``: the directory cannot be used, or has another file of the
+                shard's name.
         """
         name = f"{file.sha256}{PurePosixPath(file.name).suffix}"
         path = self._directory / name
@@ -73,10 +88,28 @@ class KeptShards:
         while True:
             download_once(store, key, path, file.bytes, file.sha256, self._room)
             try:
+                self._verify(path, file.sha256)
                 _touch(path)
                 return reading(copies, name)
             except (FileNotFoundError, NotFoundError):
                 continue
+
+    def _verify(self, path: Path, sha256: str) -> None:
+        """Compare a file that Larder has not put there with the digest of the shard, once."""
+        if path.name in self._verified:
+            return
+        if path.name not in self._recorded() and sha256_file(path) != sha256:
+            raise _foreign(path)
+        self._verified.add(path.name)
+
+    def _recorded(self) -> set[str]:
+        """The names of all shards that were ever kept in the directory."""
+        with disk_errors(self._directory / _RECORD, reading=True):
+            try:
+                text = (self._directory / _RECORD).read_text(errors="replace")
+            except (FileNotFoundError, PermissionError):
+                return set()
+        return set(filter(_SHARD.fullmatch, text.splitlines()))
 
     @contextmanager
     def _room(self, path: Path, size_bytes: int) -> Iterator[None]:
@@ -84,6 +117,11 @@ class KeptShards:
         with locked(self._directory / _LOCK):
             while self._limit_bytes is not None and self._over(size_bytes):
                 time.sleep(_WAIT_SECONDS)  # until others have downloaded theirs
+            if path.name not in self._recorded():
+                if os.path.lexists(path):
+                    raise _foreign(path)
+                with disk_errors(self._directory), (self._directory / _RECORD).open("a") as record:
+                    record.write(f"\n{path.name}")
             with free_room(path, size_bytes):
                 yield
 
@@ -104,6 +142,8 @@ class KeptShards:
     def _is_abandoned(self, draft: Path) -> bool:
         try:
             return removed_if_abandoned(draft)
+        except PermissionError:
+            raise
         except OSError:
             message = "its file system has no locks, with which processes share kept shards"
             hint, where = "name a directory on a local disk", str(self._directory)
@@ -121,10 +161,13 @@ class KeptShards:
     def _scanned(self) -> tuple[list[_File], list[_File]]:
         shards: list[_File] = []
         drafts: list[_File] = []
+        recorded = self._recorded()
         with os.scandir(self._directory) as entries:
             for entry in entries:
-                is_shard = _SHARD.fullmatch(entry.name)
-                if is_shard or entry.name.startswith(TEMPORARY_PREFIX):
+                is_shard = entry.name in recorded
+                if (is_shard or entry.name.startswith(DRAFT_PREFIX)) and entry.is_file(
+                    follow_symlinks=False
+                ):
                     status = entry.stat()
                     file = _File(status.st_atime_ns, status.st_size, Path(entry.path))
                     (shards if is_shard else drafts).append(file)
@@ -138,6 +181,26 @@ class _File(NamedTuple):
 
 
 def _touch(path: Path) -> None:
-    """Say that a shard is used now: not every file system does so when it is read."""
+    """Say that a shard is used now, if it is this user's and may be changed: not every file system
+    does so when it is read.
+    """
     status = path.stat()
-    os.utime(path, ns=(time.time_ns(), status.st_mtime_ns))
+    try:
+        os.utime(path, ns=(time.time_ns(), status.st_mtime_ns))
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.EACCES, errno.EROFS):
+            raise
+
+
+def _foreign(path: Path) -> ConfigError:
+    message, hint = "it is not the shard of that name", "move it away, or name another directory"
+    return ConfigError("config.path", message, where=str(path), hint=hint)
+
+
+def _is_of_storage(directory: Path) -> bool:
+    """Whether it has the datasets of a storage, or belongs to one of them."""
+    datasets = directory if directory.name == "larder" else directory / "larder"
+    return any(datasets.glob("*/versions")) or any(
+        each.parent.name == "larder" and os.path.isdir(each / "versions")
+        for each in (directory, *directory.parents)
+    )

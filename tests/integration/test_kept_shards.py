@@ -3,13 +3,16 @@
 import hashlib
 import json
 import multiprocessing
+import os
 import random
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pipeline_lab import Lab, directory_lab, flip, write
 from reading_lab import killed_while_it_copies
+from required import missing
 
 import larder
 from larder.errors import ConfigError, DamageError
@@ -94,6 +97,7 @@ def test_a_download_that_ends_while_files_are_counted_counts(when, tmp_path, mon
     shard = tmp_path / f"{'a' * 64}.tar"
     draft = tmp_path / f".larder-tmp-draft-{'0' * 16}"
     draft.write_bytes(bytes(100))
+    (tmp_path / ".larder-kept").write_text(f"\n{shard.name}")
     kept = KeptShards(tmp_path, 150)
     method = getattr(KeptShards, when)
 
@@ -127,6 +131,63 @@ def test_what_a_killed_process_was_downloading_is_removed(data, tmp_path, shard_
     samples = data.samples_of("train", keep=keep, keep_bytes=shard_bytes)
     samples[0]
     assert not left.exists()
+
+
+def test_only_what_was_recorded_is_removed(data, tmp_path, shard_bytes):
+    """The record of a folder that was copied may be missing, and others have files there."""
+    wanted = list(data.samples("train"))
+    keep = tmp_path / "keep"
+    (file, *_) = (file for _, file in data.samples_of("train").shard_files())
+    names = ["a" * 64, f"{'b' * 64}.tar", ".larder-tmp-lock", f"{'c' * 64}.tar"]
+    list(data.samples_of("train", keep=keep))
+    (keep / ".larder-kept").unlink()
+    for name in names[:3]:
+        (keep / name).write_bytes(bytes(shard_bytes))
+    (keep / names[3]).symlink_to("nowhere")
+    before = set(os.listdir(keep))
+    path = keep / f"{file.sha256}.tar"
+    path.unlink()
+    narrow = {"keep": keep, "keep_bytes": shard_bytes}
+    assert list(data.samples_of("train", **narrow)) == wanted
+    assert before | {".larder-kept"} == set(os.listdir(keep))
+    for content in (bytes(shard_bytes), b"short"):  # one more of theirs has the name of a shard
+        (keep / ".larder-kept").unlink(missing_ok=True)
+        path.write_bytes(content)
+        with pytest.raises(ConfigError) as caught:
+            data.samples_of("train", **narrow, check="once")[0]
+        assert (caught.value.code, caught.value.where) == ("config.path", str(path))
+        assert path.read_bytes() == content
+
+
+def test_a_folder_of_a_storage_is_refused(lab, data, tmp_path):
+    dataset = Path(str(lab.storage), "larder", "d")
+    (tmp_path / "link").symlink_to(next(dataset.glob("segments/*/shards/train")))
+    for folder in (lab.storage, dataset.parent, dataset, dataset / "new", tmp_path / "link"):
+        with pytest.raises(ConfigError) as caught:
+            data.samples_of("train", keep=folder)
+        assert (caught.value.code, caught.value.where) == ("config.path", str(folder))
+
+
+def test_shards_of_another_user_are_read():
+    if os.geteuid():
+        missing("needs root")
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        data = larder.open(f"{lab_of(Path(folder)).storage}/larder/d")
+        keep = Path(folder, "keep")
+        wanted = list(data.samples_of("train", keep=keep))
+        (keep / ".larder-kept").chmod(0o600)
+
+        def read() -> None:
+            os.setgroups([])
+            os.setgid(65534)
+            os.setuid(65534)
+            assert list(data.samples_of("train", keep=keep)) == wanted
+
+        reader = multiprocessing.get_context("fork").Process(target=read)
+        reader.start()
+        reader.join()
+        assert reader.exitcode == 0
 
 
 def read_all(samples: Any) -> list[Any]:
