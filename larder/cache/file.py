@@ -1,7 +1,9 @@
 """Reads one cache file: records by number, one or a batch at a time.
 
-LMDB refuses to open a file twice in a process, under any name, and an environment must not be used
-across a fork. So the readers of a file share one `_SharedFile`, which is opened again in a child.
+LMDB refuses to open a file twice in a process, under any name. So the readers of a file share one
+`_SharedFile`, with one read transaction for all threads: nothing of it is locked, and the file does
+not change. A forked child reads on with it. It must never close it: LMDB would wait for reads of
+threads that the child does not have.
 """
 
 from __future__ import annotations
@@ -30,66 +32,60 @@ from larder.cache.record import (
 from larder.cache.schema import RecordSchema
 from larder.disk import disk_errors, limit_error, sha256_file
 from larder.errors import DamageError, FatalError
+from larder.forking import leave_to_parent
 
-_LOCK = threading.Lock()
+_LOCK = threading.RLock()  # a reader may be collected while another is opened
 _OPEN: dict[tuple[int, int], _SharedFile] = {}
 
 # The magic number and version of LMDB 0.9's file format, on its first page.
 _MAGIC = bytes.fromhex("dec0efbe01000000")
 _MAGIC_OFFSET = 16
 
-# A fork waits while a thread opens or closes a file, so that a child finds no partial state.
-os.register_at_fork(
-    before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release
-)
-
 
 class _SharedFile:
     """One open file; created by `acquire`."""
 
     def __init__(self, path: Path, identity: tuple[int, int]) -> None:
-        self._path = path
-        self._identity = identity
-        self._users = 0
-        self._pid = os.getpid()
-        self._env: Any = _open(path)
+        self.identity = identity
+        self.users = 0
+        self.pid = os.getpid()
+        self.environment: Any = _open(path)
+        self.begin()
 
-    def get(self) -> Any:
-        """The ``lmdb._SharedFile`` of this process."""
-        if self._pid != os.getpid():
-            with _LOCK:
-                self._reopen()
-        return self._env
-
-    def _reopen(self) -> None:
-        if self._pid == os.getpid():
-            return
-        # Closing the inherited environment only removes the child's mapping.
-        self._env.close()
-        self._env = _open(self._path)
-        self._pid = os.getpid()
+    def begin(self) -> None:
+        """Begin a transaction, the first one or after an error, which ends one."""
+        self.transaction: Any = self.environment.begin(buffers=True)
 
 
 def acquire(path: Path) -> _SharedFile:
-    """The environment of the file at ``path``, opened if this process does not have it open yet."""
+    """The file at ``path``, opened if this process does not have it open yet."""
     with disk_errors(path, reading=True):
         status = path.stat()
     identity = status.st_dev, status.st_ino
     with _LOCK:
         if identity not in _OPEN:
             _OPEN[identity] = _SharedFile(path, identity)
-        environment = _OPEN[identity]
-        environment._users += 1
-        return environment
+        file = _OPEN[identity]
+        file.users += 1
+        return file
 
 
-def release(environment: _SharedFile) -> None:
-    """Release what `acquire` returned; the last release closes the file."""
+def release(file: _SharedFile) -> None:
+    """Release what `acquire` returned; the last release closes the file, but for its parent's."""
     with _LOCK:
-        environment._users -= 1
-        if not environment._users:
-            del _OPEN[environment._identity]
-            environment._env.close()
+        file.users -= 1
+        if not file.users and file.pid == os.getpid():
+            del _OPEN[file.identity]
+            file.environment.close()
+
+
+def _forked() -> None:
+    leave_to_parent(list(_OPEN.values()))
+    _LOCK.release()
+
+
+# A fork waits while a thread opens or closes a file, so that a child finds no partial state.
+os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_forked)
 
 
 def _open(path: Path) -> Any:
@@ -145,8 +141,8 @@ class CacheFileReader:
         self.path = path
         self._facts = facts
         self._check_records = check_records
-        self._environment = acquire(path)
-        self.close = weakref.finalize(self, release, self._environment)
+        self._file = acquire(path)
+        self.close = weakref.finalize(self, release, self._file)
         self.schema = self._read_schema()
         self._codec = Codec(self.schema)
 
@@ -216,6 +212,7 @@ class CacheFileReader:
     def _reading(self) -> Iterator[Callable[[int], Buffer]]:
         assert self.close.alive, "the cache file is closed"
         number = -1
+        transaction = self._file.transaction
 
         def record(index: int) -> Buffer:
             nonlocal number
@@ -228,12 +225,12 @@ class CacheFileReader:
             return value
 
         try:
-            with self._environment.get().begin(buffers=True) as transaction:
-                yield record
+            yield record
         except DamageError as error:
             where = f"{self.path}, record {number}"
             raise DamageError(error.code, error.message, where=where) from None
         except lmdb.Error as error:
+            self._file.begin()
             where = f"{self.path}, record {number}"
             raise DamageError("damage.record", f"LMDB: {error}", where=where) from error
 
@@ -245,10 +242,10 @@ class CacheFileReader:
 
     def _read_schema(self) -> RecordSchema:
         try:
-            with self._environment.get().begin() as transaction:
-                document = transaction.get(SCHEMA_KEY, b"")
-                records = transaction.stat()["entries"] - 1
+            document = bytes(self._file.transaction.get(SCHEMA_KEY, b""))
+            records = self._file.transaction.stat()["entries"] - 1
         except lmdb.Error as error:
+            self._file.begin()
             message = f"LMDB: {error}"
             raise DamageError("damage.record", message, where=str(self.path)) from error
         schema = RecordSchema.parse(document, str(self.path))

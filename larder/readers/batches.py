@@ -125,6 +125,9 @@ class Decoding:
         if self.images:
             require_module("jpeg", "PIL")
             _simplejpeg()
+            from PIL import Image
+
+            Image.preinit()  # not in a thread: a child that is forked meanwhile would wait for it
 
     def checked(self, parts: Collection[str], uses: Iterable[DecoderUse] = ()) -> Decoding:
         """The same with the rules of a version, if samples may have all that it names."""

@@ -86,7 +86,7 @@ class CacheReader:
         columns = empty_columns(self.schema.select(fields), len(indices))
         numbers = self._numbers(indices)
         homes = np.searchsorted(self._starts, numbers, side="right") - 1
-        for home in np.unique(homes):
+        for home in sorted(set(homes.tolist())):  # np.unique imports while others may fork
             (rows,) = np.nonzero(homes == home)
             self._files[home].read_into(columns, rows, self._rows(home, numbers[rows]))
         return columns | {KEY: list(map(_text, columns[KEY]))} if KEY in columns else {**columns}

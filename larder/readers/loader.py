@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
@@ -371,24 +372,31 @@ class _Threads:
 
     If the garbage collector ends them, it may run in one of the threads of the iteration, which
     cannot wait for itself, nor close what it is at: both then end by themselves. If it is the end
-    of the program that ends them, little is left to work with, and the threads have ended.
+    of the program that ends them, little is left to work with, and the threads have ended. A forked
+    child has neither.
     """
 
     def __init__(self, items: Generator[Any], count: int, name: str) -> None:
         self._items = items
+        self._process = os.getpid()
         self._pool = ThreadPoolExecutor(count, thread_name_prefix=name)
-        self._use = weakref.finalize(self, self._pool.shutdown, wait=False)
+        self._use = weakref.finalize(self, _shut_down, self._pool, self._process)
 
     def __enter__(self) -> ThreadPoolExecutor:
         return self._pool
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if not self._use.alive:
+        if not self._use.alive or self._process != os.getpid():
             return
         collected = kind is GeneratorExit and threading.current_thread().name.startswith("larder-")
         self._pool.shutdown(wait=not collected)
         if not collected:
             self._items.close()
+
+
+def _shut_down(pool: ThreadPoolExecutor, process: int) -> None:
+    if process == os.getpid():
+        pool.shutdown(wait=False)
 
 
 def _ahead(items: Generator[_T]) -> Generator[_T]:
@@ -397,8 +405,12 @@ def _ahead(items: Generator[_T]) -> Generator[_T]:
     def made() -> list[_T]:
         return list(islice(items, 1))
 
+    process = os.getpid()
     with _Threads(items, 1, "larder-loader") as thread:
         following = thread.submit(made)
         while item := following.result():
             following = thread.submit(made)
             yield from item
+            if process != os.getpid():
+                message = "the iteration began in the parent process, whose threads read for it"
+                raise invalid(message, "iteration", "iterate anew in this process")

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
@@ -25,6 +24,7 @@ from typing import Any, Generic, TypeVar
 from larder.config.urls import Access, environment_endpoint
 from larder.disk import disk_errors
 from larder.errors import ConfigError, StoreError
+from larder.forking import lock_of_process
 from larder.store.base import BucketPrefix, Buffer, Features, ObjectInfo, Readable, Store, Writer
 from larder.store.calls import Call
 from larder.store.etag_trust import etag_trust
@@ -72,8 +72,7 @@ class SharedAccounts(Generic[T]):
         self._variables = (*variables, *_CERTIFICATES, "HOME")
         self._files = files
         self._accounts: OrderedDict[object, T] = OrderedDict()
-        self._lock = threading.Lock()
-        os.register_at_fork(after_in_child=self._forked)
+        self._lock = lock_of_process()
 
     def get(self, access: Access, store_url: str) -> T:
         """The account at a server, in the current process and environment."""
@@ -92,9 +91,6 @@ class SharedAccounts(Generic[T]):
             for name, text in os.environ.items()
             if name.startswith(self._variables) or name.lower().endswith("_proxy")
         )
-
-    def _forked(self) -> None:
-        self._lock = threading.Lock()
 
 
 class Bucket(Generic[T]):
@@ -128,7 +124,7 @@ _NAMES = (
     ("aws_session_token", "session_token"),
 )
 
-_lock = threading.Lock()
+_lock = lock_of_process()
 _loaders: dict[str, Loader] = {}
 
 

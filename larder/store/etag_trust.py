@@ -10,15 +10,16 @@ only encrypted object) says nothing about the others: several have to differ fir
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
+
+from larder.forking import lock_of_process
 
 _SEVERAL = 16
 
 
 class EtagTrust:
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = lock_of_process()
         self._agreed = False
         self._odd = 0
 
@@ -48,7 +49,7 @@ class EtagTrust:
 
 
 _TRUSTS: dict[tuple[str | None, ...], EtagTrust] = {}
-_TRUSTS_LOCK = threading.Lock()
+_TRUSTS_LOCK = lock_of_process()
 
 
 def etag_trust(*place: str | None) -> EtagTrust:

@@ -13,13 +13,11 @@ libcurl: https://curl.se/libcurl/c/easy_setopt_options.html
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import re
 import select
 import ssl
-import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,6 +32,7 @@ import pycurl
 
 from larder.disk import SYSTEM_LIMITS
 from larder.errors import FatalError
+from larder.forking import leave_to_parent, lock_of_process
 from larder.store.base import Buffer, Closing
 from larder.store.interrupt import interrupted_by
 
@@ -92,7 +91,7 @@ class Http:
         self._server = f"{parts.scheme}://{parts.netloc}"
         self._options = _options(parts, connect_seconds)
         self._silence_seconds = silence_seconds
-        self._lock = threading.Lock()
+        self._lock = lock_of_process()
         self._idle: list[_Transfer] = []
         self.answered = False
         """Whether this server has ever answered."""
@@ -135,7 +134,6 @@ class Http:
     def _return(self, transfer: _Transfer) -> None:
         """Use a handle again; its connection too, unless an answer was left unread."""
         if transfer.pid != os.getpid():
-            _leave(transfer)
             return
         transfer.end()
         with self._lock:
@@ -151,27 +149,19 @@ class Http:
         for transfer in idle:
             transfer.close()
 
-    def _forked(self) -> None:
-        """Leave the connections to the parent process."""
-        _leave(self._idle)
-        self._lock = threading.Lock()
-        self._idle = []
-
-
-def _leave(handles: object) -> None:
-    """Never close what belongs to the parent process: that would say goodbye on its connections."""
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(handles))
-
 
 _pools: weakref.WeakSet[Http] = weakref.WeakSet()
+_transfers: weakref.WeakSet[_Transfer] = weakref.WeakSet()
 
 
-def _after_fork() -> None:
+def _forked() -> None:
+    """To close a connection, used or idle, would say goodbye on that of the parent process."""
+    leave_to_parent(list(_transfers))
     for pool in list(_pools):
-        pool._forked()
+        pool._idle = []
 
 
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_forked)
 
 
 class Answer(Closing):
@@ -262,6 +252,7 @@ class _Transfer:
         self._curl.setopt(pycurl.WRITEFUNCTION, self._data.append)
         self._curl.setopt(pycurl.HEADERFUNCTION, self.head.append)
         self.done = True
+        _transfers.add(self)
 
     def begin(
         self, method: str, url: str, headers: Mapping[str, str], body: Sequence[Buffer]

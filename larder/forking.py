@@ -1,0 +1,31 @@
+"""What a forked child inherits of its parent, and cannot use: locks, and handles of C libraries."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import weakref
+
+_locks: weakref.WeakSet[threading.Lock] = weakref.WeakSet()
+
+
+def lock_of_process() -> threading.Lock:
+    """A lock that is free in a forked child, whichever thread of the parent had it."""
+    lock = threading.Lock()
+    _locks.add(lock)
+    return lock
+
+
+def _free() -> None:
+    for lock in list(_locks):
+        if lock.locked():
+            lock.release()
+
+
+os.register_at_fork(after_in_child=_free)
+
+
+def leave_to_parent(handles: object) -> None:
+    """In a forked child: never close these, not even when it ends."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(handles))
