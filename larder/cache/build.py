@@ -41,6 +41,7 @@ def build_file(
     path: Path,
     *,
     limit_bytes: int | None,
+    place: str = "",
     reserve_bytes: int = 0,
     transaction_bytes: int = TRANSACTION_BYTES,
     map_bytes: int = MAP_BYTES,
@@ -55,24 +56,25 @@ def build_file(
 
     Memory is about twice ``transaction_bytes``. If the process is killed, ``path`` is unchanged.
     """
-    codec, digest = Codec(schema), ContentDigest(schema)
+    codec, digest = Codec(schema, place), ContentDigest(schema)
     with draft(path) as file:
         with _Writer(
             file.path, path, limit_bytes, reserve_bytes, transaction_bytes, map_bytes
         ) as writer:
             count = 0
             for values in records:
-                record = codec.encode(values)
+                record = codec.encode(values, count)
                 writer.add(record_key(count), record)
                 digest.add(record)
                 count += 1
                 del values, record  # they may be large, and the next one is made now
-            writer.add(SCHEMA_KEY, schema.document())
+            content = digest.hexdigest()
+            writer.add(SCHEMA_KEY, schema.document(place=place, digest=content))
             writer.finish()
         with disk_errors(path):
             size_bytes, sha256 = file.path.stat().st_size, sha256_file(file.path)
         file.publish()
-    return CacheFileFacts(bytes=size_bytes, sha256=sha256, digest=digest.hexdigest(), records=count)
+    return CacheFileFacts(size_bytes, sha256, content, count, place)
 
 
 class _Writer:

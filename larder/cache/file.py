@@ -144,14 +144,14 @@ class CacheFileReader:
         self._file = acquire(path)
         self.close = weakref.finalize(self, release, self._file)
         self.schema = self._read_schema()
-        self._codec = Codec(self.schema)
+        self._codec = Codec(self.schema, facts.place)
 
     def __len__(self) -> int:
         return self._facts.records
 
     def __getitem__(self, index: int) -> dict[str, Array]:
         """The arrays of one record by field, without the fields that the record does not have."""
-        with self._reading() as record:
+        with self._reading(self._check_records) as record:
             return self._codec.decode(record(index))
 
     def batch(
@@ -182,14 +182,14 @@ class CacheFileReader:
         ``rows`` of what `larder.cache.record.empty_columns` makes.
         """
         decode_into = self._codec.decode_into
-        with self._reading() as record:
+        with self._reading(self._check_records) as record:
             for row, index in zip(rows, indices, strict=True):
                 decode_into(record(int(index)), int(row), columns)
 
     def verify(self) -> None:
-        """Read every record, in order, and compare the content digest with the published one."""
+        """Read and check every record, and compare the content digest with the published one."""
         digest = ContentDigest(self.schema)
-        with self._reading() as record:
+        with self._reading(check=True) as record:
             for number in range(len(self)):
                 digest.add(record(number))
         if digest.hexdigest() != self._facts.digest:
@@ -209,7 +209,7 @@ class CacheFileReader:
         return _reopen, (self.path, self._facts, self._check_records)
 
     @contextmanager
-    def _reading(self) -> Iterator[Callable[[int], Buffer]]:
+    def _reading(self, check: bool) -> Iterator[Callable[[int], Buffer]]:
         assert self.close.alive, "the cache file is closed"
         number = -1
         transaction = self._file.transaction
@@ -220,8 +220,8 @@ class CacheFileReader:
             value: Buffer | None = transaction.get(record_key(number))
             if value is None:
                 raise DamageError("damage.record", "the record is missing")
-            if self._check_records:
-                Codec.check(value)
+            if check:
+                self._codec.check(value, number)
             return value
 
         try:
@@ -248,9 +248,12 @@ class CacheFileReader:
             self._file.begin()
             message = f"LMDB: {error}"
             raise DamageError("damage.record", message, where=str(self.path)) from error
-        schema = RecordSchema.parse(document, str(self.path))
-        if records != self._facts.records:
-            message = f"the file has {records} records instead of {self._facts.records}"
+        facts = self._facts
+        schema = RecordSchema.parse(
+            document, str(self.path), place=facts.place, digest=facts.digest
+        )
+        if records != facts.records:
+            message = f"the file has {records} records instead of {facts.records}"
             raise DamageError("damage.record", message, where=str(self.path))
         return schema
 

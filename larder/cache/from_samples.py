@@ -81,6 +81,7 @@ def build_samples(
     path: Path,
     *,
     limit_bytes: int | None,
+    place: str = "",
     reserve_bytes: int = 0,
     threads: int | None = None,
     budget: ByteBudget | None = None,
@@ -106,7 +107,12 @@ def build_samples(
         try:
             with closing(made) as records:
                 return build_file(
-                    records, schema, path, limit_bytes=limit_bytes, reserve_bytes=reserve_bytes
+                    records,
+                    schema,
+                    path,
+                    limit_bytes=limit_bytes,
+                    place=place,
+                    reserve_bytes=reserve_bytes,
                 )
         except Misfit as misfit:
             schema = misfit.schema

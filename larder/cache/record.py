@@ -2,13 +2,14 @@
 
 The keys of the LMDB file are the records' ids, counted from 0, eight bytes, big-endian. The schema
 is stored under the key ``schema``, which sorts after every id, so that a file is written from front
-to back. A record is its fields in the order of the schema, then the CRC-32C of all that (u32)::
+to back. A record is its fields in the order of the schema, then a CRC-32C (u32)::
 
     [presence: u8, 0 or 1]   if the field is optional; nothing follows a 0
     [dimension: u32] ...     one per open dimension of the schema
     elements                 in C order
 
-All numbers are little-endian; nothing is padded or aligned.
+All numbers are little-endian; nothing is padded or aligned. The CRC-32C of the fields continues
+from that of the file's place, xor the record's id: so another record never passes for this one.
 """
 
 from __future__ import annotations
@@ -37,12 +38,14 @@ class CacheFileFacts:
         sha256: Digest of the file; depends on the page size of the machine that built it.
         digest: Digest of the schema and the ordered records; see
             `larder.cache.record.ContentDigest`.
+        place: Which file of which cache it is; see `larder.versions.layout.cache_place`.
     """
 
     bytes: int
     sha256: str
     digest: str
     records: int
+    place: str = ""
 
     def compare(self, size_bytes: int, sha256: str | None, where: str) -> None:
         """Refuse a file that is not the published one; its digest may be left out."""
@@ -65,7 +68,7 @@ Buffer = bytes | bytearray | memoryview
 Span = tuple[int, tuple[int, ...]]
 
 _CHECKSUM = struct.Struct("<I")
-# The CRC-32C of any bytes followed by their own CRC-32C, little-endian.
+# The CRC-32C of any bytes followed by their own CRC-32C, little-endian; wherever it began.
 _RESIDUE: Final = 0x48674BC7
 _COPIED_BYTES: Final = 1 << 20
 
@@ -102,15 +105,16 @@ class _Slot:
 
 
 class Codec:
-    """Turns the values of one schema's records into bytes and back. May be used by many threads."""
+    """Turns the values of a file's records into bytes and back. May be used by many threads."""
 
-    def __init__(self, schema: RecordSchema) -> None:
+    def __init__(self, schema: RecordSchema, place: str = "") -> None:
         self.schema = schema
+        self._place_crc: int = google_crc32c.value(place.encode())
         self._slots = tuple(_Slot.of(field) for field in schema.fields)
         self._names = frozenset(schema.names)
 
-    def encode(self, values: Mapping[str, Value]) -> bytes:
-        """The record of these values, by field.
+    def encode(self, values: Mapping[str, Value], number: int = 0) -> bytes:
+        """The record of these values, by field, as the one with that number.
 
         Arrays have the field's dtype (in any byte order) and shape; bytes are those of a
         one-dimensional ``uint8`` field; None or no value is that of an optional field.
@@ -120,7 +124,7 @@ class Codec:
         pieces: list[bytes | memoryview] = []
         for slot in self._slots:
             _encode(slot, values.get(slot.name), pieces)
-        crc = 0
+        crc = self._place_crc ^ number
         for piece in pieces:
             whole = piece if isinstance(piece, bytes) else np.frombuffer(piece, np.uint8)
             crc = google_crc32c.extend(crc, whole)
@@ -150,12 +154,12 @@ class Codec:
             view = _view(slot, record, span)
             column[row] = view.copy() if isinstance(column, list) else view
 
-    @staticmethod
-    def check(record: Buffer) -> None:
-        """Compare a record with its checksum (``damage.record``)."""
+    def check(self, record: Buffer, number: int = 0) -> None:
+        """Compare a record with its checksum (``damage.record``), as the one with that number."""
         # The checksum's C code does not accept a memoryview, only an array over one.
         if len(record) < _CHECKSUM.size or (
-            google_crc32c.value(np.frombuffer(record, np.uint8)) != _RESIDUE
+            google_crc32c.extend(self._place_crc ^ number, np.frombuffer(record, np.uint8))
+            != _RESIDUE
         ):
             raise DamageError("damage.record", "the checksum does not match")
 
@@ -246,17 +250,21 @@ def empty_columns(fields: Iterable[Field], rows: int) -> dict[str, Column]:
 class ContentDigest:
     """The digest of a cache's content: its schema and its records in order.
 
-    It is the sha256 of `RecordSchema.content`, followed by each record, each preceded by its length
-    (u64, little-endian). It depends on neither the page size nor LMDB.
+    It is the sha256 of `RecordSchema.content`, followed by each record without its checksum, each
+    preceded by its length (u64, little-endian). It depends on neither the page size nor LMDB, nor
+    on where the file is.
     """
 
     def __init__(self, schema: RecordSchema) -> None:
         self._hash = hashlib.sha256()
-        self.add(schema.content())
+        self._add(schema.content())
 
     def add(self, record: Buffer) -> None:
-        self._hash.update(len(record).to_bytes(8, "little"))
-        self._hash.update(record)
+        self._add(memoryview(record)[: -_CHECKSUM.size])
+
+    def _add(self, item: Buffer) -> None:
+        self._hash.update(len(item).to_bytes(8, "little"))
+        self._hash.update(item)
 
     def hexdigest(self) -> str:
         return self._hash.hexdigest()

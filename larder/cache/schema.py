@@ -2,11 +2,12 @@
 
 A schema is kept once per LMDB file as canonical JSON (sorted keys, no white space, UTF-8)::
 
-    {"fields":[{"dtype":"int64","name":"label","optional":false,"shape":[]}, ...],
-     "format":"larder-cache-1","lmdb":"0.9"}
+    {"digest":"...","fields":[{"dtype":"int64","name":"label","optional":false,"shape":[]}, ...],
+     "format":"larder-cache-2","lmdb":"0.9","place":"segments/SEG/caches/CACHE/SPLIT"}
 
 A dimension that differs between records is null. ``lmdb`` is the release line of LMDB that defines
-the file format; it belongs to the file, not to the content, so content digests do not cover it.
+the file format. It, the place of the file and the digest of its content belong to the file, not to
+the content, so content digests do not cover them.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from larder.errors import FatalError
+from larder.errors import DamageError, FatalError
 from larder.manifest.digest import canonical_json
 
-FORMAT: Final = "larder-cache-1"
+FORMAT: Final = "larder-cache-2"
 LMDB_LINE: Final = "0.9"
 
 KEY: Final = "key"
@@ -100,9 +101,9 @@ class RecordSchema:
         """Canonical JSON of format and fields: what the content digest covers."""
         return canonical_json(self._plain())
 
-    def document(self) -> bytes:
-        """Canonical JSON as it is stored in the file."""
-        return canonical_json({**self._plain(), "lmdb": LMDB_LINE})
+    def document(self, **file: str) -> bytes:
+        """Canonical JSON as it is stored in the file, with what is said of that."""
+        return canonical_json({**self._plain(), "lmdb": LMDB_LINE, **file})
 
     def _plain(self) -> dict[str, Any]:
         fields = [
@@ -117,8 +118,10 @@ class RecordSchema:
         return {"format": FORMAT, "fields": fields}
 
     @classmethod
-    def parse(cls, data: bytes, where: str) -> RecordSchema:
-        """The schema whose `document` this is; ``cache.format`` for another format or LMDB."""
+    def parse(cls, data: bytes, where: str, **file: str) -> RecordSchema:
+        """The schema whose `document` this is; ``cache.format`` for another format or LMDB,
+        ``damage.digest`` if it is that of another file.
+        """
         try:
             plain = json.loads(data)
             formats = plain["format"], plain["lmdb"]
@@ -128,6 +131,10 @@ class RecordSchema:
             readable = f"{FORMAT} of LMDB {LMDB_LINE}"
             message = f"the format is {formats[0]} of LMDB {formats[1]}, not {readable}"
             raise _unreadable(message, where)
+        for name, wanted in file.items():
+            if plain.get(name) != wanted:
+                message = f"it is another file: its {name} is {plain.get(name)!r}, not {wanted!r}"
+                raise DamageError("damage.digest", message, where=where)
         try:
             return cls(tuple(_field(entry) for entry in plain["fields"]))
         except (KeyError, TypeError, FatalError) as error:

@@ -523,7 +523,8 @@ class Data:
             store = self._access.store()
             omitted = self._omitted(store, split)
             for file in files:
-                facts = CacheFileFacts(file.bytes, file.sha256, file.digest, file.records)
+                place = layout.place_of_cache_file(file.path)
+                facts = CacheFileFacts(file.bytes, file.sha256, file.digest, file.records, place)
                 path = fetch_file(store, file.path, facts, self._access.cache_dir)
                 readers.append(open_file(path, facts, verify=verify, check_records=check_records))
             gone = [omitted.get(file.segment, Omitted.none()) for file in files]

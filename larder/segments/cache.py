@@ -148,6 +148,7 @@ def cache_split(
             _samples(job, root, batch),
             path,
             limit_bytes=None,  # the samples are finite
+            place=layout.cache_place(batch.segment, cache, batch.split),
             reserve_bytes=max(1, int(shutil.disk_usage(folder).free * DISK_RESERVE)),
             budget=decoding_budget(job.cluster.copy_.memory),
             progress=progress,
@@ -155,7 +156,7 @@ def cache_split(
         with closing(open_file(path, facts)) as built:
             built.verify()
             fields = {field.name: field.kind for field in built.schema.fields}
-        key = layout.cache_file_key(batch.segment, cache, batch.split, facts.sha256)
+        key = layout.cache_file_key(facts.place, facts.sha256)
         stored = root.upload(key, path)
     file = CacheFile(
         path=key,

@@ -200,13 +200,14 @@ def _verify_cache(root: Store, file: CacheFile, count: Callable[[int], None]) ->
 
 def _records_problem(path: Path, file: CacheFile) -> str:
     """What is wrong with the records of a file whose digest is right; empty if nothing is."""
-    facts = CacheFileFacts(file.bytes, file.sha256, file.digest, file.records)
+    place = layout.place_of_cache_file(file.path)
+    facts = CacheFileFacts(file.bytes, file.sha256, file.digest, file.records, place)
     try:
         with closing(open_file(path, facts)) as reader:
             reader.verify()
             kinds = {each.name: each.kind for each in reader.schema.fields}
     except DamageError as error:
-        place = error.where.removeprefix(str(path)).lstrip(", ")
-        return f"{place}: {error.message}" if place else error.message
+        record = error.where.removeprefix(str(path)).lstrip(", ")
+        return f"{record}: {error.message}" if record else error.message
     wanted = dict(file.fields)
     return "" if kinds == wanted else f"its fields are {kinds}, not {wanted}"

@@ -112,9 +112,18 @@ def cache_of(key: str) -> tuple[str, str] | None:
     )
 
 
-def cache_file_key(segment: str, cache: str, split: str, sha256: str) -> str:
+def cache_file_key(place: str, sha256: str) -> str:
     """Key of the cache file of one split; its bytes may differ, so its name has their digest."""
-    return f"{cache_prefix(segment, cache)}{split}-{sha256[:16]}.mdb"
+    return f"{place}-{sha256[:16]}.mdb"
+
+
+def cache_place(segment: str, cache: str, split: str) -> str:
+    """Which cache file it is, as the file says itself: its key without the digest."""
+    return f"{cache_prefix(segment, cache)}{split}"
+
+
+def place_of_cache_file(key: str) -> str:
+    return key.rpartition("-")[0]
 
 
 def work_prefix(segment: str) -> str:

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import re
 import resource
 import shutil
 import signal
@@ -10,13 +11,14 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from larder.cache.build import build_file
-from larder.cache.file import open_file
+from larder.cache.file import CacheFileReader, open_file
 from larder.cache.record import CacheFileFacts, Codec
 from larder.cache.schema import Field, RecordSchema
 from larder.errors import DamageError, FatalError, LarderError
@@ -57,7 +59,7 @@ def test_a_flipped_bit_anywhere_is_found_by_verify(tmp_path):
 def test_a_flipped_bit_of_a_record_is_found_when_it_is_read(tmp_path):
     path = tmp_path / "a.mdb"
     facts = build(path)
-    record = Codec(SCHEMA).encode(values(7))
+    record = Codec(SCHEMA).encode(values(7), 7)
     data = bytearray(path.read_bytes())
     begin = data.index(record)
     for offset in (0, 9, 100, len(record) - 1):
@@ -69,24 +71,53 @@ def test_a_flipped_bit_of_a_record_is_found_when_it_is_read(tmp_path):
                 with pytest.raises(DamageError) as caught:
                     read()
                 assert caught.value.code == "damage.record"
-            with pytest.raises(DamageError):
-                file.verify()
             assert file[6]["n"] == 6
-        with (
-            open_file(path, facts, check_records=False) as file,
-            pytest.raises(DamageError) as caught,
-        ):
-            file.verify()
-        assert caught.value.code == "damage.digest"
+        for check_records in (True, False):
+            with (
+                open_file(path, facts, check_records=check_records) as file,
+                pytest.raises(DamageError) as caught,
+            ):
+                file.verify()
+            assert caught.value.code == "damage.record"
 
 
-def test_a_part_of_other_records_is_damage(tmp_path):
-    build(tmp_path / "a.mdb", 99)
-    facts = build(tmp_path / "b.mdb", 100)
-    size_bytes = (tmp_path / "a.mdb").stat().st_size
-    claimed = CacheFileFacts(size_bytes, facts.sha256, facts.digest, 100)
-    with pytest.raises(DamageError):
-        open_file(tmp_path / "a.mdb", claimed)
+def test_another_file_is_refused_when_it_is_opened(tmp_path):
+    """Of equal length, with records that match their checksums: another split, other records."""
+    facts = build(tmp_path / "a.mdb")
+    rows = ({"n": number + 1, "x": bytes(300)} for number in range(100))
+    others = build_file(rows, SCHEMA, tmp_path / "b.mdb", limit_bytes=None)
+    assert others.bytes == facts.bytes
+    for claimed in (replace(others, digest=facts.digest), replace(others, place="of/another")):
+        with pytest.raises(DamageError) as caught:
+            open_file(tmp_path / "b.mdb", claimed)
+        assert (caught.value.code, caught.value.where) == ("damage.digest", str(tmp_path / "b.mdb"))
+
+
+def test_a_pointer_to_another_record_is_found_when_it_is_read(tmp_path):
+    """LMDB keeps a long record in pages of its own, and the number of the first with its key."""
+    path = tmp_path / "a.mdb"
+    rows = ({"n": number, "x": bytes(6_000)} for number in range(20))
+    facts = build_file(rows, SCHEMA, path, limit_bytes=None)
+    data = path.read_bytes()
+    with open_file(path, facts) as file:
+        wanted = [file[number]["n"] for number in range(20)]
+
+    def read(file: CacheFileReader, number: int) -> object:
+        try:
+            return file[number]["n"]
+        except DamageError:
+            return None
+
+    seen = set()
+    for match in re.finditer(rb"\0{7}[\0-\x13](?=[^\0]\0{7})", data):
+        changed = bytearray(data)
+        changed[match.end()] ^= 2  # a record takes two pages
+        path.write_bytes(changed)
+        with open_file(path, facts) as file:
+            numbers = [read(file, number) for number in range(20)]
+            seen |= {number for number in range(20) if numbers[number] is None}
+            assert all(one in (None, number) for one, number in zip(numbers, wanted, strict=True))
+    assert len(seen) >= 10
 
 
 @pytest.mark.parametrize(

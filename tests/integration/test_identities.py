@@ -170,7 +170,7 @@ def test_formats_that_are_not_in_use_change_nothing(shelf, base):
     with mock.patch.dict(FORMATS, {"newer": _NewTar}):
         assert shelf.first_build() == base
     plain = shelf.first_build(cache=None)
-    with mock.patch.object(identity.cache_id, "__kwdefaults__", {"version": 2}):
+    with mock.patch.object(identity.cache_id, "__kwdefaults__", {"version": 99}):
         assert shelf.first_build(cache=None) == plain
         found = shelf.first_build()
     assert {name for name in ALL if found[name] != base[name]} == {"cache", "version"}

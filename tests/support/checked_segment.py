@@ -283,7 +283,8 @@ def _check_cache_file(
     path: Path,
 ) -> None:
     path.write_bytes(same_bytes(root, file.path, file.bytes, file.sha256))
-    facts = CacheFileFacts(file.bytes, file.sha256, file.digest, file.records)
+    place = layout.place_of_cache_file(file.path)
+    facts = CacheFileFacts(file.bytes, file.sha256, file.digest, file.records, place)
     with closing(open_file(path, facts, verify=True)) as reader:
         reader.verify()
         assert file.fields == {field.name: field.kind for field in reader.schema.fields}

@@ -79,7 +79,7 @@ def test_content_digest_is_of_schema_and_records(tmp_path):
     facts = build(tmp_path / "a.mdb", 10)
     plain = hashlib.sha256()
     codec = Codec(SCHEMA)
-    for item in (SCHEMA.content(), *(codec.encode(values(number)) for number in range(10))):
+    for item in (SCHEMA.content(), *(codec.encode(values(number))[:-4] for number in range(10))):
         plain.update(len(item).to_bytes(8, "little") + item)
     assert facts.digest == plain.hexdigest()
     assert ContentDigest(SCHEMA).hexdigest() != facts.digest

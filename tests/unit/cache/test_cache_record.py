@@ -16,6 +16,16 @@ SCHEMA = RecordSchema(
 CODEC = Codec(SCHEMA)
 
 
+def test_a_record_is_that_of_its_number_and_its_file():
+    values = {"label": 1, "flag": True, "key": b"k"}
+    one, other = (Codec(SCHEMA, place) for place in ("segments/a", "segments/b"))
+    record = one.encode(values, 300)
+    one.check(record, 300)
+    for codec, number in ((one, 301), (one, 44), (other, 300)):
+        with pytest.raises(DamageError):
+            codec.check(record, number)
+
+
 def test_an_absent_field_takes_one_byte():
     record = CODEC.encode({"label": 0, "flag": False, "key": b""})
     assert record[:-4] == b"\0\0" + b"\0" + b"\0" + b"\0\0\0\0"
@@ -44,6 +54,6 @@ def test_a_record_of_another_length_is_damage():
         {"label": 1, "grid": np.ones((1, 2), np.uint16), "flag": True, "key": b""}
     )
     for other in (*(record[:length] for length in range(len(record) - 1)), record + b"\0"):
-        for read in (CODEC.decode, Codec.check):
+        for read in (CODEC.decode, CODEC.check):
             with pytest.raises(DamageError):
                 read(other)

@@ -87,7 +87,7 @@ def test_keys_of_the_layout_are_pinned():
     assert layout.aside_prefix("r") == "work/repair/r/"
     assert layout.index_key("s", "samples", sha256) == f"segments/s/index/samples-{short}.parquet"
     assert layout.cache_key("s", "c") == "segments/s/caches/c/cache.json"
-    file = layout.cache_file_key("s", "c", "train", sha256)
+    file = layout.cache_file_key(layout.cache_place("s", "c", "train"), sha256)
     assert file == f"segments/s/caches/c/train-{short}.mdb"
     assert layout.omitted_key("v", sha256) == f"versions/v/manifests/omitted-{short}.npy"
     assert layout.list_key("v", "train", sha256) == f"versions/v/lists/train-{short}.txt"
