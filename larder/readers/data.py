@@ -19,6 +19,7 @@ from larder.readers.access import Access
 from larder.readers.batches import Decoding
 from larder.readers.cache import CacheReader
 from larder.readers.columns import check_list
+from larder.readers.determined import check_emitted
 from larder.readers.download import download_version
 from larder.readers.job import job_location
 from larder.readers.keep import KeptShards
@@ -616,6 +617,8 @@ def open_data(
     address = parse_address(job_location() if url is None else url)
     access = Access(address.root, cache_directory(cache_dir), endpoint, region, profile)
     document = _read(access, address)
+    if url is None:
+        check_emitted(document.id, document.digest)
     if url is None and (root := with_shards(document, access)):
         # Caches are in no channel.
         return Data(replace(document, cache=None), replace(access, root=str(root)))

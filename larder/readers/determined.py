@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from larder.errors import ConfigError
 
@@ -26,12 +27,9 @@ def emitted_location() -> str:
         message = f"{CONFIG} is not set: this is no job with a config of Larder"
         hint = "give the address of the dataset, such as s3://bucket/larder/imagenet@latest"
         raise ConfigError("config.missing_variable", message, hint=hint)
-    try:
-        data = json.loads(text)["data"]
-        location = data["location"]
-    except (ValueError, LookupError, TypeError):
-        location = None
-    if not isinstance(location, str):
+    data = _emitted()
+    location: str | None = data.get("location")
+    if location is None:
         hint = "submit the experiment.yaml that preparing wrote, or give the dataset's address"
         message = "the experiment's config has no data.location"
         raise ConfigError("config.invalid_value", message, where=CONFIG, hint=hint)
@@ -40,3 +38,24 @@ def emitted_location() -> str:
         hint = "submit it with the model code: det experiment create --include startup-hook.sh"
         raise ConfigError("config.path", message, where=location, hint=hint)
     return location
+
+
+def check_emitted(version: str, digest: str) -> None:
+    """Refuse another version than that of the experiment that runs this process, if Larder emitted
+    its config.
+    """
+    emitted = _emitted()
+    for name, opened in (("version", version), ("digest", digest)):
+        if emitted.get(name, opened) not in (opened, ""):
+            message = f"data.{name} is {emitted[name]}, but that of the version opened is {opened}"
+            hint = "remove LARDER_LOCATION from the image, or submit the config that names the same"
+            raise ConfigError("config.invalid_value", message, where=CONFIG, hint=hint)
+
+
+def _emitted() -> Mapping[str, Any]:
+    """``data`` of the experiment; empty if Larder did not emit it."""
+    try:
+        data: Mapping[str, Any] = json.loads(os.environ.get(CONFIG, ""))["data"]
+        return data if isinstance(data["location"], str) else {}
+    except (ValueError, LookupError, TypeError):
+        return {}

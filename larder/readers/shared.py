@@ -1,9 +1,9 @@
-"""What processes of one machine that open a version in a bucket at about the same time read once.
+"""What processes of one machine that open a version at about the same time read once.
 
-What a version is follows from its ID, so all of them share version.json. But a version that was
-cleaned may be made again with other names of files, so it is shared for ten minutes: ranks of a job
-start together. A tag may move at any moment, so only ranks that one launcher has started share what
-it names, each of them once, for a minute.
+What a version is follows from its ID, so all of them share version.json of a bucket. But a version
+that was cleaned may be made again with other names of files, so it is shared for ten minutes: ranks
+of a job start together. A tag may move at any moment, so only ranks that one launcher has started
+share what it names, each of them once, for a minute.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _Entry = tuple[str, float, list[str]]
 
 def read_shared_version(store: Store, version: str, directory: Path) -> VersionDocument | None:
     """version.json, or None if there is no such version; from a bucket through a shared file."""
-    path = _path(store, directory, version)
-    if path is None:
+    if store.features.place is None:  # a directory, which costs no requests
         return read_version(store, version)
+    path = _path(store, directory, version)
 
     def read() -> VersionDocument | None:
         return _version(path) or read_version(store, version, partial(write_file, path))
@@ -56,10 +56,11 @@ def read_shared_tag(store: Store, tag: str, directory: Path) -> str | None:
         named = read_tag(store, tag)
         return None if named is None else named.version
 
-    path = _path(store, directory, f"tag-{tag}")
-    if path is None or (launch := _launch()) is None:
+    launch = _launch()
+    if launch is None:
         return read_alone()
     launcher, rank = launch
+    path = _path(store, directory, f"tag-{tag}")
 
     def read() -> str | None:
         entries = _entries(path)
@@ -75,13 +76,9 @@ def read_shared_tag(store: Store, tag: str, directory: Path) -> str | None:
     return _through_file(path, read, read_alone)
 
 
-def _path(store: Store, directory: Path, name: str) -> Path | None:
-    """The file through which processes share what they read; None if the storage is a directory,
-    which costs no requests.
-    """
-    place = store.features.place
-    if place is None:
-        return None
+def _path(store: Store, directory: Path, name: str) -> Path:
+    """The file through which processes share what they read."""
+    place = store.features.place or store.url
     return directory / f"{name}-{sha256_hex(repr(place).encode())[:16]}.json"
 
 

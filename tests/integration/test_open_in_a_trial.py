@@ -41,6 +41,27 @@ def test_a_variable_names_the_version_elsewhere(lab, monkeypatch):
     assert larder.open().version == location.version
 
 
+def test_another_version_than_that_of_the_config_is_refused(lab, monkeypatch):
+    """A variable of the image wins over the config, but must not contradict it."""
+    config = config_of(lab)
+    write(str(lab.source), {"a/new.png": png(99)})
+    lab.prepare()
+    monkeypatch.setenv("LARDER_LOCATION", f"{lab.storage}/larder/d")
+    monkeypatch.setenv("DET_EXPERIMENT_CONFIG", config)
+    with pytest.raises(ConfigError) as caught:
+        larder.open()
+    assert (caught.value.code, caught.value.where) == (
+        "config.invalid_value",
+        "DET_EXPERIMENT_CONFIG",
+    )
+    monkeypatch.delenv("LARDER_LOCATION")
+    changed = json.loads(config)
+    changed["data"]["digest"] = "0" * 64
+    monkeypatch.setenv("DET_EXPERIMENT_CONFIG", json.dumps(changed))
+    with pytest.raises(ConfigError):
+        larder.open()
+
+
 def test_a_process_outside_a_trial_is_told_so(monkeypatch):
     monkeypatch.delenv("DET_EXPERIMENT_CONFIG", raising=False)
     with pytest.raises(ConfigError) as caught:

@@ -11,6 +11,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -298,9 +299,11 @@ class Launcher:
         return self._process.stdout.readline().strip()
 
 
-@pytest.mark.parametrize("wrapper", [[], ["sh", "-c", '"$@" && true', "sh"]])
+@pytest.mark.parametrize("wrapper", [[], ["sh", "-c", '"$@" && true', "sh"], "a directory"])
 def test_ranks_of_a_launcher_share_what_a_tag_names(tmp_path, s3_env, wrapper):
     lab = bucket_lab(s3_env, tmp_path)
+    if wrapper == "a directory":
+        lab, wrapper = replace(lab, storage=str(tmp_path / "storage")), []
     address, cache = f"{lab.storage}/larder/d", tmp_path / "cache"
     store, key = open_store(address), "tags/latest.json"
     first, tag = lab.prepare()["version"], store.get(key)
