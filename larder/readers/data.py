@@ -169,24 +169,27 @@ class Data:
         samples = self.samples_of(split)
         return samples.between(start, len(samples) if stop is None else stop)
 
-    def pipe(self, split: str, epoch: int = 0) -> Iterator[Sample]:
+    def pipe(self, split: str, epoch: int = 0, *, wait_seconds: float = 10.0) -> Iterator[Sample]:
         """The samples of a split as SageMaker streams them in pipe mode, in WebDataset or RecordIO.
 
-        A pipe can be read once, and to its end, by one process of an instance. Parts are not
-        compared with their checksums. A sample from RecordIO has its record's number as the key,
-        and the part ``data``.
+        A pipe can be read once, and to its end, by one process of an instance. Shards may come in
+        any order; their samples are compared with the index. A sample from RecordIO has its
+        record's number as the key, and the part ``data``.
 
         Args:
             split: Name of the split, which is that of the channel.
             epoch: How often the channel was read before: SageMaker has a pipe for each epoch.
+            wait_seconds: How long it may take until the first bytes come.
 
         Raises:
             ConfigError: ``version.split``: unknown split; while iterating, ``config.path``: there
                 is no pipe; ``config.invalid_value``: another format.
+            FatalError: While iterating: ``run.timeout``: nobody writes to the pipe.
             DamageError: While iterating: ``damage.size``: the pipe ends too early;
-                ``damage.record``: it is not what the format has.
+                ``damage.record``: it is not what the format has, or not what was published.
         """
-        return pipe_samples(self._document, split, self._split(split), epoch)
+        facts, index = self._split(split), self.samples_of(split)
+        return pipe_samples(self._document, facts, index, epoch, wait_seconds)
 
     def samples_of(
         self,

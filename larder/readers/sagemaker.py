@@ -11,24 +11,33 @@ import io
 import json
 import os
 import re
+import select
 import struct
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
+
+import google_crc32c
+import numpy as np
 
 from larder.config.patterns import expand_braces
 from larder.disk import disk_errors
-from larder.errors import ConfigError, DamageError
+from larder.errors import ConfigError, DamageError, FatalError
 from larder.readers.access import Access
 from larder.readers.samples import Sample
+from larder.readers.split import SplitSamples
+from larder.samples.indexed import IndexedSample
+from larder.samples.naming import LABEL_EXT
 from larder.units import format_count
 from larder.versions import layout
 from larder.versions.documents import SplitFacts, VersionDocument
 
 _CHANNEL = "larder"
+_LOT_SAMPLES: Final = 1_024
+"""As many samples are looked up in the index at once."""
 
 
 def _input() -> Path:
@@ -92,9 +101,14 @@ def _shards(split: str, facts: SplitFacts) -> dict[str, Path]:
 
 
 def pipe_samples(
-    version: VersionDocument, split: str, facts: SplitFacts, epoch: int
+    version: VersionDocument,
+    facts: SplitFacts,
+    index: SplitSamples,
+    epoch: int,
+    wait_seconds: float,
 ) -> Iterator[Sample]:
     """The samples of a pipe; see `larder.readers.data.Data.pipe`."""
+    split = index.split
     suffix = facts.patterns[0].rpartition(".")[2] if facts.patterns else ""
     if suffix not in ("tar", "rec"):
         message = "a pipe is read in the formats webdataset and recordio"
@@ -102,9 +116,7 @@ def pipe_samples(
     path = _folder(split).with_name(f"{split}_{epoch}")
     channel = _channel_config(split)
     count = 0
-    with disk_errors(path, reading=True):
-        pipe = path.open("rb")
-    with pipe:
+    with _opened(path, wait_seconds) as pipe:
         labelled = bool(version.classes)
         if suffix == "rec":
             samples: Iterator[Sample] = map(_image, _records(pipe))
@@ -117,7 +129,7 @@ def pipe_samples(
         else:
             samples = _members(pipe, labelled=labelled)
         try:
-            for sample in samples:
+            for sample in _compared(samples, index, path, keyed=suffix == "tar"):
                 count += 1
                 yield sample
         except (tarfile.TarError, struct.error, ArithmeticError, ValueError) as error:
@@ -126,6 +138,75 @@ def pipe_samples(
     if count != facts.samples and channel.get("S3DistributionType") != "ShardedByS3Key":
         message = f"the pipe has {count:,} of {format_count(facts.samples, 'sample')}"
         raise DamageError("damage.size", message, where=str(path))
+
+
+def _opened(path: Path, wait_seconds: float) -> BinaryIO:
+    """A pipe, once its first bytes are there: to open one otherwise waits for ever for a writer."""
+    with disk_errors(path, reading=True):
+        pipe = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    poll = select.poll()
+    poll.register(pipe, select.POLLIN)
+    if not poll.poll(1000 * wait_seconds):
+        pipe.close()
+        message = f"nobody has written to the pipe for {wait_seconds:g} seconds"
+        hint = "each epoch has a pipe that is read once: give its number, and check the channel"
+        raise FatalError("run.timeout", message, where=str(path), hint=hint)
+    os.set_blocking(pipe.fileno(), True)
+    return pipe
+
+
+def _compared(
+    samples: Iterable[Sample], index: SplitSamples, path: Path, *, keyed: bool
+) -> Iterator[Sample]:
+    """The samples, each compared with the index: those of whole shards, in any order of these.
+
+    Records have no keys, so several shards may begin alike: each is followed as far as it fits.
+    """
+    ends = np.cumsum([0, *index.shard_samples])
+    shards: dict[object, list[tuple[int, int]]] = {}
+    for shard, entry in zip(pairwise(ends.tolist()), index.indexed(ends[:-1]), strict=True):
+        shards.setdefault(_identity(entry, keyed=keyed), []).append(shard)
+    walks: list[Iterator[IndexedSample]] = []
+    for sample in samples:
+        identity = _identity(sample, keyed=keyed)
+        entries = [next(walk, None) for walk in walks]
+        over = None in entries or not walks
+        walks = [
+            walk
+            for walk, entry in zip(walks, entries, strict=True)
+            if entry is not None and _identity(entry, keyed=keyed) == identity
+        ]
+        if not walks and over:
+            starts = shards.get(identity, [])
+            walks = [_entries(index, start + 1, stop) for start, stop in starts]
+            if len(starts) == 1:
+                del shards[identity]
+        if not walks:
+            message = "the sample is not the one that the index has there"
+            raise DamageError("damage.record", message, where=f"{path}: {sample.key}")
+        yield sample
+    if walks and None not in [next(walk, None) for walk in walks]:
+        raise DamageError("damage.size", "the pipe ends within a shard", where=str(path))
+
+
+def _entries(index: SplitSamples, start: int, stop: int) -> Iterator[IndexedSample]:
+    for first in range(start, stop, _LOT_SAMPLES):
+        yield from index.indexed(np.arange(first, min(first + _LOT_SAMPLES, stop)))
+
+
+def _identity(sample: Sample | IndexedSample, *, keyed: bool) -> object:
+    """What a pipe says of a sample: key, label and the checksums of its parts; of a record, label
+    and checksum.
+    """
+    if isinstance(sample, Sample):
+        crcs = {ext: google_crc32c.value(data) for ext, data in sample.parts.items()}
+    else:
+        crcs = {part.ext: part.crc32c for part in sample.parts}
+    if keyed:
+        return sample.key, sample.label, tuple(sorted(crcs.items()))
+    if sample.label is not None:
+        crcs.pop(LABEL_EXT, None)
+    return sample.label, *crcs.values()
 
 
 def _channel_config(split: str) -> dict[str, Any]:

@@ -96,6 +96,10 @@ class LiveSamples:
             start += count
         return []
 
+    def indexed(self, numbers: Array) -> Iterator[IndexedSample]:
+        """The entries of samples in the index, given their numbers in ascending order."""
+        return self.columns.samples(self._row_numbers(numbers))
+
     def locate(self, numbers: Array, unchecked: Array, mapped: Mapper) -> LocatedSamples:
         """Look samples up in the index.
 

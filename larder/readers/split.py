@@ -186,6 +186,11 @@ class SplitSamples(Sequence[Sample]):
             for segment, inside, _ in self._segments_of(numbers):
                 yield segment.measures(inside, mapped)
 
+    def indexed(self, numbers: Array) -> Iterator[IndexedSample]:
+        """The entries of samples in the index, given their numbers in ascending order."""
+        for segment, inside, _ in self._segments_of(numbers):
+            yield from segment.indexed(inside)
+
     @property
     def has_shards_local(self) -> bool:
         """Whether shards are read from a disk of this machine, or a mounted file system."""

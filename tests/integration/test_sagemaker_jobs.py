@@ -14,7 +14,7 @@ from pipeline_lab import Lab, images, png, write
 from ruamel.yaml import YAML
 
 import larder
-from larder.errors import ConfigError, DamageError
+from larder.errors import ConfigError, DamageError, FatalError
 from larder.jobs.runner import InlineRunner
 from larder.pipeline.emit import emit
 from larder.progress import StageTimes
@@ -255,21 +255,55 @@ def test_a_pipe_that_ends_too_early_is_damage(cut, tmp_path, job):
 
 
 @pytest.mark.parametrize("consumer", [{}, {"record_io": True}], ids=str)
-def test_a_flipped_byte_in_a_pipe_is_no_other_error(consumer, tmp_path, job):
-    """Parts have no checksums in a pipe; what is noticed is damage."""
+def test_a_flipped_byte_in_a_pipe_is_damage_or_changes_nothing(consumer, tmp_path, job):
     lab = lab_of(tmp_path, "pipe", consumer)
     stream = lay_out(lab, prepared(lab), job)["validation"]
     data = larder.open(cache_dir=tmp_path / "cache")
+    wanted = facts({"validation": published(lab)["validation"]})
     damaged = 0
     for place in random.Random(7).sample(range(len(stream)), 300):
         broken = bytearray(stream)
         broken[place] ^= 0x40
         (job / "data/validation_0").write_bytes(broken)
         try:
-            list(data.pipe("validation"))
+            assert facts({"validation": list(data.pipe("validation"))}) == wanted
         except DamageError:
             damaged += 1
     assert damaged > 100
+
+
+@pytest.mark.parametrize("format_", ["webdataset", "recordio"])
+def test_a_pipe_has_whole_shards_in_any_order(format_, tmp_path, job):
+    """Of these, two begin with equal records."""
+    files = {f"a/{n:02}.bin": bytes([n // 2 % 4]) * 300 + bytes([n]) * (n % 2) for n in range(12)}
+    shards = {"format": format_, "samples_per_shard": 2}
+    lab = lab_of(tmp_path, "pipe", objects=files, splits={"t": "**"}, shards=shards)
+    request = prepared(lab)
+    lay_out(lab, request, job)
+    (channel,) = (each for each in request["InputDataConfig"] if each["InputMode"] == "Pipe")
+    bodies = [body for _, body in objects(lab, channel["DataSource"]["S3DataSource"])]
+    data = larder.open(cache_dir=tmp_path / "cache")
+
+    def read(numbers: list[int]) -> list[bytes]:
+        (job / "data/t_0").write_bytes(b"".join(bodies[number] for number in numbers))
+        return [part for sample in data.pipe("t") for part in sample.parts.values()]
+
+    assert sorted(read([3, 4, 0, 1, 5, 2])) == sorted(read(list(range(6))))
+    for numbers in ([3, 4, 0, 1, 5, 3], [0, 1, 2, 3, 4]):
+        with pytest.raises(DamageError):
+            read(numbers)
+
+
+def test_nobody_writes_to_a_pipe(tmp_path, job):
+    lab = lab_of(tmp_path, "pipe")
+    lay_out(lab, prepared(lab), job)
+    os.mkfifo(job / "data/validation_0")
+    with pytest.raises(FatalError) as caught:
+        next(larder.open(cache_dir=tmp_path / "cache").pipe("validation", wait_seconds=0))
+    assert (caught.value.code, caught.value.where) == (
+        "run.timeout",
+        str(job / "data/validation_0"),
+    )
 
 
 def test_a_file_system_has_everything(tmp_path, job, monkeypatch):
