@@ -17,6 +17,7 @@ ranges of the files; ``numpy.load(path, mmap_mode="r")`` maps a whole one. Nothi
 from __future__ import annotations
 
 import io
+import mmap  # noqa: F401 - numpy imports it, but in a thread, while another may fork
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache, partial

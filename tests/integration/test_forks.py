@@ -7,6 +7,8 @@ import gc
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -103,3 +105,22 @@ def test_a_forked_child_reads_while_threads_of_the_parent_do(tmp_path, request, 
         for number in range(FORKS):
             assert forked(child, number) == 0, number
     assert sum(1 for _ in iteration) == 2
+
+
+IMPORTED = """
+import sys, larder
+loader = larder.open(sys.argv[1]).loader("train", batch_size=4, **eval(sys.argv[2]))
+before = set(sys.modules)
+list(loader)
+print(sorted(set(sys.modules) - before))
+"""
+
+
+@pytest.mark.parametrize("cache", [{"records": "decoded"}, None], ids=["cache", "shards"])
+def test_threads_that_read_import_nothing(tmp_path, cache):
+    """A child that is forked during an import waits for that module for ever."""
+    lab = directory_lab(tmp_path, IMAGES, validate="decode", cache=cache)
+    lab.prepare()
+    options: dict[str, Any] = {} if cache else {"decode": True, "size": 32}
+    command = [sys.executable, "-c", IMPORTED, f"{lab.storage}/larder/d", repr(options)]
+    assert subprocess.run(command, check=True, capture_output=True).stdout == b"[]\n"
