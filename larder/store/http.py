@@ -18,6 +18,7 @@ import os
 import re
 import select
 import ssl
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -152,6 +153,22 @@ class Http:
 
 _pools: weakref.WeakSet[Http] = weakref.WeakSet()
 _transfers: weakref.WeakSet[_Transfer] = weakref.WeakSet()
+_paused: list[_Transfer] = []
+_creating = threading.Lock()
+
+
+def _pause() -> None:
+    """A fork waits while libcurl runs: a child would wait for ever for the locks of OpenSSL."""
+    _creating.acquire()
+    for transfer in list(_transfers):
+        transfer.running.acquire()
+        _paused.append(transfer)
+
+
+def _resume() -> None:
+    while _paused:
+        _paused.pop().running.release()
+    _creating.release()
 
 
 def _forked() -> None:
@@ -159,9 +176,10 @@ def _forked() -> None:
     leave_to_parent(list(_transfers))
     for pool in list(_pools):
         pool._idle = []
+    _resume()
 
 
-os.register_at_fork(after_in_child=_forked)
+os.register_at_fork(before=_pause, after_in_parent=_resume, after_in_child=_forked)
 
 
 class Answer(Closing):
@@ -237,10 +255,13 @@ class _Transfer:
     """
 
     def __init__(self, options: Mapping[int, Any], silence_seconds: float) -> None:
-        self._curl = pycurl.Curl()
-        self._multi = pycurl.CurlMulti()
-        for option, setting in options.items():
-            self._curl.setopt(option, setting)
+        self.running = threading.Lock()
+        with _creating:
+            self._curl = pycurl.Curl()
+            self._multi = pycurl.CurlMulti()
+            for option, setting in options.items():
+                self._curl.setopt(option, setting)
+            _transfers.add(self)
         self._silence_seconds = silence_seconds
         self.pid = os.getpid()
         self._added = False
@@ -252,7 +273,6 @@ class _Transfer:
         self._curl.setopt(pycurl.WRITEFUNCTION, self._data.append)
         self._curl.setopt(pycurl.HEADERFUNCTION, self.head.append)
         self.done = True
-        _transfers.add(self)
 
     def begin(
         self, method: str, url: str, headers: Mapping[str, str], body: Sequence[Buffer]
@@ -291,7 +311,8 @@ class _Transfer:
         while True:
             if interrupt:
                 interrupt.check()
-            _, running = self._multi.perform()
+            with self.running:
+                _, running = self._multi.perform()
             if not running:
                 self.done = True
                 self._check()
@@ -340,17 +361,19 @@ class _Transfer:
         """The request is over; if its answer was not complete, libcurl closes the connection."""
         if self._added:
             self._added = False
-            self._multi.remove_handle(self._curl)
+            with self.running:
+                self._multi.remove_handle(self._curl)
         self._curl.setopt(pycurl.READFUNCTION, _NOTHING)  # lets go of the body
         self._data.clear()
         self.head.clear()
 
     def close(self) -> None:
         """Close the connection."""
-        with suppress(pycurl.error):  # it is not in use
-            self._multi.remove_handle(self._curl)
-        self._curl.close()
-        self._multi.close()
+        with self.running:
+            with suppress(pycurl.error):  # it is not in use
+                self._multi.remove_handle(self._curl)
+            self._curl.close()
+            self._multi.close()
 
 
 def _once() -> Callable[..., int]:

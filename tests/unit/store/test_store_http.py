@@ -11,12 +11,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import pycurl
 import pytest
 from socket_server import Serve, served
 
 from larder.errors import FatalError, RetryableError, StoreError
 from larder.store import open_store
-from larder.store.http import PIECE_BYTES, Answer, BrokenError, Http, _Transfer
+from larder.store.http import PIECE_BYTES, Answer, BrokenError, Http, _creating, _Transfer
 from larder.store.interrupt import Interrupt
 from tests.support.certificates import local_certificate
 
@@ -362,6 +363,33 @@ def test_a_forked_child_leaves_the_connections_alone(trusted):
         get(http).close()
         http.close()
     assert len(connections) == 2
+
+
+def test_a_fork_waits_while_libcurl_runs():
+    """A child waited for ever for a lock of OpenSSL, one time in a thousand."""
+    order: list[str] = []
+
+    def fork() -> None:
+        assert forked(lambda: 0) == 0
+        order.append("forked")
+
+    with asking(saying(*[BODIES["a length"]] * 2)) as http:
+        get(http).read()
+        (transfer,) = http._idle
+        forking = threading.Thread(target=fork)
+
+        def received(line: bytes) -> None:
+            transfer.head.append(line)
+            if not order:
+                forking.start()
+                while not _creating.locked():
+                    pass
+                order.append("received")
+
+        transfer._curl.setopt(pycurl.HEADERFUNCTION, received)
+        assert get(http).read() == b"hello"
+        forking.join()
+    assert order == ["received", "forked"]
 
 
 def long_answer(size_bytes: int) -> bytes:
