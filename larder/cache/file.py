@@ -241,20 +241,17 @@ class CacheFileReader:
         return index % records
 
     def _read_schema(self) -> RecordSchema:
+        facts, where, transaction = self._facts, str(self.path), self._file.transaction
         try:
-            document = bytes(self._file.transaction.get(SCHEMA_KEY, b""))
-            records = self._file.transaction.stat()["entries"] - 1
+            document = bytes(transaction.get(SCHEMA_KEY, b""))
+            records = transaction.stat()["entries"] - 1
         except lmdb.Error as error:
             self._file.begin()
-            message = f"LMDB: {error}"
-            raise DamageError("damage.record", message, where=str(self.path)) from error
-        facts = self._facts
-        schema = RecordSchema.parse(
-            document, str(self.path), place=facts.place, digest=facts.digest
-        )
+            raise DamageError("damage.record", f"LMDB: {error}", where=where) from error
+        schema = RecordSchema.parse(document, where, place=facts.place, digest=facts.digest)
         if records != facts.records:
             message = f"the file has {records} records instead of {facts.records}"
-            raise DamageError("damage.record", message, where=str(self.path))
+            raise DamageError("damage.record", message, where=where)
         return schema
 
 

@@ -12,7 +12,6 @@ shard's name is read only if it is that shard.
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import time
@@ -181,15 +180,12 @@ class _File(NamedTuple):
 
 
 def _touch(path: Path) -> None:
-    """Say that a shard is used now, if it is this user's and may be changed: not every file system
-    does so when it is read.
+    """Say that a shard is used now, if that can be said: not every file system does so when it is
+    read.
     """
     status = path.stat()
-    try:
+    with suppress(OSError):  # it is another user's, or its disk is read-only
         os.utime(path, ns=(time.time_ns(), status.st_mtime_ns))
-    except OSError as error:
-        if error.errno not in (errno.EPERM, errno.EACCES, errno.EROFS):
-            raise
 
 
 def _foreign(path: Path) -> ConfigError:

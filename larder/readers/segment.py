@@ -73,7 +73,7 @@ class LiveSamples:
 
     def measures(self, numbers: Array, mapped: Mapper) -> tuple[Array, Array]:
         """The same, and the labels of the samples, or -1; int64."""
-        places = self.columns.places(self._row_numbers(numbers), mapped)
+        places = self.columns.places(self.row_numbers(numbers), mapped)
         sums = np.bincount(places.owners, places.parts["length"], len(places.rows))
         return sums.astype(np.int64), places.rows["label"].astype(np.int64)
 
@@ -96,10 +96,6 @@ class LiveSamples:
             start += count
         return []
 
-    def indexed(self, numbers: Array) -> Iterator[IndexedSample]:
-        """The entries of samples in the index, given their numbers in ascending order."""
-        return self.columns.samples(self._row_numbers(numbers))
-
     def locate(self, numbers: Array, unchecked: Array, mapped: Mapper) -> LocatedSamples:
         """Look samples up in the index.
 
@@ -108,7 +104,7 @@ class LiveSamples:
             unchecked: Of each, whether its parts are to be compared with their checksums.
             mapped: What calls the function that reads a block of the index.
         """
-        rows = self._row_numbers(numbers)
+        rows = self.row_numbers(numbers)
         places = self.columns.places(rows, mapped)
         return LocatedSamples(self, rows, places, unchecked[places.owners])
 
@@ -120,7 +116,8 @@ class LiveSamples:
         """By the name of a shard, the file that samples are read from."""
         return {shard.files[0].name: shard.files[0] for shard in self.columns.shards(self.split)}
 
-    def _row_numbers(self, numbers: Array) -> Array:
+    def row_numbers(self, numbers: Array) -> Array:
+        """The segment's rows of samples."""
         return self._first_row + self._omitted.rows_of(numbers)
 
 

@@ -189,7 +189,7 @@ class SplitSamples(Sequence[Sample]):
     def indexed(self, numbers: Array) -> Iterator[IndexedSample]:
         """The entries of samples in the index, given their numbers in ascending order."""
         for segment, inside, _ in self._segments_of(numbers):
-            yield from segment.indexed(inside)
+            yield from segment.columns.samples(segment.row_numbers(inside))
 
     @property
     def has_shards_local(self) -> bool:
