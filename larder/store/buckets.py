@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
@@ -26,7 +27,7 @@ from larder.disk import disk_errors
 from larder.errors import ConfigError, StoreError
 from larder.forking import lock_of_process
 from larder.store.base import BucketPrefix, Buffer, Features, ObjectInfo, Readable, Store, Writer
-from larder.store.calls import Call
+from larder.store.calls import Call, RefusedKeysError
 from larder.store.etag_trust import etag_trust
 from larder.store.http import Http
 from larder.store.interrupt import Interrupt, in_thread, interrupted_by
@@ -34,6 +35,7 @@ from larder.store.keys import check_key, folder_prefix
 from larder.store.retry import RetryPolicy
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 _MOST = 32
 _CONNECT_SECONDS = 10
@@ -113,6 +115,58 @@ class Bucket(Generic[T]):
             account = self._shared(self.access, self.store_url)
             self._current = current = os.getpid(), account
         return current[1]
+
+
+class RenewedKeys(Generic[T]):
+    """The keys of an account, which whoever gives them may give for minutes only.
+
+    ``ask`` returns them, with the seconds that they are valid for, at least; it is called with the
+    URL of the store that needs them, and whether the last ones were refused. It is called again
+    after half of that time, not for every request.
+    """
+
+    def __init__(self, ask: Callable[[str, bool], tuple[T, float]]) -> None:
+        self._ask = ask
+        self._keys: list[T] = []
+        self._until_seconds = 0.0
+        self._lock = threading.Lock()
+
+    def use(self, call: Callable[[T], R], store_url: str) -> R:
+        """Make a call with the keys; once more with others, if they are refused and there are any.
+
+        Raises:
+            RefusedKeysError: There are no others, or they are refused too.
+        """
+        keys = self._current(store_url)
+        try:
+            return call(keys)
+        except RefusedKeysError as error:
+            others = self._others(keys, store_url)
+            if others == keys:
+                message = f"{error.message}, and there are no others"
+                kind, hint = type(error), error.hint
+                raise kind(error.code, message, where=error.where, hint=hint) from error
+        return call(others)
+
+    def _current(self, store_url: str) -> T:
+        if time.monotonic() >= self._until_seconds:
+            with self._lock:
+                if time.monotonic() >= self._until_seconds:
+                    self._look(store_url, refused=False)
+        return self._keys[0]
+
+    def _others(self, refused: T, store_url: str) -> T:
+        """Those that another thread was given meanwhile, or that are given now."""
+        with self._lock:
+            if self._keys[0] is refused:
+                self._look(store_url, refused=True)
+            return self._keys[0]
+
+    def _look(self, store_url: str, *, refused: bool) -> None:
+        keys, valid_seconds = self._ask(store_url, refused)
+        if refused or [keys] != self._keys:
+            self._keys = [keys]
+        self._until_seconds = time.monotonic() + valid_seconds / 2
 
 
 Loader = Callable[[str], Mapping[str, Any]]

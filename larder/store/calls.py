@@ -109,6 +109,10 @@ class Refusal:
         return error
 
 
+class RefusedKeysError(StoreError):
+    """The credentials are refused, which those that were given since may not be."""
+
+
 def no_bucket(call: Call) -> StoreError:
     hint = "create it, or fix the URL"
     return StoreError("store.missing", "the bucket does not exist", where=call.store_url, hint=hint)

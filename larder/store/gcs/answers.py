@@ -33,7 +33,7 @@ from typing import Any
 from larder.errors import LarderError, ObjectError, RetryableError, StoreError
 from larder.store.base import KEPT_HEADERS, ObjectInfo
 from larder.store.buckets import storage_class, time_of
-from larder.store.calls import Call, Refusal, no_bucket
+from larder.store.calls import Call, Refusal, RefusedKeysError, no_bucket
 
 CREDENTIALS_HINT = (
     "run gcloud auth application-default login, or set GOOGLE_APPLICATION_CREDENTIALS"
@@ -79,7 +79,8 @@ def _of_account(refusal: Refusal, call: Call) -> StoreError | None:
     status, message = refusal.status, str(refusal)
     if status == 401:
         hint = CREDENTIALS_HINT
-    elif status == 400 and _says(refusal, "requester pays", "user project"):
+        return RefusedKeysError("store.denied", message, where=call.store_url, hint=hint)
+    if status == 400 and _says(refusal, "requester pays", "user project"):
         message = "the bucket's requester pays, and no project was named"
         hint = "set requester_pays: true, and project: to the project that pays"
     elif status == 403 and (refusal.code in _UNPAID or _says(refusal, "billing")):

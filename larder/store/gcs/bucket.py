@@ -15,6 +15,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
@@ -24,7 +25,14 @@ from larder.config.urls import Access
 from larder.errors import ConfigError, LarderError, RetryableError, StoreError
 from larder.packages import install_hint
 from larder.store.base import Buffer
-from larder.store.buckets import Bucket, SharedAccounts, connections, load, server_endpoint
+from larder.store.buckets import (
+    Bucket,
+    RenewedKeys,
+    SharedAccounts,
+    connections,
+    load,
+    server_endpoint,
+)
 from larder.store.calls import Call, connection_errors
 from larder.store.gcs.answers import CREDENTIALS_HINT, gcs_error
 from larder.store.http import Answer
@@ -126,6 +134,7 @@ def _of_block(block: str) -> tuple[Any, str]:
 T = TypeVar("T")
 
 _DESCRIBING_THREADS = 32
+_LOOK_AGAIN = timedelta(minutes=10)
 _VARIABLES = ("GOOGLE_", "STORAGE_EMULATOR_HOST", "CLOUDSDK_", "NO_GCE_")
 
 
@@ -138,9 +147,20 @@ class GcsAccount:
     """
 
     def __init__(self, access: Access, store_url: str) -> None:
-        core = import_gcsfs()
+        self._access = access
+        self.files = self._files(store_url)
+        self.http = connections(self.files._location, access)
+        self.headers: RenewedKeys[dict[str, str]] = RenewedKeys(self._ask)
+        """The headers of every request, with a token that is valid for some minutes."""
+        self.parameters: Mapping[str, str] = self.files._get_params({})
+        """Those of every request: who pays."""
+        self.describing = ThreadPoolExecutor(_DESCRIBING_THREADS, "larder-describe")
+        """Where objects are described while their content is requested."""
+
+    def _files(self, store_url: str) -> Any:
+        core, access = import_gcsfs(), self._access
         settings = find_settings(store_url, access)
-        self.files = core.GCSFileSystem(
+        files = core.GCSFileSystem(
             project=settings.project,
             token=settings.credentials or "anon",
             requester_pays=settings.project if access.requester_pays else False,
@@ -149,29 +169,28 @@ class GcsAccount:
             skip_instance_cache=True,
             use_listings_cache=False,
         )
-        if settings.credentials and self.files._use_client_cert:
+        if settings.credentials and files._use_client_cert:
             raise ConfigError(
                 "config.invalid_value",
                 "Google's libraries are told to use a client certificate, and Larder has none",
                 where=store_url,
                 hint="set GOOGLE_API_USE_CLIENT_CERTIFICATE=false, or use other credentials",
             )
-        self.http = connections(self.files._location, access)
-        self.parameters: Mapping[str, str] = self.files._get_params({})
-        """Those of every request: who pays."""
-        self.describing = ThreadPoolExecutor(_DESCRIBING_THREADS, "larder-describe")
-        """Where objects are described while their content is requested."""
+        return files
 
-    def headers(self, store_url: str) -> dict[str, str]:
-        """The headers of every request, with a token that is valid for some minutes."""
+    def _ask(self, store_url: str, refused: bool) -> tuple[dict[str, str], float]:
         from gcsfs.retry import HttpError, NonRetryableError
         from google.auth.exceptions import GoogleAuthError
 
+        if refused:
+            self.files = self._files(store_url)
         try:
             headers: dict[str, str] = self.files._get_headers({"Host": self.http.host})
         except (GoogleAuthError, HttpError, NonRetryableError) as error:
             raise _unrenewed(error, store_url) from error
-        return headers
+        expiry = getattr(self.files.credentials.credentials, "expiry", None)
+        left = (expiry.replace(tzinfo=UTC) - datetime.now(UTC)) if expiry else _LOOK_AGAIN
+        return headers, max(0.0, min(left, _LOOK_AGAIN).total_seconds())
 
 
 def _unrenewed(error: Exception, store_url: str) -> LarderError:
@@ -247,17 +266,21 @@ class GcsBucket(Bucket[GcsAccount]):
     def begin(self, request: Request, call: Call) -> Answer:
         """Send a request, and receive the headers of the answer; the caller closes it."""
         account, path = self.account, request.path
-        headers = {**account.headers(self.store_url), **request.headers}
         query = {**request.query, **account.parameters}
         if given := {name: text for name, text in query.items() if text is not None}:
             path += ("&" if "?" in path else "?") + urlencode(given, quote_via=quote)
-        with connection_errors(call):
-            answer = account.http.request(
-                request.method, account.http.path + path, headers, request.body
-            )
-        if answer.status // 100 == 2 or answer.status in request.accept:
-            return answer
-        raise Response.of(answer, call).error()
+
+        def send(keys: dict[str, str]) -> Answer:
+            headers = {**keys, **request.headers}
+            with connection_errors(call):
+                answer = account.http.request(
+                    request.method, account.http.path + path, headers, request.body
+                )
+            if answer.status // 100 == 2 or answer.status in request.accept:
+                return answer
+            raise Response.of(answer, call).error()
+
+        return account.headers.use(send, self.store_url)
 
     def send(self, request: Request, call: Call) -> Response:
         """Send a request, and receive the complete answer; see `begin`."""

@@ -28,7 +28,7 @@ from larder.errors import LarderError, ObjectError, StoreError
 from larder.manifest.digest import format_crc32c
 from larder.store.base import KEPT_HEADERS, ObjectInfo
 from larder.store.buckets import storage_class
-from larder.store.calls import Call, Refusal, connection_errors, no_bucket
+from larder.store.calls import Call, Refusal, RefusedKeysError, connection_errors, no_bucket
 from larder.store.http import Answer
 from larder.store.s3.sign import encoded_path
 
@@ -44,6 +44,7 @@ _BAD_CREDENTIALS = {
     "InvalidClientTokenId",
     "InvalidSecurity",
     "InvalidToken",
+    "InvalidTokenId",
     "NotSignedUp",
     "RequestTimeTooSkewed",
     "SignatureDoesNotMatch",
@@ -93,7 +94,8 @@ def _error(status: int, headers: Mapping[str, str], body: str, call: Call) -> La
         return elsewhere(region, call)
     if code in _BAD_CREDENTIALS:
         message = f"the credentials are refused ({code})"
-        return StoreError("store.denied", message, where=call.store_url, hint=CREDENTIALS_HINT)
+        hint = CREDENTIALS_HINT
+        return RefusedKeysError("store.denied", message, where=call.store_url, hint=hint)
     if code in _BUSY:
         return refusal.busy(call)
     return _of_key(refusal, call) or refusal.error(call)

@@ -19,14 +19,15 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import google_crc32c
 
 from larder.config.urls import Access
-from larder.errors import LarderError
+from larder.errors import LarderError, NotFoundError, ObjectError, StoreError
 from larder.store.base import Buffer, ObjectInfo
-from larder.store.buckets import Bucket, SharedAccounts, connections
+from larder.store.buckets import Bucket, RenewedKeys, SharedAccounts, connections
 from larder.store.calls import Call, connection_errors
 from larder.store.http import Answer
 from larder.store.interrupt import grace
@@ -42,7 +43,7 @@ from larder.store.s3.answers import (
     object_info,
     time_us,
 )
-from larder.store.s3.credentials import credential_errors, find_settings
+from larder.store.s3.credentials import current_keys, find_settings
 from larder.store.s3.sign import EMPTY_SHA256, UNSIGNED, Keys, encoded_path, encoded_query, signed
 
 _CONFIG_FILES = (
@@ -65,12 +66,19 @@ class S3Server:
 
 
 class S3Account:
-    """Credentials, region and endpoint, looked up once, and connections."""
+    """Region and endpoint, looked up once, connections, and keys, which are looked up again."""
 
     def __init__(self, access: Access, store_url: str) -> None:
         self.server = S3Server()
         self.settings = find_settings(store_url, access)
         self.http = connections(self.settings.endpoint, access)
+        self.keys: RenewedKeys[Keys | None] = RenewedKeys(self._ask)
+        self._access = access
+
+    def _ask(self, store_url: str, refused: bool) -> tuple[Keys | None, float]:
+        if refused:
+            self.settings = find_settings(store_url, self._access)
+        return current_keys(self.settings, store_url, self._access)
 
 
 def _files() -> tuple[tuple[int, int, int] | None, ...]:
@@ -103,19 +111,19 @@ class S3Bucket(Bucket[S3Account]):
     def __init__(self, name: str, store_url: str, access: Access) -> None:
         super().__init__(name, store_url, access, shared_account)
 
-    @property
-    def keys(self) -> Keys | None:
-        """The current credentials, for signing; None for anonymous requests."""
-        settings = self.account.settings
-        if settings.credentials is None:
-            return settings.keys
-        whom = f"the role {self.access.role}" if self.access.role else "the profile or machine"
-        with credential_errors(self.store_url, whom):
-            frozen = settings.credentials.get_frozen_credentials()
-        return Keys(frozen.access_key, frozen.secret_key, frozen.token or "")
-
     def head(self, call: Call) -> ObjectInfo:
         """Describe an object; with its checksum, if the server keeps one of the whole content."""
+        try:
+            return self._head(call)
+        except NotFoundError:
+            raise
+        except (ObjectError, StoreError):
+            # The answer to a HEAD request has no body, which would say if the keys are refused:
+            # those of a GET request are renewed then.
+            self.send("GET", call).close()
+            return self._head(call)
+
+    def _head(self, call: Call) -> ObjectInfo:
         with self.send("HEAD", call, headers={"x-amz-checksum-mode": "ENABLED"}) as answer:
             return object_info(call.key, answer.headers)
 
@@ -160,7 +168,9 @@ class S3Bucket(Bucket[S3Account]):
 
     def _described(self) -> Mapping[str, str]:
         """The headers of an answer about the bucket, which may be an error."""
-        with self._answered("HEAD", Call(self.store_url), {}, {}, [], EMPTY_SHA256) as answer:
+        call = Call(self.store_url)
+        request = partial(self._answered, "HEAD", call, {}, {}, [], EMPTY_SHA256)
+        with self.account.keys.use(request, self.store_url) as answer:
             return answer.headers
 
     def kept_headers(self, like: ObjectInfo | None) -> dict[str, str]:
@@ -193,15 +203,19 @@ class S3Bucket(Bucket[S3Account]):
             sent["content-md5"] = base64.b64encode(bytes.fromhex(md5)).decode()
             sha256 = UNSIGNED
         digest = sha256 or (digest_of("sha256", body) if body else EMPTY_SHA256)
-        answer = self._answered(method, call, query or {}, sent, body, digest)
-        if answer.status < 300:
-            return answer
-        with answer:
-            error = error_of(answer, call)
-        if error.message == REGION_UNTOLD:
-            with suppress(LarderError):
-                error = elsewhere(self._described().get("x-amz-bucket-region", ""), call)
-        raise error
+
+        def send(keys: Keys | None) -> Answer:
+            answer = self._answered(method, call, query or {}, sent, body, digest, keys)
+            if answer.status < 300:
+                return answer
+            with answer:
+                error = error_of(answer, call)
+            if error.message == REGION_UNTOLD:
+                with suppress(LarderError):
+                    error = elsewhere(self._described().get("x-amz-bucket-region", ""), call)
+            raise error
+
+        return self.account.keys.use(send, self.store_url)
 
     def _answered(
         self,
@@ -211,6 +225,7 @@ class S3Bucket(Bucket[S3Account]):
         headers: Mapping[str, str],
         body: Sequence[Buffer],
         sha256: str,
+        keys: Keys | None,
     ) -> Answer:
         """Sign a request and send it; the answer may be an error."""
         account = self.account
@@ -220,7 +235,7 @@ class S3Bucket(Bucket[S3Account]):
         sent = {"host": account.http.host, **headers}
         if self.access.requester_pays:
             sent["x-amz-request-payer"] = "requester"
-        sent = signed(method, path, text, sent, sha256, self.keys, account.settings.region)
+        sent = signed(method, path, text, sent, sha256, keys, account.settings.region)
         with connection_errors(call):
             return account.http.request(method, f"{path}?{text}" if text else path, sent, body)
 

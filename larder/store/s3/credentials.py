@@ -23,6 +23,9 @@ from larder.store.s3.sign import Keys
 _CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 _SESSION_NAME = "larder"
 _CONNECT_SECONDS = 10
+_LIVES_SECONDS = [900 >> n for n in range(10)]
+"""botocore renews keys that are valid for less than 15 minutes, whenever it is asked for them."""
+
 _BUSY = frozenset({"Throttling", "ThrottlingException", "RequestLimitExceeded", "SlowDown"})
 
 
@@ -129,6 +132,18 @@ def _of_role(session: Any, access: Access, role: str, region: str) -> Any:
     return DeferredRefreshableCredentials(
         method="assume-role", refresh_using=fetcher.fetch_credentials
     )
+
+
+def current_keys(settings: S3Settings, store_url: str, access: Access) -> tuple[Keys | None, float]:
+    """The keys to sign with, None for anonymous requests; and for how many seconds, at least."""
+    if settings.credentials is None:
+        return settings.keys, _LIVES_SECONDS[0]
+    whom = f"the role {access.role}" if access.role else "the profile or machine"
+    with credential_errors(store_url, whom):
+        frozen = settings.credentials.get_frozen_credentials()
+    expire_within = getattr(settings.credentials, "refresh_needed", lambda seconds: False)
+    valid = (seconds for seconds in _LIVES_SECONDS if not expire_within(seconds))
+    return Keys(frozen.access_key, frozen.secret_key, frozen.token or ""), next(valid, 0)
 
 
 @contextmanager

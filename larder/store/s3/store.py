@@ -48,15 +48,7 @@ class S3Store(BucketStore):
 
     def head(self, key: str) -> ObjectInfo:
         """See `larder.store.base.Readable.head`. If the bucket is missing, so is the object."""
-        try:
-            return self._bucket.head(self._call(key))
-        except NotFoundError:
-            raise
-        except ObjectError as error:
-            # The answer to a HEAD request has no body, which would say if the key or secret is
-            # wrong.
-            self.open(key, length=1).close()
-            raise error
+        return self._bucket.head(self._call(key))
 
     def open(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None

@@ -2,13 +2,14 @@
 
 import json
 import sys
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from fake_gcs import FakeGcs, Say
-from google.auth.credentials import AnonymousCredentials
+from google.auth.credentials import AnonymousCredentials, Credentials
 
 from larder.errors import FatalError, RetryableError, StoreError
 from larder.store import Access, Store, open_store
@@ -114,6 +115,34 @@ def test_a_token_is_sent_with_every_request(gcs):
     with larder_error("store.denied") as caught:
         store.get("k")
     assert "secret" not in str(caught.value)
+
+
+class Expiring(Credentials):
+    """Credentials whose token is valid for less than the five minutes that gcsfs wants."""
+
+    given = 0
+
+    def refresh(self, request: object) -> None:
+        Expiring.given += 1
+        self.token = f"token {self.given}"
+        self.expiry = datetime.now(UTC).replace(tzinfo=None) + timedelta(minutes=4)
+
+
+def test_a_token_is_asked_for_once_for_each_time_that_it_expires(gcs, monkeypatch):
+    """It was for every request, if valid for less than five minutes; and never once refused."""
+    monkeypatch.setattr(
+        "larder.store.gcs.bucket.find_settings",
+        lambda *_: GcsSettings(gcs.endpoint, Expiring(), ""),
+    )
+    store = opened(gcs, project="expiring")
+    for _ in range(3):
+        store.put("k", b"1")
+    assert Expiring.given == 1
+    gcs.fault = lambda ask: (
+        Say.error(401) if ask.headers["authorization"] == "Bearer token 1" else None
+    )
+    assert store.head("k").size_bytes == 1
+    assert Expiring.given == 2
 
 
 def test_the_credentials_of_the_environment(tmp_path, monkeypatch):

@@ -2,7 +2,9 @@
 
 import json
 import os
+import threading
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -10,7 +12,10 @@ from run_python import run_python
 from scripted_s3 import Say, Script, scripted_s3
 
 from larder.config.urls import Access
+from larder.errors import StoreError
 from larder.store import Store, open_store
+from larder.store.buckets import RenewedKeys
+from larder.store.calls import RefusedKeysError
 from larder.store.s3.bucket import S3Account, shared_account
 
 PAGE = (
@@ -93,31 +98,63 @@ def test_a_store_without_credentials_finds_later_ones(monkeypatch):
             list(opened(script).list())
 
 
-def test_credentials_that_expire_are_renewed(monkeypatch, tmp_path):
-    """They are asked for again, by the same clients, for every way to the server."""
+def test_keys_are_asked_for_once_for_each_time_that_they_expire(monkeypatch, tmp_path):
+    """They were for every request, if valid for less than ten minutes; and never once refused."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
-    given = tmp_path / "given"
+    given, starts, process = (tmp_path / name for name in ("given", "starts", "process"))
+    process.write_text(f"#!/bin/sh\necho >> {starts}\ncat {given}\n")
+    process.chmod(0o755)
     config = tmp_path / "config"
-    config.write_text(f"[profile p]\nregion = us-east-1\ncredential_process = cat {given}\n")
+    config.write_text(f"[profile p]\nregion = us-east-1\ncredential_process = {process}\n")
     monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
 
     def give(key: str) -> None:
-        soon = datetime.now(UTC) + timedelta(minutes=5)  # botocore renews ten minutes before
+        soon = datetime.now(UTC) + timedelta(minutes=5)
         facts = {"AccessKeyId": key, "SecretAccessKey": "s", "Expiration": soon.isoformat()}
         given.write_text(json.dumps({"Version": 1, "SessionToken": "t", **facts}))
 
+    give("first")
+    expired = Say.error(400, "ExpiredToken")
     with scripted_s3(OBJECT) as script:
-        for key in ("first", "second"):
-            give(key)
-            store = opened(script, profile="p")
-            store.head("a//b")
-            script.answers = [LISTING]
-            list(store.list())
-            assert script.signed_by[-2:] == [key, key]
-            script.answers = [OBJECT]
+        store = opened(script, profile="p")
+        for _ in range(10):
             store.get("k")
+        assert starts.stat().st_size <= 2, "one by a new session, one since they expire soon"
+        for key, call, after in (
+            ("second", lambda: list(store.list()), [expired, LISTING]),
+            ("third", lambda: store.head("k"), [expired, expired, OBJECT]),  # HEAD has no reason
+            ("fourth", lambda: store.put("k", b"1"), [expired, OBJECT]),
+        ):
+            give(key)
+            script.answers = after
+            call()
             assert script.signed_by[-1] == key
+        script.answers = [expired]
+        with pytest.raises(StoreError, match=r"ExpiredToken\), and there are no others") as caught:
+            store.get("k")
+        assert caught.value.code == "store.denied"
+
+
+def test_threads_whose_keys_are_refused_ask_for_others_together():
+    given: list[tuple[str]] = []
+    refusals = threading.Barrier(8)
+
+    def ask(store_url: str, refused: bool) -> tuple[tuple[str], float]:
+        given.append((f"key {len(given)}",))
+        return given[-1], 60.0
+
+    def call(keys: tuple[str]) -> tuple[str]:
+        if keys == ("key 0",):
+            refusals.wait()
+            raise RefusedKeysError("store.denied", "expired")
+        return keys
+
+    shared = RenewedKeys(ask)
+    with ThreadPoolExecutor(8) as threads:
+        used = list(threads.map(lambda _: shared.use(call, "s3://b/"), range(8)))
+    assert used == [("key 1",)] * 8
+    assert len(given) == 2
 
 
 FORK = """
