@@ -129,7 +129,7 @@ class RenewedKeys(Generic[T]):
         self._ask = ask
         self._keys: list[T] = []
         self._until_seconds = 0.0
-        self._lock = threading.Lock()
+        self._lock = lock_of_process()
 
     def use(self, call: Callable[[T], R], store_url: str) -> R:
         """Make a call with the keys; once more with others, if they are refused and there are any.
@@ -236,8 +236,19 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def time_of(text: str) -> int:
-    """A time in a document, microseconds since 1970 UTC."""
-    return (datetime.fromisoformat(text) - _EPOCH) // _MICROSECOND
+    """A time in a document, microseconds since 1970 UTC; ValueError if it is none."""
+    try:
+        return (datetime.fromisoformat(text) - _EPOCH) // _MICROSECOND
+    except TypeError as error:
+        raise ValueError("a time without a zone") from error
+
+
+def size_of(text: str) -> int:
+    """The size that a store says an object has, in bytes; ValueError if no object can have it."""
+    size_bytes = int(text)
+    if not 0 <= size_bytes < 1 << 63:
+        raise ValueError("a size that no object has")
+    return size_bytes
 
 
 def storage_class(name: str | None) -> str:

@@ -20,7 +20,7 @@ Of an answer, only the code and the message are shown, without what looks like a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Self
@@ -36,6 +36,7 @@ from larder.errors import (
 from larder.store.base import Buffer, ObjectInfo, Reader
 from larder.store.http import Answer, BrokenError
 from larder.store.keys import object_url
+from larder.units import format_count
 
 _REFUSED_SECONDS = 2.0
 """For how long a server that has never answered may refuse connections: it may be starting."""
@@ -118,6 +119,13 @@ def no_bucket(call: Call) -> StoreError:
     return StoreError("store.missing", "the bucket does not exist", where=call.store_url, hint=hint)
 
 
+def undescribed(where: str, fields: Mapping[str, object]) -> StoreError:
+    """What a store says about an object cannot be true."""
+    said = ", ".join(f"{name} {str(text)[:40]}" for name, text in fields.items() if text)
+    message = f"the answer does not describe an object: {said}"
+    return StoreError("store.refused", message, where=where)
+
+
 def conflict(call: Call) -> PreconditionError:
     if call.if_absent:
         return PreconditionError("object.exists", "it already exists", where=call.where)
@@ -188,7 +196,8 @@ class AnswerReader(Reader):
             raise conflict(self._call)
         if span.offset > self.info.size_bytes:
             self.close()
-            message = f"it has only {self.info.size_bytes} bytes, none at {span.offset}"
+            has = format_count(self.info.size_bytes, "byte")
+            message = f"it has only {has}, none at {span.offset}"
             raise ObjectError("object.truncated", message, where=self._call.where)
         return self
 
@@ -198,13 +207,13 @@ class AnswerReader(Reader):
             for data in self._answer or ():
                 self._left -= len(data)
                 if self._left < 0:
-                    raise self._wrong(f"{-self._left} bytes too many")
+                    raise self._wrong(f"has {format_count(-self._left, 'byte')} too many")
                 yield data
         if self._left:
-            raise self._wrong(f"{self._left} bytes are missing")
+            raise self._wrong(f"ends {format_count(self._left, 'byte')} too early")
 
     def _wrong(self, what: str) -> ObjectError:
-        return ObjectError("object.truncated", f"the answer has {what}", where=self._call.where)
+        return ObjectError("object.truncated", f"the answer {what}", where=self._call.where)
 
     def close(self) -> None:
         if self._answer is not None:

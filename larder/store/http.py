@@ -263,6 +263,8 @@ class _Transfer:
                 self._curl.setopt(option, setting)
             _transfers.add(self)
         self._silence_seconds = silence_seconds
+        # Host and port, never the user: a password may have any character.
+        self._proxy = options[pycurl.PROXY].rpartition("@")[2].rpartition("//")[2].rstrip("/")
         self.pid = os.getpid()
         self._added = False
         self._method = ""
@@ -355,7 +357,7 @@ class _Transfer:
         """Raise the error that the transfer ended with."""
         _, _, failed = self._multi.info_read()
         for _, code, text in failed:
-            raise _broken(code, text, self._curl.getinfo(pycurl.OS_ERRNO))
+            raise _broken(code, text, self._curl.getinfo(pycurl.OS_ERRNO), self._proxy)
 
     def end(self) -> None:
         """The request is over; if its answer was not complete, libcurl closes the connection."""
@@ -489,8 +491,11 @@ _CLOSED = {
 _CERTIFICATES = {pycurl.E_PEER_FAILED_VERIFICATION, pycurl.E_SSL_CACERT_BADFILE}
 
 
-def _broken(code: int, text: str, system: int) -> BrokenError:
-    """What an error of libcurl means: its code, its message, and errno."""
+_PROXY_HINT = "check HTTP_PROXY, HTTPS_PROXY and NO_PROXY"
+
+
+def _broken(code: int, text: str, system: int, proxy: str) -> BrokenError:
+    """What an error of libcurl means: its code, its message, errno, and the proxy on the way."""
     if code in _CERTIFICATES:
         hint = "check the server's certificate, or set AWS_CA_BUNDLE"
         return BrokenError(_CAUSES[code], hint=hint, final=True)
@@ -498,17 +503,20 @@ def _broken(code: int, text: str, system: int) -> BrokenError:
         hint = "write http:// in the address of the server"
         return BrokenError("the server does not speak TLS", hint=hint, final=True)
     if code == pycurl.E_COULDNT_CONNECT and system == errno.ECONNREFUSED:
-        hint = "check that the server runs, and its address and port"
-        return BrokenError("connection refused", hint=hint, refused=True)
+        cause = f"the proxy {proxy} refuses connections" if proxy else "connection refused"
+        hint = _PROXY_HINT if proxy else "check that the server runs, and its address and port"
+        return BrokenError(cause, hint=hint, refused=True)
     if system in SYSTEM_LIMITS:
         cause, hint = SYSTEM_LIMITS[system]
         return BrokenError(cause, hint=hint, final=True)
     if "CONNECT tunnel" in text:
-        hint = "check HTTPS_PROXY and NO_PROXY"
-        return BrokenError("the proxy refuses the connection", hint=hint, final=True)
+        cause = f"the proxy {proxy} refuses the connection"
+        return BrokenError(cause, hint=_PROXY_HINT, final=True)
     cause = _CAUSES.get(code, "the connection broke")
     if "chunk" in text:
         cause = "the answer is not HTTP"
     elif code in _CLOSED:
         cause = "connection reset" if system == errno.ECONNRESET else "connection closed"
+    if proxy:
+        return BrokenError(f"{cause} (through the proxy {proxy})", hint=_PROXY_HINT)
     return BrokenError(cause)

@@ -20,7 +20,8 @@ def published_file_errors() -> Iterator[None]:
     except ObjectError as error:
         if error.code != "object.unreadable":
             raise
-        hint = error.hint or "request permission to list, read and write there"
+        permissions = "check the address, and request permission to list, read and write there"
+        hint = error.hint or permissions
         raise StoreError("store.denied", error.message, where=error.where, hint=hint) from error
 
 

@@ -32,8 +32,8 @@ from typing import Any
 
 from larder.errors import LarderError, ObjectError, RetryableError, StoreError
 from larder.store.base import KEPT_HEADERS, ObjectInfo
-from larder.store.buckets import storage_class, time_of
-from larder.store.calls import Call, Refusal, RefusedKeysError, no_bucket
+from larder.store.buckets import size_of, storage_class, time_of
+from larder.store.calls import Call, Refusal, RefusedKeysError, no_bucket, undescribed
 
 CREDENTIALS_HINT = (
     "run gcloud auth application-default login, or set GOOGLE_APPLICATION_CREDENTIALS"
@@ -121,7 +121,7 @@ def info_of_resource(resource: Mapping[str, Any], key: str, where: str) -> Objec
         checksum = f"crc32c:{_hex(crc32c)}" if crc32c else None
         return ObjectInfo(
             key,
-            int(resource["size"]),
+            size_of(resource["size"]),
             _hex(md5) if md5 else checksum or f"generation:{generation}",
             time_of(resource["updated"]),
             storage_class(resource.get("storageClass") or None),
@@ -132,8 +132,9 @@ def info_of_resource(resource: Mapping[str, Any], key: str, where: str) -> Objec
             {name: resource[field] for name, field in _HEADERS.items() if resource.get(field)},
         )
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        message = "the answer does not describe an object"
-        raise StoreError("store.refused", message, where=where) from error
+        said = resource if isinstance(resource, dict) else {}
+        names = ("size", "updated", "crc32c", "md5Hash")
+        raise undescribed(where, {name: said.get(name) for name in names}) from error
 
 
 def info_of_headers(headers: Mapping[str, str], key: str) -> ObjectInfo | None:

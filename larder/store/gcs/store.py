@@ -29,6 +29,7 @@ from larder.store.gcs.bucket import GcsBucket, GcsObject, Request, import_gcsfs
 from larder.store.gcs.write import GcsWriter, put_object, rewrite
 from larder.store.http import Answer
 from larder.store.interrupt import in_thread
+from larder.store.keys import object_url
 
 _PAGE_KEYS = 1000  # the most that GCS returns
 
@@ -52,22 +53,24 @@ def list_objects(
         "fields": f"nextPageToken,items({FIELDS})",
     }
 
+    last = after[len(base) :]
+
     def read(token: str) -> tuple[list[ObjectInfo], str]:
         request = Request("GET", bucket.path(), {**query, "pageToken": token or None})
         answer = bucket.send(request, Call(bucket.store_url)).json()
         try:
-            items = [(item["name"], item) for item in answer.get("items") or []]
+            items = [(item["name"][len(base) :], item) for item in answer.get("items") or []]
             objects = [
-                info_of_resource(item, name[len(base) :], bucket.store_url)
-                for name, item in items
-                if name > after  # startOffset includes the key itself
+                info_of_resource(item, key, object_url(bucket.store_url, key))
+                for key, item in items
+                if key > last  # startOffset includes the key itself
             ]
         except (LookupError, TypeError) as error:
             message = "the answer to a listing cannot be parsed"
             raise StoreError("store.refused", message, where=bucket.store_url) from error
         return objects, answer.get("nextPageToken") or ""
 
-    return list_pages(read, after[len(base) :], bucket.store_url)
+    return list_pages(read, last, bucket.store_url)
 
 
 def describe(source: GcsObject, generation: str | None = None) -> ObjectInfo:

@@ -28,6 +28,7 @@ from larder.store.keys import check_path_key, check_path_keys, object_url
 from larder.store.local.files import changed, describe, file_etag, local_error, local_errors
 from larder.store.local.walk import OnUnlisted, walk
 from larder.store.local.write import LocalWriter, unsynced
+from larder.units import format_count
 
 _FEATURES = Features(replace_if_match=True, etag_is_md5=False, local_path=True)
 _PAGE_KEYS = 1000
@@ -233,7 +234,7 @@ class LocalStore(Store):
         while len(data) < wanted:
             more = os.pread(handle, min(wanted - len(data), _READ_BYTES), offset + len(data))
             if not more:
-                raise self._truncated(key, f"{wanted - len(data)} bytes are missing")
+                raise self._ends_early(key, wanted - len(data))
             data += more
         return data
 
@@ -248,7 +249,11 @@ class LocalStore(Store):
         return status
 
     def _too_short(self, key: str, size_bytes: int, offset: int) -> ObjectError:
-        return self._truncated(key, f"it has only {size_bytes} bytes, none at {offset}")
+        has = format_count(size_bytes, "byte")
+        return self._truncated(key, f"it has only {has}, none at {offset}")
+
+    def _ends_early(self, key: str, missing_bytes: int) -> ObjectError:
+        return self._truncated(key, f"it ends {format_count(missing_bytes, 'byte')} too early")
 
     def _truncated(self, key: str, message: str) -> ObjectError:
         return ObjectError("object.truncated", message, where=object_url(self._url, key))
@@ -272,7 +277,7 @@ class LocalReader(Reader):
             self._offset += len(data)
             yield data
         if self._left:
-            raise self._store._truncated(self.info.key, f"{self._left} bytes are missing")
+            raise self._store._ends_early(self.info.key, self._left)
         self._check()
 
     def _read(self) -> bytes:

@@ -4,6 +4,7 @@ Errors, before the table of `larder.store.calls`::
 
     answer                                              error
     NoSuchBucket                                        StoreError         store.missing
+    RequestTimeTooSkewed                                StoreError         store.denied
     301, 307, AuthorizationHeaderMalformed + region     StoreError         store.region
     SignatureDoesNotMatch, InvalidAccessKeyId, ...      StoreError         store.denied
     409 of a condition, SlowDown, ...                   RetryableError     store.unavailable
@@ -18,7 +19,10 @@ from __future__ import annotations
 
 import base64
 import re
+import time
 from collections.abc import Mapping
+from contextlib import suppress
+from email.errors import MessageError
 from email.header import decode_header, make_header
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
@@ -27,13 +31,25 @@ from html import unescape
 from larder.errors import LarderError, ObjectError, StoreError
 from larder.manifest.digest import format_crc32c
 from larder.store.base import KEPT_HEADERS, ObjectInfo
-from larder.store.buckets import storage_class
-from larder.store.calls import Call, Refusal, RefusedKeysError, connection_errors, no_bucket
+from larder.store.buckets import size_of, storage_class, time_of
+from larder.store.calls import (
+    Call,
+    Refusal,
+    RefusedKeysError,
+    connection_errors,
+    no_bucket,
+    undescribed,
+)
 from larder.store.http import Answer
 from larder.store.s3.sign import encoded_path
+from larder.units import format_seconds
 
 CREDENTIALS_HINT = (
     "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, the profile, or the role of this machine"
+)
+CHECKSUM_HINT = (
+    "if the server does not take x-amz-checksum headers, set "
+    "AWS_REQUEST_CHECKSUM_CALCULATION=when_required"
 )
 REGION_UNTOLD = "the bucket is in another region"
 _BAD_CREDENTIALS = {
@@ -46,7 +62,6 @@ _BAD_CREDENTIALS = {
     "InvalidToken",
     "InvalidTokenId",
     "NotSignedUp",
-    "RequestTimeTooSkewed",
     "SignatureDoesNotMatch",
     "TokenRefreshRequired",
 }
@@ -92,6 +107,8 @@ def _error(status: int, headers: Mapping[str, str], body: str, call: Call) -> La
         return no_bucket(call)
     if status in _REDIRECTS or (code in _ELSEWHERE and region):
         return elsewhere(region, call)
+    if code == "RequestTimeTooSkewed":
+        return _clock_differs(element(body, "ServerTime"), headers.get("date", ""), call)
     if code in _BAD_CREDENTIALS:
         message = f"the credentials are refused ({code})"
         hint = CREDENTIALS_HINT
@@ -99,6 +116,20 @@ def _error(status: int, headers: Mapping[str, str], body: str, call: Call) -> La
     if code in _BUSY:
         return refusal.busy(call)
     return _of_key(refusal, call) or refusal.error(call)
+
+
+def _clock_differs(server_time: str, date: str, call: Call) -> StoreError:
+    """A signature is valid for 15 minutes."""
+    message = "the clock of this machine differs from the server's"
+    with suppress(ValueError):
+        server_us = time_of(server_time) if server_time else time_us(date)
+        ahead_seconds = time.time() - server_us / 1e6
+        side = "ahead of" if ahead_seconds > 0 else "behind"
+        message = (
+            f"the clock of this machine is {format_seconds(abs(ahead_seconds))} {side} the server's"
+        )
+    hint = "set the clock of this machine"
+    return StoreError("store.denied", message, where=call.store_url, hint=hint)
 
 
 def _of_key(refusal: Refusal, call: Call) -> ObjectError | None:
@@ -163,18 +194,26 @@ def compared_checksum(headers: Mapping[str, str], crc32c: int) -> str | None:
     return format_crc32c(crc32c) if repeated == crc32c_text(crc32c) else None
 
 
-def object_info(key: str, headers: Mapping[str, str]) -> ObjectInfo:
+def object_info(call: Call, headers: Mapping[str, str]) -> ObjectInfo:
     """The object that an answer describes."""
     total = headers.get("content-range", "").rpartition("/")[2]
-    size_bytes = total if total.isdecimal() else headers.get("content-length", "0")
+    size = total if total.isdecimal() else headers.get("content-length", "0")
     modified = headers.get("last-modified")
+    try:
+        size_bytes = size_of(size.rpartition(",")[2])  # the same length may be given twice
+        modified_us = time_us(modified) if modified else 0
+        checksum = _checksum(headers)
+    except ValueError as error:
+        fields = {"Content-Length": size, "Last-Modified": modified}
+        fields["x-amz-checksum-crc32c"] = headers.get("x-amz-checksum-crc32c")
+        raise undescribed(call.where, fields) from error
     return ObjectInfo(
-        key,
-        int(size_bytes.rpartition(",")[2]),  # the same length may be given twice
+        call.key,
+        size_bytes,
         etag_of(headers),
-        time_us(modified) if modified else 0,
+        modified_us,
         storage_class=storage_class(headers.get("x-amz-storage-class")),
-        checksum=_checksum(headers),
+        checksum=checksum,
         generation=headers.get("x-amz-version-id"),
         content_type=headers.get("content-type"),
         metadata={
@@ -192,7 +231,10 @@ def object_info(key: str, headers: Mapping[str, str]) -> ObjectInfo:
 
 @lru_cache(4096)
 def time_us(date: str) -> int:
-    """A date of a header, microseconds since 1970 UTC; many objects have the same second."""
+    """A date of a header, microseconds since 1970 UTC; many objects have the same second.
+
+    ValueError if it is none.
+    """
     return round(parsedate_to_datetime(date).timestamp() * 1e6)
 
 
@@ -217,5 +259,5 @@ def _plain_text(text: str) -> str:
         return text
     try:
         return str(make_header(decode_header(text)))
-    except (LookupError, ValueError):
+    except (LookupError, ValueError, MessageError):
         return text

@@ -5,7 +5,8 @@ Every request is sent once; `larder.store.retry` repeats calls. How a body is pr
     the MD5 of the content is known    Content-MD5, which the server compares
     otherwise                          the SHA-256 that is signed, which the server compares
 
-and in addition by its CRC32C, for servers that know it: AWS compares it, and says so.
+and in addition by its CRC32C, for servers that know it: AWS compares it, and says so. Some refuse
+its headers, which are left out then, where the variable of the AWS SDKs says so.
 
 Reference: https://docs.aws.amazon.com/AmazonS3/latest/API/API_Operations_Amazon_Simple_Storage_Service.html
 """
@@ -32,6 +33,7 @@ from larder.store.calls import Call, connection_errors
 from larder.store.http import Answer
 from larder.store.interrupt import grace
 from larder.store.s3.answers import (
+    CHECKSUM_HINT,
     REGION_UNTOLD,
     compared_checksum,
     content,
@@ -46,6 +48,8 @@ from larder.store.s3.answers import (
 from larder.store.s3.credentials import current_keys, find_settings
 from larder.store.s3.sign import EMPTY_SHA256, UNSIGNED, Keys, encoded_path, encoded_query, signed
 
+_CHECKSUM = "x-amz-checksum-"
+_OF_NO_OTHER_CAUSE = ("store.refused", "object.unreadable")
 _CONFIG_FILES = (
     ("AWS_CONFIG_FILE", "~/.aws/config"),
     ("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"),
@@ -125,7 +129,7 @@ class S3Bucket(Bucket[S3Account]):
 
     def _head(self, call: Call) -> ObjectInfo:
         with self.send("HEAD", call, headers={"x-amz-checksum-mode": "ENABLED"}) as answer:
-            return object_info(call.key, answer.headers)
+            return object_info(call, answer.headers)
 
     def put(
         self,
@@ -164,7 +168,9 @@ class S3Bucket(Bucket[S3Account]):
     def clock_us(self) -> int:
         """The server's time, microseconds since 1970 UTC; 0 if it does not say."""
         date = self._described().get("date", "")
-        return time_us(date) if date else 0
+        with suppress(ValueError):
+            return time_us(date)
+        return 0
 
     def _described(self) -> Mapping[str, str]:
         """The headers of an answer about the bucket, which may be an error."""
@@ -198,7 +204,11 @@ class S3Bucket(Bucket[S3Account]):
         sha256: str | None = None,
     ) -> Answer:
         """Send a request, and return the answer, or raise the error that it is."""
-        sent = dict(headers or {})
+        sent = {
+            name: text
+            for name, text in (headers or {}).items()
+            if self.account.settings.checksums or not name.startswith(_CHECKSUM)
+        }
         if md5 is not None:
             sent["content-md5"] = base64.b64encode(bytes.fromhex(md5)).decode()
             sha256 = UNSIGNED
@@ -210,6 +220,9 @@ class S3Bucket(Bucket[S3Account]):
                 return answer
             with answer:
                 error = error_of(answer, call)
+            refused = answer.status in (400, 501) and error.code in _OF_NO_OTHER_CAUSE
+            if refused and any(name.startswith(_CHECKSUM) for name in sent):
+                error.hint = error.hint or CHECKSUM_HINT
             if error.message == REGION_UNTOLD:
                 with suppress(LarderError):
                     error = elsewhere(self._described().get("x-amz-bucket-region", ""), call)

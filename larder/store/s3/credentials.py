@@ -33,11 +33,13 @@ _BUSY = frozenset({"Throttling", "ThrottlingException", "RequestLimitExceeded", 
 class S3Settings:
     """Where a bucket is, and the credentials: keys, or what botocore renews, or none.
 
-    The region is the one that requests are signed for.
+    The region is the one that requests are signed for; ``checksums``, whether they may have headers
+    with checksums.
     """
 
     endpoint: str
     region: str
+    checksums: bool
     keys: Keys | None = None
     credentials: Any = field(default=None, repr=False)
 
@@ -56,7 +58,9 @@ def find_settings(store_url: str, access: Access) -> S3Settings:
     keys = _known_keys(access)
     if access.anonymous or (keys and not access.role):
         region = region or "us-east-1"
-        return S3Settings(endpoint or _aws_endpoint(region), region, keys)
+        checksums = os.environ.get("AWS_REQUEST_CHECKSUM_CALCULATION", "")
+        endpoint = endpoint or _aws_endpoint(region)
+        return S3Settings(endpoint, region, _has_checksums(checksums), keys)
     with credential_errors(store_url, "the profile or machine"):
         return _by_botocore(store_url, access, keys, endpoint, region)
 
@@ -100,7 +104,12 @@ def _by_botocore(
     endpoint = endpoint or _configured_endpoint(session, region, profile)
     if access.role:
         credentials = _of_role(session, access, access.role, region)
-    return S3Settings(endpoint, region, credentials=credentials)
+    checksums = _has_checksums(session.get_config_variable("request_checksum_calculation"))
+    return S3Settings(endpoint, region, checksums, credentials=credentials)
+
+
+def _has_checksums(calculation: str | None) -> bool:
+    return (calculation or "").lower() != "when_required"
 
 
 def _of_role(session: Any, access: Access, role: str, region: str) -> Any:

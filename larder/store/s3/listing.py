@@ -16,7 +16,9 @@ from xml.etree import ElementTree
 
 from larder.errors import StoreError
 from larder.store.base import ObjectInfo
-from larder.store.buckets import list_pages, storage_class, time_of
+from larder.store.buckets import list_pages, size_of, storage_class, time_of
+from larder.store.calls import undescribed
+from larder.store.keys import object_url
 from larder.store.s3.bucket import S3Bucket
 
 _ENTRY = ("Key", "Size", "ETag", "LastModified", "StorageClass")
@@ -62,7 +64,9 @@ def read_page(body: bytes, store_url: str, cut: int = 0) -> tuple[list[ObjectInf
         token = ""
         if _text(root, f"{space}IsTruncated") == "true":
             token = _text(root, f"{space}NextContinuationToken")
-        objects = [_object(item, tags, unquote, cut) for item in root.iter(f"{space}Contents")]
+        objects = [
+            _object(item, tags, unquote, cut, store_url) for item in root.iter(f"{space}Contents")
+        ]
         return [info for info in objects if info.key], token
     except (ElementTree.ParseError, ValueError, LookupError) as error:
         message = "the answer to a listing cannot be parsed"
@@ -75,19 +79,28 @@ def _decoded(key: str) -> str:
 
 
 def _object(
-    item: ElementTree.Element, tags: list[str], unquote: Callable[[str], str], cut: int
+    item: ElementTree.Element,
+    tags: list[str],
+    unquote: Callable[[str], str],
+    cut: int,
+    store_url: str,
 ) -> ObjectInfo:
     # A listing has millions of these.
     key, size, etag, modified, class_name = map(item.findtext, tags)
     if key is None or size is None or modified is None:
         raise LookupError
-    return ObjectInfo(
-        unquote(key)[cut:],
-        int(size),
-        (etag or "").strip('"'),
-        time_of(modified),
-        "" if class_name == "STANDARD" else storage_class(class_name),
-    )
+    key = unquote(key)[cut:]
+    try:
+        return ObjectInfo(
+            key,
+            size_of(size),
+            (etag or "").strip('"'),
+            time_of(modified),
+            "" if class_name == "STANDARD" else storage_class(class_name),
+        )
+    except ValueError as error:
+        fields = {"Size": size, "LastModified": modified}
+        raise undescribed(object_url(store_url, key), fields) from error
 
 
 def _text(item: ElementTree.Element, tag: str) -> str:

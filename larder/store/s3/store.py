@@ -72,7 +72,7 @@ class S3Store(BucketStore):
             headers["range"] = span.range
         answer = self._bucket.send("GET", call, headers=headers)
         span.check(answer, call)
-        return AnswerReader(object_info(call.key, answer.headers), answer, span, call)
+        return AnswerReader(object_info(call, answer.headers), answer, span, call)
 
     def put(self, key: str, data: Buffer, **options: Unpack[WriteOptions]) -> ObjectInfo:
         """See `larder.store.base.Store.put`: a single PUT; see `larder.store.s3.bucket`.

@@ -54,7 +54,7 @@ class Script:
 
 
 @contextmanager
-def scripted_s3(*answers: Say) -> Iterator[Script]:
+def scripted_s3(*answers: Say, refuses_checksums: bool = False) -> Iterator[Script]:
     script = Script(list(answers))
 
     class Handler(QuietHandler):
@@ -67,11 +67,13 @@ def scripted_s3(*answers: Say) -> Iterator[Script]:
             say = script.next(f"{self.command} {self.path}")
             _, _, signature = self.headers.get("Authorization", "").partition("Credential=")
             script.signed_by.append(signature.partition("/")[0])
+            if refuses_checksums and "x-amz-checksum-" in str(self.headers).lower():
+                say = Say.error(501, "NotImplemented")
             if say.ranged and "Range" in self.headers:
                 say = say.part(self.headers["Range"])
             script.over.wait(say.seconds)
             body = say.body.encode()
-            self.send_response(say.status)
+            self.send_response_only(say.status)
             for name, text in say.headers.items():
                 self.send_header(name, text)
             if "Content-Length" not in say.headers:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 
 import pytest
 from scripted_s3 import Say, Script, scripted_s3
@@ -13,6 +16,7 @@ from larder.errors import FatalError, LarderError, RetryableError
 from larder.store import RetryPolicy, Store, open_store
 from larder.store.etags import etag_of_parts
 from larder.store.interrupt import Interrupt
+from larder.store.s3.bucket import crc32c_of
 from larder.store.s3.listing import read_page
 from tests.support.processes import wait_until
 
@@ -54,6 +58,10 @@ def error_of(call: Callable[[], object]) -> LarderError:
         assert leak not in text
     return caught.value
 
+
+BEGUN = Say(
+    body="<InitiateMultipartUploadResult><UploadId>u</UploadId></InitiateMultipartUploadResult>"
+)
 
 CALLS: dict[str, Callable[[Store], object]] = {
     "list": lambda store: list(store.list()),
@@ -108,6 +116,48 @@ def test_every_call_makes_the_same_of_an_answer(say, codes):
             assert isinstance(error, RetryableError) == (error.code == BUSY)
             assert len(script.asked) == 1 or error.code != BUSY
         assert error.code != MOVED or "the bucket is in eu-west-9" in error.message
+
+
+@pytest.mark.parametrize("minutes", [30.5, -30.5])
+@pytest.mark.parametrize("told", ["ServerTime", "Date", ""])
+def test_a_clock_that_differs_is_measured(minutes, told):
+    """Whoever was refused for it was advised to check the keys."""
+    then = datetime.now(UTC) - timedelta(minutes=minutes)
+    date = format_datetime(then, usegmt=True) if told == "Date" else "garbage"
+    inside = f"<ServerTime>{then:%Y-%m-%dT%H:%M:%SZ}</ServerTime>" if told == "ServerTime" else ""
+    say = Say.error(403, "RequestTimeTooSkewed", inside, Date=date)
+    for call in (CALLS["get"], CALLS["list"], lambda store: store.head("k")):
+        with scripted_s3(say) as script:
+            error = error_of(lambda call=call, script=script: call(opened(script)))  # type: ignore[misc]
+        assert error.code == DENIED
+        side = "ahead of" if minutes > 0 else "behind"
+        assert (" 30 min " in error.message and side in error.message) == bool(told)
+        assert "clock" in error.hint
+
+
+@pytest.mark.parametrize("named_by", ["environment", "profile"])
+def test_a_server_that_refuses_headers_with_checksums(named_by, monkeypatch, tmp_path):
+    """It could not be used at all; of what is sent, it compares the MD5 then."""
+    upload, head = (lambda store: store.begin_upload("k")), (lambda store: store.head("k"))
+    for call in (CALLS["put"], upload, head):
+        with scripted_s3(Say(headers=OBJECT), refuses_checksums=True) as script:
+            error = error_of(lambda call=call, script=script: call(opened(script)))  # type: ignore[misc]
+            assert "AWS_REQUEST_CHECKSUM_CALCULATION=when_required" in error.hint
+    if named_by == "environment":
+        monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
+    else:
+        config = tmp_path / "config"
+        config.write_text("[default]\nrequest_checksum_calculation = when_required\n")
+        monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    part = Say(headers={**OBJECT, "ETag": f'"{hashlib.md5(b"1").hexdigest()}"'})
+    with scripted_s3(BEGUN, part, refuses_checksums=True) as script:
+        store = opened(script)
+        upload = store.begin_upload("k")
+        assert upload is not None
+        arrived = upload.send(1, [b"1"], crc32c_of([b"1"]))
+        assert arrived.proved
+        upload.commit([arrived])
+        store.put("k", b"1")
 
 
 def test_an_archived_object():
@@ -208,16 +258,54 @@ def test_a_listing_is_complete_or_raises(broken):
     assert error.code in ("store.refused", "store.unavailable")
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("Size", str(10**30)),
+        ("Size", "-1"),
+        ("Size", "many"),
+        ("LastModified", "2026-11-21"),
+        ("LastModified", "yesterday"),
+    ],
+)
+def test_a_listing_that_describes_no_object(name, text):
+    """It ended in a traceback, here or where the size was stored."""
+    body = re.sub(f"<{name}>.*?<", f"<{name}>{text}<", page("p/k").body)
+    with scripted_s3(Say(body=body)) as script:
+        error = error_of(lambda: keys(opened(script)))
+    assert (error.code, error.where) == ("store.refused", "s3://bucket/p/k")
+    assert f"{name} {text}" in error.message
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("Last-Modified", "yesterday"),
+        ("Last-Modified", "Sat, 21 Nov 99999 06:41:29 GMT"),
+        ("x-amz-checksum-crc32c", "=======a"),
+        ("Content-Range", f"bytes 0-0/{10**30}"),
+    ],
+)
+@pytest.mark.parametrize("call", ["get", "head"])
+def test_headers_that_describe_no_object(name, text, call):
+    with scripted_s3(Say(body="x", headers={**OBJECT, name: text})) as script:
+        error = error_of(lambda: getattr(opened(script), call)("k"))
+    assert (error.code, error.where) == ("store.refused", "s3://bucket/p/k")
+    assert text[-20:] in error.message
+
+
+def test_metadata_that_cannot_be_decoded_is_kept():
+    text = "=?UTF-8?B?a?="
+    with scripted_s3(Say(headers={**OBJECT, "x-amz-meta-a": text})) as script:
+        assert opened(script).head("k").metadata == {"a": text}
+
+
 def test_a_page_of_an_older_server_has_no_namespace():
     body = page("a").body.replace(' xmlns="http://s3.amazonaws.com/doc/2006-03-01/"', "")
     assert [info.key for info in read_page(body.encode(), "s3://b/")[0]] == ["a"]
 
 
 # Streams: the client itself repeats
-
-BEGUN = Say(
-    body="<InitiateMultipartUploadResult><UploadId>u</UploadId></InitiateMultipartUploadResult>"
-)
 
 
 def test_a_streams_part_is_sent_again():
