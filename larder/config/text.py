@@ -379,11 +379,15 @@ def _missing(document: Document, missing: Mapping[str, KeyPath], prefix: str) ->
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One --set argument: the path in its file, the value, and the key as given."""
+    """One --set argument: the path in its file, the value, and the key as given.
+
+    Without any value, it takes the key out of the file, so that its default counts.
+    """
 
     path: tuple[str, ...]
     value: Any
     key: str
+    without_value: bool = False
 
     @property
     def where(self) -> str:
@@ -426,7 +430,8 @@ def _parse(argument: str) -> Setting:
         message = f"{name or 'the argument'} is not the path of a key, followed by =VALUE"
         hint = "write --set key.path=value, such as --set source.url=s3://bucket/prefix"
         raise ConfigError("config.invalid_setting", message, where="--set", hint=hint)
-    return Setting(tuple(key.split(".")), _value(text.strip(), key), key)
+    value = _value(text.strip(), key)
+    return Setting(tuple(key.split(".")), value, key, without_value=not text.strip())
 
 
 def _value(text: str, key: str) -> Any:
@@ -475,6 +480,8 @@ def _replaced(value: Any, setting: Setting, depth: int) -> Any:
         message, hint = f"{within} has no keys", f"set {within} as a whole"
         raise ConfigError("config.unknown_key", message, where=setting.where, hint=hint)
     key = setting.path[depth]
+    if setting.without_value and key in value and depth + 1 == len(setting.path):
+        return {name: each for name, each in value.items() if name != key}
     return {**value, key: _replaced(value.get(key), setting, depth + 1)}
 
 

@@ -280,7 +280,7 @@ class Shards(Model):
         if self.samples_per_shard is not None:
             for other in ("bytes", "count_min"):
                 if other in self.model_fields_set and getattr(self, other) is not None:
-                    hint = f"remove samples_per_shard or {other}"
+                    hint = f"remove one of them, such as with --set shards.{other}="
                     message = f"cannot be combined with {other}"
                     raise RefusedError(message, key="samples_per_shard", hint=hint)
         elif self.format == "batches":

@@ -110,6 +110,15 @@ def test_a_mistake_has_its_line_and_its_key(text, line, key):
     assert message.startswith(key)
 
 
+def test_a_setting_without_a_value_leaves_a_field_out():
+    """That of two fields which cannot be combined could not be."""
+    text = SOURCE + "shards:\n  bytes: 5\n"
+    assert "--set shards.bytes=" in refused(text, "shards.samples_per_shard=7").hint
+    shards = load(text, "shards.samples_per_shard=7", "shards.bytes=").shards
+    assert (shards.samples_per_shard, shards.bytes) == (7, 150_000_000)
+    assert "shards.byts" in problems_of(refused(text, "shards.byts="))[0][1]
+
+
 def test_a_setting_makes_the_variable_it_replaces_unnecessary():
     assert load("source: {url: '${A}'}", "source.url=s3://bucket").source.url == "s3://bucket"
     assert load("source: {url: a, include: ['${A}']}", "source.include=*").source.include == ("*",)
