@@ -127,7 +127,7 @@ class RenewedKeys(Generic[T]):
 
     def __init__(self, ask: Callable[[str, bool], tuple[T, float]]) -> None:
         self._ask = ask
-        self._keys: list[T] = []
+        self._keys: tuple[T, ...] = ()
         self._until_seconds = 0.0
         self._lock = lock_of_process()
 
@@ -139,34 +139,24 @@ class RenewedKeys(Generic[T]):
         """
         keys = self._current(store_url)
         try:
-            return call(keys)
+            return call(*keys)
         except RefusedKeysError as error:
-            others = self._others(keys, store_url)
+            others = self._current(store_url, keys)
             if others == keys:
-                message = f"{error.message}, and there are no others"
-                kind, hint = type(error), error.hint
-                raise kind(error.code, message, where=error.where, hint=hint) from error
-        return call(others)
+                message, hint = f"{error.message}, and there are no others", error.hint
+                raise RefusedKeysError(error.code, message, where=error.where, hint=hint) from error
+        return call(*others)
 
-    def _current(self, store_url: str) -> T:
-        if time.monotonic() >= self._until_seconds:
-            with self._lock:
-                if time.monotonic() >= self._until_seconds:
-                    self._look(store_url, refused=False)
-        return self._keys[0]
-
-    def _others(self, refused: T, store_url: str) -> T:
-        """Those that another thread was given meanwhile, or that are given now."""
+    def _current(self, store_url: str, refused: object = None) -> tuple[T, ...]:
+        """The keys, in a tuple that is another one whenever they were asked for after a refusal."""
         with self._lock:
-            if self._keys[0] is refused:
-                self._look(store_url, refused=True)
-            return self._keys[0]
-
-    def _look(self, store_url: str, *, refused: bool) -> None:
-        keys, valid_seconds = self._ask(store_url, refused)
-        if refused or [keys] != self._keys:
-            self._keys = [keys]
-        self._until_seconds = time.monotonic() + valid_seconds / 2
+            again = self._keys is refused  # and no other thread has asked meanwhile
+            if again or time.monotonic() >= self._until_seconds:
+                keys, valid_seconds = self._ask(store_url, again)
+                if again or (keys,) != self._keys:
+                    self._keys = (keys,)
+                self._until_seconds = time.monotonic() + valid_seconds / 2
+            return self._keys
 
 
 Loader = Callable[[str], Mapping[str, Any]]
