@@ -30,6 +30,7 @@ from larder.manifest.schemas import DUE, FAILURES, OBJECTS
 from larder.manifest.sort import SortedFile, sort, sort_to_file
 from larder.progress import Progress
 from larder.samples.columns import column_texts
+from larder.source.archived import archived_among
 from larder.source.inventory import Listed, object_batches
 from larder.source.selection import NEVER_TRIED
 from larder.source.storable import Storage, Unfit, unfit_keys
@@ -80,7 +81,8 @@ class CopyPlan:
     the verified copies that stay as they are. ``receipts`` are what runs left that did not end: in
     the record once this copy ends.
 
-    ``unfit`` are keys that the storage cannot hold. ``unlisted`` are paths in the source that
+    ``unfit`` are keys that the storage cannot hold, and ``archived`` objects that cannot be read
+    unless they have been restored. ``unlisted`` are paths in the source that
     cannot be listed, each a failure of this copy; ``unlisted_file`` has all of them (schema
     FAILURES). ``regions`` are of the source and of the storage, where they were found and not
     configured.
@@ -98,6 +100,7 @@ class CopyPlan:
     unlisted: BatchReport = field(default_factory=BatchReport)
     unlisted_file: ManifestFile | None = None
     regions: tuple[str | None, str | None] = (None, None)
+    archived: Unfit = field(default_factory=Unfit)
 
     @property
     def copies(self) -> Totals:
@@ -197,7 +200,13 @@ def _plan_everything(
         verified=kept,
         receipts=comparison.receipts,
         unfit=_unfit(state, due, folder, listed.rows, comparison.stored.read()),
+        archived=_archived(due, listed, folder),
     )
+
+
+def _archived(due: ManifestFile, listed: Listed, folder: Path) -> Unfit:
+    keys = read_manifest(due.path, DUE, columns=("key",))
+    return archived_among(keys, listed.archived, folder) if listed.archived else Unfit()
 
 
 def due_rows(objects: pa.RecordBatch, samples: pa.Array | None = None) -> pa.RecordBatch:

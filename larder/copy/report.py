@@ -15,7 +15,16 @@ from larder.jobs.results import BatchReport, Totals
 from larder.progress import TimedProgress
 from larder.source.inventory import LeftOut
 from larder.store import object_url
-from larder.units import format_amount, format_count, format_seconds, row_lines, warning_lines
+from larder.units import (
+    format_amount,
+    format_count,
+    format_names,
+    format_seconds,
+    row_lines,
+    warning_lines,
+)
+
+_SHOWN_KEYS = 3
 
 
 def copy_plan_document(plan: CopyPlan) -> dict[str, Any]:
@@ -113,13 +122,17 @@ def _left_out(left_out: LeftOut) -> dict[str, Any]:
 
 
 def _warnings(plan: CopyPlan) -> list[dict[str, str]]:
-    if not plan.state.displaced:
-        return []
-    message = (
-        f"the storage has a copy of {printable(plan.state.displaced)}: its objects stay, but the "
-        "record of what was copied from there is replaced"
-    )
-    return [{"code": "other_source", "message": message}]
+    messages = {}
+    if plan.state.displaced:
+        messages["other_source"] = (
+            f"the storage has a copy of {printable(plan.state.displaced)}: its objects stay, but "
+            "the record of what was copied from there is replaced"
+        )
+    if plan.archived.count:
+        keys = [printable(failure.key) for failure in plan.archived.failures]
+        names = format_names(keys, _SHOWN_KEYS, total=plan.archived.count)
+        messages["archived"] = f"archived, and cannot be read unless they were restored: {names}"
+    return [{"code": code, "message": message} for code, message in messages.items()]
 
 
 def failed_hint(plan: CopyPlan, report: BatchReport, record: CopyDocument) -> str:

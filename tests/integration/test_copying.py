@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import time
+import uuid
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
 from copy_lab import PLACE, Calls, CopyLab, broken, buckets, calls, contents, directories
 from costs_lab import blob
@@ -27,6 +29,7 @@ from larder.manifest.schemas import FAILURES
 from larder.pipeline.prepare import prepare
 from larder.source import storable
 from tests.support.runs import run_settings
+from tests.support.servers import S3Server
 from tests.support.stores import denied, unavailable, unreadable
 
 OBJECTS = {
@@ -348,6 +351,28 @@ def test_another_source_replaces_the_record_and_says_so(tmp_path: Path) -> None:
         assert (done["others"], done["gone"]["count"]) == (1, 0)
         assert other.copy()["warnings"] == []
         assert lab.there() == {"a.txt": b"1", "b.txt": b"2"}
+
+
+def test_a_plan_names_archived_objects(
+    moto_server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were found out one by one, when they were copied."""
+    for name, value in moto_server.environment.items():
+        monkeypatch.setenv(name, value)
+    moto_server.create_bucket("copying")
+    lab = CopyLab(*(f"s3://copying/{uuid.uuid4().hex}/{end}" for end in ("from", "to")), {})
+    lab.add({"a": b"1", "b": b"2", "c": b"3"})
+    lab.copy()
+    assert lab.copy(plan_only=True)["warnings"] == []
+    client = boto3.client("s3", endpoint_url=moto_server.endpoint)
+    prefix = lab.source.removeprefix("s3://copying/")
+    for key, tier in (("a", "GLACIER"), ("d", "DEEP_ARCHIVE"), ("e", "STANDARD_IA")):
+        body = b"1" if key == "a" else b"new"  # of that, there is a copy
+        client.put_object(Bucket="copying", Key=f"{prefix}/{key}", Body=body, StorageClass=tier)
+    client.close()
+    (warning,) = lab.copy(plan_only=True)["warnings"]
+    assert warning["code"] == "archived"
+    assert warning["message"].endswith(": d")
 
 
 def test_an_empty_source_is_refused(tmp_path: Path) -> None:
