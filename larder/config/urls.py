@@ -205,6 +205,11 @@ def _fault(url: StoreUrl, text: str) -> tuple[str, str] | None:
     rules = (
         (bool(scheme) and text != text.lstrip(), "the URL begins with a space", "remove it"),
         (slash is not None, "// is missing after the scheme", EXAMPLES.get(meant, _STORES)),
+        (
+            scheme in ("s3", "gs") and url.prefix.endswith("/") and text.endswith("//"),
+            "the URL ends in //, as if keys began with /",
+            "end it in one /; source.include: /** takes only keys that begin with /",
+        ),
         (scheme == "s3" and not _BUCKET.fullmatch(bucket), name, _S3_BUCKET),
         (scheme == "gs" and not _GCS_BUCKET.fullmatch(bucket), name, _GS_BUCKET),
         (

@@ -69,6 +69,8 @@ def test_credentials_in_urls_are_refused(url):
         ("s3:///x", "config.unsupported_url"),
         ("s3:/bucket/x", "config.unsupported_url"),
         ("S3:bucket", "config.unsupported_url"),
+        ("s3://bucket//", "config.unsupported_url"),
+        ("gs://bucket/x//", "config.unsupported_url"),
         ("s3://b ", "config.unsupported_url"),
         ("s3://x", "config.unsupported_url"),
         ("s3://ab/x", "config.unsupported_url"),
