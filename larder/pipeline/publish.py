@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 
+from larder.disk import TEMPORARY_PREFIX
 from larder.errors import DamageError, NotFoundError
 from larder.jobs.manifests import read_ref
 from larder.manifest.schemas import SHARDS
@@ -16,8 +17,9 @@ from larder.segments.completeness import Written, check_complete, check_stored
 from larder.segments.contents import combined, put_derived, segment_files, shard_files
 from larder.segments.index import Index
 from larder.segments.job import Job, UsedSegment, open_root
-from larder.store import object_url
+from larder.store import local_path, object_url
 from larder.store.base import Store
+from larder.store.download import removed_if_abandoned
 from larder.versions import layout
 from larder.versions.documents import (
     CacheDocument,
@@ -64,8 +66,18 @@ def publish(
     files = [file for file in document.files if file.path.startswith(prefix)]
     version = publish_version(root, document, **_creation(job, root, [prefix], files))
     move_tag(root, TAG, version.id, job.inputs, job.expected, job.conditions)
+    for segment in segments:
+        _remove_drafts(root, layout.segment_prefix(segment.id))
     progress.finish("publish")
     return version
+
+
+def _remove_drafts(root: Store, prefix: str) -> None:
+    """Remove what killed runs were writing below a prefix, which nobody will write to again."""
+    if root.features.local_path:
+        for path in local_path(root, prefix.rstrip("/")).rglob(f"{TEMPORARY_PREFIX}draft-*"):
+            with suppress(OSError):  # without locks, it may be in use
+                removed_if_abandoned(path)
 
 
 def publish_existing(job: Job, *, progress: Progress) -> VersionDocument:

@@ -66,9 +66,11 @@ def left_behind(folder: Path) -> list[Path]:
 
 
 def age(folder: Path) -> list[Path]:
-    """Make what was left behind older than a day, and return it."""
+    """Make what was left behind older than a day, and return it; what is left in a segment is
+    removed at once, by the run that completes it.
+    """
     left = left_behind(folder)
-    for path in left:
+    for path in (path for path in left if "segments" not in path.parts):
         for each in (*path.rglob("*"), path):
             os.utime(each, (0, 0))
     return left

@@ -103,7 +103,8 @@ class S3Upload(Upload):
             except NotFoundError:
                 return None
             for part in re.findall("<Part>(.*?)</Part>", text, re.DOTALL):
-                etags[int(element(part, "PartNumber"))] = element(part, "ETag").strip('"')
+                if (number := element(part, "PartNumber")).isdecimal():  # another is sent again
+                    etags[int(number)] = element(part, "ETag").strip('"')
             following = element(text, "NextPartNumberMarker")
             if element(text, "IsTruncated") != "true" or following in ("", after):
                 return etags

@@ -139,9 +139,10 @@ def test_unknown_names_are_refused(config_dir):
 
 
 def test_an_unknown_cluster_and_a_missing_directory(config_dir):
-    for folder, code in ((config_dir, "unknown_cluster"), (Path("elsewhere"), "unreadable")):
+    unknown, missing = (config_dir, "unknown_cluster"), (Path("elsewhere"), "unreadable")
+    for name, (folder, code) in (("local", unknown), (None, unknown), ("local", missing)):
         with larder_error(f"config.{code}"):
-            load_cluster(folder, "local")
+            load_cluster(folder, name)
 
 
 def test_cluster_settings_go_to_the_cluster(config_dir):
