@@ -518,5 +518,5 @@ def _broken(code: int, text: str, system: int, proxy: str) -> BrokenError:
     elif code in _CLOSED:
         cause = "connection reset" if system == errno.ECONNRESET else "connection closed"
     if proxy:
-        return BrokenError(f"{cause} (through the proxy {proxy})", hint=_PROXY_HINT)
-    return BrokenError(cause)
+        cause = f"{cause} (through the proxy {proxy})"
+    return BrokenError(cause, hint=_PROXY_HINT if proxy else "")
