@@ -208,6 +208,12 @@ def _wrong(text: str, message: str, example: str) -> ConfigError:
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 
 
+def count_braces(pattern: str) -> int:
+    """How many names `expand_braces` gives."""
+    match = _RANGE.search(pattern)
+    return max(0, int(match[2]) - int(match[1]) + 1) if match else 1
+
+
 def expand_braces(pattern: str) -> list[str]:
     """The names of a pattern: ``a-{08..10}.tar`` gives a-08.tar, a-09.tar, a-10.tar, as in a shell.
 

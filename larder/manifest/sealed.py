@@ -4,8 +4,9 @@ They are canonical JSON (sorted keys, no white space, UTF-8) with the sha256 of 
 ``self_sha256``, computed without that key.
 
 A document whose digest is right was written so by somebody: another program, a later release, or a
-person. What it says is checked against the types of the fields (`from_plain`), so that nothing
-behind this meets a string for a number.
+person who may write to the bucket. What it says is checked against the types of the fields
+(`from_plain`), so that nothing behind this meets a string for a number, or a path that leads
+elsewhere (`larder.names`).
 
 A `ManifestRef` is what they have of a manifest, and what steps pass on of one.
 """
@@ -18,10 +19,11 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from larder.errors import DamageError
 from larder.manifest.digest import canonical_json
+from larder.names import Digest
 
 Value = TypeVar("Value")
 
@@ -31,6 +33,10 @@ _MAX = 2**63 - 1
 
 _SIGNED = ("shuffle_seed",)
 """Numbers that may be negative, or of any length; others count something."""
+
+
+_SHOWN_CHARACTERS = 60
+"""So much of a name that nobody knows is in messages."""
 
 
 SPARSE = {"sparse": True}
@@ -55,10 +61,12 @@ def to_plain(value: Any, *, sparse: bool = False) -> Any:
 
 def from_plain(kind: type[Value], plain: Any) -> Value:
     """A dataclass of plain JSON, with all that is in it; ValueError if a field is missing, is not
-    known or has another type.
+    known, has another type, or is not what its type allows.
 
     Fields are strings, whole numbers that are not negative, dataclasses, mappings from strings,
-    tuples, or one of these or None; those with a default may be missing in ``plain``.
+    tuples, or one of these or None; those with a default may be missing in ``plain``. Strings may
+    have a `larder.names.Rule`, as may the names of mappings. A dataclass with a method
+    ``check`` compares its fields with each other there, and raises ValueError.
     """
     value: Value = _dataclass(kind, plain, "")
     return value
@@ -66,13 +74,19 @@ def from_plain(kind: type[Value], plain: Any) -> Value:
 
 def _value(kind: Any, plain: Any, path: str) -> Any:
     origin = get_origin(kind)
-    if origin is UnionType:
+    if origin is Annotated:
+        text, rule = get_args(kind)
+        if not rule.allows(_value(text, plain, path)):
+            raise ValueError(f"{path} is not {rule.noun}")
+        return plain
+    if origin in (UnionType, Union):
         (inner,) = (each for each in get_args(kind) if each is not NoneType)
         return None if plain is None else _value(inner, plain, path)
     if origin is tuple:
         return _tuple(get_args(kind), plain, path)
     if origin is not None:  # a mapping
-        return _mapping(get_args(kind)[1], plain, path)
+        names, values = get_args(kind)
+        return _mapping(names, values, plain, path)
     if is_dataclass(kind):
         return _dataclass(kind, plain, path)
     if type(plain) is not kind:
@@ -95,10 +109,13 @@ def _tuple(kinds: tuple[Any, ...], plain: Any, path: str) -> tuple[Any, ...]:
     )
 
 
-def _mapping(kind: Any, plain: Any, path: str) -> dict[str, Any]:
+def _mapping(names: Any, kind: Any, plain: Any, path: str) -> dict[str, Any]:
     if not isinstance(plain, Mapping):
         raise ValueError(f"{path} is not a mapping")
-    return {name: _value(kind, item, _joined(path, name)) for name, item in plain.items()}
+    return {
+        _value(names, name, f"{path}: a name"): _value(kind, item, _joined(path, name))
+        for name, item in plain.items()
+    }
 
 
 def _dataclass(kind: Any, plain: Any, path: str) -> Any:
@@ -111,18 +128,22 @@ def _dataclass(kind: Any, plain: Any, path: str) -> Any:
     missing = _required(kind) - plain.keys()
     if missing:
         raise ValueError(f"{_joined(path, min(missing))} is missing")
-    return kind(
+    value = kind(
         **{name: _value(kinds[name], item, _joined(path, name)) for name, item in plain.items()}
     )
+    if hasattr(kind, "check"):
+        value.check()
+    return value
 
 
 def _joined(path: str, name: str) -> str:
+    name = name[:_SHOWN_CHARACTERS]
     return f"{path}.{name}" if path else name
 
 
 @cache
 def _kinds(kind: Any) -> dict[str, Any]:
-    return get_type_hints(kind)
+    return get_type_hints(kind, include_extras=True)
 
 
 @cache
@@ -171,7 +192,8 @@ def read_sealed(
     except DamageError as error:
         raise DamageError(error.code, error.message, where=where, hint=hint) from None
     if plain.get("format") != expected:
-        message = f"format {plain.get('format')!r}; this Larder reads {expected}"
+        written = repr(plain.get("format"))[:_SHOWN_CHARACTERS]
+        message = f"format {written}; this Larder reads {expected}"
         raise DamageError("damage.manifest", message, where=where, hint="use a newer Larder")
     try:
         return from_plain(kind, plain)
@@ -185,6 +207,6 @@ class ManifestRef:
     """A manifest in a store: key below the root, digest, bytes, rows; -1 if they are not known."""
 
     key: str
-    sha256: str
+    sha256: Digest
     bytes: int
     rows: int

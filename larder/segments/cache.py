@@ -20,7 +20,7 @@ from larder.jobs.manifests import read_ref
 from larder.jobs.results import BatchReport, RunError
 from larder.limits import decoding_budget
 from larder.manifest.schemas import SAMPLES
-from larder.manifest.sealed import ManifestRef, seal, unseal
+from larder.manifest.sealed import ManifestRef, from_plain, seal, unseal
 from larder.progress import Progress
 from larder.samples.decoders import Decoders
 from larder.samples.indexed import SampleReader, read_index
@@ -196,9 +196,9 @@ def _stored(root: Store, note: str) -> CacheFile | None:
     try:
         plain = unseal(bytes(root.get(note)), object_url(root.url, note))
         etag = plain.pop("etag", "")
-        file = CacheFile(**plain)
+        file = from_plain(CacheFile, plain)
         info = root.head(file.path)
-    except (NotFoundError, TypeError):
+    except (NotFoundError, ValueError):
         return None
     if info.size_bytes != file.bytes:
         return None

@@ -30,6 +30,7 @@ from larder.limits import map_ahead
 from larder.manifest.digest import canonical_json, sha256_hex
 from larder.manifest.files import read_manifest, write_manifest
 from larder.manifest.sealed import from_plain, seal, unseal
+from larder.names import FileName, SplitName
 from larder.progress import Progress
 from larder.segments.job import SegmentJob
 from larder.segments.pack import planned_shards
@@ -59,8 +60,8 @@ class Shard:
     for other readers.
     """
 
-    split: str
-    name: str
+    split: SplitName
+    name: FileName
     files: tuple[ShardFile, ...]
     samples: int
     forms: tuple[FormNote, ...] = ()

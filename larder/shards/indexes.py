@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from larder.manifest.spool import Spool
+from larder.names import Digest, FileName, PlainName
 
 __all__ = ["IndexContent", "IndexFile", "ReaderIndex", "index_contents", "index_files"]
 
@@ -40,10 +41,10 @@ class ReaderIndex(Protocol):
 class IndexFile:
     """An index file of one shard."""
 
-    kind: str
-    name: str
+    kind: PlainName
+    name: FileName
     bytes: int
-    sha256: str
+    sha256: Digest
     etag: str = field(default="", compare=False)
 
 

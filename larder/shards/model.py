@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from larder.manifest.schemas import SAMPLES, columns
 from larder.manifest.spool import Spool
+from larder.names import Digest, FileName
 from larder.samples.columns import column_structs, column_values, named_tuples, repeated_texts
 from larder.samples.indexed import IndexedPart, IndexedSample
 
@@ -135,9 +136,9 @@ class ShardFile:
     The etag is empty if unknown. It is not compared: it depends on the store, not on the content.
     """
 
-    name: str
+    name: FileName
     bytes: int
-    sha256: str
+    sha256: Digest
     etag: str = field(default="", compare=False)
 
 

@@ -13,7 +13,6 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 from larder.disk import disk_errors, sync_folder
 from larder.errors import (
@@ -25,7 +24,7 @@ from larder.errors import (
     ObjectError,
     PreconditionError,
 )
-from larder.manifest.sealed import seal, unseal
+from larder.manifest.sealed import from_plain, seal, unseal
 from larder.progress import Progress
 from larder.store import local_path, object_url
 from larder.store.base import Store
@@ -46,6 +45,15 @@ class Repair:
     message: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """The process of a repair that is under way."""
+
+    run: str
+    host: str
+    process: int
+
+
 @contextmanager
 def only_repair(root: Store, run: str) -> Iterator[None]:
     """Within, no other repair of the dataset begins; one that was killed here may have begun.
@@ -53,7 +61,7 @@ def only_repair(root: Store, run: str) -> Iterator[None]:
     Refused with ``run.repairing`` if another one has begun, and not ended.
     """
     key = layout.REPAIR_KEY
-    claim = seal({"run": run, "host": platform.node(), "process": process_id()})
+    claim = seal(_Claim(run, platform.node(), process_id()))
     try:
         with published_file_errors():
             etag = root.put(key, claim, if_absent=True).etag
@@ -69,17 +77,17 @@ def only_repair(root: Store, run: str) -> Iterator[None]:
 
 def _end_claim(root: Store, key: str) -> None:
     """Delete the claim of a repair whose process has ended; refuse to if that is not certain."""
-    claim: dict[str, Any] = {}
+    claim: _Claim | None = None
     with suppress(NotFoundError):
         etag = root.head(key).etag
-        with suppress(DamageError):
-            claim = unseal(readable(root, key) or b"", key)
-        if claim.get("host") == platform.node() and not _is_running(claim["process"]):
+        with suppress(DamageError, ValueError):
+            claim = from_plain(_Claim, unseal(readable(root, key) or b"", key))
+        if claim and claim.host == platform.node() and not _is_running(claim.process):
             root.delete(key, if_match=etag)
             return
         message = "another repair of this dataset has begun, and not ended"
         if claim:
-            message += f": {claim['run']}, process {claim['process']} on {claim['host']}"
+            message += f": {claim.run}, process {claim.process} on {claim.host}"
         where = object_url(root.url, key)
         hint = f"wait until it has ended; if it was killed, delete {where} and repair again"
         raise FatalError("run.repairing", message, where=where, hint=hint)
@@ -88,7 +96,7 @@ def _end_claim(root: Store, key: str) -> None:
 def _is_running(process: int) -> bool:
     try:
         os.kill(process, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except OSError:
         return True

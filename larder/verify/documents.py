@@ -9,6 +9,7 @@ from typing import Any
 from larder.errors import ConfigError, DamageError, NotFoundError, ObjectError
 from larder.manifest.digest import canonical_json, sha256_hex
 from larder.manifest.sealed import seal, unseal
+from larder.names import ID
 from larder.progress import Progress
 from larder.store.base import Store
 from larder.store.own_files import listed, published_file_errors
@@ -17,10 +18,9 @@ from larder.verify.findings import MISSING, Finding, Role, is_broken, readable
 from larder.verify.job import VerifyJob
 from larder.versions import layout
 from larder.versions.documents import FORMATS, VersionDocument, parse_document
-from larder.versions.tags import TAG
+from larder.versions.tags import TAG, tag_of
 
 _SHOWN_VERSIONS = 5
-_ID_DIGITS = frozenset("0123456789abcdef")
 
 
 @dataclass
@@ -106,13 +106,16 @@ class DocumentReader:
                 self.note(info.key, "foreign", "damage.foreign", message)
                 continue
             plain = self.unsealed(info.key, "tag")
-            version = plain.get("version") if plain else None
-            named[name] = str(version) if is_id(version) else ""
-            if plain and not named[name]:
-                message = "it names no version" if "history" in plain else "it is no tag"
-                self.note(info.key, "tag", "damage.manifest", message)
-            elif plain and readable(self.root, layout.version_key(named[name])) is None:
-                message = f"it names version {version}, which has no version.json"
+            named[name] = ""
+            if plain is None:
+                continue
+            try:
+                named[name] = tag_of(plain).version
+            except ValueError as error:
+                self.note(info.key, "tag", "damage.manifest", f"invalid field: {error}")
+                continue
+            if readable(self.root, layout.version_key(named[name])) is None:
+                message = f"it names version {named[name]}, which has no version.json"
                 self.note(info.key, "content", "damage.manifest", message)
         return named
 
@@ -161,7 +164,7 @@ def _kind(format_: object) -> str:
 
 
 def is_id(version: object) -> bool:
-    return isinstance(version, str) and len(version) == 32 and set(version) <= _ID_DIGITS
+    return isinstance(version, str) and ID.allows(version)
 
 
 def whole_versions(root: Store) -> dict[str, bool]:

@@ -8,12 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from itertools import chain
+from typing import Annotated, Any, TypeVar
 
+from larder.config.patterns import count_braces
 from larder.config.shape import DEFAULTS, DecoderUse, FormatOptions, FormatUse, ImageOptions
 from larder.errors import DamageError
 from larder.manifest.sealed import SPARSE, ManifestRef, read_sealed
-from larder.versions.layout import COLUMNS
+from larder.names import (
+    Digest,
+    FilePath,
+    HexId,
+    PlainName,
+    Rule,
+    ShardPattern,
+    SplitName,
+)
+from larder.versions import layout
 
 SEGMENT_FORMAT = "larder-segment-1"
 CACHE_FORMAT = "larder-segment-cache-1"
@@ -21,7 +32,7 @@ VERSION_FORMAT = "larder-version-1"
 
 ROLES = (
     "samples",
-    *COLUMNS,
+    *layout.COLUMNS,
     "shards",
     "indexes",
     "skipped",
@@ -42,6 +53,8 @@ the shards of a split as a list, the number of each class, and indexes of a spli
 
 _ANY_IMAGES = ImageOptions()
 
+CacheKind = Annotated[str, Rule("a kind of cache", "encoded|decoded")]
+
 
 @dataclass(frozen=True, slots=True)
 class SplitFacts:
@@ -59,8 +72,12 @@ class SplitFacts:
     samples: int
     shards: int
     bytes: int
-    patterns: tuple[str, ...]
+    patterns: tuple[ShardPattern, ...]
     omitted: int = 0
+
+    def check(self) -> None:
+        if sum(map(count_braces, self.patterns)) != self.shards:
+            raise ValueError("the patterns of a split have another number of shards than it has")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +87,10 @@ class FileFacts:
     ``role`` is one of `ROLES`.
     """
 
-    path: str
+    path: FilePath
     bytes: int
-    sha256: str
-    role: str
+    sha256: Digest
+    role: PlainName
 
     @classmethod
     def of(cls, manifest: ManifestRef, role: str) -> FileFacts:
@@ -100,7 +117,7 @@ class Shape:
     format: str
     format_version: int
     bytes: int
-    split_bytes: Mapping[str, int]
+    split_bytes: Mapping[SplitName, int]
     shuffle_seed: int | None
     options: FormatOptions = field(default=DEFAULTS, metadata=SPARSE)
     samples_per_shard: int | None = field(default=None, metadata=SPARSE)
@@ -143,11 +160,11 @@ class SegmentDocument:
         skipped: Number of samples that were left out because they are bad.
     """
 
-    dataset: str
-    id: str
+    dataset: PlainName
+    id: HexId
     shape: Shape
     validate: str
-    splits: Mapping[str, SegmentSplit]
+    splits: Mapping[SplitName, SegmentSplit]
     files: tuple[FileFacts, ...]
     skipped: int = 0
     format: str = SEGMENT_FORMAT
@@ -155,6 +172,15 @@ class SegmentDocument:
     def file(self, role: str) -> FileFacts:
         """The file with that role; ``damage.manifest`` if there is none."""
         return _file(self.files, role, "segment.json")
+
+    @property
+    def samples(self) -> int:
+        return sum(split.samples for split in self.splits.values())
+
+    def check(self) -> None:
+        _check_places(self.files, [layout.segment_prefix(self.id)])
+        if any(each.first_row + each.samples > self.samples for each in self.splits.values()):
+            raise ValueError("a split ends after the last sample")
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,13 +195,13 @@ class CacheFile:
             ``uint8[3]``. They are the same in all files that are read as one.
     """
 
-    path: str
+    path: FilePath
     bytes: int
-    sha256: str
-    digest: str
+    sha256: Digest
+    digest: Digest
     records: int
-    segment: str
-    split: str
+    segment: HexId
+    split: SplitName
     fields: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -186,13 +212,16 @@ class CacheDocument:
     ``decoders`` says what decodes its parts that are not images, and is left out if nothing does.
     """
 
-    dataset: str
-    segment: str
-    id: str
-    kind: str
-    files: Mapping[str, CacheFile]
+    dataset: PlainName
+    segment: HexId
+    id: HexId
+    kind: CacheKind
+    files: Mapping[SplitName, CacheFile]
     format: str = CACHE_FORMAT
     decoders: tuple[DecoderUse, ...] = field(default=(), metadata=SPARSE)
+
+    def check(self) -> None:
+        _check_places(self.files.values(), [layout.cache_prefix(self.segment, self.id)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,8 +232,8 @@ class CacheFacts:
     samples of their segments, also of those that the version omits.
     """
 
-    kind: str
-    splits: Mapping[str, tuple[CacheFile, ...]]
+    kind: CacheKind
+    splits: Mapping[SplitName, tuple[CacheFile, ...]]
     decoders: tuple[DecoderUse, ...] = field(default=(), metadata=SPARSE)
 
     @property
@@ -238,9 +267,9 @@ class SegmentUse:
         cache: ID of its cache; None if the version has no cache.
     """
 
-    id: str
-    omitted: Mapping[str, OmittedRows] = field(default_factory=dict)
-    cache: str | None = None
+    id: HexId
+    omitted: Mapping[SplitName, OmittedRows] = field(default_factory=dict)
+    cache: HexId | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,12 +287,12 @@ class VersionDocument:
             `larder.versions.identity.split_rule`. Empty, and not in the file, for other splits.
     """
 
-    dataset: str
-    id: str
-    digest: str
-    inputs: str
+    dataset: PlainName
+    id: HexId
+    digest: Digest
+    inputs: Digest
     segments: tuple[SegmentUse, ...]
-    splits: Mapping[str, SplitFacts]
+    splits: Mapping[SplitName, SplitFacts]
     classes: tuple[str, ...]
     files: tuple[FileFacts, ...]
     cache: CacheFacts | None
@@ -282,6 +311,24 @@ class VersionDocument:
     def omitted(self) -> int:
         """Number of rows of its segments that are omitted."""
         return sum(rows.count for use in self.segments for rows in use.omitted.values())
+
+    def check(self) -> None:
+        segments = [layout.segment_prefix(use.id) for use in self.segments]
+        _check_places(self.files, [layout.version_prefix(self.id), *segments])
+        caches = self.cache.splits if self.cache else {}
+        _check_places(chain.from_iterable(caches.values()), segments)
+        for split, facts in self.splits.items():
+            folders = tuple(layout.shard_key(use.id, split, "") for use in self.segments)
+            if not all(pattern.startswith(folders) for pattern in facts.patterns):
+                raise ValueError(f"splits.{split}: patterns of no segment of the version")
+
+
+def _check_places(files: Iterable[FileFacts | CacheFile], prefixes: Iterable[str]) -> None:
+    """Refuse files that are elsewhere than below one of some prefixes."""
+    places = tuple(prefixes)
+    for file in files:
+        if not file.path.startswith(places):
+            raise ValueError(f"{file.path} is not among the files of this document")
 
 
 def _file(files: Iterable[FileFacts], role: str, where: str) -> FileFacts:

@@ -32,6 +32,7 @@ from larder.store.own_files import published_file_errors, read_optional
 from larder.versions import layout
 from larder.versions.documents import (
     CacheDocument,
+    Document,
     SegmentDocument,
     VersionDocument,
     parse_document,
@@ -102,7 +103,7 @@ def read_segment(store: Store, segment: str) -> SegmentDocument | None:
     """segment.json, or None while the segment is not complete."""
     key = layout.segment_key(segment)
     data = read_optional(store, key)
-    return None if data is None else parse_document(SegmentDocument, data, store.url + key)
+    return None if data is None else _parsed(SegmentDocument, data, store, key, id=segment)
 
 
 def existing_segment(
@@ -114,7 +115,7 @@ def existing_segment(
     if data is None:
         where = object_url(store.url, key)
         raise DamageError("damage.size", "the file is missing", where=where, hint=MAKE_AGAIN)
-    document = parse_document(SegmentDocument, data, store.url + key)
+    document = _parsed(SegmentDocument, data, store, key, id=segment)
     each(data)
     return document
 
@@ -123,7 +124,8 @@ def read_cache(store: Store, segment: str, cache: str) -> CacheDocument | None:
     """cache.json, or None while the cache is not complete."""
     key = layout.cache_key(segment, cache)
     data = read_optional(store, key)
-    return None if data is None else parse_document(CacheDocument, data, store.url + key)
+    names = {"segment": segment, "id": cache}
+    return None if data is None else _parsed(CacheDocument, data, store, key, **names)
 
 
 def read_version(
@@ -134,8 +136,18 @@ def read_version(
     data = read_optional(store, key)
     if data is None:
         return None
-    document = parse_document(VersionDocument, data, store.url + key)
+    document = _parsed(VersionDocument, data, store, key, id=version)
     each(data)
+    return document
+
+
+def _parsed(kind: type[Document], data: bytes, store: Store, key: str, **names: str) -> Document:
+    """A document, which has to be the one that its key names."""
+    where = object_url(store.url, key)
+    document = parse_document(kind, data, where)
+    if {name: getattr(document, name) for name in names} != names:
+        message = f"it is the document of {document.id} of dataset {document.dataset}"
+        raise DamageError("damage.manifest", message, where=where, hint=MAKE_AGAIN)
     return document
 
 

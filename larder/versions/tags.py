@@ -8,7 +8,7 @@ now: the run is superseded, and starts again from the listing.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from larder.errors import (
@@ -18,7 +18,8 @@ from larder.errors import (
     RetryableError,
     SupersededError,
 )
-from larder.manifest.sealed import MAKE_AGAIN, seal, unseal
+from larder.manifest.sealed import MAKE_AGAIN, from_plain, seal, unseal
+from larder.names import Digest, HexId
 from larder.store import object_url
 from larder.store.base import Store
 from larder.store.own_files import published_file_errors, read_optional
@@ -38,8 +39,8 @@ _TRIES = 20
 class TagEntry:
     """What a tag named once: a version, and the inputs digest of the run that moved it there."""
 
-    version: str
-    inputs: str
+    version: HexId
+    inputs: Digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +53,8 @@ class Tag:
         history: What it named before, the newest last; at most `HISTORY` entries.
     """
 
-    version: str
-    inputs: str
+    version: HexId
+    inputs: Digest
     history: tuple[TagEntry, ...] = ()
 
     def versions(self) -> Iterator[str]:
@@ -148,18 +149,18 @@ def _with_etag(store: Store, key: str) -> tuple[str, Tag] | None:
 
 
 def _parse(data: bytes, where: str) -> Tag:
-    plain = unseal(data, where)
     try:
-        history = tuple(_entry(past) for past in plain["history"])
-        entry = _entry(plain)
-    except (KeyError, TypeError) as error:
+        return tag_of(unseal(data, where))
+    except ValueError as error:
         message = f"invalid field: {error}"
         raise DamageError("damage.manifest", message, where=where, hint=MAKE_AGAIN) from None
-    return Tag(entry.version, entry.inputs, history)
 
 
-def _entry(plain: Mapping[str, Any]) -> TagEntry:
-    version, inputs = plain["version"], plain["inputs"]
-    if not (isinstance(version, str) and isinstance(inputs, str)):
-        raise TypeError("the tag names no version")
-    return TagEntry(version, inputs)
+def tag_of(plain: Mapping[str, Any]) -> Tag:
+    """The tag in a document that was unsealed; ValueError if it is none. A later Larder may have
+    added fields.
+    """
+    if "history" not in plain:
+        raise ValueError("it is no tag")
+    names = [field.name for field in fields(Tag)]
+    return from_plain(Tag, {name: plain[name] for name in names if name in plain})

@@ -26,20 +26,22 @@ from larder.versions.documents import (
     parse_document,
 )
 
-FILE = CacheFile("p", 1, "5" * 64, "6" * 64, 1, segment="s", split="train")
+S, T, C, V = ("0123456789abcde" + digit + 16 * digit for digit in "acef")
+FILE = CacheFile(f"segments/{S}/caches/{C}/p", 1, "5" * 64, "6" * 64, 1, segment=S, split="train")
+SHARDS = f"segments/{S}/shards/train"
 DOCUMENTS: list[Any] = [
     SegmentDocument(
         dataset="d",
-        id="s",
+        id=S,
         shape=Shape("webdataset", 1, 10, {"train": 5}, -7),
         validate="header",
         splits={"train": SegmentSplit(1, 1, 10, 0, 2, 3)},
-        files=(FileFacts("a", 1, "0" * 64, "samples"),),
+        files=(FileFacts(f"segments/{S}/a", 1, "0" * 64, "samples"),),
         skipped=1,
     ),
     SegmentDocument(
         dataset="d",
-        id="t",
+        id=T,
         shape=Shape(
             "other",
             1,
@@ -52,19 +54,19 @@ DOCUMENTS: list[Any] = [
         splits={},
         files=(),
     ),
-    CacheDocument("d", "s", "c", "encoded", {"train": FILE}),
+    CacheDocument("d", S, C, "encoded", {"train": FILE}),
     VersionDocument(
         dataset="d",
-        id="v",
+        id=V,
         digest="1" * 64,
         inputs="2" * 64,
         segments=(
-            SegmentUse("s", {"train": OmittedRows(3, ((0, 1), (4, 6)))}, "c"),
-            SegmentUse("t", {"train": OmittedRows(9, (), 0, 9)}),
+            SegmentUse(S, {"train": OmittedRows(3, ((0, 1), (4, 6)))}, C),
+            SegmentUse(T, {"train": OmittedRows(9, (), 0, 9)}),
         ),
-        splits={"train": SplitFacts(1, 1, 10, ("p-{0..1}", "p-3"))},
+        splits={"train": SplitFacts(1, 3, 10, (f"{SHARDS}/p-{{0..1}}", f"{SHARDS}/p-3"))},
         classes=("a", "ü"),
-        files=(FileFacts("a", 1, "0" * 64, "samples"),),
+        files=(FileFacts(f"versions/{V}/a", 1, "0" * 64, "samples"),),
         cache=CacheFacts("encoded", {"train": (FILE, FILE)}),
     ),
 ]

@@ -27,6 +27,7 @@ from larder.config.shape import parse_feature
 from larder.config.text import FilledText, scalar
 from larder.config.urls import check_endpoint, check_url, holds_url_with_credentials, parse_url
 from larder.errors import ConfigError
+from larder.names import NAME_REGEX, SPLIT_REGEX
 from larder.units import parse_bytes
 
 
@@ -163,8 +164,8 @@ Bytes = Annotated[
 ]
 """A number of bytes: a whole number, or a string such as ``150 MB`` or ``128 MiB``."""
 
-Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
-SplitName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$")]
+Name = Annotated[str, Field(pattern=f"^{NAME_REGEX}$")]
+SplitName = Annotated[str, Field(pattern=f"^{SPLIT_REGEX}$")]
 Region = Annotated[str, Field(pattern=r"^([A-Za-z0-9][A-Za-z0-9-]{0,62})?$")]
 
 FeatureName = Annotated[str, Field(pattern=r"^[!-~]{1,200}$")]
@@ -191,7 +192,7 @@ Glob = Annotated[Text, _accepted_by(glob_regex)]
 Ext = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*(\.[a-z0-9][a-z0-9_-]*)*$", max_length=63)]
 """The extension of a part, in lower case."""
 
-PartName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,62}$")]
+PartName = Annotated[str, Field(pattern=f"^{NAME_REGEX}$")]
 """The name of a part, with which its extension begins."""
 
 PartPattern = Annotated[Text, _accepted_by(part_pattern)]

@@ -26,6 +26,8 @@ from tests.support.memory import forget
 
 ID = "0123456789abcdef" * 2
 OTHER = "f" * 32
+SEGMENT = "5" * 32
+CACHE = f"segments/{SEGMENT}/caches/{'c' * 32}"
 
 
 def write_part(folder: Path, name: str, records: int, **options: Any) -> CacheFile:
@@ -44,21 +46,21 @@ def write_part(folder: Path, name: str, records: int, **options: Any) -> CacheFi
         for n in range(records)
     )
     facts = build_file(rows, schema, folder / name, limit_bytes=1 << 20)
-    return CacheFile(
-        name, facts.bytes, facts.sha256, facts.digest, facts.records, segment="s", split="train"
-    )
+    digests = facts.sha256, facts.digest
+    path = f"{CACHE}/{name}"
+    return CacheFile(path, facts.bytes, *digests, facts.records, segment=SEGMENT, split="train")
 
 
 def document(cache: CacheFacts | None, **changes: Any) -> VersionDocument:
-    pattern = "segments/s/shards/train/toy-train-{000000..000002}.tar"
-    one = "segments/s/shards/validation/toy-validation-000000.tar"
+    pattern = f"segments/{SEGMENT}/shards/train/toy-train-{{000000..000002}}.tar"
+    one = f"segments/{SEGMENT}/shards/validation/toy-validation-000000.tar"
     return replace(
         VersionDocument(
             dataset="toy",
             id=ID,
             digest="d" * 64,
             inputs="1" * 64,
-            segments=(SegmentUse("s"),),
+            segments=(SegmentUse(SEGMENT),),
             splits={
                 "train": SplitFacts(10, 3, 30_720, (pattern,)),
                 "validation": SplitFacts(1, 1, 10_240, (one,)),
@@ -75,7 +77,7 @@ def publish(url: str, version: VersionDocument, parts: Path) -> None:
     store = open_store(url)
     for entries in (version.cache.splits if version.cache else {}).values():
         for part in entries:
-            store.put(part.path, (parts / part.path).read_bytes())
+            store.put(part.path, (parts / Path(part.path).name).read_bytes())
     store.put(layout.version_key(version.id), seal(version))
     store.put(layout.tag_key("latest"), seal(Tag(version.id, version.inputs)))
     store.put(layout.tag_key("v1"), seal(Tag(version.id, version.inputs)))
@@ -105,7 +107,7 @@ def test_a_version_opens_by_every_name(toy, name):
         "train": 10,
         "validation": 1,
     }
-    folder = f"{toy}/segments/s/shards"
+    folder = f"{toy}/segments/{SEGMENT}/shards"
     assert data.shards("train") == [f"{folder}/train/toy-train-00000{n}.tar" for n in range(3)]
     assert data.shards("validation") == [f"{folder}/validation/toy-validation-000000.tar"]
 
@@ -198,7 +200,7 @@ def test_a_changed_document_is_damage(toy):
 
 def test_a_changed_cache_is_damage(toy):
     store = open_store(toy)
-    store.put("train.mdb", bytes(store.get("train.mdb"))[:-1])
+    store.put(f"{CACHE}/train.mdb", bytes(store.get(f"{CACHE}/train.mdb"))[:-1])
     assert refusal(larder.open(toy).cache, "train") == "damage.size"
 
 

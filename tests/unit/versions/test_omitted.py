@@ -29,6 +29,7 @@ from larder.versions.omitted import Omitted, encode_omitted, read_omitted
 from tests.support.memory import forget
 
 MAX = 2**63 - 1
+SEGMENT = "5" * 32
 
 
 @pytest.fixture
@@ -43,8 +44,8 @@ def ranges(*pairs: tuple[int, int]) -> Omitted:
 
 
 def document(rows: dict[str, Any], files: tuple[FileFacts, ...] = ()) -> VersionDocument:
-    uses = (SegmentUse("s", rows),)
-    return VersionDocument("d", "v", "c", "i", uses, {}, (), files, None)
+    uses = (SegmentUse(SEGMENT, rows),)
+    return VersionDocument("d", "1" * 32, "2" * 64, "3" * 64, uses, {}, (), files, None)
 
 
 def named(root: Store, data: bytes) -> FileFacts:
@@ -65,10 +66,12 @@ def test_rows_may_be_as_large_as_numbers_are():
     assert found.count == 4
     assert found.mask(MAX - 4, 4).tolist() == [0, 1, 1, 1]
     assert found.rows_of([0, MAX - 6]).tolist() == [1, MAX - 4 - 1]
-    encoded, file = encode_omitted({("s", "train"): found})
+    encoded, file = encode_omitted({(SEGMENT, "train"): found})
     assert file is None
-    version = parse_document(VersionDocument, seal(document({"train": encoded["s", "train"]})), "x")
-    assert read_omitted(open_store("memory://none/"), version) == {("s", "train"): found}
+    version = parse_document(
+        VersionDocument, seal(document({"train": encoded[SEGMENT, "train"]})), "x"
+    )
+    assert read_omitted(open_store("memory://none/"), version) == {(SEGMENT, "train"): found}
 
 
 def refused(root: Store, rows: OmittedRows, *files: FileFacts) -> DamageError:

@@ -21,14 +21,22 @@ from larder.versions.publish import publish_cache, publish_version, read_cache, 
 from tests.support.errors import larder_error
 from tests.support.stores import RecordingStore, UnconditionalStore
 
-FILE = CacheFile("p", 1, "5" * 64, "6" * 64, 1, segment="4" * 32, split="train")
+FILE = CacheFile(
+    f"segments/{'4' * 32}/caches/{'7' * 32}/p",
+    1,
+    "5" * 64,
+    "6" * 64,
+    1,
+    segment="4" * 32,
+    split="train",
+)
 VERSION = VersionDocument(
     dataset="d",
     id="1" * 32,
     digest="2" * 64,
     inputs="3" * 64,
     segments=(SegmentUse("4" * 32),),
-    splits={"train": SplitFacts(1, 1, 2048, ("segments/x/shards/train/d-train-000000.tar",))},
+    splits={"train": SplitFacts(1, 1, 2048, (f"segments/{'4' * 32}/shards/train/d.tar",))},
     classes=("a", "ü"),
     files=(),
     cache=CacheFacts("encoded", {"train": (FILE,)}),

@@ -16,6 +16,23 @@ from larder.versions.tags import HISTORY, Tag, TagEntry, move_tag, read_tag
 from tests.support.stores import RecordingStore
 
 
+def hexed(text: str, digits: int = 32) -> str:
+    return text.encode().hex().rjust(digits, "0")
+
+
+def an_entry(version: str, inputs: str) -> TagEntry:
+    return TagEntry(hexed(version), hexed(inputs, 64))
+
+
+def a_tag(version: str, inputs: str, history: tuple[TagEntry, ...] = ()) -> Tag:
+    return Tag(hexed(version), hexed(inputs, 64), history)
+
+
+def moved(store: Store, tag: str, version: str, inputs: str, expected: str | None) -> bool:
+    before = None if expected is None else hexed(expected)
+    return move_tag(store, tag, hexed(version), hexed(inputs, 64), before)
+
+
 @pytest.fixture
 def root() -> Store:
     return open_store(f"memory://{uuid.uuid4().hex}/")
@@ -23,50 +40,50 @@ def root() -> Store:
 
 def test_a_tag_moves_from_the_version_that_was_expected_and_keeps_its_history(root):
     assert read_tag(root, "latest") is None
-    assert move_tag(root, "latest", "a", "1", None)
-    assert move_tag(root, "latest", "b", "2", "a")
-    assert move_tag(root, "latest", "a", "3", "b")
-    history = (TagEntry("a", "1"), TagEntry("b", "2"))
+    assert moved(root, "latest", "a", "1", None)
+    assert moved(root, "latest", "b", "2", "a")
+    assert moved(root, "latest", "a", "3", "b")
+    history = (an_entry("a", "1"), an_entry("b", "2"))
     tag = read_tag(root, "latest")
-    assert tag == Tag("a", "3", history)
-    assert tuple(tag.versions()) == ("a", "b")
+    assert tag == a_tag("a", "3", history)
+    assert tuple(tag.versions()) == (hexed("a"), hexed("b"))
 
 
 @pytest.mark.parametrize("expected", [None, "a", "c"])
 def test_a_tag_that_names_another_version_is_not_moved(root, expected):
-    move_tag(root, "latest", "b", "2", None)
+    moved(root, "latest", "b", "2", None)
     with pytest.raises(SupersededError) as caught:
-        move_tag(root, "latest", "d", "4", expected)
+        moved(root, "latest", "d", "4", expected)
     assert (caught.value.code, caught.value.exit_status) == ("version.superseded", 1)
-    assert read_tag(root, "latest") == Tag("b", "2")
+    assert read_tag(root, "latest") == a_tag("b", "2")
 
 
 def test_a_tag_that_was_deleted_is_not_made_again(root):
     with pytest.raises(SupersededError):
-        move_tag(root, "latest", "b", "2", "a")
+        moved(root, "latest", "b", "2", "a")
     assert read_tag(root, "latest") is None
 
 
 @pytest.mark.parametrize("expected", [None, "a", "b", "c"])
 def test_a_tag_that_names_the_version_already_counts_as_moved(root, expected):
-    move_tag(root, "latest", "a", "1", None)
-    move_tag(root, "latest", "b", "2", "a")
+    moved(root, "latest", "a", "1", None)
+    moved(root, "latest", "b", "2", "a")
     recorder = RecordingStore(root)
-    assert not move_tag(recorder, "latest", "b", "2", expected)
+    assert not moved(recorder, "latest", "b", "2", expected)
     assert recorder.writes == ()
-    assert move_tag(recorder, "latest", "b", "3", expected)
-    assert read_tag(root, "latest") == Tag("b", "3", (TagEntry("a", "1"),))
+    assert moved(recorder, "latest", "b", "3", expected)
+    assert read_tag(root, "latest") == a_tag("b", "3", (an_entry("a", "1"),))
 
 
 def test_the_history_is_bounded_and_keeps_the_newest(root):
     expected = None
     for number in range(HISTORY + 3):
-        move_tag(root, "latest", f"v{number}", str(number), expected)
+        moved(root, "latest", f"v{number}", str(number), expected)
         expected = f"v{number}"
     tag = read_tag(root, "latest")
     assert len(tag.history) == HISTORY
-    assert tag.history[-1] == TagEntry(f"v{HISTORY + 1}", str(HISTORY + 1))
-    assert next(tag.versions()) == tag.version == f"v{HISTORY + 2}"
+    assert tag.history[-1] == an_entry(f"v{HISTORY + 1}", str(HISTORY + 1))
+    assert next(tag.versions()) == tag.version == hexed(f"v{HISTORY + 2}")
 
 
 class _Between(DelegatingStore):
@@ -86,32 +103,32 @@ class _Between(DelegatingStore):
 @pytest.mark.parametrize("before", [None, "a"])
 def test_a_tag_that_moves_between_its_reading_and_its_writing(root, before):
     if before:
-        move_tag(root, "latest", before, "1", None)
-    store = _Between(root, lambda: move_tag(root, "latest", "other", "2", before))
+        moved(root, "latest", before, "1", None)
+    store = _Between(root, lambda: moved(root, "latest", "other", "2", before))
     with pytest.raises(SupersededError):
-        move_tag(store, "latest", "b", "3", before)
+        moved(store, "latest", "b", "3", before)
     now = read_tag(root, "latest")
-    assert now.version == "other"
+    assert now.version == hexed("other")
 
 
 @pytest.mark.parametrize("before", [None, "a"])
 def test_another_run_of_the_same_inputs_moves_it_in_between(root, before):
     if before:
-        move_tag(root, "latest", before, "1", None)
-    store = _Between(root, lambda: move_tag(root, "latest", "b", "3", before))
-    move_tag(store, "latest", "b", "3", before)
-    history = (TagEntry("a", "1"),) if before else ()
-    assert read_tag(root, "latest") == Tag("b", "3", history)
+        moved(root, "latest", before, "1", None)
+    store = _Between(root, lambda: moved(root, "latest", "b", "3", before))
+    moved(store, "latest", "b", "3", before)
+    history = (an_entry("a", "1"),) if before else ()
+    assert read_tag(root, "latest") == a_tag("b", "3", history)
 
 
 def test_of_concurrent_moves_one_wins_and_the_others_know(root):
-    move_tag(root, "latest", "old", "0", None)
+    moved(root, "latest", "old", "0", None)
     barrier = threading.Barrier(8)
 
     def move(number: int) -> bool | str:
         barrier.wait()
         try:
-            return move_tag(root, "latest", f"v{number}", str(number), "old")
+            return moved(root, "latest", f"v{number}", str(number), "old")
         except LarderError as error:
             return error.code
 
@@ -119,4 +136,4 @@ def test_of_concurrent_moves_one_wins_and_the_others_know(root):
         outcomes = list(pool.map(move, range(8)))
     winner = outcomes.index(True)
     assert outcomes.count("version.superseded") == 7
-    assert read_tag(root, "latest") == Tag(f"v{winner}", str(winner), (TagEntry("old", "0"),))
+    assert read_tag(root, "latest") == a_tag(f"v{winner}", str(winner), (an_entry("old", "0"),))

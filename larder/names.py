@@ -1,0 +1,58 @@
+"""What names, IDs, digests and paths may be: in what users write, and in what is read back.
+
+Anybody who can write to a bucket can write documents and indexes. So a field that becomes a part of
+a path or of a config has one of these types, in whichever document it is; `larder.manifest.sealed`
+checks it when the document is read. Columns are checked by the same rules, where they are read.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Annotated
+
+NAME_REGEX = "[a-z0-9][a-z0-9_-]{0,62}"
+SPLIT_REGEX = "[A-Za-z0-9][A-Za-z0-9_-]{0,62}"
+_FILE = "[A-Za-z0-9][A-Za-z0-9._-]{0,199}"
+_ID = "[0-9a-f]{32}"
+_RANGE = r"\{[0-9]{1,9}\.\.[0-9]{1,9}\}"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a text may be: ``regex`` matches the whole of it, in ``re`` and in RE2.
+
+    ``noun`` is what messages call it.
+    """
+
+    noun: str
+    regex: str
+
+    def allows(self, text: str) -> bool:
+        return re.fullmatch(self.regex, text) is not None
+
+
+ID = Rule("an ID of 32 hex digits", _ID)
+SHA256 = Rule("a digest of 64 hex digits", "[0-9a-f]{64}")
+NAME = Rule("a valid name", NAME_REGEX)
+SPLIT = Rule("the name of a split", SPLIT_REGEX)
+FILE = Rule("the name of a file", _FILE)
+PATH = Rule("a path below a segment or a version", f"(?:segments|versions)/{_ID}(?:/{_FILE})+")
+PATTERN = Rule(
+    "a path of shards",
+    f"segments/{_ID}/shards/{SPLIT_REGEX}/[A-Za-z0-9][A-Za-z0-9._-]*(?:{_RANGE})?[A-Za-z0-9._-]*",
+)
+
+HexId = Annotated[str, ID]
+Digest = Annotated[str, SHA256]
+PlainName = Annotated[str, NAME]
+"""Of a dataset, or of a kind or role of files."""
+SplitName = Annotated[str, SPLIT]
+FileName = Annotated[str, FILE]
+"""Of a shard or another file, without its folder."""
+FilePath = Annotated[str, PATH]
+"""Below the dataset's root."""
+ShardPattern = Annotated[str, PATTERN]
+"""The paths of some shards: one numeric range in braces at most, and nothing special in a shell or
+to a reader.
+"""
