@@ -16,10 +16,12 @@ from types import TracebackType
 from typing import Any, Self
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from larder.disk import disk_errors, sha256_file
 from larder.errors import DamageError
+from larder.manifest.schemas import RULES
 
 ROW_GROUP_ROWS = 65_536
 """Rows of a row group: a task that needs a range of rows reads at most one extra group."""
@@ -222,12 +224,27 @@ def read_manifest(
             if begin < end:
                 wanted = batch.select(names).slice(begin, end - begin)
                 wanted.validate(full=True)
+                if "name" in schema.names:
+                    _check_files(path, wanted)
                 missing -= wanted.num_rows
                 yield wanted
                 if not missing:
                     return  # the rest of the row group is not decoded
     if missing:
         raise _damaged(path, f"{missing:,} rows of the manifest are missing")
+
+
+def _check_files(path: Path, batch: pa.RecordBatch) -> None:
+    """Refuse names that are none, and numbers below 0, in rows that describe files."""
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if name in RULES:
+            right = pc.match_substring_regex(column, f"^(?:{RULES[name].regex})$")
+        elif pa.types.is_integer(column.type):
+            right = pc.greater_equal(column, 0)
+        else:
+            continue
+        if not pc.all(right, min_count=0).as_py():
+            raise _damaged(path, f"the manifest has an invalid {name}")
 
 
 def _opened(path: Path) -> pq.ParquetFile:

@@ -28,7 +28,7 @@ from larder.segments.job import root_url, storage_of
 from larder.store import object_url
 from larder.store.own_files import published_file_errors
 from larder.versions import layout
-from larder.versions.copying import copy_version, version_files
+from larder.versions.copying import check_shards, copy_version, version_files
 from larder.versions.documents import VersionDocument
 from larder.versions.omitted import read_omitted
 
@@ -93,6 +93,9 @@ def _rendered(settings: Settings, version: VersionDocument) -> tuple[ConfigFile,
     delivery = chosen(settings.dataset, settings.cluster, offered)
     lists = {layout.listed_split(file.path): file.path for file in version.files_of("list")}
     cache = version.cache
+    root = storage_of(settings.dataset, settings.cluster)
+    for split in version.splits:
+        check_shards(root, version, split)
     contents = Contents(
         digest=version.digest,
         splits={

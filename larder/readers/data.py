@@ -35,7 +35,7 @@ from larder.store import local_path, object_url
 from larder.store.base import Store
 from larder.units import format_count, format_names, parse_bytes
 from larder.versions import layout
-from larder.versions.copying import copy_version, version_files
+from larder.versions.copying import check_shards, copy_version, version_files
 from larder.versions.documents import CacheFile, SplitFacts, VersionDocument
 from larder.versions.omitted import Omitted, read_omitted
 
@@ -136,8 +136,9 @@ class Data:
         facts = self._split(split)
         if facts.omitted:
             raise self._omits(split, facts.omitted)
-        keys = [key for pattern in facts.patterns for key in expand_braces(pattern)]
         store = self._access.store()
+        check_shards(store, self._document, split)
+        keys = [key for pattern in facts.patterns for key in expand_braces(pattern)]
         if store.features.local_path:
             return [str(local_path(store, key)) for key in keys]
         return [object_url(store.url, key) for key in keys]
@@ -374,10 +375,11 @@ class Data:
         memory = _bytes(memory_bytes, "memory_bytes")
         choice("on_error", on_error, get_args(OnError))
         samples = self.samples_of(split, keep=keep, keep_bytes=keep_bytes, check=check)
-        if shuffle and order is None:
-            # A cache decides alone: whether shards are local takes the index of every segment.
+        if shuffle and order in (None, "full"):
+            # A cache decides alone: whether shards are local takes the index of every segment,
+            # which has to have the samples that are shuffled.
             at_once = self._is_cached(split) or (keep is None and samples.has_shards_local)
-            order = "full" if at_once else "window"
+            order = order or ("full" if at_once else "window")
         schedule = schedule_of(
             (self.dataset, self.version, split),
             facts,
@@ -532,7 +534,11 @@ class Data:
                 path = fetch_file(store, file.path, facts, self._access.cache_dir)
                 readers.append(open_file(path, facts, verify=verify, check_records=check_records))
             gone = [omitted.get(file.segment, Omitted.none()) for file in files]
-            return CacheReader(readers, gone)
+            records, samples = CacheReader(readers, gone), self._split(split).samples
+            if len(records) != samples:
+                message = f"the cache of split {split} has {len(records):,} of {samples:,} samples"
+                raise DamageError("damage.manifest", message, where=self._where)
+            return records
         except BaseException:
             for reader in readers:
                 reader.close()

@@ -33,6 +33,7 @@ from larder.samples.indexed import IndexedSample
 from larder.samples.naming import LABEL_EXT
 from larder.units import format_count
 from larder.versions import layout
+from larder.versions.copying import check_shards
 from larder.versions.documents import SplitFacts, VersionDocument
 
 _CHANNEL = "larder"
@@ -73,6 +74,7 @@ def with_shards(version: VersionDocument, access: Access) -> Path | None:
     links = access.cache_dir / "sagemaker" / version.id / "larder" / version.dataset
     targets = {path.relative_to(root).as_posix(): path for path in _files(root)}
     for split, facts in version.splits.items():
+        check_shards(access.store(), version, split)
         targets |= _shards(split, facts)
     with disk_errors(links):
         for key, target in targets.items():

@@ -177,9 +177,15 @@ class LocatedSamples:
         owners = self.places.owners
         numbers = np.flatnonzero((parts["offset"] != NONE) & self._in_ranges[owners])
         shards = self.places.rows["shard"][owners[numbers]]
-        order = np.lexsort((parts["offset"][numbers], shards))
+        order = np.lexsort((parts["length"][numbers], parts["offset"][numbers], shards))
         numbers = numbers[order]
         places = parts["offset"][numbers], parts["length"][numbers]
+        stops = places[0] + places[1]
+        inside = (places[0][1:] < stops[:-1]) & (shards[order][1:] == shards[order][:-1])
+        if inside.any():  # so that what is read is no longer than the shard
+            name = self.live.columns.names[shards[order][1:][inside][0]]
+            where = self.live.shard_key(name)
+            raise DamageError("damage.manifest", "the index has a part in another", where=where)
         ranges = map(PartRange, *(each.tolist() for each in (shards[order], *places, numbers)))
         columns = self.live.columns
         for shard, group in groupby(ranges, key=itemgetter(0)):

@@ -83,7 +83,7 @@ class SplitSamples(Sequence[Sample]):
         self._access = access
         self._check = check
         self._loaded: tuple[Store, list[LiveSamples], Array] | None = None
-        self._checked = _Flags(len(self)) if check == "once" else None
+        self._checked: _Flags | None = None
         self._kept = kept
         self._etags: dict[str, str] = {}
         self._open: tuple[int, str, int, SampleReader] | None = None
@@ -230,8 +230,7 @@ class SplitSamples(Sequence[Sample]):
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
-        checked = _Flags(len(self)) if self._check == "once" else None
-        return state | {"_loaded": None, "_open": None, "_checked": checked}
+        return state | {"_loaded": None, "_open": None, "_checked": None}
 
     @property
     def _parts(self) -> tuple[Store, list[LiveSamples], Array]:
@@ -240,12 +239,13 @@ class SplitSamples(Sequence[Sample]):
         if loaded is None:  # two threads may do this at the same time, with the same result
             store = self._access.store()
             omitted = read_omitted(store, self._version)
+            directory, classes = self._access.cache_dir, len(self._version.classes)
             segments = [
                 LiveSamples(
                     document,
                     self.split,
                     omitted.get((document.id, self.split), Omitted.none()),
-                    SegmentColumns(store, document, self._access.cache_dir),
+                    SegmentColumns(store, document, directory, classes),
                 )
                 for document in self._documents
             ]
@@ -254,6 +254,8 @@ class SplitSamples(Sequence[Sample]):
                 message = f"split {self.split!r} has {starts[-1]} samples instead of {len(self)}"
                 where = object_url(store.url, layout.version_key(self._version.id))
                 raise DamageError("damage.manifest", message, where=where, hint=MAKE_AGAIN)
+            if self._check == "once":
+                self._checked = _Flags(len(self))
             loaded = self._loaded = store, segments, starts
         return loaded
 
@@ -299,7 +301,7 @@ class SplitSamples(Sequence[Sample]):
     def _read_span(self, span: Span) -> None:
         segment = span.samples.live
         key = segment.shard_key(span.shard)
-        etag = self._with_shard(segment, span.shard, span.read)
+        etag = self._with_shard(segment, span.shard, span.read, span.stop)
         if self._kept is None and etag and self._etags.setdefault(key, etag) != etag:
             if self._check != "always":
                 raise self._replaced(key)
@@ -319,16 +321,24 @@ class SplitSamples(Sequence[Sample]):
         message = "the shard is not the one that was published or read before, or all is damaged"
         return DamageError("damage.digest", message, where=object_url(store.url, key))
 
-    def _with_shard(self, segment: LiveSamples, name: str, reading: Callable[[Store, str], T]) -> T:
+    def _with_shard(
+        self, segment: LiveSamples, name: str, reading: Callable[[Store, str], T], stop: int = 0
+    ) -> T:
         """Call a function with the store and the key of a shard, or of the copy that is kept.
 
-        Damage of the whole shard is ``damage.digest``, other damage is of a sample.
+        Damage of the whole shard is ``damage.digest``, other damage is of a sample. A shard that
+        ends before ``stop``, where bytes of it are read to, is damage of the index.
         """
         key = segment.shard_key(name)
         try:
             return self._read_copy(segment, name, reading)
         except DamageError as error:
-            if self._is_other(key, segment.shard_files[name]) or self._is_lost(segment, name):
+            published = segment.shard_files.get(name)
+            if published is None or stop > published.bytes:
+                message = f"the index names byte {stop:,} of the shard, which has none"
+                where = object_url(self._parts[0].url, key)
+                raise DamageError("damage.manifest", message, where=where) from error
+            if self._is_other(key, published) or self._is_lost(segment, name):
                 raise self._replaced(key) from error
             raise
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from itertools import chain, groupby
 from typing import NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
 from larder.config.shape import FormatUse
@@ -71,10 +70,10 @@ def listed_shards(rows: Iterable[pa.RecordBatch], omitted: _Omitted) -> Iterator
         first_row = first_rows[place]
         first_rows[place] += samples
         gone = omitted.get(place, _NONE)
-        mask = gone.mask(first_row, samples) if gone.count else np.zeros(0, np.bool_)
-        live = samples - int(mask.sum())
+        inside = gone.within(first_row, samples)
+        live = samples - inside.count
         if live:
-            ranges = Omitted.of_mask(mask).ranges.tolist()
+            ranges = inside.ranges.tolist()
             yield ListedShard(*place, shard, live, tuple((a, b) for a, b in ranges))
 
 

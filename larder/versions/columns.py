@@ -16,7 +16,6 @@ ranges of the files; ``numpy.load(path, mmap_mode="r")`` maps a whole one. Nothi
 
 from __future__ import annotations
 
-import io
 import mmap  # noqa: F401 - numpy imports it, but in a thread, while another may fork
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -33,13 +32,14 @@ from larder.disk import disk_errors
 from larder.errors import ConfigError, DamageError, ObjectError, StoreError
 from larder.manifest.digest import sha256_hex
 from larder.manifest.sealed import MAKE_AGAIN
+from larder.names import FILE
 from larder.samples.indexed import IndexedPart, IndexedSample
 from larder.store import local_path, object_url
 from larder.store.base import Store
 from larder.store.download import download_once
 from larder.store.own_files import published_file_errors
 from larder.versions.documents import SegmentDocument
-from larder.versions.omitted import Omitted
+from larder.versions.omitted import Omitted, read_array
 
 HEADER_BYTES = 256
 
@@ -83,6 +83,9 @@ def digests_dtype(split_bytes: int, name_bytes: int) -> np.dtype[Any]:
     texts = [("split", f"S{max(1, split_bytes)}"), ("name", f"S{max(1, name_bytes)}")]
     return np.dtype([*texts, ("bytes", "<i8"), ("samples", "<i8"), ("sha256", "V32")])
 
+
+_MAX_BYTES = 1 << 62
+"""More than the parts of a block take, and little enough that sums are numbers."""
 
 _ITEMS = {"rows": ROWS, "parts": PARTS, "keys": KEYS}
 
@@ -176,18 +179,35 @@ class SegmentColumns:
     directory of this machine, once for all of its processes, and mapped.
 
     Names and checksums are read at once, and compared with the digests in segment.json; what is
-    read of the other files is compared with the checksums, once. What differs is a `DamageError`.
+    read of the other files is compared with the checksums, once. What differs is a `DamageError`,
+    as is a number that is not one of what is there.
+
+    ``classes`` is how many there are; None if that is not known.
     """
 
-    def __init__(self, store: Store, segment: SegmentDocument, directory: Path) -> None:
+    def __init__(
+        self,
+        store: Store,
+        segment: SegmentDocument,
+        directory: Path,
+        classes: int | None = None,
+    ) -> None:
         self._store = store
         self._segment = segment
         self._directory = directory
-        self._count = sum(split.samples for split in segment.splits.values())
-        self.names, self.exts = (
-            [text.decode() for text in self._whole(role).tolist()] for role in ("names", "exts")
-        )
+        self._count = segment.samples
+        self._most_classes = 1 << 31 if classes is None else classes
+        self.names, self.exts = self._texts("names"), self._texts("exts")
+        if not all(map(FILE.allows, self.names)):
+            raise self._invalid("names", "the name of a shard is none")
         self._blocks = self._whole("blocks")
+        self._lengths = {role: self._length(role) for role in _ITEMS}
+        if self._blocks.dtype != BLOCKS or self._blocks.ndim != 1:
+            raise self._invalid("blocks", "not an array of blocks")
+        if self._lengths["rows"] != self._count:
+            raise self._invalid("rows", f"it is no array of {self._count:,} rows")
+        if len(self._blocks) != -(-self._count // BLOCK_ROWS):
+            raise self._invalid("blocks", f"{self._count:,} rows have another number of blocks")
         self._checked = np.zeros(len(self._blocks), np.bool_)
         self._loads = 0
         self._maps: dict[str, _Array] | None = None
@@ -208,9 +228,13 @@ class SegmentColumns:
     def shards(self, split: str) -> Iterator[Shard]:
         """The shards of a split in order, also those without samples."""
         files = self._whole("digests")
+        if not _is_of_files(files.dtype) or files.ndim != 1:
+            raise self._invalid("digests", "not an array of files")
         shard: list[ShardFile] = []
         samples = 0
         for _, name, size_bytes, count, sha256 in files[files["split"] == split.encode()].tolist():
+            if not FILE.allows(str(name, "latin-1")) or min(size_bytes, count) < 0:
+                raise self._invalid("digests", "the name or a number of a file is none")
             if count and shard:  # the first file of the next shard
                 yield Shard(samples, tuple(shard))
                 shard, samples = [], 0
@@ -219,13 +243,23 @@ class SegmentColumns:
         if shard:
             yield Shard(samples, tuple(shard))
 
+    def check_shards(self, split: str, shards: Iterable[Shard]) -> None:
+        """Refuse shards that have more or fewer samples than the split."""
+        if sum(shard.samples for shard in shards) != self._segment.splits[split].samples:
+            raise self._invalid("digests", f"split {split} has another number of samples")
+
     def keys(self, rows: _Array) -> Iterator[str]:
         """The keys of samples, given their rows in ascending order."""
         for block, inside in self._of_blocks(rows, map):
             starts, ends = (bounds.tolist() for bounds in block.bounds("key", inside))
             text = block.keys.data
-            for start, end in zip(starts, ends, strict=True):
-                yield str(text[start:end], "utf-8")
+            try:
+                keys = [
+                    str(text[start:end], "utf-8") for start, end in zip(starts, ends, strict=True)
+                ]
+            except UnicodeDecodeError:
+                raise self._invalid("keys", "a key is not UTF-8") from None
+            yield from keys
 
     def samples(self, rows: _Array) -> Iterator[IndexedSample]:
         """The entries of samples, given their rows in ascending order."""
@@ -292,7 +326,7 @@ class SegmentColumns:
         if size_bytes != file.bytes:  # to read a map beyond the end of its file kills the process
             message = f"the file has {size_bytes:,} bytes instead of {file.bytes:,}"
             raise self._damage("damage.size", message, role)
-        length = (file.bytes - HEADER_BYTES) // dtype.itemsize
+        length = self._lengths[role]
         with disk_errors(path, reading=True):
             return (
                 np.memmap(path, dtype, "r", HEADER_BYTES, (length,))
@@ -307,10 +341,35 @@ class SegmentColumns:
         starts = int(block["key_start"]), int(block["part_start"])
         items = partial(self._items, number)
         rows = items("rows", first_row, min(first_row + BLOCK_ROWS, self._count))
+        self._check_rows(first_row, starts, rows)
         parts = items("parts", starts[1], int(rows["part_end"][-1]))
+        if not (
+            _are_within(parts["ext"], 0, len(self.exts))
+            and parts["offset"].min(initial=0) >= NONE
+            and parts["length"].min(initial=0) >= 0
+            and parts["length"].sum(dtype=np.float64) < _MAX_BYTES
+        ):
+            raise self._invalid("parts", "the place of a part is none")
         keys = items("keys", starts[0], int(rows["key_end"][-1]))
         self._checked[number] = True
         return _Block(first_row, *starts, rows, parts, keys)
+
+    def _check_rows(self, first_row: int, starts: tuple[int, int], rows: _Array) -> None:
+        """Refuse rows of a block with numbers of what is not there."""
+        for role, start in zip(("key", "part"), starts, strict=True):
+            ends = rows[f"{role}_end"]
+            before = start  # of a block that is mapped, the row before may be that of another
+            if self._maps is not None and first_row:
+                before = self._maps["rows"][f"{role}_end"][first_row - 1]
+            in_order = 0 <= start <= ends[0] and bool(np.all(ends[1:] >= ends[:-1]))
+            if before != start or not in_order or ends[-1] > self._lengths[f"{role}s"]:
+                raise self._invalid("rows", f"the {role}s of a sample are none")
+        if not (
+            _are_within(rows["shard"], 0, len(self.names))
+            and _are_within(rows["label"], NONE, self._most_classes)
+            and min(rows["offset"].min(), rows["length"].min()) >= 0
+        ):
+            raise self._invalid("rows", "the shard, the label or the place of a sample is none")
 
     def _items(self, number: int, role: str, start: int, stop: int) -> _Array:
         """Some items of a file, compared with their checksum."""
@@ -331,8 +390,26 @@ class SegmentColumns:
         data = self._bytes(role, 0, file.bytes)
         if sha256_hex(data) != file.sha256:
             raise self._damage("damage.digest", "the bytes do not match the digest", role)
-        array: _Array = np.load(io.BytesIO(data), allow_pickle=False)
-        return array
+        try:
+            return read_array(data)
+        except ValueError as error:
+            raise self._invalid(role, str(error)) from None
+
+    def _texts(self, role: str) -> list[str]:
+        array = self._whole(role)
+        if array.dtype.kind != "S" or array.ndim != 1:
+            raise self._invalid(role, "not an array of texts")
+        try:
+            return [text.decode() for text in array.tolist()]
+        except UnicodeDecodeError:
+            raise self._invalid(role, "a text is not UTF-8") from None
+
+    def _length(self, role: str) -> int:
+        """How many items a file has, which is not read as a whole."""
+        length, rest = divmod(self._segment.file(role).bytes - HEADER_BYTES, _ITEMS[role].itemsize)
+        if length < 0 or rest:
+            raise self._invalid(role, "its length is that of no such array")
+        return length
 
     def _bytes(self, role: str, offset: int, length: int) -> bytes:
         path = self._segment.file(role).path
@@ -356,9 +433,23 @@ class SegmentColumns:
             message = "the file is missing" if missing else "the file is too short"
             raise self._damage("damage.size", message, role) from None
 
+    def _invalid(self, role: str, message: str) -> DamageError:
+        return self._damage("damage.manifest", message, role)
+
     def _damage(self, code: str, message: str, role: str) -> DamageError:
         where = object_url(self._store.url, self._segment.file(role).path)
         return DamageError(code, message, where=where, hint=MAKE_AGAIN)
+
+
+def _is_of_files(dtype: np.dtype[Any]) -> bool:
+    try:
+        return dtype == digests_dtype(dtype["split"].itemsize, dtype["name"].itemsize)
+    except KeyError:
+        return False
+
+
+def _are_within(numbers: _Array, first: int, stop: int) -> bool:
+    return not len(numbers) or bool(numbers.min() >= first and numbers.max() < stop)
 
 
 def _ranges(starts: _Array, ends: _Array) -> _Array:
@@ -373,6 +464,7 @@ def listed_shards(
 ) -> Iterator[tuple[Shard, int]]:
     """The shards of a segment's split with samples that are not omitted, and how many of these."""
     shards = list(columns.shards(split))
+    columns.check_shards(split, shards)
     counts = np.array([shard.samples for shard in shards], np.int64)
     live = counts - np.diff(omitted.count_before(np.cumsum(counts)), prepend=0)
     yield from (pair for pair in zip(shards, live.tolist(), strict=True) if pair[1])

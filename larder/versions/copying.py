@@ -14,6 +14,7 @@ from pathlib import Path
 
 from larder.disk import TEMPORARY_PREFIX, check_names, disk_errors, write_file
 from larder.errors import DamageError
+from larder.manifest.sealed import MAKE_AGAIN
 from larder.store import object_url
 from larder.store.base import Store
 from larder.store.download import download, locked, removed_if_abandoned
@@ -43,6 +44,23 @@ def version_files(store: Store, version: VersionDocument) -> Iterator[FileFacts]
                     yield FileFacts(key, file.bytes, file.sha256, "shard")
     for files in version.cache.splits.values() if version.cache else ():
         yield from (FileFacts(file.path, file.bytes, file.sha256, "cache") for file in files)
+
+
+_FEW_SHARDS = 10_000
+
+
+def check_shards(store: Store, version: VersionDocument, split: str) -> None:
+    """Refuse a split with more shards than its indexes have, if they are so many that listing them
+    takes memory.
+    """
+    facts = version.splits[split]
+    if facts.shards > _FEW_SHARDS:
+        files = (file for file in version_files(store, version) if file.role == "shard")
+        shards = sum(1 for file in files if f"/shards/{split}/" in file.path)
+        if shards < facts.shards:
+            message = f"split {split} has {shards:,} of {facts.shards:,} shards"
+            where = object_url(store.url, layout.version_key(version.id))
+            raise DamageError("damage.manifest", message, where=where, hint=MAKE_AGAIN)
 
 
 def copy_version(

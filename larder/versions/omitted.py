@@ -8,9 +8,11 @@ serve indexes, shards and caches. Reading them takes nothing but numpy.
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -73,13 +75,16 @@ class Omitted:
     def count(self) -> int:
         return int((self.ranges[:, 1] - self.ranges[:, 0]).sum())
 
+    def within(self, first_row: int, rows: int) -> Omitted:
+        """Those among some consecutive rows, counted from the first of these."""
+        first = np.searchsorted(self.ranges[:, 1], first_row, side="right")
+        last = np.searchsorted(self.ranges[:, 0], first_row + rows, side="left")
+        return Omitted.of_ranges(self.ranges[first:last], first_row, rows)
+
     def mask(self, first_row: int, rows: int) -> _Flags:
         """Whether each of some consecutive rows is omitted; shape (rows,)."""
-        stop = first_row + rows
-        first = np.searchsorted(self.ranges[:, 1], first_row, side="right")
-        last = np.searchsorted(self.ranges[:, 0], stop, side="left")
         steps = np.zeros(rows + 1, np.int8)
-        near = np.clip(self.ranges[first:last], first_row, stop) - first_row
+        near = self.within(first_row, rows).ranges
         np.add.at(steps, near[:, 0], 1)
         np.add.at(steps, near[:, 1], -1)
         flags: _Flags = np.cumsum(steps[:-1]).astype(np.bool_)
@@ -162,18 +167,32 @@ def _read_file(store: Store, version: VersionDocument) -> Numbers:
     if sha256_hex(data) != file.sha256:
         message = "the bytes do not match the digest"
         raise DamageError("damage.digest", message, where=where, hint=MAKE_AGAIN)
-    header = io.BytesIO(data)
     try:
-        if np.lib.format.read_magic(header) != (1, 0):
-            raise ValueError
-        shape, by_columns, kind = np.lib.format.read_array_header_1_0(header)
-    except (ValueError, TypeError, RecursionError):
-        raise _damage("not an array of numpy", where) from None
-    start, length = header.tell(), len(data) - header.tell()
-    if by_columns or kind != "<i8" or shape != (length // 16, 2) or length % 16:
+        ranges = read_array(data)
+    except ValueError as error:
+        raise _damage(str(error), where) from None
+    if ranges.dtype != "<i8" or ranges.shape[1:] != (2,):
         raise _damage("not an array of ranges", where)
-    ranges: Numbers = np.frombuffer(data, "<i8", offset=start).reshape(shape).astype(np.int64)
-    return ranges
+    return ranges.astype(np.int64)
+
+
+def read_array(data: bytes) -> npt.NDArray[Any]:
+    """The array in a .npy file; ValueError if it is none. Nothing is pickled, and nothing is
+    allocated for items that are not there.
+    """
+    file = io.BytesIO(data)
+    try:
+        if np.lib.format.read_magic(file) != (1, 0):
+            raise ValueError
+        shape, by_columns, dtype = np.lib.format.read_array_header_1_0(file)
+    except (ValueError, TypeError, RecursionError):
+        raise ValueError("not an array of numpy") from None
+    rest = len(data) - file.tell()
+    if by_columns or dtype.hasobject or not dtype.itemsize or min(shape, default=-1) < 0:
+        raise ValueError("an array of another kind")
+    if math.prod(shape) * dtype.itemsize != rest:
+        raise ValueError("the array has fewer or more items than its header says")
+    return np.frombuffer(data, dtype, offset=file.tell()).reshape(shape)
 
 
 def _valid(ranges: Numbers, rows: OmittedRows) -> bool:

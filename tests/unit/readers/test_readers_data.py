@@ -53,6 +53,7 @@ def write_part(folder: Path, name: str, records: int, **options: Any) -> CacheFi
 
 def document(cache: CacheFacts | None, **changes: Any) -> VersionDocument:
     pattern = f"segments/{SEGMENT}/shards/train/toy-train-{{000000..000002}}.tar"
+    samples = sum(file.records for file in cache.splits["train"]) if cache else 10
     one = f"segments/{SEGMENT}/shards/validation/toy-validation-000000.tar"
     return replace(
         VersionDocument(
@@ -62,7 +63,7 @@ def document(cache: CacheFacts | None, **changes: Any) -> VersionDocument:
             inputs="1" * 64,
             segments=(SegmentUse(SEGMENT),),
             splits={
-                "train": SplitFacts(10, 3, 30_720, (pattern,)),
+                "train": SplitFacts(samples, 3, 30_720, (pattern,)),
                 "validation": SplitFacts(1, 1, 10_240, (one,)),
             },
             classes=("cat", "dog"),
