@@ -21,6 +21,7 @@ import tempfile
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -106,6 +107,17 @@ def _is_locked(handle: int) -> bool:
     return False
 
 
+@lru_cache(_MOST_FOLDERS)
+def check_inside(folder: bytes, root: bytes) -> None:
+    """Refuse to write to a folder below a root that a link on the way leads out of it.
+
+    The root may be a link itself. Raises OSError.
+    """
+    real = os.path.realpath(folder), os.path.realpath(root)
+    if os.path.commonpath(real) != real[1]:
+        raise OSError(errno.ELOOP, "a link leads out of the directory", os.fsdecode(folder))
+
+
 @contextmanager
 def file_lock(path: str | bytes | Path) -> Iterator[None]:
     """Hold a lock file exclusively; the system releases it when its holder dies.
@@ -113,7 +125,8 @@ def file_lock(path: str | bytes | Path) -> Iterator[None]:
     The empty file remains: if it were removed, two processes could lock two files of the same name.
     If the file system does not support locks or refuses them, the block runs without one.
     """
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    handle = os.open(path, flags, 0o666)
     owner = os.getpid()
     try:
         with suppress(OSError):

@@ -11,7 +11,7 @@ from pathlib import Path
 from larder.disk import TEMPORARY_PREFIX, check_names, disk_errors, write_file
 from larder.errors import ConfigError
 from larder.store.base import Store
-from larder.store.download import download, locked, removed_if_abandoned
+from larder.store.download import download, locked, path_below, removed_if_abandoned
 from larder.versions.columns import ShardFile
 from larder.versions.documents import VersionDocument
 
@@ -42,7 +42,7 @@ def download_version(
                 removed_if_abandoned(draft)
         with ThreadPoolExecutor(THREADS, thread_name_prefix="larder-download") as threads:
             pending = [
-                threads.submit(_download, store, key, directory / split / file.name, file)
+                threads.submit(_download, store, key, directory, f"{split}/{file.name}", file)
                 for split, files in shards.items()
                 for key, file in files
             ]
@@ -55,10 +55,8 @@ def download_version(
             download(store, facts.path, directory / CLASSES, facts.bytes, facts.sha256)
 
 
-def _download(store: Store, key: str, path: Path, file: ShardFile) -> None:
-    with disk_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    download(store, key, path, file.bytes, file.sha256)
+def _download(store: Store, key: str, directory: Path, path: str, file: ShardFile) -> None:
+    download(store, key, path_below(directory, path), file.bytes, file.sha256)
 
 
 def _mark(version: VersionDocument, directory: Path) -> None:

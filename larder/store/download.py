@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
-from larder.disk import disk_errors, draft, file_lock
+from larder.disk import check_inside, disk_errors, draft, file_lock
 from larder.errors import DamageError, StoreError
 from larder.store.base import Readable
 from larder.store.keys import object_url
@@ -76,6 +76,15 @@ def download(
                 os.truncate(file.handle, size_bytes)
         _compare(read_digest(store, key, file.write), (size_bytes, sha256), store, key)
         file.publish()
+
+
+def path_below(root: Path, path: str) -> Path:
+    """A path in a directory, for a file to be written; no link on the way may lead out of it."""
+    target = root / path
+    with disk_errors(target):
+        check_inside(os.fsencode(target.parent), os.fsencode(root))
+        target.parent.mkdir(parents=True, exist_ok=True)
+    return target
 
 
 def is_downloaded(path: Path, size_bytes: int) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-from larder.disk import disk_errors, sync_folder
+from larder.disk import check_inside, disk_errors, sync_folder
 from larder.errors import (
     ConfigError,
     DamageError,
@@ -212,6 +212,8 @@ def _move(root: Store, source: str, target: str) -> None:
         where = object_url(root.url, source)
         raise ObjectError("object.bad_key", "what has its name is no file", where=where, hint=hint)
     with disk_errors(moved):
+        for folder in (path.parent, moved.parent):
+            check_inside(os.fsencode(folder), os.fsencode(local_path(root, "x").parent))
         moved.parent.mkdir(parents=True, exist_ok=True)
         path.rename(moved)
         for folder in (moved.parent, path.parent):

@@ -17,7 +17,7 @@ from larder.errors import DamageError
 from larder.manifest.sealed import MAKE_AGAIN
 from larder.store import object_url
 from larder.store.base import Store
-from larder.store.download import download, locked, removed_if_abandoned
+from larder.store.download import download, locked, path_below, removed_if_abandoned
 from larder.versions import layout
 from larder.versions.columns import SegmentColumns, listed_shards
 from larder.versions.documents import FileFacts, VersionDocument
@@ -80,22 +80,20 @@ def copy_version(
             with suppress(OSError):  # without locks, nobody knows whether somebody writes it
                 removed_if_abandoned(draft)
         with ThreadPoolExecutor(THREADS, thread_name_prefix="larder-copy") as threads:
-            pending = [threads.submit(_copy, store, file, root / file.path) for file in files]
+            pending = [threads.submit(_copy, store, file, root) for file in files]
             try:
                 for each in pending:
                     each.result()
             finally:
                 threads.shutdown(cancel_futures=True)
         for use in version.segments:
-            path = root / layout.segment_key(use.id)
+            path = path_below(root, layout.segment_key(use.id))
             existing_segment(store, use.id, partial(write_file, path))
-        path = root / layout.version_key(version.id)
+        path = path_below(root, layout.version_key(version.id))
         if read_version(store, version.id, partial(write_file, path)) is None:
             where = object_url(store.url, layout.version_key(version.id))
             raise DamageError("damage.size", "the file is missing", where=where)
 
 
-def _copy(store: Store, file: FileFacts, path: Path) -> None:
-    with disk_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    download(store, file.path, path, file.bytes, file.sha256)
+def _copy(store: Store, file: FileFacts, root: Path) -> None:
+    download(store, file.path, path_below(root, file.path), file.bytes, file.sha256)

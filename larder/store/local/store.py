@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Unpack
 
-from larder.disk import disk_errors, sync_folder
+from larder.disk import check_inside, disk_errors, sync_folder
 from larder.errors import ConfigError, NotFoundError, ObjectError
 from larder.store.base import Buffer, Features, ObjectInfo, Reader, Store, WriteOptions
 from larder.store.keys import check_path_key, check_path_keys, object_url
@@ -183,9 +183,8 @@ class LocalStore(Store):
 
     def writer(self, key: str, *, like: ObjectInfo | None = None, sync: bool = True) -> LocalWriter:
         del like
-        return LocalWriter(
-            self._url, key, self._path(key), unsynced=None if sync else self._unsynced
-        )
+        path, unsynced = self._path(key, writing=True), None if sync else self._unsynced
+        return LocalWriter(self._url, key, path, unsynced=unsynced)
 
     def sync(self) -> None:
         """Sync each file, and each directory once."""
@@ -206,7 +205,7 @@ class LocalStore(Store):
         """Also removes empty directories, except the root. The etag is compared right before: no
         file system has a condition for it.
         """
-        path = self._path(key)
+        path = self._path(key, writing=True)
         with local_errors(self._url, key, writing=True):
             try:
                 if if_match is not None and file_etag(os.stat(path)) != if_match:
@@ -238,8 +237,12 @@ class LocalStore(Store):
             data += more
         return data
 
-    def _path(self, key: str) -> bytes:
-        return self._root + check_path_key(key, self._url)
+    def _path(self, key: str, *, writing: bool = False) -> bytes:
+        path = self._root + check_path_key(key, self._url)
+        if writing:
+            with local_errors(self._url, key, writing=True):
+                check_inside(os.path.dirname(path), self._root)
+        return path
 
     def _regular(self, key: str, status: os.stat_result) -> os.stat_result:
         if not stat.S_ISREG(status.st_mode):

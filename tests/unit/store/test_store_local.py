@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from required import as_root
 
+from larder.disk import TEMPORARY_PREFIX
 from larder.errors import (
     ObjectError,
     PreconditionError,
@@ -74,6 +75,31 @@ def test_links_are_followed_but_not_in_circles(root, tmp_path):
     assert keys_of(store) == ["a/file", "b/x", "c"]
     assert keys_of(store, "a/up/a/") == []
     assert store.get("c") == b"1"
+
+
+def test_nothing_is_written_or_deleted_through_a_link_that_leads_out(root, tmp_path):
+    """The directory itself may be a link, and a link may lead to another place in it."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "x").write_bytes(b"theirs")
+    (root / "inside").mkdir()
+    (root / "here").symlink_to("inside")
+    (root / "out").symlink_to(outside)
+    (tmp_path / "link").symlink_to(root)
+    store = LocalStore(tmp_path / "link")
+    store.put("here/y", b"1")
+    assert (root / "inside/y").read_bytes() == b"1"
+    for key in ("out/x", "out/new/y"):
+        for call in (
+            lambda key: store.put(key, b"2"),
+            lambda key: store.put(key, b"2", if_absent=True),
+            lambda key: store.upload(key, root / "inside/y"),
+            store.delete,
+        ):
+            assert code_of(call, key) == "object.bad_key"
+    (root / f"{TEMPORARY_PREFIX}lock").symlink_to(outside / "lock")
+    assert code_of(lambda key: store.put(key, b"2", if_match="0"), "z") == "object.bad_key"
+    assert [path.read_bytes() for path in outside.iterdir()] == [b"theirs"]
 
 
 @pytest.mark.parametrize("target", ["nowhere", "dangling"])
