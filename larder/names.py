@@ -16,6 +16,7 @@ SPLIT_REGEX = "[A-Za-z0-9][A-Za-z0-9_-]{0,62}"
 _FILE = "[A-Za-z0-9][A-Za-z0-9._-]{0,199}"
 _ID = "[0-9a-f]{32}"
 _RANGE = r"\{[0-9]{1,9}\.\.[0-9]{1,9}\}"
+_FILES = f"(?:{_FILE})?(?:{_RANGE}[A-Za-z0-9._-]*)?"
 
 
 @dataclass(frozen=True)
@@ -38,10 +39,11 @@ NAME = Rule("a valid name", NAME_REGEX)
 SPLIT = Rule("the name of a split", SPLIT_REGEX)
 FILE = Rule("the name of a file", _FILE)
 PATH = Rule("a path below a segment or a version", f"(?:segments|versions)/{_ID}(?:/{_FILE})+")
-PATTERN = Rule(
-    "a path of shards",
-    f"segments/{_ID}/shards/{SPLIT_REGEX}/[A-Za-z0-9][A-Za-z0-9._-]*(?:{_RANGE})?[A-Za-z0-9._-]*",
-)
+PATTERN = Rule("a path of shards", f"segments/{_ID}/shards/{SPLIT_REGEX}/{_FILES}")
+DELIVERED = Rule("a path below the dataset's root", f"(?:{_FILE}/)*{_FILES}")
+"""What may be in a config: a path, a prefix or a pattern, without anything that has a meaning in a
+shell or to a reader, such as WebDataset's ``pipe:`` and ``::``.
+"""
 
 HexId = Annotated[str, ID]
 Digest = Annotated[str, SHA256]

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
+
+from larder.errors import DamageError
+from larder.manifest.sealed import MAKE_AGAIN
+from larder.names import DELIVERED
 
 MAX_CHANNELS = 20
 """Maximum number of channels of a training job of SageMaker."""
@@ -28,7 +33,7 @@ class DeliveredSplit:
     Attributes:
         patterns: Brace patterns of its shards, such as
             ``segments/SEG/shards/train/digits-train-{000000..000003}.tar``: relative to the
-            dataset's root, or a URL or path below it. Empty for a split without samples.
+            dataset's root. Empty for a split without samples.
         list: Path of the list of its shards, below the dataset's root, if its patterns are many.
         prefixes: Prefixes below the dataset's root that have all of its shards and nothing else,
             one of each segment; empty if some have other shards, too.
@@ -43,6 +48,10 @@ class DeliveredSplit:
     list: str | None = None
     prefixes: tuple[str, ...] = ()
     indexes: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        paths = (*self.patterns, *self.prefixes, *self.indexes.values())
+        _check_paths(paths if self.list is None else (*paths, self.list))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +86,9 @@ class ShardFile:
     bytes: int
     sha256: str
 
+    def __post_init__(self) -> None:
+        _check_paths((self.path,))
+
 
 @dataclass(frozen=True, slots=True)
 class Contents:
@@ -100,6 +112,17 @@ class Contents:
     index: tuple[str, ...] = ()
     class_names: tuple[str, ...] = ()
     shard_files: Callable[[], Sequence[ShardFile]] = tuple
+
+    def __post_init__(self) -> None:
+        _check_paths((*self.index, *chain.from_iterable((self.cache or {}).values())))
+
+
+def _check_paths(paths: Iterable[str]) -> None:
+    """Refuse what is no plain path: in a config it could be a command. No consumer gets one."""
+    for path in paths:
+        if not DELIVERED.allows(path):
+            message = "not a path that a config may have"
+            raise DamageError("damage.manifest", message, where=path, hint=MAKE_AGAIN)
 
 
 @dataclass(frozen=True, slots=True)
