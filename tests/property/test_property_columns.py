@@ -2,7 +2,10 @@
 
 import tempfile
 import uuid
+from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -12,9 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from larder.errors import DamageError
+from larder.manifest.digest import sha256_hex
 from larder.manifest.schemas import SAMPLES
 from larder.samples.indexed import IndexedSample, read_index
 from larder.segments import columns as written
+from larder.store.local.store import LocalStore
 from larder.versions import columns, layout
 from larder.versions.columns import HEADER_BYTES, SegmentColumns, Shard, ShardFile
 from larder.versions.documents import FileFacts, SegmentDocument, SegmentSplit, Shape
@@ -119,6 +124,86 @@ def test_columns_are_read_as_they_were_written(lots, block_rows, data):
                 read(store, segment, 0, count)
             assert caught.value.where.endswith(role.path)
     forget(name)
+
+
+ROW = {
+    "id": 0,
+    "split": "train",
+    "segment": "s",
+    "shard": "x",
+    "label": 1,
+    "offset": 0,
+    "length": 9,
+}
+PART = {"ext": "bin", "source": None, "etag": None, "offset": 0, "length": 9, "crc32c": 1}
+LIES: list[tuple[str, str, int, Any]] = [
+    *(("rows", name, 1, value) for name in ("key_end", "part_end") for value in (-1, 0, 9, 2**62)),
+    *(("rows", "shard", 0, value) for value in (-1, 1)),
+    *(("rows", "label", 0, value) for value in (-2, 2)),
+    *(("rows", name, 0, -1) for name in ("offset", "length")),
+    *(("parts", "ext", 0, value) for value in (-1, 1)),
+    *(("parts", "offset", 0, -2), ("parts", "length", 0, -1), ("parts", "length", 0, 2**62)),
+    *(("blocks", name, 0, value) for name in ("key_start", "part_start") for value in (-1, 9)),
+    *(("names", "", 0, value) for value in (b"../x", b"/x", b"a/b", b"", b"\xff", b"a::pipe:b")),
+    *(("digests", "name", 0, value) for value in (b"../x", b"", b"\xff")),
+    *(("digests", name, 0, -1) for name in ("bytes", "samples")),
+    *(("exts", "", 0, b"\xff"), ("keys", "", 0, 0xFF)),
+]
+
+
+@pytest.mark.parametrize("local", [False, True])
+@pytest.mark.parametrize(("role", "field", "row", "value"), LIES)
+def test_what_is_not_there_is_damage(tmp_path, role, field, row, value, local):
+    """With the digests and checksums of somebody who may write to the bucket."""
+    memory = MemoryStore(name := uuid.uuid4().hex)
+    rows = [ROW | {"key": f"{n}", "parts": [PART]} for n in range(3)]
+    segment = put_columns(memory, [pa.RecordBatch.from_pylist(rows, schema=SAMPLES)])
+    arrays = {file.role: np.load(BytesIO(memory.get(file.path))) for file in segment.files}
+    if arrays[role].dtype.kind == "S":
+        arrays[role] = arrays[role].astype("S20")
+    (arrays[role][field] if field else arrays[role])[row] = value
+    for each in ("rows", "parts", "keys"):
+        arrays["blocks"][f"{each}_crc32c"] = columns.checksum(arrays[each])
+    damaged(memory, segment, arrays, tmp_path, local=local)
+    forget(name)
+
+
+@pytest.mark.parametrize("role", layout.COLUMNS)
+@pytest.mark.parametrize(
+    "header",
+    [(np.dtype("<i8"), 10**12), (np.dtype("|S0"), 10**12), (np.dtype("<f4"), 0), (None, 1)],
+)
+def test_a_header_of_other_items_is_damage(tmp_path, role, header):
+    memory = MemoryStore(name := uuid.uuid4().hex)
+    rows = [ROW | {"key": f"{n}", "parts": [PART]} for n in range(3)]
+    segment = put_columns(memory, [pa.RecordBatch.from_pylist(rows, schema=SAMPLES)])
+    arrays = {file.role: np.load(BytesIO(memory.get(file.path))) for file in segment.files}
+    dtype, length = header
+    arrays[role] = columns.array_header(dtype or arrays[role].dtype, length)
+    damaged(memory, segment, arrays, tmp_path, local=False)
+    forget(name)
+
+
+def damaged(
+    memory: MemoryStore, segment: SegmentDocument, arrays: dict[str, Any], folder: Path, local: bool
+) -> None:
+    store = LocalStore(folder / "store") if local else memory
+    files = []
+    for file in segment.files:
+        data = arrays[file.role]
+        if not isinstance(data, bytes):
+            data = columns.array_header(data.dtype, len(data)) + data.tobytes()
+        store.put(file.path, data)
+        files.append(replace(file, bytes=len(data), sha256=sha256_hex(data)))
+
+    def read_all() -> None:
+        read = SegmentColumns(store, replace(segment, files=tuple(files)), folder, classes=2)
+        list(read.samples(np.arange(3)))
+        list(read.shards("train"))
+
+    with pytest.raises(DamageError) as caught:
+        read_all()
+    assert caught.value.code == "damage.manifest"
 
 
 def test_the_same_samples_give_the_same_bytes_however_they_arrive():

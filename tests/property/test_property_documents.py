@@ -162,6 +162,32 @@ def test_every_field_of_another_type_is_refused(document):
             assert refused(type(document), sealed(changed)), (path, other)
 
 
+ELSEWHERE = (
+    *("", ".", "..", "/x", "../x", "a/../../x", "x/..", "x\\..\\y", "x\0", "x\n", "é", " x", "~"),
+    *("x.tar::pipe:touch x", "$(touch x)", "`x`", "{0..99999999}", "{a,b}", "a b", "A" * 300),
+)
+FREE = {"classes", "fields", "features", "validate", "split_rule", "format", "self_sha256"}
+"""Texts that become no part of a path, a config or a command."""
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_texts_that_lead_elsewhere_are_refused(document: Any) -> None:
+    """In the place of every text, below it, and in the place of the name of every split."""
+    plain = json.loads(seal(document))
+    for path in paths(plain):
+        value, last = inside(plain, path), path[-1]
+        for text in () if FREE & set(path) else ELSEWHERE:
+            for other in (text, f"{value}/{text}") if isinstance(value, str) else ():
+                changed = json.loads(seal(document))
+                inside(changed, path[:-1])[last] = other
+                assert refused(type(document), sealed(changed)), (path, other)
+            if last == "train":
+                changed = json.loads(seal(document))
+                of_split = inside(changed, path[:-1])
+                of_split[text] = of_split.pop(last)
+                assert refused(type(document), sealed(changed)), (path, text)
+
+
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_unknown_and_missing_fields_are_refused(document):
     plain = json.loads(seal(document))
