@@ -27,10 +27,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from pipeline_lab import Lab, png, write
-from required import all_required
+from required import nightly, turn
 from verify_lab import grown_lab, text_lab, verified
 
 import larder
@@ -47,7 +47,7 @@ from tests.support.memory import forget
 from tests.support.runs import between
 
 CONFIGS = Path(__file__).parents[2] / "configs"
-EXAMPLES = int(os.environ.get("LARDER_HOSTILE", 200 if all_required() else 40))
+EXAMPLES = int(os.environ.get("LARDER_HOSTILE", 2_000 if nightly() else 200))
 MAX_BYTES = 48 << 20
 """More than any of these operations takes with the datasets as they were published."""
 
@@ -357,7 +357,9 @@ OPERATIONS: dict[str, Callable[[Lab], Any]] = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(24 * 3600 if EXAMPLES > 1_000 else 600)
+@seed(turn())
 @settings(
     max_examples=EXAMPLES,
     phases=[Phase.explicit, Phase.generate],
