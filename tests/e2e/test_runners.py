@@ -30,7 +30,7 @@ SMALL += ("--set", "mirror=true", "--set", "cluster.runner.workers=2")
 SLOW = ("--set", "cluster.copy.max_bytes_per_second=400 kB")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def _installed() -> None:
     if not (is_installed("prefect_dask") and is_installed("prefect_ray")):
         missing("Dask and Ray are not set up (`make dask ray` does that)")
@@ -80,7 +80,7 @@ class DaskCluster:
 
 @pytest.fixture(scope="module")
 def dask(
-    tmp_path_factory: pytest.TempPathFactory, prefect_server: PrefectServer
+    _installed: None, tmp_path_factory: pytest.TempPathFactory, prefect_server: PrefectServer
 ) -> Iterator[DaskCluster]:
     with ExitStack() as stack:
         yield DaskCluster(tmp_path_factory.mktemp("dask"), stack, prefect_server)
