@@ -18,8 +18,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
-from types import NoneType, UnionType
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from types import NoneType
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from larder.errors import DamageError
 from larder.manifest.digest import canonical_json
@@ -79,7 +79,7 @@ def _value(kind: Any, plain: Any, path: str) -> Any:
         if not rule.allows(_value(text, plain, path)):
             raise ValueError(f"{path} is not {rule.noun}")
         return plain
-    if origin in (UnionType, Union):
+    if NoneType in get_args(kind):
         (inner,) = (each for each in get_args(kind) if each is not NoneType)
         return None if plain is None else _value(inner, plain, path)
     if origin is tuple:

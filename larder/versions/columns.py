@@ -186,17 +186,13 @@ class SegmentColumns:
     """
 
     def __init__(
-        self,
-        store: Store,
-        segment: SegmentDocument,
-        directory: Path,
-        classes: int | None = None,
+        self, store: Store, segment: SegmentDocument, directory: Path, classes: int | None = None
     ) -> None:
         self._store = store
         self._segment = segment
         self._directory = directory
         self._count = segment.samples
-        self._most_classes = 1 << 31 if classes is None else classes
+        self._classes = 1 << 31 if classes is None else classes
         self.names, self.exts = self._texts("names"), self._texts("exts")
         if not all(map(FILE.allows, self.names)):
             raise self._invalid("names", "the name of a shard is none")
@@ -204,10 +200,9 @@ class SegmentColumns:
         self._lengths = {role: self._length(role) for role in _ITEMS}
         if self._blocks.dtype != BLOCKS or self._blocks.ndim != 1:
             raise self._invalid("blocks", "not an array of blocks")
-        if self._lengths["rows"] != self._count:
-            raise self._invalid("rows", f"it is no array of {self._count:,} rows")
-        if len(self._blocks) != -(-self._count // BLOCK_ROWS):
-            raise self._invalid("blocks", f"{self._count:,} rows have another number of blocks")
+        blocks = -(-self._count // BLOCK_ROWS)
+        if (self._lengths["rows"], len(self._blocks)) != (self._count, blocks):
+            raise self._invalid("rows", f"it is not the index of {self._count:,} samples")
         self._checked = np.zeros(len(self._blocks), np.bool_)
         self._loads = 0
         self._maps: dict[str, _Array] | None = None
@@ -228,7 +223,7 @@ class SegmentColumns:
     def shards(self, split: str) -> Iterator[Shard]:
         """The shards of a split in order, also those without samples."""
         files = self._whole("digests")
-        if not _is_of_files(files.dtype) or files.ndim != 1:
+        if not _is_of_files(files):
             raise self._invalid("digests", "not an array of files")
         shard: list[ShardFile] = []
         samples = 0
@@ -254,12 +249,10 @@ class SegmentColumns:
             starts, ends = (bounds.tolist() for bounds in block.bounds("key", inside))
             text = block.keys.data
             try:
-                keys = [
-                    str(text[start:end], "utf-8") for start, end in zip(starts, ends, strict=True)
-                ]
+                for start, end in zip(starts, ends, strict=True):
+                    yield str(text[start:end], "utf-8")
             except UnicodeDecodeError:
                 raise self._invalid("keys", "a key is not UTF-8") from None
-            yield from keys
 
     def samples(self, rows: _Array) -> Iterator[IndexedSample]:
         """The entries of samples, given their rows in ascending order."""
@@ -343,11 +336,10 @@ class SegmentColumns:
         rows = items("rows", first_row, min(first_row + BLOCK_ROWS, self._count))
         self._check_rows(first_row, starts, rows)
         parts = items("parts", starts[1], int(rows["part_end"][-1]))
-        if not (
-            _are_within(parts["ext"], 0, len(self.exts))
-            and parts["offset"].min(initial=0) >= NONE
-            and parts["length"].min(initial=0) >= 0
-            and parts["length"].sum(dtype=np.float64) < _MAX_BYTES
+        if len(parts) and not (
+            _most(parts["ext"]) < len(self.exts)
+            and parts["offset"].min() >= NONE
+            and _most(parts["length"]) < _MAX_BYTES // len(parts)
         ):
             raise self._invalid("parts", "the place of a part is none")
         keys = items("keys", starts[0], int(rows["key_end"][-1]))
@@ -365,8 +357,8 @@ class SegmentColumns:
             if before != start or not in_order or ends[-1] > self._lengths[f"{role}s"]:
                 raise self._invalid("rows", f"the {role}s of a sample are none")
         if not (
-            _are_within(rows["shard"], 0, len(self.names))
-            and _are_within(rows["label"], NONE, self._most_classes)
+            _most(rows["shard"]) < len(self.names)
+            and _most(rows["label"] - NONE) <= self._classes
             and min(rows["offset"].min(), rows["length"].min()) >= 0
         ):
             raise self._invalid("rows", "the shard, the label or the place of a sample is none")
@@ -441,15 +433,14 @@ class SegmentColumns:
         return DamageError(code, message, where=where, hint=MAKE_AGAIN)
 
 
-def _is_of_files(dtype: np.dtype[Any]) -> bool:
-    try:
-        return dtype == digests_dtype(dtype["split"].itemsize, dtype["name"].itemsize)
-    except KeyError:
-        return False
+def _is_of_files(array: _Array) -> bool:
+    lengths = [array.dtype[name].itemsize for name in array.dtype.names or ()][:2]
+    return array.ndim == 1 and len(lengths) == 2 and array.dtype == digests_dtype(*lengths)
 
 
-def _are_within(numbers: _Array, first: int, stop: int) -> bool:
-    return not len(numbers) or bool(numbers.min() >= first and numbers.max() < stop)
+def _most(numbers: _Array) -> int:
+    """The largest number; more than any other if one is below 0."""
+    return int(numbers.view(f"u{numbers.itemsize}").max())
 
 
 def _ranges(starts: _Array, ends: _Array) -> _Array:

@@ -15,15 +15,7 @@ from larder.config.patterns import count_braces
 from larder.config.shape import DEFAULTS, DecoderUse, FormatOptions, FormatUse, ImageOptions
 from larder.errors import DamageError
 from larder.manifest.sealed import SPARSE, ManifestRef, read_sealed
-from larder.names import (
-    Digest,
-    FilePath,
-    HexId,
-    PlainName,
-    Rule,
-    ShardPattern,
-    SplitName,
-)
+from larder.names import Digest, FilePath, HexId, PlainName, Rule, ShardPattern, SplitName
 from larder.versions import layout
 
 SEGMENT_FORMAT = "larder-segment-1"
