@@ -202,10 +202,11 @@ def resealed(root: Store, key: str, change: Callable[[dict[str, Any]], None]) ->
 
 CHANGES: dict[str, Callable[[dict[str, Any]], None]] = {
     "samples": lambda plain: plain["splits"]["train"].update(samples=99),
-    "shards": lambda plain: plain["splits"]["train"].update(shards=99),
     "bytes": lambda plain: plain["splits"]["train"].update(bytes=99),
     "omitted": lambda plain: plain["splits"]["train"].update(omitted=9),
-    "patterns": lambda plain: plain["splits"]["train"].update(patterns=["x.tar"]),
+    "patterns": lambda plain: plain["splits"]["train"].update(
+        patterns=plain["splits"]["train"]["patterns"][-1:], shards=1
+    ),
     "digest": lambda plain: plain.update(digest="0" * 64),
     "classes": lambda plain: plain.update(classes=["a"]),
     "files": lambda plain: plain["files"].reverse(),
