@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import threading
 import weakref
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 _locks: weakref.WeakSet[threading.Lock] = weakref.WeakSet()
+
+
+class cached_property(functools.cached_property[T]):  # noqa: N801 - as the other
+    """One without the lock of all instances that Python 3.11 has, for which a child would wait."""
+
+    def __init__(self, function: Callable[[Any], T]) -> None:
+        super().__init__(function)
+        self.lock = nullcontext()
 
 
 def lock_of_process() -> threading.Lock:

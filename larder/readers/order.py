@@ -23,12 +23,12 @@ import heapq
 import struct
 from bisect import bisect_right
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from larder.forking import cached_property
 from larder.manifest.digest import canonical_json
 
 Kind = Literal["sequential", "full", "window"]

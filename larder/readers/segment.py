@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
@@ -17,6 +16,7 @@ import google_crc32c
 import numpy as np
 
 from larder.errors import DamageError
+from larder.forking import cached_property
 from larder.readers.numbers import Array
 from larder.readers.samples import Sample
 from larder.samples.indexed import IndexedSample

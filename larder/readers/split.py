@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache, partial
 from itertools import pairwise
 from typing import Any, Literal, TypeVar, get_args
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from larder.config.shape import DecoderUse
 from larder.errors import DamageError, ObjectError
+from larder.forking import cached_property
 from larder.manifest.sealed import MAKE_AGAIN
 from larder.packages import missing_package
 from larder.readers.access import Access

@@ -11,13 +11,13 @@ import io
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from larder.errors import DamageError
+from larder.forking import cached_property
 from larder.manifest.digest import sha256_hex
 from larder.manifest.sealed import MAKE_AGAIN
 from larder.store import object_url

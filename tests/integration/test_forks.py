@@ -91,6 +91,7 @@ def test_a_forked_child_reads_while_threads_of_the_parent_do(tmp_path, request, 
         return larder.open(f"{lab.storage}/larder/d").loader("train", batch_size=4, **options)
 
     def child() -> None:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # pytest-timeout has another
         signal.alarm(WATCHDOG_SECONDS)
         for loader in (inherited, opened()):
             assert next(iter(loader))["key"] == expected
