@@ -112,7 +112,8 @@ class DocumentReader:
             try:
                 named[name] = tag_of(plain).version
             except ValueError as error:
-                self.note(info.key, "tag", "damage.manifest", f"invalid field: {error}")
+                message = f"it names no version: {error}"
+                self.note(info.key, "tag", "damage.manifest", message)
                 continue
             if readable(self.root, layout.version_key(named[name])) is None:
                 message = f"it names version {named[name]}, which has no version.json"
