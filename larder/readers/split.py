@@ -348,7 +348,11 @@ class SplitSamples(Sequence[Sample]):
         key = segment.shard_key(name)
         if self._kept is None:
             return reading(store, key)
-        return self._kept.read(store, key, segment.shard_files[name], reading)
+        published = segment.shard_files.get(name)
+        if published is None:
+            message, where = "the split has no such shard", object_url(store.url, key)
+            raise DamageError("damage.manifest", message, where=where)
+        return self._kept.read(store, key, published, reading)
 
     def _is_lost(self, segment: LiveSamples, name: str) -> bool:
         """Whether samples from all over a shard, if it has several, cannot be read."""

@@ -416,3 +416,26 @@ def test_nothing_in_a_bucket_is_trusted(area, labs, data):
         forget(name)
         for folder in (work, *(area / each for each in FOLDERS if each != "tmp")):
             shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_sample_in_a_shard_of_another_split_is_damage(area, labs, keep):
+    lab, published = labs[0]
+    files = dict(published)
+    path = next(path for path in sorted(files) if Path(path).name.startswith("rows-"))
+    rows = read_array(files[path]).copy()
+    rows["shard"][rows["shard"] == rows["shard"][len(rows) // 4]] = rows["shard"][-1]
+    rewrite(files, path, columns.array_header(rows.dtype, len(rows)) + rows.tobytes())
+    check_blocks(files, path)
+    name = uuid.uuid4().hex
+    write(bucket := f"memory://{name}/larder/d", files)
+    samples = [
+        larder.open(bucket, cache_dir=area / name).samples_of(
+            split, keep=area / f"{name}-kept" if keep else None
+        )
+        for split in lab.fields["splits"]
+    ]
+    with pytest.raises(LarderError) as caught:
+        [list(each) for each in samples]
+    assert caught.value.code == ("damage.manifest" if keep else "object.missing")
+    forget(name)
