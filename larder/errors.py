@@ -93,7 +93,7 @@ CODES: dict[str, str] = {
     "damage.digest": "bytes do not match their digest",
     "damage.size": "a file is missing, or shorter or longer than recorded",
     "damage.record": "a record's checksum does not match",
-    "damage.manifest": "a manifest or a version document is invalid",
+    "damage.manifest": "a manifest, an index or a document is invalid",
     "damage.foreign": "a file that nothing names, among those that are published",
     "version.missing": "no such version or tag",
     "version.split": "the version has no such split",

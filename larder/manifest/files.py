@@ -224,7 +224,7 @@ def read_manifest(
             if begin < end:
                 wanted = batch.select(names).slice(begin, end - begin)
                 wanted.validate(full=True)
-                if "name" in schema.names:
+                if {"split", "name"} <= set(schema.names):  # those of sources have names, too
                     _check_files(path, wanted)
                 missing -= wanted.num_rows
                 yield wanted

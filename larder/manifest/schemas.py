@@ -12,8 +12,8 @@ from larder.names import FILE, ID, NAME, SHA256, SPLIT
 FORMAT = 1
 
 RULES = {"segment": ID, "split": SPLIT, "shard": FILE, "name": FILE, "kind": NAME, "sha256": SHA256}
-"""What may stand in the columns of files, those of manifests with a column ``name``: they become
-parts of paths.
+"""What may stand in the columns of files, those of manifests with ``split`` and ``name``: they
+become parts of paths.
 """
 
 _TYPES = {"time": pa.timestamp("us", tz="UTC")}

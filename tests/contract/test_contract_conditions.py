@@ -28,12 +28,14 @@ def test_conditions_are_found_out_once_and_nothing_else_is_left(place, store):
 
 def test_a_tag_moves_on_every_store(place, store):
     conditions = probe_conditions(store)
-    assert move_tag(store, "latest", "a", "1", None, conditions)
-    assert not move_tag(place.open(), "latest", "a", "1", None, conditions)
-    assert move_tag(store, "latest", "a", "2", "a", conditions)
-    assert move_tag(place.open(), "latest", "b", "3", "a", conditions)
-    for late in (None, "a"):
-        with pytest.raises(SupersededError, match="names version b now"):
-            move_tag(store, "latest", "c", "4", late, conditions)
+    a, b, c = (letter * 32 for letter in "abc")
+    inputs = [digit * 64 for digit in "01234"]
+    assert move_tag(store, "latest", a, inputs[1], None, conditions)
+    assert not move_tag(place.open(), "latest", a, inputs[1], None, conditions)
+    assert move_tag(store, "latest", a, inputs[2], a, conditions)
+    assert move_tag(place.open(), "latest", b, inputs[3], a, conditions)
+    for late in (None, a):
+        with pytest.raises(SupersededError, match=f"names version {b} now"):
+            move_tag(store, "latest", c, inputs[4], late, conditions)
     tag = read_tag(place.open(), "latest")
-    assert (tag, list(tag.versions())) == (Tag("b", "3", tag.history), ["b", "a"])
+    assert (tag, list(tag.versions())) == (Tag(b, inputs[3], tag.history), [b, a])

@@ -59,7 +59,8 @@ def test_a_row_group_is_held_at_a_time(tmp_path):
     def shards() -> Iterator[pa.RecordBatch]:
         for at in range(40):
             digests = [hashlib.sha256(b"%d %d" % (at, row)).hexdigest() for row in range(2_000)]
-            columns = [["s"] * 2_000, ["t"] * 2_000, digests, [at] * 2_000, [1] * 2_000, digests]
+            segments = ["0" * 32] * 2_000
+            columns = [segments, ["t"] * 2_000, digests, [at] * 2_000, [1] * 2_000, digests]
             arrays = [
                 pa.array(column, field.type) for column, field in zip(columns, SHARDS, strict=True)
             ]
