@@ -20,7 +20,7 @@ def published_file_errors() -> Iterator[None]:
     except ObjectError as error:
         if error.code != "object.unreadable":
             raise
-        permissions = "check the address, and request permission to list, read and write there"
+        permissions = "request permission to list, read and write there, or check the address"
         hint = error.hint or permissions
         raise StoreError("store.denied", error.message, where=error.where, hint=hint) from error
 
