@@ -241,7 +241,7 @@ def changed(path: Path) -> None:
     [
         (changed, "segments/*/shards/train/*.tar", "damage.record"),
         (gone, "segments/*/shards/train/*.tar", "object.missing"),
-        (changed, "segments/*/index/rows-*", "damage.record"),
+        (changed, "segments/*/index/rows-*", "damage.digest"),
         (gone, "segments/*/index/keys-*", "damage.size"),
         (changed, "segments/*/index/blocks-*", "damage.digest"),
         (changed, "segments/*/segment.json", "damage."),
