@@ -36,19 +36,25 @@ sys.meta_path.insert(0, Blocker())
 
 def publish_toy(url: str, folder: Path) -> str:
     """Publish a version of three records as `ID` and ``latest``; returns the cache's sha256."""
+    segment, cache = "5" * 32, "c" * 32
     rows = ({"x": number} for number in range(3))
     path = folder / "a.mdb"
-    facts = build_file(rows, RecordSchema((Field("x", "int64"),)), path, limit_bytes=1 << 20)
-    path_there = "segments/s/caches/c/a.mdb"
+    place = layout.cache_place(segment, cache, "train")
+    schema = RecordSchema((Field("x", "int64"),))
+    facts = build_file(rows, schema, path, limit_bytes=1 << 20, place=place)
+    shard = layout.shard_key(segment, "train", "t-000000.tar")
+    path_there = layout.cache_file_key(place, facts.sha256)
     digests = (facts.sha256, facts.digest)
-    part = CacheFile(path_there, facts.bytes, *digests, 3, segment="s", split="train")
+    part = CacheFile(path_there, facts.bytes, *digests, 3, segment=segment, split="train")
     version = VersionDocument(
         dataset="toy",
         id=ID,
         digest="d" * 64,
         inputs="1" * 64,
-        segments=(SegmentUse("s", cache="c"),),
-        splits={"train": SplitFacts(3, 1, 10, ("segments/s/shards/train/t-000000.tar",))},
+        segments=(SegmentUse(segment, cache=cache),),
+        splits={
+            "train": SplitFacts(3, 1, 10, (layout.shard_key(segment, "train", "t-000000.tar"),))
+        },
         classes=(),
         files=(),
         cache=CacheFacts("encoded", {"train": (part,)}),

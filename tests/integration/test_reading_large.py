@@ -165,7 +165,8 @@ def store(small: dict[str, _Array]) -> Iterator[Simulated]:
     files = []
     for role, dtype in ITEMS.items():
         size_bytes = HEADER_BYTES + LENGTHS[role] * dtype.itemsize
-        files.append(FileFacts(layout.index_key(SEGMENT, role, "0" * 64), size_bytes, "0" * 64, role))
+        key = layout.index_key(SEGMENT, role, "0" * 64)
+        files.append(FileFacts(key, size_bytes, "0" * 64, role))
     for role, array in small.items():
         data = array_header(array.dtype, len(array)) + array.tobytes()
         path = layout.index_key(SEGMENT, role, sha256_hex(data))
