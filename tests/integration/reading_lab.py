@@ -52,9 +52,7 @@ def publish_toy(url: str, folder: Path) -> str:
         digest="d" * 64,
         inputs="1" * 64,
         segments=(SegmentUse(segment, cache=cache),),
-        splits={
-            "train": SplitFacts(3, 1, 10, (layout.shard_key(segment, "train", "t-000000.tar"),))
-        },
+        splits={"train": SplitFacts(3, 1, 10, (shard,))},
         classes=(),
         files=(),
         cache=CacheFacts("encoded", {"train": (part,)}),
