@@ -23,7 +23,7 @@ from larder.packages import failed_import, is_installed, require_module
 from larder.readers.columns import check_columns, check_list
 from larder.readers.samples import Sample
 from larder.readers.schedule import invalid, whole
-from larder.samples.decoders import IMAGES_ONLY, MASK, Decoders, function_errors
+from larder.samples.decoders import IMAGES_ONLY, MASK, Decoders
 from larder.samples.images import (
     BadImageError,
     decoded,
@@ -226,7 +226,7 @@ class Decoding:
             return value
         if isinstance(value, np.ndarray) and not value.flags.writeable:
             value = value.copy()
-        with function_errors("its function in transforms fails", where, _HINT):
+        with decoding(where, _HINT, "its function in transforms fails"):
             return self.transforms[name](value)
 
 

@@ -13,8 +13,7 @@ import json
 import math
 import re
 import struct
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
@@ -23,15 +22,11 @@ from typing import Any, Final
 import numpy as np
 
 from larder.config.shape import DecoderUse, use_of
-from larder.disk import limit_error
-from larder.errors import ConfigError, FatalError, LarderError, ObjectError
-from larder.packages import failed_import
-from larder.samples.images import is_image
+from larder.errors import ConfigError, FatalError
+from larder.samples.images import decoding, is_image
 
 Array = np.ndarray[Any, Any]
 Arrays = Mapping[str, Array]
-
-_MOST_SHOWN: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +70,10 @@ class Bound:
         """
         parameters = json.loads(self.use.parameters) if self.use.parameters else {}
         what = f"{self.decoder.name} cannot decode it"
-        with function_errors(what, where, hint):
+        with decoding(where, hint, what):
             result = self.decoder.decode(data, **parameters)
         arrays = self._arrays(result, where)
-        with function_errors(what, where, hint):
+        with decoding(where, hint, what):
             for array in arrays.values():
                 if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
                     raise ValueError(f"its elements are {array.dtype}, which no cache can hold")
@@ -108,22 +103,6 @@ class Bound:
             raise ValueError(f"its shape is {_shape(array.shape)}, not {_shape(wanted)}")
 
 
-@contextmanager
-def function_errors(what: str, where: str, hint: str) -> Iterator[None]:
-    """Turn what anybody's function raises into ``sample.undecodable``: ``what``, and the reason."""
-    try:
-        yield
-    except (LarderError, MemoryError):
-        raise
-    except ImportError as error:
-        raise failed_import(error, where) from error
-    except Exception as error:
-        if limit := limit_error(error, where):
-            raise limit from error
-        message = f"{what}: {_reason(error)}"
-        raise ObjectError("sample.undecodable", message, where=where, hint=hint) from error
-
-
 def kind_of(arrays: Arrays) -> str:
     """Types and numbers of dimensions, such as ``int16[2] and int64[0]``: alike in one cache."""
     return " and ".join(f"{array.dtype.name}[{array.ndim}]" for array in arrays.values())
@@ -136,13 +115,6 @@ def _listed(names: Any) -> str:
 def _shape(shape: tuple[int | None, ...]) -> str:
     sizes = ["*" if size is None else str(size) for size in shape]
     return f"({', '.join(sizes)})"
-
-
-def _reason(error: Exception) -> str:
-    text = " ".join(str(error).split())[:_MOST_SHOWN]
-    if isinstance(error, ValueError) and text:
-        return text
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 _HEADERS = {

@@ -82,13 +82,15 @@ _PHOTOMETRIC, _BITS, _SAMPLE_FORMAT = 262, 258, 339  # tags of TIFF 6.0
 class BadImageError(Exception):
     """An image that is refused; the message says why, as a clause about "it"."""
 
-    cannot = "decoded"
-
 
 class NotStoredError(BadImageError):
     """An image that can be decoded, but not be stored in the format that is asked for."""
 
-    cannot = "stored"
+
+_SAYING: Final = (BadImageError, OSError, SyntaxError, ValueError)
+"""Errors whose texts say without their names what is wrong; Pillow raises them."""
+
+_SHOWN_CHARACTERS: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +108,11 @@ class Form:
 
 
 @contextmanager
-def decoding(where: str, hint: str) -> Iterator[None]:
-    """Turn what Pillow raises on bad data into ``sample.undecodable``; errors of stores pass."""
+def decoding(where: str, hint: str, what: str = "the image cannot be decoded") -> Iterator[None]:
+    """Turn what a decoder raises on bad data into ``sample.undecodable``: ``what``, and the reason.
+
+    Errors of stores pass.
+    """
     try:
         yield
     except (LarderError, MemoryError):
@@ -118,14 +123,14 @@ def decoding(where: str, hint: str) -> Iterator[None]:
         # Any exception: on bad data, Pillow's plugins raise struct.error, IndexError and others.
         if limit := limit_error(error, where):
             raise limit from error
-        cannot = error.cannot if isinstance(error, BadImageError) else BadImageError.cannot
-        message = f"the image cannot be {cannot}: {_reason(error)}"
+        what = "the image cannot be stored" if isinstance(error, NotStoredError) else what
+        message = f"{what}: {_reason(error)}"
         raise ObjectError("sample.undecodable", message, where=where, hint=hint) from error
 
 
 def open_image(file: IO[bytes], max_pixels: int = MAX_PIXELS) -> Image.Image:
     """Read the header of an image; its seekable file is read again when it is loaded."""
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
     _silence()
     if Image.MAX_IMAGE_PIXELS is not None and max_pixels > 2 * Image.MAX_IMAGE_PIXELS:
@@ -134,6 +139,8 @@ def open_image(file: IO[bytes], max_pixels: int = MAX_PIXELS) -> Image.Image:
         image = Image.open(file, formats=FORMATS)
     except Image.DecompressionBombError:
         raise _too_many(max_pixels) from None
+    except UnidentifiedImageError:
+        raise BadImageError("no image format is recognised") from None
     if math.prod(image.size) > max_pixels:
         image.close()
         raise _too_many(max_pixels)
@@ -266,8 +273,7 @@ def _silence() -> None:
 
 
 def _reason(error: Exception) -> str:
-    from PIL import UnidentifiedImageError
-
-    if isinstance(error, UnidentifiedImageError):
-        return "no image format is recognised"
-    return str(error) or type(error).__name__
+    text = " ".join(str(error).split())[:_SHOWN_CHARACTERS]
+    if isinstance(error, _SAYING) and text:
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
