@@ -130,7 +130,11 @@ class Http:
             transfer.close()
             raise
         self.answered = True
-        return Answer(self, transfer, first)
+        answer = Answer(self, transfer, first)
+        if answer.status == 407:  # Proxy Authentication Required
+            answer.close()
+            raise _refused(transfer.proxy)
+        return answer
 
     def _return(self, transfer: _Transfer) -> None:
         """Use a handle again; its connection too, unless an answer was left unread."""
@@ -264,7 +268,7 @@ class _Transfer:
             _transfers.add(self)
         self._silence_seconds = silence_seconds
         # Host and port, never the user: a password may have any character.
-        self._proxy = options[pycurl.PROXY].rpartition("@")[2].rpartition("//")[2].rstrip("/")
+        self.proxy = options[pycurl.PROXY].rpartition("@")[2].rpartition("//")[2].rstrip("/")
         self.pid = os.getpid()
         self._added = False
         self._method = ""
@@ -357,7 +361,7 @@ class _Transfer:
         """Raise the error that the transfer ended with."""
         _, _, failed = self._multi.info_read()
         for _, code, text in failed:
-            raise _broken(code, text, self._curl.getinfo(pycurl.OS_ERRNO), self._proxy)
+            raise _broken(code, text, self._curl.getinfo(pycurl.OS_ERRNO), self.proxy)
 
     def end(self) -> None:
         """The request is over; if its answer was not complete, libcurl closes the connection."""
@@ -494,6 +498,11 @@ _CERTIFICATES = {pycurl.E_PEER_FAILED_VERIFICATION, pycurl.E_SSL_CACERT_BADFILE}
 _PROXY_HINT = "check HTTP_PROXY, HTTPS_PROXY and NO_PROXY"
 
 
+def _refused(proxy: str) -> BrokenError:
+    cause = f"the proxy {proxy} refuses the connection"
+    return BrokenError(cause, hint=_PROXY_HINT, final=True)
+
+
 def _broken(code: int, text: str, system: int, proxy: str) -> BrokenError:
     """What an error of libcurl means: its code, its message, errno, and the proxy on the way."""
     if code in _CERTIFICATES:
@@ -510,8 +519,7 @@ def _broken(code: int, text: str, system: int, proxy: str) -> BrokenError:
         cause, hint = SYSTEM_LIMITS[system]
         return BrokenError(cause, hint=hint, final=True)
     if "CONNECT tunnel" in text:
-        cause = f"the proxy {proxy} refuses the connection"
-        return BrokenError(cause, hint=_PROXY_HINT, final=True)
+        return _refused(proxy)
     cause = _CAUSES.get(code, "the connection broke")
     if "chunk" in text:
         cause = "the answer is not HTTP"

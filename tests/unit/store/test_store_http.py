@@ -200,14 +200,15 @@ def test_a_proxy_with_a_user(context, monkeypatch):
 
 @pytest.mark.parametrize("user", ["", "user:hunter2@", "user:hunter/2@", "user:hunter@2@"])
 @pytest.mark.parametrize("running", [True, False])
-def test_a_proxy_that_refuses_is_named(user, running, monkeypatch):
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_proxy_that_refuses_is_named(user, running, scheme, monkeypatch):
     """Its user is not."""
     monkeypatch.setenv("no_proxy", "")
     forbidden = b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n"
     with served(saying(forbidden)) as port:
         running_port = port if running else 9
-        monkeypatch.setenv("https_proxy", f"http://{user}127.0.0.1:{running_port}")
-        http = at_localhost(9)
+        monkeypatch.setenv(f"{scheme}_proxy", f"http://{user}127.0.0.1:{running_port}")
+        http = (at_localhost if scheme == "https" else client)(9)
         with pytest.raises(BrokenError, match=f"the proxy 127.0.0.1:{running_port}") as caught:
             get(http)
         http.close()
