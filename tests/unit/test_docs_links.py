@@ -2,6 +2,7 @@ import re
 from pathlib import Path
 
 import pytest
+from required import GROUPS
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -33,3 +34,8 @@ def test_files_that_are_named_exist(page):
     for path in named:
         if "NAME" not in path:
             assert (ROOT / path).exists(), path
+
+
+def test_what_holds_a_promise_runs_at_every_push():
+    named = re.findall(r"tests/[\w/]+\.py", (ROOT / "docs/promises.md").read_text())
+    assert not {path for group in GROUPS for path in group.tests}.intersection(named)
