@@ -29,7 +29,6 @@ def reader(files: Mapping[str, str]) -> Callable[[str], str]:
     ("files", "expected"),
     [
         ({}, 16 * GIB),
-        ({"/proc/self/cgroup": V2}, 16 * GIB),
         ({"/proc/self/cgroup": V2, "/sys/fs/cgroup/job/42/memory.max": "max\n"}, 16 * GIB),
         ({"/proc/self/cgroup": V2, "/sys/fs/cgroup/job/42/memory.max": f"{GIB}\n"}, GIB),
         ({"/proc/self/cgroup": V2, "/sys/fs/cgroup/job/memory.max": f"{GIB}\n"}, GIB),

@@ -1,4 +1,5 @@
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -7,13 +8,16 @@ import jsonschema
 import pytest
 
 from larder.config.json_schema import SCHEMAS, main, schema, text
-from larder.config.load import load_cluster, load_dataset
+from larder.config.load import load_cluster, load_dataset, load_template
+from larder.config.models import Dataset
 from larder.config.text import read
 from larder.errors import ConfigError
+from tests.support.errors import larder_error
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 FILES = sorted(CONFIGS.glob("datasets/*.yaml")) + sorted(CONFIGS.glob("clusters/*.yaml"))
 LEAST = {"dataset": {"source": {"url": "./here"}}, "cluster": {"storage": {"url": "./there"}}}
+ENVIRON = {"IMAGENET_SOURCE": "s3://src", "LARDER_SOURCE": "s3://src", "LARDER_STORAGE": "s3://dst"}
 
 
 def described(node: Any, path: str) -> Iterator[tuple[str, str]]:
@@ -61,7 +65,6 @@ def test_the_command_writes_only_what_differs(tmp_path, capsys):
         ("dataset", {"shards": {"size": 1}}),
         ("dataset", {"description": 7}),
         ("dataset", {"splits": {"train": 0.9}}),
-        ("dataset", {"labels": {"from": "folders"}}),
         ("cluster", {"copy": {"concurrency": "4"}}),
         ("cluster", {"copy": {"concurrency": 0}}),
         ("cluster", {"copy": {"max_cost_usd": True}}),
@@ -105,3 +108,24 @@ def test_files_fit_their_schema_before_variables_are_filled_in(path):
     first = path.read_text().splitlines()[0]
     reference = first.removeprefix("# yaml-language-server: $schema=")
     assert (path.parent / reference).resolve() == CONFIGS / "schema" / name
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_copy_under_another_name_has_that_name_and_its_template(path, tmp_path):
+    copy = tmp_path / path.parent.name / "mine.yaml"
+    copy.parent.mkdir()
+    shutil.copy(path, copy)
+    found = (load_dataset if path.parent.name == "datasets" else load_cluster)(
+        tmp_path, "mine", (), ENVIRON
+    )
+    assert found.name == "mine"
+    assert found.description
+    if isinstance(found, Dataset) and found.experiment.template:
+        assert load_template(CONFIGS, found.experiment.template)
+
+
+@pytest.mark.parametrize("name", ["imagenet", "imagenet-folders", "files"])
+def test_a_source_url_is_all_that_the_others_need(name):
+    with larder_error("config.missing_variable"):
+        load_dataset(CONFIGS, name, (), {})
+    assert load_dataset(CONFIGS, name, ["source.url=./x"], {}).source.url == "./x"

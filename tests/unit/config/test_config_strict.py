@@ -100,7 +100,8 @@ BESIDE = {
 
 def load(folder: Path, model: type[BaseModel], key: str, value: str) -> Any:
     """The model of a least file in which one field has a value, as YAML writes it."""
-    tree: dict[str, Any] = {"source" if model is Dataset else "storage": {"url": _url(key)}}
+    url = "gs://bucket" if key.endswith(".project") else "s3://bucket"
+    tree: dict[str, Any] = {"source" if model is Dataset else "storage": {"url": url}}
     if key.startswith("source.inventory."):
         tree["source"]["inventory"] = {"url": "y"}
     if key.startswith("splits."):
@@ -121,11 +122,6 @@ def load(folder: Path, model: type[BaseModel], key: str, value: str) -> Any:
     (folder / noun).mkdir(exist_ok=True)
     (folder / noun / "x.yaml").write_text(_flow(tree))
     return (load_dataset if model is Dataset else load_cluster)(folder, "x", (), ENVIRON)
-
-
-def _url(key: str) -> str:
-    """A URL of a provider that has the key."""
-    return "gs://bucket" if key.endswith(".project") else "s3://bucket"
 
 
 def _flow(value: Any) -> str:

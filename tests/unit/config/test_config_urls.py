@@ -1,7 +1,6 @@
 import pytest
 
 from larder.config.urls import check_endpoint, check_url, parse_url, shown
-from larder.errors import CODES, ConfigError
 from tests.support.errors import larder_error
 
 SECRET = "wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY"
@@ -12,17 +11,14 @@ SIGNED = f"X-Amz-Credential={ACCESS_KEY}%2F20261121&X-Amz-Signature={SECRET}"
 @pytest.mark.parametrize(
     "url",
     [
-        "s3://bucket",
         "s3://bucket/what?is#this %20",
         "s3://bucket/a?b=c&page=2",
         "s3://bucket/it@home/10:30",
         "S3://bucket/x",
         "file:///dir/a?token=1",
         "/dir/a?b=c&sig=1",
-        "./what?",
         "memory://name/prefix",
         "C:/data",
-        "a:b",
         "~/data",
         "dir ",
     ],
@@ -36,16 +32,12 @@ def test_valid_urls(url):
     [
         f"s3://{ACCESS_KEY}:{SECRET}@bucket/x",
         f"s3://{ACCESS_KEY}:wJal/{SECRET}@bucket",
-        f"S3://user:{SECRET}@bucket",
         f"https://user:{SECRET}@host/x",
-        f"ftp://user:{SECRET}@host/x",
         f" s3://user:{SECRET}@bucket",
         f"s3://bucket/x?{SIGNED}",
-        f"https://bucket.s3.amazonaws.com/x?{SIGNED}",
         f"bucket.s3.amazonaws.com/x?{SIGNED}",
         f"s3://bucket/x?versionId=1&AWSAccessKeyId=a&Signature={SECRET}",
         f"https://account.blob.core.windows.net/x?sv=2024&sig={SECRET}",
-        f"s3://bucket/x?token={SECRET}",
         f"s3://bucket/x?TOKEN={SECRET}",
         f"s3://bucket/x?a=1;pass%77ord={SECRET}",
         f"s3://bucket/x?x-goog-signature={SECRET}",
@@ -63,31 +55,22 @@ def test_credentials_in_urls_are_refused(url):
     ("url", "code"),
     [
         ("", "config.path"),
-        ("  ", "config.path"),
         ("file://", "config.path"),
         ("s3://", "config.unsupported_url"),
-        ("s3:///x", "config.unsupported_url"),
         ("s3:/bucket/x", "config.unsupported_url"),
-        ("S3:bucket", "config.unsupported_url"),
         ("s3://bucket//", "config.unsupported_url"),
-        ("gs://bucket/x//", "config.unsupported_url"),
-        ("s3://b ", "config.unsupported_url"),
-        ("s3://x", "config.unsupported_url"),
         ("s3://ab/x", "config.unsupported_url"),
         (f"s3://{'b' * 64}", "config.unsupported_url"),
         ("file://host/x", "config.unsupported_url"),
         ("ftp://host/x", "config.unsupported_url"),
-        ("http://host/x", "config.unsupported_url"),
         (" s3://bucket", "config.invalid_value"),
         ("s3://bucket/a\n", "config.invalid_value"),
-        ("/a\0b", "config.invalid_value"),
         ("/a\udcff", "config.invalid_value"),
     ],
 )
 def test_urls_that_are_not_supported(url, code):
-    with pytest.raises(ConfigError) as caught:
+    with larder_error(code):
         check_url(url)
-    assert caught.value.code == code in CODES
 
 
 @pytest.mark.parametrize(
@@ -110,13 +93,10 @@ def test_valid_endpoints(endpoint):
         ("localhost:7481", "config.invalid_value"),
         ("//localhost", "config.invalid_value"),
         ("http://", "config.invalid_value"),
-        ("http:///x", "config.invalid_value"),
         ("http://h:99999", "config.invalid_value"),
         ("http://h:0", "config.invalid_value"),
         ("http://h:", "config.invalid_value"),
-        ("http://h:80x", "config.invalid_value"),
         ("http://[::1", "config.invalid_value"),
-        ("http://[hello]", "config.invalid_value"),
         ("http://a b", "config.invalid_value"),
         ("http://a..b", "config.invalid_value"),
         (" http://host", "config.invalid_value"),
@@ -124,38 +104,23 @@ def test_valid_endpoints(endpoint):
         ("http://host?a=b", "config.invalid_value"),
         ("http://\u0663", "config.invalid_value"),
         ("http://host:\u0663", "config.invalid_value"),
-        ("http://\udcff", "config.invalid_value"),
         ("ftp://host", "config.unsupported_url"),
-        ("s3://host", "config.unsupported_url"),
         (f"http://user:{SECRET}@host:9000", "config.secret"),
-        (f"http://user:wJal/{SECRET}@host:9000", "config.secret"),
         (f"user:{SECRET}@host:9000", "config.secret"),
-        (f"ftp://user:{SECRET}@host", "config.secret"),
         (f"http://host/?token={SECRET}", "config.secret"),
         (f"http://host/?{SIGNED}", "config.secret"),
     ],
 )
 def test_endpoints_that_are_refused(endpoint, code):
-    with pytest.raises(ConfigError) as caught:
+    with larder_error(code, "endpoint") as caught:
         check_endpoint(endpoint, where="endpoint")
-    assert caught.value.code == code in CODES
-    assert caught.value.where == "endpoint"
     assert SECRET not in str(caught.value)
 
 
 def test_what_messages_repeat():
     for text in ("encodd", "1 QB", "a b", "it's", "us-west-2"):
         assert shown(text) == repr(text)
-    for text in (
-        SECRET,
-        ACCESS_KEY,
-        "s3://a:b@c",
-        "a\nb",
-        "x y " * 20,
-        "my-password",
-        "a\udcff",
-        "",
-    ):
+    for text in (SECRET, ACCESS_KEY, "s3://a:b@c", "a\nb", "x y " * 20, "my-password", ""):
         assert shown(text) == ""
 
 
@@ -163,14 +128,12 @@ def test_what_messages_repeat():
     ("url", "scheme", "rest", "is_directory"),
     [
         ("S3://bucket/a b/%20?x#y", "s3", "bucket/a b/%20?x#y", False),
-        ("memory://name", "memory", "name", False),
         ("file:///dir/", "file", "/dir/", True),
         ("/dir/a://b", "", "/dir/a://b", True),
         ("C:/data", "", "C:/data", True),
         ("s3:/bucket", "", "s3:/bucket", True),
         ("line\nbreak", "", "line\nbreak", True),
         ("s3://b/line\nbreak", "s3", "b/line\nbreak", False),
-        ("", "", "", True),
     ],
 )
 def test_a_url_is_parsed(url, scheme, rest, is_directory):

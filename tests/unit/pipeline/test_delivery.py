@@ -13,9 +13,7 @@ from tests.support.errors import larder_error
 
 DELIVERIES = [
     ("auto", "/mnt/data", "bind_mount"),
-    ("auto", "file:///mnt/data/", "bind_mount"),
     ("auto", "s3://bucket/prefix/", "bucket"),
-    ("auto", "gs://bucket/", "bucket"),
     ("bind_mount", "/mnt/data", "bind_mount"),
     ("bucket", "s3://bucket", "bucket"),
 ]
@@ -65,7 +63,6 @@ def test_it_follows_from_the_storage_and_shards_with_omitted_samples_are_not_nam
     [
         ("bind_mount", "s3://bucket/"),
         ("bucket", "file:///mnt/data/"),
-        ("bucket", "/mnt/data"),
         ("fast_file", "/mnt/data"),
     ],
 )
@@ -145,16 +142,14 @@ def test_the_cluster_file_says_what_there_is(url, cluster, first):
 def test_a_file_system_does_not_ignore_what_is_asked_of_channels(asked):
     consumer = {**SAGEMAKER, "file_system": EFS, **asked}
     dataset, target = models({"url": "/srv/efs"}, {}, {"url": "/source"}, consumer=consumer)
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError, match="S9"):
         chosen(dataset, target, offered(dataset, target))
-    assert "S9" in caught.value.message
 
 
 @pytest.mark.parametrize("kind", ["determined", "kubernetes"])
 def test_a_seed_of_zero_is_of_sagemaker_too(kind):
-    with pytest.raises(ValidationError) as caught:
+    with pytest.raises(ValidationError, match="does not apply"):
         models({"url": "/x"}, {}, {"url": "/y"}, consumer={"kind": kind, "shuffle_seed": 0})
-    assert "does not apply" in str(caught.value)
 
 
 def test_code_and_data_are_submitted_together_if_both_are_small():

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from larder.config.models import Labels
-from larder.errors import ConfigError
 from larder.manifest.schemas import SAMPLE_ORDER
 from larder.samples.labels import ClassTable, Labeller, parse_label_file
 from tests.support.errors import larder_error
@@ -80,7 +79,6 @@ def numbered(
 @pytest.mark.parametrize(
     ("pinned", "known", "folders", "tokens", "classes", "labels"),
     [
-        (None, (), ["dog", "cat", "dog"], [], ("cat", "dog"), [1, 0, 1]),
         (None, (), [SMILE, "\uffff", "Z"], [], ("Z", "\uffff", SMILE), [2, 1, 0]),
         (("dog", "cat", "owl"), (), ["cat"], [], ("dog", "cat", "owl"), [1]),
         (None, (), ["dog", "cat"], ["dog", "owl"], ("cat", "dog", "owl"), [1, 0, 1, 2]),
@@ -91,18 +89,13 @@ def numbered(
         (None, (), ["1", "cat"], ["1", "0"], ("1", "cat"), [0, 1, 0, 0]),
         (("10", "20"), (), [], ["20"], ("10", "20"), [1]),
         # Known classes keep their numbers, also those that are gone; pinned ones replace them.
-        (None, ("dog", "cat"), ["cat", "dog"], [], ("dog", "cat"), [1, 0]),
-        (None, ("dog",), ["owl", "dog", "cat", "Z"], [], ("dog", "Z", "cat", "owl"), [3, 0, 2, 1]),
-        (None, ("owl", "cat"), ["dog"], [], ("owl", "cat", "dog"), [2]),
         (None, ("cat",), [SMILE, "\uffff"], [], ("cat", "\uffff", SMILE), [2, 1]),
         (("b", "a"), ("a", "c"), ["a"], ["0"], ("b", "a"), [1, 0]),
         # In label files: names, and indices into the classes, old and new.
         (None, ("n2", "n1"), ["n1"], ["0", "1"], ("n2", "n1"), [1, 0, 1]),
         (None, ("n2",), ["n1", "n0"], ["2", "n3"], ("n2", "n0", "n1", "n3"), [2, 1, 2, 3]),
-        (None, ("n2",), ["n1", "n0"], ["2", "0", "n2"], ("n2", "n0", "n1"), [2, 1, 2, 0, 0]),
         # Whole numbers that name classes: a new one is a new class, not an index.
         (None, ("10", "3"), [], ["3", "2", "10"], ("10", "3", "2"), [1, 2, 0]),
-        (None, ("10", "3"), ["3"], ["10"], ("10", "3"), [1, 0]),
         (None, ("0", "1"), ["cat"], ["1"], ("0", "1", "cat"), [2, 1]),
     ],
 )
@@ -138,9 +131,8 @@ def test_samples_of_unknown_classes_are_named(pinned, folders, tokens, where):
 
 
 def test_a_class_pinned_twice_is_named():
-    with pytest.raises(ConfigError) as caught:
+    with larder_error("config.label", "labels.classes"):
         ClassTable(("a", "b", "a"))
-    assert caught.value.where == "labels.classes"
 
 
 def label(labels: Labels, samples: dict[str, list[str]], file: bytes | None = None) -> list[str]:
@@ -208,9 +200,8 @@ def test_a_sample_that_a_pattern_gives_no_class_is_named(pattern):
 
 def test_a_class_of_a_pattern_that_is_not_pinned_is_named():
     labels = Labels.model_validate({"pattern": "^(.)", "classes": ["a", "b"]})
-    with pytest.raises(ConfigError) as caught:
+    with larder_error("config.label", "cx"):
         label(labels, {"ax": [], "cx": []})
-    assert caught.value.where == "cx"
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,6 @@ def shown(paths: list[bytes], include: list[str], exclude: list[str]) -> list[st
 @pytest.mark.parametrize(
     ("path", "include", "exclude", "wanted"),
     [
-        (b"a/b.jpg", ["**"], [], True),
         (b"a/b.jpg", ["**/*.jpg"], [], True),
         (b"a/b.jpg", ["**/*.png"], [], False),
         (b"a/b", ["**/*.png"], [], True),
@@ -73,14 +72,11 @@ def shown(paths: list[bytes], include: list[str], exclude: list[str]) -> list[st
         (b"a/", ["**/*.jpg"], ["**/*.png"], True),
         (b"a/", ["a/**"], [], True),
         (b"a/", ["ab/**"], [], False),
-        (b"a/", ["b/**", "c"], [], False),
-        (b"a/b/", ["a/**"], [], True),
         (b"a/b/", ["a/b/c/*.jpg"], [], True),
         (b"a/", ["**"], ["a/**"], False),
         (b"a/", ["**"], ["a/*"], True),
         (b"a/", ["**"], ["**/[!a]*"], True),
         (b"x/lost+found/", ["**"], ["**/lost+found/**"], False),
-        (b"lost+found/", ["**"], ["lost+found/**"], False),
         (b"caf\xe9/", ["**"], ["caf*/**"], False),
     ],
 )

@@ -37,7 +37,6 @@ BUSY = "store.unavailable"
         (401, body("Invalid Credentials", "authError"), READ, "store.denied"),
         (403, body(DENIED, "forbidden"), READ, "object.unreadable"),
         (403, body(DENIED, "forbidden"), ALL, "store.denied"),
-        (403, body("slow", "rateLimitExceeded"), READ, BUSY),
         (403, body("slow", "userRateLimitExceeded"), WRITE, BUSY),
         (403, body(BILLING, "accountDisabled"), READ, "store.denied"),
         (403, body(BILLING), WRITE, "store.denied"),

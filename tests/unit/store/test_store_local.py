@@ -151,9 +151,7 @@ def test_a_file_where_a_directory_would_be(root):
         (errno.ENOSPC, "store.full"),
         (errno.EDQUOT, "store.full"),
         (errno.ENFILE, "run.limit"),
-        (errno.ENOMEM, "run.limit"),
         (errno.EIO, "store.refused"),
-        (errno.EROFS, "store.refused"),
         (errno.ESTALE, "store.unavailable"),
     ],
 )
