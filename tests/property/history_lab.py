@@ -153,14 +153,7 @@ class Row:
 
 @dataclass
 class Run:
-    """A history in one place.
-
-    Attributes:
-        place: Where.
-        checks: Whether every step is compared with the model.
-        digests: ID and content digest of the version after each step; None where nothing was
-            published.
-    """
+    """A history in one place; ``digests`` has None for a step that published nothing."""
 
     place: Place
     checks: bool = True

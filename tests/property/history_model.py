@@ -79,13 +79,7 @@ class State:
 
 @dataclass(frozen=True)
 class Expected:
-    """What a version has to be.
-
-    Attributes:
-        samples: By split and key: the name of the class, and the parts.
-        bad: The parts of samples that are left out.
-        names: The names of the classes that occur.
-    """
+    """What a version has to be: by split and key, the name of the class, and the parts."""
 
     samples: Mapping[str, Mapping[str, tuple[str | None, Parts]]]
     bad: Mapping[str, Parts]
@@ -196,13 +190,9 @@ class Edit(NamedTuple):
 
 
 class Step(NamedTuple):
-    """Some changes, and the runs that follow them.
+    """Some changes, and the runs that follow: the first is stopped after so many writes, if any.
 
-    Attributes:
-        edits: The changes.
-        stop: Number of writes after which the first run is stopped; None if it is not.
-        abandoned: Whether no other run follows the one that was stopped.
-        compact: Whether the run compacts.
+    If it is ``abandoned``, no other follows it.
     """
 
     edits: tuple[Edit, ...]
@@ -215,11 +205,7 @@ class Step(NamedTuple):
 class History:
     """A first state and the steps that follow.
 
-    Attributes:
-        first: What is prepared first.
-        steps: The rest.
-        limits: The maximum number of segments, of ranges in version.json, of patterns without a
-            list, and of rows in a batch: small enough to be reached.
+    The limits are of segments, ranges in version.json, patterns without a list, rows in a batch.
     """
 
     first: State
@@ -368,13 +354,7 @@ CHANGES: Mapping[str, tuple[int, Callable[[_Draft, Edit], None]]] = {
 
 
 def edited(state: State, edit: Edit, past: Sequence[State]) -> tuple[State, set[str]]:
-    """The state after a change, and the keys to write again although they are as they were.
-
-    Args:
-        state: The state before.
-        edit: The change.
-        past: Earlier states, to go back to.
-    """
+    """The state after a change, and the keys to write again although they are as they were."""
     draft = _Draft(dict(state.objects), dict(state.labels), dict(state.options))
     if edit.kind in CHANGES:
         CHANGES[edit.kind][1](draft, edit)
@@ -426,12 +406,7 @@ DAYS = st.builds(Step, st.tuples(st.builds(Edit, st.sampled_from(SMALL), NUMBERS
 
 
 def histories(*, abandoned: bool = True, most: int = 12) -> st.SearchStrategy[History]:
-    """Histories of a few steps.
-
-    Args:
-        abandoned: Whether a run that was stopped may be the last one before the next change.
-        most: Maximum number of steps.
-    """
+    """Histories of a few steps; ``abandoned`` ones may have runs that no other run follows."""
     found = steps(abandoned=abandoned)
     limits = ([16, 3, 4], [1_000, 0, 1], [100, 1], [16_384, 3])
     return st.builds(

@@ -64,7 +64,7 @@ def _unkeyed(tree: Any) -> Any:
 @given(st.dictionaries(KEYS, TREES, max_size=3), st.lists(KEYS, min_size=1, max_size=3), TREES)
 def test_a_setting_is_found_where_it_was_put(tree, path, value):
     key = ".".join(path)
-    settings = parse_settings([f"{key}={_written(value)}"]).dataset
+    settings = parse_settings([f"{key}={json.dumps(value)}"]).dataset
     problems: list[ConfigError] = []
     applied = apply(parse(json.dumps(tree), "x"), settings, problems)
     for problem in problems:
@@ -77,10 +77,6 @@ def test_a_setting_is_found_where_it_was_put(tree, path, value):
     assert applied.place(tuple(path)).where == f"--set {key}"
     rest = {name: each for name, each in applied.value.items() if name != path[0]}
     assert rest == {name: each for name, each in tree.items() if name != path[0]}
-
-
-def _written(value: Any) -> str:
-    return "null" if value is None else json.dumps(value)
 
 
 @given(text=st.text(max_size=60) | TREES.map(json.dumps), arguments=st.lists(TEXTS, max_size=2))

@@ -102,16 +102,12 @@ def test_the_header_of_a_record():
 PARTS = {"jpg": b"\xff\xd8", "n": b" 1\n-7\t+3 ", "f": b"0.5 1e3\n", "txt": b"text"}
 
 
-def sample(parts: dict[str, bytes], label: int | None = 3) -> PlannedSample:
-    made = (Part(ext, f"a/b.{ext}", len(data), "") for ext, data in sorted(parts.items()))
-    return PlannedSample("train", "a/b", label, tuple(made))
-
-
 def features_of(
     options: FormatOptions, parts: dict[str, bytes], label: int | None = 3
 ) -> dict[str, tuple[str, list[Any]]]:
     bodies = [data for _, data in sorted(parts.items())]
-    planned = sample(parts, label)
+    made = (Part(ext, f"a/b.{ext}", len(data), "") for ext, data in sorted(parts.items()))
+    planned = PlannedSample("train", "a/b", label, tuple(made))
     skeleton = Skeletons(options).of(planned, [len(data) for data in bodies], bodies)
     pieces = [each if isinstance(each, bytes) else bodies[each] for each in skeleton.pieces]
     data = b"".join(pieces)

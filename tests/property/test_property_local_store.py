@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from larder.errors import ObjectError
 from larder.store.keys import check_path_key, check_path_keys
 from larder.store.local.store import LocalStore
+from tests.support.stores import keys_of
 
 SEGMENTS = st.text(alphabet="a-.0/bé\U0001f642", min_size=1, max_size=3).filter(
     lambda text: "/" not in text and text not in (".", "..")
@@ -31,9 +32,7 @@ def test_a_directory_lists_like_a_bucket(keys, questions):
         for key in keys:
             store.put(key, b"")
         for prefix, start_after in [("", ""), *questions]:
-            listed = [
-                info.key for page in store.list(prefix, start_after=start_after) for info in page
-            ]
+            listed = keys_of(store, prefix, start_after=start_after)
             assert listed == [
                 key
                 for key in keys

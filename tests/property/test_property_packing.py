@@ -1,7 +1,7 @@
 """Every sample goes into exactly one shard, in order, and sizes are those that are written."""
 
 import tempfile
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from random import Random
 
@@ -220,12 +220,9 @@ def test_rows_of_a_batch_are_contiguous_whatever_is_finished_already(
     batches = batch_shards(missing, batch_bytes)
     assert [plan for batch in batches for plan in batch.shards] == missing
     for batch in batches:
-        rows = [row for plan in batch.shards for row in _rows(plan)]
+        places = (range(plan.first_row, plan.first_row + plan.rows) for plan in batch.shards)
+        rows = list(chain.from_iterable(places))
         assert rows == list(range(batch.first_row, batch.first_row + batch.rows))
-
-
-def _rows(plan: ShardPlan) -> range:
-    return range(plan.first_row, plan.first_row + plan.rows)
 
 
 @given(sample_orders, st.integers(0, 5))

@@ -2,11 +2,11 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
-from larder.config.models import Downloads, Limits, Nodes
+from larder.config.models import Consumer, Downloads, Experiment, Limits, Nodes
 from larder.errors import ConfigError
 from larder.experiments.advice import Option, advise
 from larder.experiments.consumers.registry import CONSUMERS
@@ -152,3 +152,14 @@ def test_nodes_share_samples_that_are_read_at_random():
         described = replace(facts, samples=10**6, usd_per_request=1e-6, sharded=sharded)
         options = {each.delivery: each for each in advise(described, Limits()).options}
         assert options["fast_file"].usd == pytest.approx(requests / 10**6)
+
+
+def test_the_cluster_file_names_every_consumer():
+    assert set(get_args(Consumer.model_fields["kind"].annotation)) == CONSUMERS.keys()
+
+
+@pytest.mark.parametrize("kind", CONSUMERS)
+def test_the_dataset_file_names_every_delivery(kind):
+    deliveries = CONSUMERS[kind].DELIVERIES
+    assert deliveries
+    assert set(deliveries) < set(get_args(Experiment.model_fields["delivery"].annotation))

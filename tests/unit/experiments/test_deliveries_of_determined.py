@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ruamel.yaml import YAML
 
 from larder.cache.fetch import VARIABLE
 from larder.config.load import load_template
@@ -25,7 +24,6 @@ from larder.experiments.consumers.determined.config import (
     config_files,
     placed,
     render,
-    to_yaml,
 )
 from larder.experiments.consumers.determined.hook import startup_hook
 from larder.experiments.consumers.determined.inline import check_context
@@ -252,17 +250,6 @@ def test_bash_passes_any_path_to_the_download(location, directory):
     first = script.replace("python3 -", "printf '%s\\0'", 1)
     done = subprocess.run(["bash", "-e", "-c", first], capture_output=True, check=True)
     assert done.stdout.decode().split("\0") == [location, directory, ""]
-
-
-odd = st.sampled_from(
-    ["it's", 'a"b', "${HOME}", "a\nb", "a: b", "- x", "#", "%s", "\\", "'", "é\u2028"]
-)
-
-
-@given(st.dictionaries(odd, odd, min_size=1))
-def test_odd_values_of_a_template_come_back(values):
-    template = {"hyperparameters": values, "entrypoint": "x"}
-    assert YAML(typ="safe", pure=True).load(to_yaml(template)) == template
 
 
 @pytest.mark.parametrize(

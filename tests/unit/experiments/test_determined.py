@@ -1,7 +1,5 @@
 import copy
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,7 +13,6 @@ from larder.experiments.delivery import DeliveredSplit
 from tests.support.errors import larder_error
 
 VERSION = "0123456789abcdef0123456789abcdef"
-Make = Callable[..., Any]
 
 
 def test_the_template_is_kept(delivered, cluster):
@@ -43,14 +40,6 @@ def test_a_template_in_the_way_is_refused(delivered, cluster, template):
         render(template, *delivered("/srv"), cluster("/srv"))
 
 
-def bucket_variables(delivered: Make, cluster: Make, environment: Any) -> Any:
-    local = {"region": "us-west-2", "endpoint": "http://127.0.0.1:9000"}
-    config = render(
-        {"environment": environment}, *delivered("s3://bkt/"), cluster("s3://bkt/", storage=local)
-    )
-    return config["environment"]["environment_variables"]
-
-
 REGION, ENDPOINT = "AWS_DEFAULT_REGION=us-west-2", "AWS_ENDPOINT_URL=http://127.0.0.1:9000"
 
 
@@ -72,8 +61,11 @@ REGION, ENDPOINT = "AWS_DEFAULT_REGION=us-west-2", "AWS_ENDPOINT_URL=http://127.
     ],
 )
 def test_region_and_endpoint_of_the_bucket_reach_the_container(delivered, cluster, own, expected):
-    environment = own and {"environment_variables": own}
-    assert bucket_variables(delivered, cluster, environment) == expected
+    local = {"region": "us-west-2", "endpoint": "http://127.0.0.1:9000"}
+    here = cluster("s3://bkt/", storage=local)
+    template = {"environment": own and {"environment_variables": own}}
+    config = render(template, *delivered("s3://bkt/"), here)
+    assert config["environment"]["environment_variables"] == expected
 
 
 @pytest.mark.parametrize("url", ["file:///srv", "s3://bucket/team"])
@@ -129,6 +121,7 @@ plain = st.one_of(
     st.text(max_size=8),
     st.from_regex(r"[0-9eExob.+-]{1,6}", fullmatch=True),
     st.sampled_from(["no", "on", "null", "~", "12:30", "2026-11-21", "1e-3", "0o7", ".inf", ""]),
+    st.sampled_from(["it's", 'a"b', "${HOME}", "a\nb", "a: b", "- x", "#", "%s", "\\", "é\u2028"]),
     st.integers(),
     st.floats(allow_nan=False),
     st.booleans(),

@@ -1,50 +1,26 @@
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from larder.config.load import load_template
-from larder.config.models import Cluster
 from larder.experiments.consumers.registry import consumer_of
-from larder.experiments.delivery import ConfigFile, Contents, DeliveredVersion
+from larder.experiments.delivery import ConfigFile
 from larder.experiments.emit import write_configs
 from tests.support.errors import larder_error
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests" / "golden" / "experiments"
-Make = Callable[..., Any]
-
-
-def situations(
-    delivered: Make, cluster: Make
-) -> dict[str, tuple[DeliveredVersion, Contents, Cluster, str]]:
-    west = {"region": "us-west-2"}
-    mounted = cluster("/srv/team/larder-data", ("/srv/team", "/mnt/data"))
-    return {
-        "digits-directory": (
-            *delivered("file:///srv/data/"),
-            cluster("/srv/data"),
-            "digits.yaml",
-        ),
-        "digits-mount": (*delivered("/srv/team/larder-data"), mounted, "digits.yaml"),
-        "imagenet-bucket": (
-            *delivered("s3://team-us-west-2/", dataset="imagenet", cache=False),
-            cluster("s3://team-us-west-2/", storage=west),
-            "resnet50.yaml",
-        ),
-        "files-bucket": (
-            *delivered("s3://team/shared/", dataset="files"),
-            cluster("s3://team/shared/"),
-            "default.yaml",
-        ),
-    }
 
 
 @pytest.mark.parametrize("name", [path.stem for path in GOLDEN.glob("*.yaml")])
 def test_the_bytes_are_those_of_the_golden_file(name, delivered, cluster):
-    version, contents, here, template = situations(delivered, cluster)[name]
+    bucket = "s3://team-us-west-2/"
+    west = cluster(bucket, storage={"region": "us-west-2"})
+    imagenet = (*delivered(bucket, dataset="imagenet", cache=False), west, "resnet50.yaml")
+    digits = (*delivered("file:///srv/data/"), cluster("/srv/data"), "digits.yaml")
+    situations = {"digits-directory": digits, "imagenet-bucket": imagenet}
+    version, contents, here, template = situations[name]
     loaded = load_template(ROOT / "configs", template)
     file, _ = consumer_of(here).config_files(loaded, version, contents, here, where=template)
     golden = GOLDEN / f"{name}.yaml"

@@ -185,9 +185,8 @@ def test_recordio_is_streamed_without_the_files_beside_it():
     assert len(listed(manifests[sources(request)["train"]["S3Uri"]])) == 12
     request, manifests = emitted("file", splits, sharded=True)
     assert len(listed(manifests[sources(request)["train"]["S3Uri"]])) == 2
-    with pytest.raises(ConfigError) as caught:
+    with larder_error("config.invalid_value", "consumer.record_io"):
         emitted("pipe", splits, record_io=True)
-    assert caught.value.where == "consumer.record_io"
 
 
 def test_the_volume_is_large_enough():
@@ -215,9 +214,8 @@ def test_the_volume_is_large_enough():
 def test_a_sharded_channel_of_the_template_makes_no_volume_large_enough():
     mine = channel(ChannelName="x", S3={"S3DataDistributionType": "ShardedByS3Key"})
     resources = {**template()["ResourceConfig"], "InstanceCount": 4, "VolumeSizeInGB": 1}
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError, match=r"ResourceConfig\.VolumeSizeInGB"):
         emitted("file", ONE, changes={"ResourceConfig": resources, "InputDataConfig": [mine]})
-    assert "ResourceConfig.VolumeSizeInGB" in str(caught.value)
 
 
 def test_what_the_template_has_is_kept():
@@ -235,9 +233,8 @@ def test_what_the_template_has_is_kept():
     request, _ = emitted("file", ONE, changes=changes)
     assert request["InputDataConfig"][0] == mine
     mine["ChannelName"] = "train"
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError, match=r"InputDataConfig\.1\.ChannelName"):
         emitted("file", ONE, changes=changes)
-    assert "InputDataConfig.1.ChannelName" in str(caught.value)
     changes["Environment"] = {"LARDER_LOCATION": "/x", "A": "b"}
     request, _ = emitted("file", ONE, changes=changes, force=True)
     assert list(sources(request)) == ["train", "validation", "larder"]
@@ -320,35 +317,24 @@ MOUNTED = {
     "FileSystemAccessMode": "ro",
     "DirectoryPath": "/x",
 }
+S3 = "InputDataConfig.0.DataSource.S3DataSource"
+ROWS = "AugmentedManifestFile"
 
 
 @pytest.mark.parametrize(
     ("channels", "place"),
     [
         ([channel(InputMode="Fast")], "InputDataConfig.0.InputMode"),
-        ([channel(ChannelName="bad name!")], "InputDataConfig.0.ChannelName"),
         ([channel(ChannelName="x\n")], "InputDataConfig.0.ChannelName"),
         ([channel(ChannelName="x" * 65)], "InputDataConfig.0.ChannelName"),
-        ([channel(S3={"S3Uri": "/x/"})], "InputDataConfig.0.DataSource.S3DataSource.S3Uri"),
+        ([channel(S3={"S3Uri": "/x/"})], f"{S3}.S3Uri"),
         ([channel(ChannelName=f"c{n}") for n in range(21)], "InputDataConfig"),
         ([channel(DataSource={"FileSystemDataSource": MOUNTED})], "InputDataConfig.0.DataSource"),
         ([channel(), channel()], "InputDataConfig.1.ChannelName"),
-        (
-            [channel(InputMode="FastFile", S3={"S3DataType": "ManifestFile"})],
-            "InputDataConfig.0.DataSource.S3DataSource.S3DataType",
-        ),
-        (
-            [channel(S3={"S3DataType": "AugmentedManifestFile", "AttributeNames": ["a"]})],
-            "InputDataConfig.0.DataSource.S3DataSource.S3DataType",
-        ),
-        (
-            [channel(S3={"AttributeNames": ["a"]})],
-            "InputDataConfig.0.DataSource.S3DataSource.AttributeNames",
-        ),
-        (
-            [channel(InputMode="Pipe", S3={"S3DataType": "AugmentedManifestFile"})],
-            "InputDataConfig.0.DataSource.S3DataSource.AttributeNames",
-        ),
+        ([channel(InputMode="FastFile", S3={"S3DataType": "ManifestFile"})], f"{S3}.S3DataType"),
+        ([channel(S3={"S3DataType": ROWS, "AttributeNames": ["a"]})], f"{S3}.S3DataType"),
+        ([channel(S3={"AttributeNames": ["a"]})], f"{S3}.AttributeNames"),
+        ([channel(InputMode="Pipe", S3={"S3DataType": ROWS})], f"{S3}.AttributeNames"),
         ([channel(CompressionType="Gzip")], "InputDataConfig.0.CompressionType"),
         ([channel(RecordWrapperType="RecordIO")], "InputDataConfig.0.RecordWrapperType"),
         (
@@ -357,12 +343,9 @@ MOUNTED = {
         ),
         (
             [channel(S3={"S3DataDistributionType": "ShardedByS3Key"})],
-            "InputDataConfig.0.DataSource.S3DataSource.S3DataDistributionType",
+            f"{S3}.S3DataDistributionType",
         ),
-        (
-            [{"ChannelName": "x", "DataSource": {"FileSystemDataSource": MOUNTED}}],
-            "VpcConfig",
-        ),
+        ([{"ChannelName": "x", "DataSource": {"FileSystemDataSource": MOUNTED}}], "VpcConfig"),
     ],
 )
 def test_mistakes_that_botocore_accepts_are_found(channels, place):
@@ -397,9 +380,8 @@ def test_a_right_request_has_no_problems():
 def test_channels_of_the_template_stay_beside_grown_splits():
     """Sixteen segments of two splits are more channels than a job has."""
     many = {name: split(name, *"abcdefghijklmnop") for name in ("train", "validation")}
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError, match="InputDataConfig: at most 20"):
         emitted("fast_file", many)
-    assert "InputDataConfig: at most 20" in str(caught.value)
     emitted("file", many)
     file_system = {**FILE_SYSTEM, "type": "efs"}
     request, _ = emitted("efs", many, url="/efs/", file_system=file_system, vpc=VPC)

@@ -127,12 +127,6 @@ def test_shards_that_were_not_listed_do_not_count_for_the_half():
     assert decide(segments, Changes(unchanged=19, removed=1), OMIT).kind == "grow"
 
 
-def test_omit_never_packs_half_again():
-    segments = [segment("a", *[(10, 10, 1, 100)] * 5)]
-    found = decide(segments, Changes(unchanged=5, removed=45), OMIT)
-    assert (found.kind, shape(found)) == ("grow", {"a": []})
-
-
 def test_a_segment_without_a_live_sample_is_dropped():
     segments = [whole("a", 100), segment("b", (10, 10, 0, 9)), segment("c"), whole("d", 100)]
     for growth in (APPEND, OMIT):

@@ -1,14 +1,12 @@
 """Which conditional writes a store keeps: tried once, by writing nothing but the answer."""
 
 import threading
-import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from larder.manifest.sealed import seal
-from larder.store import RetryPolicy, RetryStore, open_store
-from larder.store.base import Store
+from larder.store import RetryPolicy, RetryStore
 from larder.versions import layout
 from larder.versions.publish import KEPT, Conditions, probe_conditions, read_conditions
 from tests.support.errors import larder_error
@@ -25,11 +23,6 @@ from tests.support.stores import (
 
 KEY = layout.CONDITIONS_KEY
 NEITHER = Conditions(if_absent=False, if_match=False)
-
-
-@pytest.fixture
-def root() -> Store:
-    return open_store(f"memory://{uuid.uuid4().hex}/", retry=None)
 
 
 @pytest.mark.parametrize("kept", [KEPT, NEITHER])

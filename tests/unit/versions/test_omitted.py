@@ -5,8 +5,6 @@ tests/property/test_property_omitted.py has what is written, read and asked.
 
 import io
 import pickle
-import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -26,17 +24,9 @@ from larder.versions.documents import (
     parse_document,
 )
 from larder.versions.omitted import Omitted, encode_omitted, read_omitted
-from tests.support.memory import forget
 
 MAX = 2**63 - 1
 SEGMENT = "5" * 32
-
-
-@pytest.fixture
-def root() -> Iterator[Store]:
-    name = uuid.uuid4().hex
-    yield open_store(f"memory://{name}/")
-    forget(name)
 
 
 def ranges(*pairs: tuple[int, int]) -> Omitted:

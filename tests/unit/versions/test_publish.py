@@ -1,12 +1,9 @@
-import uuid
 from dataclasses import replace
 
 import pytest
 
 from larder.manifest.digest import sha256_hex
 from larder.manifest.sealed import seal
-from larder.store import open_store
-from larder.store.base import Store
 from larder.versions import layout
 from larder.versions.documents import (
     CacheDocument,
@@ -41,11 +38,6 @@ VERSION = VersionDocument(
     files=(),
     cache=CacheFacts("encoded", {"train": (FILE,)}),
 )
-
-
-@pytest.fixture
-def root() -> Store:
-    return open_store(f"memory://{uuid.uuid4().hex}/")
 
 
 def test_the_first_to_publish_a_version_wins(root):

@@ -1,7 +1,6 @@
 """Tags move by compare-and-swap, from the version that they named before the listing."""
 
 import threading
-import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -9,7 +8,6 @@ from typing import Any
 import pytest
 
 from larder.errors import LarderError, SupersededError
-from larder.store import open_store
 from larder.store.base import Store
 from larder.store.delegate import DelegatingStore
 from larder.versions.tags import HISTORY, Tag, TagEntry, move_tag, read_tag
@@ -31,11 +29,6 @@ def a_tag(version: str, inputs: str, history: tuple[TagEntry, ...] = ()) -> Tag:
 def moved(store: Store, tag: str, version: str, inputs: str, expected: str | None) -> bool:
     before = None if expected is None else hexed(expected)
     return move_tag(store, tag, hexed(version), hexed(inputs, 64), before)
-
-
-@pytest.fixture
-def root() -> Store:
-    return open_store(f"memory://{uuid.uuid4().hex}/")
 
 
 def test_a_tag_moves_from_the_version_that_was_expected_and_keeps_its_history(root):
