@@ -48,16 +48,10 @@ GAPS: dict[tuple[str, str], str] = {
 }
 
 RACES: dict[tuple[str, str], str] = {
-    (
-        "rclone",
-        "new folder",
-    ): "of PUTs that make the same new folder at once, some are answered 500",
+    ("rclone", "new folder"): "of PUTs that make one new folder at once, some are answered 500",
     ("moto", "put if absent, eight at once"): "compares first, and then writes",
     ("moto", "replacing, eight at once"): "compares first, and then writes",
-    (
-        "rclone",
-        "content after eight at once",
-    ): "a PUT that fails while others write its key removes what they wrote",
+    ("rclone", "content after eight at once"): "a PUT that fails removes what others wrote",
 }
 """What a server fails at now and then, and a test therefore does for it beforehand, or forgives.
 

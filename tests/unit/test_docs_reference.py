@@ -144,7 +144,8 @@ def test_examples_are_accepted(heading, model, least):
             if name == "shards.features":
                 put(tree, "shards.format", "tfrecord")
             place = "source" if model is Dataset else "storage"
-            tree.setdefault(place, {}).setdefault("url", _url_for(name))
+            url = "gs://bucket" if name.endswith(".project") else "s3://bucket"
+            tree.setdefault(place, {}).setdefault("url", url)
             if name.startswith("source.inventory."):
                 tree["source"]["inventory"].setdefault("url", "y")
             if name.startswith("consumer.") and name != "consumer.kind":
@@ -168,11 +169,6 @@ def _as_for_sagemaker(consumer: dict[str, Any]) -> None:
     ):
         if name in consumer:
             consumer[name] = {**keys, **consumer[name]}
-
-
-def _url_for(name: str) -> str:
-    """A URL of a provider that has the key."""
-    return "gs://bucket" if name.endswith(".project") else "s3://bucket"
 
 
 def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
@@ -222,9 +218,8 @@ def test_every_warning_of_a_plan_is_there_with_its_meaning():
 
 def test_every_flag_is_there_and_the_exit_statuses_agree_with_help():
     parser = dataset_parser("x", "x")
-    flags = {flag for flag in parser._option_string_actions if flag.startswith("--")}
     stated = {row[0].strip("`").split()[0] for row in rows("cli.md", "## Flags that all share")}
-    assert stated == flags - {"--help"}
+    assert stated == _flags(parser)
     help_text = parser.format_help()
     for status, meaning in rows("cli.md", "## Exit status"):
         assert f"  {status:<4} {meaning}\n" in help_text

@@ -66,15 +66,6 @@ def assert_record(found: Mapping[str, Any], number: int) -> None:
         assert found.get("mask") is None
 
 
-def test_facts_are_those_of_the_file(tmp_path):
-    path = tmp_path / "new" / "train.mdb"
-    facts = build(path, 10)
-    assert facts.records == 10
-    assert facts.bytes == path.stat().st_size
-    assert facts.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
-    assert os.listdir(path.parent) == ["train.mdb"]
-
-
 def test_content_digest_is_of_schema_and_records(tmp_path):
     facts = build(tmp_path / "a.mdb", 10)
     plain = hashlib.sha256()

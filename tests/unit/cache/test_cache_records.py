@@ -18,13 +18,9 @@ from larder.limits import ByteBudget
 AMPLE_BYTES = 1 << 30
 
 
-def pixels(height: int, width: int, channels: int = 1, value: int = 7) -> np.ndarray[Any, Any]:
-    array = np.full((height, width, channels), value, np.uint8)
-    return array[:, :, 0] if channels == 1 else array
-
-
 def png(height: int, width: int, channels: int = 1, value: int = 7) -> bytes:
-    return encoded_image(pixels(height, width, channels, value))
+    array = np.full((height, width, channels), value, np.uint8)
+    return encoded_image(array[:, :, 0] if channels == 1 else array)
 
 
 def built(shelf: Shelf, kind: Any, tmp_path: Path, **options: Any) -> CacheFileReader:

@@ -1,16 +1,17 @@
 """The forms of deployments: what the API takes, and what the command gets from it."""
 
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from prefect.exceptions import ParameterTypeError
 from prefect.utilities.callables import parameter_schema
 from prefect.utilities.schema_tools import validate
 
 from flows.compact import compact
 from flows.copy import copy
 from flows.prepare import prepare
+from flows.prune import prune
 from flows.refresh import refresh
 from flows.runs.form import command_parameters, form_of
 from flows.verify import verify
@@ -20,6 +21,7 @@ from larder.cli.verify import VERIFY
 
 FLOWS = (prepare, compact, verify, copy)
 DATASETS = ["digits", "mine"]
+PLACES = {"source": "from", "storage": "to"}
 
 
 @pytest.fixture
@@ -75,7 +77,7 @@ def test_the_api_refuses_what_a_form_cannot_say(schemas, form):
     [("copy", {"verify": "md5"}), ("verify", {"sample": 150.0}), ("verify", {"sample": 0.0})],
 )
 def test_the_api_refuses_values_that_no_run_would_take(schemas, flow, field):
-    places = {"source": "from", "storage": "to"} if flow == "copy" else {"dataset": "digits"}
+    places = PLACES if flow == "copy" else {"dataset": "digits"}
     validate(places, schemas[flow], raise_on_error=True)
     with pytest.raises(Exception, match=r"one of|maximum|minimum"):
         validate({**places, **field}, schemas[flow], raise_on_error=True)
@@ -137,7 +139,23 @@ def test_runs_from_the_command_line_can_be_copied_in_the_ui(schemas):
 def test_the_shipped_deployments_say_what_exists():
     from flows.runs.deployments import FILE, _entries
 
-    assert Path(os.getcwd(), FILE).is_file()
+    assert Path(FILE).is_file()
     entries = _entries()
     shipped = {path.stem for path in Path("configs/datasets").glob("*.yaml")}
     assert shipped <= {name.removeprefix("prepare/") for name in entries}
+
+
+@pytest.mark.parametrize(
+    ("flow", "given", "name", "values"),
+    [
+        (verify, {"dataset": "digits"}, "sample", [True, "5", "half"]),
+        (verify, {"dataset": "digits"}, "seed", [True, 1.0, "7"]),
+        (verify, {"dataset": "digits"}, "repair", [1, "yes"]),
+        (prune, PLACES, "max_delete", [True, 10.0, "10"]),
+        (copy, PLACES, "retry_failed", [1, "no"]),
+    ],
+)
+def test_nothing_is_taken_for_something_else(flow, given, name, values):
+    for value in values:
+        with pytest.raises(ParameterTypeError, match=name):
+            flow.validate_parameters({**given, name: value})

@@ -17,11 +17,6 @@ JOB = cast(Job, None)
 """The runner hands it on, and looks at nothing in it."""
 
 
-def advance_for_ever(progress: Progress) -> None:
-    while True:
-        progress.advance("copy", objects=1)
-
-
 def test_results_come_in_the_order_of_the_batches():
     def step(
         job: Job, batch: int, *, progress: Progress, concurrent_batches: int
@@ -43,7 +38,8 @@ def test_an_error_or_an_interrupt_stops_the_other_batches(error, failing):
         if batch == failing:
             raise error
         try:
-            advance_for_ever(progress)
+            while True:
+                progress.advance("copy", objects=1)
         except FatalError as stopped:
             ended.append(stopped.code)
             raise

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from larder.errors import ConfigError, DamageError, FatalError, StoreError
+from larder.errors import DamageError, FatalError, StoreError
 from larder.manifest.query import Stream, query, tables_in
+from tests.support.errors import larder_error
 from tests.support.processes import run_python
 
 KEYS = pa.schema([pa.field("key", pa.string(), nullable=False), pa.field("row", pa.int64())])
@@ -151,9 +152,8 @@ def test_statements_of_a_folder_share_its_memory(tmp_path):
 
 def test_memory_that_does_not_suffice_is_refused(tmp_path):
     statement = "SELECT string_agg(key) AS key, 0 AS row FROM input"
-    with tables_in(tmp_path, 20 * 1024**2), pytest.raises(ConfigError) as caught:
+    with tables_in(tmp_path, 20 * 1024**2), larder_error("config.invalid_value"):
         list(query(statement, {"input": many(300_000)}, KEYS, work_dir=tmp_path))
-    assert caught.value.code == "config.invalid_value"
 
 
 @pytest.mark.parametrize("kind", [DamageError, KeyError, KeyboardInterrupt])
@@ -195,9 +195,8 @@ def test_a_forbidden_statement_is_an_error_of_larder(tmp_path, statement):
 def test_a_work_dir_in_the_way_is_named(tmp_path):
     file = tmp_path / "file"
     file.write_text("")
-    with pytest.raises(ConfigError) as caught:
+    with larder_error("config.path"):
         list(query(SORTED, {"input": cut("ab")}, KEYS, work_dir=file))
-    assert caught.value.code == "config.path"
 
 
 @pytest.fixture

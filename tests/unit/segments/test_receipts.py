@@ -34,9 +34,10 @@ from larder.store import open_store
 from larder.store.base import Store
 from larder.versions import layout
 from tests.support.errors import larder_error
-from tests.support.stores import RecordingStore
+from tests.support.stores import RecordingStore, keys_of
 
 QUIET = NullProgress()
+RECEIPTS = layout.receipts_prefix("s")
 STEP = 61
 """From one damaged byte to the next."""
 
@@ -91,17 +92,13 @@ def put_shard(root: Store, number: int, data: bytes = b"shard", skipped: int = 1
     return shard
 
 
-def receipt_keys(root: Store) -> list[str]:
-    return [info.key for page in root.list(layout.receipts_prefix("s")) for info in page]
-
-
 def numbers(shards: Sequence[object]) -> list[int]:
     return [shard.plan.index for shard in shards]  # type: ignore[attr-defined]
 
 
 def test_a_receipt_has_the_shard_its_samples_and_those_left_out(root):
     shard = put_shard(root, 1)
-    (key,) = receipt_keys(root)
+    (key,) = keys_of(root, RECEIPTS)
     with scratch() as folder:
         receipt = read_receipt(root, key, folder)
         assert receipt.shard == shard
@@ -145,13 +142,12 @@ def test_a_shard_that_was_written_again_with_the_same_bytes_gets_a_receipt(root,
     put_shard(root, 2, b"right")
     for number, data in ((1, b"right"), (2, b"wrong")):
         root.delete(layout.shard_key("s", "train", name(number)))
-        etag = root.put(layout.shard_key("s", "train", name(number)), data).etag
-        assert etag
+        root.put(layout.shard_key("s", "train", name(number)), data)
     asked = job(root, tmp_path)
-    before = receipt_keys(root)
-    assert numbers(finished_shards(root, asked, plans(1, 2), QUIET)) in ([1], [1])
+    before = keys_of(root, RECEIPTS)
+    assert numbers(finished_shards(root, asked, plans(1, 2), QUIET)) == [1]
     if root.features.local_path:  # in memory, an etag is of the content
-        assert len(receipt_keys(root)) == len(before) + 1
+        assert len(keys_of(root, RECEIPTS)) == len(before) + 1
     root.forget()
     (first, second) = list_shards(root, asked, plans(1, 2))
     assert first.receipt
@@ -181,7 +177,7 @@ def test_a_shard_without_a_receipt_is_named(root, tmp_path):
 def test_a_damaged_receipt_is_named(root, tmp_path):
     """At any place: in its rows, or in what it says of the shard."""
     put_shard(root, 1)
-    (key,) = receipt_keys(root)
+    (key,) = keys_of(root, RECEIPTS)
     data = bytes(root.get(key))
     asked = job(root, tmp_path)
     accepted = 0

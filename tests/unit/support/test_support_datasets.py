@@ -13,9 +13,7 @@ def test_digits_are_those_of_uci(tmp_path):
     source = tmp_path / "source"
     assert write_digits(source) == DIGITS
     files = sorted(source.rglob("*"), key=lambda path: path.name)
-    assert sorted(path.name for path in files if path.is_dir()) == [str(n) for n in range(10)]
     pngs = [path for path in files if path.is_file()]
-    assert len(pngs) == DIGITS
     assert [len(list((source / str(n)).iterdir())) for n in range(10)] == COUNTS
     assert list(tmp_path.iterdir()) == [source]
     # The same on every machine, whatever is installed there.
