@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from larder.copy.difference import outstanding
@@ -193,7 +193,16 @@ def planned(case: Case) -> Result:
     return found
 
 
+def single(etag: str, copy_etag: str, copy_bytes: int = 1) -> Case:
+    """An object of one byte, and what is under its key; no receipts."""
+    source, there = {"a": (1, etag, 1)}, {"a": (copy_bytes, copy_etag, 1)}
+    return Case(source, there, [], {}, True, True, True, frozenset("a"), [])
+
+
 @settings(max_examples=4 * settings.default.max_examples)
 @given(CASES)
+@example(single(MD5[0], MD5[1]))
+@example(single(MD5[0], MD5[0], 0))
+@example(single("A" * 32, "A" * 32))
 def test_the_plan_is_the_difference(case):
     assert planned(case) == model(case)
