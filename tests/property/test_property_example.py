@@ -1,10 +1,8 @@
 """Records of tf.train.Example, against Google's protobuf."""
 
-import struct
 import uuid
 from typing import Any
 
-import google_crc32c
 import numpy as np
 from example_proto import parsed, serialized
 from hypothesis import example, given, settings
@@ -21,9 +19,7 @@ from larder.shards.formats.tfrecord.example import (
     field_sizes,
     float_entry,
     int64_entry,
-    varint,
 )
-from larder.shards.formats.tfrecord.format import masked, record_header
 from larder.shards.model import Part, PlannedSample
 from larder.store import Store
 from tests.support.memory import MemoryStore, forget
@@ -77,26 +73,6 @@ def test_sizes_are_those_of_the_entries(pairs):
     totals = np.array([size for _, size in pairs], np.int64)
     expected = [len(example_head(size)) + size for _, size in pairs]
     assert field_sizes(totals).tolist() == expected
-
-
-@given(st.integers(0, 2**63 - 1))
-def test_varints(value):
-    data = varint(value)
-    assert sum((byte & 127) << 7 * place for place, byte in enumerate(data)) == value
-    assert [byte >> 7 for byte in data] == [1] * (len(data) - 1) + [0]
-    assert len(varint(-value - 1)) == 10
-
-
-@given(st.integers(0, 2**32 - 1))
-def test_masks_are_undone_as_readers_do_it(crc32c):
-    (found,) = struct.unpack("<I", masked(crc32c))
-    rotated = found - 0xA282EAD8 & 0xFFFFFFFF
-    assert rotated >> 17 | rotated << 15 & 0xFFFFFFFF == crc32c
-
-
-def test_the_header_of_a_record():
-    length = struct.pack("<Q", 3)
-    assert record_header(3) == length + masked(google_crc32c.value(length))
 
 
 PARTS = {"jpg": b"\xff\xd8", "n": b" 1\n-7\t+3 ", "f": b"0.5 1e3\n", "txt": b"text"}

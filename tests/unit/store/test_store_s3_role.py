@@ -76,7 +76,6 @@ def test_a_role_is_assumed_by_a_profile_or_a_block(tmp_path, monkeypatch):
         (refused(403, "AccessDenied"), StoreError, "store.denied"),
         (refused(403, "InvalidClientTokenId"), StoreError, "store.denied"),
         (refused(400, "Throttling"), RetryableError, "store.unavailable"),
-        (refused(500, "InternalFailure"), RetryableError, "store.unavailable"),
     ],
 )
 def test_a_role_that_cannot_be_assumed(answer, kind, code):
