@@ -23,6 +23,7 @@ from larder.cache.record import CacheFileFacts, Codec
 from larder.cache.schema import Field, RecordSchema
 from larder.errors import DamageError, FatalError, LarderError
 from tests.support.errors import larder_error
+from tests.support.processes import run_python
 
 SCHEMA = RecordSchema((Field("n", "int64"), Field("x", "uint8", (None,))))
 AMPLE_BYTES = 1 << 30
@@ -188,12 +189,7 @@ build(Path(sys.argv[2]))
 
 
 def test_a_full_disk_is_said_and_nothing_is_left(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", FULL, str(Path(__file__).parent), str(tmp_path / "a.mdb")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_python("-c", FULL, Path(__file__).parent, tmp_path / "a.mdb")
     assert done.stderr.splitlines()[-1].startswith("larder.errors.StoreError: ")
     assert os.listdir(tmp_path) == []
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 20_000

@@ -1,7 +1,6 @@
 """What is written to stdout and stderr, and what happens if that fails."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -103,18 +102,9 @@ def test_nothing_that_is_printed_reaches_the_terminal_as_a_control(capsys):
 def test_a_plan_that_cannot_be_printed_does_not_claim_to_have_done_work(tmp_path, json_flag):
     (tmp_path / "source").mkdir()
     (tmp_path / "source/a.txt").write_text("a")
-    larder = [sys.executable, "-P", "-m", "larder.cli.main", "prepare", "--plan", "--quiet"]
-    where = [f"source.url={tmp_path}/source", f"cluster.storage.url={tmp_path}/local"]
-    asked = ["--dataset", "files", "--config-dir", str(ROOT / "configs"), *json_flag]
-    sets = [argument for each in where for argument in ("--set", each)]
-    full = subprocess.run(
-        ["/bin/sh", "-c", 'exec "$@" >/dev/full', "sh", *larder, *asked, *sets],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    where = [f"--set=source.url={tmp_path}/source", f"--set=cluster.storage.url={tmp_path}/local"]
+    asked = ["prepare", "--plan", "--quiet", "--dataset=files", *where, *json_flag]
+    full = shell(">/dev/full", "dispatch(sys.argv[1:])", *asked)
     assert full.returncode == 1
     assert full.stderr.endswith(
         "cannot write to stdout: No space left on device; make room, or redirect the output\n"

@@ -175,9 +175,7 @@ def test_a_variable_may_have_any_value_that_the_file_could(model, key, kind, tmp
     ("model", "key"),
     [
         (Dataset, "shards.shuffle_seed"),
-        (Cluster, "runner.workers"),
         (Cluster, "copy.max_cost_usd"),
-        (Cluster, "nodes.disk_bytes"),
         (Cluster, "storage.region"),
     ],
 )

@@ -3,11 +3,8 @@
 import gc
 import json
 import pickle
-import subprocess
-import sys
 import threading
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +15,7 @@ from larder.readers.batches import Decoding
 from larder.readers.schedule import Schedule
 from tests.support.errors import larder_error
 from tests.support.numbered import NumberedSamples, loader_of
-from tests.support.processes import wait_until
+from tests.support.processes import run_python, wait_until
 
 SHARDS = (20, 30, 10, 40)
 GIVEN = {"batch_size": 8, "order": "window", "window": 16, "lanes": 4}
@@ -272,10 +269,7 @@ next(os.batches)
 
 
 def test_a_program_may_end_with_an_iteration():
-    root = Path(__file__).parents[3]
-    done = subprocess.run(
-        [sys.executable, "-c", ALIVE], cwd=root, capture_output=True, text=True, check=False
-    )
+    done = run_python("-c", ALIVE)
     assert (done.returncode, done.stderr) == (0, "")
 
 

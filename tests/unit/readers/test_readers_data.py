@@ -1,8 +1,6 @@
 """larder.open, on versions written by hand."""
 
 import pickle
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +21,7 @@ from larder.versions.documents import CacheFacts, CacheFile, SegmentUse, SplitFa
 from larder.versions.tags import Tag
 from tests.support.errors import larder_error
 from tests.support.memory import forget
+from tests.support.processes import run_python
 
 ID = "0123456789abcdef" * 2
 OTHER = "f" * 32
@@ -251,4 +250,5 @@ def test_reading_needs_the_base_packages_alone(tmp_path):
     published(tmp_path, write_part(tmp_path, "train.mdb", 3))
     url = f"{tmp_path}/larder/toy"
     for address in (url, f"file://{url}@latest"):
-        subprocess.run([sys.executable, "-c", READ, address], check=True)
+        done = run_python("-c", READ, address)
+        assert done.returncode == 0, done.stderr

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import boto3
 import pytest
-from run_python import run_python
 
 from larder.errors import ConfigError, StoreError
 from larder.store import open_store
 from larder.store.s3.multipart import part_size_bytes
 from tests.support.errors import larder_error
+from tests.support.processes import run_python
 from tests.support.servers import S3Server
 
 BUCKET = "access"
@@ -103,7 +103,7 @@ assert [info.key for page in store.list() for info in page] == ["a", "b", "k"]
 heavy = {{"pyarrow", "pydantic", "yaml", "prefect"}} & set(sys.modules)
 assert not heavy, heavy
 """
-    done = run_python(script, **rclone_server.environment)
+    done = run_python("-W", "error", "-c", script, **rclone_server.environment)
     assert done.returncode == 0, done.stderr
 
 

@@ -363,8 +363,7 @@ def test_a_listing_that_does_not_end():
 @pytest.mark.timeout(60)
 def test_a_stop_reaches_the_parts_of_a_stream() -> None:
     """A stop waited until all repetitions of a part had failed."""
-    begun = Say(200, "<R><UploadId>u</UploadId></R>")
-    with scripted_s3(begun, Say.error(503, "SlowDown")) as script:
+    with scripted_s3(BEGUN, Say.error(503, "SlowDown")) as script:
         interrupt, store = Interrupt(), opened(script)
         with interrupt.active(), store.writer("k") as writer:
             writer.write(bytes(20 << 20))
@@ -394,8 +393,7 @@ def test_a_stop_waits_a_moment_for_uploads_to_begin_and_to_be_aborted(slow: str)
 @pytest.mark.timeout(60)
 def test_a_stream_that_fails_does_not_wait_for_its_parts() -> None:
     """Its upload was aborted only when all parts on their way had ended."""
-    begun = Say(200, "<R><UploadId>u</UploadId></R>")
-    with scripted_s3(begun, Say(200, seconds=NEVER), Say(204)) as script:
+    with scripted_s3(BEGUN, Say(200, seconds=NEVER), Say(204)) as script:
         with opened(script).writer("k") as writer:
             writer.write(bytes((16 << 20) + 1))
             wait_until(lambda: len(script.asked) == 2)

@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from run_python import run_python
 from scripted_s3 import Say, Script, scripted_s3
 
 from larder.config.urls import Access
@@ -17,6 +16,7 @@ from larder.store import Store, open_store
 from larder.store.buckets import RenewedKeys
 from larder.store.calls import RefusedKeysError
 from larder.store.s3.bucket import S3Account, shared_account
+from tests.support.processes import run_python
 
 PAGE = (
     '<?xml version="1.0"?><ListBucketResult><IsTruncated>false</IsTruncated><Contents>'
@@ -193,6 +193,7 @@ print("parent")
 def test_a_child_that_was_forked_uses_s3_too(rclone_server, used):
     rclone_server.create_bucket("forks")
     url = f"s3://forks/{uuid.uuid4().hex}"
-    done = run_python(FORK.format(url=url, used=used), **rclone_server.environment)
+    script = FORK.format(url=url, used=used)
+    done = run_python("-W", "error", "-c", script, **rclone_server.environment)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.split() == ["child", "parent"]
