@@ -1,13 +1,10 @@
 """Shards in memory with their index, for the tests of caches."""
 
-import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import google_crc32c
-import numpy as np
 import pyarrow as pa
-from PIL import Image
 
 from larder.cache.from_samples import SplitSamples
 from larder.manifest.schemas import SAMPLES
@@ -61,10 +58,3 @@ class Shelf:
     def batches(self) -> list[pa.RecordBatch]:
         table = pa.Table.from_pylist(self.rows, SAMPLES)
         return [batch for batch in table.to_batches(max_chunksize=3) if batch.num_rows]
-
-
-def encoded_image(array: np.ndarray[Any, Any], format_: str = "PNG", mode: str = "") -> bytes:
-    out = io.BytesIO()
-    image = Image.fromarray(array)
-    (image.convert(mode) if mode else image).save(out, format_)
-    return out.getvalue()

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cache_shelf import Shelf, encoded_image
+from cache_shelf import Shelf
 from image_files import saved
 from PIL import Image
 
@@ -104,11 +104,16 @@ def test_a_smallest_array_is_like_any_other(shelf, tmp_path):
 
 def test_images_beside_other_parts(shelf, tmp_path):
     grey, colour = np.full((2, 3), 7, np.uint8), np.full((2, 3, 3), 9, np.uint8)
-    picture = encoded_image(grey)
+    picture = saved(Image.fromarray(grey))
     filled(
         shelf,
         {"jpg": picture, "mask.png": picture, "raw.png": picture, "txt": b"one"},
-        {"jpg": encoded_image(colour), "mask.png": picture, "raw.png": picture, "txt": b"three"},
+        {
+            "jpg": saved(Image.fromarray(colour)),
+            "mask.png": picture,
+            "raw.png": picture,
+            "txt": b"three",
+        },
     )
     with built(shelf, tmp_path, **{"raw.png": "bytes", "txt": "text"}) as reader:
         assert reader.schema.fields == (
@@ -123,7 +128,7 @@ def test_images_beside_other_parts(shelf, tmp_path):
 
 
 def test_masks_have_fields_of_their_own(shelf, tmp_path):
-    colour = encoded_image(np.full((2, 3, 3), 9, np.uint8))
+    colour = saved(Image.fromarray(np.full((2, 3, 3), 9, np.uint8)))
     numbers = np.array([[0, 100, 255], [7, 8, 9]], np.uint8)
     picture = Image.fromarray(numbers)
     picture.putpalette(bytes(range(255, -1, -1)) * 3)

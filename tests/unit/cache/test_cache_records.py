@@ -5,7 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cache_shelf import Shelf, encoded_image
+from cache_shelf import Shelf
+from image_files import saved
+from PIL import Image
 
 from larder.cache.decoding import Making, ToDecode, in_order
 from larder.cache.fields import field_name
@@ -20,7 +22,7 @@ AMPLE_BYTES = 1 << 30
 
 def png(height: int, width: int, channels: int = 1, value: int = 7) -> bytes:
     array = np.full((height, width, channels), value, np.uint8)
-    return encoded_image(array[:, :, 0] if channels == 1 else array)
+    return saved(Image.fromarray(array[:, :, 0] if channels == 1 else array))
 
 
 def built(shelf: Shelf, kind: Any, tmp_path: Path, **options: Any) -> CacheFileReader:
