@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from larder.errors import DamageError, FatalError, StoreError
 from larder.manifest.query import Stream, query, tables_in
@@ -36,22 +34,6 @@ def many(count: int) -> Stream:
             yield pa.record_batch([pa.array(keys), pa.array(numbers, pa.int64())], schema=KEYS)
 
     return Stream(KEYS, batches())
-
-
-texts = st.one_of(
-    st.sampled_from(["a", "A", "é", "\U0001f600", "\uffff", "", "a\0", "a\0b", "a'b", "ab"]),
-    st.text(max_size=3),
-)
-
-
-@given(keys=st.lists(texts, max_size=60), rows=st.integers(1, 25))
-def test_sorts_by_the_bytes_of_strings(tmp_path_factory, keys, rows):
-    work_dir = tmp_path_factory.mktemp("query")
-    found = query(SORTED, {"input": cut(keys, rows)}, KEYS, work_dir=work_dir)
-    pairs = [(row["key"], row["row"]) for batch in found for row in batch.to_pylist()]
-    expected = sorted(zip(keys, range(len(keys)), strict=True), key=lambda pair: pair[0].encode())
-    assert pairs == expected
-    assert list(work_dir.iterdir()) == []
 
 
 @pytest.mark.exhaustive

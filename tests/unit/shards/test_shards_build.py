@@ -22,12 +22,11 @@ from larder.shards.model import PlannedSample, ShardPlan, ShardResult, read_samp
 from larder.shards.reading.readahead import open_reads
 from larder.store import Store, open_store
 from larder.store.base import Readable
-from larder.store.delegate import DelegatingReadable
 from tests.support.memory import forget
 from tests.support.packing import left_out
 from tests.support.packing import planned as shards_of
 from tests.support.sample_orders import Content, order_samples
-from tests.support.stores import NoGets, RecordingStore, keys_of
+from tests.support.stores import Fail, FaultyStore, NoGets, RecordingStore, keys_of
 
 WEBDATASET = shard_format("webdataset")
 
@@ -224,12 +223,8 @@ def test_of_many_failures_the_first_are_kept(source, target, skip):
 @pytest.mark.parametrize("concurrency", [1, 4])
 @pytest.mark.parametrize("error", [RetryableError("store.unavailable", "503"), KeyboardInterrupt()])
 def test_an_error_that_is_not_of_an_object_ends_the_build(source, target, concurrency, error):
-    class Ends(DelegatingReadable):
-        def around(self, method: str, key: str, call: Any, **options: Any) -> Any:
-            if (method, key) == ("get", "train/cat/009.jpg"):
-                raise error
-            return call(**options)
-
+    ending = FaultyStore(source)
+    ending.add("get", Fail(error), key="train/cat/009.jpg")
     with pytest.raises(type(error)):
-        build(plan(source, IMAGES), Ends(source), target, concurrency=concurrency)
+        build(plan(source, IMAGES), ending, target, concurrency=concurrency)
     assert keys_of(target) == []

@@ -1,17 +1,15 @@
 """Tags move by compare-and-swap, from the version that they named before the listing."""
 
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from functools import partial
 
 import pytest
 
 from larder.errors import LarderError, SupersededError
 from larder.store.base import Store
-from larder.store.delegate import DelegatingStore
 from larder.versions.tags import HISTORY, Tag, TagEntry, move_tag, read_tag
-from tests.support.stores import RecordingStore
+from tests.support.stores import Meanwhile, MeanwhileStore, RecordingStore
 
 
 def hexed(text: str, digits: int = 32) -> str:
@@ -79,25 +77,19 @@ def test_the_history_is_bounded_and_keeps_the_newest(root):
     assert next(tag.versions()) == tag.version == hexed(f"v{HISTORY + 2}")
 
 
-class _Between(DelegatingStore):
-    """Does something once, right before the next write."""
-
-    def __init__(self, inner: Store, act: Callable[[], object]) -> None:
-        super().__init__(inner)
-        self._act: Callable[[], object] | None = act
-
-    def around(self, method: str, key: str, call: Any, **options: Any) -> Any:
-        act, self._act = self._act, None if method == "put" else self._act
-        if act and method == "put":
-            act()
-        return call(**options)
+def moving(root: Store, version: str, inputs: str, expected: str | None) -> Store:
+    """A store whose tag another run moves right before it is written."""
+    meanwhile = Meanwhile()
+    act = partial(moved, root, "latest", version, inputs, expected)
+    meanwhile.before("put", "tags/latest.json", act)
+    return MeanwhileStore(root, meanwhile)
 
 
 @pytest.mark.parametrize("before", [None, "a"])
 def test_a_tag_that_moves_between_its_reading_and_its_writing(root, before):
     if before:
         moved(root, "latest", before, "1", None)
-    store = _Between(root, lambda: moved(root, "latest", "other", "2", before))
+    store = moving(root, "other", "2", before)
     with pytest.raises(SupersededError):
         moved(store, "latest", "b", "3", before)
     now = read_tag(root, "latest")
@@ -108,7 +100,7 @@ def test_a_tag_that_moves_between_its_reading_and_its_writing(root, before):
 def test_another_run_of_the_same_inputs_moves_it_in_between(root, before):
     if before:
         moved(root, "latest", before, "1", None)
-    store = _Between(root, lambda: moved(root, "latest", "b", "3", before))
+    store = moving(root, "b", "3", before)
     moved(store, "latest", "b", "3", before)
     history = (an_entry("a", "1"),) if before else ()
     assert read_tag(root, "latest") == a_tag("b", "3", history)
