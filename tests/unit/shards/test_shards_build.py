@@ -26,7 +26,15 @@ from tests.support.memory import forget
 from tests.support.packing import left_out
 from tests.support.packing import planned as shards_of
 from tests.support.sample_orders import Content, order_samples
-from tests.support.stores import Fail, FaultyStore, NoGets, RecordingStore, keys_of
+from tests.support.stores import (
+    Fail,
+    FaultyStore,
+    Meanwhile,
+    MeanwhileStore,
+    NoGets,
+    RecordingStore,
+    keys_of,
+)
 
 WEBDATASET = shard_format("webdataset")
 
@@ -182,16 +190,10 @@ def test_a_sample_larger_than_memory_is_streamed(source, target):
 def test_a_streamed_object_that_changes_while_it_is_read_fails_the_shard(source, target):
     planned = plan(source, [Content("a", {"bin": bytes(3000)}, 1), Content("b", {"bin": b"b"}, 1)])
 
-    class ChangesAfterHead:
-        def __getattr__(self, name: str) -> Any:
-            return getattr(source, name)
-
-        def head(self, key: str) -> Any:
-            info = source.head(key)
-            source.put(key, bytes(2999))
-            return info
-
-    result = build(planned, ChangesAfterHead(), target, memory_bytes=1000)  # type: ignore[arg-type]
+    meanwhile = Meanwhile()
+    meanwhile.before("open", "a.bin", lambda: source.put("a.bin", bytes(2999)))
+    result = build(planned, MeanwhileStore(source, meanwhile), target, memory_bytes=1000)
+    assert not meanwhile.waiting
     assert [(failure.key, failure.code) for failure in result.failures] == [
         ("a.bin", "object.changed")
     ]

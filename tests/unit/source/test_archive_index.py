@@ -20,7 +20,7 @@ from larder.store import Store, open_store
 from larder.store.base import ObjectInfo
 from larder.store.delegate import DelegatingStore
 from tests.support.memory import MemoryStore, forget
-from tests.support.stores import RecordingStore
+from tests.support.stores import FaultyStore, RecordingStore, denied
 
 Tree = Mapping[str, Any]
 """The contents of files by name; those of archives are trees."""
@@ -163,16 +163,11 @@ def test_damage_within_names_the_inner_archive(source, tmp_path):
     assert list(tmp_path.rglob("own/*")) == []
 
 
-class Denying(DelegatingStore):
-    def around(self, method: str, key: str, call: Any, **options: Any) -> Any:
-        if method == "get" and options.get("offset"):
-            raise StoreError("store.denied", "no", where=key)
-        return call(**options)
-
-
 def test_an_error_of_the_store_is_raised(source, tmp_path):
     info = source.put("x.tar", tar({f"{name}.tar": {"x": bytes(300_000)} for name in "abcdef"}))
     own = own_of(tmp_path)
+    denying = FaultyStore(source)
+    denying.add("get", denied(), nth=2, times=None)
     with pytest.raises(StoreError):
-        index(Denying(source), info, own, tmp_path / "index")
+        index(denying, info, own, tmp_path / "index")
     assert list(tmp_path.rglob("own/*")) == []
