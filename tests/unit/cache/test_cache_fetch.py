@@ -7,7 +7,6 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,23 +18,9 @@ from larder.cache.schema import Field, RecordSchema
 from larder.store.local.store import LocalStore
 from tests.support.errors import larder_error
 from tests.support.memory import MemoryStore, forget
+from tests.support.stores import Meanwhile, MeanwhileStore, RecordingStore
 
 SCHEMA = RecordSchema((Field("x", "int64"),))
-
-
-class Remote(MemoryStore):
-    """A store that counts what is opened, and can delay the bytes."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.opened = 0
-        self.gate = threading.Event()
-        self.gate.set()
-
-    def open(self, key: str, **options: Any) -> Any:
-        self.opened += 1
-        self.gate.wait()
-        return super().open(key, **options)
 
 
 @pytest.fixture
@@ -46,9 +31,9 @@ def facts(tmp_path: Path) -> CacheFileFacts:
 
 
 @pytest.fixture
-def store(tmp_path: Path, facts: CacheFileFacts) -> Iterator[Remote]:
+def store(tmp_path: Path, facts: CacheFileFacts) -> Iterator[RecordingStore]:
     """And a store that has it."""
-    store = Remote("fetch")
+    store = RecordingStore(MemoryStore("fetch"))
     store.put("cache/a.mdb", (tmp_path / "built.mdb").read_bytes())
     yield store
     forget("fetch")
@@ -60,7 +45,7 @@ def test_a_part_is_downloaded_once(store, facts, tmp_path):
         with open_file(path, facts, verify=True) as file:
             assert file[42]["x"] == 42
     assert path.name == f"{facts.sha256}.mdb"
-    assert store.opened == 1
+    assert store.count("open") == 1
     assert sorted(os.listdir(path.parent)) == [f".{path.name}.lock", path.name]
 
 
@@ -92,21 +77,23 @@ def test_a_file_of_another_length_is_downloaded_again(store, facts, tmp_path):
 
 
 def test_ranks_that_want_the_same_part_download_it_once(store, facts, tmp_path):
-    store.gate.clear()
+    gate, meanwhile = threading.Event(), Meanwhile()
+    meanwhile.before("open", "a.mdb", gate.wait, times=4)
+    slow = MeanwhileStore(store, meanwhile)
     with ThreadPoolExecutor(4) as pool:
         wanted = [
-            pool.submit(fetch_file, store, "cache/a.mdb", facts, tmp_path / "c") for _ in range(4)
+            pool.submit(fetch_file, slow, "cache/a.mdb", facts, tmp_path / "c") for _ in range(4)
         ]
-        store.gate.set()
+        gate.set()
         assert len({future.result() for future in wanted}) == 1
-    assert store.opened == 1
+    assert store.count("open") == 1
 
 
 def test_a_part_larger_than_the_disk_is_refused(store, tmp_path):
     facts = CacheFileFacts(bytes=1 << 62, sha256="f" * 64, digest="d" * 64, records=1)
     with larder_error("store.full"):
         fetch_file(store, "cache/a.mdb", facts, tmp_path / "c")
-    assert store.opened == 0
+    assert store.count("open") == 0
 
 
 def test_a_file_in_the_way_is_said(store, facts, tmp_path):
