@@ -130,7 +130,6 @@ def test_an_empty_object_is_a_copy_of_an_empty_object():
 @pytest.mark.parametrize(
     ("theirs", "ours", "same"),
     [
-        ({"metadata": {"a": "1"}}, {}, False),
         ({"metadata": {"a": "1"}}, {"metadata": {"a": "2"}}, False),
         ({"metadata": {"a": "1"}}, {"metadata": {"a": "1"}}, True),
         ({}, {"metadata": {"left": "behind"}}, False),

@@ -1,24 +1,14 @@
 """Derived objects that are near each other are read with one request."""
 
-from collections.abc import Iterator
-
-import pytest
-
 from larder.manifest.extents import in_object, in_own
 from larder.shards.model import Part, PlannedSample
 from larder.shards.reading.fetch import Contents, fetch_together
+from larder.store.base import Store
 from larder.store.derived import DerivedObjects
-from tests.support.memory import MemoryStore, forget
 from tests.support.packing import UNCHECKED
 from tests.support.stores import RecordingStore
 
 DATA = bytes(number % 251 for number in range(3_000_000))
-
-
-@pytest.fixture
-def memory() -> Iterator[MemoryStore]:
-    yield MemoryStore("together")
-    forget("together")
 
 
 def part(key: str, offset: int, length: int, end: str) -> Part:
@@ -29,9 +19,9 @@ def sample(*parts: Part) -> PlannedSample:
     return PlannedSample("train", parts[0].key.partition(".")[0], None, parts)
 
 
-def read(memory: MemoryStore, samples: list[PlannedSample]) -> tuple[list[list[bytes]], int]:
+def read(store: Store, samples: list[PlannedSample]) -> tuple[list[list[bytes]], int]:
     """The contents, and the number of requests; nothing may fail."""
-    recording = RecordingStore(memory)
+    recording = RecordingStore(store)
     source = DerivedObjects(recording, lambda: recording)
     found = fetch_together(source, samples, UNCHECKED)
     assert isinstance(found, Contents)
@@ -40,26 +30,26 @@ def read(memory: MemoryStore, samples: list[PlannedSample]) -> tuple[list[list[b
     return [[body.data for body in fetched.bodies] for fetched in each], requests
 
 
-def test_neighbours_are_read_with_one_request(memory):
-    end = in_object("a.tar", memory.put("a.tar", DATA).etag)
+def test_neighbours_are_read_with_one_request(store):
+    end = in_object("a.tar", store.put("a.tar", DATA).etag)
     places = [(9000, 50), (100, 20), (120, 0), (4000, 3000)]
     samples = [sample(part(f"a.tar/{at}.bin", *place, end)) for at, place in enumerate(places)]
-    contents, requests = read(memory, samples)
+    contents, requests = read(store, samples)
     assert contents == [[DATA[start : start + length]] for start, length in places]
     assert requests == 1
 
 
-def test_what_is_far_apart_or_elsewhere_is_not(memory):
-    ends = [in_object(key, memory.put(key, DATA).etag) for key in ("a.tar", "b.tar")]
-    memory.put("own.jsonl", DATA)
-    plain = memory.put("c.png", b"plain")
+def test_what_is_far_apart_or_elsewhere_is_not(store):
+    ends = [in_object(key, store.put(key, DATA).etag) for key in ("a.tar", "b.tar")]
+    store.put("own.jsonl", DATA)
+    plain = store.put("c.png", b"plain")
     samples = [
         sample(part("a.tar/0.bin", 0, 10, ends[0])),
         sample(part("a.tar/1.bin", 2_000_000, 10, ends[0])),
         sample(part("b.tar/2.bin", 7, 10, ends[1])),
         sample(part("x/3.json", 1, 2, in_own("own.jsonl")), Part("png", "c.png", 5, plain.etag)),
     ]
-    contents, requests = read(memory, samples)
+    contents, requests = read(store, samples)
     assert contents == [
         [DATA[:10]],
         [DATA[2_000_000:2_000_010]],
@@ -69,10 +59,10 @@ def test_what_is_far_apart_or_elsewhere_is_not(memory):
     assert requests == 5
 
 
-def test_every_object_has_its_own_failure(memory):
-    end = in_object("a.tar", memory.put("a.tar", DATA).etag)
-    memory.put("a.tar", DATA + b"1")
-    source = DerivedObjects(memory, lambda: memory)
+def test_every_object_has_its_own_failure(store):
+    end = in_object("a.tar", store.put("a.tar", DATA).etag)
+    store.put("a.tar", DATA + b"1")
+    source = DerivedObjects(store, lambda: store)
     samples = [sample(part(f"a.tar/{at}.bin", at, 1, end)) for at in range(3)]
     found = fetch_together(source, samples, UNCHECKED)
     assert isinstance(found, list)
