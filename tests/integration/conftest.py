@@ -1,4 +1,4 @@
-"""A dataset of small texts, for tests that repair it."""
+"""The S3 servers, and a dataset of small texts for tests that repair it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,15 @@ from pipeline_lab import Lab
 from verify_lab import text_lab
 
 from larder.store.base import Store
+from tests.support.servers import S3Server
+
+SERVERS = ["rclone", "moto", pytest.param("radosgw", marks=pytest.mark.radosgw)]
+
+
+@pytest.fixture(params=SERVERS)
+def server(request: pytest.FixtureRequest) -> S3Server:
+    found: S3Server = request.getfixturevalue(f"{request.param}_server")
+    return found
 
 
 @pytest.fixture

@@ -8,15 +8,13 @@ import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline_lab import DOCUMENT, Lab, opened, write
+from pipeline_lab import DOCUMENT, Lab
 
-from larder.pipeline.prepare import prepare
-from larder.store.base import Store
-from tests.support.checker import Published, check_all
+from tests.support.checker import Published
 from tests.support.memory import forget
 from tests.support.runs import between, forget_manifests
 from tests.support.stores import RecordedCall, Recorder, RecordingStore
@@ -104,29 +102,12 @@ class Field(Lab):
         return counted(self, self.prepare, **fields)
 
     def compacted(self) -> Costs:
-        return counted(self, lambda: prepare(replace(self.settings(), compact=True)))
+        return counted(self, self.compact)
 
     def planned(self, **fields: Any) -> Costs:
         """As a new process would plan."""
         forget_manifests()
         return counted(self, self.plan, **fields)
-
-    def add(self, objects: Mapping[str, bytes]) -> None:
-        write(str(self.source), objects)
-
-    def remove(self, *keys: str) -> None:
-        with opened(str(self.source)) as store:
-            for key in keys:
-                store.delete(key)
-
-    @contextmanager
-    def memory_root(self) -> Iterator[Store]:
-        with opened(self.root.replace("s3://memory-", "memory://")) as store:
-            yield store
-
-    def check(self) -> dict[str, Published]:
-        with self.memory_root() as root:
-            return check_all(root)
 
     def latest(self, document: DOCUMENT) -> Published:
         return self.check()[document["version"]]

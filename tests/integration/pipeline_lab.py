@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import random
 import re
 import uuid
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from image_files import saved
 from PIL import Image
 
 from larder.errors import DamageError
@@ -20,9 +20,10 @@ from larder.jobs.results import RunError
 from larder.pipeline.prepare import prepare
 from larder.segments.job import root_url
 from larder.store import Store, open_store
-from larder.versions.tags import TAG, read_tag
+from larder.versions.tags import TAG, Tag, read_tag
 from tests.support.checker import Published, check_all
 from tests.support.runs import between, forget_manifests, run_settings
+from tests.support.servers import S3Server
 from tests.support.stores import Recorder, Stop, Stopped, StoppingStore
 
 DOCUMENT = dict[str, Any]
@@ -39,9 +40,7 @@ DECODED: dict[str, Any] = {
 def png(seed: int, width: int = 9, height: int = 7) -> bytes:
     """An image of noise, so that no two are alike."""
     pixels = random.Random(seed).randbytes(3 * width * height)
-    target = io.BytesIO()
-    Image.frombytes("RGB", (width, height), pixels).save(target, "PNG")
-    return target.getvalue()
+    return saved(Image.frombytes("RGB", (width, height), pixels))
 
 
 def images(classes: str = "abc", each: int = 4) -> dict[str, bytes]:
@@ -125,6 +124,11 @@ def listing(url: str | Path, **options: Any) -> Listing:
         }
 
 
+def reach(server: S3Server) -> dict[str, str]:
+    """How a store reaches a server."""
+    return {"endpoint": server.endpoint, "region": server.region}
+
+
 @dataclass(frozen=True)
 class Lab:
     """A source, a storage and a directory for configs; ``fields`` are the dataset's."""
@@ -205,12 +209,24 @@ class Lab:
         (published,) = self.check().values()
         return published
 
-    def newest(self) -> Published:
-        """The version that the tag names; everything is checked."""
+    @property
+    def tag(self) -> Tag:
         with self.opened_root() as root:
             tag = read_tag(root, TAG)
         assert tag is not None
-        return self.check()[tag.version]
+        return tag
+
+    def newest(self) -> Published:
+        """The version that the tag names; everything is checked."""
+        return self.check()[self.tag.version]
+
+    def add(self, objects: Mapping[str, bytes]) -> None:
+        write(str(self.source), objects)
+
+    def remove(self, *keys: str) -> None:
+        with opened(str(self.source)) as store:
+            for key in keys:
+                store.delete(key)
 
 
 def directory_lab(folder: Path, objects: Mapping[str, bytes] | None = None, **fields: Any) -> Lab:

@@ -4,23 +4,20 @@ The objects are in memory, where an etag follows from the bytes alone, so the id
 runs are the same everywhere: tests/golden/identities.json has them.
 """
 
-import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
 from golden_identities import assert_golden
-from pipeline_lab import opened, write
+from pipeline_lab import memory_lab
 
-from larder.pipeline.prepare import prepare
 from larder.shards.formats import FORMATS
 from larder.shards.formats.webdataset import WebDataset
 from larder.versions import identity
-from tests.support.checker import Published, check_all
-from tests.support.memory import forget
-from tests.support.runs import between, run_settings
+from tests.support.runs import between
 
 OBJECTS = {
     **{
@@ -41,33 +38,17 @@ BASE: Mapping[str, Any] = {
 }
 
 
-class Shelf:
-    """Sources and storages of first builds."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.names: list[str] = []
-
-    def name(self) -> str:
-        self.names.append(uuid.uuid4().hex)
-        return self.names[-1]
-
-    def first_build(self, objects: Mapping[str, bytes] = OBJECTS, **fields: Any) -> dict[str, Any]:
-        """The identities of a first build in a storage of its own."""
-        source = f"memory://{self.name()}/"
-        write(source, objects)
-        given = {**BASE, **fields}
-        given["source"] = {"url": source, **given["source"]}
-        storage = self.name()
-        with between():
-            prepare(run_settings(storage=f"s3://memory-{storage}/x/", output=self.folder, **given))
-        with opened(f"memory://{storage}/x/larder/d/") as root:
-            (published,) = check_all(root).values()
-        return identities(published)
-
-
-def identities(published: Published) -> dict[str, Any]:
-    version = published.version
+def first_build(
+    folder: Path, objects: Mapping[str, bytes] = OBJECTS, **fields: Any
+) -> dict[str, Any]:
+    """The identities of a first build in a storage of its own."""
+    given = {**BASE, **fields}
+    source = given.pop("source")
+    lab = memory_lab(folder, objects, **given)
+    lab = replace(lab, source={"url": lab.source, **source})
+    with between():
+        lab.prepare()
+    version = lab.only().version
     (use,) = version.segments
     return {
         "inputs": version.inputs,
@@ -79,16 +60,13 @@ def identities(published: Published) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shelf]:
-    made = Shelf(tmp_path_factory.mktemp("shelf"))
-    yield made
-    for name in made.names:
-        forget(name)
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("shelf")
 
 
 @pytest.fixture(scope="module")
-def base(shelf: Shelf) -> dict[str, Any]:
-    return shelf.first_build()
+def base(shelf: Path) -> dict[str, Any]:
+    return first_build(shelf)
 
 
 ALL = {"inputs", "segment", "cache", "version", "content"}
@@ -97,16 +75,9 @@ LABELS = BASE["labels"]
 
 CASES: list[tuple[dict[str, Any], set[str]]] = [
     ({}, set()),
-    ({"mirror": False}, set()),
     ({"mirror": True}, set()),
-    ({"description": "other"}, set()),
-    ({"growth": {"mode": "rebuild", "removals": "omit"}}, set()),
-    ({"experiment": {"delivery": "bucket"}}, set()),
     ({"cluster": {"runner": {"batch_bytes": 5_000, "workers": 1}}}, set()),
-    ({"source": {"region": None, **BASE["source"]}}, set()),
     ({"source": {"include": ["*/*", "labels.txt"], **BASE["source"]}}, set()),
-    ({"splits": {"test": ["*/00.*"], "train": ["**"]}}, set()),
-    ({"shards": {**BASE["shards"], "format": "webdataset", "count_min": None}}, set()),
     ({"on_bad_key": "fail", "on_bad_sample": "fail", "cache": {}}, set()),
     # Other inputs, of which the same becomes.
     ({"on_bad_key": "skip"}, {"inputs"}),
@@ -118,31 +89,21 @@ CASES: list[tuple[dict[str, Any], set[str]]] = [
     ({"splits": {"test": "*/00.*", "train": "**", "none": "none/**"}}, {"inputs", "version"}),
     # Shards made in another way, which have the same bytes.
     ({"validate": "header"}, SHAPE),
-    ({"on_bad_sample": "skip"}, SHAPE),
     ({"shards": {"bytes": 6_001}}, SHAPE),
     # Caches alone.
     ({"cache": None}, {"inputs", "cache", "version", "content"}),
-    ({"cache": {"records": "decoded"}}, {"inputs", "cache", "version", "content"}),
     # Everything.
-    ({"shards": {"bytes": 4_000}}, ALL),
     ({"shards": {**BASE["shards"], "count_min": 8}}, ALL),
     ({"shards": {**BASE["shards"], "shuffle_seed": 1}}, ALL),
     ({"labels": {**LABELS, "classes": ["c", "b", "a"]}}, ALL),
-    (
-        {
-            "splits": {"other": "*/00.*", "train": "**"},
-            "labels": {**LABELS, "files": {"other": "labels.txt"}},
-        },
-        ALL,
-    ),
     ({"source": {"exclude": ["c/00.*", "c/01.*"]}}, ALL),
 ]
 
 
 @pytest.mark.parametrize(("fields", "changed"), CASES)
-@pytest.mark.exhaustive(after=12)
+@pytest.mark.exhaustive(after=5)
 def test_a_field_changes_the_identities_that_it_must(shelf, base, fields, changed):
-    found = shelf.first_build(**fields)
+    found = first_build(shelf, **fields)
     assert {name for name in ALL if found[name] != base[name]} == changed
 
 
@@ -158,7 +119,7 @@ def test_a_field_changes_the_identities_that_it_must(shelf, base, fields, change
     ],
 )
 def test_an_object_changes_the_identities_that_it_must(shelf, base, objects, changed):
-    found = shelf.first_build({**OBJECTS, **objects})
+    found = first_build(shelf, {**OBJECTS, **objects})
     assert {name for name in ALL if found[name] != base[name]} == changed
 
 
@@ -168,17 +129,17 @@ class _NewTar(WebDataset):
 
 def test_formats_that_are_not_in_use_change_nothing(shelf, base):
     with mock.patch.dict(FORMATS, {"newer": _NewTar}):
-        assert shelf.first_build() == base
-    plain = shelf.first_build(cache=None)
+        assert first_build(shelf) == base
+    plain = first_build(shelf, cache=None)
     with mock.patch.object(identity.cache_id, "__kwdefaults__", {"version": 99}):
-        assert shelf.first_build(cache=None) == plain
-        found = shelf.first_build()
+        assert first_build(shelf, cache=None) == plain
+        found = first_build(shelf)
     assert {name for name in ALL if found[name] != base[name]} == {"cache", "version"}
 
 
 def test_a_newer_version_of_the_format_in_use_makes_other_segments_of_the_same_inputs(shelf, base):
     with mock.patch.dict(FORMATS, {"webdataset": _NewTar}):
-        found = shelf.first_build()
+        found = first_build(shelf)
     assert {name for name in ALL if found[name] != base[name]} == {"segment", "cache", "version"}
 
 
@@ -188,10 +149,11 @@ def test_identities_of_runs(shelf, base):
         "runs",
         {
             "base": base,
-            "plain": shelf.first_build(
-                splits={"train": "**"}, labels=None, shards={}, validate="header", cache=None
+            "plain": first_build(
+                shelf, splits={"train": "**"}, labels=None, shards={}, validate="header", cache=None
             ),
-            "shuffled": shelf.first_build(
+            "shuffled": first_build(
+                shelf,
                 splits=hashed,
                 labels={"from": "folder"},
                 source={"exclude": ["labels.txt"]},

@@ -6,7 +6,7 @@ import pytest
 from pipeline_lab import DOCUMENT, Lab, directory_lab, images, objects_of, png, write
 
 from larder.versions import layout
-from larder.versions.tags import Tag, TagEntry, read_tag
+from larder.versions.tags import TagEntry
 from tests.support.checker import Published, check_version
 
 pytestmark = pytest.mark.exhaustive
@@ -29,45 +29,40 @@ def grow(lab: Lab) -> list[DOCUMENT]:
     return documents
 
 
-def latest(lab: Lab) -> tuple[Tag, Published]:
-    """The tag and what it names, checked, with the samples of the source and classes in order."""
+def latest(lab: Lab) -> Published:
+    """What the tag names, checked, with the samples of the source and classes in order."""
     with lab.opened_root() as root:
-        tag = read_tag(root, "latest")
-        assert tag is not None
-        published = check_version(root, tag.version)
+        published = check_version(root, lab.tag.version)
     assert published.version.classes == ("a", "b", "c", "0")
     assert objects_of(published) == images() | ADDED[0] | ADDED[1]
-    return tag, published
+    return published
 
 
-def delete(lab: Lab, *keys: str) -> None:
+def delete_versions(lab: Lab, *documents: DOCUMENT) -> None:
     with lab.opened_root() as root:
-        for key in keys:
-            root.delete(key)
+        for document in documents:
+            root.delete(layout.version_key(document["version"]))
 
 
 def test_of_several_deleted_versions_the_newest_that_is_left_is_grown(lab):
     first, second, third = grow(lab)
-    delete(lab, *(layout.version_key(each["version"]) for each in (second, third)))
+    delete_versions(lab, second, third)
     again = lab.prepare()
     assert again["segments"]["total"] == 2
-    tag, published = latest(lab)
-    assert published.version.segments[0].id in {
+    assert latest(lab).version.segments[0].id in {
         use.id for use in lab.check()[first["version"]].version.segments
     }
-    assert tag.history[-1] == TagEntry(third["version"], third["inputs"])
+    assert lab.tag.history[-1] == TagEntry(third["version"], third["inputs"])
     assert lab.prepare()["status"] == "reused"
 
 
 def test_without_any_document_the_dataset_is_built_like_the_first_time(lab, tmp_path):
     documents = grow(lab)
-    delete(lab, *(layout.version_key(each["version"]) for each in documents))
+    delete_versions(lab, *documents)
     again = lab.prepare()
     fresh = directory_lab(tmp_path / "fresh", images() | ADDED[0] | ADDED[1]).prepare()
     assert again["digest"] == fresh["digest"]
     assert again["segments"]["total"] == 1
     assert list(lab.check()) == [again["version"]]
-    with lab.opened_root() as root:
-        tag = read_tag(root, "latest")
-    assert tag is not None
-    assert (tag.version, tag.history[-1].version) == (again["version"], documents[-1]["version"])
+    assert lab.tag.version == again["version"]
+    assert lab.tag.history[-1].version == documents[-1]["version"]

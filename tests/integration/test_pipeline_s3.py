@@ -1,19 +1,20 @@
 """Complete runs between real S3 servers."""
 
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from pipeline_lab import (
     DECODED,
     Lab,
-    Listing,
     directory_lab,
     images,
     listing,
     objects_of,
     opened,
     png,
+    reach,
     write,
 )
 
@@ -24,43 +25,22 @@ from tests.support.servers import S3Server
 
 pytestmark = pytest.mark.exhaustive
 
-SERVERS = ["rclone", "moto", pytest.param("radosgw", marks=pytest.mark.radosgw)]
 
-
-@pytest.fixture(params=SERVERS)
-def server(request: pytest.FixtureRequest) -> S3Server:
-    found: S3Server = request.getfixturevalue(f"{request.param}_server")
-    return found
-
-
-class BucketLab(Lab):
-    """From one prefix of a server to another."""
-
-    def open(self, cache_dir: Path) -> Data:
-        storage = self.settings().cluster.storage
-        url, access = f"{storage.url}/larder/d", storage.access
-        return larder.open(url, endpoint=access.endpoint, region=access.region, cache_dir=cache_dir)
-
-    def listing(self) -> Listing:
-        storage = self.settings().cluster.storage
-        return listing(storage.url, endpoint=storage.access.endpoint, region=storage.access.region)
+def open_latest(storage: Mapping[str, str], cache_dir: Path) -> Data:
+    access = dict(storage)
+    return larder.open(f"{access.pop('url')}/larder/d", cache_dir=cache_dir, **access)
 
 
 def place(server: S3Server, kind: str) -> dict[str, str]:
     server.create_bucket("pipeline")
-    url = f"s3://pipeline/{uuid.uuid4().hex[:12]}/{kind} side"
-    return {"url": url, "endpoint": server.endpoint, "region": server.region}
-
-
-def fill(where: dict[str, str], objects: dict[str, bytes]) -> None:
-    write(where["url"], objects, endpoint=where["endpoint"], region=where["region"])
+    return {"url": f"s3://pipeline/{uuid.uuid4().hex[:12]}/{kind} side", **reach(server)}
 
 
 @pytest.fixture
-def lab(server: S3Server, tmp_path: Path) -> BucketLab:
+def lab(server: S3Server, tmp_path: Path) -> Lab:
     source = place(server, "source")
-    fill(source, images())
-    return BucketLab(source, place(server, "local"), tmp_path / "out", {**DECODED, "mirror": True})
+    write(**source, objects=images())
+    return Lab(source, place(server, "local"), tmp_path / "out", {**DECODED, "mirror": True})
 
 
 def test_from_bucket_to_bucket(lab, tmp_path):
@@ -70,12 +50,12 @@ def test_from_bucket_to_bucket(lab, tmp_path):
     in_directory = directory_lab(tmp_path, **DECODED)
     assert in_directory.prepare()["digest"] == first["digest"]
 
-    before = lab.listing()
+    before = listing(**lab.storage)
     second = lab.prepare()
     assert (second["status"], second["version"]) == ("reused", first["version"])
-    assert lab.listing() == before
+    assert listing(**lab.storage) == before
 
-    data = lab.open(tmp_path / "cache")
+    data = open_latest(lab.storage, tmp_path / "cache")
     assert data.version == first["version"]
     with data.cache("validation", verify=True) as cache:
         assert [record["key"] for record in cache] == ["c/00", "c/01", "c/02", "c/03"]
@@ -95,7 +75,7 @@ GROWING = {
 
 def grow(source: dict[str, str]) -> None:
     """One sample changes, one goes, two come, one of them of a new class."""
-    fill(source, ADDED)
+    write(**source, objects=ADDED)
     with opened(**source) as store:
         store.delete("b/02.png")
 
@@ -103,9 +83,9 @@ def grow(source: dict[str, str]) -> None:
 @pytest.mark.parametrize(("removals", "mirror"), [("repack", True), ("omit", False)])
 def test_a_growth_and_a_compaction(server, tmp_path, removals, mirror):
     source = place(server, "source side")
-    fill(source, OBJECTS)
+    write(**source, objects=OBJECTS)
     fields = {**GROWING, "mirror": mirror, "growth": {"removals": removals}}
-    lab = BucketLab(source, place(server, "local side"), tmp_path / "out", fields)
+    lab = Lab(source, place(server, "local side"), tmp_path / "out", fields)
     first = lab.prepare()
     grow(source)
 
@@ -126,11 +106,11 @@ def test_a_growth_and_a_compaction(server, tmp_path, removals, mirror):
     published = checked[grown["version"]]
     assert objects_of(published) == GROWN
     assert list(published.version.classes) == ["a", "b", "c", "d"]
-    before = lab.listing()
+    before = listing(**lab.storage)
     assert lab.prepare()["status"] == "reused"
-    assert lab.listing() == before
+    assert listing(**lab.storage) == before
 
-    data = lab.open(tmp_path / "downloads")
+    data = open_latest(lab.storage, tmp_path / "downloads")
     assert data.version == grown["version"]
     read = {}
     for split in ("train", "validation"):
@@ -148,8 +128,7 @@ def test_a_growth_and_a_compaction(server, tmp_path, removals, mirror):
 
 
 def test_uploads_that_killed_runs_have_left_are_aborted(lab, server, monkeypatch):
-    storage = lab.settings().cluster.storage
-    prefix = storage.url.removeprefix("s3://pipeline/")
+    prefix = lab.storage["url"].removeprefix("s3://pipeline/")
     client = server.client()
     for key in ("larder/d/segments/5eed/shards/train/d-train-000000.tar", "larder/other/x", "x"):
         client.create_multipart_upload(Bucket="pipeline", Key=f"{prefix}/{key}")

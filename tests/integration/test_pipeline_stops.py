@@ -6,17 +6,7 @@ from threading import Event
 from typing import Any
 
 import pytest
-from pipeline_lab import (
-    DOCUMENT,
-    Lab,
-    contents,
-    directory_lab,
-    images,
-    memory_lab,
-    png,
-    shard_names,
-    write,
-)
+from pipeline_lab import contents, directory_lab, images, memory_lab, png, shard_names, write
 from required import some
 
 from larder.errors import FatalError
@@ -24,7 +14,6 @@ from larder.jobs.runner import InlineRunner
 from larder.pipeline.prepare import prepare
 from larder.progress import StageTimes
 from larder.segments import shard
-from larder.versions.tags import read_tag
 from tests.support.runs import between
 from tests.support.stores import Stop
 
@@ -45,36 +34,18 @@ OTHER_LIMITS = {"runner": {"workers": 1, "batch_bytes": 17_000}, "copy": {"concu
 OBJECTS = images() | {"a/01.png": b"no image", "b/03.png": b"none either" * 1500}
 
 
-def latest(lab: Lab) -> str | None:
-    with lab.opened_root() as root:
-        tag = read_tag(root, "latest")
-        return tag.version if tag else None
-
-
-def stopped(lab: Lab, after: int | None, **fields: Any) -> tuple[DOCUMENT | None, Stop]:
-    stop = Stop(after)
-    return lab.stopped(stop, **fields), stop
-
-
-@pytest.fixture
-def undisturbed(tmp_path: Path) -> tuple[Lab, DOCUMENT, list[int]]:
-    """A bucket prepared in one go, and the writes to stop others after: of copies every fifth."""
-    lab = memory_lab(tmp_path, OBJECTS, **FIELDS)
-    document, stop = stopped(lab, None)
+def test_a_run_stopped_at_any_write_can_be_continued(tmp_path):
+    whole, undisturbed = memory_lab(tmp_path, OBJECTS, **FIELDS), Stop()
+    document = whole.stopped(undisturbed)
     assert document is not None
-    keys = [key for _, key in stop.writes]
+    keys = [key for _, key in undisturbed.writes]
+    # Of copies every fifth.
     stops = [at for at, key in enumerate(keys) if at % 5 == 0 or not key.startswith("mirror/")]
-    return lab, document, stops
-
-
-@pytest.mark.exhaustive
-def test_a_run_stopped_at_any_write_can_be_continued(tmp_path, undisturbed):
-    whole, document, stops = undisturbed
     expected = whole.only()
     copied = []
     for after in sorted({*some(stops), stops[-1]}):
-        lab = memory_lab(tmp_path, OBJECTS, **FIELDS)
-        cut, stop = stopped(lab, after)
+        lab, stop = memory_lab(tmp_path, OBJECTS, **FIELDS), Stop(after)
+        cut = lab.stopped(stop)
         assert cut is None or not stop.stopped
         assert set(lab.check()) <= {document["version"]}
         # Other limits cut other batches: receipts of both overlap.
@@ -85,13 +56,12 @@ def test_a_run_stopped_at_any_write_can_be_continued(tmp_path, undisturbed):
         assert shard_names(found) == shard_names(expected), f"stopped after {after} writes"
         for same in ("version", "digest", "inputs", "skipped", "cache"):
             assert again[same] == document[same] or again["status"] == "reused"
-        assert latest(lab) == document["version"]
+        assert lab.tag.version == document["version"]
         copied.append(again["copied"]["count"])
     assert copied == sorted(copied, reverse=True)
     assert copied[-1] == 0
 
 
-@pytest.mark.exhaustive
 def test_any_history_leads_to_the_same_content(tmp_path):
     """Whatever changed, and wherever runs were stopped: as if prepared for the first time.
 
@@ -111,7 +81,7 @@ def test_any_history_leads_to_the_same_content(tmp_path):
                 "cluster": dice.choice([FIELDS["cluster"], OTHER_LIMITS]),
                 "cache": dice.choice([None, {"records": "decoded"}, {"records": "encoded"}]),
             }
-            stopped(lab, dice.choice([None, dice.randrange(70)]), **fields)
+            lab.stopped(Stop(dice.choice([None, dice.randrange(70)])), **fields)
             lab.check()
         fresh = memory_lab(tmp_path, objects, **FIELDS)
         with between():
@@ -119,7 +89,7 @@ def test_any_history_leads_to_the_same_content(tmp_path):
             found = lab.prepare(growth=fields["growth"])
         for same in ("digest", "version", "inputs")[2 if seed % 2 else 0 :]:
             assert found[same] == expected[same], f"seed {seed}"
-        assert latest(lab) == found["version"]
+        assert lab.tag.version == found["version"]
         assert contents(lab.newest()) == contents(fresh.only()), f"seed {seed}"
 
 
