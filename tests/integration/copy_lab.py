@@ -11,17 +11,21 @@ from typing import Any
 
 from pipeline_lab import DOCUMENT, opened, write
 
+from larder.copy.engine import copy_batch
+from larder.copy.limits import CopyLimits
+from larder.copy.proof import CopiedObject
 from larder.copy.record import CopyPlace, Origin
 from larder.copy.run import copy
 from larder.copy.settings import load_copy_settings
 from larder.copy.uploads import UploadRecords
+from larder.errors import Failure
 from larder.jobs.runner import InlineRunner
-from larder.progress import StageTimes
+from larder.progress import NullProgress, Progress, StageTimes
 from larder.store.base import ObjectInfo, Store, UploadedPart
 from tests.support.memory import forget
 from tests.support.runs import between, forget_manifests
 from tests.support.servers import S3Server
-from tests.support.stores import Effect, FaultyStore, RecordedCall, RecordingStore
+from tests.support.stores import Effect, FaultyStore, RecordedCall, Recorder, keys_of
 
 OWN = "_larder/"
 PLACE = CopyPlace(Origin())
@@ -64,18 +68,13 @@ class CopyLab:
     def own(self) -> list[str]:
         """The keys of Larder's own files at the storage."""
         with opened(self.storage) as store:
-            return [info.key for page in store.list(OWN) for info in page]
+            return keys_of(store, OWN)
 
 
 def contents(url: str) -> dict[str, bytes]:
     """All objects, without Larder's own."""
     with opened(url) as store:
-        return {
-            info.key: bytes(store.get(info.key))
-            for page in store.list()
-            for info in page
-            if not info.key.startswith(OWN)
-        }
+        return {key: bytes(store.get(key)) for key in keys_of(store) if not key.startswith(OWN)}
 
 
 @contextmanager
@@ -99,22 +98,40 @@ def directories(folder: Path, objects: Mapping[str, bytes], **options: Any) -> I
     yield lab
 
 
+def lab_of(
+    kind: str, folder: Path, objects: Mapping[str, bytes], **options: Any
+) -> AbstractContextManager[CopyLab]:
+    """Between ``buckets`` or ``directories``."""
+    if kind == "buckets":
+        return buckets(objects, **options)
+    return directories(folder, objects, **options)
+
+
+def batch(
+    source: Store,
+    target: Store,
+    infos: Iterable[ObjectInfo],
+    limits: CopyLimits,
+    copied: Callable[[CopiedObject], None] = lambda row: None,
+    *,
+    prefix: str = "",
+    progress: Progress | None = None,
+) -> tuple[Failure, ...]:
+    """Copy a batch by the native engine; what failed."""
+    given: dict[str, Any] = {"prefix": prefix, "limits": limits, "copied": copied}
+    return copy_batch(source, target, infos, progress=progress or NullProgress(), **given)
+
+
 Calls = list[RecordedCall]
 
 
 def calls(lab: CopyLab, run: Callable[[], Any]) -> tuple[Any, Calls, Calls]:
     """The result of a run, and its calls of the source and of the storage."""
-    stores: list[RecordingStore] = []
-
-    def wrap(store: Store) -> Store:
-        stores.append(RecordingStore(store))
-        return stores[-1]
-
-    with between(wrap):
+    with between(recorder := Recorder()):
         result = run()
     url = lab.settings().open_source().url
-    here = [call for store in stores if store.url == url for call in store.calls]
-    there = [call for store in stores if store.url != url for call in store.calls]
+    here = [call for store in recorder.stores if store.url == url for call in store.calls]
+    there = [call for store in recorder.stores if store.url != url for call in store.calls]
     return result, here, there
 
 

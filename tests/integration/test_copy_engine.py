@@ -12,9 +12,9 @@ from typing import Any
 
 import google_crc32c
 import pytest
+from copy_lab import batch
 
 from larder.copy import parts, uploads
-from larder.copy.engine import copy_batch
 from larder.copy.limits import CopyLimits, FailureRate
 from larder.copy.proof import CopiedObject
 from larder.copy.uploads import UploadRecords
@@ -23,12 +23,12 @@ from larder.limits import ByteBudget
 from larder.manifest.digest import format_crc32c
 from larder.progress import CancellableProgress, NullProgress
 from larder.store import Store, open_store
-from larder.store.base import ObjectInfo, Reader
+from larder.store.base import ObjectInfo
 from larder.store.delegate import DelegatingStore
 from larder.store.interrupt import interrupted_by
 from tests.support.gcs_emulator import GcsEmulator
 from tests.support.servers import S3Server, assemble_wrongly
-from tests.support.stores import RecordingStore
+from tests.support.stores import Fail, FaultyStore, RecordingStore
 
 MIB = 1 << 20
 LIMITS = CopyLimits(8, ByteBudget(64 * MIB), part_bytes=5 * MIB)
@@ -78,16 +78,7 @@ def run(
     source: Store, target: Store, infos: list[ObjectInfo], limits: CopyLimits = LIMITS
 ) -> dict[str, CopiedObject]:
     copied: list[CopiedObject] = []
-    failures = copy_batch(
-        source,
-        target,
-        infos,
-        prefix="to/",
-        limits=limits,
-        progress=NullProgress(),
-        copied=copied.append,
-    )
-    assert failures == ()
+    assert batch(source, target, infos, limits, copied.append, prefix="to/") == ()
     target.sync()
     assert len(copied) == len(infos)
     return {row.key: row for row in copied}
@@ -131,15 +122,7 @@ def test_parts_that_are_assembled_wrongly_are_no_copy(
     infos = [info for info in fill(source) if info.key == "b/parts"]
     assemble_wrongly(monkeypatch)
     limits = replace(LIMITS, failures=FailureRate(1.0))
-    (failure,) = copy_batch(
-        source,
-        target,
-        infos,
-        prefix="to/",
-        limits=limits,
-        progress=NullProgress(),
-        copied=lambda copy: None,
-    )
+    (failure,) = batch(source, target, infos, limits, prefix="to/")
     assert failure.code == "object.mismatch"
     assert not list(target.list())
 
@@ -189,15 +172,9 @@ def test_an_upload_is_continued(
 
     def attempt(progress: NullProgress, source: Store) -> list[CopiedObject]:
         copied: list[CopiedObject] = []
-        copy_batch(
-            source,
-            target,
-            infos,
-            prefix="to/",
-            limits=replace(LIMITS, concurrency=1, uploads=UploadRecords(target, "work/uploads/")),
-            progress=CancellableProgress(progress, stop),
-            copied=copied.append,
-        )
+        limits = replace(LIMITS, concurrency=1, uploads=UploadRecords(target, "work/uploads/"))
+        watched = CancellableProgress(progress, stop)
+        batch(source, target, infos, limits, copied.append, prefix="to/", progress=watched)
         return copied
 
     with pytest.raises(FatalError, match="stopped"):
@@ -224,28 +201,13 @@ class Late(DelegatingStore):
         return self.inner.put(key, *arguments, **more)
 
 
-class Refusing(DelegatingStore):
-    """A store that refuses one object, which stops the batch."""
-
-    def open(self, key: str, **more: Any) -> Reader:
-        if key == "k2":
-            raise StoreError("store.denied", "no", where=key)
-        return self.inner.open(key, **more)
-
-
 def test_what_ends_after_a_stop_is_not_recorded() -> None:
     name = uuid.uuid4().hex
     source, target = open_store(f"memory://{name}-source"), open_store(f"memory://{name}")
     infos = [source.put(f"k{number}", b"data") for number in range(3)]
+    refusing = FaultyStore(source)
+    refusing.add("open", Fail(StoreError("store.denied", "no")), key="k2")
     copied: list[CopiedObject] = []
     with pytest.raises(StoreError, match="no"):
-        copy_batch(
-            Refusing(source),
-            Late(target),
-            infos,
-            prefix="",
-            limits=LIMITS,
-            progress=NullProgress(),
-            copied=copied.append,
-        )
+        batch(refusing, Late(target), infos, LIMITS, copied.append)
     assert copied == []

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from copy_lab import batch
 
-from larder.copy.engine import copy_batch
 from larder.copy.limits import Buffers, CopyLimits
 from larder.copy.proof import CopiedObject
-from larder.errors import Failure, FatalError, ObjectError
+from larder.errors import FatalError, ObjectError
 from larder.limits import ByteBudget
 from larder.progress import CancellableProgress, NullProgress
 from larder.store import Access, open_store
 from larder.store.base import ObjectInfo, Reader, Store
 from larder.store.delegate import DelegatingStore
 from tests.support.http_server import QuietHandler, serving
+from tests.support.processes import run_python
 from tests.support.servers import S3Server, rclone_s3
 
 pytestmark = pytest.mark.exhaustive
@@ -85,14 +85,13 @@ def test_a_stop_waits_for_no_server(
         access = Access(endpoint=endpoint, give_up_seconds=86_400)
         source = open_store("s3://source/in", access=access)
         with pytest.raises(FatalError) as caught:
-            copy_batch(
+            batch(
                 source,
                 target,
                 [ObjectInfo("k", SIZE_BYTES, "etag-9", 0)],
-                prefix="",
-                limits=LIMITS,
+                LIMITS,
+                lambda row: pytest.fail(f"{row.key} was copied"),
                 progress=CancellableProgress(Stopping(), stop),
-                copied=lambda row: pytest.fail(f"{row.key} was copied"),
             )
     assert caught.value.code == "run.interrupted"
     assert [info for page in target.list() for info in page] == []
@@ -111,10 +110,8 @@ class FirstPartStalls(DelegatingStore):
         self._budget, self._part_bytes, self._others = budget, part_bytes, others
         self._over = threading.Event()
 
-    def open(
-        self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
-    ) -> Reader:
-        if offset == 0:
+    def open(self, key: str, **options: Any) -> Reader:
+        if options.get("offset", 0) == 0:
             while self.read < self._others and not self._spent():
                 self._over.wait(0.01)
             self._over.set()
@@ -122,7 +119,7 @@ class FirstPartStalls(DelegatingStore):
                 raise ObjectError("object.unreadable", "a test", where=key)
         elif not self._over.is_set():
             self.read += 1
-        return super().open(key, offset=offset, length=length, if_match=if_match)
+        return super().open(key, **options)
 
     def _spent(self) -> bool:
         """Whether the parts that were read hold all of the budget, not only those in progress."""
@@ -153,22 +150,12 @@ def test_parts_that_wait_for_an_earlier_one_count_as_memory(
     )
     copied: list[CopiedObject] = []
 
-    def copy(source: Store, info: ObjectInfo) -> tuple[Failure, ...]:
-        return copy_batch(
-            source,
-            target,
-            [info],
-            prefix="",
-            limits=limits,
-            progress=NullProgress(),
-            copied=copied.append,
-        )
-
     # What the etag of an object in parts is becomes known with the first of them.
-    assert copy(source, source.put("before", data[: 2 * part_bytes])) == ()
+    before = source.put("before", data[: 2 * part_bytes])
+    assert batch(source, target, [before], limits) == ()
     info = source.put("k", data)
     stalling = FirstPartStalls(source, limits.budget, part_bytes, parts - 1, fails=fails)
-    failures = copy(stalling, info)
+    failures = batch(stalling, target, [info], limits, copied.append)
     assert stalling.read < memory
     if fails:
         assert "object.unreadable" in [failure.code for failure in failures]
@@ -189,7 +176,6 @@ print(1024 * int(re.search(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_tex
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Linux tells the peak there")
-@pytest.mark.exhaustive
 def test_the_peak_of_a_copy_between_two_buckets(tmp_path: Path) -> None:
     """The interpreter and its packages take a third of it, and a half of a gigabyte is copied."""
     with rclone_s3(tmp_path / "one") as one, rclone_s3(tmp_path / "two") as two:
@@ -202,16 +188,10 @@ def test_the_peak_of_a_copy_between_two_buckets(tmp_path: Path) -> None:
         two.create_bucket("target")
         ends = [f"source.endpoint={one.endpoint}", f"storage.endpoint={two.endpoint}"]
         flags = [word for end in ends for word in ("--set", end)]
-        environment = {**os.environ, **one.environment}
-        environment.pop("AWS_ENDPOINT_URL")
+        environment = {**one.environment}
+        del environment["AWS_ENDPOINT_URL"]
         command = ["copy", "s3://source", "s3://target", "--quiet", *flags]
-        done = subprocess.run(
-            [sys.executable, "-c", COPY, *command],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = run_python("-c", COPY, *command, **environment)
         assert done.returncode == 0, done.stderr
         there = open_store("s3://target", endpoint=two.endpoint)
         copied = sum(info.size_bytes for page in there.list() for info in page)

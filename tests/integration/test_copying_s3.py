@@ -32,19 +32,17 @@ OBJECTS = {
     for name in "ab"
     for number in range(8)
 } | {"empty": b"", "large.bin": blob("large", LARGE_BYTES)}
-SERVERS = ["rclone", "moto", pytest.param("radosgw", marks=pytest.mark.radosgw)]
 
 
-@pytest.fixture(params=SERVERS)
-def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> S3Server:
+@pytest.fixture
+def server(server: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
     """The server of the environment."""
-    found: S3Server = request.getfixturevalue(f"{request.param}_server")
-    for name, value in found.environment.items():
+    for name, value in server.environment.items():
         monkeypatch.setenv(name, value)
-    found.create_bucket("copying")
+    server.create_bucket("copying")
     with opened("s3://copying/beside") as store:  # rclone lists uploads where there has been one
         leave_upload(store, "kept", recorded=False)
-    return found
+    return server
 
 
 def lab_to_bucket(source: Path | str) -> CopyLab:

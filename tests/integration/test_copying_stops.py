@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
-from copy_lab import PLACE, CopyLab, buckets, calls, contents, directories
+from copy_lab import PLACE, CopyLab, calls, contents, lab_of
 from costs_lab import blob
 from pipeline_lab import opened, write
 from required import some
@@ -37,21 +39,9 @@ def make(
 ) -> Iterator[Callable[[], CopyLab]]:
     """Makes labs of one kind; two objects are a set."""
     monkeypatch.setattr(job, "SET_BYTES", 60)
-    made: list[Any] = []
-
-    def new() -> CopyLab:
-        if request.param == "buckets":
-            context = buckets(OBJECTS, **LIMITS)
-        else:
-            folder = tmp_path / str(len(made))
-            folder.mkdir()
-            context = directories(folder, OBJECTS, **LIMITS)
-        made.append(context)
-        return context.__enter__()
-
-    yield new
-    for context in made:
-        context.__exit__(None, None, None)
+    folders = (tmp_path / str(number) for number in count())
+    with ExitStack() as stack:
+        yield lambda: stack.enter_context(lab_of(request.param, next(folders), OBJECTS, **LIMITS))
 
 
 def change(lab: CopyLab) -> None:
@@ -178,7 +168,6 @@ def test_a_manifest_that_two_runs_share_is_not_lost_if_one_is_replaced(
         assert lab.there() == contents(lab.source)
 
 
-@pytest.mark.exhaustive
 def test_another_state_of_the_source_after_a_stop_is_followed(
     make: Callable[[], CopyLab],
 ) -> None:
