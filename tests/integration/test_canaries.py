@@ -8,17 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_lab import images, listing, write
+from pipeline_lab import images, listing, reach, write
 from pydantic import BaseModel
 
 import larder
 from flows.runs.command import main
 from larder.cli.exit import run
 from larder.config.models import Cluster, Dataset
-from larder.errors import ConfigError, LarderError
+from larder.errors import ConfigError
 from larder.pipeline.prepare import prepare
 from larder.pipeline.settings import load_settings
 from larder.store import open_store
+from tests.support.errors import larder_error
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 SECRET = "wJalrcanaryUtnFEMI/K7canaryMDENG/bPxRcanaryKEY"
@@ -171,9 +172,8 @@ def profile(path: Path, values: Mapping[str, str]) -> None:
     ],
 )
 def test_arguments_in_python(call):
-    with pytest.raises(LarderError) as caught:
+    with larder_error("config.secret") as caught:
         call()
-    assert caught.value.code == "config.secret"
     assert "canary" not in str(caught.value)
 
 
@@ -203,7 +203,7 @@ def test_a_run_leaves_no_secret_of_a_profile(place, rclone_server, monkeypatch):
     """The keys of a profile and of the environment go to the server, and nowhere else."""
     server = rclone_server
     server.create_bucket("canaries")
-    where = {"endpoint": server.endpoint, "region": server.region}
+    where = reach(server)
     write("s3://canaries/source", images(), **where)
     keys = f"aws_access_key_id = {server.access_key}\naws_secret_access_key = {server.secret_key}"
     (place.folder / "aws").write_text(f"[profile planted]\n{keys}\nrole_note = {SECRET}\n")

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 from determined_lab import Trials, delivered, document, downloads, variables
-from pipeline_lab import Lab, directory_lab, images, write
+from pipeline_lab import Lab, directory_lab, images, reach, write
 
 from larder.config.models.cluster import CONTEXT_BYTES
-from larder.errors import ConfigError
+from tests.support.errors import larder_error
 from tests.support.servers import S3Server
 
 FIELDS: dict[str, Any] = {
@@ -47,8 +47,7 @@ def bucket(rclone_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     write(source, images())
     storage = {
         "url": f's3://deliveries/{tmp_path.name}/it\'s $HOME `id` & "us"; 100%',
-        "endpoint": rclone_server.endpoint,
-        "region": rclone_server.region,
+        **reach(rclone_server),
     }
     return Lab(str(source), storage, tmp_path / "out", {"mirror": False, **FIELDS})
 
@@ -166,9 +165,8 @@ class TestDownload:
     def test_a_hook_of_the_user_is_not_replaced(self, lab):
         hook = lab.output / "startup-hook.sh"
         hook.write_text("pip install of-mine\n")
-        with pytest.raises(ConfigError) as caught:
+        with larder_error("config.path", str(hook)):
             delivered(lab, "download")
-        assert (caught.value.code, caught.value.where) == ("config.path", str(hook))
         assert hook.read_text() == "pip install of-mine\n"
         delivered(lab, "stream")
         assert hook.exists(), "nor removed"
@@ -210,9 +208,8 @@ class TestInline:
     def test_a_directory_of_the_user_is_not_replaced(self, directory):
         mine = directory.output / "data/larder/d"
         mine.mkdir(parents=True)
-        with pytest.raises(ConfigError) as caught:
+        with larder_error("config.path", str(mine)):
             delivered(directory, "inline")
-        assert (caught.value.code, caught.value.where) == ("config.path", str(mine))
 
     @pytest.mark.parametrize("limit", [CONTEXT_BYTES, 100_000])
     def test_model_code_and_data_have_one_limit(self, directory, limit):
@@ -221,12 +218,8 @@ class TestInline:
         large = directory.output / "weights.bin"
         with large.open("wb") as file:
             file.truncate(limit - 3)
-        with pytest.raises(ConfigError) as caught:
+        with larder_error("config.invalid_value", "experiment.delivery"):
             delivered(directory, "inline", consumer=consumer)
-        assert (caught.value.code, caught.value.where) == (
-            "config.invalid_value",
-            "experiment.delivery",
-        )
         (directory.output / ".detignore").write_text("*.bin\n")
         document = delivered(directory, "inline", consumer=consumer)
         config = directory.output / "experiment.yaml"

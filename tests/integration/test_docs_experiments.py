@@ -54,14 +54,8 @@ def context(config: dict[str, Any], rank: int = 0) -> SimpleNamespace:
 
 def test_a_table_beside_the_model_code(tmp_path, submit, monkeypatch):
     """const.yaml, data.csv and model_def.py of the guide, in one directory."""
-    lab = directory_lab(
-        tmp_path,
-        {"data.csv": TABLE},
-        cache=None,
-        labels=None,
-        splits={"all": "**"},
-        validate="none",
-    )
+    fields = {"cache": None, "labels": None, "splits": {"all": "**"}, "validate": "none"}
+    lab = directory_lab(tmp_path, {"data.csv": TABLE}, **fields)
     lab.output.mkdir()
     (lab.output / "model_def.py").write_text("import larder\n")
     run = delivered(lab, "inline")
@@ -110,10 +104,8 @@ def test_every_rank_downloads_from_the_bucket(
     for region in ("us-east-1", "us-west-2"):
         bucket = f"{region}-bucket"
         rclone_server.create_bucket(bucket)
-        places[bucket] = {
-            "url": f"s3://{bucket}/{tmp_path.name}",
-            "endpoint": rclone_server.endpoint,
-        }
+        url = f"s3://{bucket}/{tmp_path.name}"
+        places[bucket] = {"url": url, "endpoint": rclone_server.endpoint}
     remote, local = places.values()
     write(remote["url"], {"data.csv": TABLE}, endpoint=remote["endpoint"])
     fields = {"mirror": True, "splits": {"all": "**"}, "validate": "none"}

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pipeline_lab import Lab, png, write
+from pipeline_lab import Lab, png, reach, write
 
 from tests.support.servers import S3Server
 
@@ -29,7 +29,7 @@ def prepared(server: S3Server, folder: Path, objects: dict[str, bytes], shards: 
     write(folder / "source", objects)
     lab = Lab(
         str(folder / "source"),
-        {"url": f"s3://{bucket}", "endpoint": server.endpoint, "region": server.region},
+        {"url": f"s3://{bucket}", **reach(server)},
         folder / "out",
         {"labels": {"from": "folder"}, "shards": shards, "splits": {"train": "**"}},
     )

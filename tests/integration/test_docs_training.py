@@ -1,6 +1,5 @@
 """The examples of docs/how-to/read-in-training.md, run against versions in a bucket."""
 
-import io
 import json
 import re
 import tarfile
@@ -10,8 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from image_files import saved
 from PIL import Image
-from pipeline_lab import Lab, write
+from pipeline_lab import Lab, reach, write
 from required import read_with_frameworks
 from ruamel.yaml import YAML
 
@@ -32,9 +32,7 @@ def section(heading: str) -> str:
 
 
 def jpeg(number: int) -> bytes:
-    file = io.BytesIO()
-    Image.new("RGB", (12, 10), (number % 256, 0, 0)).save(file, "JPEG")
-    return file.getvalue()
+    return saved(Image.new("RGB", (12, 10), (number % 256, 0, 0)), "JPEG")
 
 
 def prepare(
@@ -53,11 +51,7 @@ def labs(
 ) -> Iterator[dict[str, Lab]]:
     """Every dataset that the page names, in its bucket."""
     folder = tmp_path_factory.mktemp("page")
-    storage = {
-        "url": "s3://team",
-        "endpoint": rclone_server.endpoint,
-        "region": rclone_server.region,
-    }
+    storage = {"url": "s3://team", **reach(rclone_server)}
     rclone_server.create_bucket("team")
     pictures = {f"{n % 5}/{n:03}.jpg": jpeg(n) for n in range(SAMPLES)}
     pets = {f"{n:02}.json": b'{"boxes": [%d]}' % n for n in range(40)}

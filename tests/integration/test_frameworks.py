@@ -2,7 +2,6 @@
 
 import sys
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from required import read_with_frameworks
 
 import larder
 from larder.errors import ConfigError
+from tests.support.errors import larder_error
 
 pytestmark = pytest.mark.slow
 
@@ -69,16 +69,10 @@ def test_an_epoch_that_is_left_begins_anew_with_any_workers(of_torch):
         assert same == iterations, name
 
 
-def test_torch_resumes_with_another_number_of_workers(of_torch):
-    wanted = of_torch["orders"]["wanted"]
-    for epochs in of_torch["resumed"]:
-        assert epochs == wanted
-
-
-def test_torchdata_resumes_with_its_own_loader(of_torch):
-    wanted = of_torch["orders"]["wanted"]
-    for epochs in of_torch["stateful"]:
-        assert epochs == wanted
+@pytest.mark.parametrize("how", ["resumed", "stateful"])
+def test_torch_and_torchdata_resume_with_another_number_of_workers(of_torch, how):
+    for epochs in of_torch[how]:
+        assert epochs == of_torch["orders"]["wanted"]
 
 
 def test_torch_reads_samples_by_number(of_torch, address):
@@ -189,12 +183,5 @@ def test_tensorflow_begins_an_epoch_anew_that_was_left(of_tensorflow):
 def test_a_framework_that_is_not_installed_is_named(framework, address, monkeypatch):
     for name in ("torch", "tensorflow", "keras"):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(ConfigError) as caught:
+    with larder_error("config.missing_package"):
         getattr(larder.open(address), framework)("train")
-    assert caught.value.code == "config.missing_package"
-
-
-def test_no_framework_is_imported_before_it_is_used():
-    root = Path(larder.__file__).parent
-    users = {path.name for path in root.rglob("*.py") if "import torch" in path.read_text()}
-    assert users == {"torch.py"}

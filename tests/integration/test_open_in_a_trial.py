@@ -9,6 +9,7 @@ from ruamel.yaml import YAML
 
 import larder
 from larder.errors import ConfigError
+from tests.support.errors import larder_error
 
 
 @pytest.fixture
@@ -48,12 +49,8 @@ def test_another_version_than_that_of_the_config_is_refused(lab, monkeypatch):
     lab.prepare()
     monkeypatch.setenv("LARDER_LOCATION", f"{lab.storage}/larder/d")
     monkeypatch.setenv("DET_EXPERIMENT_CONFIG", config)
-    with pytest.raises(ConfigError) as caught:
+    with larder_error("config.invalid_value", "DET_EXPERIMENT_CONFIG"):
         larder.open()
-    assert (caught.value.code, caught.value.where) == (
-        "config.invalid_value",
-        "DET_EXPERIMENT_CONFIG",
-    )
     monkeypatch.delenv("LARDER_LOCATION")
     changed = json.loads(config)
     changed["data"]["digest"] = "0" * 64
@@ -64,17 +61,12 @@ def test_another_version_than_that_of_the_config_is_refused(lab, monkeypatch):
 
 def test_a_process_outside_a_trial_is_told_so(monkeypatch):
     monkeypatch.delenv("DET_EXPERIMENT_CONFIG", raising=False)
-    with pytest.raises(ConfigError) as caught:
+    with larder_error("config.missing_variable"):
         larder.open()
-    assert caught.value.code == "config.missing_variable"
 
 
 @pytest.mark.parametrize("config", ["{", "[]", "{}", '{"data": {}}', '{"data": {"location": 3}}'])
 def test_a_config_that_larder_did_not_emit_is_refused(config, monkeypatch):
     monkeypatch.setenv("DET_EXPERIMENT_CONFIG", config)
-    with pytest.raises(ConfigError) as caught:
+    with larder_error("config.invalid_value", "DET_EXPERIMENT_CONFIG"):
         larder.open()
-    assert (caught.value.code, caught.value.where) == (
-        "config.invalid_value",
-        "DET_EXPERIMENT_CONFIG",
-    )
