@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,10 @@ import pytest
 from benchmarks.packing.bodies import Body, Setting
 from benchmarks.packing.checks import check_all
 from benchmarks.packing.ours import turn, turn_of_two
+from tests.support.processes import run_python
 
 pytestmark = pytest.mark.exhaustive
 
-ROOT = Path(__file__).parents[2]
 KINDS = {"webdataset": "tar", "tfrecord": "tfrecord", "recordio": "recordio", "parquet": "parquet"}
 
 needs_tar = pytest.mark.skipif(shutil.which("tar") is None, reason="needs GNU tar")
@@ -23,8 +22,7 @@ needs_tar = pytest.mark.skipif(shutil.which("tar") is None, reason="needs GNU ta
 
 def run(name: str, folder: Path, *flags: str) -> tuple[dict[str, Any], str]:
     """The cases of a small run, and what it says beside them."""
-    command = [sys.executable, "-m", f"benchmarks.{name}", "--json", "--directory", str(folder)]
-    done = subprocess.run([*command, *flags], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = run_python("-m", f"benchmarks.{name}", "--json", "--directory", folder, *flags)
     assert done.returncode == 0, done.stderr[-2_000:]
     document = json.loads(done.stdout)
     assert document["benchmark"] == name

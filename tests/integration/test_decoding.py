@@ -58,14 +58,8 @@ def test_a_decoded_cache_has_arrays(tmp_path):
     document = lab.prepare()
     assert "unused_parts" not in str(document)
     cache = larder.open(f"{lab.storage}/larder/d").cache("train", verify=True)
-    assert [field.name for field in cache.schema.fields] == [
-        "label",
-        "npy",
-        "txt",
-        "wav",
-        "wav.rate",
-        "key",
-    ]
+    names = [field.name for field in cache.schema.fields]
+    assert names == ["label", "npy", "txt", "wav", "wav.rate", "key"]
     batch = cache.batch([1, 5])
     assert batch["npy"].tolist() == [[2.0, -2.0], [5.0, -5.0]]
     assert batch["wav.rate"].tolist() == [16_000, 16_000]
@@ -197,10 +191,7 @@ def test_images_with_a_decoder_of_their_own(tmp_path):
     objects = {f"a/{n}.jpg": png(n, 40, 30) for n in range(3)}
     objects |= {f"a/{n}.png": png(n, 8, 6) for n in range(3)}
     lab = directory_lab(
-        tmp_path,
-        objects,
-        decoding={"jpg": "bytes"},
-        shards={"images": {"resize": 4}},
+        tmp_path, objects, decoding={"jpg": "bytes"}, shards={"images": {"resize": 4}}
     )
     lab.prepare()
     record = larder.open(f"{lab.storage}/larder/d").cache("train")[0]

@@ -23,10 +23,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "a split without samples": {"splits": {"train": "**", "validation": "nothing/**"}},
     "mirrored": {"mirror": True},
     "shuffled": {"shards": {"bytes": 8_000, "shuffle_seed": 7}, "splits": GLOBS},
-    "one shard": {"shards": {}},
-    "a shard for each sample": {"shards": {"bytes": 1}},
     "without labels": {"labels": None},
-    "without a cache": {"cache": None},
     "bytes as they are in the cache": {"cache": {"records": "encoded"}},
     "not looked into": {"validate": "none", "cache": None},
     "labels in a file": {

@@ -17,7 +17,9 @@ from larder.errors import CODES, FatalError, LarderError
 from larder.jobs.results import RefusedError, RunError
 from larder.pipeline.prepare import prepare
 from larder.store.base import ObjectInfo, Store
+from larder.store.delegate import DelegatingStore
 from larder.store.retry import RetryPolicy, RetryStore
+from tests.support.errors import larder_error
 from tests.support.runs import between
 from tests.support.stores import (
     BreakStream,
@@ -70,12 +72,6 @@ def run_error(lab: Lab, **fields: Any) -> LarderError | None:
 def status(error: LarderError | None) -> tuple[str, int]:
     assert error is not None
     return error.code, error.exit_status
-
-
-def directory_lab_of(source: str, folder: Path, **fields: Any) -> Lab:
-    """From any store to a directory."""
-    lab = directory_lab(folder, {}, **fields)
-    return Lab(source, lab.storage, lab.output, lab.fields)
 
 
 # Objects that cannot be had
@@ -154,34 +150,18 @@ def test_a_local_side_that_may_not_be_written(nobody, name):
     assert lab.prepare()["shards"]["samples"] == 12
 
 
-class Tampering:
-    """A store whose source changes once it is listed."""
-
-    def __init__(self, inner: Store, tamper: Callable[[], None]) -> None:
-        self._inner = inner
-        self._tamper = tamper
-
-    def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[list[ObjectInfo]]:
-        yield from self._inner.list(prefix, start_after=start_after)
-        self._tamper()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-
 @pytest.mark.parametrize("mirror", [True, False])
 def test_objects_that_change_or_vanish_once_they_are_listed(tmp_path, mirror):
     lab = directory_lab(tmp_path, mirror=mirror)
     source = str(lab.source)
 
-    def tamper() -> None:
-        write(source, {"a/00.png": png(5), "a/01.png": b"short"})
-        Path(source, "b/03.png").unlink()
+    class Tampering(DelegatingStore):
+        def list(self, prefix: str = "", **options: Any) -> Iterator[list[ObjectInfo]]:
+            yield from self.inner.list(prefix, **options)
+            write(source, {"a/00.png": png(5), "a/01.png": b"short"})
+            lab.remove("b/03.png")
 
-    def wrap(store: Store) -> Any:
-        return Tampering(store, tamper) if store.url == f"file://{source}/" else store
-
-    with between(wrap):
+    with between(lambda store: Tampering(store) if store.url == f"file://{source}/" else store):
         found = failures(lab)
     assert found == {
         "a/00.png": "object.changed",
@@ -305,9 +285,8 @@ def test_what_an_interrupted_run_has_written_is_not_asked_for_again(tmp_path, mo
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     lab.plan()
     usage = usage._replace(free=missing - 1)
-    with pytest.raises(LarderError) as caught:
+    with larder_error("store.full"):
         lab.plan()
-    assert caught.value.code == "store.full"
     monkeypatch.undo()
     assert lab.prepare()["shards"]["samples"] == 12
 
@@ -375,7 +354,7 @@ def test_a_key_that_a_file_cannot_have(tmp_path):
     long = "k" * 996 + ".txt"
     write("memory://long", {long: b"1", "a/b.txt": b"2", "a/b.txt/c.txt": b"3"})
     fields = {"labels": None, "cache": None, "on_bad_key": "skip", "mirror": True}
-    lab = directory_lab_of("memory://long", tmp_path, **fields)
+    lab = replace(directory_lab(tmp_path, {}, **fields), source="memory://long")
     error = refused(lab)
     assert status(error) == ("config.bad_key", 2)
     assert isinstance(error, RefusedError)
@@ -387,7 +366,8 @@ def test_a_key_that_a_file_cannot_have(tmp_path):
         lab.plan()
     assert str(caught.value) == str(error)
     write("memory://longer", {long: b"1"})
-    lab = directory_lab_of("memory://longer", tmp_path / "2", labels=None, cache=None, mirror=False)
+    lab = directory_lab(tmp_path / "2", {}, labels=None, cache=None, mirror=False)
+    lab = replace(lab, source="memory://longer")
     lab.prepare()
     assert lab.only().samples["train"][0].key == "k" * 996
 

@@ -1,15 +1,15 @@
 """Memory is bounded by the configuration, not by the objects."""
 
-import io
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from image_files import saved
 from PIL import Image
 from pipeline_lab import write
+
+from tests.support.processes import run_python
 
 OBJECT_BYTES = 100_000_000
 BOUND_BYTES = 40_000_000
@@ -71,16 +71,13 @@ def more_bytes(
     """By how much the peak of a run over ``large`` exceeds that of one over ``small``."""
     workers = 1 if "shards" in fields else 2  # one transforms in its own process
     options = [json.dumps(each) for each in (fields, {"workers": workers, **(runner or {})})]
-    command = [sys.executable, "-c", RUN, str(folder), str(memory_bytes), *options, step]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run_python("-c", RUN, folder, memory_bytes, *options, step)
     assert done.returncode == 0, done.stderr
     return int(done.stdout)
 
 
 def png(width: int, height: int) -> bytes:
-    file = io.BytesIO()
-    Image.new("RGB", (width, height), (1, 2, 3)).save(file, "PNG", compress_level=1)
-    return file.getvalue()
+    return saved(Image.new("RGB", (width, height), (1, 2, 3)), compress_level=1)
 
 
 def test_a_large_object_is_prepared_and_verified_in_small_pieces(tmp_path):
@@ -110,7 +107,6 @@ def write_rows(folder: Path, most: int) -> None:
         write(folder / name / "source", {"rows.jsonl": lines.encode()})
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("shard_format", ["webdataset", "tfrecord", "recordio", "parquet"])
 @pytest.mark.nightly(sample=1)
 def test_memory_does_not_grow_with_the_number_of_samples(tmp_path, shard_format):
@@ -120,7 +116,6 @@ def test_memory_does_not_grow_with_the_number_of_samples(tmp_path, shard_format)
     assert more_bytes(tmp_path, 128 * 1024**2, **fields) < BOUND_BYTES
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("shard_format", ["webdataset", "parquet"])
 @pytest.mark.nightly(sample=1)
 def test_memory_of_a_verification_does_not_grow_with_the_number_of_shards(tmp_path, shard_format):

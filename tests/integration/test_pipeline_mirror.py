@@ -15,12 +15,7 @@ from larder.jobs import runner
 from larder.progress import CancellableProgress, NullProgress
 from larder.segments.mirror import PLACE
 from tests.support.runs import between
-from tests.support.stores import (
-    KeyStop,
-    Stop,
-    Stopped,
-    StoppingStore,
-)
+from tests.support.stores import KeyStop, Stop, Stopped, StoppingStore
 
 OBJECTS = {f"{name}/{number:02}.png": png(number) for name in "ab" for number in range(30)}
 CONCURRENCY = 2

@@ -117,10 +117,8 @@ def with_workers(**hyperparameters: Any) -> dict[str, Any]:
     [
         (TEMPLATE, {}, True),
         (EIGHT, {}, True),
-        (EIGHT, {"bytes": 6_000}, True),
         (with_workers(workers={"type": "const", "val": 8}), {"bytes": 1}, True),
         (with_workers(num_workers=3), {"count_min": 2}, True),
-        (EIGHT, {"samples_per_shard": 5}, True),
         (EIGHT, {"samples_per_shard": 1}, False),
         (EIGHT, {"bytes": 1}, False),
         (EIGHT, {"count_min": 8}, False),

@@ -136,13 +136,8 @@ def test_masks_that_are_not_there_are_warned_of(tmp_path):
 def test_classes_that_look_alike_or_have_no_samples_are_warned_of(tmp_path):
     keys = ["train/dog/1", "train/Dog/2", "train/caf\u00e9/3", "train/cafe\u0301/3"]
     keys += ["val/dog/5", "val/cat/6"]
-    lab = directory_lab(
-        tmp_path,
-        {f"{key}.txt": b"1" for key in keys},
-        splits={"train": "train/**", "validation": "val/**"},
-        validate="none",
-        cache=None,
-    )
+    fields = {"splits": {"train": "train/**", "validation": "val/**"}, "validate": "none"}
+    lab = directory_lab(tmp_path, {f"{key}.txt": b"1" for key in keys}, cache=None, **fields)
     plan = lab.plan()
     (pairs,) = messages(plan, "twin_classes")
     assert "'Dog' and 'dog'" in pairs
