@@ -16,8 +16,9 @@ import pytest
 from pipeline_lab import Lab, directory_lab, images
 
 import larder
-from larder.errors import ConfigError, DamageError, FatalError, LarderError
+from larder.errors import ConfigError, DamageError, FatalError
 from larder.readers import split
+from tests.support.errors import larder_error
 
 OBJECTS = images("abc", each=9)
 SPLITS = {"train": ["a/**", "b/**"], "validation": "c/**"}
@@ -76,11 +77,6 @@ def test_orders_and_lanes_have_defaults(lab, without_cache):
         order = window.state_dict()["order"]
         assert order["kind"] == "window"
         assert 6 % order["lanes"] == order["window"] % 6 == 0
-        for each in (loader, window):
-            epochs = [list(chain(*keys(each))) for _ in range(2)]
-            assert sorted(epochs[0]) == sorted(epochs[1])
-            assert epochs[0] != epochs[1]
-            assert len(set(epochs[0])) == 18
 
 
 def test_a_state_of_a_tag_names_the_version_and_serves_any_form(lab, without_cache):
@@ -175,9 +171,8 @@ def test_a_shard_that_is_another_one_is_not_skipped(tmp_path, change, code, form
     lab.prepare()
     loader = opened(lab).loader("train", batch_size=9, shuffle=True, on_error="skip")
     change(max(lab.files("shards/train/*"), key=lambda path: path.stat().st_size))
-    with pytest.raises(LarderError) as caught:
+    with larder_error(code):
         keys(loader)
-    assert caught.value.code == code
 
 
 @pytest.mark.parametrize("format_", ["webdataset", "parquet"])
@@ -216,9 +211,8 @@ WRONG = {
 
 
 def refused(lab, where, **options):
-    with pytest.raises(ConfigError) as caught:
+    with larder_error("config.invalid_value", where):
         opened(lab).loader("train", batch_size=4, **options)
-    assert (caught.value.code, caught.value.where) == ("config.invalid_value", where)
 
 
 @pytest.mark.parametrize("where", WRONG)

@@ -12,13 +12,13 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from pipeline_lab import Lab, directory_lab, write
+from pipeline_lab import Lab, directory_lab
 
 import larder
 from larder.errors import ConfigError, DamageError, LarderError, NotFoundError
@@ -30,6 +30,7 @@ from larder.shards.formats import FORMATS
 from larder.store import open_store
 from larder.versions.publish import read_version
 from larder.versions.tags import read_tag
+from tests.support.errors import larder_error
 from tests.support.servers import S3Server
 from tests.support.stores import Fail, FaultyStore, FlipBit
 
@@ -69,9 +70,8 @@ def grown(folder: Path, **fields: Any) -> Lab:
     """Of two segments, the first of which has samples that the version omits."""
     lab = directory_lab(folder, blobs(), **{**FIELDS, **fields})
     lab.prepare()
-    for key in GONE:
-        Path(str(lab.source), key).unlink()
-    write(str(lab.source), NEW)
+    lab.remove(*GONE)
+    lab.add(NEW)
     lab.prepare()
     return lab
 
@@ -177,9 +177,8 @@ def test_a_part_is_compared_as_asked(tmp_path, check, found):
     other = pickle.loads(pickle.dumps(samples))
     path = damaged(lab)
     if found:
-        with pytest.raises(DamageError) as caught:
+        with larder_error("damage.record") as caught:
             numbered(samples)
-        assert caught.value.code == "damage.record"
         assert str(path) in caught.value.where
     else:
         assert numbered(samples) != before
@@ -209,9 +208,8 @@ def test_a_shard_that_was_replaced_is_named_even_if_nothing_is_compared(tmp_path
     samples = data_of(lab).samples_of("train", check="never")
     numbered(samples)
     path.write_bytes(path.read_bytes()[::-1])
-    with pytest.raises(DamageError) as caught:
+    with larder_error("damage.digest", f"file://{path}"):
         numbered(samples)
-    assert (caught.value.code, caught.value.where) == ("damage.digest", f"file://{path}")
 
 
 def test_a_shard_that_was_restored_is_read_where_its_parts_are_compared(tmp_path):
@@ -242,31 +240,25 @@ def bucket_lab(server: S3Server, folder: Path) -> Lab:
     return Lab(lab.source, f"s3://{bucket}/here", lab.output, lab.fields)
 
 
-def counted(read: list[str], store: Any, version: str, *others: Any) -> Any:
-    read.append(version)
-    return read_version(store, version, *others)
-
-
 def test_ranks_read_version_json_once(tmp_path, s3_env, monkeypatch):
     lab = bucket_lab(s3_env, tmp_path)
     first = lab.prepare()["version"]
     address, cache = f"{lab.storage}/larder/d", tmp_path / "cache"
-    read: list[str] = []
-    monkeypatch.setattr(shared, "read_version", partial(counted, read))
+    monkeypatch.setattr(shared, "read_version", reading := Mock(wraps=read_version))
     assert {larder.open(address, cache_dir=cache).version for _ in range(3)} == {first}
-    assert len(read) == 1
-    write(str(lab.source), NEW)
+    assert reading.call_count == 1
+    lab.add(NEW)
     second = lab.prepare()["version"]
     assert larder.open(address, cache_dir=cache).version == second != first
-    assert len(read) == 2
+    assert reading.call_count == 2
     for path in cache.glob("*.json"):
         path.write_bytes(path.read_bytes()[:-9])
     assert larder.open(address, cache_dir=cache).version == second
-    assert len(read) == 3
+    assert reading.call_count == 3
     for path in cache.glob("*.json"):
         os.utime(path, (0, 0))
     assert larder.open(address, cache_dir=cache).version == second
-    assert len(read) == 4
+    assert reading.call_count == 4
     (tmp_path / "file").write_bytes(b"")
     assert larder.open(address, cache_dir=tmp_path / "file").version == second
     with pytest.raises(ConfigError) as caught:
@@ -307,7 +299,7 @@ def test_ranks_of_a_launcher_share_what_a_tag_names(tmp_path, s3_env, wrapper):
     address, cache = f"{lab.storage}/larder/d", tmp_path / "cache"
     store, key = open_store(address), "tags/latest.json"
     first, tag = lab.prepare()["version"], store.get(key)
-    write(str(lab.source), NEW)
+    lab.add(NEW)
     second, moved = lab.prepare()["version"], store.get(key)
     with ExitStack() as stack:
         one, other = (Launcher(stack, address, cache, wrapper) for _ in range(2))
@@ -323,13 +315,7 @@ def test_ranks_of_a_launcher_share_what_a_tag_names(tmp_path, s3_env, wrapper):
 def test_ranks_that_start_together_read_a_tag_once(tmp_path, s3_env, monkeypatch):
     lab = bucket_lab(s3_env, tmp_path)
     version = lab.prepare()["version"]
-    read: list[str] = []
-
-    def counting(store: Any, tag: str) -> Any:
-        read.append(tag)
-        return read_tag(store, tag)
-
-    monkeypatch.setattr(shared, "read_tag", counting)
+    monkeypatch.setattr(shared, "read_tag", reading := Mock(wraps=read_tag))
     monkeypatch.setattr(shared, "_launch", lambda: ("a", threading.current_thread().name))
     address = f"{lab.storage}/larder/d"
     with ThreadPoolExecutor(8) as threads:
@@ -340,10 +326,10 @@ def test_ranks_that_start_together_read_a_tag_once(tmp_path, s3_env, monkeypatch
             return larder.open(address, cache_dir=cache).version
 
         assert set(threads.map(opened, [tmp_path / "cache"] * 8)) == {version}
-        assert read == ["latest"]
+        assert len(reading.mock_calls) == 1
         (tmp_path / "file").write_bytes(b"")
         assert set(threads.map(opened, [tmp_path / "file"] * 8)) == {version}
-        assert len(read) == 9, "where nothing can be written, each reads it"
+        assert len(reading.mock_calls) == 9, "where nothing can be written, each reads it"
 
 
 def test_a_tag_that_was_shared_long_ago_or_is_damaged_is_read_again(tmp_path, s3_env, monkeypatch):
@@ -382,9 +368,8 @@ def test_a_tag_that_was_shared_long_ago_or_is_damaged_is_read_again(tmp_path, s3
 def test_from_a_bucket(tmp_path, s3_env, monkeypatch):
     lab = bucket_lab(s3_env, tmp_path)
     lab.prepare()
-    for key in GONE:
-        Path(str(lab.source), key).unlink()
-    write(str(lab.source), NEW)
+    lab.remove(*GONE)
+    lab.add(NEW)
     lab.prepare()
     data = larder.open(f"{lab.storage}/larder/d", cache_dir=tmp_path / "cache")
     samples = data.samples_of("train")
