@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pipeline_lab import DOCUMENT, Lab, contents, directory_lab, images
+
+from tests.support.runs import between
+from tests.support.stores import RecordedCall, Recorder
 
 
 def archive_lab(folder: Path, objects: dict[str, bytes], **fields: Any) -> Lab:
@@ -52,3 +55,13 @@ def by_class(classes: str = "abc") -> dict[str, dict[str, bytes]]:
 def imagenet(classes: str = "abc") -> bytes:
     """A tar with one tar for each class."""
     return tar({f"{name}.tar": tar(members) for name, members in by_class(classes).items()})
+
+
+def reads(run: Callable[[], DOCUMENT], piece: str = ".tar") -> tuple[DOCUMENT, list[RecordedCall]]:
+    """What a run returns, and how it read objects of the source with that in their keys."""
+    with between(recorder := Recorder()):
+        document = run()
+    calls = (call for store in recorder.stores if "/local" not in store.url for call in store.calls)
+    return document, [
+        each for each in calls if each.method in ("get", "open") and piece in each.key
+    ]

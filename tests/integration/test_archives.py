@@ -86,12 +86,8 @@ def test_of_members_with_one_name_the_last_counts(tmp_path):
 def test_a_member_and_an_object_with_one_key_are_refused(tmp_path):
     url = "memory://archives-clash"
     write(url, {"x.tar": imagenet("ab"), "x.tar/a.tar/00.png": b"1"})
-    lab = Lab(
-        {"url": url, "archives": "expand"},
-        str(tmp_path / "local"),
-        tmp_path / "out",
-        {"validate": "none"},
-    )
+    source, fields = {"url": url, "archives": "expand"}, {"validate": "none"}
+    lab = Lab(source, str(tmp_path / "local"), tmp_path / "out", fields)
     with pytest.raises(RunError) as caught:
         lab.prepare()
     assert [failure.line for failure in caught.value.report.failures] == [

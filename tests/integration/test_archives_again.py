@@ -2,19 +2,13 @@
 
 import os
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from archives_lab import archive_lab, by_class, imagenet, samples, tar
-from pipeline_lab import DECODED, DOCUMENT, Lab, opened, png, write
+from archives_lab import archive_lab, by_class, imagenet, reads, samples, tar
+from pipeline_lab import DECODED, Lab, listing, png, reach, write
 
-from tests.support.runs import between
 from tests.support.servers import S3Server
-from tests.support.stores import (
-    RecordedCall,
-    Recorder,
-)
 
 pytestmark = pytest.mark.exhaustive
 
@@ -25,17 +19,6 @@ def classes(names: str) -> dict[str, bytes]:
     """An archive for each class."""
     found = by_class()
     return {f"{name}.tar": tar(found[name]) for name in names}
-
-
-def reads(run: Callable[[], DOCUMENT], piece: str = ".tar") -> tuple[DOCUMENT, list[RecordedCall]]:
-    """What a run returns, and how it read objects of the source whose key ends like that."""
-    recorder = Recorder()
-    with between(recorder):
-        document = run()
-    calls = (call for store in recorder.stores if "/local" not in store.url for call in store.calls)
-    return document, [
-        each for each in calls if each.method in ("get", "open") and piece in each.key
-    ]
 
 
 def test_a_touched_archive_is_compared_not_packed(tmp_path):
@@ -66,16 +49,11 @@ def test_a_member_that_changed_is_packed_again(tmp_path):
 @pytest.fixture
 def bucket(rclone_server: S3Server) -> dict[str, str]:
     rclone_server.create_bucket("archives")
-    return {
-        "url": f"s3://archives/{uuid.uuid4().hex[:12]}/source",
-        "endpoint": rclone_server.endpoint,
-        "region": rclone_server.region,
-    }
+    return {"url": f"s3://archives/{uuid.uuid4().hex[:12]}/source", **reach(rclone_server)}
 
 
 def test_from_a_bucket(bucket, tmp_path):
-    options = {name: bucket[name] for name in ("endpoint", "region")}
-    write(bucket["url"], {"train.tar": imagenet()}, **options)
+    write(**bucket, objects={"train.tar": imagenet()})
     source = {**bucket, "archives": "expand"}
     lab = Lab(source, str(tmp_path / "local"), tmp_path / "out", FIELDS)
     local = archive_lab(tmp_path / "beside", {"train.tar": imagenet()}, **FIELDS)
@@ -88,8 +66,7 @@ def test_from_a_bucket(bucket, tmp_path):
     assert (document["status"], calls) == ("reused", [])
     planned = lab.plan(shards={"bytes": 9_000})
     assert planned["inside"] == {"containers": 1, "read": 0, "objects": 15}
-    with opened(bucket["url"], **options) as store:
-        store.put("more.tar", tar({"a/05.png": png(5)}))
+    write(**bucket, objects={"more.tar": tar({"a/05.png": png(5)})})
     assert lab.plan()["growth"]["samples"]["added"] == 1
     _, calls = reads(lab.prepare)
     assert {call.key for call in calls} == {"more.tar"}
@@ -98,16 +75,14 @@ def test_from_a_bucket(bucket, tmp_path):
 def test_a_run_takes_the_index_that_its_plan_has_kept(bucket, tmp_path, monkeypatch):
     kept = tmp_path / "cache"
     monkeypatch.setenv("LARDER_CACHE_DIR", str(kept))
-    options = {name: bucket[name] for name in ("endpoint", "region")}
-    write(bucket["url"], {"train.tar": imagenet()}, **options)
+    write(**bucket, objects={"train.tar": imagenet()})
     target = {**bucket, "url": bucket["url"].replace("source", "local")}
     lab = Lab({**bucket, "archives": "expand"}, target, tmp_path / "out", FIELDS)
     document, calls = reads(lab.plan)
     assert document["inside"]["read"] == 1
     assert calls
     (index,) = kept.rglob("*.parquet")
-    with opened(target["url"], **options) as store:
-        assert list(store.list()) == []
+    assert listing(**target) == {}
     document, calls = reads(lab.plan)
     assert document["inside"]["read"] == 0
     assert [call.size_bytes for call in calls] == [1], "whether it may be read at all"
@@ -120,6 +95,4 @@ def test_a_run_takes_the_index_that_its_plan_has_kept(bucket, tmp_path, monkeypa
     assert sizes[0] == 1
     assert min(sizes[1:]) > 2 << 10, "members, and no headers, which begin with 2 KiB"
     assert list(kept.rglob("*.parquet")) == []
-    with opened(target["url"], **options) as store:
-        indexes = [info.key for page in store.list() for info in page if "derived" in info.key]
-    assert len(indexes) == 1
+    assert len([key for key in listing(**target) if "derived" in key]) == 1

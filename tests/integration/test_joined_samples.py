@@ -1,15 +1,12 @@
 """Samples whose parts are under different prefixes, of any kind: text, audio, video, images."""
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
-import pytest
 from pipeline_lab import png
-from test_annotations import parts
+from test_annotations import as_lines, parts, refused
 from test_growth import Source
 
-from larder.errors import ConfigError
 from tests.support.checker import Published
 
 JOIN = {"image": "images/{id}.png", "mask": "masks/{id}_mask.png", "caption": "captions/{id}.txt"}
@@ -61,7 +58,7 @@ def test_images_with_masks_and_captions_grow(tmp_path):
 
 def test_joined_samples_have_annotations(tmp_path):
     rows = [{"image": f"{name}/{at}.png", "n": at} for name in CLASSES for at in range(4)]
-    table = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+    table = as_lines(rows)
     annotations = {"files": "table.jsonl", "key": "image", "part": "meta.json"}
     source = Source(tmp_path, **{**FIELDS, "samples": {"join": JOIN, "annotations": annotations}})
     document = source.prepare({**objects(range(4)), "table.jsonl": table})
@@ -69,12 +66,6 @@ def test_joined_samples_have_annotations(tmp_path):
     assert len(found) == 8
     assert json.loads(found["dog/3"]["meta.json"]) == {"image": "dog/3.png", "n": 3}
     assert set(found["dog/3"]) == {"image.png", "mask.png", "caption.txt", "meta.json", "cls"}
-
-
-def refused(source: Source, found: Mapping[str, bytes], **more: Any) -> ConfigError:
-    with pytest.raises(ConfigError) as caught:
-        source.prepare(found, **more)
-    return caught.value
 
 
 def test_samples_that_lack_a_part(tmp_path):

@@ -5,7 +5,6 @@ import datetime
 import io
 import json
 import math
-from collections.abc import Callable
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -14,19 +13,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from archives_lab import samples
-from pipeline_lab import DOCUMENT, Lab, directory_lab, png, write
+from archives_lab import reads, samples
+from pipeline_lab import Lab, directory_lab, png, write
 from pydantic import ValidationError
+from test_annotations import as_csv, as_lines
 
 from larder.config.models.locations import Rows
 from larder.errors import Failure
 from larder.jobs.results import RunError
 from larder.source.expand import line_rows, table_rows
-from tests.support.runs import between
-from tests.support.stores import (
-    RecordedCall,
-    Recorder,
-)
 
 PLAIN: dict[str, Any] = {"labels": None, "cache": None, "validate": "header"}
 
@@ -45,16 +40,6 @@ def failures(lab: Lab) -> tuple[Failure, ...]:
     with pytest.raises(RunError) as caught:
         lab.plan()
     return caught.value.report.failures
-
-
-def source_reads(run: Callable[[], DOCUMENT], piece: str) -> tuple[DOCUMENT, list[RecordedCall]]:
-    recorder = Recorder()
-    with between(recorder):
-        document = run()
-    calls = recorder.calls
-    return document, [
-        each for each in calls if each.method in ("get", "open") and piece in each.key
-    ]
 
 
 def test_lines_of_json_are_samples_as_they_are(tmp_path):
@@ -179,22 +164,17 @@ BAD_ROWS = {
     "not JSON": ({}, "x.jsonl", b'1\n{"a":\n2\n'),
     "NaN": ({}, "x.jsonl", b"1\nNaN\n"),
     "too deep": ({}, "x.jsonl", b"1\n" + b"[" * 100_000 + b"\n"),
-    "not UTF-8": ({}, "x.txt", b"a\n\xff\n"),
-    "not UTF-8 in JSON": ({}, "x.jsonl", b'1\n"\xff"\n'),
     "no key": ({"key": "id"}, "x.jsonl", b'{"id":"a"}\n{}\n'),
     "no object": ({"key": "id"}, "x.jsonl", b'{"id":"a"}\n[]\n'),
     "a dot": ({"key": "id"}, "x.jsonl", b'{"id":"a"}\n{"id":"b.c"}\n'),
     "a slash": ({"key": "id"}, "x.csv", b"id,v\na,1\n/b,2\n"),
-    "dots": ({"key": "id"}, "x.csv", b"id,v\na,1\n../b,2\n"),
-    "control": ({"key": "id"}, "x.jsonl", b'{"id":"a"}\n{"id":"\\u0007"}\n'),
     "twice": ({"key": "id"}, "x.csv", b"id,v\na,1\na,2\nb,3\n"),
     "fields": ({}, "x.csv", b"a,b\n1,2\n3\n"),
-    "more fields": ({}, "x.csv", b"a,b\n1,2\n3,4,5\n"),
 }
 
 
 @pytest.mark.parametrize(("rows", "name", "data"), BAD_ROWS.values(), ids=BAD_ROWS)
-@pytest.mark.exhaustive(after=6)
+@pytest.mark.exhaustive(after=4)
 def test_bad_rows_are_named(tmp_path, rows, name, data):
     lab = row_lab(tmp_path, {name: data}, **rows)
     (failure,) = failures(lab)
@@ -208,18 +188,9 @@ DAMAGED = {
     "an empty name": ({}, "x.csv", b"a,,b\n1,2,3\n"),
     "two columns": ({}, "x.csv", b"a,a\n1,2\n"),
     "no key": ({"key": "id"}, "x.csv", b"a\n1\n"),
-    "quotes": ({}, "x.csv", b'a,b\n1,"2"3\n'),
     "an open quote": ({}, "x.csv", b'a,b\n1,"2\n3,4\n'),
-    "latin 1": ({}, "x.csv", b"a\n\xe9\n"),
     "not Parquet": ({}, "x.parquet", b"hello" * 100),
-    "an empty Parquet": ({}, "x.parquet", b""),
-    "columns of one name": (
-        {},
-        "x.parquet",
-        parquet(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])),
-    ),
     "binary values": ({}, "x.parquet", parquet(pa.table({"image": [{"bytes": b"1"}]}))),
-    "a year": ({}, "x.parquet", parquet(pa.table({"t": pa.array([2**60], pa.timestamp("us"))}))),
     "no such column": (
         {"columns": {"picture": "jpg"}},
         "x.parquet",
@@ -286,15 +257,7 @@ def test_nothing_to_expand_is_a_warning(tmp_path, source, count):
     assert codes.count("nothing_expanded") == count
 
 
-def csv_of(rows: list[dict[str, str]]) -> bytes:
-    return "".join(["id,v\n", *(f"{row['id']},{row['v']}\n" for row in rows)]).encode()
-
-
-def lines_of(rows: list[dict[str, str]]) -> bytes:
-    return "".join(f"{json.dumps(row)}\n" for row in rows).encode()
-
-
-@pytest.mark.parametrize(("name", "file_of"), [("x.csv", csv_of), ("x.jsonl", lines_of)])
+@pytest.mark.parametrize(("name", "file_of"), [("x.csv", as_csv), ("x.jsonl", as_lines)])
 @pytest.mark.exhaustive(after=1)
 def test_a_row_more_packs_one_sample(tmp_path, name, file_of):
     """Also where the others have moved in the file."""
@@ -311,26 +274,26 @@ def test_a_row_more_packs_one_sample(tmp_path, name, file_of):
 
 def test_tables_are_read_once(tmp_path):
     rows = [{"id": f"{at}", "v": "x" * 1_000} for at in range(100)]
-    lab = row_lab(tmp_path, {"x.csv": csv_of(rows), "y.csv": b"id,v\nb,2\n"})
-    _, calls = source_reads(lab.prepare, ".csv")
+    lab = row_lab(tmp_path, {"x.csv": as_csv(rows), "y.csv": b"id,v\nb,2\n"})
+    _, calls = reads(lab.prepare, ".csv")
     assert sorted(call.key for call in calls) == ["x.csv", "y.csv"], "with one request each"
-    document, calls = source_reads(lab.prepare, ".csv")
+    document, calls = reads(lab.prepare, ".csv")
     assert (document["status"], calls) == ("reused", [])
-    document, calls = source_reads(partial(lab.prepare, shards={"bytes": 9_000}), ".csv")
+    document, calls = reads(partial(lab.prepare, shards={"bytes": 9_000}), ".csv")
     assert (document["status"], calls) == ("built", [])
 
 
 def test_a_container_that_was_deleted_is_made_again(tmp_path):
-    lab = row_lab(tmp_path, {"x.csv": csv_of([{"id": "a", "v": "1"}])})
+    lab = row_lab(tmp_path, {"x.csv": as_csv([{"id": "a", "v": "1"}])})
     expected = made(lab)
     with lab.opened_root() as root:
         keys = [info.key for page in root.list("work/derived/") for info in page]
         assert len(keys) == 2
         root.delete(next(key for key in keys if key.endswith(".rows")))
-    document, calls = source_reads(partial(lab.prepare, growth={"mode": "rebuild"}), "x.csv")
+    document, calls = reads(partial(lab.prepare, growth={"mode": "rebuild"}), "x.csv")
     assert document["status"] == "reused"
     write(str(lab.source["url"]), {"y.csv": b"id,v\nb,2\n"})  # type: ignore[index]
-    document, calls = source_reads(lab.prepare, "x.csv")
+    document, calls = reads(lab.prepare, "x.csv")
     assert calls
     assert samples(lab, document) == expected | {"y.csv/000000000": {"json": b'{"id":"b","v":"2"}'}}
 
@@ -339,7 +302,7 @@ def test_many_rows_are_read_with_few_requests(tmp_path):
     lines = b"".join(b'{"n":%d}\n' % number for number in range(5_000))
     lab = row_lab(tmp_path, {"x.jsonl": lines})
     lab = Lab(lab.source, lab.storage, lab.output, {**PLAIN, "shards": {"bytes": "150 MB"}})
-    _, calls = source_reads(lab.prepare, "x.jsonl")
+    _, calls = reads(lab.prepare, "x.jsonl")
     assert len(calls) < 25  # 256 rows at a time from a directory, 1,000 from a bucket
     assert len(samples(lab)) == 5_000
 
