@@ -97,6 +97,15 @@ def place(tmp_path: Path, source: Path) -> Workplace:
 
 
 @pytest.fixture
+def small(tmp_path: Path) -> Workplace:
+    """Where the dataset ``files`` has five small objects."""
+    (tmp_path / "source").mkdir()
+    for number in range(5):
+        (tmp_path / f"source/{number}.bin").write_bytes(b"%d" % number)
+    return Workplace(tmp_path, LARDER_SOURCE=str(tmp_path / "source"))
+
+
+@pytest.fixture
 def reporting(place: Workplace, prefect_server: PrefectServer) -> Workplace:
     """Where commands run that report to the session's Prefect server."""
     place.environment["PREFECT_API_URL"] = prefect_server.url

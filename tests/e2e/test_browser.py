@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from urllib.parse import quote
@@ -19,6 +18,7 @@ from serving import FAST, Run, Serving, serving_in
 
 from tests.support.browser import Browser, chromium, chromium_installed
 from tests.support.processes import is_running, wait_until
+from tests.support.servers import free_port
 
 pytestmark = pytest.mark.timeout(900)  # a busy machine is slow, and no test asserts a time
 
@@ -29,9 +29,7 @@ SLOW = [*FAST, "cluster.copy.max_bytes_per_second=10 kB"]
 @pytest.fixture(scope="module")
 def serving(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     need_system(chromium_installed(), "run .ci/install-chromium")
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-    with serving_in(tmp_path_factory.mktemp("serving"), "--port", str(port)) as serving:
+    with serving_in(tmp_path_factory.mktemp("serving"), "--port", str(free_port())) as serving:
         yield serving
 
 

@@ -1,6 +1,5 @@
 """``larder emit``: the config of a version that is published."""
 
-import json
 import shutil
 
 import pytest
@@ -14,20 +13,16 @@ FILES = ("--set", "mirror=false")
 
 
 @pytest.fixture
-def place(tmp_path) -> Workplace:
-    (tmp_path / "source").mkdir()
-    for number in range(5):
-        (tmp_path / f"source/{number}.bin").write_bytes(b"%d" % number)
-    place = Workplace(tmp_path, LARDER_SOURCE=str(tmp_path / "source"))
-    done = place.run("--dataset", "files", *FILES, "--quiet", python=PREPARE)
+def place(small: Workplace) -> Workplace:
+    done = small.run("--dataset", "files", *FILES, "--quiet", python=PREPARE)
     assert done.status == 0, done.err
-    return place
+    return small
 
 
 def emitted(place: Workplace, *arguments: str) -> dict:
     done = place.run(*arguments, "--json", python=EMIT, LARDER_SOURCE="")
     assert done.status == 0, done.err
-    return json.loads(done.out)
+    return done.document
 
 
 def test_the_config_is_that_of_the_run(place):

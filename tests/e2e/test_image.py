@@ -22,6 +22,7 @@ import pytest
 from prefect_server import PrefectServer
 from required import need_system
 from ruamel.yaml import YAML
+from serving import FAST, OBJECT_BYTES, OBJECTS
 from test_blocks import SECRET_SCHEMA, create_block
 
 from larder.store import open_store
@@ -35,9 +36,6 @@ pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(900)]
 
 COMPOSE = CHECKOUT / "deployments/compose.yaml"
 PASSWORD = "a'password/with@characters"
-OBJECTS = 40
-OBJECT_BYTES = 50_000
-FAST = ("mirror=true", "cluster.runner.batch_bytes=500 kB")
 SLOW = "cluster.copy.max_bytes_per_second=100 kB"
 
 

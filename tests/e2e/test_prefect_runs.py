@@ -16,7 +16,6 @@ from larder.jobs.results import RunError
 from larder.pipeline.prepare import prepare
 from larder.pipeline.settings import load_settings
 from larder.units import format_amount
-from tasks.steps import TASKS
 from tests.support.commands import Finished
 from tests.support.runs import copy_batches
 
@@ -202,25 +201,38 @@ def test_the_log_of_a_run_has_every_mistake_of_its_configuration(reporting, pref
         assert [line for line in mistakes if setting.partition("=")[0] in line], mistakes
 
 
-RETRIES = """
-import json, sys
-from unittest import mock
+BATCHES = """
+import json, sys, threading
 from contextlib import nullcontext
+from unittest import mock
 from prefect import flow
 from prefect.task_runners import ThreadPoolTaskRunner
-from larder.errors import ConfigError, ObjectError, RetryableError, StoreError
+from larder.errors import ConfigError, Failure, FatalError, ObjectError, RetryableError, StoreError
 from larder.segments import shard
-from larder.jobs.results import BatchReport
+from larder.jobs.results import BatchReport, Totals
 from larder.progress import StageTimes
 from tasks import runner, steps
 from tasks.runner import Pool, task_runner
 
-ERRORS = {"retryable": RetryableError, "config": ConfigError, "object": ObjectError,
-          "store": StoreError, "unforeseen": ValueError}
-
 class Batch:
     def __init__(self, name):
         self.shards = [type("Shard", (), {"name": name})]
+
+def reports_of(job, names, **options):
+    with ThreadPoolTaskRunner(**options) as threads:
+        pool = nullcontext(Pool(threads, 2, 2))
+        with task_runner(pool, nullcontext, StageTimes()) as tasks:
+            return tasks.map(shard.shard_batch, job, [Batch(name) for name in names])
+
+def run(flow, step, *arguments, **options):
+    task = steps.task_of(steps.Step(step, "shard", "shards from {batch.shards[0].name}"))
+    task = task.with_options(**options)
+    with mock.patch.object(shard, "shard_batch", step), mock.patch.dict(runner.TASKS, {step: task}):
+        return flow(*arguments)
+"""
+RETRIES = """
+ERRORS = {"retryable": RetryableError, "config": ConfigError, "object": ObjectError,
+          "store": StoreError, "unforeseen": ValueError}
 
 def step(job, batch, *, progress, concurrent_batches):
     kind, failures = job
@@ -235,21 +247,14 @@ def all_of(cases: list):
     for kind, failures in cases:
         calls.clear()
         try:
-            with ThreadPoolTaskRunner(max_workers=2) as threads:
-                pool = nullcontext(Pool(threads, 2, 2))
-                with task_runner(pool, nullcontext, StageTimes()) as tasks:
-                    done = tasks.map(shard.shard_batch, (kind, failures), [Batch("a.tar")])
+            done = reports_of((kind, failures), ["a.tar"], max_workers=2)
             result = "worked" if done == [BatchReport()] else "did not"
         except Exception as error:
             result = type(error).__name__
         answers.append([kind, failures, len(calls), result])
 
-soon = steps.task_of(steps.Step(step, "shard", "shards from {batch.shards[0].name}"))
-soon = soon.with_options(retry_delay_seconds=0, retry_jitter_factor=None)
 calls, answers = [], []
-with mock.patch.object(shard, "shard_batch", step), \\
-        mock.patch.dict(runner.TASKS, {step: soon}):
-    all_of(json.loads(sys.argv[1]))
+run(all_of, step, json.loads(sys.argv[1]), retry_delay_seconds=0, retry_jitter_factor=None)
 print(json.dumps(answers))
 """
 
@@ -265,7 +270,7 @@ def test_tasks_are_repeated_twice_and_only_where_that_can_help(reporting):
         ("store", 9, 1, "StoreError"),
     ]
     asked = json.dumps([case[:2] for case in cases])
-    done = reporting.run(asked, python=("-c", RETRIES))
+    done = reporting.run(asked, python=("-c", BATCHES + RETRIES))
     assert done.status == 0, done.err
     assert json.loads(done.out) == [list(case) for case in cases]
 
@@ -297,35 +302,10 @@ def test_no_arrow_comes_from_what_has_the_address_of_a_result(reporting):
     assert (done.status, done.out.strip()) == (0, "[0, 0]"), done.err
 
 
-def test_tasks_are_repeated_after_growing_random_pauses():
-    repeated = [task for task in TASKS.values() if task.retries]
-    assert len(repeated) >= len(TASKS) - 1
-    for task in repeated:
-        first, second = task.retry_delay_seconds
-        assert 0 < first < second
-        assert task.retry_jitter_factor > 0
-
-
 WINDOW = """
-import json, sys, threading
-from contextlib import nullcontext
-from prefect import flow, get_client
-from prefect.task_runners import ThreadPoolTaskRunner
-from larder.errors import FatalError, Failure, StoreError
-from unittest import mock
-from larder.segments import shard
-from larder.jobs.results import BatchReport, Totals
-from larder.progress import StageTimes
-from tasks import runner, steps
-from tasks.runner import Pool, task_runner
-
-class Batch:
-    def __init__(self, name):
-        self.shards = [type("Shard", (), {"name": name})]
-
 lock, two = threading.Lock(), threading.Barrier(2)
 begun, besides, at_once, most = [], set(), 0, 0
-said = {"told": [], "stopped": []}
+stopped = []
 
 def step(job, batch, *, progress, concurrent_batches):
     global at_once, most
@@ -353,29 +333,21 @@ def act(name, progress):
         while True:
             progress.advance("shard", objects=1)
     except FatalError as error:
-        said["stopped"].append(error.code)
+        stopped.append(error.code)
         raise
-
-named = steps.Step(step, "shard", "shards from {batch.shards[0].name}")
 
 @flow(flow_run_name=sys.argv[2])
 def batches():
-    with ThreadPoolTaskRunner() as threads:  # as wide as Prefect makes it
-        names = [Batch(name) for name in "abcdef"]
-        pool = nullcontext(Pool(threads, 2, 2))
-        with task_runner(pool, nullcontext, StageTimes()) as tasks:
-            return tasks.map(shard.shard_batch, None, names)
+    return reports_of(None, "abcdef")  # as wide as Prefect makes it
 
 job, error, reports = sys.argv[1], "", []
-with mock.patch.object(shard, "shard_batch", step), \\
-        mock.patch.dict(runner.TASKS, {step: steps.task_of(named)}):
-    try:
-        reports = batches()
-    except StoreError as raised:
-        error = raised.code
+try:
+    reports = run(batches, step)
+except StoreError as raised:
+    error = raised.code
 failed = [failure.key for report in reports for failure in report.failures]
 print(json.dumps({"begun": sorted(begun), "beside": sorted(besides), "most": most, "error": error,
-                  "stopped": said["stopped"], "failed": failed,
+                  "stopped": stopped, "failed": failed,
                   "done": sum(report.done.count for report in reports)}))
 """
 
@@ -393,7 +365,7 @@ def states(server: PrefectServer, name: str, count: int) -> dict[str, str]:
 def test_batches_are_submitted_in_a_window_and_failed_ones_are_failed_task_runs(
     reporting, prefect_server
 ):
-    done = reporting.run("all", "window of all", python=("-c", WINDOW))
+    done = reporting.run("all", "window of all", python=("-c", BATCHES + WINDOW))
     assert succeeded(done) == {
         "begun": list("abcdef"),
         "beside": [2],
@@ -411,7 +383,9 @@ def test_batches_are_submitted_in_a_window_and_failed_ones_are_failed_task_runs(
 def test_an_error_of_one_batch_stops_the_others_and_no_more_are_submitted(
     reporting, prefect_server
 ):
-    document = succeeded(reporting.run("stop", "window that stops", python=("-c", WINDOW)))
+    document = succeeded(
+        reporting.run("stop", "window that stops", python=("-c", BATCHES + WINDOW))
+    )
     assert (document["begun"], document["error"]) == (["a", "b"], "store.denied")
     assert document["stopped"] == ["run.interrupted"]
     assert states(prefect_server, "window that stops", 2) == {"a": "CANCELLED", "b": "FAILED"}

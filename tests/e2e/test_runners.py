@@ -22,6 +22,7 @@ from required import missing
 from larder.packages import is_installed
 from tests.support.commands import CHECKOUT, Workplace
 from tests.support.processes import wait_until
+from tests.support.servers import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -64,14 +65,10 @@ class DaskCluster:
     def _start(self, name: str, *options: str | Path) -> subprocess.Popen[bytes]:
         *flags, where = options
         command = [sys.executable, "-m", "dask", name, *flags, "--scheduler-file", where]
-        environment = {
-            **os.environ,
-            "PYTHONPATH": str(CHECKOUT),
-            "PREFECT_API_URL": self._server.url,
-        }
+        own = {"PYTHONPATH": str(CHECKOUT), "PREFECT_API_URL": self._server.url}
         with open(self._folder / f"{name}.log", "ab") as log:
             process = subprocess.Popen(
-                command, cwd=self._folder, env=environment, stdout=log, stderr=log
+                command, cwd=self._folder, env={**os.environ, **own}, stdout=log, stderr=log
             )
         self._stack.callback(process.wait)
         self._stack.callback(process.kill)
@@ -181,10 +178,7 @@ def test_a_local_ray_of_which_a_worker_is_killed(reporting, named):
 @pytest.fixture
 def ray_address(place: Workplace) -> Iterator[str]:
     """A Ray of one node that this test has started, with the HOME of the place."""
-    ports = []
-    for _ in range(2):
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            ports.append(str(probe.getsockname()[1]))
+    ports = [free_port() for _ in range(2)]
     with TemporaryDirectory(prefix="ray-") as folder:
         command = [Path(sys.executable).with_name("ray"), "start", "--head", "--block"]
         command += ["--num-cpus=2", "--include-dashboard=false", f"--temp-dir={folder}"]
@@ -195,7 +189,7 @@ def ray_address(place: Workplace) -> Iterator[str]:
                 command, env=environment, stdout=log, stderr=log, start_new_session=True
             )
         try:
-            wait_until(lambda: listens(int(ports[1])) or head.poll() is not None)
+            wait_until(lambda: listens(ports[1]) or head.poll() is not None)
             yield f"ray://127.0.0.1:{ports[1]}"
         finally:
             head.terminate()

@@ -213,11 +213,8 @@ def test_a_pool_of_kubernetes_gets_deployments_of_the_image(reporting, prefect_s
     for name in ("deployments", "flows"):
         (reporting.folder / name).symlink_to(CHECKOUT / name)
     template = CHECKOUT / "deployments/kubernetes/base-job-template.json"
-    pool = {
-        "name": "k",
-        "type": "kubernetes",
-        "base_job_template": json.loads(template.read_text()),
-    }
+    pool = {"name": "k", "type": "kubernetes"}
+    pool["base_job_template"] = json.loads(template.read_text())
     prefect_server.post("/work_pools/", pool)
     done = reporting.run("--pool", "k", python=("-m", "flows.deploy"))
     assert done.status == 0, done.err
