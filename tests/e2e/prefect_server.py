@@ -19,12 +19,7 @@ FINAL = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 
 @dataclass(frozen=True)
 class PrefectServer:
-    """A Prefect server that runs.
-
-    Attributes:
-        port: On 127.0.0.1.
-        home: Its PREFECT_HOME.
-    """
+    """A Prefect server that runs on 127.0.0.1; ``home`` is its PREFECT_HOME."""
 
     port: int
     home: Path
@@ -46,9 +41,7 @@ class PrefectServer:
         self._request("PATCH", path, json.dumps(fields))
 
     def _request(self, method: str, path: str, body: str | None = None) -> Any:
-        """The answer to a request, made again where its database was busy, as by Prefect's own
-        client.
-        """
+        """The answer to a request, made again where the database was busy, as Prefect does."""
         headers = {"Content-Type": "application/json"}
         status, answered = http.HTTPStatus.SERVICE_UNAVAILABLE.value, b""
         for _ in range(100):
@@ -123,10 +116,7 @@ class PrefectServer:
         return runs
 
     def logs(self, flow_run: dict[str, Any], awaited: str) -> list[str]:
-        """The lines of a flow run's log in their order, once one begins with ``awaited``.
-
-        They too may come a little later.
-        """
+        """The lines of a flow run's log in their order, once one begins with ``awaited``."""
         question = {"logs": {"flow_run_id": {"any_": [flow_run["id"]]}}, "sort": "TIMESTAMP_ASC"}
         lines: list[str] = []
         for _ in range(600):

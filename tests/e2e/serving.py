@@ -25,12 +25,7 @@ Run = dict[str, Any]
 
 
 class Serving:
-    """``make serve`` in a folder that looks like a checkout.
-
-    Attributes:
-        server: Its server.
-        source: What its dataset ``files`` is made of.
-    """
+    """``make serve``, with a dataset ``files`` that is made of ``source``."""
 
     def __init__(self, place: Workplace, *flags: str) -> None:
         self.place = place

@@ -40,14 +40,7 @@ OWN = "_larder/"
 
 @dataclass
 class Source:
-    """A bucket behind TLS.
-
-    Attributes:
-        objects: What it has.
-        refused: The key that is refused, after a while: everything is stopped then.
-        slow: Whether it hesitates.
-        stop_after: The number of requests for objects after which ``stop`` is set.
-    """
+    """A bucket behind TLS: ``stop`` is set after ``stop_after`` requests for objects."""
 
     objects: dict[str, bytes]
     endpoint: str = ""

@@ -34,12 +34,7 @@ EXPERIMENT = (
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A wrong input.
-
-    Attributes:
-        dataset: What the dataset file has, after a source.
-        files: Contents by path, besides or instead of the default ones; None leaves one out.
-    """
+    """A wrong input; ``dataset`` follows a source, and None leaves a default file out."""
 
     title: str
     dataset: str = ""
