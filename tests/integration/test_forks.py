@@ -7,8 +7,6 @@ import gc
 import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +17,7 @@ from pipeline_lab import Lab, directory_lab, png
 
 import larder
 from larder.errors import ConfigError
+from tests.support.processes import run_python
 
 FORKS = int(os.environ.get("LARDER_FORKS", "20"))
 FORK = multiprocessing.get_context("fork")
@@ -123,5 +122,5 @@ def test_threads_that_read_import_nothing(tmp_path, cache):
     lab = directory_lab(tmp_path, IMAGES, validate="decode", cache=cache)
     lab.prepare()
     options: dict[str, Any] = {} if cache else {"decode": True, "size": 32}
-    command = [sys.executable, "-c", IMPORTED, f"{lab.storage}/larder/d", repr(options)]
-    assert subprocess.run(command, check=True, capture_output=True).stdout == b"[]\n"
+    done = run_python("-c", IMPORTED, f"{lab.storage}/larder/d", options)
+    assert done.stdout == "[]\n", done.stderr

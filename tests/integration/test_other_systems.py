@@ -1,10 +1,9 @@
 """Features of Linux are not needed: a run in a Python without them, as on macOS."""
 
-import subprocess
-import sys
-
 import pytest
 from pipeline_lab import write
+
+from tests.support.processes import run_python
 
 # Of the modules of the standard library: https://docs.python.org/3.13/library/os.html
 ONLY_LINUX = {
@@ -47,7 +46,5 @@ assert prepare(settings)["status"] == "reused"
 @pytest.mark.exhaustive
 def test_a_run_without_linux_features(tmp_path):
     write(tmp_path / "source", {f"{name}.bin": name.encode() for name in "abc"})
-    script = f"ONLY_LINUX = {ONLY_LINUX!r}\n{RUN}"
-    command = [sys.executable, "-c", script, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run_python("-c", f"ONLY_LINUX = {ONLY_LINUX!r}\n{RUN}", tmp_path)
     assert done.returncode == 0, done.stderr

@@ -21,10 +21,6 @@ pytestmark = pytest.mark.exhaustive
 FIELDS: dict[str, Any] = {"splits": {"train": ["a/**", "b/**"], "validation": "c/**"}}
 
 
-def gone(path: Path) -> None:
-    path.unlink()
-
-
 def cut_short(path: Path) -> None:
     with path.open("rb+") as file:
         file.truncate(path.stat().st_size - 1)
@@ -125,13 +121,13 @@ def of_segments(lab: Lab, pattern: str) -> list[Path]:
 @pytest.mark.parametrize(
     ("pattern", "alter"),
     [
-        ("index/samples-*", gone),
+        ("index/samples-*", Path.unlink),
         ("index/shards-*", cut_short),
         ("shards/train/*.tar", cut_short),
-        ("caches/*/train-*.mdb", gone),
+        ("caches/*/train-*.mdb", Path.unlink),
         ("caches/*/train-*.mdb", longer),
-        ("caches/*/cache.json", gone),
-        ("segment.json", gone),
+        ("caches/*/cache.json", Path.unlink),
+        ("segment.json", Path.unlink),
     ],
 )
 def test_files_of_every_segment_are_looked_for_and_the_hint_works(tmp_path, pattern, place, alter):
@@ -177,7 +173,7 @@ def test_listed_shards_of_every_segment_are_looked_for_and_no_others(tmp_path, r
     assert lab.prepare()["status"] == "reused"
 
 
-@pytest.mark.parametrize("alter", [gone, cut_short])
+@pytest.mark.parametrize("alter", [Path.unlink, cut_short])
 @pytest.mark.parametrize("kind", ["manifests/objects-*", "manifests/omitted-*", "lists/my-train-*"])
 def test_files_of_the_version_itself_are_looked_for_and_the_hint_works(
     tmp_path, alter, kind, monkeypatch

@@ -152,8 +152,7 @@ def test_a_split_has_an_index_for_other_readers(tmp_path, name):
 def test_shards_with_omitted_samples_have_no_such_index(tmp_path):
     lab = lab_of(tmp_path, "webdataset", growth={"removals": "omit"})
     lab.prepare()
-    for ext in ("bin", "pos.f4"):
-        Path(str(lab.source), f"a/03.{ext}").unlink()
+    lab.remove("a/03.bin", "a/03.pos.f4")
     document = lab.prepare()
     root = lab.folder / "versions" / document["version"]
     found = {path.relative_to(root).as_posix() for path in root.glob("readers/*/*")}

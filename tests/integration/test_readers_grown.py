@@ -2,14 +2,12 @@
 
 import gc
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import webdataset as wds
-from pipeline_lab import Lab, directory_lab, images, opened, png, write
+from pipeline_lab import Lab, directory_lab, images, opened, png
 from reading_lab import LIGHT
 from ruamel.yaml import YAML
 from webdataset.shardlists import expand_urls
@@ -17,6 +15,7 @@ from webdataset.shardlists import expand_urls
 import larder
 from larder.errors import ConfigError, DamageError, LarderError
 from tests.support.checker import Published
+from tests.support.processes import run_python
 
 pytestmark = pytest.mark.exhaustive
 
@@ -36,9 +35,8 @@ def grown(folder: Path, removals: str, **fields: Any) -> tuple[Lab, dict[str, An
         **{"shards": {"bytes": 9_000}, "cache": {"records": "encoded"}, **fields},
     )
     lab.prepare()
-    for key in GONE:
-        Path(str(lab.source), key).unlink()
-    write(str(lab.source), NEW)
+    lab.remove(*GONE)
+    lab.add(NEW)
     document = lab.prepare()
     return lab, document, lab.check()[document["version"]]
 
@@ -201,9 +199,8 @@ with data.cache("train") as cache:
 samples = list(data.samples("train", 0, 3))
 print(*(sample.key for sample in samples), *samples[-1].parts)
 """
-    address = f"{lab.storage}/larder/d"
-    command = [sys.executable, "-c", LIGHT + program, address]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    done = run_python("-c", LIGHT + program, f"{lab.storage}/larder/d")
+    assert done.returncode == 0, done.stderr
     first, second = done.stdout.splitlines()
     assert first == "1050 0001 0003 2099"
     assert second == "0001 0003 0005 txt"
@@ -226,10 +223,6 @@ def test_a_split_without_a_sample_left_has_no_cache_file(tmp_path):
     assert caught.value.code == "cache.missing"
 
 
-def gone(path: Path) -> None:
-    path.unlink()
-
-
 def changed(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 3] ^= 1
@@ -240,12 +233,12 @@ def changed(path: Path) -> None:
     ("alter", "name", "code"),
     [
         (changed, "segments/*/shards/train/*.tar", "damage.record"),
-        (gone, "segments/*/shards/train/*.tar", "object.missing"),
+        (Path.unlink, "segments/*/shards/train/*.tar", "object.missing"),
         (changed, "segments/*/index/rows-*", "damage.digest"),
-        (gone, "segments/*/index/keys-*", "damage.size"),
+        (Path.unlink, "segments/*/index/keys-*", "damage.size"),
         (changed, "segments/*/index/blocks-*", "damage.digest"),
         (changed, "segments/*/segment.json", "damage."),
-        (gone, "segments/*/segment.json", "damage.size"),
+        (Path.unlink, "segments/*/segment.json", "damage.size"),
     ],
 )
 def test_damage_is_found_while_samples_are_read(tmp_path, alter, name, code):
