@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline_lab import Lab, directory_lab, images, png, write
+from pipeline_lab import Lab, directory_lab, images, png
 from verify_lab import SPLITS, in_a_process_that_ends, is_work, text_lab, verified
 
 from tests.support.runs import between, forget_manifests
@@ -32,12 +32,10 @@ def _grown(folder: Path, **fields: Any) -> Lab:
     lab = directory_lab(folder, images("abc", each=5), splits=SPLITS, **fields)
     with between():
         lab.prepare()
-        source = Path(str(lab.source))
-        for name in ("a/02.png", "b/03.png"):
-            (source / name).unlink()
-        write(str(source), {"a/zz.png": png(7)})
+        lab.remove("a/02.png", "b/03.png")
+        lab.add({"a/zz.png": png(7)})
         lab.prepare()
-        write(str(source), {"b/zz.png": png(8), "c/00.png": png(9)})
+        lab.add({"b/zz.png": png(8), "c/00.png": png(9)})
         lab.prepare()
     return lab
 
@@ -63,7 +61,7 @@ class Base:
     @classmethod
     def made(cls, name: str, folder: Path) -> Base:
         lab = BASES[name](folder)
-        root = Path(lab.root.removeprefix("file://"))
+        root = lab.folder
         with between():
             document = verified(lab)
         assert document["status"] == "intact", document

@@ -304,7 +304,7 @@ def test_what_a_killed_repair_has_left_is_named_and_put_back(
 ) -> None:
     files = published(root)
     shard = shards(root)[0]
-    folder = Path(text.root.removeprefix("file://"))
+    folder = text.folder
     left = f"work/repair/1234abcd/{shard}"
     (folder / left).parent.mkdir(parents=True)
     (folder / shard).rename(folder / left)

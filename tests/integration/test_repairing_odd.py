@@ -113,7 +113,7 @@ def test_the_second_copy_of_a_damaged_document_is_not_called_unused(text: Lab, r
 
 def test_what_cannot_be_put_back_does_not_end_a_repair(text: Lab, root: Store) -> None:
     one, other, *_ = shards(root)
-    place, left = Path(text.root.removeprefix("file://"), one), f"work/repair/1234abcd/{one}"
+    place, left = text.folder / one, f"work/repair/1234abcd/{one}"
     root.put(left, b"gone")
     place.unlink()
     place.mkdir()

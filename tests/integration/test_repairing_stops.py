@@ -62,7 +62,6 @@ def spoil(root: Store, files: Mapping[str, bytes]) -> dict[str, bytes | None]:
     return after
 
 
-@pytest.mark.exhaustive
 def test_a_repair_that_is_stopped_at_any_write_continues(lab: Lab) -> None:
     root = open_store(ROOT)
     with between():

@@ -3,52 +3,30 @@
 from __future__ import annotations
 
 import uuid
+from pathlib import Path
 
 import pytest
-from pipeline_lab import Lab, images, write
-from verify_lab import (
-    DAMAGES,
-    SPLITS,
-    damaged,
-    findings,
-    published,
-    sibling_of,
-    verified,
-)
+from pipeline_lab import DECODED, Lab, images, reach, write
+from verify_lab import DAMAGES, damaged, findings, published, sibling_of, verified
 
 from tests.support.servers import S3Server
 
 pytestmark = pytest.mark.exhaustive
 
+FIELDS = {**DECODED, "validate": "header", "cache": {"records": "encoded"}, "mirror": False}
 
-@pytest.fixture(
-    scope="module", params=["rclone", pytest.param("radosgw", marks=pytest.mark.radosgw)]
-)
-def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Lab:
-    server: S3Server = request.getfixturevalue(f"{request.param}_server")
+
+@pytest.mark.parametrize("name", ["rclone", pytest.param("radosgw", marks=pytest.mark.radosgw)])
+def test_damage_in_a_bucket_is_found_and_repaired(
+    name: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    server: S3Server = request.getfixturevalue(f"{name}_server")
     server.create_bucket("verify")
     base = f"s3://verify/{uuid.uuid4().hex[:12]}"
-    access = {"endpoint": server.endpoint, "region": server.region}
-    write(f"{base}/source", images(each=6), **access)
-    made = Lab(
-        {"url": f"{base}/source", **access},
-        {"url": f"{base}/local", **access},
-        tmp_path_factory.mktemp("out"),
-        {
-            "labels": {"from": "folder"},
-            "splits": SPLITS,
-            "shards": {"bytes": 8_000},
-            "validate": "header",
-            "cache": {"records": "encoded"},
-            "mirror": False,
-        },
-    )
-    made.prepare()
-    return made
-
-
-@pytest.mark.exhaustive
-def test_damage_in_a_bucket_is_found_and_repaired(lab: Lab) -> None:
+    source, storage = ({"url": f"{base}/{end}", **reach(server)} for end in ("source", "local"))
+    write(**source, objects=images(each=6))
+    lab = Lab(source, storage, tmp_path, FIELDS)
+    lab.prepare()
     assert verified(lab)["status"] == "intact"
     with lab.opened_root() as root:
         files = published(root)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from pipeline_lab import Lab, directory_lab, images, png, write
+from pipeline_lab import Lab, directory_lab, images, png
 
 from larder.jobs.runner import InlineRunner
 from larder.progress import StageTimes
@@ -62,9 +62,8 @@ def grown_lab(folder: Path, *, storage: str = "", **fields: Any) -> Lab:
     lab = replace(lab, storage=storage or lab.storage)
     with between():
         lab.prepare()
-        for name in ("a/00.png", "a/00.json", "a/02.png", "b/03.png", "c/06.png"):
-            Path(str(lab.source), name).unlink()
-        write(str(lab.source), {"a/zz.png": png(7), "c/00.png": png(8)})
+        lab.remove("a/00.png", "a/00.json", "a/02.png", "b/03.png", "c/06.png")
+        lab.add({"a/zz.png": png(7), "c/00.png": png(8)})
         lab.prepare()
     return lab
 
