@@ -71,11 +71,18 @@ class BatchDataset(torch.utils.data.IterableDataset[Batch]):
             self._next = number + workers
             yield batch
 
-    def begin(self, iterator: Any) -> None:
-        """In the training process: an iterator of a DataLoader begins an iteration by workers."""
+    def begin(self, iterator: Any, previous: Any) -> None:
+        """In the training process: an iterator of a DataLoader begins an iteration by workers.
+
+        ``previous`` is the one before it, if any: torchdata makes one for the state of the end of
+        an epoch, and leaves it for the next epoch before a batch was asked for.
+        """
         if iterator._auto_collation:
             raise invalid(_SIZED, "batch_size", "give DataLoader batch_size=None")
         _check_divisible(self.batches)
+        if getattr(previous, "_finished", False) and not previous._is_counted:
+            self.batches.go_to(int(self._place[0]) + 1, 0)
+        iterator._is_counted = False
         iterator._iteration = self.batches.begin()
         self._place.share_memory_()[:] = torch.tensor([self.batches.epoch, self.batches.batches])
 
@@ -225,12 +232,12 @@ def _follow() -> None:
         make(iterator, loader)
         if is_followed(iterator):
             iterator._shutdown = True  # there are no workers yet to shut down if it is refused
-            iterator._dataset.begin(iterator)
+            iterator._dataset.begin(iterator, loader._iterator)
 
     def resetting(iterator: Any, loader: Any, first_iter: bool = False) -> None:
         reset(iterator, loader, first_iter)
         if is_followed(iterator) and not first_iter:
-            iterator._dataset.begin(iterator)
+            iterator._dataset.begin(iterator, iterator)
 
     def advancing(iterator: Any) -> Any:
         if not is_followed(iterator):
@@ -240,6 +247,7 @@ def _follow() -> None:
         except StopIteration:
             iterator._dataset.follow(iterator)
             iterator._dataset.batches.end()
+            iterator._is_counted = True
             raise
         iterator._dataset.follow(iterator)
         return batch

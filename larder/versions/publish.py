@@ -83,8 +83,12 @@ def _published(
     if check := how.get("check"):
         check()
     data = seal(document)
+    copy = layout.copy_key(key, sha256_hex(data))
     with published_file_errors(), suppress(PreconditionError):
-        store.put(layout.copy_key(key, sha256_hex(data)), data)
+        store.put(copy, data)
+        if (kept := read_optional(store, copy)) != data:
+            kept_bytes = None if kept is None else len(kept)
+            raise not_kept(object_url(store.url, copy), len(data), kept_bytes)
         store.put(key, data, if_absent=how.get("if_absent", True))
     if (published := read()) is None:
         raise not_kept(object_url(store.url, key), len(data), None)

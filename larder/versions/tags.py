@@ -24,7 +24,7 @@ from larder.store import object_url
 from larder.store.base import Store
 from larder.store.own_files import published_file_errors, read_optional
 from larder.versions import layout
-from larder.versions.publish import KEPT, Conditions
+from larder.versions.publish import KEPT, Conditions, not_kept
 
 TAG = "latest"
 """The tag that every run moves."""
@@ -114,18 +114,24 @@ def move_tag(
 def _try_to_move(
     store: Store, key: str, to: TagEntry, expected: str | None, conditions: Conditions
 ) -> bool:
+    where = object_url(store.url, key)
     current = _with_etag(store, key)
     if current is None:
         if expected is not None:
             raise _superseded(store, key, None)
-        store.put(key, seal(Tag(to.version, to.inputs)), if_absent=conditions.if_absent)
-        return True
-    etag, old = current
-    if TagEntry(old.version, old.inputs) == to:
-        return False
-    if old.version not in (to.version, expected):
-        raise _superseded(store, key, old.version)
-    store.put(key, seal(old.moved(to)), if_match=etag if conditions.if_match else None)
+        data = seal(Tag(to.version, to.inputs))
+        store.put(key, data, if_absent=conditions.if_absent)
+    else:
+        etag, old = current
+        if TagEntry(old.version, old.inputs) == to:
+            return False
+        if old.version not in (to.version, expected):
+            raise _superseded(store, key, old.version)
+        data = seal(old.moved(to))
+        store.put(key, data, if_match=etag if conditions.if_match else None)
+    kept = read_optional(store, key)
+    if kept is None or (current and _parse(kept, where) == current[1]):
+        raise not_kept(where, len(data), None)
     return True
 
 

@@ -87,17 +87,18 @@ def resumed(data: larder.readers.data.Data) -> list[list[Any]]:
 def stateful(data: larder.readers.data.Data) -> list[list[Any]]:
     """The same with torchdata's loader and its own state."""
     found = []
-    for stop, workers in [(1, 0), (1, 2), (2, 3), (3, 2), (4, 2)]:
+    for stop, workers in [(1, 0), (1, 2), (2, 3), (3, 2), (4, 2), (None, 0), (None, 2)]:
         batches = StatefulDataLoader(
             data.torch("train", **OPTIONS), batch_size=None, num_workers=workers
         )
-        delivered = keys(batch for _, batch in zip(range(stop), batches, strict=False))
+        delivered = keys(islice(batches, stop))
         state = batches.state_dict()
         again = StatefulDataLoader(
             data.torch("train", **OPTIONS), batch_size=None, num_workers=workers
         )
         again.load_state_dict(state)
-        found.append([delivered + keys(again), keys(again)])
+        rest = keys(again)
+        found.append([delivered + rest, keys(again)] if stop else [delivered, rest])
     return found
 
 
