@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -20,7 +21,7 @@ class Launcher(NamedTuple):
     local: str
 
 
-_SLURM: Final = Launcher("SLURM_PROCID", "SLURM_NTASKS", "")
+_SLURM: Final = Launcher("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID")
 
 LAUNCHERS: Final = (
     Launcher("RANK", "WORLD_SIZE", "LOCAL_RANK"),
@@ -76,12 +77,17 @@ def _launched() -> Rank:
     return ranks[0]
 
 
+def is_numbered_only(launcher: Launcher, environment: Mapping[str, str]) -> bool:
+    """Whether it is a batch script or shell of Slurm, which are numbered, but no ranks."""
+    is_step = "SLURM_JOB_ID" not in environment or "SLURM_STEP_ID" in environment
+    return launcher is _SLURM and not is_step
+
+
 def _rank(launcher: Launcher) -> Rank | None:
     """What a launcher says; None if it has not started this process."""
     rank, world = (os.environ.get(name, "") for name in launcher[:2])
-    is_step = "SLURM_JOB_ID" not in os.environ or "SLURM_STEP_ID" in os.environ
-    if not rank + world or (launcher is _SLURM and not is_step):
-        return None  # batch scripts and shells of Slurm are numbered, but no ranks
+    if not rank + world or is_numbered_only(launcher, os.environ):
+        return None
     if not (rank.isdecimal() and world.isdecimal() and int(rank) < int(world)):
         message = f"{rank!r} of {launcher.world} {world!r} is no rank"
         raise invalid(message, launcher.rank, f"set both, or {_ARGUMENTS}")

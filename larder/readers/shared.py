@@ -19,7 +19,7 @@ from typing import TypeVar
 from larder.disk import disk_errors, write_file
 from larder.errors import ConfigError, DamageError, StoreError
 from larder.manifest.digest import sha256_hex
-from larder.readers.launcher import LAUNCHERS
+from larder.readers.launcher import LAUNCHERS, is_numbered_only
 from larder.store.base import Store
 from larder.store.download import locked
 from larder.versions import layout
@@ -30,8 +30,6 @@ from larder.versions.tags import read_tag
 T = TypeVar("T")
 
 _VERSION_SECONDS, _TAG_SECONDS = 600.0, 60.0
-
-_LOCAL_RANKS = [launcher.local.encode() for launcher in LAUNCHERS if launcher.local]
 
 _Entry = tuple[str, float, list[str]]
 """The version that a tag named, when it was read, and the local ranks that have opened it."""
@@ -122,27 +120,31 @@ def _launch() -> tuple[str, str] | None:
     """What has started the ranks of this machine, and the number of this one among them; None if
     this process is none of them.
 
-    There may be processes of a wrapper between a rank and its launcher.
+    There may be processes of a wrapper between a rank and its launcher, and launchers that were
+    started by others, such as torchrun by srun: the number has those of all.
     """
-    process, number = os.getpid(), b""
+    process, number = os.getpid(), ""
     try:
         while rank := _local_rank(process):
-            number = number or rank
+            number += f"{rank} "
             process = int(_facts(process)[1])
         launcher = f"{os.uname().nodename} {process} {int(_facts(process)[19])}"
-        return (launcher, number.decode()) if number else None
+        return (launcher, number) if number else None
     except (OSError, ValueError):  # not Linux, or it has ended
         return None
 
 
-def _local_rank(process: int) -> bytes:
+def _local_rank(process: int) -> str:
     """The local rank that a process was started with; empty if none, or if another user's."""
     try:
-        lines = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
+        text = Path(f"/proc/{process}/environ").read_text(errors="replace")
     except PermissionError:
-        return b""
-    variables = dict(line.partition(b"=")[::2] for line in lines)
-    return next(filter(None, map(variables.get, _LOCAL_RANKS)), b"")
+        return ""
+    variables = dict(line.partition("=")[::2] for line in text.split("\0"))
+    ranks = (
+        variables.get(each.local, "") for each in LAUNCHERS if not is_numbered_only(each, variables)
+    )
+    return next(filter(None, ranks), "")
 
 
 def _facts(process: int) -> list[bytes]:

@@ -270,17 +270,17 @@ LAUNCHER = """
 import os, subprocess, sys
 code = "import larder, sys; print(larder.open(sys.argv[1], cache_dir=sys.argv[2]).version)"
 for line in sys.stdin:
-    environment = os.environ | {"LOCAL_RANK": line.strip()}
+    environment = os.environ | {sys.argv[3]: line.strip()}
     command = [sys.executable, "-c", code, *sys.argv[1:3]]
-    subprocess.run([*sys.argv[3:], *command], env=environment, check=True)
+    subprocess.run([*sys.argv[4:], *command], env=environment, check=True)
 """
 
 
 class Launcher:
     """Starts ranks one after the other, each directly or in a wrapper."""
 
-    def __init__(self, stack: ExitStack, address: str, cache: Path, wrapper: list[str]) -> None:
-        command = [sys.executable, "-c", LAUNCHER, address, str(cache), *wrapper]
+    def __init__(self, stack: ExitStack, address: str, cache: Path, *arguments: str) -> None:
+        command = [sys.executable, "-c", LAUNCHER, address, str(cache), *arguments]
         pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout"), subprocess.PIPE)
         self._process = stack.enter_context(subprocess.Popen(command, text=True, **pipes))
 
@@ -291,8 +291,15 @@ class Launcher:
         return self._process.stdout.readline().strip()
 
 
-@pytest.mark.parametrize("wrapper", [[], ["sh", "-c", '"$@" && true', "sh"], "a directory"])
-def test_ranks_of_a_launcher_share_what_a_tag_names(tmp_path, s3_env, wrapper):
+@pytest.mark.parametrize(
+    ("variable", "wrapper"),
+    [
+        ("LOCAL_RANK", []),
+        ("LOCAL_RANK", ["sh", "-c", '"$@" && true', "sh"]),
+        ("SLURM_LOCALID", "a directory"),
+    ],
+)
+def test_ranks_of_a_launcher_share_what_a_tag_names(tmp_path, s3_env, variable, wrapper):
     lab = bucket_lab(s3_env, tmp_path)
     if wrapper == "a directory":
         lab, wrapper = replace(lab, storage=str(tmp_path / "storage")), []
@@ -302,7 +309,7 @@ def test_ranks_of_a_launcher_share_what_a_tag_names(tmp_path, s3_env, wrapper):
     lab.add(NEW)
     second, moved = lab.prepare()["version"], store.get(key)
     with ExitStack() as stack:
-        one, other = (Launcher(stack, address, cache, wrapper) for _ in range(2))
+        one, other = (Launcher(stack, address, cache, variable, *wrapper) for _ in range(2))
         store.put(key, tag)
         assert one.opened_by(0) == first
         store.put(key, moved)
