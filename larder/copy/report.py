@@ -102,7 +102,7 @@ def _not_kept(plan: CopyPlan) -> str:
         return "types, metadata, headers and tags: a directory has none"
     if (source.provider, source.server) == (target.provider, target.server):
         return ""
-    return "tags: they would take a request for each object"
+    return "Expires; and tags, which would take a request for each object"
 
 
 def _excluded(plan: CopyPlan) -> dict[str, Any] | None:

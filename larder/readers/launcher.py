@@ -27,9 +27,11 @@ LAUNCHERS: Final = (
     Launcher("RANK", "WORLD_SIZE", "LOCAL_RANK"),
     Launcher("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
     Launcher("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
+    Launcher("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK"),
+    Launcher("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK"),
     _SLURM,
 )
-"""torchrun, PyTorchJobs of Kubeflow, and Determined; Open MPI; MPICH; srun of Slurm.
+"""torchrun, PyTorchJobs of Kubeflow, and Determined; Open MPI; MPICH; MVAPICH; Horovod; srun.
 
 Each may have been started by one that follows it, such as torchrun by srun.
 """

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -160,7 +161,7 @@ def test_a_process_removes_what_it_has_downloaded(tmp_path, monkeypatch):
     (tmp_path / "bucket/m").write_bytes(b"")
     (tmp_path / "tmp").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
     process = processes.Process()
     ref = ManifestRef(key="m", sha256=hashlib.sha256(b"").hexdigest(), bytes=0, rows=0)
     path = Path(process.call(download, str(tmp_path / "bucket"), ref))
