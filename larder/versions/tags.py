@@ -102,9 +102,7 @@ def move_tag(
     for _ in range(_TRIES):
         try:
             with published_file_errors():
-                return _try_to_move(
-                    store, layout.tag_key(tag), TagEntry(version, inputs), expected, conditions
-                )
+                return _try_to_move(store, tag, TagEntry(version, inputs), expected, conditions)
         except PreconditionError:
             continue
     where = object_url(store.url, layout.tag_key(tag))
@@ -112,26 +110,24 @@ def move_tag(
 
 
 def _try_to_move(
-    store: Store, key: str, to: TagEntry, expected: str | None, conditions: Conditions
+    store: Store, tag: str, to: TagEntry, expected: str | None, conditions: Conditions
 ) -> bool:
-    where = object_url(store.url, key)
-    current = _with_etag(store, key)
-    if current is None:
+    key = layout.tag_key(tag)
+    etag, old = _with_etag(store, key) or (None, None)
+    if old is None:
         if expected is not None:
             raise _superseded(store, key, None)
         data = seal(Tag(to.version, to.inputs))
         store.put(key, data, if_absent=conditions.if_absent)
     else:
-        etag, old = current
         if TagEntry(old.version, old.inputs) == to:
             return False
         if old.version not in (to.version, expected):
             raise _superseded(store, key, old.version)
         data = seal(old.moved(to))
         store.put(key, data, if_match=etag if conditions.if_match else None)
-    kept = read_optional(store, key)
-    if kept is None or (current and _parse(kept, where) == current[1]):
-        raise not_kept(where, len(data), None)
+    if read_tag(store, tag) in (None, old):
+        raise not_kept(object_url(store.url, key), len(data), None)
     return True
 
 
