@@ -172,12 +172,12 @@ def unseal(data: bytes, where: str) -> dict[str, Any]:
     """
     try:
         plain = json.loads(data)
-        digest = plain.pop("self_sha256")
-        sha256 = hashlib.sha256(canonical_json(plain)).hexdigest()
+        del plain["self_sha256"]
+        is_whole = seal(plain) == data
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         message = "not a Larder document"
         raise DamageError("damage.manifest", message, where=where, hint=MAKE_AGAIN) from None
-    if sha256 != digest:
+    if not is_whole:
         message = "the document does not match its digest"
         raise DamageError("damage.digest", message, where=where, hint=MAKE_AGAIN)
     return dict(plain)

@@ -82,7 +82,7 @@ class BatchDataset(torch.utils.data.IterableDataset[Batch]):
         _check_divisible(self.batches)
         if getattr(previous, "_finished", False) and not previous._is_counted:
             self.batches.go_to(int(self._place[0]) + 1, 0)
-        iterator._is_counted = False
+        iterator._is_counted = iterator._has_batch = False
         iterator._iteration = self.batches.begin()
         self._place.share_memory_()[:] = torch.tensor([self.batches.epoch, self.batches.batches])
 
@@ -90,6 +90,10 @@ class BatchDataset(torch.utils.data.IterableDataset[Batch]):
         """In the training process: an iterator has got a batch, or has come to the end."""
         self.batches.check(iterator._iteration)
         epoch, first = self._place.tolist()
+        if not iterator._has_batch:  # torchdata resumes in its workers, and counts from its state
+            first_batch = first + max(0, iterator._num_yielded - 1)
+            iterator._iteration = self.batches.go_to(epoch, first_batch)
+            iterator._has_batch = True
         self.batches.epoch, self.batches.batches = epoch, first + iterator._num_yielded
 
     def loader(self, num_workers: int = 0, **options: Any) -> BatchLoader:

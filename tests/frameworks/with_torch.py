@@ -97,7 +97,9 @@ def stateful(data: larder.readers.data.Data) -> list[list[Any]]:
             data.torch("train", **OPTIONS), batch_size=None, num_workers=workers
         )
         again.load_state_dict(state)
+        left = keys(islice(again, 1))
         rest = keys(again)
+        assert rest[: len(left)] == left
         found.append([delivered + rest, keys(again)] if stop else [delivered, rest])
     return found
 

@@ -395,8 +395,8 @@ def test_nothing_in_a_bucket_is_trusted(area, labs):
 
 def check(area: Path, labs: list[tuple[Lab, Files]], data: st.DataObject) -> None:
     published, files = labs[data.draw(st.integers(0, len(labs) - 1))]
-    files = dict(files)
-    change(area, files, data)
+    changed = dict(files)
+    change(area, changed, data)
     operation = data.draw(st.sampled_from([*READING, *OPERATIONS]))
     name = uuid.uuid4().hex
     work, bucket = area / name, f"memory://{name}/larder/d"
@@ -407,8 +407,11 @@ def check(area: Path, labs: list[tuple[Lab, Files]], data: st.DataObject) -> Non
             allowed.append(work)
             shutil.copytree(str(published.source), work / "source")
             lab = replace(lab, source=str(work / "source"))
+        if operation != "read a bucket":
+            shutil.copytree(published.folder, lab.folder)
+            changed = {path: data for path, data in changed.items() if data != files.get(path)}
         with opened(bucket if operation == "read a bucket" else lab.folder) as store:
-            for path, content in files.items():
+            for path, content in changed.items():
                 with suppress(LarderError):  # a name that the store does not have
                     store.put(path, content)
         tracemalloc.reset_peak()

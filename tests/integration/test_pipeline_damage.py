@@ -76,6 +76,17 @@ def test_no_version_names_a_file_that_the_store_acknowledged_and_did_not_keep(
     lab.check()
 
 
+@pytest.mark.parametrize("lost", ["version.json", "segment.json", "latest.json"])
+def test_a_document_whose_last_byte_the_store_did_not_keep_ends_the_run(tmp_path, lost):
+    lab = directory_lab(tmp_path)
+    losing = partial(LosingStore, is_lost=partial(fnmatch, pat=f"*/{lost}"), kept_bytes=-1)
+    with between(losing), pytest.raises(FatalError) as caught:
+        lab.prepare()
+    assert caught.value.code == "damage.digest"
+    carried_out(lab, 2)
+    lab.check()
+
+
 @pytest.mark.parametrize(
     "damaged",
     ["version.json", "segment.json", "latest.json", "objects-*", "mirror/manifest-*.parquet"],
