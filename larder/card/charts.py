@@ -24,7 +24,9 @@ _COLOURS = ["#3b6ea8", "#e0913a", "#5b9a68", "#b0568c", "#7b7f87", "#c9b13c"]
 
 def charts_of(facts: CardFacts) -> dict[str, bytes]:
     """The charts, by what they show."""
-    charts = {"Sizes": _sizes(facts)}
+    charts = {}
+    if any(split.histogram.any() for split in facts.splits.values()):
+        charts["Sizes"] = _sizes(facts)
     if len(facts.version.classes) > 1:
         charts["Balance"] = _balance(facts)
     return charts

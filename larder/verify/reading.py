@@ -115,8 +115,12 @@ class _Rows:
         self._row += count
         batches = []
         while count:
-            if not self._rest.num_rows:
-                self._rest = next(self._batches)
+            while not self._rest.num_rows:
+                following = next(self._batches, None)
+                if following is None:  # or what was before these rows could not be read
+                    message = "it ends before the rows of the shard"
+                    raise DamageError("damage.manifest", message, where="")
+                self._rest = following
             batches.append(self._rest.slice(0, count))
             self._rest = self._rest.slice(count)
             count -= batches[-1].num_rows

@@ -323,3 +323,9 @@ def test_the_chart_of_many_classes_has_at_most_a_thousand_bars(classes, monkeypa
     charts._balance(facts)  # type: ignore[arg-type]
     assert len(drawn["train"]) == min(classes, 1000)
     assert sum(drawn["train"] * np.diff(drawn["edges"])) == pytest.approx(samples.sum())
+
+
+def test_a_version_without_samples_has_no_charts():
+    none = SimpleNamespace(histogram=np.zeros(256, np.int64), class_samples=np.zeros(1, np.int64))
+    facts = SimpleNamespace(splits={"train": none}, version=SimpleNamespace(classes=()))
+    assert charts.charts_of(facts) == {}

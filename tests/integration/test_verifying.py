@@ -216,12 +216,13 @@ def test_figures_that_do_not_agree_are_found(
     assert key in findings(document)
 
 
-INDEX_CHANGES: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
-    "label": (lambda row: row.update(label=(row["label"] + 1) % 3), "is not its label"),
-    "crc32c": (lambda row: row["parts"][-1].update(crc32c=1), "differ from the index"),
-    "beyond": (lambda row: row["parts"][-1].update(offset=10**9), "outside of its sample"),
-    "shard": (lambda row: row.update(shard="d-train-000000.tar"), "another shard"),
-    "id": (lambda row: row.update(id=99), "another id"),
+INDEX_CHANGES: dict[str, tuple[Callable[[list[Any]], object], str]] = {
+    "label": (lambda rows: rows[-1].update(label=(rows[-1]["label"] + 1) % 3), "is not its label"),
+    "crc32c": (lambda rows: rows[-1]["parts"][-1].update(crc32c=1), "differ from the index"),
+    "beyond": (lambda rows: rows[-1]["parts"][-1].update(offset=10**9), "outside of its sample"),
+    "shard": (lambda rows: rows[-1].update(shard="d-train-000000.tar"), "another shard"),
+    "id": (lambda rows: rows[-1].update(id=99), "another id"),
+    "fewer": (lambda rows: rows.clear(), "ends before the rows"),
 }
 
 
@@ -233,7 +234,7 @@ def test_an_index_that_says_something_else_is_found(
     alter, message = INDEX_CHANGES[change]
     key = next(key for key in listed_files(root, version) if "/index/samples-" in key)
     rows = pq.read_table(pa.BufferReader(bytes(root.get(key)))).to_pylist()
-    alter(rows[-1])
+    alter(rows)
     write_manifest(tmp_path / "x", SAMPLES, [pa.RecordBatch.from_pylist(rows, schema=SAMPLES)])
     data = (tmp_path / "x").read_bytes()
     other = f"{key.rpartition('/')[0]}/samples-{sha256_hex(data)[:16]}.parquet"
