@@ -28,6 +28,9 @@ ROW_GROUP_ROWS = 65_536
 
 _BUFFER_ROWS = 4_096
 
+_MAX_NUMBER = 1 << 53
+"""More than the bytes or samples of any file, and little enough to add some of them."""
+
 
 @dataclass(frozen=True, slots=True)
 class ManifestFile:
@@ -235,12 +238,12 @@ def read_manifest(
 
 
 def _check_files(path: Path, batch: pa.RecordBatch) -> None:
-    """Refuse names that are none, and numbers below 0, in rows that describe files."""
+    """Refuse names and numbers that cannot be of files, in rows that describe them."""
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         if name in RULES:
             right = pc.match_substring_regex(column, f"^(?:{RULES[name].regex})$")
         elif pa.types.is_integer(column.type):
-            right = pc.greater_equal(column, 0)
+            right = pc.and_(pc.greater_equal(column, 0), pc.less(column, _MAX_NUMBER))
         else:
             continue
         if not pc.all(right, min_count=0).as_py():

@@ -174,3 +174,12 @@ def test_a_full_disk_while_writing():
         missing("needs /dev/full")
     with larder_error("store.full"), disk_errors(full), pa.OSFile(str(full), "wb") as sink:
         sink.write(b"x" * 10_000)
+
+
+@pytest.mark.parametrize("samples", [-1, 2**53, 2**63 - 1])
+def test_numbers_that_no_file_has_are_refused(tmp_path, samples):
+    row = ("0" * 32, "train", "d.tar", 10, samples, "0" * 64)
+    rows = pa.RecordBatch.from_pylist([dict(zip(SHARDS.names, row, strict=True))], SHARDS)
+    file = write_manifest(tmp_path / "m.parquet", SHARDS, [rows])
+    with pytest.raises(DamageError, match="invalid samples"):
+        list(read_manifest(file.path, SHARDS))
