@@ -59,7 +59,7 @@ def purpose(key: str) -> str:
         return "work"
     if "/shards/" in key:
         return "shards"
-    if key.endswith((".parquet", ".npy")):
+    if key.endswith((".parquet", ".npz")):
         return "manifests"
     if key.endswith(".mdb"):
         return "caches"

@@ -140,7 +140,7 @@ def _indexes(version: VersionDocument, split: str) -> dict[str, str]:
 def _index(version: VersionDocument) -> Iterator[str]:
     yield layout.version_key(version.id)
     yield from (layout.segment_key(use.id) for use in version.segments)
-    roles = (*layout.COLUMNS, "omitted", "classes")
+    roles = ("rows", "omitted", "classes")
     yield from (file.path for file in version.files if file.role in roles)
 
 

@@ -1,33 +1,30 @@
-"""Writes the index of a segment as the columns that `larder.versions.columns` describes."""
+"""Writes the index of a segment as the arrays that `larder.versions.columns` describes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.disk import disk_errors, sha256_file
+from larder.disk import sha256_file
 from larder.manifest.files import ManifestFile
+from larder.versions.arrays import Array, ArrayFile, write_archive
 from larder.versions.columns import (
     BLOCK_ROWS,
     BLOCKS,
-    HEADER_BYTES,
+    ITEMS,
     KEYS,
     NONE,
     PARTS,
     ROWS,
-    array_header,
     checksum,
     digests_dtype,
 )
-
-_Array = npt.NDArray[Any]
 
 
 class ColumnsWriter(ExitStack):
@@ -42,8 +39,8 @@ class ColumnsWriter(ExitStack):
         self._exts: dict[str, int] = {}
         self._files: list[tuple[bytes, bytes, int, int, bytes]] = []
         self._rows, self._parts, self._keys = (
-            self.enter_context(_ArrayFile(folder / f"{role}.npy", dtype))
-            for role, dtype in (("rows", ROWS), ("parts", PARTS), ("keys", KEYS))
+            self.enter_context(ArrayFile(folder / f"{name}.npy", dtype))
+            for name, dtype in ITEMS.items()
         )
 
     def append(self, samples: pa.RecordBatch) -> None:
@@ -72,52 +69,31 @@ class ColumnsWriter(ExitStack):
         texts = split.encode(), name.encode()
         self._files.append((*texts, size_bytes, samples, bytes.fromhex(sha256)))
 
-    def finish(self) -> Mapping[str, ManifestFile]:
-        """The files by role."""
-        files = {"rows": self._rows.finish(), "parts": self._parts.finish()}
-        files["keys"] = self._keys.finish()
+    def finish(self) -> ManifestFile:
+        """The file of role ``rows``."""
+        samples = self._rows.length
+        files = {
+            name: file.finish()
+            for name, file in zip(ITEMS, (self._rows, self._parts, self._keys), strict=True)
+        }
         arrays = {
+            "digests": self._digests(),
             "names": _texts(self._names),
             "exts": _texts(self._exts),
-            "blocks": np.array(list(_blocks(files)), BLOCKS),
-            "digests": self._digests(),
+            "blocks": np.array(list(_blocks(files)) if samples else [], BLOCKS),
         }
-        for role, items in arrays.items():
-            with _ArrayFile(self._folder / f"{role}.npy", items.dtype) as file:
+        for name, items in arrays.items():
+            with ArrayFile(self._folder / f"{name}.npy", items.dtype) as file:
                 file.append(items)
-                files[role] = file.finish()
-        return files
+                files[name] = file.finish()
+        path = self._folder / "rows.npz"
+        write_archive(path, files)
+        return ManifestFile(path, samples, path.stat().st_size, sha256_file(path))
 
-    def _digests(self) -> _Array:
+    def _digests(self) -> Array:
         split_bytes = max((len(file[0]) for file in self._files), default=0)
         name_bytes = max((len(file[1]) for file in self._files), default=0)
         return np.array(self._files, digests_dtype(split_bytes, name_bytes))
-
-
-class _ArrayFile(ExitStack):
-    """An array of one dimension that is written piece by piece."""
-
-    def __init__(self, path: Path, dtype: np.dtype[Any]) -> None:
-        super().__init__()
-        self.length = 0
-        self._path = path
-        self._dtype = dtype
-        with disk_errors(path):
-            self._file = self.enter_context(path.open("wb"))
-            self._file.write(bytes(HEADER_BYTES))
-
-    def append(self, items: _Array) -> None:
-        with disk_errors(self._path):
-            self._file.write(items.tobytes())
-        self.length += len(items)
-
-    def finish(self) -> ManifestFile:
-        with disk_errors(self._path):
-            self._file.seek(0)
-            self._file.write(array_header(self._dtype, self.length))
-            self._file.close()
-            size_bytes = HEADER_BYTES + self.length * self._dtype.itemsize
-            return ManifestFile(self._path, self.length, size_bytes, sha256_file(self._path))
 
 
 def _numbers(texts: pa.Array, numbered: dict[str, int]) -> npt.NDArray[np.int32]:
@@ -128,15 +104,13 @@ def _numbers(texts: pa.Array, numbered: dict[str, int]) -> npt.NDArray[np.int32]
     return numbers
 
 
-def _texts(numbered: Mapping[str, int]) -> _Array:
+def _texts(numbered: Mapping[str, int]) -> Array:
     return np.array([text.encode() for text in numbered], "S")
 
 
-def _blocks(files: Mapping[str, ManifestFile]) -> Iterator[tuple[int, ...]]:
+def _blocks(files: Mapping[str, Path]) -> Iterator[tuple[int, ...]]:
     """The items of `BLOCKS`."""
-    if not files["rows"].rows:
-        return
-    rows, parts, keys = (np.load(files[role].path, mmap_mode="r") for role in files)
+    rows, parts, keys = (np.load(path, mmap_mode="r") for path in files.values())
     key_start = part_start = 0
     for first in range(0, len(rows), BLOCK_ROWS):
         block = rows[first : first + BLOCK_ROWS]

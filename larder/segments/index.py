@@ -140,12 +140,12 @@ def make_manifests(
         manifests = Manifests(root, job, writers, columns, put)
         for plan, receipt in planned_receipts(root, job):
             manifests.add(plan, receipt)
-        column_files = columns.finish()
+        columns_file = columns.finish()
     indexed = bool(shard_format(*job.shape.use).indexes) and writers["shards"].file.rows > 0
     used = {"samples", "shards", *(["indexes"] if indexed else [])}
     used |= {"skipped"} if manifests.omitted_count else set()
     files = {role: writer.file for role, writer in writers.items() if role in used}
-    manifests.files = {**files, **column_files}
+    manifests.files = {**files, "rows": columns_file}
     return manifests
 
 

@@ -57,7 +57,7 @@ _KINDS: dict[str, Any] = {
     "cache": CacheDocument,
 }
 _COPY = re.compile(r"(?P<document>.*/(version|segment|cache))-[0-9a-f]{16}\.json")
-_OF_SEGMENT = ("samples", "shards", "indexes", "skipped", *layout.COLUMNS)
+_OF_SEGMENT = ("samples", "shards", "indexes", "skipped", "rows")
 _FIRST = ("order", "plan", "omitted", "shards", "samples")
 """Roles of manifests that others are made from."""
 

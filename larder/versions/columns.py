@@ -1,22 +1,23 @@
-"""The index of a segment as columns: seven .npy files, for readers that have numpy alone.
+"""The index of a segment: seven arrays in one file, for readers that have numpy alone.
 
 ===========  ========================================================================
 ``rows``     one item for each sample, in the order of the segment's rows: `ROWS`
 ``parts``    one for each part of a sample: `PARTS`
 ``keys``     the keys of all samples, one after the other, in UTF-8
+``digests``  one for each file of a shard, in the order of the shards: `digests_dtype`
 ``names``    the names of the shards, and
 ``exts``     the extensions of parts, in UTF-8: others refer to them by number
 ``blocks``   one for each 4,096 rows, with their checksums: `BLOCKS`
-``digests``  one for each file of a shard, in the order of the shards: `digests_dtype`
 ===========  ========================================================================
 
-Each is an array of one dimension whose items begin at byte 256, so that a block is read by its
-ranges of the files; ``numpy.load(path, mmap_mode="r")`` maps a whole one. Nothing is pickled.
+Each has one dimension. `larder.versions.arrays` says how they are archived: the end of the file
+tells where everything is, so that a block is read by its ranges.
 """
 
 from __future__ import annotations
 
 import mmap  # noqa: F401 - numpy imports it, but in a thread, while another may fork
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache, partial
@@ -26,11 +27,9 @@ from weakref import WeakMethod
 
 import google_crc32c
 import numpy as np
-import numpy.typing as npt
 
 from larder.disk import disk_errors
 from larder.errors import ConfigError, DamageError, ObjectError, StoreError
-from larder.manifest.digest import sha256_hex
 from larder.manifest.sealed import MAKE_AGAIN
 from larder.names import FILE
 from larder.samples.indexed import IndexedPart, IndexedSample
@@ -38,10 +37,9 @@ from larder.store import local_path, object_url
 from larder.store.base import Store
 from larder.store.download import download_once
 from larder.store.own_files import published_file_errors
+from larder.versions.arrays import HEADER_BYTES, Array, read_array, read_directory
 from larder.versions.documents import SegmentDocument
-from larder.versions.omitted import Omitted, read_array
-
-HEADER_BYTES = 256
+from larder.versions.omitted import Omitted
 
 BLOCK_ROWS = 4_096
 
@@ -87,20 +85,13 @@ def digests_dtype(split_bytes: int, name_bytes: int) -> np.dtype[Any]:
 _MAX_BYTES = 1 << 62
 """More than the parts of a block take, and little enough that sums are numbers."""
 
-_ITEMS = {"rows": ROWS, "parts": PARTS, "keys": KEYS}
+ITEMS = {"rows": ROWS, "parts": PARTS, "keys": KEYS}
 
-_Array = npt.NDArray[Any]
-
-
-def array_header(dtype: np.dtype[Any], length: int) -> bytes:
-    """What precedes the items of an array in a .npy file, of version 1.0 of numpy's format."""
-    descr = np.lib.format.dtype_to_descr(dtype)
-    text = f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': ({length},), }}".encode()
-    rest = HEADER_BYTES - 10
-    return b"\x93NUMPY\x01\x00" + rest.to_bytes(2, "little") + text.ljust(rest - 1) + b"\n"
+_TAIL_BYTES = 256 << 10
+"""So much of the end of the file is read first: more than what is read at once, of most."""
 
 
-def checksum(items: _Array) -> int:
+def checksum(items: Array) -> int:
     crc32c: int = google_crc32c.value(items.tobytes())
     return crc32c
 
@@ -114,12 +105,12 @@ class Places(NamedTuple):
         parts: The items of `PARTS` of the first sample, then those of the second, and so on.
     """
 
-    rows: _Array
-    part_counts: _Array
-    parts: _Array
+    rows: Array
+    part_counts: Array
+    parts: Array
 
     @property
-    def owners(self) -> _Array:
+    def owners(self) -> Array:
         """For each part, the number of its sample among these; int64."""
         return np.repeat(np.arange(len(self.rows)), self.part_counts)
 
@@ -145,11 +136,11 @@ class _Block(NamedTuple):
     first_row: int
     key_start: int
     part_start: int
-    rows: _Array
-    parts: _Array
-    keys: _Array
+    rows: Array
+    parts: Array
+    keys: Array
 
-    def bounds(self, field: str, rows: _Array) -> tuple[_Array, _Array]:
+    def bounds(self, field: str, rows: Array) -> tuple[Array, Array]:
         """Where the keys (``key``) or the parts (``part``) of rows begin and end in the block."""
         ends = self.rows[f"{field}_end"]
         numbers = rows - self.first_row
@@ -174,12 +165,11 @@ _WHOLE_BYTES = 2 << 30
 class SegmentColumns:
     """The index of the samples of a segment. It may be used by many threads and after a fork.
 
-    In a directory the files are mapped. From a bucket, blocks are read by their ranges, of which
-    128 are kept; once many are needed, or the same ones again, the files are downloaded to a
-    directory of this machine, once for all of its processes, and mapped.
+    In a directory the file is mapped. From a bucket, blocks are read by their ranges, of which 128
+    are kept; once many are needed, or the same ones again, the file is downloaded to a directory of
+    this machine, once for all of its processes, and mapped.
 
-    Names and checksums are read at once, and compared with the digests in segment.json; what is
-    read of the other files is compared with the checksums, once. What differs is a `DamageError`,
+    What is read is compared with the checksums in the file, once. What differs is a `DamageError`,
     as is a number that is not one of what is there.
 
     ``classes`` is how many there are; None if that is not known.
@@ -190,27 +180,47 @@ class SegmentColumns:
     ) -> None:
         self._store = store
         self._segment = segment
+        self._file = segment.file("rows")
         self._directory = directory
         self._count = segment.samples
         self._classes = 1 << 31 if classes is None else classes
+        self._read_tail()
         self.names, self.exts = self._texts("names"), self._texts("exts")
         if not all(map(FILE.allows, self.names)):
-            raise self._invalid("names", "the name of a shard is none")
+            raise self._invalid("the name of a shard is none")
         self._blocks = self._whole("blocks")
-        self._lengths = {role: self._length(role) for role in _ITEMS}
+        self._lengths = {name: self._length(name) for name in ITEMS}
         if self._blocks.dtype != BLOCKS or self._blocks.ndim != 1:
-            raise self._invalid("blocks", "not an array of blocks")
+            raise self._invalid("blocks is not an array of blocks")
         blocks = -(-self._count // BLOCK_ROWS)
         if (self._lengths["rows"], len(self._blocks)) != (self._count, blocks):
-            raise self._invalid("rows", f"it is not the index of {self._count:,} samples")
+            raise self._invalid(f"it is not the index of {self._count:,} samples")
         self._checked = np.zeros(len(self._blocks), np.bool_)
         self._loads = 0
-        self._maps: dict[str, _Array] | None = None
-        self._may_map = sum(segment.file(role).bytes for role in _ITEMS) <= _WHOLE_BYTES
+        self._maps: dict[str, Array] | None = None
+        self._may_map = self._file.bytes <= _WHOLE_BYTES
         load = WeakMethod(self._load)  # in a cycle, the maps would not be closed with the last use
         self._block = lru_cache(_KEPT_BLOCKS)(lambda number: load()(number))  # type: ignore[misc]
 
-    def places(self, rows: _Array, mapped: Mapper = map) -> Places:
+    def _read_tail(self) -> None:
+        """Read the end of the file, with where everything is and what is read at once."""
+        self._tail_start = max(0, self._file.bytes - _TAIL_BYTES)
+        self._tail = b""
+        self._tail = self._bytes(self._tail_start, self._file.bytes - self._tail_start)
+        try:
+            self._members = read_directory(self._tail, self._file.bytes)
+            start = min(self._members[name].offset for name in ("names", "exts", "blocks"))
+            if not self._members.keys() >= {*ITEMS, "digests"}:
+                raise KeyError
+        except ValueError as error:
+            raise self._invalid(str(error)) from None
+        except KeyError:
+            raise self._invalid("an array is missing") from None
+        if start < self._tail_start:
+            self._tail = self._bytes(start, self._tail_start - start) + self._tail
+            self._tail_start = start
+
+    def places(self, rows: Array, mapped: Mapper = map) -> Places:
         """Where samples are, given their rows in ascending order."""
         places, counts, parts = [np.zeros(0, ROWS)], [np.zeros(0, np.int64)], [np.zeros(0, PARTS)]
         for block, inside in self._of_blocks(rows, mapped):
@@ -224,12 +234,12 @@ class SegmentColumns:
         """The shards of a split in order, also those without samples."""
         files = self._whole("digests")
         if not _is_of_files(files):
-            raise self._invalid("digests", "not an array of files")
+            raise self._invalid("not an array of files")
         shard: list[ShardFile] = []
         samples = 0
         for _, name, size_bytes, count, sha256 in files[files["split"] == split.encode()].tolist():
             if not FILE.allows(str(name, "latin-1")) or min(size_bytes, count) < 0:
-                raise self._invalid("digests", "the name or a number of a file is none")
+                raise self._invalid("the name or a number of a file is none")
             if count and shard:  # the first file of the next shard
                 yield Shard(samples, tuple(shard))
                 shard, samples = [], 0
@@ -241,9 +251,9 @@ class SegmentColumns:
     def check_shards(self, split: str, shards: Iterable[Shard]) -> None:
         """Refuse shards that have more or fewer samples than the split."""
         if sum(shard.samples for shard in shards) != self._segment.splits[split].samples:
-            raise self._invalid("digests", f"split {split} has another number of samples")
+            raise self._invalid(f"split {split} has another number of samples")
 
-    def keys(self, rows: _Array) -> Iterator[str]:
+    def keys(self, rows: Array) -> Iterator[str]:
         """The keys of samples, given their rows in ascending order."""
         for block, inside in self._of_blocks(rows, map):
             starts, ends = (bounds.tolist() for bounds in block.bounds("key", inside))
@@ -252,9 +262,9 @@ class SegmentColumns:
                 for start, end in zip(starts, ends, strict=True):
                     yield str(text[start:end], "utf-8")
             except UnicodeDecodeError:
-                raise self._invalid("keys", "a key is not UTF-8") from None
+                raise self._invalid("a key is not UTF-8") from None
 
-    def samples(self, rows: _Array) -> Iterator[IndexedSample]:
+    def samples(self, rows: Array) -> Iterator[IndexedSample]:
         """The entries of samples, given their rows in ascending order."""
         places = self.places(rows)
         stops = np.cumsum(places.part_counts).tolist()
@@ -269,7 +279,7 @@ class SegmentColumns:
             yield IndexedSample(key, *place, tuple(parts[start:stop]))
             start = stop
 
-    def _of_blocks(self, rows: _Array, mapped: Mapper) -> Iterator[tuple[_Block, _Array]]:
+    def _of_blocks(self, rows: Array, mapped: Mapper) -> Iterator[tuple[_Block, Array]]:
         """The blocks of rows, each with those of the rows that are in it; one if it is mapped."""
         if not len(rows):
             return
@@ -292,40 +302,42 @@ class SegmentColumns:
         return local or wanted > _FEW_BLOCKS or self._loads > len(self._blocks)
 
     def _map(self) -> None:
-        """Map the files; where they cannot be downloaded, they are still read by ranges."""
+        """Map the arrays; if the file cannot be downloaded, they are still read by ranges."""
         try:
-            maps = {role: self._mapped(role) for role in _ITEMS}
+            path = self._local_path()
         except (ConfigError, StoreError) as error:
             if error.code not in ("config.path", "store.full"):
                 raise
             self._may_map = False
         else:
-            self._maps = maps
+            self._maps = {name: self._mapped(path, name) for name in ITEMS}
             self._block.cache_clear()
 
-    def _mapped(self, role: str) -> _Array:
-        file, dtype = self._segment.file(role), _ITEMS[role]
+    def _local_path(self) -> Path:
+        """The file in a directory, whole."""
+        file = self._file
         if self._store.features.local_path:
             path = local_path(self._store, file.path)
         else:
-            path = self._directory / f"{file.sha256}.npy"
-            with self._errors(role):
+            path = self._directory / f"{file.sha256}.npz"
+            with self._errors():
                 download_once(self._store, file.path, path, file.bytes, file.sha256)
         with disk_errors(path, reading=True):
             try:
                 size_bytes = path.stat().st_size
             except FileNotFoundError:
-                raise self._damage("damage.size", "the file is missing", role) from None
+                raise self._damage("damage.size", "the file is missing") from None
         if size_bytes != file.bytes:  # to read a map beyond the end of its file kills the process
             message = f"the file has {size_bytes:,} bytes instead of {file.bytes:,}"
-            raise self._damage("damage.size", message, role)
-        length = self._lengths[role]
+            raise self._damage("damage.size", message)
+        return path
+
+    def _mapped(self, path: Path, name: str) -> Array:
+        dtype, length = ITEMS[name], self._lengths[name]
+        if not length:
+            return np.zeros(0, dtype)
         with disk_errors(path, reading=True):
-            return (
-                np.memmap(path, dtype, "r", HEADER_BYTES, (length,))
-                if length
-                else np.zeros(0, dtype)
-            )
+            return np.memmap(path, dtype, "r", self._members[name].offset + HEADER_BYTES, (length,))
 
     def _load(self, number: int) -> _Block:
         self._loads += 1
@@ -341,12 +353,12 @@ class SegmentColumns:
             and parts["offset"].min() >= NONE
             and _most(parts["length"]) < _MAX_BYTES // len(parts)
         ):
-            raise self._invalid("parts", "the place of a part is none")
+            raise self._invalid("the place of a part is none")
         keys = items("keys", starts[0], int(rows["key_end"][-1]))
         self._checked[number] = True
         return _Block(first_row, *starts, rows, parts, keys)
 
-    def _check_rows(self, first_row: int, starts: tuple[int, int], rows: _Array) -> None:
+    def _check_rows(self, first_row: int, starts: tuple[int, int], rows: Array) -> None:
         """Refuse rows of a block with numbers of what is not there."""
         for role, start in zip(("key", "part"), starts, strict=True):
             ends = rows[f"{role}_end"]
@@ -355,65 +367,66 @@ class SegmentColumns:
                 before = self._maps["rows"][f"{role}_end"][first_row - 1]
             in_order = 0 <= start <= ends[0] and bool(np.all(ends[1:] >= ends[:-1]))
             if before != start or not in_order or ends[-1] > self._lengths[f"{role}s"]:
-                raise self._invalid("rows", f"the {role}s of a sample are none")
+                raise self._invalid(f"the {role}s of a sample are none")
         if not (
             _most(rows["shard"]) < len(self.names)
             and _most(rows["label"] - NONE) <= self._classes
             and min(rows["offset"].min(), rows["length"].min()) >= 0
         ):
-            raise self._invalid("rows", "the shard, the label or the place of a sample is none")
+            raise self._invalid("the shard, the label or the place of a sample is none")
 
-    def _items(self, number: int, role: str, start: int, stop: int) -> _Array:
-        """Some items of a file, compared with their checksum."""
-        dtype, maps = _ITEMS[role], self._maps
-        items: _Array
+    def _items(self, number: int, name: str, start: int, stop: int) -> Array:
+        """Some items of an array, compared with their checksum."""
+        dtype, maps = ITEMS[name], self._maps
+        items: Array
         if maps is not None:
-            items = maps[role][start:stop]
+            items = maps[name][start:stop]
         else:
             size = dtype.itemsize
-            data = self._bytes(role, HEADER_BYTES + start * size, (stop - start) * size)
-            items = np.frombuffer(data, dtype)
-        if checksum(items) != self._blocks[number][f"{role}_crc32c"]:
-            raise self._damage("damage.digest", "the bytes do not match their checksum", role)
+            first = self._members[name].offset + HEADER_BYTES
+            items = np.frombuffer(self._bytes(first + start * size, (stop - start) * size), dtype)
+        if checksum(items) != self._blocks[number][f"{name}_crc32c"]:
+            raise self._damage("damage.digest", f"the {name} do not match their checksum")
         return items
 
-    def _whole(self, role: str) -> _Array:
-        file = self._segment.file(role)
-        data = self._bytes(role, 0, file.bytes)
-        if sha256_hex(data) != file.sha256:
-            raise self._damage("damage.digest", "the bytes do not match the digest", role)
+    def _whole(self, name: str) -> Array:
+        member = self._members[name]
+        data = self._bytes(member.offset, member.bytes)
+        if zlib.crc32(data) != member.crc32:
+            raise self._damage("damage.digest", f"the {name} do not match their checksum")
         try:
             return read_array(data)
         except ValueError as error:
-            raise self._invalid(role, str(error)) from None
+            raise self._invalid(f"{name}: {error}") from None
 
-    def _texts(self, role: str) -> list[str]:
-        array = self._whole(role)
+    def _texts(self, name: str) -> list[str]:
+        array = self._whole(name)
         if array.dtype.kind != "S" or array.ndim != 1:
-            raise self._invalid(role, "not an array of texts")
+            raise self._invalid(f"{name} is not an array of texts")
         try:
             return [text.decode() for text in array.tolist()]
         except UnicodeDecodeError:
-            raise self._invalid(role, "a text is not UTF-8") from None
+            raise self._invalid(f"{name}: a text is not UTF-8") from None
 
-    def _length(self, role: str) -> int:
-        """How many items a file has, which is not read as a whole."""
-        length, rest = divmod(self._segment.file(role).bytes - HEADER_BYTES, _ITEMS[role].itemsize)
+    def _length(self, name: str) -> int:
+        """How many items an array has, which is not read as a whole."""
+        length, rest = divmod(self._members[name].bytes - HEADER_BYTES, ITEMS[name].itemsize)
         if length < 0 or rest:
-            raise self._invalid(role, "its length is that of no such array")
+            raise self._invalid(f"the length of {name} is that of no such array")
         return length
 
-    def _bytes(self, role: str, offset: int, length: int) -> bytes:
-        path = self._segment.file(role).path
-        with self._errors(role):
-            data = self._store.get(path, offset=offset, length=length)
+    def _bytes(self, offset: int, length: int) -> bytes:
+        inside = offset - self._tail_start
+        if inside >= 0 and inside + length <= len(self._tail):
+            return self._tail[inside : inside + length]
+        with self._errors():
+            data = self._store.get(self._file.path, offset=offset, length=length)
         if len(data) < length:
-            message = f"the file ends before byte {offset + length:,}"
-            raise self._damage("damage.size", message, role)
+            raise self._damage("damage.size", f"the file ends before byte {offset + length:,}")
         return data
 
     @contextmanager
-    def _errors(self, role: str) -> Iterator[None]:
+    def _errors(self) -> Iterator[None]:
         """A file that is missing or too short is damage."""
         try:
             with published_file_errors():
@@ -423,27 +436,27 @@ class SegmentColumns:
                 raise
             missing = error.code == "object.missing"
             message = "the file is missing" if missing else "the file is too short"
-            raise self._damage("damage.size", message, role) from None
+            raise self._damage("damage.size", message) from None
 
-    def _invalid(self, role: str, message: str) -> DamageError:
-        return self._damage("damage.manifest", message, role)
+    def _invalid(self, message: str) -> DamageError:
+        return self._damage("damage.manifest", message)
 
-    def _damage(self, code: str, message: str, role: str) -> DamageError:
-        where = object_url(self._store.url, self._segment.file(role).path)
+    def _damage(self, code: str, message: str) -> DamageError:
+        where = object_url(self._store.url, self._file.path)
         return DamageError(code, message, where=where, hint=MAKE_AGAIN)
 
 
-def _is_of_files(array: _Array) -> bool:
+def _is_of_files(array: Array) -> bool:
     lengths = [array.dtype[name].itemsize for name in array.dtype.names or ()][:2]
     return array.ndim == 1 and len(lengths) == 2 and array.dtype == digests_dtype(*lengths)
 
 
-def _most(numbers: _Array) -> int:
+def _most(numbers: Array) -> int:
     """The largest number; more than any other if one is below 0."""
     return int(numbers.view(f"u{numbers.itemsize}").max())
 
 
-def _ranges(starts: _Array, ends: _Array) -> _Array:
+def _ranges(starts: Array, ends: Array) -> Array:
     """The numbers from each start to its end, one range after the other."""
     counts = ends - starts
     before = np.cumsum(counts) - counts

@@ -24,7 +24,7 @@ from larder.versions.documents import FileFacts, VersionDocument
 from larder.versions.omitted import Omitted, read_omitted
 from larder.versions.publish import existing_segment, read_version
 
-_ROLES = frozenset({*layout.COLUMNS, "omitted", "list", "classes", "readers"})
+_ROLES = frozenset({"rows", "omitted", "list", "classes", "readers"})
 _LOCK = ".larder.lock"
 THREADS = 8
 

@@ -18,13 +18,13 @@ from larder.manifest.sealed import SPARSE, ManifestRef, read_sealed
 from larder.names import Digest, FilePath, HexId, PlainName, Rule, ShardPattern, SplitName
 from larder.versions import layout
 
-SEGMENT_FORMAT = "larder-segment-1"
+SEGMENT_FORMAT = "larder-segment-2"
 CACHE_FORMAT = "larder-segment-cache-1"
-VERSION_FORMAT = "larder-version-1"
+VERSION_FORMAT = "larder-version-2"
 
 ROLES = (
     "samples",
-    *layout.COLUMNS,
+    "rows",
     "shards",
     "indexes",
     "skipped",
@@ -36,7 +36,7 @@ ROLES = (
     "classes",
     "readers",
 )
-"""What the files of a version are: indexes of its segments, the first of them also as columns, the
+"""What the files of a version are: indexes of its segments, the first of them also as arrays, the
 index files that other readers have, samples that were left out as bad, the samples in their order
 and the shards that were planned for them, the objects in the source, rows that the version omits,
 the shards of a split as a list, the number of each class, and indexes of a split for other readers.

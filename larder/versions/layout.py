@@ -48,8 +48,6 @@ CONDITIONS_KEY = "work/conditions.json"
 MEASURED_KEY = "work/measured.json"
 REPAIR_KEY = "work/repair.json"
 PROBE_PREFIX = "work/probe-"
-COLUMNS = ("rows", "parts", "keys", "names", "exts", "blocks", "digests")
-"""Roles of the files of a segment that `larder.versions.columns` describes."""
 SPLIT_INDEX_TO_ROOT = "../../../.."
 """From the folder of a `split_index_key` to the dataset's root."""
 
@@ -83,7 +81,7 @@ def index_prefix(segment: str) -> str:
 
 def index_key(segment: str, role: str, sha256: str) -> str:
     """Key of an index of the segment; its bytes may differ, so its name contains its digest."""
-    suffix = "npy" if role in COLUMNS else "parquet"
+    suffix = "npz" if role == "rows" else "parquet"
     return f"{index_prefix(segment)}{role}-{sha256[:16]}.{suffix}"
 
 

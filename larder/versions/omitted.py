@@ -8,10 +8,8 @@ serve indexes, shards and caches. Reading them takes nothing but numpy.
 from __future__ import annotations
 
 import io
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +21,7 @@ from larder.manifest.sealed import MAKE_AGAIN
 from larder.store import object_url
 from larder.store.base import Store
 from larder.versions import layout
+from larder.versions.arrays import read_array
 from larder.versions.documents import OmittedRows, VersionDocument
 
 MAX_INLINE_RANGES = 1_000
@@ -174,25 +173,6 @@ def _read_file(store: Store, version: VersionDocument) -> Numbers:
     if ranges.dtype != "<i8" or ranges.shape[1:] != (2,):
         raise _damage("not an array of ranges", where)
     return ranges.astype(np.int64)
-
-
-def read_array(data: bytes) -> npt.NDArray[Any]:
-    """The array in a .npy file; ValueError if it is none. Nothing is pickled, and nothing is
-    allocated for items that are not there.
-    """
-    file = io.BytesIO(data)
-    try:
-        if np.lib.format.read_magic(file) != (1, 0):
-            raise ValueError
-        shape, by_columns, dtype = np.lib.format.read_array_header_1_0(file)
-    except (ValueError, TypeError, RecursionError):
-        raise ValueError("not an array of numpy") from None
-    rest = len(data) - file.tell()
-    if by_columns or dtype.hasobject or not dtype.itemsize or min(shape, default=-1) < 0:
-        raise ValueError("an array of another kind")
-    if math.prod(shape) * dtype.itemsize != rest:
-        raise ValueError("the array has fewer or more items than its header says")
-    return np.frombuffer(data, dtype, offset=file.tell()).reshape(shape)
 
 
 def _valid(ranges: Numbers, rows: OmittedRows) -> bool:

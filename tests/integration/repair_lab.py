@@ -261,7 +261,7 @@ def _repaired(base: Base, damage: dict[str, str], state: str, kill: int | None) 
         if document["status"] == "damaged" and not document["findings"]:
             yield "damaged without a finding"
     paths = {row["path"] for row in last["findings"]}
-    named = any(path.endswith((*DOCUMENTS, ".parquet", ".npy")) for path in wrong)
+    named = any(path.endswith((*DOCUMENTS, ".parquet", ".npy", ".npz")) for path in wrong)
     if not named and (unnamed := wrong - paths):
         yield f"{sorted(unnamed)} are damaged, and not named"
     if state == "intact" and last["status"] == "damaged" and not _may_refuse(base, damage):

@@ -40,9 +40,15 @@ from larder.errors import LarderError
 from larder.manifest.digest import sha256_hex
 from larder.manifest.sealed import seal
 from larder.pipeline.emit import emit
-from larder.versions import columns, layout, omitted
-from larder.versions.columns import BLOCK_ROWS, HEADER_BYTES
-from larder.versions.omitted import read_array
+from larder.versions import layout, omitted
+from larder.versions.arrays import (
+    HEADER_BYTES,
+    array_header,
+    read_array,
+    read_directory,
+    write_archive,
+)
+from larder.versions.columns import BLOCK_ROWS
 from tests.support.memory import forget
 from tests.support.runs import between
 
@@ -222,7 +228,7 @@ def change_array(area: Path, raw: bytes, data: st.DataObject) -> bytes:
             inner[row] = min(max(data.draw(SIZES), limits.min), limits.max)
         else:
             inner[row] = data.draw(st.binary(max_size=32))
-    return columns.array_header(array.dtype, len(array)) + array.tobytes()
+    return array_header(array.dtype, len(array)) + array.tobytes()
 
 
 def change_table(area: Path, raw: bytes, data: st.DataObject) -> bytes:
@@ -275,16 +281,44 @@ def rewrite(files: Files, path: str, data: bytes) -> None:
                 seal_again(files, key, plain)
 
 
-def check_blocks(files: Files, path: str) -> None:
-    """Make the checksums of the blocks of a changed column right, as far as there are items."""
-    folder = path.rpartition("/")[0]
-    found = {
-        role: next(key for key in files if key.startswith(f"{folder}/{role}-"))
-        for role in ("rows", "parts", "keys", "blocks")
-    }
+def arrays_of(archive: bytes) -> Files:
+    """The .npy files of the index of a segment."""
+    members = read_directory(archive, len(archive))
+    return {name: archive[each.offset : each.offset + each.bytes] for name, each in members.items()}
+
+
+def archive_of(arrays: Files, area: Path) -> bytes:
+    paths = {}
+    for number, (name, data) in enumerate(arrays.items()):
+        paths[name] = area / "tmp" / f"array-{number}"
+        paths[name].write_bytes(data)
+    write_archive(area / "tmp" / "archive", paths)
+    return (area / "tmp" / "archive").read_bytes()
+
+
+def change_archive(area: Path, raw: bytes, data: st.DataObject) -> bytes:
+    """Change an array of an index, or its end, which says where they are."""
+    if not data.draw(st.integers(0, 7)):
+        changed = bytearray(raw)
+        for _ in range(data.draw(st.integers(1, 4))):
+            changed[-data.draw(st.integers(1, 700))] = data.draw(st.integers(0, 255))
+        return bytes(changed)
+    arrays = arrays_of(raw)
+    name = data.draw(st.sampled_from(list(arrays)))
+    if not data.draw(st.integers(0, 15)):
+        arrays[data.draw(st.sampled_from([*arrays, "x", "../x"]))] = arrays.pop(name)
+        return archive_of(arrays, area)
+    arrays[name] = change_array(area, arrays[name], data)
+    if name in ("rows", "parts", "keys"):
+        check_blocks(arrays)
+    return archive_of(arrays, area)
+
+
+def check_blocks(arrays: Files) -> None:
+    """Make the checksums of the blocks of a changed array right, as far as there are items."""
     try:
-        rows, parts, keys = (read_array(files[found[role]]) for role in ("rows", "parts", "keys"))
-        blocks = read_array(files[found["blocks"]]).copy()
+        rows, parts, keys = (read_array(arrays[name]) for name in ("rows", "parts", "keys"))
+        blocks = read_array(arrays["blocks"]).copy()
         for number, block in enumerate(blocks):
             lot = rows[number * BLOCK_ROWS :][:BLOCK_ROWS]
             starts, ends = (block["part_start"], block["key_start"]), lot[-1]
@@ -293,17 +327,18 @@ def check_blocks(files: Files, path: str) -> None:
                 parts[starts[0] : ends["part_end"]].tobytes()
             )
             block["keys_crc32c"] = google_crc32c.value(keys[starts[1] : ends["key_end"]].tobytes())
-        raw = columns.array_header(blocks.dtype, len(blocks)) + blocks.tobytes()
     except (ValueError, TypeError, IndexError, EOFError):
         return
-    rewrite(files, found["blocks"], raw)
+    arrays["blocks"] = array_header(blocks.dtype, len(blocks)) + blocks.tobytes()
 
 
 DOCUMENTS = ("version.json", "segment.json", "latest.json", "conditions.json")
 
 
 def change(area: Path, files: Files, data: st.DataObject) -> None:
-    kind = data.draw(st.sampled_from([*DOCUMENTS, ".npy", ".parquet"]))
+    kinds = [*DOCUMENTS, ".npz", ".npz", ".npz", ".npy", ".parquet"]
+    kinds = [kind for kind in kinds if any(path.endswith(kind) for path in files)]
+    kind = data.draw(st.sampled_from(kinds))
     path = data.draw(st.sampled_from(sorted(path for path in files if path.endswith(kind))))
     if path.endswith(".json"):
         plain = json.loads(files[path])
@@ -312,10 +347,8 @@ def change(area: Path, files: Files, data: st.DataObject) -> None:
         put_named(files, plain)
         seal_again(files, path, plain)
         return
-    changed = (change_array if path.endswith(".npy") else change_table)(area, files[path], data)
-    rewrite(files, path, changed)
-    if Path(path).name.startswith(("rows-", "parts-", "keys-")):
-        check_blocks(files, path)
+    changes = {".npz": change_archive, ".npy": change_array, ".parquet": change_table}
+    rewrite(files, path, changes[kind](area, files[path], data))
 
 
 def attempt(call: Callable[[], Any]) -> None:
@@ -436,10 +469,12 @@ def test_a_sample_in_a_shard_of_another_split_is_damage(area, labs, keep):
     lab, published = labs[0]
     files = dict(published)
     path = next(path for path in sorted(files) if Path(path).name.startswith("rows-"))
-    rows = read_array(files[path]).copy()
+    arrays = arrays_of(files[path])
+    rows = read_array(arrays["rows"]).copy()
     rows["shard"][rows["shard"] == rows["shard"][len(rows) // 4]] = rows["shard"][-1]
-    rewrite(files, path, columns.array_header(rows.dtype, len(rows)) + rows.tobytes())
-    check_blocks(files, path)
+    arrays["rows"] = array_header(rows.dtype, len(rows)) + rows.tobytes()
+    check_blocks(arrays)
+    rewrite(files, path, archive_of(arrays, area))
     name = uuid.uuid4().hex
     write(bucket := f"memory://{name}/larder/d", files)
     samples = [

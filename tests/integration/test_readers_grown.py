@@ -2,6 +2,7 @@
 
 import gc
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from webdataset.shardlists import expand_urls
 
 import larder
 from larder.errors import ConfigError, DamageError, LarderError
+from larder.versions.arrays import read_directory
 from tests.support.checker import Published
 from tests.support.processes import run_python
 
@@ -223,9 +225,17 @@ def test_a_split_without_a_sample_left_has_no_cache_file(tmp_path):
     assert caught.value.code == "cache.missing"
 
 
-def changed(path: Path) -> None:
+ARRAYS = ("rows", "parts", "keys", "names", "exts", "blocks")
+
+
+def changed(path: Path, name: str = "") -> None:
+    """Flip a bit of a file, or of an array in it."""
     data = bytearray(path.read_bytes())
-    data[len(data) // 3] ^= 1
+    place = len(data) // 3
+    if name:
+        member = read_directory(bytes(data), len(data))[name]
+        place = member.offset + member.bytes - 1
+    data[place] ^= 1
     path.write_bytes(data)
 
 
@@ -234,9 +244,8 @@ def changed(path: Path) -> None:
     [
         (changed, "segments/*/shards/train/*.tar", "damage.record"),
         (Path.unlink, "segments/*/shards/train/*.tar", "object.missing"),
-        (changed, "segments/*/index/rows-*", "damage.digest"),
-        (Path.unlink, "segments/*/index/keys-*", "damage.size"),
-        (changed, "segments/*/index/blocks-*", "damage.digest"),
+        *((partial(changed, name=name), "segments/*/index/rows-*", "damage.") for name in ARRAYS),
+        (Path.unlink, "segments/*/index/rows-*", "damage.size"),
         (changed, "segments/*/segment.json", "damage."),
         (Path.unlink, "segments/*/segment.json", "damage.size"),
     ],

@@ -5,8 +5,11 @@ of fixed-size records, are 16, named again and again. Everything that reads it i
 request and its bytes are counted.
 """
 
+import io
+import struct
 import tracemalloc
 import uuid
+import zipfile
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -21,22 +24,22 @@ import larder
 import larder.readers.access
 from larder.config.shape import FormatOptions, Layout
 from larder.errors import ConfigError
-from larder.manifest.digest import sha256_hex
 from larder.manifest.sealed import seal
 from larder.readers.data import Data
 from larder.store.base import ObjectInfo, Reader
 from larder.store.delegate import BytesReader
 from larder.versions import layout
+from larder.versions.arrays import HEADER_BYTES, array_header, read_directory
 from larder.versions.columns import (
     BLOCK_ROWS,
     BLOCKS,
-    HEADER_BYTES,
+    ITEMS,
     KEYS,
     NONE,
     PARTS,
     ROWS,
-    array_header,
     checksum,
+    digests_dtype,
 )
 from larder.versions.documents import (
     FileFacts,
@@ -87,14 +90,14 @@ def keys() -> bytes:
     return b"".join(b"data/%06d" % row for row in range(PERIOD))
 
 
-def items(role: str, start: int, stop: int) -> _Array:
-    """Items of a file of any length."""
+def items(name: str, start: int, stop: int) -> _Array:
+    """Items of an array of any length."""
     numbers = np.arange(start, stop)
-    if role == "keys":
+    if name == "keys":
         found: _Array = np.frombuffer(keys(), KEYS)[numbers % len(keys())]
         return found
     offsets = numbers % SHARD_ROWS * RECORD_BYTES
-    if role == "parts":
+    if name == "parts":
         parts = np.zeros(len(numbers), PARTS)
         parts["offset"], parts["length"] = offsets, RECORD_BYTES
         parts["crc32c"] = checksums()[numbers % PERIOD]
@@ -119,7 +122,42 @@ def blocks() -> _Array:
 
 
 LENGTHS = {"rows": SAMPLES_IN_ALL, "parts": SAMPLES_IN_ALL, "keys": SAMPLES_IN_ALL * KEY_BYTES}
-ITEMS: dict[str, np.dtype[Any]] = {"rows": ROWS, "parts": PARTS, "keys": KEYS}
+
+
+class Tail(io.BytesIO):
+    """A file of which only what follows some bytes exists."""
+
+    def __init__(self, before: int) -> None:
+        super().__init__()
+        self._before = before
+
+    def tell(self) -> int:
+        return self._before + super().tell()
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return super().seek(offset if whence else offset - self._before, whence)
+
+
+def tail_of(small: dict[str, _Array]) -> tuple[int, bytes]:
+    """What an index ends with, and the number of bytes before that."""
+    infos = []
+    start = 0
+    for name, length in LENGTHS.items():
+        info = zipfile.ZipInfo(f"{name}.npy")
+        info.CRC, info.header_offset, start = 0, start, start + 128
+        info.file_size = info.compress_size = HEADER_BYTES + length * ITEMS[name].itemsize
+        start += info.file_size + -info.file_size % 64
+        infos.append(info)
+    tail = Tail(start)
+    with zipfile.ZipFile(tail, "w") as archive:
+        archive.infolist().extend(infos)
+        for name, array in small.items():
+            info = zipfile.ZipInfo(f"{name}.npy")
+            offset = tail.tell() + 54 + len(info.filename)
+            info.extra = struct.pack("<HH", 0, -offset % 64) + bytes(-offset % 64)
+            with archive.open(info, "w", force_zip64=True) as file:
+                file.write(array_header(array.dtype, len(array)) + array.tobytes())
+    return start, tail.getvalue()
 
 
 class Simulated(MemoryStore):
@@ -128,15 +166,16 @@ class Simulated(MemoryStore):
     def __init__(self, name: str) -> None:
         super().__init__(name, "larder/d")
         self.requests: list[tuple[str, int]] = []
+        self.before, self.tail = 0, b""
 
     def open(
         self, key: str, *, offset: int = 0, length: int | None = None, if_match: str | None = None
     ) -> Reader:
         name = key.rpartition("/")[2]
-        role = name.partition("-")[0]
-        if role in LENGTHS:
+        if name.endswith(".npz"):
             assert length is not None
-            reader, size_bytes = self._column(key, role, offset, length), length
+            name, data = self._index(offset, length)
+            reader, size_bytes = BytesReader(ObjectInfo(key, self.before, "", 0), data), length
         else:
             reader = super().open(key, offset=offset, length=length, if_match=if_match)
             left = reader.info.size_bytes - offset
@@ -144,34 +183,34 @@ class Simulated(MemoryStore):
         self.requests.append((name, size_bytes))
         return reader
 
-    def _column(self, key: str, role: str, offset: int, length: int) -> Reader:
-        size = ITEMS[role].itemsize
-        start = (offset - HEADER_BYTES) // size
-        data = items(role, start, start + length // size).tobytes()
-        return BytesReader(ObjectInfo(key, HEADER_BYTES + LENGTHS[role] * size, "", 0), data)
+    def _index(self, offset: int, length: int) -> tuple[str, bytes]:
+        """Bytes of the index, and what they are of."""
+        if offset >= self.before:
+            start = offset - self.before
+            return "tail.npz", self.tail[start : start + length]
+        members = read_directory(self.tail, self.before + len(self.tail))
+        name = max(LENGTHS, key=lambda name: (members[name].offset <= offset, members[name].offset))
+        size = ITEMS[name].itemsize
+        start = (offset - members[name].offset - HEADER_BYTES) // size
+        return f"{name}.npz", items(name, start, start + length // size).tobytes()
 
 
 @pytest.fixture(scope="module")
 def small() -> dict[str, _Array]:
-    """The columns that are read as a whole."""
+    """The arrays that are read as a whole."""
     names = [f"d-train-{shard:06}.bin".encode() for shard in range(SHARDS)]
-    return {"names": np.array(names), "exts": np.array([b"bin"]), "blocks": blocks()}
+    digests = np.zeros(0, digests_dtype(1, 1))
+    exts = np.array([b"bin"])
+    return {"digests": digests, "names": np.array(names), "exts": exts, "blocks": blocks()}
 
 
 @pytest.fixture
 def store(small: dict[str, _Array]) -> Iterator[Simulated]:
     name = uuid.uuid4().hex
     store = Simulated(name)
-    files = []
-    for role, dtype in ITEMS.items():
-        size_bytes = HEADER_BYTES + LENGTHS[role] * dtype.itemsize
-        key = layout.index_key(SEGMENT, role, "0" * 64)
-        files.append(FileFacts(key, size_bytes, "0" * 64, role))
-    for role, array in small.items():
-        data = array_header(array.dtype, len(array)) + array.tobytes()
-        path = layout.index_key(SEGMENT, role, sha256_hex(data))
-        store.put(path, data)
-        files.append(FileFacts(path, len(data), sha256_hex(data), role))
+    store.before, store.tail = tail_of(small)
+    key = layout.index_key(SEGMENT, "rows", "0" * 64)
+    files = (FileFacts(key, store.before + len(store.tail), "0" * 64, "rows"),)
     options = FormatOptions(layout=Layout({"bin": RECORD_BYTES}, labelled=False))
     count = SAMPLES_IN_ALL // SHARD_ROWS
     segment = SegmentDocument(
@@ -180,7 +219,7 @@ def store(small: dict[str, _Array]) -> Iterator[Simulated]:
         shape=Shape("records", 1, 150_000_000, {}, None, options),
         validate="none",
         splits={"train": SegmentSplit(SAMPLES_IN_ALL, count, 8, 0, 0, count)},
-        files=tuple(files),
+        files=files,
     )
     pattern = layout.shard_key(SEGMENT, "train", f"d-train-{{000000..{count - 1:06}}}.bin")
     live = SAMPLES_IN_ALL - OMITTED.count
@@ -192,7 +231,7 @@ def store(small: dict[str, _Array]) -> Iterator[Simulated]:
         segments=(SegmentUse(SEGMENT, {"train": OMITTED}),),
         splits={"train": SplitFacts(live, count, 8, (pattern,), OMITTED.count)},
         classes=(),
-        files=tuple(files),
+        files=files,
         cache=None,
     )
     store.put(layout.segment_key(SEGMENT), seal(segment))
@@ -241,18 +280,18 @@ def test_samples_take_the_index_rows_and_bytes_of_their_own(store, start, count)
     read = 2 if start == STARTS[-1][0] else 1  # blocks, which are as long as shards
     assert names(store)[:2] == ["json", "json"]
     assert names(store).count("bin") == read  # one request for each shard
-    assert names(store).count("npy") == 3 + 3 * read
-    assert len(store.requests) == 5 + 4 * read
+    assert names(store).count("npz") == 2 + 3 * read
+    assert len(store.requests) == 4 + 4 * read
     assert requested_bytes(store, "version", "segment") < 6_000
     row_bytes = ROWS.itemsize + PARTS.itemsize + KEY_BYTES
     assert requested_bytes(store, *LENGTHS) == read * BLOCK_ROWS * row_bytes
-    assert requested_bytes(store, "names", "exts", "blocks") < SAMPLES_IN_ALL / BLOCK_ROWS * 33
+    assert requested_bytes(store, "tail") < SAMPLES_IN_ALL / BLOCK_ROWS * 33
     assert requested_bytes(store, "d-train") <= read * SHARD_ROWS * RECORD_BYTES
 
 
 def test_nothing_is_read_before_it_is_asked_for(store):
     samples = opened(store).samples("train", 1_000_000)
-    assert "npy" not in names(store)
+    assert "npz" not in names(store)
     assert next(samples).key == expected(1_000_000)[0]
     before = len(store.requests)
     for number in range(1_000_001, 1_000_500):

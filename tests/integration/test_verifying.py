@@ -57,7 +57,7 @@ def test_every_damage_to_every_file_is_found(
     files = published(root)
     names = listed_files(root, version)
     suffixes = {name.rpartition(".")[2] for name in names}
-    assert suffixes == {"json", "parquet", "npy", "mdb", "tar", "idx"}
+    assert suffixes == {"json", "parquet", "npz", "mdb", "tar", "idx"}
     for key in names:
         wrong = DAMAGES[damage](files[key], files[sibling_of(key, files)])
         assert wrong != files[key]

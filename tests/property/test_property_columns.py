@@ -2,6 +2,7 @@
 
 import tempfile
 import uuid
+from contextlib import suppress
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -21,11 +22,13 @@ from larder.samples.indexed import IndexedSample, read_index
 from larder.segments import columns as written
 from larder.store.local.store import LocalStore
 from larder.versions import columns, layout
-from larder.versions.columns import HEADER_BYTES, SegmentColumns, Shard, ShardFile
+from larder.versions.arrays import HEADER_BYTES, array_header, read_directory, write_archive
+from larder.versions.columns import SegmentColumns, Shard, ShardFile
 from larder.versions.documents import FileFacts, SegmentDocument, SegmentSplit, Shape
 from tests.support.errors import larder_error
 from tests.support.memory import MemoryStore, forget
 
+ARRAYS = ("rows", "parts", "keys", "digests", "names", "exts", "blocks")
 BIG = st.integers(0, 2**57)
 TEXT = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=9)
 PARTS = st.builds(
@@ -59,7 +62,6 @@ SAMPLE = st.fixed_dictionaries(
 
 def put_columns(store: MemoryStore, batches: list[pa.RecordBatch]) -> SegmentDocument:
     """Write the columns of a segment as the index step does."""
-    facts = []
     with tempfile.TemporaryDirectory() as folder:
         with written.ColumnsWriter(Path(folder)) as writer:
             for batch in batches:
@@ -68,23 +70,20 @@ def put_columns(store: MemoryStore, batches: list[pa.RecordBatch]) -> SegmentDoc
             writer.add_file("train", "groesse-0.idx", 7, 0, "00" * 32)
             writer.add_file("other", "x", 1, 1, "01" * 32)
             writer.add_file("train", "y", 5, 1, "00" * 31 + "01")
-            files = writer.finish()
-        assert tuple(files) == layout.COLUMNS
-        for role, file in files.items():
-            path = layout.index_key("s", role, file.sha256)
-            data = file.path.read_bytes()
-            store.put(path, data)
-            assert len(data) == file.bytes
-            assert len(np.load(file.path, allow_pickle=False)) == file.rows
-            facts.append(FileFacts(path, file.bytes, file.sha256, role))
+            file = writer.finish()
+        assert [path.name for path in Path(folder).iterdir()] == [file.path.name]
+        path = layout.index_key("s", "rows", file.sha256)
+        data = file.path.read_bytes()
+        store.put(path, data)
     rows = sum(batch.num_rows for batch in batches)
+    assert (len(data), sha256_hex(data), rows) == (file.bytes, file.sha256, file.rows)
     return SegmentDocument(
         dataset="d",
         id="s",
         shape=Shape("webdataset", 1, 1, {}, None),
         validate="none",
         splits={"train": SegmentSplit(rows, 1, 1, 0, 0, 1)},
-        files=tuple(facts),
+        files=(FileFacts(path, file.bytes, file.sha256, "rows"),),
     )
 
 
@@ -115,15 +114,47 @@ def test_columns_are_read_as_they_were_written(lots, block_rows, data):
     ):
         segment = put_columns(store, batches)
         assert read(store, segment, start, stop - start) == expected[start:stop]
-        role = data.draw(st.sampled_from(segment.files))
-        content = bytearray(store.get(role.path))
-        place = data.draw(st.integers(HEADER_BYTES, len(content)))
-        if count and place < len(content):
-            content[place] ^= 1 << data.draw(st.integers(0, 7))
-            store.put(role.path, bytes(content))
+        (file,) = segment.files
+        content = bytearray(store.get(file.path))
+        name_ = data.draw(st.sampled_from(ARRAYS))
+        member = read_directory(bytes(content), len(content))[name_]
+        place = data.draw(st.integers(HEADER_BYTES, member.bytes))
+        if count and place < member.bytes:
+            content[member.offset + place] ^= 1 << data.draw(st.integers(0, 7))
+            store.put(file.path, bytes(content))
             with pytest.raises(DamageError) as caught:
                 read(store, segment, 0, count)
-            assert caught.value.where.endswith(role.path)
+            assert caught.value.where.endswith(file.path)
+    forget(name)
+
+
+@given(lots=st.lists(SAMPLE, min_size=1, max_size=9), data=st.data())
+def test_a_damaged_end_of_the_file_is_no_error_of_another_kind(lots, data):
+    store = MemoryStore(name := uuid.uuid4().hex)
+    segment = put_columns(store, [pa.RecordBatch.from_pylist(lots, schema=SAMPLES)])
+    (file,) = segment.files
+    content = bytearray(store.get(file.path))
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(1, 700))
+        content[-place] = data.draw(st.integers(0, 255))
+    store.put(file.path, bytes(content))
+    with suppress(DamageError):
+        read(store, segment, 0, len(lots))
+    forget(name)
+
+
+def test_numpy_reads_the_file_alone(tmp_path):
+    store = MemoryStore(name := uuid.uuid4().hex)
+    rows = [ROW | {"key": f"{n}", "parts": [PART]} for n in range(3)]
+    segment = put_columns(store, [pa.RecordBatch.from_pylist(rows, schema=SAMPLES)])
+    content = store.get(segment.files[0].path)
+    arrays = np.load(BytesIO(content), allow_pickle=False)
+    members = read_directory(content, len(content))
+    assert tuple(arrays) == tuple(members) == ARRAYS
+    assert arrays["keys"].tobytes() == b"012"
+    for array, member in zip(arrays.values(), members.values(), strict=True):
+        items = content[member.offset + HEADER_BYTES : member.offset + member.bytes]
+        assert (member.offset % 64, array.tobytes()) == (0, items)
     forget(name)
 
 
@@ -159,7 +190,7 @@ def test_what_is_not_there_is_damage(tmp_path, role, field, row, value, local):
     memory = MemoryStore(name := uuid.uuid4().hex)
     rows = [ROW | {"key": f"{n}", "parts": [PART]} for n in range(3)]
     segment = put_columns(memory, [pa.RecordBatch.from_pylist(rows, schema=SAMPLES)])
-    arrays = {file.role: np.load(BytesIO(memory.get(file.path))) for file in segment.files}
+    arrays: dict[str, Any] = dict(np.load(BytesIO(memory.get(segment.files[0].path))))
     if arrays[role].dtype.kind == "S":
         arrays[role] = arrays[role].astype("S20")
     (arrays[role][field] if field else arrays[role])[row] = value
@@ -169,7 +200,7 @@ def test_what_is_not_there_is_damage(tmp_path, role, field, row, value, local):
     forget(name)
 
 
-@pytest.mark.parametrize("role", layout.COLUMNS)
+@pytest.mark.parametrize("role", ARRAYS)
 @pytest.mark.parametrize(
     "header",
     [(np.dtype("<i8"), 10**12), (np.dtype("|S0"), 10**12), (np.dtype("<f4"), 0), (None, 1)],
@@ -178,9 +209,9 @@ def test_a_header_of_other_items_is_damage(tmp_path, role, header):
     memory = MemoryStore(name := uuid.uuid4().hex)
     rows = [ROW | {"key": f"{n}", "parts": [PART]} for n in range(3)]
     segment = put_columns(memory, [pa.RecordBatch.from_pylist(rows, schema=SAMPLES)])
-    arrays = {file.role: np.load(BytesIO(memory.get(file.path))) for file in segment.files}
+    arrays: dict[str, Any] = dict(np.load(BytesIO(memory.get(segment.files[0].path))))
     dtype, length = header
-    arrays[role] = columns.array_header(dtype or arrays[role].dtype, length)
+    arrays[role] = array_header(dtype or arrays[role].dtype, length)
     damaged(memory, segment, arrays, tmp_path, local=False)
     forget(name)
 
@@ -189,16 +220,19 @@ def damaged(
     memory: MemoryStore, segment: SegmentDocument, arrays: dict[str, Any], folder: Path, local: bool
 ) -> None:
     store = LocalStore(folder / "store") if local else memory
-    files = []
-    for file in segment.files:
-        data = arrays[file.role]
-        if not isinstance(data, bytes):
-            data = columns.array_header(data.dtype, len(data)) + data.tobytes()
-        store.put(file.path, data)
-        files.append(replace(file, bytes=len(data), sha256=sha256_hex(data)))
+    files = {}
+    for name, array in arrays.items():
+        header = b"" if isinstance(array, bytes) else array_header(array.dtype, len(array))
+        files[name] = folder / name
+        files[name].write_bytes(header + bytes(array))
+    write_archive(folder / "archive", files)
+    data = (folder / "archive").read_bytes()
+    (file,) = segment.files
+    store.put(file.path, data)
+    changed = replace(file, bytes=len(data), sha256=sha256_hex(data))
 
     def read_all() -> None:
-        read = SegmentColumns(store, replace(segment, files=tuple(files)), folder, classes=2)
+        read = SegmentColumns(store, replace(segment, files=(changed,)), folder, classes=2)
         list(read.samples(np.arange(3)))
         list(read.shards("train"))
 

@@ -89,7 +89,7 @@ def check_segment(root: Store, segment: str) -> SegmentContent:
     with tempfile.TemporaryDirectory() as folder:
         files = {file.role: _local(root, file, Path(folder) / file.role) for file in document.files}
         assert list(files) == [file.role for file in document.files], "two files of a role"
-        needed = {"samples", *layout.COLUMNS, "shards", "order", "plan"}
+        needed = {"samples", "rows", "shards", "order", "plan"}
         assert needed <= set(files) <= needed | {"indexes", "skipped"}
         if "skipped" in files:
             bad = sum(batch.num_rows for batch in read_manifest(files["skipped"], SKIPPED))

@@ -194,7 +194,7 @@ class _Check:
                 assert file.path.startswith(own)
             else:
                 roles = ("samples", "shards", "indexes", "skipped", "order", "plan")
-                assert file.role in (*roles, *layout.COLUMNS)
+                assert file.role in (*roles, "rows")
         self._check_classes([file for file in files if file.role == "classes"])
 
     def _check_classes(self, files: Sequence[FileFacts]) -> None:

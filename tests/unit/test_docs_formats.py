@@ -92,9 +92,9 @@ def test_parts_are_those_of_the_samples():
 @pytest.mark.parametrize(
     ("document", "heading"),
     [
-        (SegmentDocument, "**larder-segment-1**"),
+        (SegmentDocument, "**larder-segment-2**"),
         (CacheDocument, "**larder-segment-cache-1**"),
-        (VersionDocument, "**larder-version-1**"),
+        (VersionDocument, "**larder-version-2**"),
     ],
 )
 def test_keys_are_those_of_the_documents(document, heading):
@@ -114,13 +114,13 @@ def rows_of(heading: str) -> list[tuple[list[str], str]]:
 @pytest.mark.parametrize(
     ("heading", "key", "nested"),
     [
-        ("**larder-segment-1**", "shape", Shape),
-        ("**larder-segment-1**", "splits", SegmentSplit),
-        ("**larder-segment-1**", "files", FileFacts),
+        ("**larder-segment-2**", "shape", Shape),
+        ("**larder-segment-2**", "splits", SegmentSplit),
+        ("**larder-segment-2**", "files", FileFacts),
         ("**larder-segment-cache-1**", "files", CacheFile),
-        ("**larder-version-1**", "segments", SegmentUse),
-        ("**larder-version-1**", "splits", SplitFacts),
-        ("**larder-version-1**", "files", FileFacts),
+        ("**larder-version-2**", "segments", SegmentUse),
+        ("**larder-version-2**", "splits", SplitFacts),
+        ("**larder-version-2**", "files", FileFacts),
     ],
 )
 def test_nested_keys_are_those_of_the_documents(heading, key, nested):
@@ -129,7 +129,7 @@ def test_nested_keys_are_those_of_the_documents(heading, key, nested):
 
 
 def test_roles_and_the_limits_of_ranges_and_patterns_are_stated():
-    (text,) = (text for names, text in rows_of("**larder-version-1**") if "files" in names)
+    (text,) = (text for names, text in rows_of("**larder-version-2**") if "files" in names)
     assert set(ROLES) <= set(re.findall(r"`(\w+)`", text))
     assert f"more than {MAX_INLINE_RANGES:,} ranges" in PAGE
     assert f"more than {MAX_PATTERNS} patterns" in PAGE

@@ -1,0 +1,184 @@
+"""Arrays in one file: a zip archive of .npy files, read whole by ``numpy.load`` and by ranges.
+
+The files are stored as they are, one after the other. The items of each begin at a multiple of 64
+bytes, so that they can be mapped; nothing is pickled. The bytes of an archive follow from its
+arrays: they have no times.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+from zipfile import ZIP_STORED, BadZipFile, ZipFile
+
+import numpy as np
+import numpy.typing as npt
+
+from larder.disk import disk_errors
+
+HEADER_BYTES = 256
+"""Of a .npy file: its items follow."""
+
+_ALIGNMENT = 64
+_PIECE_BYTES = 1 << 20
+_SUFFIX = ".npy"
+
+_LOCAL = struct.Struct("<4s5H3L2H")
+_LOCAL_SIZES = struct.Struct("<2H2Q")
+_PADDING = struct.Struct("<2H")
+_CENTRAL = struct.Struct("<4s6H3L5H2L")
+_CENTRAL_SIZES = struct.Struct("<2H3Q")
+_END_64 = struct.Struct("<4sQ2H2L4Q")
+_LOCATOR = struct.Struct("<4sLQL")
+_END = struct.Struct("<4s4H2LH")
+"""The parts of an archive with sizes of 64 bits. `zipfile` writes others in each Python."""
+
+_VERSION, _FIRST_DAY, _SMALL, _LARGE = 45, 33, 0xFFFF, 0xFFFF_FFFF
+
+Array = npt.NDArray[Any]
+
+
+def array_header(dtype: np.dtype[Any], length: int) -> bytes:
+    """What precedes the items of an array in a .npy file, of version 1.0 of numpy's format."""
+    descr = np.lib.format.dtype_to_descr(dtype)
+    text = f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': ({length},), }}".encode()
+    rest = HEADER_BYTES - 10
+    return b"\x93NUMPY\x01\x00" + rest.to_bytes(2, "little") + text.ljust(rest - 1) + b"\n"
+
+
+def read_array(data: bytes) -> Array:
+    """The array in a .npy file; ValueError if it is none. Nothing is pickled, and nothing is
+    allocated for items that are not there.
+    """
+    file = io.BytesIO(data)
+    try:
+        if np.lib.format.read_magic(file) != (1, 0):
+            raise ValueError
+        shape, by_columns, dtype = np.lib.format.read_array_header_1_0(file)
+    except (ValueError, TypeError, RecursionError):
+        raise ValueError("not an array of numpy") from None
+    rest = len(data) - file.tell()
+    if by_columns or dtype.hasobject or not dtype.itemsize or min(shape, default=-1) < 0:
+        raise ValueError("an array of another kind")
+    if math.prod(shape) * dtype.itemsize != rest:
+        raise ValueError("the array has fewer or more items than its header says")
+    return np.frombuffer(data, dtype, offset=file.tell()).reshape(shape)
+
+
+class ArrayFile(ExitStack):
+    """A .npy file of one dimension that is written piece by piece."""
+
+    def __init__(self, path: Path, dtype: np.dtype[Any]) -> None:
+        super().__init__()
+        self.length = 0
+        self._path = path
+        self._dtype = dtype
+        with disk_errors(path):
+            self._file = self.enter_context(path.open("wb"))
+            self._file.write(bytes(HEADER_BYTES))
+
+    def append(self, items: Array) -> None:
+        with disk_errors(self._path):
+            self._file.write(items.tobytes())
+        self.length += len(items)
+
+    def finish(self) -> Path:
+        """The complete file."""
+        with disk_errors(self._path):
+            self._file.seek(0)
+            self._file.write(array_header(self._dtype, self.length))
+            self._file.close()
+        return self._path
+
+
+def write_archive(path: Path, files: Mapping[str, Path]) -> None:
+    """Move .npy files into an archive, under these names and in their order."""
+    with disk_errors(path), path.open("wb") as archive:
+        entries = []
+        for name, source in files.items():
+            start = archive.tell()
+            encoded = f"{name}{_SUFFIX}".encode()
+            archive.write(bytes(_items_offset(start, encoded) - start))
+            crc32 = 0
+            with source.open("rb") as file:
+                while data := file.read(_PIECE_BYTES):
+                    crc32 = zlib.crc32(data, crc32)
+                    archive.write(data)
+                size_bytes = file.tell()
+            source.unlink()
+            end = archive.tell()
+            archive.seek(start)
+            archive.write(_local_header(start, encoded, crc32, size_bytes))
+            archive.seek(end)
+            entries.append(_directory_entry(start, encoded, crc32, size_bytes))
+        archive.write(_directory(archive.tell(), entries))
+
+
+def _items_offset(start: int, name: bytes) -> int:
+    """Where a member's file begins, given where its header does."""
+    offset = start + _LOCAL.size + len(name) + _LOCAL_SIZES.size + _PADDING.size
+    return offset + -offset % _ALIGNMENT
+
+
+def _local_header(start: int, name: bytes, crc32: int, size_bytes: int) -> bytes:
+    sizes = _LOCAL_SIZES.pack(1, _LOCAL_SIZES.size - 4, size_bytes, size_bytes)
+    end = start + _LOCAL.size + len(name) + len(sizes) + _PADDING.size
+    padding = _items_offset(start, name) - end
+    extra = sizes + _PADDING.pack(0, padding) + bytes(padding)
+    head = (b"PK\x03\x04", _VERSION, 0, ZIP_STORED, 0, _FIRST_DAY, crc32, _LARGE, _LARGE)
+    return _LOCAL.pack(*head, len(name), len(extra)) + name + extra
+
+
+def _directory_entry(start: int, name: bytes, crc32: int, size_bytes: int) -> bytes:
+    extra = _CENTRAL_SIZES.pack(1, _CENTRAL_SIZES.size - 4, size_bytes, size_bytes, start)
+    head = (b"PK\x01\x02", _VERSION, _VERSION, 0, ZIP_STORED, 0, _FIRST_DAY, crc32)
+    lengths = (_LARGE, _LARGE, len(name), len(extra), 0, 0, 0, 0, _LARGE)
+    return _CENTRAL.pack(*head, *lengths) + name + extra
+
+
+def _directory(start: int, entries: Sequence[bytes]) -> bytes:
+    """The end of an archive, which begins there."""
+    directory = b"".join(entries)
+    count = len(entries)
+    size_bytes = len(directory)
+    end_64 = (b"PK\x06\x06", _END_64.size - 12, _VERSION, _VERSION, 0, 0, count, count)
+    end = (b"PK\x05\x06", 0, 0, _SMALL, _SMALL, _LARGE, _LARGE, 0)
+    return b"".join(
+        [
+            directory,
+            _END_64.pack(*end_64, size_bytes, start),
+            _LOCATOR.pack(b"PK\x06\x07", 0, start + size_bytes, 1),
+            _END.pack(*end),
+        ]
+    )
+
+
+class Member(NamedTuple):
+    """A .npy file in an archive: where it begins, its length, and its CRC-32."""
+
+    offset: int
+    bytes: int
+    crc32: int
+
+
+def read_directory(tail: bytes, archive_bytes: int) -> dict[str, Member]:
+    """The members of an archive by name, given its last bytes; ValueError if it is none."""
+    before = archive_bytes - len(tail)
+    try:
+        with ZipFile(io.BytesIO(tail)) as archive:
+            infos = archive.infolist()
+    except (BadZipFile, NotImplementedError, UnicodeDecodeError, struct.error) as error:
+        raise ValueError(f"not an archive of arrays: {error}") from None
+    members = {}
+    for info in infos:
+        offset = _items_offset(info.header_offset + before, info.filename.encode())
+        if info.compress_type != ZIP_STORED or not 0 <= offset <= archive_bytes - info.file_size:
+            raise ValueError(f"{info.filename} is not stored in the archive")
+        members[info.filename.removesuffix(_SUFFIX)] = Member(offset, info.file_size, info.CRC)
+    return members
