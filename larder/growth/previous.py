@@ -133,7 +133,7 @@ def _segment(
     columns = ["samples", "bytes"]
     for batch in read_ref(root, document.file("shards").manifest, SHARDS, columns=columns):
         for samples, size_bytes in zip(*(c.to_pylist() for c in batch.columns), strict=True):
-            if samples:
+            if samples or not sizes:
                 first_rows.append(row)
                 rows.append(samples)
                 sizes.append(size_bytes)

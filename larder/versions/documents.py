@@ -46,6 +46,7 @@ the shards of a split as a list, the number of each class, and indexes of a spli
 _ANY_IMAGES = ImageOptions()
 
 CacheKind = Annotated[str, Rule("a kind of cache", "encoded|decoded")]
+Validated = Annotated[str, Rule("how images are checked", "none|header|decode")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +156,7 @@ class SegmentDocument:
     dataset: PlainName
     id: HexId
     shape: Shape
-    validate: str
+    validate: Validated
     splits: Mapping[SplitName, SegmentSplit]
     files: tuple[FileFacts, ...]
     skipped: int = 0
@@ -305,6 +306,8 @@ class VersionDocument:
         return sum(rows.count for use in self.segments for rows in use.omitted.values())
 
     def check(self) -> None:
+        if not self.splits:
+            raise ValueError("it has no splits")
         segments = [layout.segment_prefix(use.id) for use in self.segments]
         _check_places(self.files, [layout.version_prefix(self.id), *segments])
         caches = self.cache.splits if self.cache else {}

@@ -1,7 +1,7 @@
 """Documents come back unchanged; whatever else is in them is one line of damage, or harmless."""
 
 import json
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from typing import Any
 
 import pytest
@@ -230,3 +230,11 @@ def test_any_other_bytes_are_damage(data):
 def test_the_document_of_another_kind_is_refused(document):
     for other in DOCUMENTS:
         assert refused(type(other), seal(document)) == (type(other) is not type(document))
+
+
+@pytest.mark.parametrize(
+    ("document", "fields"),
+    [(DOCUMENTS[0], {"validate": ""}), (DOCUMENTS[-1], {"splits": {}})],
+)
+def test_what_no_run_would_publish_is_damage(document, fields):
+    assert refused(type(document), seal(replace(document, **fields)))

@@ -98,7 +98,9 @@ def test_what_is_written_is_read(found, inline):
         )
         for segment in (S, T)
     )
-    version = VersionDocument("d", V, "8" * 64, "9" * 64, uses, {}, (), tuple(files), None)
+    version = VersionDocument(
+        "d", V, "8" * 64, "9" * 64, uses, {"train": SplitFacts(0, 0, 0, ())}, (), tuple(files), None
+    )
     again = parse_document(VersionDocument, seal(version), "x")
     assert again.omitted == sum(map(sum, found.values()))
     assert read_omitted(root, again) == {

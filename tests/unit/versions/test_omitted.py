@@ -20,6 +20,7 @@ from larder.versions.documents import (
     FileFacts,
     OmittedRows,
     SegmentUse,
+    SplitFacts,
     VersionDocument,
     parse_document,
 )
@@ -33,9 +34,14 @@ def ranges(*pairs: tuple[int, int]) -> Omitted:
     return Omitted(np.array(pairs, np.int64).reshape(-1, 2))
 
 
+NONE = SplitFacts(0, 0, 0, ())
+
+
 def document(rows: dict[str, Any], files: tuple[FileFacts, ...] = ()) -> VersionDocument:
     uses = (SegmentUse(SEGMENT, rows),)
-    return VersionDocument("d", "1" * 32, "2" * 64, "3" * 64, uses, {}, (), files, None)
+    return VersionDocument(
+        "d", "1" * 32, "2" * 64, "3" * 64, uses, {"train": NONE}, (), files, None
+    )
 
 
 def named(root: Store, data: bytes) -> FileFacts:
