@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby, islice
+from itertools import groupby, islice, takewhile
 from pathlib import Path
 
 import numpy as np
@@ -104,16 +104,17 @@ def brace_patterns(names: Sequence[str]) -> tuple[str, ...]:
 
     ``digits-train-{000000..000003}.tar``: each has one numeric range, or is a plain name. There are
     several where numbers are missing, because every sample of a shard was left out. The names are
-    in the order of their numbers.
+    in the order of their numbers; those that differ in more than a number stay as they are.
     """
     if len(names) < 2:
         return tuple(names)
-    # Two names differ only in the digits of their numbers.
     pairs = zip(names[0], names[-1], strict=False)
-    differs = next(place for place, (one, other) in enumerate(pairs) if one != other)
-    head = names[0][:differs].rstrip(_DIGITS)
+    same = "".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    head = same.rstrip(_DIGITS)
     tail = names[0].removeprefix(head).lstrip(_DIGITS)
     numbers = [name.removeprefix(head).removesuffix(tail) for name in names]
+    if not all(map(str.isdecimal, numbers)):
+        return tuple(names)
     return tuple(f"{head}{_braced(first, last)}{tail}" for first, last in _runs(numbers))
 
 

@@ -3,7 +3,10 @@ from typing import Any
 import numpy as np
 import pytest
 from column_format import Columns
+from hypothesis import given
+from hypothesis import strategies as st
 
+from larder.config.patterns import expand_braces
 from larder.shards.formats import shard_format
 from larder.shards.model import ShardPlan
 from larder.shards.packing import brace_patterns, plan_shards
@@ -60,3 +63,9 @@ def test_a_total_in_names_is_the_end_of_the_segment():
 def test_patterns(numbers, patterns):
     found = brace_patterns([f"d-train-{number:06d}.tar" for number in numbers])
     assert found == tuple(f"d-train-{pattern}.tar" for pattern in patterns)
+
+
+@given(names=st.lists(st.text("ab0129.", min_size=1, max_size=6), max_size=5))
+def test_names_that_differ_in_more_than_a_number_are_their_own_patterns(names):
+    patterns = brace_patterns(names)
+    assert [name for pattern in patterns for name in expand_braces(pattern)] == names
