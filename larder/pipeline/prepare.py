@@ -192,7 +192,6 @@ def _put_files(root: Store, plan: Plan) -> tuple[FileFacts, ...]:
         sha256 = sha256_hex(omitted)
         key = layout.omitted_key(plan.version, sha256)
         with published_file_errors():
-            root.put(layout.omitted_copy_key(plan.version, sha256), omitted)
             root.put(key, omitted)
         files.append(FileFacts(key, len(omitted), sha256, "omitted"))
     if skipped is not None and not plan.published:

@@ -24,7 +24,7 @@ from larder.manifest.sealed import ManifestRef, from_plain, seal, unseal
 from larder.progress import Progress
 from larder.samples.decoders import Decoders
 from larder.samples.indexed import SampleReader, read_index
-from larder.segments.completeness import first_written_us, written_since
+from larder.segments.completeness import written_since
 from larder.segments.image_rules import image_rules
 from larder.segments.job import Job, SegmentJob, UsedSegment, open_root
 from larder.shards.formats import shard_format
@@ -120,7 +120,8 @@ def _complete_files(
         return any((use.id, use.cache) == (segment, cache) for use in uses)
 
     digests = {file.path: file.sha256 for file in files}
-    since_us = first_written_us(layout.cache_key(segment, cache), infos.values())
+    key = layout.cache_key(segment, cache)
+    since_us = infos[key].modified_us if key in infos else 0
     altered = written_since(root, since_us, infos, digests, progress, is_published)
     return {file.split: file for file in files if file.path not in altered}
 

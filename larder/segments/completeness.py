@@ -66,7 +66,7 @@ def check_segment(root: Store, document: SegmentDocument, progress: Progress) ->
     infos = chain.from_iterable(listed(root, prefix) for prefix in prefixes)
     objects = {info.key: info for info in infos}
     sizes = {info.key: info.size_bytes for info in objects.values()}
-    since_us = first_written_us(key, listed(root, key.removesuffix(".json")))
+    since_us = root.head(key).modified_us
     digests = {file.path: file.sha256 for file in document.files}
     wanted: dict[str, int | None] = {file.path: file.bytes for file in document.files}
     damaged = _damaged(sizes, wanted)
@@ -88,12 +88,6 @@ def check_stored(root: Store, prefixes: Iterable[str], files: Iterable[Written])
     for file in files:
         if sizes.get(file.path) != file.bytes:
             raise not_kept(object_url(root.url, file.path), file.bytes or 0, sizes.get(file.path))
-
-
-def first_written_us(document: str, infos: Iterable[ObjectInfo]) -> int:
-    """When the first copy of a document was written, of its copies in a listing."""
-    stem = document.removesuffix(".json")
-    return min((info.modified_us for info in infos if info.key.startswith(stem)), default=0)
 
 
 def written_since(
@@ -187,7 +181,7 @@ def _refusal(
 ) -> DamageError:
     others = len(damaged) - 1
     more = f"; {format_count(others, 'more file')} of this version, too" if others else ""
-    documents = list(dict.fromkeys([*map(_document, damaged), document]))
+    documents = list(dict.fromkeys([*map(document_of, damaged), document]))
     documents.sort(key=lambda key: key == document)  # it is deleted last
     return DamageError(
         code,
@@ -199,7 +193,7 @@ def _refusal(
     )
 
 
-def _document(key: str) -> str:
+def document_of(key: str) -> str:
     """The document that makes a file part of a complete cache, segment or version."""
     prefix, name = key.split("/")[:2]
     if prefix == "versions":

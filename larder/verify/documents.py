@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import Any
 
 from larder.errors import ConfigError, DamageError, NotFoundError, ObjectError
-from larder.manifest.digest import canonical_json, sha256_hex
 from larder.manifest.sealed import seal, unseal
 from larder.names import ID
 from larder.progress import Progress
@@ -57,23 +55,18 @@ class DocumentReader:
         if data is None:
             return None
         try:
-            plain = unseal(data, key)
+            return unseal(data, key)
         except DamageError as error:
             self.note(key, role, error.code, error.message)
             return None
-        if not _is_canonical(data):
-            message = "the document is not written as it was published"
-            self.note(key, role, "damage.digest", message)
-        return plain
 
     def document(self, kind: Any, key: str, **names: str) -> Any:
         """The document of this kind, dataset and names; None, with a finding, if it is damaged."""
         plain = self.unsealed(key, "document")
         if plain is None:
             return None
-        data = seal(plain)
         try:
-            document = parse_document(kind, data, key)
+            document = parse_document(kind, seal(plain), key)
         except DamageError as error:
             written = plain.get("format")
             newer = written != FORMATS[kind] and _kind(written) == _kind(FORMATS[kind])
@@ -85,15 +78,7 @@ class DocumentReader:
             message = f"it is the document of {document.id} of dataset {document.dataset}"
             self.note(key, "document", "damage.manifest", message)
             return None
-        self._second_copy(key, data)
         return document
-
-    def _second_copy(self, key: str, data: bytes) -> None:
-        copy = layout.copy_key(key, sha256_hex(data))
-        second = self.read(copy, "document")
-        if second is not None and second != data:
-            message = f"it is not the second copy of {key}"
-            self.note(copy, "document", "damage.digest", message)
 
     def tags(self) -> dict[str, str]:
         """By tag, the ID of the version that it names; empty if its document is damaged."""
@@ -195,8 +180,3 @@ def _choice(versions: dict[str, bool]) -> str:
     return (
         f"{message}; {format_names(lost, _SHOWN_VERSIONS)} lost version.json" if lost else message
     )
-
-
-def _is_canonical(data: bytes) -> bool:
-    """Whether a document is written as Larder writes it, to the byte; it has to be sealed."""
-    return canonical_json(json.loads(data)) + b"\n" == data

@@ -18,8 +18,8 @@ SHOWN_SAMPLES = 10
 Role = Literal["tag", "document", "manifest", "shard", "index", "cache", "content", "foreign"]
 """What a finding is about.
 
-- ``tag``; ``document``: version.json, segment.json or cache.json, or its second copy; ``manifest``:
-  a file that one of these names.
+- ``tag``; ``document``: version.json, segment.json or cache.json; ``manifest``: a file that one of
+  these names.
 - ``shard``: a file of a shard; ``index``: its index for another reader; ``cache``: a cache file.
 - ``content``: figures that do not agree although every file is as it was published.
 - ``foreign``: a file that nothing names.

@@ -11,8 +11,6 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from larder.errors import DamageError, LarderError, NotFoundError
-from larder.manifest.digest import sha256_hex
-from larder.manifest.sealed import seal
 from larder.segments.contents import named_by_document
 from larder.store.base import ObjectInfo, Store
 from larder.store.own_files import listed, read_digest
@@ -29,9 +27,9 @@ _OTHER_BYTES = (
 )
 
 _NAMED_BY_DIGEST = re.compile(
-    r"(segments/[^/]+/(index/[a-z]+|segment|caches/[^/]+/[^/]+)"
-    r"|versions/[^/]+/(manifests/[a-z]+|omitted|version|lists/[^/]+))"
-    r"-(?P<digest>[0-9a-f]{16})\.(parquet|mdb|npy|txt|json)"
+    r"(segments/[^/]+/(index/[a-z]+|caches/[^/]+/[^/]+)"
+    r"|versions/[^/]+/(manifests/[a-z]+|lists/[^/]+))"
+    r"-(?P<digest>[0-9a-f]{16})\.(parquet|mdb|npy|txt)"
 )
 """Keys that `larder.versions.layout` makes from a digest."""
 
@@ -58,9 +56,6 @@ def objects_of(
     else. Nor are unfinished caches, whose builder may be at work.
     """
     named = {file.path for file in named_by_document(version)}
-    named.add(_copy(layout.version_key(version.id), version))
-    for file in version.files_of("omitted"):
-        named.add(layout.omitted_copy_key(version.id, file.sha256))
     yield from (Listed(info, "unused") for info in listed(root, layout.aside_prefix()))
     named.add(layout.card_key(version.id))
     consumers = layout.consumers_prefix(version.id)
@@ -82,9 +77,6 @@ def _of_segment(root: Store, segment: SegmentFacts, named: set[str]) -> Iterator
         for (split, _), files in segment.indexes.items()
         for file in files
     }
-    if segment.document is not None:
-        named.add(_copy(layout.segment_key(segment.id), segment.document))
-    copies = layout.segment_key(segment.id).removesuffix(".json") + "-"
     roles = {file.role for file in segment.files}
     lost = "indexes" in roles and not segment.file("indexes")
     index = layout.index_prefix(segment.id)
@@ -99,7 +91,6 @@ def _of_segment(root: Store, segment: SegmentFacts, named: set[str]) -> Iterator
             if segment.shards is None
             else lost and info.key.startswith(index) and "/" in info.key.removeprefix(index)
         )
-        unknown |= segment.document is None and info.key.startswith(copies)
         if unknown or info.key in named or files is None or info.key in files:
             yield Listed(info)
         else:
@@ -131,11 +122,7 @@ def _cache_files(root: Store, segment: str, cache: str) -> Collection[str] | Non
         document = parse_document(CacheDocument, readable(root, key) or b"", key)
     except DamageError:
         return None
-    return {key, _copy(key, document), *(file.path for file in document.files.values())}
-
-
-def _copy(key: str, document: object) -> str:
-    return layout.copy_key(key, sha256_hex(seal(document)))
+    return {key, *(file.path for file in document.files.values())}
 
 
 def _listed(root: Store, segment: str) -> Iterator[ObjectInfo]:

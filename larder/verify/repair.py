@@ -1,12 +1,10 @@
-"""Makes files whose places are free again: from second copies, or by the steps of a build."""
+"""Makes files whose places are free again, by the steps of a build."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow.compute as pc
 
@@ -15,13 +13,13 @@ from larder.config.shape import FormatUse
 from larder.disk import scratch, sha256_file
 from larder.errors import DamageError, LarderError, NotFoundError, RetryableError, StoreError
 from larder.jobs.manifests import fetched, read_ref
-from larder.manifest.digest import sha256_hex
 from larder.manifest.schemas import SAMPLE_ORDER, SAMPLES
 from larder.manifest.spool import Spool
 from larder.pipeline.planning.expanding import expand_inventory
 from larder.pipeline.planning.source import take_source
 from larder.progress import NullProgress, Progress
 from larder.segments.cache import CacheBatch, cache_split
+from larder.segments.completeness import document_of
 from larder.segments.contents import derived_files
 from larder.segments.index import make_manifests
 from larder.segments.job import NewSegment, SegmentJob, source_of
@@ -32,14 +30,13 @@ from larder.shards.formats import shard_format
 from larder.shards.model import ShardPlan
 from larder.source.selection import Unlisted
 from larder.store.base import Store
-from larder.store.own_files import listed, published_file_errors
+from larder.store.own_files import published_file_errors
 from larder.units import format_count
 from larder.verify.aside import STAGE, Repair, Spares, exists
 from larder.verify.findings import has_content, readable
 from larder.verify.job import Inspected, ShardToVerify, VerifyBatch, VerifyJob, open_verified
 from larder.versions import layout
 from larder.versions.documents import (
-    CacheDocument,
     CacheFile,
     FileFacts,
     SegmentDocument,
@@ -51,24 +48,9 @@ from larder.versions.omitted import read_omitted
 from larder.versions.publish import probe_conditions, read_segment, read_version
 from larder.versions.tags import TAG, move_tag
 
-_KINDS: dict[str, Any] = {
-    "version": VersionDocument,
-    "segment": SegmentDocument,
-    "cache": CacheDocument,
-}
-_COPY = re.compile(r"(?P<document>.*/(version|segment|cache))-[0-9a-f]{16}\.json")
 _OF_SEGMENT = ("samples", "shards", "indexes", "skipped", "rows")
 _FIRST = ("order", "plan", "omitted", "shards", "samples")
 """Roles of manifests that others are made from."""
-
-_PREPARE = (
-    "restore it, or prepare the dataset again, which publishes the same version if the source has"
-    " not changed"
-)
-_PUBLISH = (
-    "restore it, or delete versions/ID/version.json of the versions that name it and prepare the"
-    " dataset again, which publishes the same version if the source has not changed"
-)
 
 _PUT_BACK = (
     "put what it was made from back as it was, or restore the file; or prepare the dataset again:"
@@ -84,32 +66,35 @@ class _Refused(Exception):  # noqa: N818 - it is no error of the program
 def repair_small(
     job: VerifyJob, inspected: Inspected, paths: Sequence[str], *, progress: Progress
 ) -> list[Repair]:
-    """Make documents and manifests again whose places are free."""
+    """Make manifests again whose places are free."""
     root, version = open_verified(job), inspected.version
-    files = {file.path: file for file in version.files} if version else {}
-    for file in version.files_of("omitted") if version else ():
-        copy = layout.omitted_copy_key(inspected.id, file.sha256)
-        files[copy] = FileFacts(copy, file.bytes, file.sha256, file.role)
-    spares = Spares(root, {file.bytes for file in files.values() if file.path in paths})
+    assert version is not None, "it has named what is damaged"
+    files = [file for file in version.files if file.path in paths]
+    spares = Spares(root, {file.bytes for file in files})
 
-    def order(path: str) -> int:
-        role = files[path].role if path in files else ""
-        return _FIRST.index(role) if role in _FIRST else len(_FIRST) if role else -1
+    def order(file: FileFacts) -> int:
+        return _FIRST.index(file.role) if file.role in _FIRST else len(_FIRST)
 
     repairs = []
-    for path in sorted(dict.fromkeys(paths), key=order):
+    for file in sorted(files, key=order):
+        path = file.path
         try:
-            if path in files and version:
-                message = _manifest(job, root, version, files[path], spares)
-            else:
-                message = _document(root, version, path)
-            repairs.append(Repair(path, True, message))
+            repairs.append(Repair(path, True, _manifest(job, root, version, file, spares)))
         except (StoreError, RetryableError):
             raise
         except (_Refused, LarderError) as error:
             repairs.append(Repair(path, False, str(error)))
         progress.advance(STAGE, objects=1)
     return repairs
+
+
+def refusal(path: str, version: str, why: str = "nothing else has what was in it") -> str:
+    """Why a file of a version cannot be made again, and what to do about it."""
+    documents = dict.fromkeys([document_of(path), layout.version_key(version)])
+    return (
+        f"{why}: restore it, or delete {' and '.join(documents)} and prepare the dataset again,"
+        " which makes what is missing"
+    )
 
 
 def name_version(job: VerifyJob, *, progress: Progress) -> Repair:
@@ -122,45 +107,6 @@ def name_version(job: VerifyJob, *, progress: Progress) -> Repair:
     return Repair(key, True, "it names the version that was asked for")
 
 
-def _document(root: Store, version: VersionDocument | None, path: str) -> str:
-    """Copy a document from its second copy, or the other way round; returns what was done."""
-    match = _COPY.fullmatch(path)
-    key = f"{match['document']}.json" if match else path
-    kind = key.rpartition("/")[2].removesuffix(".json")
-    others = [key] if match else [info.key for info in listed(root, f"{path[:-5]}-")]
-    for other in others:
-        data = readable(root, other) or b""
-        copy = layout.copy_key(key, sha256_hex(data))
-        if copy == (path if match else other) and _is_of_path(data, key, version):
-            if exists(root, path) and readable(root, path) != data:
-                raise _Refused(_TAKEN)
-            with published_file_errors():
-                root.put(path, data)
-            return f"copied from {other}"
-    raise _Refused(f"its second copy is lost, too; {_PREPARE if kind == 'version' else _PUBLISH}")
-
-
-def _is_of_path(data: bytes, key: str, version: VersionDocument | None) -> bool:
-    """Whether a document belongs to a path, and names the files that the version does."""
-    names = key.split("/")
-    kind = names[-1].removesuffix(".json")
-    try:
-        document: Any = parse_document(_KINDS[kind], data, key)
-    except LarderError:
-        return False
-    if isinstance(document, CacheDocument):
-        splits = version.cache.splits.values() if version and version.cache else ()
-        files = [file for split in splits for file in split if file.segment == names[1]]
-        same = all(file in document.files.values() for file in files)
-        return (document.segment, document.id) == (names[1], names[3]) and same
-    if isinstance(document, SegmentDocument) and version is not None:
-        prefix = layout.index_prefix(document.id)
-        named = tuple(file for file in version.files if file.path.startswith(prefix))
-        if document.files != named:
-            return False
-    return bool(document.id == names[1])
-
-
 def _manifest(
     job: VerifyJob, root: Store, version: VersionDocument, file: FileFacts, spares: Spares
 ) -> str:
@@ -171,7 +117,8 @@ def _manifest(
     with scratch() as folder:
         path, source = _made(job, root, version, file, folder)
         if (path.stat().st_size, sha256_file(path)) != (file.bytes, file.sha256):
-            raise _Refused(f"made again from {source}, it has other bytes: {_difference(file)}")
+            why = f"made again from {source}, it has other bytes"
+            raise _Refused(f"{why}: {_difference(file, version.id)}")
         content = file.path, file.bytes, file.sha256
         if exists(root, file.path) and not has_content(root, *content):
             raise _Refused(_TAKEN)
@@ -180,9 +127,9 @@ def _manifest(
     return f"made again from {source}"
 
 
-def _difference(file: FileFacts) -> str:
+def _difference(file: FileFacts, version: str) -> str:
     if file.role == "objects":
-        return f"the source has changed since; {_PREPARE}"
+        return refusal(file.path, version, "the source has changed since")
     if file.path.endswith(".parquet"):
         return (
             "those of Parquet depend on the release of pyarrow: repair it with the packages of then"
@@ -210,7 +157,7 @@ def _made(
         files = make_manifests(root, build, folder, described_indexes).files
         if file.role in files:
             return files[file.role].path, "the receipts of the shards"
-    raise _Refused("nothing else has what was in it; restore it")
+    raise _Refused(refusal(file.path, version.id))
 
 
 def _inventory(job: VerifyJob, folder: Path) -> Path:
@@ -227,7 +174,7 @@ def _inventory(job: VerifyJob, folder: Path) -> Path:
 def _segment(root: Store, segment: str) -> SegmentDocument:
     document = read_segment(root, segment)
     if document is None:
-        raise _Refused(f"{layout.segment_key(segment)} has to be repaired first")
+        raise _Refused(f"{layout.segment_key(segment)} has to be restored first")
     return document
 
 
@@ -307,7 +254,7 @@ def _make(
 ) -> None:
     version, document = read_version(root, job.version), read_segment(root, batch.segment)
     if version is None or document is None:
-        raise _Refused(f"{layout.segment_key(batch.segment)} has to be repaired first")
+        raise _Refused(f"{layout.segment_key(batch.segment)} has to be restored first")
     if batch.cache:
         _make_cache(job, root, version, document, batch, batch.cache)
         return

@@ -1,7 +1,8 @@
 """The composition of a verification: what is small, then shards and caches in batches; and repair.
 
-A repair goes in rounds, as documents name manifests, and manifests shards: what is damaged is moved
-aside, made again, and moved back where that fails. A verification without repair writes nothing.
+A repair goes in rounds, as manifests name shards: what is damaged is moved aside, made again, and
+moved back where that fails. Documents stay where they are, damaged or not: nothing else has what is
+in them. A verification without repair writes nothing.
 """
 
 from __future__ import annotations
@@ -23,13 +24,12 @@ from larder.verify.documents import is_id
 from larder.verify.findings import DamagedError, Finding, Verified
 from larder.verify.job import Inspected, VerifyBatch, VerifyJob, open_verified
 from larder.verify.reading import STAGE, verify_batch
-from larder.verify.repair import name_version, repair_large, repair_small
+from larder.verify.repair import name_version, refusal, repair_large, repair_small
 from larder.verify.report import verify_document
 from larder.verify.survey import inspect_version
 from larder.versions import layout
 from larder.versions.tags import TAG
 
-_SMALL = ("document", "manifest")
 _LARGE = ("shard", "index", "cache")
 _SHARDS = 16
 """Maximum number of shards that a task makes again."""
@@ -114,9 +114,9 @@ def _hint(left: Sequence[Finding], repair: bool) -> str:
         return "Larder never deletes such files: move them elsewhere, or delete them yourself"
     if left[0].role == "tag":
         return "restore it; or, if it is `latest`, choose a version: --version ID --repair"
-    return (
-        "what could not be repaired says why" if repair else "--repair makes again what is damaged"
-    )
+    if repair:
+        return "what could not be repaired says why"
+    return "--repair makes again what is damaged, or says why it cannot"
 
 
 @dataclass
@@ -138,7 +138,7 @@ class _Rounds:
 
     @property
     def left(self) -> list[Finding]:
-        """What is still wrong; after documents and manifests were repaired, they were inspected."""
+        """What is still wrong; after manifests were repaired, they were inspected."""
         since = (*_LARGE, "tag")
         return [
             finding
@@ -152,7 +152,7 @@ class _Rounds:
             self.repair_small()
             self.read()
             helped = self.repair_large()
-            if not (helped and any(finding.role in _SMALL for finding in self.left)):
+            if not (helped and any(finding.role == "manifest" for finding in self.left)):
                 break
         self.end()
 
@@ -163,8 +163,8 @@ class _Rounds:
         self.job = replace(self.job, version=self.inspected.id or self.job.version)
 
     def repair_small(self) -> None:
-        """Repair documents and manifests: each names what is looked at next."""
-        while due := self._due(self.small, _SMALL):
+        """Repair manifests: each names what is looked at next."""
+        while due := self._due(self.small, ("manifest",)):
             before = self._done()
             with self._repairing(due) as free:
                 self._note(self.runner.run(repair_small, self.job, self.inspected, sorted(free)))
@@ -210,7 +210,9 @@ class _Rounds:
         return helped
 
     def end(self) -> None:
-        """Set a lost tag, if the user has chosen."""
+        """Refuse what nothing else has the content of; set a lost tag, if the user has chosen."""
+        for path in {finding.path for finding in self.left if finding.role == "document"}:
+            self.repairs[path] = Repair(path, False, refusal(path, self.inspected.id))
         key = layout.tag_key(TAG)
         tags = {finding.path for finding in self.left if finding.role == "tag"}
         others = [each for each in self.left if each.role != "foreign" and each.path != key]

@@ -73,9 +73,6 @@ class _Inspection(DocumentReader):
 
     def _inspect_version(self, version: VersionDocument) -> Inspected:
         damaged = {file.path for file in version.files if not self._is_whole(file)}
-        for file in version.files_of("omitted"):
-            copy = layout.omitted_copy_key(version.id, file.sha256)
-            self._is_whole(FileFacts(copy, file.bytes, file.sha256, "omitted"))
         segments = [self._segment(version, use.id, damaged) for use in version.segments]
         omitted = self._omitted(version, damaged)
         shards = None

@@ -12,16 +12,16 @@
     work/measured.json         how fast an earlier run copied
     work/probe-*               objects that are written only to see whether they may be
     segments/SEG/              immutable once segment.json is there
-      segment.json             the last write; segment-SHA.json is a second copy
+      segment.json             the last write
       shards/SPLIT/NAME        shards and nothing else
       index/                   manifests: the order and the plan of its shards, samples, shards and
                                readers' indexes; and the samples as columns of numpy
       index/KIND/SPLIT/NAME    what readers other than Larder's need to find samples in a shard
-      caches/CACHE/            one LMDB file per split; cache.json is the last write, and twice
+      caches/CACHE/            one LMDB file per split; cache.json is the last write
       work/shards/SPLIT/       a receipt of each finished shard: its rows of the index
       work/caches/             receipts of finished cache files
     versions/ID/
-      version.json             the last write, created if absent; version-SHA.json is a second copy
+      version.json             the last write, created if absent
       manifests/               the objects it was made from
       classes.json             the number of each class
       readers/KIND/SPLIT.json  what readers other than Larder's need to know of a split
@@ -139,11 +139,6 @@ def aside_prefix(run: str = "") -> str:
     return "work/repair/" + (f"{run}/" if run else "")
 
 
-def copy_key(document: str, sha256: str) -> str:
-    """Key of the second copy of a document, which has the digest of its bytes in its name."""
-    return f"{document.removesuffix('.json')}-{sha256[:16]}.json"
-
-
 def receipts_prefix(segment: str, split: str = "") -> str:
     """Prefix of the receipts of the shards of a split, or of all shards of a segment."""
     return f"{work_prefix(segment)}shards/" + (f"{split}/" if split else "")
@@ -174,11 +169,6 @@ def manifest_key(version: str, role: str, sha256: str) -> str:
 
 def omitted_key(version: str, sha256: str) -> str:
     return f"{version_prefix(version)}manifests/omitted-{sha256[:16]}.npy"
-
-
-def omitted_copy_key(version: str, sha256: str) -> str:
-    """Key of the second copy of that file, from which a repair copies it: nothing else has them."""
-    return f"{version_prefix(version)}omitted-{sha256[:16]}.npy"
 
 
 def list_key(version: str, split: str, sha256: str) -> str:

@@ -1,12 +1,10 @@
 """Publishing: the last writes, in the order that is safe for readers.
 
 The files that a document names are written before it, and nothing is visible before its document:
-segment.json, cache.json, version.json, and then the tag (`larder.versions.tags`). Each is written
-twice: first under a name with its digest, from which a repair copies it, then, as the write that
-publishes it, under its own. Documents are created only if absent, so of two concurrent runs the
-first one wins; both made the same thing. On a store that does not keep this condition
-(`probe_conditions`) a document is looked for right before it is written, and of two runs
-that do so at once the second one wins.
+segment.json, cache.json, version.json, and then the tag (`larder.versions.tags`). Documents are
+created only if absent, so of two concurrent runs the first one wins; both made the same thing. On a
+store that does not keep this condition (`probe_conditions`) a document is looked for right before
+it is written, and of two runs that do so at once the second one wins.
 
 Some servers that speak S3 ignore ``If-None-Match`` and ``If-Match`` and overwrite, others refuse
 them. Only trying tells. A run that is about to write tries it once for each dataset, and keeps the
@@ -24,7 +22,6 @@ from functools import partial
 from typing import TypedDict, TypeVar, Unpack
 
 from larder.errors import DamageError, PreconditionError, StoreError
-from larder.manifest.digest import sha256_hex
 from larder.manifest.sealed import MAKE_AGAIN, seal, unseal
 from larder.store import object_url
 from larder.store.base import Store
@@ -83,12 +80,7 @@ def _published(
     if check := how.get("check"):
         check()
     data = seal(document)
-    copy = layout.copy_key(key, sha256_hex(data))
     with published_file_errors(), suppress(PreconditionError):
-        store.put(copy, data)
-        if (kept := read_optional(store, copy)) != data:
-            kept_bytes = None if kept is None else len(kept)
-            raise not_kept(object_url(store.url, copy), len(data), kept_bytes)
         store.put(key, data, if_absent=how.get("if_absent", True))
     if (published := read()) is None:
         raise not_kept(object_url(store.url, key), len(data), None)

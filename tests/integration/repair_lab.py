@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_lab import Lab, directory_lab, images, png
-from verify_lab import SPLITS, in_a_process_that_ends, is_work, text_lab, verified
+from verify_lab import DOCUMENTS, SPLITS, in_a_process_that_ends, is_work, text_lab, verified
 
 from tests.support.runs import between, forget_manifests
 from tests.support.stores import Stop, Stopped, StoppingStore
 
-DOCUMENTS = ("version.json", "segment.json", "cache.json")
 KINDS = (
     *("deleted", "truncated", "flipped", "emptied", "longer"),
     *("exchanged", "exchanged", "exchanged", "replaced", "folder"),
@@ -199,16 +198,6 @@ def _source(base: Base, state: str) -> Iterator[None]:
         aside.rename(source)
 
 
-def _stem(path: str) -> str:
-    """The document of which a file is one of two copies; else the path."""
-    folder, _, name = path.rpartition("/")
-    for document in DOCUMENTS:
-        kind = document.removesuffix(".json")
-        if name == document or (name.startswith(f"{kind}-") and name.endswith(".json")):
-            return f"{folder}/{document}"
-    return path
-
-
 def trial(base: Base, seed: int) -> list[str]:
     """One trial; returns what does not hold, with what was done."""
     chance = random.Random(seed)
@@ -290,5 +279,4 @@ def _may_refuse(base: Base, damage: dict[str, str]) -> bool:
         return True
     if "exchanged with tags/latest.json" in damage.values():
         return True  # the tag, with its history, is aside until the user puts it back
-    documents = [_stem(path) for path in damage]
-    return any(documents.count(path) > 1 for path in documents if path.endswith(DOCUMENTS))
+    return any(path.endswith(DOCUMENTS) for path in damage)

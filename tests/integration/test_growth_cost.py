@@ -24,10 +24,8 @@ ENCODED = {"records": "encoded"}
 TAR_END = 2 * 10_240
 RECEIPT_BYTES = 8_000
 """Of a shard of some dozens of samples."""
-SECOND_COPIES_BYTES = 36_000
-"""Of the documents of a run: they do not grow with the objects, but a little with the segments."""
-DOCUMENTS_BYTES = 72_000
-"""Documents, each written twice, and manifests of a run of a few hundred objects."""
+DOCUMENTS_BYTES = 60_000
+"""Documents and manifests of a run of a few hundred objects."""
 
 
 def shards_of(lab: Field, version: str) -> dict[str, list[str]]:
@@ -75,7 +73,7 @@ def test_one_percent_more_writes_one_percent(tmp_path, shuffle_seed, cache):
             assert grown.written("shards", "caches") <= 0.011 * total
             # The inventory, and the record of the mirror.
             manifests = (60 + 50) * objects + RECEIPT_BYTES * len(grown.wrote("shards"))
-            assert grown.written("documents") <= manifests + SECOND_COPIES_BYTES
+            assert grown.written("documents") <= manifests + 10_000
             assert grown.written("readers") <= 80 * 20 + 20_000
             assert set(grown.wrote("mirror")) == {f"mirror/{key}" for key in added}
             assert set(grown.opened("source")) == {f"source/{key}" for key in added}
@@ -396,9 +394,9 @@ def test_a_sample_a_day_for_a_hundred_days_stays_cheap(tmp_path):
             shards = costs.wrote("shards")
             assert costs.written("shards") <= sample * (samples + 1) + TAR_END * len(shards)
             assert costs.written("caches") <= 4_096 * (samples + 1) + 16_384
-            # Of these, 10 kB are the history of the tag. Documents that list the segments are
-            # written twice. Receipts of copies are merged once there are sixteen.
-            assert costs.written("documents") <= 80_000 + SECOND_COPIES_BYTES + 4_000 * before
+            # Of these, 10 kB are the history of the tag. Receipts of copies are merged once there
+            # are sixteen.
+            assert costs.written("documents") <= 70_000 + 4_000 * before
             assert costs.requests <= 90 + 14 * before
             packed.append(samples)
             folds += bool(folded)

@@ -254,9 +254,7 @@ def change_table(area: Path, raw: bytes, data: st.DataObject) -> bytes:
 def seal_again(files: Files, path: str, plain: dict[str, Any]) -> None:
     plain.pop("self_sha256", None)
     with suppress(ValueError, UnicodeEncodeError):
-        files[path] = data = seal(plain)
-        if not path.startswith(("tags/", "work/")):
-            files[layout.copy_key(path, sha256_hex(data))] = data
+        files[path] = seal(plain)
 
 
 def put_named(files: Files, plain: dict[str, Any]) -> None:

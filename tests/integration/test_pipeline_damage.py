@@ -57,7 +57,6 @@ def digests(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
         ("versions/*/manifests/objects-*", None),
         ("versions/*/classes.json", 10),
         ("versions/*/version.json", None),
-        ("versions/*/version-*.json", 10),
         ("segments/*/segment.json", None),
         ("tags/latest.json", None),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from pipeline_lab import Lab, directory_lab, images, png, write
 from verify_lab import (
     DAMAGES,
+    DOCUMENTS,
     aside,
     damaged,
     findings,
@@ -30,7 +32,8 @@ from larder.shards.formats import tar
 from larder.shards.formats.webdataset import WebDataset
 from larder.store.base import Store
 from larder.versions import omitted
-from larder.versions.publish import read_cache
+from larder.versions.publish import read_cache, read_version
+from tests.support.runs import between
 
 pytestmark = pytest.mark.exhaustive
 
@@ -54,7 +57,7 @@ def test_every_file_is_made_again_to_the_same_bytes(lab: Lab, damage: str) -> No
         files = published(root)
         version = verified(lab)["version"]
         for key in listed_files(root, version):
-            lost = key.startswith("tags/") or has_changed(key, root)
+            lost = key.startswith("tags/") or key.endswith(DOCUMENTS) or has_changed(key, root)
             wrong = DAMAGES[damage](files[key], files[sibling_of(key, files)])
             with damaged(root, key, wrong):
                 document = verified(lab, repair=True)
@@ -188,42 +191,34 @@ def test_manifests_without_receipts_are_refused(text: Lab, root: Store) -> None:
     assert bytes(root.get(key)) == b"x"
 
 
-def test_both_copies_of_a_document(tmp_path: Path) -> None:
-    lab = directory_lab(tmp_path, images("a", each=3))
-    lab.prepare()
-    with lab.opened_root() as root:
-        files = published(root)
-        for kind in ("version", "segment", "cache"):
-            plain = next(key for key in files if key.endswith(f"/{kind}.json"))
-            copy = next(key for key in files if f"/{kind}-" in key)
-            assert files[plain] == files[copy]
-            for lost in (plain, copy):
-                root.delete(lost)
-                assert findings(verified(lab))[lost]["message"].startswith("the file is missing")
-                document = verified(lab, repair=True)
-                other = copy if lost == plain else plain
-                assert findings(document)[lost]["repair"]["message"] == f"copied from {other}"
-                assert published(root) == files
-            with damaged(root, plain, b"x"), damaged(root, copy, b"x"):
-                message = findings(verified(lab, repair=True))[plain]["repair"]["message"]
-                assert "its second copy is lost, too" in message
-                assert bytes(root.get(plain)) == b"x"
-
-
-def test_a_file_of_omitted_rows_has_a_second_copy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("wrong", [None, b"x"])
+def test_what_nothing_else_has_is_refused_and_made_by_doing_as_the_refusal_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: bytes | None
 ) -> None:
+    """To the same bytes, except the document of a segment that versions before have, too."""
     monkeypatch.setattr(omitted, "MAX_INLINE_RANGES", 0)
-    lab = grown_lab(tmp_path, cache=None)
+    lab = grown_lab(tmp_path)
     with lab.opened_root() as root:
         files = published(root)
-        keys = [key for key in files if "/omitted-" in key]
-        assert len(keys) == 2
-        for key in keys:
-            root.put(key, b"x")
-            assert verified(lab)["status"] == "damaged"
-            assert verified(lab, repair=True)["status"] == "repaired"
-            assert published(root) == files
+        version = verified(lab)["version"]
+        document = read_version(root, version)
+        assert document is not None
+        old, new = (use.id for use in document.segments)
+        ends = "/version.json", "/omitted-", f"{new}/segment.json", "/cache.json"
+        for end in (*ends, f"{old}/segment.json"):
+            key = next(key for key in listed_files(root, version) if end in key)
+            root.delete(key) if wrong is None else root.put(key, wrong)
+            repair = findings(verified(lab, repair=True))[key]["repair"]
+            assert not repair["done"]
+            assert published(root).get(key) == wrong
+            for named in re.findall(r"(?:segments|versions)/[\w/]+\.json", repair["message"]):
+                root.delete(named)
+            with between():
+                lab.prepare()
+            assert verified(lab)["status"] == "intact"
+            if old not in end:
+                files["tags/latest.json"] = bytes(root.get("tags/latest.json"))
+                assert published(root) == files
 
 
 def test_a_lost_tag_is_never_guessed(tmp_path: Path) -> None:
@@ -233,9 +228,7 @@ def test_a_lost_tag_is_never_guessed(tmp_path: Path) -> None:
         files = published(root)
         newest = verified(lab)["version"]
         (older,) = {key.split("/")[1] for key in files if key.startswith("versions/")} - {newest}
-        lost = [key for key in files if key.startswith(f"versions/{newest}/version")]
-        assert len(lost) == 2
-        for key in (*lost, "tags/latest.json"):
+        for key in (f"versions/{newest}/version.json", "tags/latest.json"):
             root.delete(key)
         document = verified(lab, repair=True)
         assert document["status"] == "damaged"

@@ -9,7 +9,6 @@ import pytest
 from pipeline_lab import Lab, write
 from verify_lab import (
     aside,
-    damaged,
     everything,
     findings,
     flipped,
@@ -42,9 +41,9 @@ def test_what_is_moved_aside_is_never_deleted(tmp_path: Path) -> None:
     version = lab.prepare()["version"]
     with lab.opened_root() as root:
         one, other, *_ = shards(root)
-        segment = next(key for key in published(root) if key.endswith("segment.json"))
+        inventory = next(key for key in published(root) if "/manifests/objects-" in key)
         exchange(root, one, "mirror/a/00.txt")
-        exchange(root, segment, "tags/latest.json")
+        exchange(root, inventory, "tags/latest.json")
         root.put(other, b"gone")
         contents = set(everything(root).values())
         assert verified(lab, version=version, repair=True)["status"] == "repaired"
@@ -105,12 +104,6 @@ def test_a_claim_of_another_machine_is_removed_by_hand(
     assert verified(text, repair=True)["status"] == "intact"
 
 
-def test_the_second_copy_of_a_damaged_document_is_not_called_unused(text: Lab, root: Store) -> None:
-    key = next(key for key in published(root) if key.endswith("segment.json"))
-    with damaged(root, key, b"x"):
-        assert verified(text)["unused"]["files"] == 0
-
-
 def test_what_cannot_be_put_back_does_not_end_a_repair(text: Lab, root: Store) -> None:
     one, other, *_ = shards(root)
     place, left = text.folder / one, f"work/repair/1234abcd/{one}"
@@ -141,19 +134,3 @@ def test_a_lost_latest_is_found_whatever_tag_is_asked_for(text: Lab, root: Store
         document = verified(text, version="stable", repair=repair)
         assert document["status"] == "damaged"
         assert "tags/latest.json" in findings(document)
-
-
-def test_preparing_again_writes_a_segment_document_that_is_lost_twice(
-    text: Lab, root: Store
-) -> None:
-    """What the refusal says."""
-    files = published(root)
-    segment = next(key for key in files if key.endswith("segment.json"))
-    for key in [key for key in files if "/segment" in key and key.endswith(".json")]:
-        root.delete(key)
-    message = findings(verified(text, repair=True))[segment]["repair"]["message"]
-    assert "delete versions/ID/version.json" in message
-    root.delete(next(key for key in files if key.endswith("version.json")))
-    text.prepare()
-    assert verified(text)["status"] == "intact"
-    assert published(root) == files

@@ -52,8 +52,6 @@ def spoil(root: Store, files: Mapping[str, bytes]) -> dict[str, bytes | None]:
     after[samples] = b"gone"
     index = next(key for key in files if key.endswith(".idx"))
     after[index] = None
-    document = next(key for key in files if key.endswith("cache.json"))
-    after[document] = None
     for key, data in after.items():
         if data is None:
             root.delete(key)

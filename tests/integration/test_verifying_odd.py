@@ -88,7 +88,7 @@ def test_what_is_no_file_is_a_missing_file(lab: Lab, some: list[str], what: str)
             assert others <= {"content", "foreign"}
             repair = findings(verified(lab, repair=True))[key]["repair"]
             assert not repair["done"]
-            if not key.startswith("tags/"):
+            if not key.endswith(".json") or key.endswith("classes.json"):
                 assert "move what is in its place elsewhere" in repair["message"]
     assert verified(lab)["status"] == "intact"
 
@@ -132,7 +132,7 @@ def test_a_bad_sector_is_found_in_every_kind_of_file(
 
 
 @pytest.mark.parametrize(
-    ("method", "end"), [("writer", ".tar"), ("put", "segment.json"), ("upload", ".parquet")]
+    ("method", "end"), [("writer", ".tar"), ("put", "classes.json"), ("upload", ".parquet")]
 )
 def test_a_storage_that_cannot_be_written_ends_a_repair(
     lab: Lab, root: Store, method: str, end: str
@@ -173,7 +173,7 @@ def test_a_document_of_a_newer_larder_is_left_alone(
     """Its own digest is right: restoring it from that would go on for ever."""
     end, change, message = ALTERED[what]
     key = next(key for key in listed_files(root, version) if key.endswith(end))
-    plain, before = unseal(bytes(root.get(key)), key), published(root)
+    plain = unseal(bytes(root.get(key)), key)
     change(plain)
     with damaged(root, key, seal(plain)):
         document = verified(lab, repair=True)
@@ -181,8 +181,6 @@ def test_a_document_of_a_newer_larder_is_left_alone(
         assert message in found["message"]
         assert not (found["repair"] and found["repair"]["done"])
         assert bytes(root.get(key)) == seal(plain)
-        for copy in published(root).keys() - before.keys():
-            root.delete(copy)
 
 
 def test_another_tag_that_is_lost_is_not_made_to_name_a_version(lab: Lab, root: Store) -> None:

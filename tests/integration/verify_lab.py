@@ -22,6 +22,8 @@ from tests.support.runs import between
 
 SPLITS = {"train": ["a/**", "b/**"], "validation": "c/**"}
 DOCUMENT = dict[str, Any]
+DOCUMENTS = ("version.json", "segment.json", "cache.json")
+"""Nothing else has what is in them: a repair leaves them as they are."""
 _ENDED = (1 << 22) + 1
 """More than the number of any process."""
 

@@ -68,7 +68,7 @@ def test_any_flipped_bit_is_found_and_repaired(asked, data):
         assert found["status"] == "damaged"
         assert key in {row["path"] for row in found["findings"]}
         repaired = _verified(asked, repair=True)
-        if key.startswith("tags/"):
+        if key.startswith("tags/") or key.endswith(("version.json", "segment.json", "cache.json")):
             assert repaired["status"] == "damaged"
         else:
             assert repaired["status"] == "repaired", repaired["findings"]

@@ -2,7 +2,6 @@ from dataclasses import replace
 
 import pytest
 
-from larder.manifest.digest import sha256_hex
 from larder.manifest.sealed import seal
 from larder.versions import layout
 from larder.versions.documents import (
@@ -63,9 +62,7 @@ def test_the_first_to_publish_wins_where_conditions_are_not_kept(root, refuses):
     publish_version(store, VERSION, if_absent=False)
     later = replace(VERSION, inputs="9" * 64)
     assert publish_version(store, later, if_absent=False) == VERSION
-    key = layout.version_key(VERSION.id)
-    second = layout.copy_key(key, sha256_hex(seal(VERSION)))
-    assert [call.key for call in store.writes] == [second, key], "its own name last"
+    assert [call.key for call in store.writes] == [layout.version_key(VERSION.id)]
     assert read_version(root, VERSION.id) == VERSION
 
 
@@ -82,8 +79,6 @@ def test_keys_of_the_layout_are_pinned():
     assert layout.version_key("v") == "versions/v/version.json"
     assert layout.tag_key("latest") == "tags/latest.json"
     sha256, short = "f" * 64, "f" * 16
-    assert layout.copy_key("segments/s/segment.json", sha256) == f"segments/s/segment-{short}.json"
-    assert layout.omitted_copy_key("v", sha256) == f"versions/v/omitted-{short}.npy"
     assert layout.aside_prefix("r") == "work/repair/r/"
     assert layout.index_key("s", "samples", sha256) == f"segments/s/index/samples-{short}.parquet"
     assert layout.cache_key("s", "c") == "segments/s/caches/c/cache.json"
