@@ -29,7 +29,7 @@ _OTHER_BYTES = (
 _NAMED_BY_DIGEST = re.compile(
     r"(segments/[^/]+/(index/[a-z]+|caches/[^/]+/[^/]+)"
     r"|versions/[^/]+/(manifests/[a-z]+|lists/[^/]+))"
-    r"-(?P<digest>[0-9a-f]{16})\.(parquet|mdb|npy|txt)"
+    r"-(?P<digest>[0-9a-f]{16})\.(parquet|mdb|npz|npy|txt)"
 )
 """Keys that `larder.versions.layout` makes from a digest."""
 

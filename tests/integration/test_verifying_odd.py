@@ -154,7 +154,7 @@ def test_a_storage_that_cannot_be_written_ends_a_repair(
 
 
 ALTERED: dict[str, tuple[str, Callable[[dict[str, Any]], None], str]] = {
-    "version": ("version.json", lambda plain: plain.update(format="larder-version-2"), "newer"),
+    "version": ("version.json", lambda plain: plain.update(format="larder-version-9"), "newer"),
     "cache": ("cache.json", lambda plain: plain.update(format="larder-segment-cache-2"), "newer"),
     "shards": (
         "segment.json",
@@ -196,6 +196,7 @@ def test_another_tag_that_is_lost_is_not_made_to_name_a_version(lab: Lab, root: 
 
 UNUSED = [
     "segments/SEGMENT/index/samples-DIGEST.parquet",
+    "segments/SEGMENT/index/rows-DIGEST.npz",
     "segments/SEGMENT/caches/CACHE/train-DIGEST.mdb",
     "versions/VERSION/manifests/omitted-DIGEST.npy",
     "versions/VERSION/lists/train-DIGEST.txt",
