@@ -15,12 +15,13 @@ from larder.config.models import Dataset
 from larder.errors import DamageError
 from larder.jobs.manifests import read_ref
 from larder.manifest.query import Stream, query
-from larder.manifest.schemas import SAMPLES, SHARDS, SKIPPED, columns
+from larder.manifest.schemas import SAMPLES, SKIPPED, columns
 from larder.manifest.sealed import MAKE_AGAIN, ManifestRef
 from larder.samples.strata import PUBLISHED
 from larder.store import object_url
 from larder.store.base import Store
 from larder.versions import layout
+from larder.versions.columns import read_shards
 from larder.versions.documents import SegmentDocument, VersionDocument
 from larder.versions.omitted import Omitted, read_omitted
 from larder.versions.publish import read_segment
@@ -126,20 +127,8 @@ def _segment(
     if document is None:
         where = object_url(root.url, layout.segment_key(segment))
         raise DamageError("damage.size", "the file is missing", where=where, hint=MAKE_AGAIN)
-    first_rows: list[int] = []
-    rows: list[int] = []
-    sizes: list[int] = []
-    row = 0
-    columns = ["samples", "bytes"]
-    for batch in read_ref(root, document.file("shards").manifest, SHARDS, columns=columns):
-        for samples, size_bytes in zip(*(c.to_pylist() for c in batch.columns), strict=True):
-            if samples or not sizes:
-                first_rows.append(row)
-                rows.append(samples)
-                sizes.append(size_bytes)
-                row += samples
-            else:  # another file of the same shard
-                sizes[-1] += size_bytes
+    shards = read_shards(root, document.file("rows"))
+    rows = np.array([shard.samples for shard in shards], np.int64)
     omitted_ranges = {
         split: rows_omitted for (use, split), rows_omitted in omitted.items() if use == segment
     }
@@ -151,9 +140,9 @@ def _segment(
     return PreviousSegment(
         document=document,
         omitted=omitted_ranges,
-        first_rows=np.array(first_rows, np.int64),
-        rows=np.array(rows, np.int64),
-        bytes=np.array(sizes, np.int64),
+        first_rows=np.cumsum(rows) - rows,
+        rows=rows,
+        bytes=np.array([shard.bytes for shard in shards], np.int64),
     )
 
 

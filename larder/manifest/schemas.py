@@ -144,15 +144,6 @@ part was read from, ``etag`` is that object's etag; both are null for a label. A
 ``cls``, in ASCII decimal digits, in whatever form the format stores it.
 """
 
-SHARDS = table(
-    segment="string", split="string", name="string", bytes="int64", samples="int64", sha256="string"
-)
-"""One row per file of a shard, in the order of the dataset file's splits, then of the shards.
-
-A shard has the name of its first file, whose row counts its ``samples``. The rows of its other
-files follow, with 0 samples.
-"""
-
 INDEXES = table(
     segment="string",
     split="string",

@@ -10,11 +10,15 @@ from itertools import chain
 
 from larder.disk import TEMPORARY_PREFIX
 from larder.errors import DamageError, NotFoundError
-from larder.jobs.manifests import read_ref
-from larder.manifest.schemas import SHARDS
 from larder.progress import Progress
 from larder.segments.completeness import Written, check_complete, check_stored
-from larder.segments.contents import combined, put_derived, segment_files, shard_files
+from larder.segments.contents import (
+    combined,
+    put_derived,
+    read_listed,
+    segment_files,
+    shard_identities,
+)
 from larder.segments.index import Index
 from larder.segments.job import Job, UsedSegment, open_root
 from larder.store import local_path, object_url
@@ -210,8 +214,6 @@ def _version_document(
     )
     omitted = read_omitted(root, version)
     derived = put_derived(root, version, segments[-1].format, omitted)
-    rows = (
-        shard_files(read_ref(root, segment.file("shards"), SHARDS), omitted) for segment in segments
-    )
-    digest = content_digest(chain.from_iterable(rows), version.classes, cache)
+    shards = shard_identities(read_listed(root, version.files, omitted))
+    digest = content_digest(shards, version.classes, cache)
     return replace(version, digest=digest, files=(*version.files, *derived))

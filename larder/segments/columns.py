@@ -22,6 +22,7 @@ from larder.versions.columns import (
     NONE,
     PARTS,
     ROWS,
+    Shard,
     checksum,
     digests_dtype,
 )
@@ -64,10 +65,12 @@ class ColumnsWriter(ExitStack):
         self._parts.append(parts)
         self._keys.append(np.frombuffer(text.encode(), KEYS))
 
-    def add_file(self, split: str, name: str, size_bytes: int, samples: int, sha256: str) -> None:
-        """Add a row of `larder.manifest.schemas.SHARDS`."""
-        texts = split.encode(), name.encode()
-        self._files.append((*texts, size_bytes, samples, bytes.fromhex(sha256)))
+    def add_shard(self, shard: Shard) -> None:
+        samples = shard.samples
+        for file in shard.files:
+            texts = shard.split.encode(), file.name.encode()
+            self._files.append((*texts, file.bytes, samples, bytes.fromhex(file.sha256)))
+            samples = 0
 
     def finish(self) -> ManifestFile:
         """The file of role ``rows``."""

@@ -9,35 +9,24 @@ from dataclasses import dataclass
 from itertools import chain, groupby
 from typing import NamedTuple
 
-import pyarrow as pa
-
 from larder.config.shape import FormatUse
 from larder.jobs.manifests import read_ref
 from larder.manifest.digest import sha256_hex
-from larder.manifest.schemas import INDEXES, SHARDS
+from larder.manifest.schemas import INDEXES
 from larder.shards.formats import shard_format
 from larder.shards.indexes import Split, SplitShard
 from larder.shards.packing import brace_patterns
 from larder.store.base import Store
 from larder.store.own_files import published_file_errors
 from larder.versions import layout
+from larder.versions.columns import Shard as PublishedShard
+from larder.versions.columns import ShardFile, read_shards
 from larder.versions.documents import FileFacts, SplitFacts, VersionDocument
 from larder.versions.identity import ShardIdentity
 from larder.versions.omitted import Omitted
 
 _NONE = Omitted.none()
 _Omitted = Mapping[tuple[str, str], Omitted]
-
-
-class _File(NamedTuple):
-    """A row of `larder.manifest.schemas.SHARDS`."""
-
-    segment: str
-    split: str
-    name: str
-    bytes: int
-    samples: int
-    sha256: str
 
 
 class ListedShard(NamedTuple):
@@ -49,7 +38,7 @@ class ListedShard(NamedTuple):
 
     segment: str
     split: str
-    files: tuple[_File, ...]
+    files: tuple[ShardFile, ...]
     samples: int
     omitted: tuple[tuple[int, int], ...]
 
@@ -58,47 +47,41 @@ class ListedShard(NamedTuple):
         return sum(file.bytes for file in self.files)
 
 
-def listed_shards(rows: Iterable[pa.RecordBatch], omitted: _Omitted) -> Iterator[ListedShard]:
-    """The listed shards of one or more segments, in order.
+def listed_shards(
+    segment: str, shards: Iterable[PublishedShard], omitted: _Omitted
+) -> Iterator[ListedShard]:
+    """The listed shards of a segment, given all of them, in order.
 
-    ``rows`` are of `larder.manifest.schemas.SHARDS`, all of a segment; ``omitted`` are the rows
-    that the version omits, by segment and split.
+    ``omitted`` are the rows that the version omits, by segment and split.
     """
-    first_rows: Counter[tuple[str, str]] = Counter()
-    for shard in _shards(rows):
-        place, samples = (shard[0].segment, shard[0].split), shard[0].samples
-        first_row = first_rows[place]
-        first_rows[place] += samples
-        gone = omitted.get(place, _NONE)
-        inside = gone.within(first_row, samples)
-        live = samples - inside.count
+    first_rows: Counter[str] = Counter()
+    for shard in shards:
+        first_row = first_rows[shard.split]
+        first_rows[shard.split] += shard.samples
+        gone = omitted.get((segment, shard.split), _NONE)
+        inside = gone.within(first_row, shard.samples)
+        live = shard.samples - inside.count
         if live:
-            ranges = inside.ranges.tolist()
-            yield ListedShard(*place, shard, live, tuple((a, b) for a, b in ranges))
+            ranges = tuple((a, b) for a, b in inside.ranges.tolist())
+            yield ListedShard(segment, shard.split, shard.files, live, ranges)
 
 
-def _shards(rows: Iterable[pa.RecordBatch]) -> Iterator[tuple[_File, ...]]:
-    files = (
-        _File(*row)
-        for batch in rows
-        for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)
-    )
-    shard: list[_File] = []
+def read_listed(
+    root: Store, files: Iterable[FileFacts], omitted: _Omitted
+) -> Iterator[ListedShard]:
+    """The listed shards of segments, in order, given what they consist of; see `listed_shards`."""
     for file in files:
-        if file.samples and shard:  # the first file of the next shard
-            yield tuple(shard)
-            shard = []
-        shard.append(file)
-    if shard:
-        yield tuple(shard)
+        if file.role == "rows":
+            segment = file.path.split("/")[1]
+            yield from listed_shards(segment, read_shards(root, file), omitted)
 
 
-def shard_files(rows: Iterable[pa.RecordBatch], omitted: _Omitted) -> Iterator[ShardIdentity]:
-    """What the content digest covers of the listed shards; see `listed_shards`."""
-    for shard in listed_shards(rows, omitted):
+def shard_identities(shards: Iterable[ListedShard]) -> Iterator[ShardIdentity]:
+    """What the content digest covers of listed shards."""
+    for shard in shards:
         for number, file in enumerate(shard.files):
             gone = () if number else shard.omitted
-            yield ShardIdentity(file.split, file.name, file.bytes, file.sha256, gone)
+            yield ShardIdentity(shard.split, *file, gone)
 
 
 def listed_splits(shards: Iterable[ListedShard]) -> dict[str, SplitFacts]:
@@ -174,11 +157,10 @@ def segment_files(
 ) -> Iterator[NamedFile]:
     """The shards of segments, and their indexes for other readers."""
     files = tuple(files)
-    for manifest in (file.manifest for file in files if file.role == "shards"):
-        for shard in listed_shards(read_ref(root, manifest, SHARDS), omitted):
-            for segment, split, name, size_bytes, _, sha256 in shard.files:
-                path = layout.shard_key(segment, split, name)
-                yield NamedFile(path, size_bytes, sha256, "shard", segment)
+    for shard in read_listed(root, files, omitted):
+        for name, size_bytes, sha256 in shard.files:
+            path = layout.shard_key(shard.segment, shard.split, name)
+            yield NamedFile(path, size_bytes, sha256, "shard", shard.segment)
     names = ["segment", "kind", "split", "name", "bytes", "sha256"]
     for manifest in (file.manifest for file in files if file.role == "indexes"):
         for batch in read_ref(root, manifest, INDEXES, columns=names):
@@ -247,7 +229,6 @@ def _shards_of(
     root: Store, version: VersionDocument, split: str, omitted: _Omitted
 ) -> Iterator[tuple[str, ListedShard]]:
     """The listed shards of one split of a version, in order, each with its key."""
-    for manifest in version.files_of("shards"):
-        for shard in listed_shards(read_ref(root, manifest.manifest, SHARDS), omitted):
-            if shard.split == split:
-                yield layout.shard_key(shard.segment, split, shard.files[0].name), shard
+    for shard in read_listed(root, version.files, omitted):
+        if shard.split == split:
+            yield layout.shard_key(shard.segment, split, shard.files[0].name), shard

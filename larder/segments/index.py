@@ -17,13 +17,13 @@ import pyarrow.compute as pc
 from larder.disk import scratch
 from larder.errors import SHOWN_FAILURES, Failure, FatalError
 from larder.jobs.manifests import fetched, put_named, read_ref
-from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest
-from larder.manifest.schemas import INDEXES, SAMPLES, SHARDS, SKIPPED
+from larder.manifest.files import ManifestFile, ManifestWriter
+from larder.manifest.schemas import INDEXES, SAMPLES, SKIPPED
 from larder.progress import Progress
 from larder.segments.cache import check_forms
 from larder.segments.columns import ColumnsWriter
 from larder.segments.completeness import check_segment
-from larder.segments.contents import listed_shards, listed_splits
+from larder.segments.contents import listed_shards, listed_splits, read_listed
 from larder.segments.job import Job, SegmentJob, UsedSegment, open_root
 from larder.segments.reader_indexes import PutIndexes, ShardIndexes, put_indexes
 from larder.segments.receipts import Receipt, Shard, planned_receipts
@@ -34,6 +34,8 @@ from larder.shards.model import ShardPlan
 from larder.shards.reading.fetch import skipped_failure
 from larder.store.base import Store
 from larder.versions import layout
+from larder.versions.columns import Shard as PublishedShard
+from larder.versions.columns import ShardFile
 from larder.versions.documents import FileFacts, SegmentDocument, SegmentSplit, SegmentUse
 from larder.versions.identity import image_check
 from larder.versions.publish import read_segment
@@ -71,7 +73,7 @@ def index_shards(job: Job, *, progress: Progress) -> Index:
         for role, ref in (("order", job.sample_order), ("plan", job.shard_plan)):
             path = stack.enter_context(fetched(root, ref))
             files[role] = ManifestFile(path, ref.rows, ref.bytes, ref.sha256)
-        listed = listed_splits(listed_shards(read_manifest(files["shards"].path, SHARDS), {}))
+        listed = listed_splits(listed_shards(job.segment, made.shards, {}))
         index = Index(
             segment=UsedSegment(
                 use=SegmentUse(job.segment),
@@ -100,12 +102,11 @@ def _published(root: Store, job: Job, progress: Progress) -> Index:
         message = f"segment {job.segment} was complete, and its document is gone"
         raise FatalError("run.failed", message, where=root.url, hint="run again")
     check_segment(root, document, progress)
-    rows = read_ref(root, document.file("shards").manifest, SHARDS)
     segment = UsedSegment(
         use=SegmentUse(document.id),
         format=document.shape.use,
         splits=document.splits,
-        listed=listed_splits(listed_shards(rows, {})),
+        listed=listed_splits(read_listed(root, document.files, {})),
         files=document.files,
     )
     return Index(segment, tuple(_left_out(root, document)), document.skipped)
@@ -130,7 +131,7 @@ def make_manifests(
 
     ``put`` is called for a shard that lacks an index file for other readers.
     """
-    schemas = {"samples": SAMPLES, "shards": SHARDS, "indexes": INDEXES, "skipped": SKIPPED}
+    schemas = {"samples": SAMPLES, "indexes": INDEXES, "skipped": SKIPPED}
     with ExitStack() as stack:
         columns = stack.enter_context(ColumnsWriter(folder))
         writers = {
@@ -141,8 +142,8 @@ def make_manifests(
         for plan, receipt in planned_receipts(root, job):
             manifests.add(plan, receipt)
         columns_file = columns.finish()
-    indexed = bool(shard_format(*job.shape.use).indexes) and writers["shards"].file.rows > 0
-    used = {"samples", "shards", *(["indexes"] if indexed else [])}
+    indexed = bool(shard_format(*job.shape.use).indexes and manifests.shards)
+    used = {"samples", *(["indexes"] if indexed else [])}
     used |= {"skipped"} if manifests.omitted_count else set()
     files = {role: writer.file for role, writer in writers.items() if role in used}
     manifests.files = {**files, "rows": columns_file}
@@ -152,9 +153,9 @@ def make_manifests(
 class Manifests:
     """What the receipts of a segment's shards add up to.
 
-    ``files`` are its manifests by role, once all shards were added; ``forms`` says what the images
-    of each split decode to; ``omitted`` are the first of the ``omitted_count`` samples that were
-    left out as bad.
+    ``files`` are its manifests by role, once all shards were added; ``shards`` are those with
+    samples; ``forms`` says what the images of each split decode to; ``omitted`` are the first of
+    the ``omitted_count`` samples that were left out as bad.
     """
 
     def __init__(
@@ -170,6 +171,7 @@ class Manifests:
         self.forms: dict[str, tuple[FormNote, ...]] = {}
         self.omitted: list[Failure] = []
         self.omitted_count = 0
+        self.shards: list[PublishedShard] = []
         self._segment = job.segment
         self._check = image_check(job.dataset)
         self._indexes = ShardIndexes(root, job.segment, shard_format(*job.shape.use), put)
@@ -188,11 +190,10 @@ class Manifests:
             self._writers["samples"].append_batch(numbered)
             self._columns.append(numbered)
             first_id += samples.num_rows
-        for number, file in enumerate(shard.files):
-            samples_of = 0 if number else shard.samples
-            row = (self._segment, split, file.name, file.bytes, samples_of, file.sha256)
-            self._writers["shards"].append([row])
-            self._columns.add_file(*row[1:])
+        if shard.files:
+            files = tuple(ShardFile(file.name, file.bytes, file.sha256) for file in shard.files)
+            self.shards.append(PublishedShard(split, shard.samples, files))
+            self._columns.add_shard(self.shards[-1])
         if shard.samples:
             self._writers["indexes"].append(self._indexes.rows(receipt))
         self.forms[split] = joined([self.forms.get(split, ()), shard.forms])

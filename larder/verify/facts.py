@@ -10,10 +10,11 @@ from typing import Any
 import pyarrow as pa
 
 from larder.jobs.manifests import read_ref
-from larder.segments.contents import ListedShard, combined, listed_splits
+from larder.segments.contents import ListedShard, combined, listed_splits, shard_identities
 from larder.shards.indexes import IndexFile
 from larder.store.base import Store
 from larder.versions import layout
+from larder.versions.columns import Shard
 from larder.versions.documents import (
     CacheDocument,
     CacheFile,
@@ -22,7 +23,7 @@ from larder.versions.documents import (
     SplitFacts,
     VersionDocument,
 )
-from larder.versions.identity import ShardIdentity, content_digest, version_id
+from larder.versions.identity import content_digest, version_id
 from larder.versions.omitted import Omitted
 
 _Problem = tuple[str, str]
@@ -41,7 +42,7 @@ class SegmentFacts:
     document: SegmentDocument | None
     files: tuple[FileFacts, ...]
     damaged: frozenset[str]
-    shards: list[ListedShard] | None = None
+    shards: list[Shard] | None = None
     indexes: dict[tuple[str, str], tuple[IndexFile, ...]] = field(default_factory=dict)
     cache: CacheDocument | None = None
 
@@ -87,13 +88,8 @@ def version_problems(
         actual = combined(splits[split] for splits in facts if split in splits)
         yield from ((path, problem) for problem in _differences(split, recorded, actual))
     yield from ((path, problem) for problem in _cache_problems(version, segments, facts))
-    identities = [
-        ShardIdentity(file.split, file.name, file.bytes, file.sha256, () if n else shard.omitted)
-        for segment in segments
-        for shard in listed[segment.id]
-        for n, file in enumerate(shard.files)
-    ]
-    if content_digest(identities, version.classes, version.cache) != version.digest:
+    shards = chain.from_iterable(listed[segment.id] for segment in segments)
+    if content_digest(shard_identities(shards), version.classes, version.cache) != version.digest:
         yield path, "its content digest is not that of what it lists"
     if not any(file.role == "skipped" for file in version.files):
         actual_id = version_id(

@@ -68,7 +68,7 @@ def objects_of(
 
 def _of_segment(root: Store, segment: SegmentFacts, named: set[str]) -> Iterator[Listed]:
     named |= {
-        layout.shard_key(segment.id, file.split, file.name)
+        layout.shard_key(segment.id, shard.split, file.name)
         for shard in segment.shards or ()
         for file in shard.files
     }

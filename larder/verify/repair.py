@@ -48,8 +48,8 @@ from larder.versions.omitted import read_omitted
 from larder.versions.publish import probe_conditions, read_segment, read_version
 from larder.versions.tags import TAG, move_tag
 
-_OF_SEGMENT = ("samples", "shards", "indexes", "skipped", "rows")
-_FIRST = ("order", "plan", "omitted", "shards", "samples")
+_OF_SEGMENT = ("samples", "indexes", "skipped", "rows")
+_FIRST = ("order", "plan", "omitted", "rows", "samples")
 """Roles of manifests that others are made from."""
 
 _PUT_BACK = (

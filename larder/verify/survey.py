@@ -16,7 +16,7 @@ from dataclasses import replace
 from larder.errors import ConfigError, DamageError, LarderError, NotFoundError, ObjectError
 from larder.jobs import manifests
 from larder.jobs.manifests import fetched
-from larder.manifest.schemas import INDEXES, SHARDS
+from larder.manifest.schemas import INDEXES
 from larder.progress import Progress
 from larder.segments.contents import ListedShard, listed_shards
 from larder.segments.shard import BATCH_SAMPLES
@@ -37,6 +37,7 @@ from larder.verify.job import (
     open_verified,
 )
 from larder.versions import layout
+from larder.versions.columns import read_shards
 from larder.versions.documents import (
     CacheDocument,
     CacheFile,
@@ -78,9 +79,9 @@ class _Inspection(DocumentReader):
         shards = None
         if omitted is not None:
             shards = {
-                segment.id: list(listed_shards(segment.rows(self.root, "shards", SHARDS), omitted))
+                segment.id: list(listed_shards(segment.id, segment.shards, omitted))
                 for segment in segments
-                if segment.file("shards")
+                if segment.shards is not None
             }
         complete = all(each.document and each.shards is not None for each in segments)
         if shards is not None and complete:
@@ -118,13 +119,13 @@ class _Inspection(DocumentReader):
             message = "it names other files than version.json does"
             self.note(key, "content", "damage.manifest", message)
         facts = SegmentFacts(id_, document, files, frozenset(damaged))
-        shards = facts.file("shards")
-        if shards is not None:
+        rows = facts.file("rows")
+        if rows is not None:
             try:
-                facts.shards = list(listed_shards(facts.rows(self.root, "shards", SHARDS), {}))
+                facts.shards = read_shards(self.root, rows)
             except DamageError as error:
-                self.note(shards.path, "manifest", error.code, error.message)
-                facts.damaged |= {shards.path}
+                self.note(rows.path, "manifest", error.code, error.message)
+                facts.damaged |= {rows.path}
         names = ["split", "shard", "kind", "name", "bytes", "sha256"]
         for batch in facts.rows(self.root, "indexes", INDEXES, names):
             for split, shard, *file in zip(*(c.to_pylist() for c in batch.columns), strict=True):
@@ -251,13 +252,13 @@ def _listed_shards(
 ) -> Iterator[ShardToVerify]:
     """The shards of a segment that the version lists; all of them if that is not known."""
     shards = segment.shards or []
-    names = {each.files[0][:3] for each in (listed or {}).get(segment.id, shards)}
+    names = {(each.split, each.files[0].name) for each in (listed or {}).get(segment.id, shards)}
     first_row = 0
     next_id: Counter[str] = Counter()
     for shard in shards:
         split = shard.split
         files = tuple(ShardFile(file.name, file.bytes, file.sha256) for file in shard.files)
-        if shard.files[0][:3] in names:
+        if (split, shard.files[0].name) in names:
             indexes = segment.indexes.get((split, files[0].name), ())
             rows = first_row, next_id[split], shard.samples
             yield ShardToVerify(split, files[0].name, files, *rows, indexes)

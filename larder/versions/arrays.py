@@ -11,8 +11,8 @@ import io
 import math
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 from zipfile import ZIP_STORED, BadZipFile, ZipFile
@@ -21,12 +21,22 @@ import numpy as np
 import numpy.typing as npt
 
 from larder.disk import disk_errors
+from larder.errors import DamageError, ObjectError
+from larder.manifest.sealed import MAKE_AGAIN
+from larder.store import object_url
+from larder.store.base import Store
+from larder.store.own_files import published_file_errors
+from larder.versions.documents import FileFacts
 
 HEADER_BYTES = 256
 """Of a .npy file: its items follow."""
 
 _ALIGNMENT = 64
 _PIECE_BYTES = 1 << 20
+
+_TAIL_BYTES = 256 << 10
+"""So much of the end of an archive is read first."""
+
 _SUFFIX = ".npy"
 
 _LOCAL = struct.Struct("<4s5H3L2H")
@@ -182,3 +192,69 @@ def read_directory(tail: bytes, archive_bytes: int) -> dict[str, Member]:
             raise ValueError(f"{info.filename} is not stored in the archive")
         members[info.filename.removesuffix(_SUFFIX)] = Member(offset, info.file_size, info.CRC)
     return members
+
+
+class ArchiveReader:
+    """An archive in a store, of which the end is read first. What differs is a `DamageError`."""
+
+    def __init__(self, store: Store, file: FileFacts, names: Collection[str]) -> None:
+        """Read the directory, which has to have members with some names."""
+        self.file = file
+        self._store = store
+        self._tail = b""
+        self._tail_start = file.bytes
+        self.keep_from(max(0, file.bytes - _TAIL_BYTES))
+        try:
+            self.members = read_directory(self._tail, file.bytes)
+        except ValueError as error:
+            raise self.invalid(str(error)) from None
+        if not self.members.keys() >= set(names):
+            raise self.invalid("an array is missing")
+
+    def keep_from(self, start: int) -> None:
+        """Keep the bytes from there on, so that they are not requested again."""
+        if start < self._tail_start:
+            self._tail = self.read(start, self._tail_start - start) + self._tail
+            self._tail_start = start
+
+    def read(self, offset: int, length: int) -> bytes:
+        """So many bytes."""
+        inside = offset - self._tail_start
+        if inside >= 0 and inside + length <= len(self._tail):
+            return self._tail[inside : inside + length]
+        with self.errors():
+            data = self._store.get(self.file.path, offset=offset, length=length)
+        if len(data) < length:
+            raise self.damage("damage.size", f"the file ends before byte {offset + length:,}")
+        return data
+
+    def array(self, name: str) -> Array:
+        """A whole array."""
+        member = self.members[name]
+        data = self.read(member.offset, member.bytes)
+        if zlib.crc32(data) != member.crc32:
+            raise self.damage("damage.digest", f"the {name} do not match their checksum")
+        try:
+            return read_array(data)
+        except ValueError as error:
+            raise self.invalid(f"{name}: {error}") from None
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """A file that is missing or too short is damage."""
+        try:
+            with published_file_errors():
+                yield
+        except ObjectError as error:
+            if error.code not in ("object.truncated", "object.missing"):
+                raise
+            missing = error.code == "object.missing"
+            message = "the file is missing" if missing else "the file is too short"
+            raise self.damage("damage.size", message) from None
+
+    def invalid(self, message: str) -> DamageError:
+        return self.damage("damage.manifest", message)
+
+    def damage(self, code: str, message: str) -> DamageError:
+        where = object_url(self._store.url, self.file.path)
+        return DamageError(code, message, where=where, hint=MAKE_AGAIN)

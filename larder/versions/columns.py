@@ -17,9 +17,7 @@ tells where everything is, so that a block is read by its ranges.
 from __future__ import annotations
 
 import mmap  # noqa: F401 - numpy imports it, but in a thread, while another may fork
-import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,16 +27,14 @@ import google_crc32c
 import numpy as np
 
 from larder.disk import disk_errors
-from larder.errors import ConfigError, DamageError, ObjectError, StoreError
-from larder.manifest.sealed import MAKE_AGAIN
-from larder.names import FILE
+from larder.errors import ConfigError, StoreError
+from larder.names import FILE, SPLIT
 from larder.samples.indexed import IndexedPart, IndexedSample
-from larder.store import local_path, object_url
+from larder.store import local_path
 from larder.store.base import Store
 from larder.store.download import download_once
-from larder.store.own_files import published_file_errors
-from larder.versions.arrays import HEADER_BYTES, Array, read_array, read_directory
-from larder.versions.documents import SegmentDocument
+from larder.versions.arrays import HEADER_BYTES, ArchiveReader, Array
+from larder.versions.documents import FileFacts, SegmentDocument
 from larder.versions.omitted import Omitted
 
 BLOCK_ROWS = 4_096
@@ -85,10 +81,11 @@ def digests_dtype(split_bytes: int, name_bytes: int) -> np.dtype[Any]:
 _MAX_BYTES = 1 << 62
 """More than the parts of a block take, and little enough that sums are numbers."""
 
-ITEMS = {"rows": ROWS, "parts": PARTS, "keys": KEYS}
+_MAX_NUMBER = 1 << 53
+"""More than the bytes or samples of any file, and little enough to add some of them."""
 
-_TAIL_BYTES = 256 << 10
-"""So much of the end of the file is read first: more than what is read at once, of most."""
+ITEMS = {"rows": ROWS, "parts": PARTS, "keys": KEYS}
+_NAMES = (*ITEMS, "digests", "names", "exts", "blocks")
 
 
 def checksum(items: Array) -> int:
@@ -126,8 +123,13 @@ class ShardFile(NamedTuple):
 class Shard(NamedTuple):
     """A shard: how many rows it has, and its files, of which the first has its name."""
 
+    split: str
     samples: int
     files: tuple[ShardFile, ...]
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.files)
 
 
 class _Block(NamedTuple):
@@ -180,45 +182,27 @@ class SegmentColumns:
     ) -> None:
         self._store = store
         self._segment = segment
-        self._file = segment.file("rows")
+        self._archive = archive = ArchiveReader(store, segment.file("rows"), _NAMES)
+        archive.keep_from(min(archive.members[name].offset for name in ("names", "exts", "blocks")))
         self._directory = directory
         self._count = segment.samples
         self._classes = 1 << 31 if classes is None else classes
-        self._read_tail()
         self.names, self.exts = self._texts("names"), self._texts("exts")
         if not all(map(FILE.allows, self.names)):
-            raise self._invalid("the name of a shard is none")
-        self._blocks = self._whole("blocks")
+            raise self._archive.invalid("the name of a shard is none")
+        self._blocks = archive.array("blocks")
         self._lengths = {name: self._length(name) for name in ITEMS}
         if self._blocks.dtype != BLOCKS or self._blocks.ndim != 1:
-            raise self._invalid("blocks is not an array of blocks")
+            raise self._archive.invalid("blocks is not an array of blocks")
         blocks = -(-self._count // BLOCK_ROWS)
         if (self._lengths["rows"], len(self._blocks)) != (self._count, blocks):
-            raise self._invalid(f"it is not the index of {self._count:,} samples")
+            raise self._archive.invalid(f"it is not the index of {self._count:,} samples")
         self._checked = np.zeros(len(self._blocks), np.bool_)
         self._loads = 0
         self._maps: dict[str, Array] | None = None
-        self._may_map = self._file.bytes <= _WHOLE_BYTES
+        self._may_map = archive.file.bytes <= _WHOLE_BYTES
         load = WeakMethod(self._load)  # in a cycle, the maps would not be closed with the last use
         self._block = lru_cache(_KEPT_BLOCKS)(lambda number: load()(number))  # type: ignore[misc]
-
-    def _read_tail(self) -> None:
-        """Read the end of the file, with where everything is and what is read at once."""
-        self._tail_start = max(0, self._file.bytes - _TAIL_BYTES)
-        self._tail = b""
-        self._tail = self._bytes(self._tail_start, self._file.bytes - self._tail_start)
-        try:
-            self._members = read_directory(self._tail, self._file.bytes)
-            start = min(self._members[name].offset for name in ("names", "exts", "blocks"))
-            if not self._members.keys() >= {*ITEMS, "digests"}:
-                raise KeyError
-        except ValueError as error:
-            raise self._invalid(str(error)) from None
-        except KeyError:
-            raise self._invalid("an array is missing") from None
-        if start < self._tail_start:
-            self._tail = self._bytes(start, self._tail_start - start) + self._tail
-            self._tail_start = start
 
     def places(self, rows: Array, mapped: Mapper = map) -> Places:
         """Where samples are, given their rows in ascending order."""
@@ -232,26 +216,12 @@ class SegmentColumns:
 
     def shards(self, split: str) -> Iterator[Shard]:
         """The shards of a split in order, also those without samples."""
-        files = self._whole("digests")
-        if not _is_of_files(files):
-            raise self._invalid("not an array of files")
-        shard: list[ShardFile] = []
-        samples = 0
-        for _, name, size_bytes, count, sha256 in files[files["split"] == split.encode()].tolist():
-            if not FILE.allows(str(name, "latin-1")) or min(size_bytes, count) < 0:
-                raise self._invalid("the name or a number of a file is none")
-            if count and shard:  # the first file of the next shard
-                yield Shard(samples, tuple(shard))
-                shard, samples = [], 0
-            shard.append(ShardFile(name.decode(), size_bytes, sha256.hex()))
-            samples += count
-        if shard:
-            yield Shard(samples, tuple(shard))
+        return (shard for shard in _shards(self._archive) if shard.split == split)
 
     def check_shards(self, split: str, shards: Iterable[Shard]) -> None:
         """Refuse shards that have more or fewer samples than the split."""
         if sum(shard.samples for shard in shards) != self._segment.splits[split].samples:
-            raise self._invalid(f"split {split} has another number of samples")
+            raise self._archive.invalid(f"split {split} has another number of samples")
 
     def keys(self, rows: Array) -> Iterator[str]:
         """The keys of samples, given their rows in ascending order."""
@@ -262,7 +232,7 @@ class SegmentColumns:
                 for start, end in zip(starts, ends, strict=True):
                     yield str(text[start:end], "utf-8")
             except UnicodeDecodeError:
-                raise self._invalid("a key is not UTF-8") from None
+                raise self._archive.invalid("a key is not UTF-8") from None
 
     def samples(self, rows: Array) -> Iterator[IndexedSample]:
         """The entries of samples, given their rows in ascending order."""
@@ -315,21 +285,21 @@ class SegmentColumns:
 
     def _local_path(self) -> Path:
         """The file in a directory, whole."""
-        file = self._file
+        file = self._archive.file
         if self._store.features.local_path:
             path = local_path(self._store, file.path)
         else:
             path = self._directory / f"{file.sha256}.npz"
-            with self._errors():
+            with self._archive.errors():
                 download_once(self._store, file.path, path, file.bytes, file.sha256)
         with disk_errors(path, reading=True):
             try:
                 size_bytes = path.stat().st_size
             except FileNotFoundError:
-                raise self._damage("damage.size", "the file is missing") from None
+                raise self._archive.damage("damage.size", "the file is missing") from None
         if size_bytes != file.bytes:  # to read a map beyond the end of its file kills the process
             message = f"the file has {size_bytes:,} bytes instead of {file.bytes:,}"
-            raise self._damage("damage.size", message)
+            raise self._archive.damage("damage.size", message)
         return path
 
     def _mapped(self, path: Path, name: str) -> Array:
@@ -337,7 +307,9 @@ class SegmentColumns:
         if not length:
             return np.zeros(0, dtype)
         with disk_errors(path, reading=True):
-            return np.memmap(path, dtype, "r", self._members[name].offset + HEADER_BYTES, (length,))
+            return np.memmap(
+                path, dtype, "r", self._archive.members[name].offset + HEADER_BYTES, (length,)
+            )
 
     def _load(self, number: int) -> _Block:
         self._loads += 1
@@ -353,7 +325,7 @@ class SegmentColumns:
             and parts["offset"].min() >= NONE
             and _most(parts["length"]) < _MAX_BYTES // len(parts)
         ):
-            raise self._invalid("the place of a part is none")
+            raise self._archive.invalid("the place of a part is none")
         keys = items("keys", starts[0], int(rows["key_end"][-1]))
         self._checked[number] = True
         return _Block(first_row, *starts, rows, parts, keys)
@@ -367,13 +339,13 @@ class SegmentColumns:
                 before = self._maps["rows"][f"{role}_end"][first_row - 1]
             in_order = 0 <= start <= ends[0] and bool(np.all(ends[1:] >= ends[:-1]))
             if before != start or not in_order or ends[-1] > self._lengths[f"{role}s"]:
-                raise self._invalid(f"the {role}s of a sample are none")
+                raise self._archive.invalid(f"the {role}s of a sample are none")
         if not (
             _most(rows["shard"]) < len(self.names)
             and _most(rows["label"] - NONE) <= self._classes
             and min(rows["offset"].min(), rows["length"].min()) >= 0
         ):
-            raise self._invalid("the shard, the label or the place of a sample is none")
+            raise self._archive.invalid("the shard, the label or the place of a sample is none")
 
     def _items(self, number: int, name: str, start: int, stop: int) -> Array:
         """Some items of an array, compared with their checksum."""
@@ -383,67 +355,58 @@ class SegmentColumns:
             items = maps[name][start:stop]
         else:
             size = dtype.itemsize
-            first = self._members[name].offset + HEADER_BYTES
-            items = np.frombuffer(self._bytes(first + start * size, (stop - start) * size), dtype)
+            first = self._archive.members[name].offset + HEADER_BYTES
+            items = np.frombuffer(
+                self._archive.read(first + start * size, (stop - start) * size), dtype
+            )
         if checksum(items) != self._blocks[number][f"{name}_crc32c"]:
-            raise self._damage("damage.digest", f"the {name} do not match their checksum")
+            raise self._archive.damage("damage.digest", f"the {name} do not match their checksum")
         return items
 
-    def _whole(self, name: str) -> Array:
-        member = self._members[name]
-        data = self._bytes(member.offset, member.bytes)
-        if zlib.crc32(data) != member.crc32:
-            raise self._damage("damage.digest", f"the {name} do not match their checksum")
-        try:
-            return read_array(data)
-        except ValueError as error:
-            raise self._invalid(f"{name}: {error}") from None
-
     def _texts(self, name: str) -> list[str]:
-        array = self._whole(name)
+        array = self._archive.array(name)
         if array.dtype.kind != "S" or array.ndim != 1:
-            raise self._invalid(f"{name} is not an array of texts")
+            raise self._archive.invalid(f"{name} is not an array of texts")
         try:
             return [text.decode() for text in array.tolist()]
         except UnicodeDecodeError:
-            raise self._invalid(f"{name}: a text is not UTF-8") from None
+            raise self._archive.invalid(f"{name}: a text is not UTF-8") from None
 
     def _length(self, name: str) -> int:
         """How many items an array has, which is not read as a whole."""
-        length, rest = divmod(self._members[name].bytes - HEADER_BYTES, ITEMS[name].itemsize)
+        length, rest = divmod(
+            self._archive.members[name].bytes - HEADER_BYTES, ITEMS[name].itemsize
+        )
         if length < 0 or rest:
-            raise self._invalid(f"the length of {name} is that of no such array")
+            raise self._archive.invalid(f"the length of {name} is that of no such array")
         return length
 
-    def _bytes(self, offset: int, length: int) -> bytes:
-        inside = offset - self._tail_start
-        if inside >= 0 and inside + length <= len(self._tail):
-            return self._tail[inside : inside + length]
-        with self._errors():
-            data = self._store.get(self._file.path, offset=offset, length=length)
-        if len(data) < length:
-            raise self._damage("damage.size", f"the file ends before byte {offset + length:,}")
-        return data
 
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        """A file that is missing or too short is damage."""
-        try:
-            with published_file_errors():
-                yield
-        except ObjectError as error:
-            if error.code not in ("object.truncated", "object.missing"):
-                raise
-            missing = error.code == "object.missing"
-            message = "the file is missing" if missing else "the file is too short"
-            raise self._damage("damage.size", message) from None
+def read_shards(store: Store, file: FileFacts) -> list[Shard]:
+    """The shards of a segment in order, given its file of role ``rows``."""
+    return list(_shards(ArchiveReader(store, file, _NAMES)))
 
-    def _invalid(self, message: str) -> DamageError:
-        return self._damage("damage.manifest", message)
 
-    def _damage(self, code: str, message: str) -> DamageError:
-        where = object_url(self._store.url, self._file.path)
-        return DamageError(code, message, where=where, hint=MAKE_AGAIN)
+def _shards(archive: ArchiveReader) -> Iterator[Shard]:
+    files = archive.array("digests")
+    if not _is_of_files(files):
+        raise archive.invalid("digests is not an array of files")
+    if len(files) and max(_most(files["bytes"]), _most(files["samples"])) >= _MAX_NUMBER:
+        raise archive.invalid("a number of a file is none")
+    shard: list[ShardFile] = []
+    first = "", 0
+    for split, name, size_bytes, samples, sha256 in files.tolist():
+        names = str(split, "latin-1"), str(name, "latin-1")
+        if not (SPLIT.allows(names[0]) and FILE.allows(names[1])):
+            raise archive.invalid("the name of a file is none")
+        if shard and (samples or names[0] != first[0]):  # the first file of the next shard
+            yield Shard(*first, tuple(shard))
+            shard = []
+        if not shard:
+            first = names[0], samples
+        shard.append(ShardFile(names[1], size_bytes, sha256.hex()))
+    if shard:
+        yield Shard(*first, tuple(shard))
 
 
 def _is_of_files(array: Array) -> bool:

@@ -25,7 +25,6 @@ VERSION_FORMAT = "larder-version-2"
 ROLES = (
     "samples",
     "rows",
-    "shards",
     "indexes",
     "skipped",
     "order",

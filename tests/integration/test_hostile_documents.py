@@ -37,9 +37,7 @@ import larder
 from larder.card.draw import card
 from larder.config.load import load_template
 from larder.errors import LarderError
-from larder.growth.previous import read_previous
 from larder.manifest.digest import sha256_hex
-from larder.manifest.schemas import SHARDS
 from larder.manifest.sealed import seal
 from larder.pipeline.emit import emit
 from larder.versions import layout, omitted
@@ -486,19 +484,4 @@ def test_a_sample_in_a_shard_of_another_split_is_damage(area, labs, keep):
     with pytest.raises(LarderError) as caught:
         [list(each) for each in samples]
     assert caught.value.code == ("damage.manifest" if keep else "object.missing")
-    forget(name)
-
-
-def test_a_first_file_that_is_of_no_shard_is_one_without_samples(labs):
-    files = dict(labs[0][1])
-    path = next(path for path in sorted(files) if Path(path).name.startswith("shards-"))
-    rows = pq.read_table(io.BytesIO(files[path])).to_pylist()
-    target = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist([rows[0] | {"samples": 0}, *rows[1:]], SHARDS), target)
-    rewrite(files, path, target.getvalue())
-    name = uuid.uuid4().hex
-    write(bucket := f"memory://{name}/larder/d", files)
-    with opened(bucket) as root:
-        version = larder.open(bucket)._document
-        assert read_previous(root, version).segments[0].rows[0] == 0
     forget(name)

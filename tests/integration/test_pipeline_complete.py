@@ -92,7 +92,7 @@ def test_it_costs_a_few_listings_whatever_the_number_of_shards(tmp_path):
         read = [re.sub(r"[0-9a-f]{16,}", "ID", key) for method, key in calls if method != "list"]
         assert sorted(set(read)) == [
             "segments/ID/index/indexes-ID.parquet",
-            "segments/ID/index/shards-ID.parquet",
+            "segments/ID/index/rows-ID.npz",
             "segments/ID/segment.json",
             "tags/latest.json",
             "versions/ID/version.json",
@@ -122,7 +122,7 @@ def of_segments(lab: Lab, pattern: str) -> list[Path]:
     ("pattern", "alter"),
     [
         ("index/samples-*", Path.unlink),
-        ("index/shards-*", cut_short),
+        ("index/rows-*", cut_short),
         ("shards/train/*.tar", cut_short),
         ("caches/*/train-*.mdb", Path.unlink),
         ("caches/*/train-*.mdb", longer),

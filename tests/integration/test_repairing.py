@@ -257,7 +257,7 @@ def test_a_tag_is_not_set_to_a_damaged_version(text: Lab, root: Store, tmp_path:
     assert verified(text)["status"] == "intact"
 
 
-@pytest.mark.parametrize("kind", ["/index/samples-", "/index/shards-", ".idx", "classes.json"])
+@pytest.mark.parametrize("kind", ["/index/samples-", "/index/rows-", ".idx", "classes.json"])
 def test_exchanged_files_are_put_where_they_belong(
     text: Lab, root: Store, tmp_path: Path, kind: str
 ) -> None:

@@ -23,12 +23,18 @@ from larder.segments import columns as written
 from larder.store.local.store import LocalStore
 from larder.versions import columns, layout
 from larder.versions.arrays import HEADER_BYTES, array_header, read_directory, write_archive
-from larder.versions.columns import SegmentColumns, Shard, ShardFile
+from larder.versions.columns import SegmentColumns, Shard, ShardFile, read_shards
 from larder.versions.documents import FileFacts, SegmentDocument, SegmentSplit, Shape
 from tests.support.errors import larder_error
 from tests.support.memory import MemoryStore, forget
 
 ARRAYS = ("rows", "parts", "keys", "digests", "names", "exts", "blocks")
+FILES = ShardFile("groesse-0.rec", 12, "ab" * 32), ShardFile("groesse-0.idx", 7, "00" * 32)
+SHARDS = [
+    Shard("train", 3, FILES),
+    Shard("train", 1, (ShardFile("y", 5, "00" * 31 + "01"),)),
+    Shard("other", 1, (ShardFile("x", 1, "01" * 32),)),
+]
 BIG = st.integers(0, 2**57)
 TEXT = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=9)
 PARTS = st.builds(
@@ -66,10 +72,8 @@ def put_columns(store: MemoryStore, batches: list[pa.RecordBatch]) -> SegmentDoc
         with written.ColumnsWriter(Path(folder)) as writer:
             for batch in batches:
                 writer.append(batch)
-            writer.add_file("train", "groesse-0.rec", 12, 3, "ab" * 32)
-            writer.add_file("train", "groesse-0.idx", 7, 0, "00" * 32)
-            writer.add_file("other", "x", 1, 1, "01" * 32)
-            writer.add_file("train", "y", 5, 1, "00" * 31 + "01")
+            for shard in SHARDS:
+                writer.add_shard(shard)
             file = writer.finish()
         assert [path.name for path in Path(folder).iterdir()] == [file.path.name]
         path = layout.index_key("s", "rows", file.sha256)
@@ -178,7 +182,8 @@ LIES: list[tuple[str, str, int, Any]] = [
     *(("blocks", name, 0, value) for name in ("key_start", "part_start") for value in (-1, 9)),
     *(("names", "", 0, value) for value in (b"../x", b"/x", b"a/b", b"", b"\xff", b"a::pipe:b")),
     *(("digests", "name", 0, value) for value in (b"../x", b"", b"\xff")),
-    *(("digests", name, 0, -1) for name in ("bytes", "samples")),
+    *(("digests", name, 0, value) for name in ("bytes", "samples") for value in (-1, 2**53)),
+    ("digests", "split", 0, b"../x"),
     *(("exts", "", 0, b"\xff"), ("keys", "", 0, 0xFF)),
 ]
 
@@ -273,8 +278,7 @@ def test_the_files_of_shards_are_read_by_split(tmp_path):
     store = MemoryStore(name := uuid.uuid4().hex)
     segment = put_columns(store, [])
     read = SegmentColumns(store, segment, tmp_path)
-    first = ShardFile("groesse-0.rec", 12, "ab" * 32), ShardFile("groesse-0.idx", 7, "00" * 32)
-    last = ShardFile("y", 5, "00" * 31 + "01")
-    assert list(read.shards("train")) == [Shard(3, first), Shard(1, (last,))]
+    assert list(read.shards("train")) == SHARDS[:2]
     assert list(read.shards("none")) == []
+    assert read_shards(store, segment.file("rows")) == SHARDS
     forget(name)

@@ -4,17 +4,16 @@ import uuid
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from larder.config.patterns import expand_braces
 from larder.manifest.digest import sha256_hex
-from larder.manifest.schemas import SHARDS
 from larder.manifest.sealed import seal
-from larder.segments.contents import combined, listed_shards, listed_splits, shard_files
+from larder.segments.contents import combined, listed_shards, listed_splits, shard_identities
 from larder.store import open_store
 from larder.versions import layout, omitted
+from larder.versions.columns import Shard, ShardFile
 from larder.versions.documents import (
     FileFacts,
     SegmentUse,
@@ -120,37 +119,27 @@ shards = st.lists(
 ).map(lambda found: sorted(found, key=lambda shard: shard[0]))
 
 
-def table(found: list[Any]) -> list[tuple[Any, ...]]:
-    """Rows of SHARDS: the first file of a shard counts its samples."""
-    rows, number = [], 0
+def published(found: list[Any]) -> list[Shard]:
+    all_shards, number = [], 0
     for split, mask, files, gap in found:
         number += 1 + gap
-        for file in range(files):
-            name = f"d-{split}-{number:06d}.{'tar' if not file else f'idx{file}'}"
-            rows.append(("s", split, name, 10 + file, 0 if file else len(mask), f"{number}{file}"))
-    return rows
+        names = [f"d-{split}-{number:06d}.{ext}" for ext in ("tar", "idx1", "idx2")[:files]]
+        of_shard = (ShardFile(name, 10 + file, f"{number}") for file, name in enumerate(names))
+        all_shards.append(Shard(split, len(mask), tuple(of_shard)))
+    return all_shards
 
 
-@given(shards, st.integers(1, 4))
-@example([("train", [True, True], 2, False), ("train", [True, False], 2, False)], 1)
-def test_listed_shards_are_those_with_samples_left(found, cut):
-    rows = table(found)
-    batches = [
-        pa.RecordBatch.from_pylist(
-            [dict(zip(SHARDS.names, row, strict=True)) for row in rows[start : start + cut]],
-            schema=SHARDS,
-        )
-        for start in range(0, len(rows), cut)
-    ]
+@given(shards)
+@example([("train", [True, True], 2, False), ("train", [True, False], 2, False)])
+def test_listed_shards_are_those_with_samples_left(found):
     gone = {
         ("s", split): of_rows([row for own, mask, _, _ in found if own == split for row in mask])
         for split in ("train", "test")
     }
-    listed = list(listed_shards(batches, gone))
-    first_files = [row for row in rows if row[4]]
+    listed = list(listed_shards("s", published(found), gone))
     live = [
-        (name, mask, files)
-        for (_, _, name, *_), (_, mask, files, _) in zip(first_files, found, strict=True)
+        (shard.files[0].name, mask, files)
+        for shard, (_, mask, files, _) in zip(published(found), found, strict=True)
         if not all(mask)
     ]
     assert [shard.files[0].name for shard in listed] == [name for name, _, _ in live]
@@ -160,7 +149,7 @@ def test_listed_shards_are_those_with_samples_left(found, cut):
         assert shard.bytes == sum(10 + file for file in range(files))
         omitted_rows = [row for start, stop in shard.omitted for row in range(start, stop)]
         assert omitted_rows == [row for row, out in enumerate(mask) if out]
-    identities = list(shard_files(batches, gone))
+    identities = list(shard_identities(listed))
     assert [file.name for file in identities] == [
         file.name for shard in listed for file in shard.files
     ]

@@ -24,7 +24,7 @@ from larder.cache.record import Array, CacheFileFacts
 from larder.cache.schema import KEY
 from larder.config.shape import FormatUse
 from larder.manifest.files import read_manifest
-from larder.manifest.schemas import INDEXES, SAMPLES, SHARDS, SKIPPED
+from larder.manifest.schemas import INDEXES, SAMPLES, SKIPPED
 from larder.manifest.spool import Spool
 from larder.samples.decoders import Decoders
 from larder.samples.indexed import IndexedSample, read_index
@@ -33,7 +33,7 @@ from larder.shards.formats import shard_format
 from larder.shards.indexes import IndexFile, index_files
 from larder.store.base import Store
 from larder.versions import layout
-from larder.versions.columns import SegmentColumns
+from larder.versions.columns import SegmentColumns, read_shards
 from larder.versions.documents import CacheDocument, CacheFile, FileFacts, SegmentDocument
 from larder.versions.publish import read_cache, read_segment
 
@@ -89,15 +89,15 @@ def check_segment(root: Store, segment: str) -> SegmentContent:
     with tempfile.TemporaryDirectory() as folder:
         files = {file.role: _local(root, file, Path(folder) / file.role) for file in document.files}
         assert list(files) == [file.role for file in document.files], "two files of a role"
-        needed = {"samples", "rows", "shards", "order", "plan"}
+        needed = {"samples", "rows", "order", "plan"}
         assert needed <= set(files) <= needed | {"indexes", "skipped"}
         if "skipped" in files:
             bad = sum(batch.num_rows for batch in read_manifest(files["skipped"], SKIPPED))
             assert bad == document.skipped > 0
         index = _index(files["samples"], document)
-        _check_columns(root, document, files["samples"], files["shards"])
+        _check_columns(root, document, files["samples"])
         _check_reader_indexes(root, document, files)
-        shards = _shards(files["shards"], document)
+        shards = _shards(root, document)
     samples = {
         split: list(_contents(root, document, split, shards[split], index[split]))
         for split in document.splits
@@ -106,15 +106,12 @@ def check_segment(root: Store, segment: str) -> SegmentContent:
     return SegmentContent(document, samples, shards)
 
 
-def _check_columns(root: Store, document: SegmentDocument, samples: Path, shards: Path) -> None:
-    """The columns say the same as the manifests of samples and shards."""
+def _check_columns(root: Store, document: SegmentDocument, samples: Path) -> None:
+    """The columns say the same as the manifest of samples."""
     expected = list(read_index(read_manifest(samples, SAMPLES)))
     with tempfile.TemporaryDirectory() as folder:
         columns = SegmentColumns(root, document, Path(folder))
         assert list(columns.samples(np.arange(len(expected)))) == expected
-        for split, published in _shards(shards, document).items():
-            named = [(shard.samples, shard.files) for shard in columns.shards(split)]
-            assert named == [(shard.samples, shard.files) for shard in published]
 
 
 def _local(root: Store, file: FileFacts, path: Path) -> Path:
@@ -148,20 +145,14 @@ def _index(path: Path, document: SegmentDocument) -> dict[str, list[IndexedSampl
     return index
 
 
-def _shards(path: Path, document: SegmentDocument) -> dict[str, list[ShardContent]]:
+def _shards(root: Store, document: SegmentDocument) -> dict[str, list[ShardContent]]:
     """By split, its shards, with the files of their format, under the names that they may have."""
     format_ = shard_format(*document.shape.use)
-    rows = [row for batch in read_manifest(path, SHARDS) for row in batch.to_pylist()]
-    assert {row["segment"] for row in rows} <= {document.id}
     found: dict[str, list[ShardContent]] = {split: [] for split in document.splits}
-    while rows:
-        names = format_.file_names(rows[0]["name"])
-        own, rows = rows[: len(names)], rows[len(names) :]
-        assert [row["name"] for row in own] == list(names)
-        assert len({row["split"] for row in own}) == 1
-        assert [row["samples"] > 0 for row in own] == [True] + [False] * (len(own) - 1)
-        files = tuple((row["name"], row["bytes"], row["sha256"]) for row in own)
-        found[own[0]["split"]].append(ShardContent(files, own[0]["samples"]))
+    for split, samples, files in read_shards(root, document.file("rows")):
+        assert [file.name for file in files] == list(format_.file_names(files[0].name))
+        assert samples > 0
+        found[split].append(ShardContent(files, samples))
     for split, facts in document.splits.items():
         shards = found[split]
         count = facts.end_shard if format_.counted else 0

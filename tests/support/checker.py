@@ -183,7 +183,7 @@ class _Check:
         files = self.document.files
         for file in files:
             same_bytes(self.root, file.path, file.bytes, file.sha256)
-        for role in ("samples", "shards"):
+        for role in ("samples", "rows"):
             wanted = [segment.document.file(role) for segment in self.used]
             assert [file for file in files if file.role == role] == wanted, f"the files {role}"
         assert len([file for file in files if file.role == "objects"]) == 1
@@ -193,8 +193,8 @@ class _Check:
             if file.role in ("omitted", "list", "objects", "classes", "readers"):
                 assert file.path.startswith(own)
             else:
-                roles = ("samples", "shards", "indexes", "skipped", "order", "plan")
-                assert file.role in (*roles, "rows")
+                roles = ("samples", "rows", "indexes", "skipped", "order", "plan")
+                assert file.role in roles
         self._check_classes([file for file in files if file.role == "classes"])
 
     def _check_classes(self, files: Sequence[FileFacts]) -> None:

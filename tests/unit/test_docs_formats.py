@@ -8,7 +8,7 @@ import pytest
 
 from larder.cache.record import Codec
 from larder.cache.schema import Field, RecordSchema
-from larder.manifest.schemas import INDEXES, OBJECTS, SAMPLES, SHARDS, SKIPPED
+from larder.manifest.schemas import INDEXES, OBJECTS, SAMPLES, SKIPPED
 from larder.samples.images import EXTENSIONS
 from larder.segments.contents import MAX_PATTERNS
 from larder.versions.columns import BLOCK_ROWS, BLOCKS, HEADER_BYTES, PARTS, ROWS
@@ -56,7 +56,6 @@ def test_the_schema_of_the_example_is_canonical():
     [
         ("objects", OBJECTS),
         ("samples", SAMPLES),
-        ("shards", SHARDS),
         ("indexes", INDEXES),
         ("skipped", SKIPPED),
     ],

@@ -13,13 +13,11 @@ from larder.growth.content_check import ContentCheck
 from larder.growth.decide import Decision, SegmentState, decide
 from larder.growth.previous import Previous, PreviousSegment, is_first_build, read_previous
 from larder.growth.select import Selected, Selection, select_all
-from larder.jobs.manifests import read_ref
-from larder.manifest.schemas import SHARDS
 from larder.pipeline.planning.source import SourceState
 from larder.progress import Progress
 from larder.samples.order import SampleOrder
 from larder.segments.completeness import check_complete
-from larder.segments.contents import listed_shards, listed_splits
+from larder.segments.contents import listed_splits, read_listed
 from larder.segments.image_rules import image_rules, planned_transform
 from larder.segments.job import UsedSegment, source_of
 from larder.segments.pack import pack
@@ -242,12 +240,11 @@ def _used(
     encoded: Mapping[tuple[str, str], OmittedRows],
 ) -> UsedSegment:
     document = segment.document
-    rows = read_ref(root, document.file("shards").manifest, SHARDS)
     ranges = {split: facts for (use, split), facts in encoded.items() if use == segment.id}
     return UsedSegment(
         use=SegmentUse(segment.id, ranges, dataset_cache_id(dataset, segment.id)),
         format=document.shape.use,
         splits=document.splits,
-        listed=listed_splits(listed_shards(rows, omitted)),
+        listed=listed_splits(read_listed(root, document.files, omitted)),
         files=document.files,
     )

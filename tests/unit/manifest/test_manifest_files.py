@@ -14,7 +14,7 @@ from required import missing
 from larder.disk import disk_errors
 from larder.errors import DamageError
 from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest, write_manifest
-from larder.manifest.schemas import SAMPLE_ORDER, SHARDS
+from larder.manifest.schemas import INDEXES, SAMPLE_ORDER
 from tests.support.errors import larder_error
 
 Row = tuple[str, str, int | None, list[dict[str, Any]], dict[str, Any] | None, str | None]
@@ -56,21 +56,19 @@ def manifest(tmp_path: Path) -> ManifestFile:
 
 
 def test_a_row_group_is_held_at_a_time(tmp_path):
-    def shards() -> Iterator[pa.RecordBatch]:
+    def indexes() -> Iterator[pa.RecordBatch]:
         for at in range(40):
             digests = [hashlib.sha256(b"%d %d" % (at, row)).hexdigest() for row in range(2_000)]
             segments = ["0" * 32] * 2_000
-            columns = [segments, ["t"] * 2_000, digests, [at] * 2_000, [1] * 2_000, digests]
-            arrays = [
-                pa.array(column, field.type) for column, field in zip(columns, SHARDS, strict=True)
-            ]
-            yield pa.RecordBatch.from_arrays(arrays, schema=SHARDS)
+            texts = [segments, ["t"] * 2_000, digests, ["k"] * 2_000, digests]
+            arrays = [*map(pa.array, texts), pa.array([at] * 2_000), pa.array(digests)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=INDEXES)
 
-    file = write_manifest(tmp_path / "m.parquet", SHARDS, shards(), row_group_rows=2_000)
+    file = write_manifest(tmp_path / "m.parquet", INDEXES, indexes(), row_group_rows=2_000)
     before = pa.total_allocated_bytes()
     held = [
         pa.total_allocated_bytes() - before
-        for _ in read_manifest(file.path, SHARDS, batch_rows=2_000)
+        for _ in read_manifest(file.path, INDEXES, batch_rows=2_000)
     ]
     assert len(held) == 40
     assert max(held) < file.bytes / 4
@@ -159,7 +157,7 @@ def test_a_file_that_is_not_a_manifest_is_damage(tmp_path, data):
 
 def test_another_schema_is_damage(manifest):
     with pytest.raises(DamageError):
-        list(read_manifest(manifest.path, SHARDS))
+        list(read_manifest(manifest.path, INDEXES))
 
 
 @pytest.mark.parametrize(("first_row", "rows"), [(101, None), (90, 11), (0, 101)])
@@ -176,10 +174,10 @@ def test_a_full_disk_while_writing():
         sink.write(b"x" * 10_000)
 
 
-@pytest.mark.parametrize("samples", [-1, 2**53, 2**63 - 1])
-def test_numbers_that_no_file_has_are_refused(tmp_path, samples):
-    row = ("0" * 32, "train", "d.tar", 10, samples, "0" * 64)
-    rows = pa.RecordBatch.from_pylist([dict(zip(SHARDS.names, row, strict=True))], SHARDS)
-    file = write_manifest(tmp_path / "m.parquet", SHARDS, [rows])
-    with pytest.raises(DamageError, match="invalid samples"):
-        list(read_manifest(file.path, SHARDS))
+@pytest.mark.parametrize("size_bytes", [-1, 2**53, 2**63 - 1])
+def test_numbers_that_no_file_has_are_refused(tmp_path, size_bytes):
+    row = ("0" * 32, "train", "d.tar", "dali", "d.idx", size_bytes, "0" * 64)
+    rows = pa.RecordBatch.from_pylist([dict(zip(INDEXES.names, row, strict=True))], INDEXES)
+    file = write_manifest(tmp_path / "m.parquet", INDEXES, [rows])
+    with pytest.raises(DamageError, match="invalid bytes"):
+        list(read_manifest(file.path, INDEXES))
