@@ -94,7 +94,7 @@ class Lab:
         *,
         keys: Sequence[str] | None = None,
         target: Side | None = None,
-        timeout_seconds: int = 200,
+        timeout_seconds: int = 270,
     ) -> Transfer:
         return transfer(
             Side(self.source_url, self.source, Access(region="us-east-1")),
