@@ -45,6 +45,9 @@ DELIVERED = Rule("a path below the dataset's root", f"(?:{_FILE}/)*{_FILES}")
 shell or to a reader, such as WebDataset's ``pipe:`` and ``::``.
 """
 
+MAX_NUMBER = 1 << 53
+"""More than the bytes or samples of any file, and little enough to add some of them."""
+
 HexId = Annotated[str, ID]
 Digest = Annotated[str, SHA256]
 PlainName = Annotated[str, NAME]

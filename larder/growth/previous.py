@@ -21,7 +21,7 @@ from larder.samples.strata import PUBLISHED
 from larder.store import object_url
 from larder.store.base import Store
 from larder.versions import layout
-from larder.versions.columns import read_shards
+from larder.versions.columns import Shard, read_shards
 from larder.versions.documents import SegmentDocument, VersionDocument
 from larder.versions.omitted import Omitted, read_omitted
 from larder.versions.publish import read_segment
@@ -57,13 +57,14 @@ _Numbers = npt.NDArray[np.int64]
 class PreviousSegment:
     """A segment of the previous version; arrays have shape (shards,).
 
-    ``first_rows`` are the rows of the first samples in the segment's samples manifest; ``rows``
-    counts the samples of each shard, with those that are omitted; ``bytes`` are of the shard's
-    files.
+    ``shards`` are all of its shards; ``first_rows`` are the rows of the first samples in the
+    segment's samples manifest; ``rows`` counts the samples of each shard, with those that are
+    omitted; ``bytes`` are of the shard's files.
     """
 
     document: SegmentDocument
     omitted: Mapping[str, Omitted]
+    shards: Sequence[Shard]
     first_rows: _Numbers
     rows: _Numbers
     bytes: _Numbers
@@ -140,6 +141,7 @@ def _segment(
     return PreviousSegment(
         document=document,
         omitted=omitted_ranges,
+        shards=shards,
         first_rows=np.cumsum(rows) - rows,
         rows=rows,
         bytes=np.array([shard.bytes for shard in shards], np.int64),

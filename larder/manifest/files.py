@@ -22,14 +22,12 @@ import pyarrow.parquet as pq
 from larder.disk import disk_errors, sha256_file
 from larder.errors import DamageError
 from larder.manifest.schemas import RULES
+from larder.names import MAX_NUMBER
 
 ROW_GROUP_ROWS = 65_536
 """Rows of a row group: a task that needs a range of rows reads at most one extra group."""
 
 _BUFFER_ROWS = 4_096
-
-_MAX_NUMBER = 1 << 53
-"""More than the bytes or samples of any file, and little enough to add some of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +241,7 @@ def _check_files(path: Path, batch: pa.RecordBatch) -> None:
         if name in RULES:
             right = pc.match_substring_regex(column, f"^(?:{RULES[name].regex})$")
         elif pa.types.is_integer(column.type):
-            right = pc.and_(pc.greater_equal(column, 0), pc.less(column, _MAX_NUMBER))
+            right = pc.and_(pc.greater_equal(column, 0), pc.less(column, MAX_NUMBER))
         else:
             continue
         if not pc.all(right, min_count=0).as_py():

@@ -212,8 +212,7 @@ def _version_document(
         skipped=job.skipped + (index.omitted_count if index else 0),
         split_rule=split_rule(job.dataset),
     )
-    omitted = read_omitted(root, version)
-    derived = put_derived(root, version, segments[-1].format, omitted)
-    shards = shard_identities(read_listed(root, version.files, omitted))
-    digest = content_digest(shards, version.classes, cache)
+    listed = list(read_listed(root, version.files, read_omitted(root, version)))
+    derived = put_derived(root, version, segments[-1].format, listed)
+    digest = content_digest(shard_identities(listed), version.classes, cache)
     return replace(version, digest=digest, files=(*version.files, *derived))

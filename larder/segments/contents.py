@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
 from typing import NamedTuple
@@ -184,14 +184,14 @@ class Derived(NamedTuple):
 
 
 def put_derived(
-    root: Store, version: VersionDocument, last: FormatUse, omitted: _Omitted
+    root: Store, version: VersionDocument, last: FormatUse, listed: Sequence[ListedShard]
 ) -> tuple[FileFacts, ...]:
     """Write the files that follow from a version, which is complete but for them.
 
-    ``last`` is the format of its last segment; ``omitted`` are rows by segment and split.
+    ``last`` is the format of its last segment; ``listed`` are its shards.
     """
     facts = []
-    for path, role, data in derived_files(root, version, last, omitted):
+    for path, role, data in derived_files(version, last, listed):
         with published_file_errors():
             root.put(path, data)
         facts.append(FileFacts(path, len(data), sha256_hex(data), role))
@@ -199,7 +199,7 @@ def put_derived(
 
 
 def derived_files(
-    root: Store, version: VersionDocument, last: FormatUse, omitted: _Omitted
+    version: VersionDocument, last: FormatUse, listed: Sequence[ListedShard]
 ) -> Iterator[Derived]:
     """The files that follow from a version; the arguments are those of `put_derived`.
 
@@ -207,14 +207,14 @@ def derived_files(
     """
     for split, facts in version.splits.items():
         if len(facts.patterns) > MAX_PATTERNS:
-            keys = (key for key, _ in _shards_of(root, version, split, omitted))
+            keys = (key for key, _ in _shards_of(split, listed))
             data = "".join(f"{key}\n" for key in keys).encode()
             yield Derived(layout.list_key(version.id, split, sha256_hex(data)), "list", data)
     format_ = shard_format(*last)
     for name, facts in version.splits.items() if format_.split_indexes else ():
         if facts.shards and not facts.omitted:
-            listed = _shards_of(root, version, name, omitted)
-            shards = [SplitShard(key, one.files[0].bytes, one.samples) for key, one in listed]
+            of_split = _shards_of(name, listed)
+            shards = [SplitShard(key, one.files[0].bytes, one.samples) for key, one in of_split]
             split_ = Split(version.dataset, name, shards, layout.SPLIT_INDEX_TO_ROOT)
             for index in format_.split_indexes:
                 key = layout.split_index_key(version.id, index.kind, name)
@@ -225,10 +225,8 @@ def derived_files(
         yield Derived(layout.classes_key(version.id), "classes", data)
 
 
-def _shards_of(
-    root: Store, version: VersionDocument, split: str, omitted: _Omitted
-) -> Iterator[tuple[str, ListedShard]]:
-    """The listed shards of one split of a version, in order, each with its key."""
-    for shard in read_listed(root, version.files, omitted):
+def _shards_of(split: str, listed: Iterable[ListedShard]) -> Iterator[tuple[str, ListedShard]]:
+    """The shards of one split, in order, each with its key."""
+    for shard in listed:
         if shard.split == split:
             yield layout.shard_key(shard.segment, split, shard.files[0].name), shard

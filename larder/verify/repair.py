@@ -20,7 +20,7 @@ from larder.pipeline.planning.source import take_source
 from larder.progress import NullProgress, Progress
 from larder.segments.cache import CacheBatch, cache_split
 from larder.segments.completeness import document_of
-from larder.segments.contents import derived_files
+from larder.segments.contents import derived_files, read_listed
 from larder.segments.index import make_manifests
 from larder.segments.job import NewSegment, SegmentJob, source_of
 from larder.segments.pack import planned_shards
@@ -145,12 +145,12 @@ def _made(
         return _inventory(job, folder), "the listing of the source"
     if file.role in ("list", "classes", "readers"):
         document = _segment(root, version.segments[-1].id)
-        omitted = read_omitted(root, version)
-        for derived in derived_files(root, version, document.shape.use, omitted):
+        listed = list(read_listed(root, version.files, read_omitted(root, version)))
+        for derived in derived_files(version, document.shape.use, listed):
             if derived.path == file.path:
                 path = folder / "derived"
                 path.write_bytes(derived.data)
-                return path, "version.json and the manifests of shards"
+                return path, "version.json and the indexes of its segments"
     if file.role in _OF_SEGMENT and file.path.startswith(layout.SEGMENTS_PREFIX):
         document = _segment(root, file.path.split("/")[1])
         build = _segment_job(job, root, document)

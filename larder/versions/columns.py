@@ -28,7 +28,7 @@ import numpy as np
 
 from larder.disk import disk_errors
 from larder.errors import ConfigError, StoreError
-from larder.names import FILE, SPLIT
+from larder.names import FILE, MAX_NUMBER, SPLIT
 from larder.samples.indexed import IndexedPart, IndexedSample
 from larder.store import local_path
 from larder.store.base import Store
@@ -80,9 +80,6 @@ def digests_dtype(split_bytes: int, name_bytes: int) -> np.dtype[Any]:
 
 _MAX_BYTES = 1 << 62
 """More than the parts of a block take, and little enough that sums are numbers."""
-
-_MAX_NUMBER = 1 << 53
-"""More than the bytes or samples of any file, and little enough to add some of them."""
 
 ITEMS = {"rows": ROWS, "parts": PARTS, "keys": KEYS}
 _NAMES = (*ITEMS, "digests", "names", "exts", "blocks")
@@ -391,7 +388,7 @@ def _shards(archive: ArchiveReader) -> Iterator[Shard]:
     files = archive.array("digests")
     if not _is_of_files(files):
         raise archive.invalid("digests is not an array of files")
-    if len(files) and max(_most(files["bytes"]), _most(files["samples"])) >= _MAX_NUMBER:
+    if len(files) and max(_most(files["bytes"]), _most(files["samples"])) >= MAX_NUMBER:
         raise archive.invalid("a number of a file is none")
     shard: list[ShardFile] = []
     first = "", 0

@@ -17,7 +17,7 @@ from larder.pipeline.planning.source import SourceState
 from larder.progress import Progress
 from larder.samples.order import SampleOrder
 from larder.segments.completeness import check_complete
-from larder.segments.contents import listed_splits, read_listed
+from larder.segments.contents import listed_shards, listed_splits
 from larder.segments.image_rules import image_rules, planned_transform
 from larder.segments.job import UsedSegment, source_of
 from larder.segments.pack import pack
@@ -133,7 +133,7 @@ def plan_growth(
         changes=comparison.changes,
         selected=selection.samples(order, image_check(dataset)),
         kept=tuple(
-            _used(root, dataset, segment, omitted, encoded)
+            _used(dataset, segment, omitted, encoded)
             for segment in previous.segments
             if segment.id in decision.again
         ),
@@ -233,7 +233,6 @@ def _unwritten(segment: SegmentDocument, split: str) -> int:
 
 
 def _used(
-    root: Store,
     dataset: Dataset,
     segment: PreviousSegment,
     omitted: Mapping[tuple[str, str], Omitted],
@@ -245,6 +244,6 @@ def _used(
         use=SegmentUse(segment.id, ranges, dataset_cache_id(dataset, segment.id)),
         format=document.shape.use,
         splits=document.splits,
-        listed=listed_splits(read_listed(root, document.files, omitted)),
+        listed=listed_splits(listed_shards(segment.id, segment.shards, omitted)),
         files=document.files,
     )
