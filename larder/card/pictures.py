@@ -55,7 +55,7 @@ def pictures(
     """
     total = sum(map(len, samples.values()))
     for split, each in samples.items():
-        wanted = min(len(each), max(1, round(count * len(each) / total))) if count else 0
+        wanted = min(len(each), max(1, round(count * len(each) / total))) if count and total else 0
         choice = random.Random(f"{seed} {split}")  # noqa: S311 # not for secrets
         numbers = sorted(choice.sample(range(len(each)), wanted))
         for number, size_bytes in zip(numbers, each.stored_bytes(numbers).tolist(), strict=True):

@@ -118,7 +118,8 @@ def _cache_problems(
         if segment.cache.kind != version.cache.kind:
             yield f"its cache is {version.cache.kind}, that of {segment.id} is not"
         for split, file in segment.cache.files.items():
-            if segment.document and file.records != segment.document.splits[split].samples:
+            published = segment.document.splits.get(split) if segment.document else None
+            if segment.document and (published is None or file.records != published.samples):
                 yield f"the cache file {file.path} does not have a record for each sample"
             if split in splits:
                 wanted.setdefault(split, []).append(file)

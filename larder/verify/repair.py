@@ -346,7 +346,9 @@ def _make_cache(
         raise _Refused("the dataset file, or a decoder here, makes another cache now; restore it")
     if batch.samples is None:
         raise _Refused("the manifest of samples of its segment has to be repaired first")
-    facts = document.splits[file.split]
+    facts = document.splits.get(file.split)
+    if facts is None:
+        raise _Refused(f"its segment has no split {file.split}")
     made = cache_split(
         SegmentJob(dataset=dataset, cluster=job.cluster),
         CacheBatch(

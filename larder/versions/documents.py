@@ -310,6 +310,8 @@ class VersionDocument:
         segments = [layout.segment_prefix(use.id) for use in self.segments]
         _check_places(self.files, [layout.version_prefix(self.id), *segments])
         caches = self.cache.splits if self.cache else {}
+        if not caches.keys() <= self.splits.keys():
+            raise ValueError("its cache has other splits")
         _check_places(chain.from_iterable(caches.values()), segments)
         for split, facts in self.splits.items():
             folders = tuple(layout.shard_key(use.id, split, "") for use in self.segments)

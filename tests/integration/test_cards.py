@@ -18,7 +18,7 @@ import pytest
 from image_files import saved
 from PIL import Image
 from pipeline_lab import Lab, directory_lab, images, opened, png, reach, write
-from verify_lab import findings, verified
+from verify_lab import findings, text_lab, verified
 
 from larder.card import charts
 from larder.card import pictures as card_pictures
@@ -27,7 +27,9 @@ from larder.cli.exit import run
 from larder.cli.main import dispatch
 from larder.errors import ConfigError, DamageError, printable
 from larder.jobs.runner import InlineRunner
+from larder.manifest.sealed import seal, unseal
 from larder.progress import NullProgress, StageTimes
+from larder.versions import layout
 from tests.support.errors import larder_error
 from tests.support.runs import forget_manifests
 
@@ -208,6 +210,17 @@ def test_no_pictures_without_samples(tmp_path):
     page = page_of(built(lab))
     assert page.elements["figure"] == 0
     assert not any("a/00" in text for text in page.texts)
+
+
+def test_no_card_of_splits_that_a_document_says_are_empty(tmp_path):
+    lab = text_lab(tmp_path, shards={"format": "parquet", "bytes": 2_000})
+    path = lab.folder / layout.version_key(lab.prepare()["version"])
+    plain = unseal(path.read_bytes(), "")
+    for split in plain["splits"].values():
+        split.update(samples=0)
+    path.write_bytes(seal(plain))
+    with larder_error("damage.manifest"):
+        card(lab.settings(), "latest")
 
 
 def test_what_fails_is_a_warning(tmp_path):

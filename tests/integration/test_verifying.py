@@ -204,6 +204,13 @@ CHANGES: dict[str, Callable[[dict[str, Any]], None]] = {
 }
 
 
+def test_a_split_that_only_its_cache_has_is_found(lab: Lab, root: Store, version: str) -> None:
+    key = next(key for key in listed_files(root, version) if key.endswith("segment.json"))
+    with damaged(root, key, resealed(root, key, lambda plain: plain["splits"].pop("validation"))):
+        messages = [row["message"] for row in verify(lab, repair=True)["findings"]]
+    assert any("does not have a record for each sample" in message for message in messages)
+
+
 @pytest.mark.parametrize("change", CHANGES)
 def test_figures_that_do_not_agree_are_found(
     lab: Lab, root: Store, version: str, change: str

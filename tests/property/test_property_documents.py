@@ -234,7 +234,11 @@ def test_the_document_of_another_kind_is_refused(document):
 
 @pytest.mark.parametrize(
     ("document", "fields"),
-    [(DOCUMENTS[0], {"validate": ""}), (DOCUMENTS[-1], {"splits": {}})],
+    [
+        (DOCUMENTS[0], {"validate": ""}),
+        (DOCUMENTS[-1], {"splits": {}}),
+        (DOCUMENTS[-1], {"splits": {"test": SplitFacts(0, 0, 0, ())}}),
+    ],
 )
 def test_what_no_run_would_publish_is_damage(document, fields):
     assert refused(type(document), seal(replace(document, **fields)))
