@@ -21,13 +21,12 @@ from benchmarks.packing.bodies import SHARD_BYTES, Body, Setting
 from larder.config.shape import DEFAULTS
 from larder.machine import usable_cores
 from larder.manifest.files import ManifestWriter, read_manifest
-from larder.manifest.schemas import SAMPLE_ORDER, SAMPLES
+from larder.manifest.schemas import SAMPLE_ORDER
 from larder.shards.build import ShardBuild, build_shard
 from larder.shards.formats import shard_format, tar
 from larder.shards.formats.base import ShardFormat
 from larder.shards.images.check import ImageRules
-from larder.shards.index_rows import sample_rows
-from larder.shards.model import ShardPlan, read_samples
+from larder.shards.model import ROWS, ShardPlan, read_samples
 from larder.shards.output import HashedOutput
 from larder.shards.packing import batch_shards, plan_shards, running_totals, target_for
 from larder.shards.reading.readahead import open_reads, suited_concurrency
@@ -123,7 +122,7 @@ def _pack(
     samples = read_samples(rows)
     index = setting.out / f"index-{plans[0].index}.parquet"
     concurrency = suited_concurrency(source, "none", _CONCURRENCY)
-    with open_reads(concurrency, _MEMORY_BYTES) as reads, ManifestWriter(index, SAMPLES) as found:
+    with open_reads(concurrency, _MEMORY_BYTES) as reads, ManifestWriter(index, ROWS) as found:
         for plan in plans:
             own = islice(samples, plan.rows)
             result = build_shard(
@@ -134,11 +133,8 @@ def _pack(
                 ShardBuild(source, reads, rules=ImageRules("none"), hash_beside=hash_beside),
             )
             assert result.files, result.failures
-            first_row = plan.first_row
             for rows in result.samples.read():
-                place = ("segment", result.split, result.name, first_row)
-                found.append_batch(sample_rows(rows, *place))
-                first_row += rows.num_rows
+                found.append_batch(rows)
 
 
 def _format(setting: Setting, name: str) -> ShardFormat:

@@ -24,7 +24,7 @@ from larder.jobs.manifests import read_ref
 from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest, write_manifest
 from larder.manifest.query import Stream, query
 from larder.manifest.rows import RowDigest
-from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER, SAMPLES, columns, table
+from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER, columns, parts_of, table
 from larder.manifest.sort import sorted_query
 from larder.manifest.spool import Spool
 from larder.samples.order import SampleOrder
@@ -59,12 +59,9 @@ _DOUBT = pa.struct(
 
 _MATCHED = COMPARED.append(pa.field("doubts", pa.list_(_DOUBT)))
 _PARTS = pa.schema([*(COMPARED.field(name) for name in ("place", "kind", "segment")), *_DOUBT])
-_SOURCE = pa.struct(
-    [
-        SAMPLES.field("parts").type.value_type.field(name)
-        for name in ("ext", "source", "etag", "length", "crc32c")
-    ]
-)
+_SOURCE = parts_of(
+    ext="string", source="string", etag="string", length="int64?", crc32c="uint32"
+).value_type
 _SEEN = pa.schema([OBJECTS.field(name) for name in ("key", "size_bytes", "etag")])
 _SAMPLE = pa.schema([SAMPLE_ORDER.field("key"), SAMPLE_ORDER.field("parts"), COMPARED.field(0)])
 _PLACES = pa.schema([COMPARED.field("place")])

@@ -2,41 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from larder.config.models import Dataset
 from larder.errors import DamageError
 from larder.jobs.manifests import read_ref
 from larder.manifest.query import Stream, query
-from larder.manifest.schemas import SAMPLES, SKIPPED, columns
-from larder.manifest.sealed import MAKE_AGAIN, ManifestRef
+from larder.manifest.schemas import SKIPPED, SOURCES, columns
+from larder.manifest.sealed import MAKE_AGAIN
 from larder.samples.strata import PUBLISHED
+from larder.segments.rows import INDEXED, index_rows, open_index
 from larder.store import object_url
 from larder.store.base import Store
 from larder.versions import layout
-from larder.versions.columns import Shard, read_shards
+from larder.versions.columns import BLOCK_ROWS, SegmentColumns, Shard, read_shards
 from larder.versions.documents import SegmentDocument, VersionDocument
 from larder.versions.omitted import Omitted, read_omitted
 from larder.versions.publish import read_segment
 
 PACKED = pa.schema(
-    [
-        *columns(segment="int32", row="int64", shard="int32", shard_name="string"),
-        *(SAMPLES.field(name) for name in ("split", "key", "label", "offset", "length", "parts")),
-    ]
+    [*columns(segment="int32", row="int64", shard="int32", split="string"), *SOURCES]
 )
 """One row per sample of the previous version.
 
-``segment`` and ``row`` say where it is: the number of the segment, and the row of its samples
-manifest; ``shard`` is the number of the shard in the segment. ``parts`` does not contain labels.
+``segment`` and ``row`` say where it is: the number of the segment, and the row of its index;
+``shard`` is the number of the shard in the segment.
 """
+
+PLACES = pa.schema([*columns(segment="int32", row="int64", split="string"), *INDEXED])
+"""The same samples with their places; ``shard`` is the name of the shard."""
 
 RECORDS = pa.schema(
     [
@@ -57,8 +58,8 @@ _Numbers = npt.NDArray[np.int64]
 class PreviousSegment:
     """A segment of the previous version; arrays have shape (shards,).
 
-    ``shards`` are all of its shards; ``first_rows`` are the rows of the first samples in the
-    segment's samples manifest; ``rows`` counts the samples of each shard, with those that are
+    ``shards`` are all of its shards; ``first_rows`` are the rows of their first samples in the
+    segment's index; ``rows`` counts the samples of each shard, with those that are
     omitted; ``bytes`` are of the shard's files.
     """
 
@@ -92,8 +93,13 @@ class PreviousSegment:
                     shard += 1
         return counts
 
-    def manifest(self, role: str) -> ManifestRef:
-        return self.document.file(role).manifest
+    def splits(self, rows: _Numbers) -> pa.Array:
+        """The names of the splits of rows."""
+        splits = sorted(self.document.splits.items(), key=lambda item: item[1].first_row)
+        ends = [facts.first_row + facts.samples for _, facts in splits]
+        names = pa.array([name for name, _ in splits], pa.string())
+        numbers = np.searchsorted(ends, rows, side="right")
+        return names.take(pa.array(np.minimum(numbers, len(splits) - 1)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +113,10 @@ class Previous:
     def samples(self) -> Stream:
         """Its samples, rows of `PACKED`."""
         return Stream(PACKED, _packed(self))
+
+    def places(self, samples: Iterable[pa.RecordBatch]) -> Stream:
+        """The places of samples, rows of `PLACES`; given their segments and rows, in this order."""
+        return Stream(PLACES, _places(self, samples))
 
     def bad_records(self) -> Stream:
         """The records of samples that were left out as bad, rows of `RECORDS`."""
@@ -180,22 +190,44 @@ def published_splits(
 def _packed(previous: Previous) -> Iterator[pa.RecordBatch]:
     for place, segment in enumerate(previous.segments):
         first_row = 0
-        for batch in read_ref(previous.root, segment.manifest("samples"), SAMPLES):
+        file = segment.document.file("sources")
+        for batch in read_ref(previous.root, file.manifest, SOURCES):
             rows = np.arange(first_row, first_row + batch.num_rows)
             shards = np.searchsorted(segment.first_rows, rows, side="right") - 1
-            columns = {
-                "segment": np.full(len(rows), place),
-                "row": rows,
-                "shard": shards,
-                "shard_name": batch.column("shard"),
-                "parts": _without_labels(batch.column("parts")),
-                **{name: batch.column(name) for name in ("split", "key", "label")},
-                **{name: batch.column(name) for name in ("offset", "length")},
+            values = {
+                "segment": pa.array(np.full(len(rows), place, np.int32)),
+                "row": pa.array(rows),
+                "shard": pa.array(shards, pa.int32()),
+                "split": segment.splits(rows),
+                **{name: batch.column(name) for name in SOURCES.names},
             }
-            arrays = [pa.array(columns[field.name], field.type) for field in PACKED]
+            arrays = [values[name] for name in PACKED.names]
             samples = pa.RecordBatch.from_arrays(arrays, schema=PACKED)
             yield samples.filter(pa.array(~_omitted(segment, first_row, batch.num_rows)))
             first_row += batch.num_rows
+        if first_row != segment.samples:
+            message = f"it has {first_row:,} samples instead of {segment.samples:,}"
+            where = object_url(previous.root.url, file.path)
+            raise DamageError("damage.manifest", message, where=where, hint=MAKE_AGAIN)
+
+
+def _places(previous: Previous, samples: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    with ExitStack() as stack:
+        opened: dict[int, SegmentColumns] = {}
+        for batch in samples:
+            segments, rows = (batch.column(name).to_numpy() for name in ("segment", "row"))
+            for place in np.unique(segments).tolist():
+                segment = previous.segments[place]
+                if place not in opened:
+                    file = segment.document.file("rows")
+                    opened[place] = stack.enter_context(open_index(previous.root, file))
+                rows_inside = rows[segments == place]
+                for start in range(0, len(rows_inside), BLOCK_ROWS):
+                    some = rows_inside[start : start + BLOCK_ROWS]
+                    places = index_rows(opened[place], some)
+                    numbers = pa.array(np.full(len(some), place, np.int32))
+                    arrays = [numbers, pa.array(some), segment.splits(some), *places.columns]
+                    yield pa.RecordBatch.from_arrays(arrays, schema=PLACES)
 
 
 def _omitted(segment: PreviousSegment, first_row: int, rows: int) -> npt.NDArray[np.bool_]:
@@ -209,19 +241,6 @@ def _omitted(segment: PreviousSegment, first_row: int, rows: int) -> npt.NDArray
             mask = omitted.mask(start - facts.first_row, stop - start)
             flags[start - first_row : stop - first_row] = mask
     return flags
-
-
-def _without_labels(lists: pa.Array) -> pa.Array:
-    """The parts that are source objects."""
-    parts = lists.flatten()
-    kept = parts.field("source").is_valid()
-    if pc.all(kept, min_count=0).as_py():
-        return lists
-    counts = np.append(0, np.cumsum(kept.to_numpy(zero_copy_only=False)))
-    offsets = lists.offsets.to_numpy()
-    return pa.ListArray.from_arrays(
-        pa.array(counts[offsets - offsets[0]], pa.int32()), parts.filter(kept), type=lists.type
-    )
 
 
 def _records(previous: Previous) -> Iterator[pa.RecordBatch]:

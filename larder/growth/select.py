@@ -18,10 +18,11 @@ from larder.growth.previous import Previous
 from larder.jobs.results import Totals
 from larder.manifest.digest import canonical_json, sha256_hex
 from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest
-from larder.manifest.query import Stream
+from larder.manifest.query import Stream, query
 from larder.manifest.rows import RowDigest
 from larder.manifest.schemas import SAMPLE_ORDER, SKIPPED
-from larder.manifest.sort import sorted_query
+from larder.manifest.sort import sort, sorted_query
+from larder.manifest.spool import Spool
 from larder.samples.order import SampleOrder, identity_parts
 from larder.versions.omitted import Omitted
 
@@ -65,24 +66,38 @@ _KINDS = pa.schema([("kind", pa.string())])
 _ROWS = pa.schema([("segment", pa.int32()), ("row", pa.int64())])
 _RANGES = pa.schema([("segment", pa.int32()), ("start", pa.int64()), ("stop", pa.int64())])
 
+_CHOOSE = """
+    SELECT place, segment, row, id, bad, whole_bytes,
+        is_alike AND kind IN ('unchanged', 'relabelled', 'moved') AS is_packed
+    FROM compared
+    LEFT JOIN segments USING (segment)
+    LEFT JOIN leaving ON kind = 'unchanged'
+        AND leaving.segment = compared.segment AND leaving.shard = compared.shard
+    WHERE leaving.shard IS NOT NULL OR kind IN (SELECT kind FROM going)
+"""
+_CHOSEN = pa.schema(
+    [
+        *(COMPARED.field(name) for name in ("place", "segment", "row")),
+        _SEGMENTS.field("id"),
+        COMPARED.field("bad"),
+        _SEGMENTS.field("whole_bytes"),
+        ("is_packed", pa.bool_()),
+    ]
+)
+"""The samples that go into the new segment, and which of them are packed already."""
+
 _SELECT = """
-    WITH chosen AS MATERIALIZED (
-        SELECT place, kind, segment, row, id, bad, whole_bytes,
-            is_alike AND kind IN ('unchanged', 'relabelled', 'moved') AS is_packed
-        FROM compared
-        LEFT JOIN segments USING (segment)
-        LEFT JOIN leaving ON kind = 'unchanged'
-            AND leaving.segment = compared.segment AND leaving.shard = compared.shard
-        WHERE leaving.shard IS NOT NULL OR kind IN (SELECT kind FROM going)
-    ), places AS (
+    WITH chosen AS MATERIALIZED (SELECT * FROM choice), places AS (
         SELECT place, {
-            'segment': id, 'split': split, 'shard': shard_name, 'offset': "offset",
-            'length': length, 'parts': [
-                {'ext': part.ext, 'offset': part.offset, 'length': part.length,
-                 'crc32c': part.crc32c} FOR part IN parts
-            ]
+            'segment': id, 'split': split, 'shard': shard, 'offset': "offset",
+            'length': length, 'parts': parts
         } AS packed
-        FROM packed
+        FROM (
+            SELECT * REPLACE (
+                [part FOR part IN parts IF part.ext <> 'cls' OR label IS NULL] AS parts
+            )
+            FROM packed
+        ) AS packed
         JOIN chosen ON is_packed AND chosen.segment = packed.segment AND chosen.row = packed.row
         WHERE list_bool_and([part.offset IS NOT NULL FOR part IN parts])
             OR list_sum([part.length FOR part IN parts]) <= whole_bytes
@@ -94,7 +109,8 @@ _SELECT = """
 """
 """The samples that go into the new segment, and where those are packed that are there already.
 
-A large sample that a shard can only give whole is read from its objects.
+A part ``cls`` of a sample with a label is that label's. A large sample that a shard can only give
+whole is read from its objects.
 """
 
 _SKIPPED = """
@@ -168,12 +184,16 @@ class Selection:
         """The samples of the new segment; ``check`` is for the records of bad samples."""
         going = ["added", "changed", "relabelled", "moved", *(["bad"] if self._fresh else [])]
         inputs = {
-            "now": ordered_samples(order),
             "compared": self._comparison.rows(),
-            "packed": self._previous.samples(),
             "segments": self._segments,
             "leaving": self._leaving,
             "going": _table(_KINDS, going),
+        }
+        chosen = Spool.of(query(_CHOOSE, inputs, _CHOSEN, work_dir=self._folder), _CHOSEN)
+        inputs = {
+            "now": ordered_samples(order),
+            "choice": Stream(_CHOSEN, chosen.read()),
+            "packed": self._places(chosen),
         }
         tally = _Tally()
         with ManifestWriter(self._folder / "selected.parquet", SAMPLE_ORDER) as writer:
@@ -196,6 +216,14 @@ class Selection:
             skipped=skipped,
             skipped_digest=self._skipped_digest(digest),
         )
+
+    def _places(self, chosen: Spool) -> Stream:
+        """The places of the chosen samples that are packed already."""
+        packed = (
+            batch.filter(batch.column("is_packed")).select(_ROWS.names) for batch in chosen.read()
+        )
+        rows = sort(Stream(_ROWS, packed), _ROWS.names, work_dir=self._folder)
+        return self._previous.places(Spool.of(rows, _ROWS).read())
 
     def _skipped(self, order: SampleOrder, check: str) -> tuple[ManifestFile | None, str | None]:
         """Records of bad samples for the version itself, and a digest of them."""

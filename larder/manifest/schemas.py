@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from larder.names import FILE, ID, NAME, SHA256, SPLIT
+from larder.names import FILE, SPLIT
 
 FORMAT = 1
 
-RULES = {"segment": ID, "split": SPLIT, "shard": FILE, "name": FILE, "kind": NAME, "sha256": SHA256}
-"""What may stand in the columns of files, those of manifests with ``split`` and ``name``: they
-become parts of paths.
-"""
+RULES = {"split": SPLIT, "name": FILE}
+"""What may stand in the columns of manifests that become parts of paths."""
 
 _TYPES = {"time": pa.timestamp("us", tz="UTC")}
 
@@ -34,7 +32,7 @@ def table(**types: str | pa.DataType) -> pa.Schema:
     return pa.schema(columns(**types))
 
 
-def _parts(**types: str) -> pa.ListType:
+def parts_of(**types: str) -> pa.ListType:
     """The type of a column with the parts of each sample, given the columns of a part."""
     return pa.list_(pa.field("part", pa.struct(columns(**types)), nullable=False))
 
@@ -79,7 +77,7 @@ _PACKED = pa.struct(
         *columns(
             segment="string?", split="string?", shard="string?", offset="int64?", length="int64?"
         ),
-        pa.field("parts", _parts(ext="string", offset="int64?", length="int64", crc32c="uint32")),
+        pa.field("parts", parts_of(ext="string", offset="int64?", length="int64", crc32c="uint32")),
     ]
 )
 
@@ -89,7 +87,7 @@ SAMPLE_ORDER = pa.schema(
             split="string",
             key="string",
             label="int32?",
-            parts=_parts(
+            parts=parts_of(
                 ext="string",
                 key="string",
                 size_bytes="int64",
@@ -110,59 +108,28 @@ if the object has to be copied. The samples are followed, with an empty ``split`
 that are mirrored but are not parts of samples.
 
 ``packed`` is the place of a sample in a shard of the previous version, if it is read from there and
-not from its objects: the columns of `SAMPLES`, without the label's part. The split may differ from
-that of the row. Its fields are null only where it is null itself. ``bad`` is what an earlier run
-said of a sample that it left out as bad: the sample is planned for, and left out again without
-being read.
+not from its objects, as in the index of its segment, without the label's part. The split may
+differ from that of the row. Its fields are null only where it is null itself. ``bad`` is what an
+earlier run said of a sample that it left out as bad: the sample is planned for, and left out again
+without being read.
 """
 
-SAMPLES = table(
-    id="int64",
-    split="string",
+SOURCES = table(
     key="string",
-    segment="string",
-    shard="string",
-    offset="int64",
-    length="int64",
     label="int32?",
-    parts=_parts(
-        ext="string",
-        source="string?",
-        etag="string?",
-        offset="int64?",
-        length="int64",
-        crc32c="uint32",
-    ),
+    parts=parts_of(ext="string", source="string", etag="string", length="int64", crc32c="uint32"),
 )
-"""One row per sample of a segment. ``id`` counts from 0 within a split.
+"""One row per sample of a segment, in the order of its index: what it was packed from.
 
-``offset`` and ``length`` of a sample are its place in the shard's first file: in bytes, with all
-that belongs to it, such as headers and padding; in a columnar format the number of its row, and 1.
-Those of a part are the place of its content, of which ``crc32c`` is the checksum; the offset is
-null if the format stores the content in another form. ``source`` is the key of the object that the
-part was read from, ``etag`` is that object's etag; both are null for a label. A label is the part
-``cls``, in ASCII decimal digits, in whatever form the format stores it.
-"""
-
-INDEXES = table(
-    segment="string",
-    split="string",
-    shard="string",
-    kind="string",
-    name="string",
-    bytes="int64",
-    sha256="string",
-)
-"""One row per index file for other readers, in the order of the shards.
-
-`larder.versions.layout.reader_index_key` says where the file is, `larder.shards.indexes` what it
-contains: that follows from the shard's rows of `SAMPLES`.
+``parts`` are those that were read from objects, so without the label's. ``source`` is the key of
+the object, and ``etag`` is that object's; ``length`` and ``crc32c`` are of what was stored, which
+of a transformed image are not those of the object.
 """
 
 SKIPPED = table(
     split="string",
     key="string",
-    parts=_parts(ext="string", key="string", size_bytes="int64", etag="string"),
+    parts=parts_of(ext="string", key="string", size_bytes="int64", etag="string"),
     check="string",
     message="string",
 )

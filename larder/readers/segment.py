@@ -84,7 +84,7 @@ class LiveSamples:
 
     def listed_shards(self) -> Iterator[tuple[Shard, int]]:
         """The shards with samples that are not omitted, in order, and how many each has."""
-        return listed_shards(self.columns, self.split, self._omitted)
+        return listed_shards(self.columns, self.split, self._rows, self._omitted)
 
     def spread(self, name: str, most: int) -> list[int]:
         """The numbers of at most so many samples from all over a shard, in order."""

@@ -246,7 +246,9 @@ class SplitSamples(Sequence[Sample]):
                     document,
                     self.split,
                     omitted.get((document.id, self.split), Omitted.none()),
-                    SegmentColumns(store, document, directory, classes),
+                    SegmentColumns(
+                        store, document.file("rows"), directory, document.samples, classes
+                    ),
                 )
                 for document in self._documents
             ]

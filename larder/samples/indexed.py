@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class IndexedPart(NamedTuple):
-    """One part of a sample in a shard: an entry of ``parts`` in `larder.manifest.schemas.SAMPLES`.
+    """One part of a sample in a shard: an entry of ``parts`` in `larder.shards.model.ROWS`.
 
     The offset is in the shard's first file; None if the format stores the content in another form.
     """
@@ -28,7 +28,9 @@ class IndexedPart(NamedTuple):
 
 
 class IndexedSample(NamedTuple):
-    """The columns of `larder.manifest.schemas.SAMPLES` that are needed to read a sample."""
+    """What is needed to read a sample: its key, its shard, and what `larder.shards.model.ROWS` has
+    of it.
+    """
 
     key: str
     shard: str
@@ -95,7 +97,7 @@ def part_place(url: str, sample: IndexedSample, ext: str) -> str:
 
 
 def read_index(batches: Iterable[pa.RecordBatch]) -> Iterator[IndexedSample]:
-    """The samples of record batches of `larder.manifest.schemas.SAMPLES`, in their order."""
+    """The samples of record batches of `larder.segments.rows.INDEXED`, in their order."""
     for batch in batches:
         heads = [column_values(batch.column(name)) for name in IndexedSample._fields[:-1]]
         parts = column_structs(batch.column("parts"), IndexedPart._fields, IndexedPart)

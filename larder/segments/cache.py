@@ -16,17 +16,16 @@ from larder.cache.from_samples import SplitSamples, build_samples
 from larder.config.shape import FormatUse
 from larder.disk import workshop
 from larder.errors import Failure, FatalError, NotFoundError, ObjectError
-from larder.jobs.manifests import read_ref
 from larder.jobs.results import BatchReport, RunError
 from larder.limits import decoding_budget
-from larder.manifest.schemas import SAMPLES
-from larder.manifest.sealed import ManifestRef, from_plain, seal, unseal
+from larder.manifest.sealed import from_plain, seal, unseal
 from larder.progress import Progress
 from larder.samples.decoders import Decoders
 from larder.samples.indexed import SampleReader, read_index
 from larder.segments.completeness import written_since
 from larder.segments.image_rules import image_rules
 from larder.segments.job import Job, SegmentJob, UsedSegment, open_root
+from larder.segments.rows import read_rows
 from larder.shards.formats import shard_format
 from larder.shards.images.check import (
     FormNote,
@@ -40,7 +39,7 @@ from larder.store.base import Store
 from larder.store.own_files import has_sha256, listed
 from larder.units import format_count
 from larder.versions import layout
-from larder.versions.documents import CacheFile
+from larder.versions.documents import CacheFile, FileFacts
 from larder.versions.identity import cache_decoders, dataset_cache_id
 from larder.versions.publish import read_cache, read_version
 
@@ -50,7 +49,7 @@ DISK_RESERVE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class CacheBatch:
-    """The samples of one split of a segment: rows of a manifest of schema SAMPLES, over all splits.
+    """The samples of one split of a segment: rows of its index, over all splits.
 
     ``bytes`` is the total size of the split's shards.
     """
@@ -58,7 +57,7 @@ class CacheBatch:
     segment: str
     format: FormatUse
     split: str
-    samples: ManifestRef
+    index: FileFacts
     first_row: int
     rows: int
     bytes: int
@@ -82,13 +81,13 @@ def cache_splits(
         is_new = job.new is not None and segment.id == job.new.id and not job.new.complete
         files = {} if is_new else _complete_files(root, segment.id, job, progress)
         complete += files.values()
-        samples = segment.file("samples")
+        index = segment.file("rows")
         batches += (
             CacheBatch(
                 segment.id,
                 segment.format,
                 split,
-                samples,
+                index,
                 facts.first_row,
                 facts.samples,
                 facts.bytes,
@@ -228,8 +227,7 @@ def _samples(job: SegmentJob, root: Store, batch: CacheBatch) -> SplitSamples:
     assert job.dataset.cache is not None, "there is no cache to build"
 
     def rows() -> Iterator[pa.RecordBatch]:
-        first_row, rows = batch.first_row, batch.rows
-        return read_ref(root, batch.samples, SAMPLES, first_row=first_row, rows=rows)
+        return read_rows(root, batch.index, batch.first_row, batch.rows)
 
     def open_shard(name: str) -> SampleReader:
         key = layout.shard_key(batch.segment, batch.split, name)
@@ -314,7 +312,7 @@ def _looked_at(job: Job, root: Store, segment: UsedSegment, split: str) -> tuple
     if facts is None or not facts.samples:
         return ()
     rows = min(facts.samples, _LOOKED_AT)
-    batches = read_ref(root, segment.file("samples"), SAMPLES, first_row=facts.first_row, rows=rows)
+    batches = read_rows(root, segment.file("rows"), facts.first_row, rows)
     rules = image_rules(job.dataset, job.cluster)
     decoders = rules.decoders
     tally, seen = FormTally(decoders), set[str]()

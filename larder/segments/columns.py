@@ -22,6 +22,7 @@ from larder.versions.columns import (
     NONE,
     PARTS,
     ROWS,
+    ReaderIndexFile,
     Shard,
     checksum,
     digests_dtype,
@@ -38,19 +39,19 @@ class ColumnsWriter(ExitStack):
         self._folder = folder
         self._names: dict[str, int] = {}
         self._exts: dict[str, int] = {}
-        self._files: list[tuple[bytes, bytes, int, int, bytes]] = []
+        self._files: list[tuple[str, int, ReaderIndexFile]] = []
         self._rows, self._parts, self._keys = (
             self.enter_context(ArrayFile(folder / f"{name}.npy", dtype))
             for name, dtype in ITEMS.items()
         )
 
-    def append(self, samples: pa.RecordBatch) -> None:
-        """Add rows of `larder.manifest.schemas.SAMPLES`."""
+    def append(self, shard: str, samples: pa.RecordBatch) -> None:
+        """Add samples of a shard, by `larder.shards.model.ROWS` at least."""
         lists, keys = samples.column("parts"), samples.column("key")
         rows = np.empty(samples.num_rows, ROWS)
         rows["key_end"] = self._keys.length + np.cumsum(pc.binary_length(keys).to_numpy())
         rows["part_end"] = self._parts.length + np.cumsum(pc.list_value_length(lists).to_numpy())
-        rows["shard"] = _numbers(samples.column("shard"), self._names)
+        rows["shard"] = self._names.setdefault(shard, len(self._names))
         rows["label"] = samples.column("label").fill_null(NONE).to_numpy()
         for name in ("offset", "length"):
             rows[name] = samples.column(name).to_numpy()
@@ -67,9 +68,8 @@ class ColumnsWriter(ExitStack):
 
     def add_shard(self, shard: Shard) -> None:
         samples = shard.samples
-        for file in shard.files:
-            texts = shard.split.encode(), file.name.encode()
-            self._files.append((*texts, file.bytes, samples, bytes.fromhex(file.sha256)))
+        for file in (*(ReaderIndexFile("", *file) for file in shard.files), *shard.indexes):
+            self._files.append((shard.split, samples, file))
             samples = 0
 
     def finish(self) -> ManifestFile:
@@ -94,9 +94,12 @@ class ColumnsWriter(ExitStack):
         return ManifestFile(path, samples, path.stat().st_size, sha256_file(path))
 
     def _digests(self) -> Array:
-        split_bytes = max((len(file[0]) for file in self._files), default=0)
-        name_bytes = max((len(file[1]) for file in self._files), default=0)
-        return np.array(self._files, digests_dtype(split_bytes, name_bytes))
+        texts = [(split, file.kind, file.name) for split, _, file in self._files]
+        lengths = [max(map(len, column)) for column in zip(*texts, strict=True)] or [0, 0, 0]
+        array = np.empty(len(texts), digests_dtype(*lengths))
+        for number, (_, samples, file) in enumerate(self._files):
+            array[number] = (*texts[number], file.bytes, samples, bytes.fromhex(file.sha256))
+        return array
 
 
 def _numbers(texts: pa.Array, numbered: dict[str, int]) -> npt.NDArray[np.int32]:

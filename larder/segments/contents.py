@@ -10,17 +10,15 @@ from itertools import chain, groupby
 from typing import NamedTuple
 
 from larder.config.shape import FormatUse
-from larder.jobs.manifests import read_ref
 from larder.manifest.digest import sha256_hex
-from larder.manifest.schemas import INDEXES
 from larder.shards.formats import shard_format
 from larder.shards.indexes import Split, SplitShard
 from larder.shards.packing import brace_patterns
 from larder.store.base import Store
 from larder.store.own_files import published_file_errors
 from larder.versions import layout
+from larder.versions.columns import ReaderIndexFile, ShardFile, read_shards
 from larder.versions.columns import Shard as PublishedShard
-from larder.versions.columns import ShardFile, read_shards
 from larder.versions.documents import FileFacts, SplitFacts, VersionDocument
 from larder.versions.identity import ShardIdentity
 from larder.versions.omitted import Omitted
@@ -39,6 +37,7 @@ class ListedShard(NamedTuple):
     segment: str
     split: str
     files: tuple[ShardFile, ...]
+    indexes: tuple[ReaderIndexFile, ...]
     samples: int
     omitted: tuple[tuple[int, int], ...]
 
@@ -63,7 +62,7 @@ def listed_shards(
         live = shard.samples - inside.count
         if live:
             ranges = tuple((a, b) for a, b in inside.ranges.tolist())
-            yield ListedShard(segment, shard.split, shard.files, live, ranges)
+            yield ListedShard(segment, shard.split, shard.files, shard.indexes, live, ranges)
 
 
 def read_listed(
@@ -155,20 +154,14 @@ def named_by_document(version: VersionDocument) -> Iterator[NamedFile]:
 def segment_files(
     root: Store, files: Iterable[FileFacts], omitted: Mapping[tuple[str, str], Omitted]
 ) -> Iterator[NamedFile]:
-    """The shards of segments, and their indexes for other readers."""
-    files = tuple(files)
+    """The listed shards of segments, and their indexes for other readers."""
     for shard in read_listed(root, files, omitted):
         for name, size_bytes, sha256 in shard.files:
             path = layout.shard_key(shard.segment, shard.split, name)
             yield NamedFile(path, size_bytes, sha256, "shard", shard.segment)
-    names = ["segment", "kind", "split", "name", "bytes", "sha256"]
-    for manifest in (file.manifest for file in files if file.role == "indexes"):
-        for batch in read_ref(root, manifest, INDEXES, columns=names):
-            for *place, size_bytes, sha256 in zip(
-                *(column.to_pylist() for column in batch.columns), strict=True
-            ):
-                path = layout.reader_index_key(*place)
-                yield NamedFile(path, size_bytes, sha256, "index", place[0])
+        for index in shard.indexes:
+            path = layout.reader_index_key(shard.segment, index.kind, shard.split, index.name)
+            yield NamedFile(path, index.bytes, index.sha256, "index", shard.segment)
 
 
 MAX_PATTERNS = 100

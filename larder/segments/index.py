@@ -1,7 +1,4 @@
-"""The index step: the manifests of samples, shards and bad samples, concatenated from receipts.
-
-The samples are also written as columns, for readers that have numpy only.
-"""
+"""The index step: a segment's index, its sources and its bad samples, made from the receipts."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -18,7 +16,7 @@ from larder.disk import scratch
 from larder.errors import SHOWN_FAILURES, Failure, FatalError
 from larder.jobs.manifests import fetched, put_named, read_ref
 from larder.manifest.files import ManifestFile, ManifestWriter
-from larder.manifest.schemas import INDEXES, SAMPLES, SKIPPED
+from larder.manifest.schemas import SKIPPED, SOURCES
 from larder.progress import Progress
 from larder.segments.cache import check_forms
 from larder.segments.columns import ColumnsWriter
@@ -29,13 +27,12 @@ from larder.segments.reader_indexes import PutIndexes, ShardIndexes, put_indexes
 from larder.segments.receipts import Receipt, Shard, planned_receipts
 from larder.shards.formats import shard_format
 from larder.shards.images.check import FormNote, joined
-from larder.shards.index_rows import sample_rows
 from larder.shards.model import ShardPlan
 from larder.shards.reading.fetch import skipped_failure
 from larder.store.base import Store
 from larder.versions import layout
+from larder.versions.columns import ReaderIndexFile, ShardFile
 from larder.versions.columns import Shard as PublishedShard
-from larder.versions.columns import ShardFile
 from larder.versions.documents import FileFacts, SegmentDocument, SegmentSplit, SegmentUse
 from larder.versions.identity import image_check
 from larder.versions.publish import read_segment
@@ -131,7 +128,7 @@ def make_manifests(
 
     ``put`` is called for a shard that lacks an index file for other readers.
     """
-    schemas = {"samples": SAMPLES, "indexes": INDEXES, "skipped": SKIPPED}
+    schemas = {"sources": SOURCES, "skipped": SKIPPED}
     with ExitStack() as stack:
         columns = stack.enter_context(ColumnsWriter(folder))
         writers = {
@@ -141,19 +138,37 @@ def make_manifests(
         manifests = Manifests(root, job, writers, columns, put)
         for plan, receipt in planned_receipts(root, job):
             manifests.add(plan, receipt)
-        columns_file = columns.finish()
-    indexed = bool(shard_format(*job.shape.use).indexes and manifests.shards)
-    used = {"samples", *(["indexes"] if indexed else [])}
-    used |= {"skipped"} if manifests.omitted_count else set()
-    files = {role: writer.file for role, writer in writers.items() if role in used}
-    manifests.files = {**files, "rows": columns_file}
+        index = columns.finish()
+    manifests.files = {"rows": index, "sources": writers["sources"].file}
+    if manifests.omitted_count:
+        manifests.files |= {"skipped": writers["skipped"].file}
     return manifests
+
+
+_SOURCES = SOURCES.field("parts").type
+
+
+def _sources(samples: pa.RecordBatch) -> pa.RecordBatch:
+    """Samples by `larder.shards.model.ROWS` as rows of SOURCES, without the parts of labels."""
+    lists = samples.column("parts")
+    parts = lists.flatten()
+    kept = parts.field("source").is_valid()
+    counts = np.append(0, np.cumsum(kept.to_numpy(zero_copy_only=False)))
+    offsets = lists.offsets.to_numpy()
+    kept_parts = parts.filter(kept)
+    fields = [kept_parts.field(field.name) for field in _SOURCES.value_type]
+    structs = pa.StructArray.from_arrays(fields, fields=list(_SOURCES.value_type))
+    stops = pa.array(counts[offsets - offsets[0]], pa.int32())
+    lists = pa.ListArray.from_arrays(stops, structs, type=_SOURCES)
+    return pa.RecordBatch.from_arrays(
+        [samples.column("key"), samples.column("label"), lists], schema=SOURCES
+    )
 
 
 class Manifests:
     """What the receipts of a segment's shards add up to.
 
-    ``files`` are its manifests by role, once all shards were added; ``shards`` are those with
+    ``files`` are its files by role, once all shards were added; ``shards`` are those with
     samples; ``forms`` says what the images of each split decode to; ``omitted`` are the first of
     the ``omitted_count`` samples that were left out as bad.
     """
@@ -166,13 +181,12 @@ class Manifests:
         columns: ColumnsWriter,
         put: PutIndexes,
     ) -> None:
-        self.files: Mapping[str, ManifestFile] = {}
+        self.files: dict[str, ManifestFile] = {}
         self.splits: dict[str, SegmentSplit] = {}
         self.forms: dict[str, tuple[FormNote, ...]] = {}
         self.omitted: list[Failure] = []
         self.omitted_count = 0
         self.shards: list[PublishedShard] = []
-        self._segment = job.segment
         self._check = image_check(job.dataset)
         self._indexes = ShardIndexes(root, job.segment, shard_format(*job.shape.use), put)
         self._writers = writers
@@ -181,21 +195,20 @@ class Manifests:
     def add(self, plan: ShardPlan, receipt: Receipt) -> None:
         """Add the next shard in the order of the plan."""
         shard, split = receipt.shard, plan.split
-        first_id = self.splits[split].samples if split in self.splits else 0
         for rows in receipt.rows():
             bad = rows.column("bad").is_valid()
             self._add_skipped(split, rows.filter(bad))
             samples = rows.filter(pc.invert(bad))
-            numbered = sample_rows(samples, self._segment, split, shard.name, first_id)
-            self._writers["samples"].append_batch(numbered)
-            self._columns.append(numbered)
-            first_id += samples.num_rows
+            self._columns.append(shard.name, samples)
+            self._writers["sources"].append_batch(_sources(samples))
         if shard.files:
             files = tuple(ShardFile(file.name, file.bytes, file.sha256) for file in shard.files)
-            self.shards.append(PublishedShard(split, shard.samples, files))
+            indexes = tuple(
+                ReaderIndexFile(file.kind, file.name, file.bytes, file.sha256)
+                for file in self._indexes.of(receipt)
+            )
+            self.shards.append(PublishedShard(split, shard.samples, files, indexes))
             self._columns.add_shard(self.shards[-1])
-        if shard.samples:
-            self._writers["indexes"].append(self._indexes.rows(receipt))
         self.forms[split] = joined([self.forms.get(split, ()), shard.forms])
         self._count(plan, shard)
 

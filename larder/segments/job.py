@@ -40,8 +40,8 @@ class UsedSegment:
     def id(self) -> str:
         return self.use.id
 
-    def file(self, role: str) -> ManifestRef:
-        return next(file.manifest for file in self.files if file.role == role)
+    def file(self, role: str) -> FileFacts:
+        return next(file for file in self.files if file.role == role)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ are missing or altered, or of shards that an earlier release wrote.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from larder.manifest.spool import Spool
 from larder.segments.receipts import Receipt
@@ -71,8 +71,8 @@ class ShardIndexes:
         prefix = layout.index_prefix(segment)
         self._infos = {info.key: info for info in listed(root, prefix)} if self._kinds else {}
 
-    def rows(self, receipt: Receipt) -> Iterator[tuple[str, str, str, str, str, int, str]]:
-        """Rows of `larder.manifest.schemas.INDEXES` for a shard, whose index files exist then."""
+    def of(self, receipt: Receipt) -> tuple[IndexFile, ...]:
+        """The index files of a shard, which exist then."""
         shard = receipt.shard
         files = shard.indexes
         if not all(self._exists(shard.split, file) for file in files) or (
@@ -82,9 +82,7 @@ class ShardIndexes:
             files = self._put(
                 self._root, self._segment, shard.split, shard.name, self._format, rows
             )
-        for file in files:
-            place = (self._segment, shard.split, shard.name)
-            yield (*place, file.kind, file.name, file.bytes, file.sha256)
+        return files
 
     def _exists(self, split: str, file: IndexFile) -> bool:
         key = layout.reader_index_key(self._segment, file.kind, split, file.name)

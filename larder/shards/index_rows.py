@@ -1,14 +1,12 @@
-"""The rows of a shard's index: collected while it is written, and as rows of the manifest."""
+"""The rows of a shard's index, collected while it is written."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 
-import numpy as np
 import pyarrow as pa
 
-from larder.manifest.schemas import SAMPLES
 from larder.manifest.spool import Spool
 from larder.samples.naming import LABEL_EXT
 from larder.shards.members import label_body, label_place
@@ -140,26 +138,3 @@ def receipt_rows(result: ShardResult) -> Iterator[pa.RecordBatch]:
         columns = [*rows.columns, pa.nulls(rows.num_rows, pa.string())]
         yield pa.RecordBatch.from_arrays(columns, schema=RECEIPT_ROWS)
     yield from result.skipped.read()
-
-
-def sample_rows(
-    rows: pa.RecordBatch, segment: str, split: str, shard: str, first_id: int
-) -> pa.RecordBatch:
-    """Rows of `larder.manifest.schemas.SAMPLES` for samples of a shard, by `ROWS` at least.
-
-    ``first_id`` is the number of the first one in its split.
-    """
-    count = rows.num_rows
-    ids = np.arange(first_id, first_id + count, dtype=np.int64)
-    columns = {
-        "id": pa.array(ids),
-        "split": _repeat(split, count),
-        "segment": _repeat(segment, count),
-        "shard": _repeat(shard, count),
-        **{name: rows.column(name) for name in ROWS.names},
-    }
-    return pa.RecordBatch.from_arrays([columns[name] for name in SAMPLES.names], schema=SAMPLES)
-
-
-def _repeat(value: str, count: int) -> pa.Array:
-    return pa.repeat(pa.scalar(value, pa.string()), count)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from larder.manifest.schemas import SAMPLES, columns
+from larder.manifest.schemas import columns, parts_of
 from larder.manifest.spool import Spool
 from larder.names import Digest, FileName
 from larder.samples.columns import column_structs, column_values, named_tuples, repeated_texts
@@ -19,8 +19,31 @@ if TYPE_CHECKING:
     from larder.errors import Failure
     from larder.shards.images.check import FormNote
 
-ROWS = pa.schema([SAMPLES.field(name) for name in ("key", "offset", "length", "label", "parts")])
-"""What a shard knows of `larder.manifest.schemas.SAMPLES`: a row per sample, in its order."""
+ROWS = pa.schema(
+    columns(
+        key="string",
+        offset="int64",
+        length="int64",
+        label="int32?",
+        parts=parts_of(
+            ext="string",
+            source="string?",
+            etag="string?",
+            offset="int64?",
+            length="int64",
+            crc32c="uint32",
+        ),
+    )
+)
+"""One row per sample of a shard, in its order.
+
+``offset`` and ``length`` of a sample are its place in the shard's first file: in bytes, with all
+that belongs to it, such as headers and padding; in a columnar format the number of its row, and 1.
+Those of a part are the place of its content, of which ``crc32c`` is the checksum; the offset is
+null if the format stores the content in another form. ``source`` is the key of the object that the
+part was read from, ``etag`` is that object's etag; both are null for a label. A label is the part
+``cls``, in ASCII decimal digits, in whatever form the format stores it.
+"""
 
 NO_ROWS = Spool(ROWS)
 """The rows of a shard that was not written."""

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from itertools import chain
 from typing import Any
 
-import pyarrow as pa
-
-from larder.jobs.manifests import read_ref
 from larder.segments.contents import ListedShard, combined, listed_splits, shard_identities
-from larder.shards.indexes import IndexFile
-from larder.store.base import Store
 from larder.versions import layout
 from larder.versions.columns import Shard
 from larder.versions.documents import (
@@ -34,8 +29,7 @@ _Problem = tuple[str, str]
 class SegmentFacts:
     """What is known of a segment of a version; None is what is damaged, or a cache not used.
 
-    ``files`` are the manifests that version.json names, ``damaged`` the paths of those that are,
-    and ``indexes`` the index files for other readers, by split and shard.
+    ``files`` are those that version.json names, and ``damaged`` the paths of those that are.
     """
 
     id: str
@@ -43,23 +37,14 @@ class SegmentFacts:
     files: tuple[FileFacts, ...]
     damaged: frozenset[str]
     shards: list[Shard] | None = None
-    indexes: dict[tuple[str, str], tuple[IndexFile, ...]] = field(default_factory=dict)
     cache: CacheDocument | None = None
 
     def file(self, role: str) -> FileFacts | None:
-        """The manifest with that role; None if there is none that is not damaged."""
+        """The file with that role; None if there is none that is not damaged."""
         return next(
             (file for file in self.files if file.role == role and file.path not in self.damaged),
             None,
         )
-
-    def rows(
-        self, root: Store, role: str, schema: pa.Schema, columns: Sequence[str] | None = None
-    ) -> Iterator[pa.RecordBatch]:
-        """The rows of the manifest with that role; none if there is none that is not damaged."""
-        file = self.file(role)
-        if file is not None:
-            yield from read_ref(root, file.manifest, schema, columns=columns)
 
 
 def _differences(split: str, recorded: Any, actual: Any) -> Iterator[str]:

@@ -73,12 +73,10 @@ def _of_segment(root: Store, segment: SegmentFacts, named: set[str]) -> Iterator
         for file in shard.files
     }
     named |= {
-        layout.reader_index_key(segment.id, file.kind, split, file.name)
-        for (split, _), files in segment.indexes.items()
-        for file in files
+        layout.reader_index_key(segment.id, file.kind, shard.split, file.name)
+        for shard in segment.shards or ()
+        for file in shard.indexes
     }
-    roles = {file.role for file in segment.files}
-    lost = "indexes" in roles and not segment.file("indexes")
     index = layout.index_prefix(segment.id)
     caches: dict[str, Collection[str] | None] = {}
     for info in _listed(root, segment.id):
@@ -86,11 +84,10 @@ def _of_segment(root: Store, segment: SegmentFacts, named: set[str]) -> Iterator
         if cache and cache[1] not in caches:
             caches[cache[1]] = _cache_files(root, *cache)
         files = caches[cache[1]] if cache else ()
-        unknown = (  # as their manifest is damaged
-            info.key.startswith(layout.shards_prefix(segment.id))
-            if segment.shards is None
-            else lost and info.key.startswith(index) and "/" in info.key.removeprefix(index)
+        of_shard = info.key.startswith(layout.shards_prefix(segment.id)) or (
+            info.key.startswith(index) and "/" in info.key.removeprefix(index)
         )
+        unknown = of_shard and segment.shards is None  # as the index of the segment is damaged
         if unknown or info.key in named or files is None or info.key in files:
             yield Listed(info)
         else:

@@ -6,13 +6,11 @@ from dataclasses import dataclass, replace
 
 from larder.config.models import Cluster, Dataset
 from larder.config.shape import FormatUse
-from larder.manifest.sealed import ManifestRef
 from larder.segments.job import storage_of
-from larder.shards.indexes import IndexFile
-from larder.shards.model import ShardFile
 from larder.store.base import Store
 from larder.versions import layout
-from larder.versions.documents import CacheFile, VersionDocument
+from larder.versions.columns import ReaderIndexFile, ShardFile
+from larder.versions.documents import CacheFile, FileFacts, VersionDocument
 
 SHOWN_UNUSED = 20
 """Maximum number of unused files that are named."""
@@ -37,17 +35,15 @@ class VerifyJob:
 class ShardToVerify:
     """What was published of a shard.
 
-    Of its first sample, ``first_row`` is the row in the segment's manifest, and ``first_id`` the
-    number in the split.
+    ``first_row`` is the row of its first sample in the segment's index.
     """
 
     split: str
     name: str
     files: tuple[ShardFile, ...]
     first_row: int
-    first_id: int
     rows: int
-    indexes: tuple[IndexFile, ...] = ()
+    indexes: tuple[ReaderIndexFile, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -79,12 +75,12 @@ class ShardToVerify:
 class VerifyBatch:
     """Files of one segment that a task reads: some shards, or a cache file.
 
-    ``format`` is None if segment.json is damaged, ``samples`` if the samples manifest is.
+    ``format`` is None if segment.json is damaged, ``index`` if the index of the segment is.
     """
 
     segment: str
     format: FormatUse | None
-    samples: ManifestRef | None
+    index: FileFacts | None
     classes: int
     shards: tuple[ShardToVerify, ...] = ()
     cache: CacheFile | None = None

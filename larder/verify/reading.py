@@ -9,18 +9,17 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
-import pyarrow as pa
+import numpy as np
 import pyarrow.compute as pc
 
 from larder.cache.file import open_file
 from larder.cache.record import CacheFileFacts
 from larder.disk import disk_errors, scratch, workshop
 from larder.errors import DamageError, NotFoundError
-from larder.jobs.manifests import read_ref
 from larder.jobs.results import Totals
 from larder.limits import map_ahead
-from larder.manifest.schemas import SAMPLES
 from larder.progress import Progress
+from larder.segments.rows import index_rows, open_index
 from larder.shards.formats import shard_format
 from larder.store import local_path, open_store
 from larder.store.base import Store
@@ -29,6 +28,7 @@ from larder.verify.findings import MISSING, SHOWN_SAMPLES, Finding, Role, Verifi
 from larder.verify.job import ShardToVerify, VerifyBatch, VerifyJob, open_verified
 from larder.verify.shard_check import ShardIndex, inspect_shard
 from larder.versions import layout
+from larder.versions.columns import SegmentColumns
 from larder.versions.documents import CacheFile
 
 STAGE = "verify"
@@ -80,61 +80,27 @@ def verify_batch(
 
 
 def _shards_index(root: Store, batch: VerifyBatch) -> Iterator[Indexed]:
-    """The shards of a batch with their samples, in one pass over the rows of the manifest."""
-    if batch.samples is None or not batch.shards:
-        yield from ((shard, None, "") for shard in batch.shards)
-        return
-    first, last = batch.shards[0], batch.shards[-1]
-    count = last.first_row + last.rows - first.first_row
-    batches = read_ref(root, batch.samples, SAMPLES, first_row=first.first_row, rows=count)
-    rows = _Rows(batches, first.first_row)
-    for shard in batch.shards:
+    """The shards of a batch with their samples, of which those of one are in memory."""
+    with ExitStack() as stack:
+        index, problem = None, ""
         try:
-            table = rows.take(shard.first_row, shard.rows)
+            if batch.index is not None and batch.shards:
+                index = stack.enter_context(open_index(root, batch.index))
         except (DamageError, NotFoundError) as error:
-            yield shard, None, f"its index cannot be read: {error.message}"
-            continue
-        problem = _head_problem(table, batch.segment, shard)
-        yield shard, None if problem else ShardIndex(table), problem
+            problem = f"its index cannot be read: {error.message}"
+        for shard in batch.shards:
+            yield _indexed(index, shard) if index is not None else (shard, None, problem)
 
 
-class _Rows:
-    """Ranges of rows from a stream of batches, each behind the one before."""
-
-    def __init__(self, batches: Iterator[pa.RecordBatch], first_row: int) -> None:
-        self._batches = batches
-        self._row = first_row
-        self._rest = pa.RecordBatch.from_pylist([], schema=SAMPLES)
-
-    def take(self, first_row: int, rows: int) -> pa.Table:
-        """Some rows; those before them are left out."""
-        self._pull(first_row - self._row)
-        return pa.Table.from_batches(self._pull(rows), SAMPLES)
-
-    def _pull(self, count: int) -> list[pa.RecordBatch]:
-        self._row += count
-        batches = []
-        while count:
-            while not self._rest.num_rows:
-                following = next(self._batches, None)
-                if following is None:  # or what was before these rows could not be read
-                    message = "it ends before the rows of the shard"
-                    raise DamageError("damage.manifest", message, where="")
-                self._rest = following
-            batches.append(self._rest.slice(0, count))
-            self._rest = self._rest.slice(count)
-            count -= batches[-1].num_rows
-        return batches
-
-
-def _head_problem(rows: pa.Table, segment: str, shard: ShardToVerify) -> str:
-    """Whether the rows of a shard are of this shard, and are numbered as they should be."""
-    ids = pa.array(range(shard.first_id, shard.first_id + shard.rows), pa.int64())
-    wanted = {"segment": segment, "split": shard.split, "shard": shard.name, "id": ids}
-    for name, value in wanted.items():
-        if not pc.all(pc.equal(rows.column(name), value), min_count=0).as_py():
-            return f"the index has another {name} for some of its {shard.rows:,} samples"
-    return ""
+def _indexed(index: SegmentColumns, shard: ShardToVerify) -> Indexed:
+    try:
+        rows = index_rows(index, np.arange(shard.first_row, shard.first_row + shard.rows))
+    except DamageError as error:
+        return shard, None, f"its index cannot be read: {error.message}"
+    if not pc.all(pc.equal(rows.column("shard"), shard.name), min_count=0).as_py():
+        problem = f"the index has another shard for some of its {shard.rows:,} samples"
+        return shard, None, problem
+    return shard, ShardIndex(rows), ""
 
 
 def _verify_shard(

@@ -13,7 +13,7 @@ from larder.config.shape import FormatUse
 from larder.disk import scratch, sha256_file
 from larder.errors import DamageError, LarderError, NotFoundError, RetryableError, StoreError
 from larder.jobs.manifests import fetched, read_ref
-from larder.manifest.schemas import SAMPLE_ORDER, SAMPLES
+from larder.manifest.schemas import SAMPLE_ORDER
 from larder.manifest.spool import Spool
 from larder.pipeline.planning.expanding import expand_inventory
 from larder.pipeline.planning.source import take_source
@@ -25,6 +25,7 @@ from larder.segments.index import make_manifests
 from larder.segments.job import NewSegment, SegmentJob, source_of
 from larder.segments.pack import planned_shards
 from larder.segments.reader_indexes import described_indexes, put_indexes
+from larder.segments.rows import INDEXED, read_rows
 from larder.segments.shard import PackBatch, shard_batch_here
 from larder.shards.formats import shard_format
 from larder.shards.model import ShardPlan
@@ -48,8 +49,8 @@ from larder.versions.omitted import read_omitted
 from larder.versions.publish import probe_conditions, read_segment, read_version
 from larder.versions.tags import TAG, move_tag
 
-_OF_SEGMENT = ("samples", "indexes", "skipped", "rows")
-_FIRST = ("order", "plan", "omitted", "rows", "samples")
+_OF_SEGMENT = ("rows", "sources", "skipped")
+_FIRST = ("order", "plan", "omitted", "rows")
 """Roles of manifests that others are made from."""
 
 _PUT_BACK = (
@@ -267,9 +268,9 @@ def _make(
             " with the one that wrote it"
         )
     index = layout.index_prefix(batch.segment)
-    if batch.samples and all(path.startswith(index) for path in missing):
-        rows = read_ref(root, batch.samples, SAMPLES, first_row=shard.first_row, rows=shard.rows)
-        spool = Spool.of(rows, SAMPLES)
+    if batch.index and all(path.startswith(index) for path in missing):
+        rows = read_rows(root, batch.index, shard.first_row, shard.rows)
+        spool = Spool.of(rows, INDEXED)
         put_indexes(root, batch.segment, shard.split, shard.name, format_, spool)
         return
     _make_shard(root, _segment_job(job, root, document), batch, shard, concurrent_batches)
@@ -344,8 +345,8 @@ def _make_cache(
     )
     if layout.cache_of(file.path) != (document.id, dataset_cache_id(dataset, document.id)):
         raise _Refused("the dataset file, or a decoder here, makes another cache now; restore it")
-    if batch.samples is None:
-        raise _Refused("the manifest of samples of its segment has to be repaired first")
+    if batch.index is None:
+        raise _Refused("the index of its segment has to be repaired first")
     facts = document.splits.get(file.split)
     if facts is None:
         raise _Refused(f"its segment has no split {file.split}")
@@ -355,7 +356,7 @@ def _make_cache(
             document.id,
             document.shape.use,
             file.split,
-            batch.samples,
+            batch.index,
             facts.first_row,
             facts.samples,
             facts.bytes,

@@ -259,7 +259,7 @@ def _made_with(batch: VerifyBatch, damaged: frozenset[str]) -> set[str]:
     paths = {path for path, _, _ in batch.published()}
     index = layout.index_prefix(batch.segment)
     indexes = {path for path in paths if path.startswith(index)}
-    return indexes if batch.samples and damaged & paths <= indexes else paths
+    return indexes if batch.index and damaged & paths <= indexes else paths
 
 
 def _groups(batches: Iterable[VerifyBatch]) -> Iterator[list[VerifyBatch]]:

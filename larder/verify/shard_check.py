@@ -23,9 +23,10 @@ from larder.errors import DamageError, NotFoundError, ObjectError
 from larder.samples.indexed import IndexedSample, read_index
 from larder.samples.naming import LABEL_EXT
 from larder.shards.formats.base import ShardFormat
-from larder.shards.model import ShardFile, label_bytes
+from larder.shards.model import label_bytes
 from larder.store.base import Readable, Store
 from larder.verify.findings import MISSING, SHOWN_SAMPLES, Finding, Role, compared, is_broken
+from larder.versions.columns import ShardFile
 
 _CHUNK_ROWS = 4_096
 
@@ -45,9 +46,10 @@ class Span(NamedTuple):
 class ShardIndex:
     """The samples of a shard, in a tenth of the memory that they take as objects."""
 
-    def __init__(self, rows: pa.Table) -> None:
-        (self._rows,) = rows.combine_chunks().to_batches()
-        lists = self._rows.column("parts")
+    def __init__(self, rows: pa.RecordBatch) -> None:
+        """``rows`` are by `larder.segments.rows.INDEXED`."""
+        self._rows = rows
+        lists = rows.column("parts")
         self._parts = lists.flatten()
         counts = pc.list_value_length(lists).to_numpy()
         self._samples = np.repeat(np.arange(len(self), dtype=np.int64), counts)
@@ -65,10 +67,6 @@ class ShardIndex:
         """The samples in order, made as they are needed."""
         rows = (self._rows.slice(start, _CHUNK_ROWS) for start in range(0, len(self), _CHUNK_ROWS))
         return read_index(rows)
-
-    @property
-    def rows(self) -> pa.RecordBatch:
-        return self._rows
 
     @property
     def is_ranges(self) -> bool:

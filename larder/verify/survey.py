@@ -9,20 +9,16 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from larder.errors import ConfigError, DamageError, LarderError, NotFoundError, ObjectError
 from larder.jobs import manifests
 from larder.jobs.manifests import fetched
-from larder.manifest.schemas import INDEXES
 from larder.progress import Progress
 from larder.segments.contents import ListedShard, listed_shards
 from larder.segments.shard import BATCH_SAMPLES
 from larder.shards.formats import shard_format
-from larder.shards.indexes import IndexFile
-from larder.shards.model import ShardFile
 from larder.store.base import ObjectInfo
 from larder.verify.documents import DocumentReader
 from larder.verify.facts import SegmentFacts, version_problems
@@ -94,7 +90,7 @@ class _Inspection(DocumentReader):
     def _is_whole(self, file: FileFacts) -> bool:
         """Whether a file has its digest; else there is a finding."""
         try:
-            if file.path.endswith(".parquet"):
+            if file.path.endswith((".parquet", ".npz")):
                 with fetched(self.root, file.manifest):
                     self.progress.advance("inspect", objects=1, bytes=file.bytes)
                 return True
@@ -126,11 +122,6 @@ class _Inspection(DocumentReader):
             except DamageError as error:
                 self.note(rows.path, "manifest", error.code, error.message)
                 facts.damaged |= {rows.path}
-        names = ["split", "shard", "kind", "name", "bytes", "sha256"]
-        for batch in facts.rows(self.root, "indexes", INDEXES, names):
-            for split, shard, *file in zip(*(c.to_pylist() for c in batch.columns), strict=True):
-                indexes = facts.indexes.get((split, shard), ())
-                facts.indexes[split, shard] = (*indexes, IndexFile(*file))
         use = next(use for use in version.segments if use.id == id_)
         if use.cache:
             key = layout.cache_key(id_, use.cache)
@@ -206,11 +197,10 @@ def batches_of(
 
     batches: list[VerifyBatch] = []
     for segment in segments:
-        samples = segment.file("samples")
         empty = VerifyBatch(
             segment.id,
             segment.document.shape.use if segment.document else None,
-            None if samples is None else samples.manifest,
+            segment.file("rows"),
             len(version.classes),
         )
         due = [
@@ -254,16 +244,10 @@ def _listed_shards(
     shards = segment.shards or []
     names = {(each.split, each.files[0].name) for each in (listed or {}).get(segment.id, shards)}
     first_row = 0
-    next_id: Counter[str] = Counter()
-    for shard in shards:
-        split = shard.split
-        files = tuple(ShardFile(file.name, file.bytes, file.sha256) for file in shard.files)
-        if (split, shard.files[0].name) in names:
-            indexes = segment.indexes.get((split, files[0].name), ())
-            rows = first_row, next_id[split], shard.samples
-            yield ShardToVerify(split, files[0].name, files, *rows, indexes)
-        first_row += shard.samples
-        next_id[split] += shard.samples
+    for split, samples, files, indexes in shards:
+        if (split, files[0].name) in names:
+            yield ShardToVerify(split, files[0].name, files, first_row, samples, indexes)
+        first_row += samples
 
 
 def _key(segment: str, shard: ShardToVerify) -> str:

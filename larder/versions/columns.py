@@ -4,7 +4,8 @@
 ``rows``     one item for each sample, in the order of the segment's rows: `ROWS`
 ``parts``    one for each part of a sample: `PARTS`
 ``keys``     the keys of all samples, one after the other, in UTF-8
-``digests``  one for each file of a shard, in the order of the shards: `digests_dtype`
+``digests``  one for each file of a shard, and for each index of it that other readers have, in
+             the order of the shards: `digests_dtype`
 ``names``    the names of the shards, and
 ``exts``     the extensions of parts, in UTF-8: others refer to them by number
 ``blocks``   one for each 4,096 rows, with their checksums: `BLOCKS`
@@ -28,13 +29,13 @@ import numpy as np
 
 from larder.disk import disk_errors
 from larder.errors import ConfigError, StoreError
-from larder.names import FILE, MAX_NUMBER, SPLIT
+from larder.names import FILE, MAX_NUMBER, NAME, SPLIT
 from larder.samples.indexed import IndexedPart, IndexedSample
 from larder.store import local_path
 from larder.store.base import Store
 from larder.store.download import download_once
 from larder.versions.arrays import HEADER_BYTES, ArchiveReader, Array
-from larder.versions.documents import FileFacts, SegmentDocument
+from larder.versions.documents import FileFacts
 from larder.versions.omitted import Omitted
 
 BLOCK_ROWS = 4_096
@@ -70,11 +71,13 @@ BLOCKS = np.dtype(
 """A block of rows: where its keys and parts begin, and the CRC-32C of its items of each file."""
 
 
-def digests_dtype(split_bytes: int, name_bytes: int) -> np.dtype[Any]:
-    """A file of a shard: the split and the file's name, in UTF-8 of at most so many bytes, its
-    length, how many samples the shard has (0 for its files after the first), and the file's digest.
+def digests_dtype(split_bytes: int, kind_bytes: int, name_bytes: int) -> np.dtype[Any]:
+    """A file of a shard: the split, the kind of index that it is (empty for the shard itself) and
+    its name, in UTF-8 of at most so many bytes, its length, how many samples the shard has (0 for
+    its files after the first), and the file's digest.
     """
-    texts = [("split", f"S{max(1, split_bytes)}"), ("name", f"S{max(1, name_bytes)}")]
+    lengths = {"split": split_bytes, "kind": kind_bytes, "name": name_bytes}
+    texts = [(name, f"S{max(1, length)}") for name, length in lengths.items()]
     return np.dtype([*texts, ("bytes", "<i8"), ("samples", "<i8"), ("sha256", "V32")])
 
 
@@ -117,12 +120,24 @@ class ShardFile(NamedTuple):
     sha256: str
 
 
+class ReaderIndexFile(NamedTuple):
+    """An index of a shard that other readers need; see `larder.shards.indexes`."""
+
+    kind: str
+    name: str
+    bytes: int
+    sha256: str
+
+
 class Shard(NamedTuple):
-    """A shard: how many rows it has, and its files, of which the first has its name."""
+    """A shard: how many rows it has, its files, of which the first has its name, and its indexes
+    for other readers.
+    """
 
     split: str
     samples: int
     files: tuple[ShardFile, ...]
+    indexes: tuple[ReaderIndexFile, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -171,29 +186,34 @@ class SegmentColumns:
     What is read is compared with the checksums in the file, once. What differs is a `DamageError`,
     as is a number that is not one of what is there.
 
-    ``classes`` is how many there are; None if that is not known.
+    ``file`` is that of role ``rows``; ``samples`` and ``classes`` are how many there are, None if
+    that is not known.
     """
 
     def __init__(
-        self, store: Store, segment: SegmentDocument, directory: Path, classes: int | None = None
+        self,
+        store: Store,
+        file: FileFacts,
+        directory: Path,
+        samples: int | None = None,
+        classes: int | None = None,
     ) -> None:
         self._store = store
-        self._segment = segment
-        self._archive = archive = ArchiveReader(store, segment.file("rows"), _NAMES)
+        self._archive = archive = ArchiveReader(store, file, _NAMES)
         archive.keep_from(min(archive.members[name].offset for name in ("names", "exts", "blocks")))
         self._directory = directory
-        self._count = segment.samples
         self._classes = 1 << 31 if classes is None else classes
         self.names, self.exts = self._texts("names"), self._texts("exts")
         if not all(map(FILE.allows, self.names)):
             raise self._archive.invalid("the name of a shard is none")
         self._blocks = archive.array("blocks")
         self._lengths = {name: self._length(name) for name in ITEMS}
+        self.count = self._lengths["rows"] if samples is None else samples
         if self._blocks.dtype != BLOCKS or self._blocks.ndim != 1:
             raise self._archive.invalid("blocks is not an array of blocks")
-        blocks = -(-self._count // BLOCK_ROWS)
-        if (self._lengths["rows"], len(self._blocks)) != (self._count, blocks):
-            raise self._archive.invalid(f"it is not the index of {self._count:,} samples")
+        blocks = -(-self.count // BLOCK_ROWS)
+        if (self._lengths["rows"], len(self._blocks)) != (self.count, blocks):
+            raise self._archive.invalid(f"it is not the index of {self.count:,} samples")
         self._checked = np.zeros(len(self._blocks), np.bool_)
         self._loads = 0
         self._maps: dict[str, Array] | None = None
@@ -215,9 +235,9 @@ class SegmentColumns:
         """The shards of a split in order, also those without samples."""
         return (shard for shard in _shards(self._archive) if shard.split == split)
 
-    def check_shards(self, split: str, shards: Iterable[Shard]) -> None:
-        """Refuse shards that have more or fewer samples than the split."""
-        if sum(shard.samples for shard in shards) != self._segment.splits[split].samples:
+    def check_count(self, split: str, samples: int, wanted: int) -> None:
+        """Refuse shards of a split that have more or fewer samples than it has."""
+        if samples != wanted:
             raise self._archive.invalid(f"split {split} has another number of samples")
 
     def keys(self, rows: Array) -> Iterator[str]:
@@ -250,6 +270,8 @@ class SegmentColumns:
         """The blocks of rows, each with those of the rows that are in it; one if it is mapped."""
         if not len(rows):
             return
+        if rows[-1] >= self.count:
+            raise self._archive.invalid(f"it has {self.count:,} samples, not {rows[-1] + 1:,}")
         numbers = rows // BLOCK_ROWS
         first = np.flatnonzero(np.diff(numbers, prepend=-1))
         wanted = numbers[first].tolist()
@@ -314,7 +336,7 @@ class SegmentColumns:
         first_row = number * BLOCK_ROWS
         starts = int(block["key_start"]), int(block["part_start"])
         items = partial(self._items, number)
-        rows = items("rows", first_row, min(first_row + BLOCK_ROWS, self._count))
+        rows = items("rows", first_row, min(first_row + BLOCK_ROWS, self.count))
         self._check_rows(first_row, starts, rows)
         parts = items("parts", starts[1], int(rows["part_end"][-1]))
         if len(parts) and not (
@@ -391,24 +413,30 @@ def _shards(archive: ArchiveReader) -> Iterator[Shard]:
     if len(files) and max(_most(files["bytes"]), _most(files["samples"])) >= MAX_NUMBER:
         raise archive.invalid("a number of a file is none")
     shard: list[ShardFile] = []
+    indexes: list[ReaderIndexFile] = []
     first = "", 0
-    for split, name, size_bytes, samples, sha256 in files.tolist():
-        names = str(split, "latin-1"), str(name, "latin-1")
-        if not (SPLIT.allows(names[0]) and FILE.allows(names[1])):
+    for *texts, size_bytes, samples, sha256 in files.tolist():
+        split, kind, name = (str(text, "latin-1") for text in texts)
+        if not (SPLIT.allows(split) and FILE.allows(name) and (not kind or NAME.allows(kind))):
             raise archive.invalid("the name of a file is none")
-        if shard and (samples or names[0] != first[0]):  # the first file of the next shard
-            yield Shard(*first, tuple(shard))
-            shard = []
+        if shard and (samples or split != first[0]):  # the first file of the next shard
+            yield Shard(*first, tuple(shard), tuple(indexes))
+            shard, indexes = [], []
         if not shard:
-            first = names[0], samples
-        shard.append(ShardFile(names[1], size_bytes, sha256.hex()))
+            first = split, samples
+        if kind and shard:
+            indexes.append(ReaderIndexFile(kind, name, size_bytes, sha256.hex()))
+        elif kind:
+            raise archive.invalid("an index is of no shard")
+        else:
+            shard.append(ShardFile(name, size_bytes, sha256.hex()))
     if shard:
-        yield Shard(*first, tuple(shard))
+        yield Shard(*first, tuple(shard), tuple(indexes))
 
 
 def _is_of_files(array: Array) -> bool:
-    lengths = [array.dtype[name].itemsize for name in array.dtype.names or ()][:2]
-    return array.ndim == 1 and len(lengths) == 2 and array.dtype == digests_dtype(*lengths)
+    lengths = [array.dtype[name].itemsize for name in array.dtype.names or ()][:3]
+    return array.ndim == 1 and len(lengths) == 3 and array.dtype == digests_dtype(*lengths)
 
 
 def _most(numbers: Array) -> int:
@@ -424,11 +452,14 @@ def _ranges(starts: Array, ends: Array) -> Array:
 
 
 def listed_shards(
-    columns: SegmentColumns, split: str, omitted: Omitted
+    columns: SegmentColumns, split: str, samples: int, omitted: Omitted
 ) -> Iterator[tuple[Shard, int]]:
-    """The shards of a segment's split with samples that are not omitted, and how many of these."""
+    """The shards of a segment's split with samples that are not omitted, and how many of these.
+
+    ``samples`` is how many samples the split has, with those that are omitted.
+    """
     shards = list(columns.shards(split))
-    columns.check_shards(split, shards)
     counts = np.array([shard.samples for shard in shards], np.int64)
+    columns.check_count(split, int(counts.sum()), samples)
     live = counts - np.diff(omitted.count_before(np.cumsum(counts)), prepend=0)
     yield from (pair for pair in zip(shards, live.tolist(), strict=True) if pair[1])

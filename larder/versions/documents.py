@@ -23,9 +23,8 @@ CACHE_FORMAT = "larder-segment-cache-1"
 VERSION_FORMAT = "larder-version-2"
 
 ROLES = (
-    "samples",
     "rows",
-    "indexes",
+    "sources",
     "skipped",
     "order",
     "plan",
@@ -35,10 +34,10 @@ ROLES = (
     "classes",
     "readers",
 )
-"""What the files of a version are: indexes of its segments, the first of them also as arrays, the
-index files that other readers have, samples that were left out as bad, the samples in their order
-and the shards that were planned for them, the objects in the source, rows that the version omits,
-the shards of a split as a list, the number of each class, and indexes of a split for other readers.
+"""What the files of a version are: the indexes of its segments, what samples were packed from,
+those that were left out as bad, all of them in their order and the shards that were planned for
+them, the objects in the source, rows that the version omits, the shards of a split as a list, the
+number of each class, and indexes of a split for other readers.
 """
 
 
@@ -127,7 +126,7 @@ class SegmentSplit:
     """One split of a segment.
 
     Attributes:
-        first_row: Row of its first sample in the segment's samples manifest.
+        first_row: Row of its first sample in the segment's index.
         first_shard: The number of its first planned shard.
         end_shard: The number after that of its last planned shard: where the next segment goes on.
     """
@@ -146,9 +145,8 @@ class SegmentDocument:
 
     Attributes:
         validate: How its images were checked.
-        files: Its manifests: ``samples``, also as columns; ``shards``; if shards have indexes for
-            other readers, ``indexes``; if samples were left out, ``skipped``; ``order`` and
-            ``plan``, from which a repair makes shards again.
+        files: Its index, ``rows``; ``sources``, which growth compares with; if samples were left
+            out, ``skipped``; ``order`` and ``plan``, from which a repair makes shards again.
         skipped: Number of samples that were left out because they are bad.
     """
 

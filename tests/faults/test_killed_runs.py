@@ -118,7 +118,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any
 @pytest.mark.parametrize(
     ("at", "number"),
     [
-        *((at, signal.SIGKILL) for at in ("mirror/c/", "/shards/train/", "/index/samples")),
+        *((at, signal.SIGKILL) for at in ("mirror/c/", "/shards/train/", "/index/sources")),
         ("version.json", signal.SIGKILL),
         *(("/shards/train/", number) for number in (signal.SIGINT, signal.SIGTERM)),
     ],
@@ -139,7 +139,7 @@ def test_a_run_that_was_killed_is_finished_by_the_next(tmp_path, undisturbed, at
     assert again["digest"] == document["digest"]
     (found,) = published(tmp_path).values()
     assert shards(found) == expected
-    if at in ("/index/samples", "version.json"):
+    if at in ("/index/sources", "version.json"):
         assert again["copied"]["count"] == 0
         assert again["shards"]["reused"] == len(expected)
 
@@ -159,7 +159,7 @@ def grow(folder: Path) -> None:
     [
         ("prepare", "/shards/train/"),
         ("prepare", "/caches/"),
-        ("compact", "/index/samples"),
+        ("compact", "/index/sources"),
         ("compact", "latest.json"),
     ],
 )
@@ -196,7 +196,7 @@ def test_a_growth_or_compaction_that_was_killed_is_finished_by_the_next(tmp_path
     assert found[new].shards == expected[new].shards
     assert found[new].samples == expected[new].samples
     assert tag(tmp_path) == new
-    if at in ("/index/samples", "/caches/", "latest.json"):
+    if at in ("/index/sources", "/caches/", "latest.json"):
         assert [key for key in again["writes"] if "/shards/" in key and "/work/" not in key] == []
         assert again["copied"]["count"] == 0
 

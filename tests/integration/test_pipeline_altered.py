@@ -22,7 +22,7 @@ FIELDS: dict[str, Any] = {
 }
 SHARD = "shards/train/d-train-000001.tar"
 CACHE = "train-*.mdb"
-ROLES = ("samples", "rows", "indexes", "order", "plan")
+ROLES = ("rows", "sources", "order", "plan")
 
 
 def cut_off(lab: Lab, key: str = "segment.json") -> None:

@@ -91,7 +91,6 @@ def test_it_costs_a_few_listings_whatever_the_number_of_shards(tmp_path):
         ], "no unfinished work: of it there may be more than of all else"
         read = [re.sub(r"[0-9a-f]{16,}", "ID", key) for method, key in calls if method != "list"]
         assert sorted(set(read)) == [
-            "segments/ID/index/indexes-ID.parquet",
             "segments/ID/index/rows-ID.npz",
             "segments/ID/segment.json",
             "tags/latest.json",
@@ -121,7 +120,7 @@ def of_segments(lab: Lab, pattern: str) -> list[Path]:
 @pytest.mark.parametrize(
     ("pattern", "alter"),
     [
-        ("index/samples-*", Path.unlink),
+        ("index/sources-*", Path.unlink),
         ("index/rows-*", cut_short),
         ("shards/train/*.tar", cut_short),
         ("caches/*/train-*.mdb", Path.unlink),

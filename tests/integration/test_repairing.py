@@ -184,7 +184,7 @@ def test_the_order_and_the_plan_are_verified(text: Lab, root: Store) -> None:
 def test_manifests_without_receipts_are_refused(text: Lab, root: Store) -> None:
     files = published(root)
     without_work(root)
-    key = next(key for key in files if "/index/samples-" in key)
+    key = next(key for key in files if "/index/sources-" in key)
     root.put(key, b"x")
     (finding,) = verified(text, repair=True)["findings"]
     assert "without a receipt" in finding["repair"]["message"]
@@ -257,7 +257,7 @@ def test_a_tag_is_not_set_to_a_damaged_version(text: Lab, root: Store, tmp_path:
     assert verified(text)["status"] == "intact"
 
 
-@pytest.mark.parametrize("kind", ["/index/samples-", "/index/rows-", ".idx", "classes.json"])
+@pytest.mark.parametrize("kind", ["/index/sources-", "/index/rows-", ".idx", "classes.json"])
 def test_exchanged_files_are_put_where_they_belong(
     text: Lab, root: Store, tmp_path: Path, kind: str
 ) -> None:

@@ -48,7 +48,7 @@ def spoil(root: Store, files: Mapping[str, bytes]) -> dict[str, bytes | None]:
     # Not that of the shards: only it has what was removed from the source.
     cache = next(key for key in files if "/validation-" in key and key.endswith(".mdb"))
     after[cache] = files[cache][:-1]
-    samples = next(key for key in files if "/index/samples-" in key)
+    samples = next(key for key in files if "/index/sources-" in key)
     after[samples] = b"gone"
     index = next(key for key in files if key.endswith(".idx"))
     after[index] = None

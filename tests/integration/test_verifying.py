@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pipeline_lab import Lab
 from verify_lab import DAMAGES, damaged, findings, grown_lab, listed_files, published, sibling_of
@@ -16,10 +15,13 @@ from verify_lab import verified as verify
 
 from larder.errors import ConfigError
 from larder.manifest.digest import sha256_hex
-from larder.manifest.files import write_manifest
-from larder.manifest.schemas import SAMPLES
 from larder.manifest.sealed import seal, unseal
+from larder.segments.rows import INDEXED, read_rows
 from larder.store.base import Store
+from larder.versions import layout
+from larder.versions.columns import read_shards
+from larder.versions.publish import existing_segment
+from tests.support.packing import write_index
 from tests.support.runs import between
 from tests.support.stores import Recorder
 
@@ -86,7 +88,7 @@ def test_every_version_can_be_verified_by_tag_or_id(lab: Lab, root: Store, versi
 
 FOREIGN = [
     "segments/SEGMENT/shards/notes.txt",
-    "segments/SEGMENT/index/samples-0123456789abcdef.parquet",
+    "segments/SEGMENT/index/sources-0123456789abcdef.parquet",
     "segments/SEGMENT/caches/CACHE/train-0123456789abcdef.mdb",
     "segments/SEGMENT/zzz.txt",
     "segments/SEGMENT/a",
@@ -228,8 +230,7 @@ INDEX_CHANGES: dict[str, tuple[Callable[[list[Any]], object], str]] = {
     "crc32c": (lambda rows: rows[-1]["parts"][-1].update(crc32c=1), "differ from the index"),
     "beyond": (lambda rows: rows[-1]["parts"][-1].update(offset=10**9), "outside of its sample"),
     "shard": (lambda rows: rows[-1].update(shard="d-train-000000.tar"), "another shard"),
-    "id": (lambda rows: rows[-1].update(id=99), "another id"),
-    "fewer": (lambda rows: rows.clear(), "ends before the rows"),
+    "fewer": (lambda rows: rows.clear(), "its index cannot be read"),
 }
 
 
@@ -239,19 +240,21 @@ def test_an_index_that_says_something_else_is_found(
 ) -> None:
     """Also if all digests were made to agree."""
     alter, message = INDEX_CHANGES[change]
-    key = next(key for key in listed_files(root, version) if "/index/samples-" in key)
-    rows = pq.read_table(pa.BufferReader(bytes(root.get(key)))).to_pylist()
+    key = next(key for key in listed_files(root, version) if "/index/rows-" in key)
+    segment = key.split("/")[1]
+    rows_file = existing_segment(root, segment).file("rows")
+    rows = [row for batch in read_rows(root, rows_file) for row in batch.to_pylist()]
     alter(rows)
-    write_manifest(tmp_path / "x", SAMPLES, [pa.RecordBatch.from_pylist(rows, schema=SAMPLES)])
-    data = (tmp_path / "x").read_bytes()
-    other = f"{key.rpartition('/')[0]}/samples-{sha256_hex(data)[:16]}.parquet"
+    changed = [pa.RecordBatch.from_pylist(rows, schema=INDEXED)]
+    data = write_index(tmp_path, changed, read_shards(root, rows_file)).path.read_bytes()
+    other = layout.index_key(segment, "rows", sha256_hex(data))
 
     def facts(plain: dict[str, Any]) -> None:
         for file in plain["files"]:
             if file["path"] == key:
                 file.update(path=other, bytes=len(data), sha256=sha256_hex(data))
 
-    documents = [f"segments/{key.split('/')[1]}/segment.json", f"versions/{version}/version.json"]
+    documents = [f"segments/{segment}/segment.json", f"versions/{version}/version.json"]
     with (
         damaged(root, documents[0], resealed(root, documents[0], facts)),
         damaged(root, documents[1], resealed(root, documents[1], facts)),

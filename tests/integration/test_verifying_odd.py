@@ -195,7 +195,7 @@ def test_another_tag_that_is_lost_is_not_made_to_name_a_version(lab: Lab, root: 
 
 
 UNUSED = [
-    "segments/SEGMENT/index/samples-DIGEST.parquet",
+    "segments/SEGMENT/index/sources-DIGEST.parquet",
     "segments/SEGMENT/index/rows-DIGEST.npz",
     "segments/SEGMENT/caches/CACHE/train-DIGEST.mdb",
     "versions/VERSION/manifests/omitted-DIGEST.npy",

@@ -33,20 +33,20 @@ from history_model import (
 import larder
 from larder.errors import LarderError
 from larder.growth import decide
-from larder.jobs.manifests import read_ref
 from larder.jobs.results import RunError
 from larder.jobs.runner import InlineRunner
 from larder.manifest.files import read_manifest
-from larder.manifest.schemas import SAMPLES
 from larder.pipeline.prepare import prepare
 from larder.progress import StageTimes
+from larder.samples.indexed import read_index
 from larder.samples.naming import LABEL_EXT
 from larder.segments import contents
+from larder.segments.rows import read_rows
 from larder.store import Store, open_store
 from larder.verify.run import VerifySettings, verify
 from larder.versions import omitted
 from larder.versions.documents import VersionDocument
-from larder.versions.publish import read_version
+from larder.versions.publish import existing_segment, read_version
 from larder.versions.tags import read_tag
 from tests.support import checker
 from tests.support.checker import Published, check_all, check_version
@@ -578,15 +578,14 @@ def _rows(root: Store, version: VersionDocument) -> dict[str, Row]:
     """The live samples of a version by key."""
     gone = omitted.read_omitted(root, version)
     found = {}
-    for file in version.files_of("samples"):
-        for batch in read_ref(root, file.manifest, SAMPLES):
-            columns = (batch.column(name) for name in ("id", "split", "key", "segment", "shard"))
-            for number, split, key, segment, shard in zip(
-                *(column.to_pylist() for column in columns), strict=True
-            ):
-                own = gone.get((segment, split))
-                if own is None or not own.mask(number, 1)[0]:
-                    found[key] = Row(split, segment, shard)
+    for use in version.segments:
+        document = existing_segment(root, use.id)
+        for split, facts in document.splits.items():
+            rows = read_rows(root, document.file("rows"), facts.first_row, facts.samples)
+            own = gone.get((use.id, split), omitted.Omitted.none())
+            for number, sample in enumerate(read_index(rows)):
+                if not own.mask(number, 1)[0]:
+                    found[sample.key] = Row(split, use.id, sample.shard)
     return found
 
 

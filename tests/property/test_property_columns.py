@@ -17,21 +17,22 @@ from hypothesis import strategies as st
 
 from larder.errors import DamageError
 from larder.manifest.digest import sha256_hex
-from larder.manifest.schemas import SAMPLES
 from larder.samples.indexed import IndexedSample, read_index
 from larder.segments import columns as written
+from larder.segments.rows import INDEXED
 from larder.store.local.store import LocalStore
 from larder.versions import columns, layout
 from larder.versions.arrays import HEADER_BYTES, array_header, read_directory, write_archive
-from larder.versions.columns import SegmentColumns, Shard, ShardFile, read_shards
+from larder.versions.columns import ReaderIndexFile, SegmentColumns, Shard, ShardFile, read_shards
 from larder.versions.documents import FileFacts, SegmentDocument, SegmentSplit, Shape
 from tests.support.errors import larder_error
 from tests.support.memory import MemoryStore, forget
+from tests.support.packing import write_index
 
 ARRAYS = ("rows", "parts", "keys", "digests", "names", "exts", "blocks")
 FILES = ShardFile("groesse-0.rec", 12, "ab" * 32), ShardFile("groesse-0.idx", 7, "00" * 32)
 SHARDS = [
-    Shard("train", 3, FILES),
+    Shard("train", 3, FILES, (ReaderIndexFile("dali", "groesse-0.idx", 9, "cd" * 32),)),
     Shard("train", 1, (ShardFile("y", 5, "00" * 31 + "01"),)),
     Shard("other", 1, (ShardFile("x", 1, "01" * 32),)),
 ]
@@ -40,8 +41,6 @@ TEXT = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_s
 PARTS = st.builds(
     lambda ext, offset, length, crc32c: {
         "ext": ext,
-        "source": "s",
-        "etag": "e",
         "offset": offset,
         "length": length,
         "crc32c": crc32c,
@@ -53,10 +52,7 @@ PARTS = st.builds(
 )
 SAMPLE = st.fixed_dictionaries(
     {
-        "id": st.just(0),
-        "split": st.just("train"),
         "key": TEXT,
-        "segment": st.just("s"),
         "shard": st.sampled_from(["x", "y", "groesse-0.rec"]),
         "offset": BIG,
         "length": BIG,
@@ -69,12 +65,7 @@ SAMPLE = st.fixed_dictionaries(
 def put_columns(store: MemoryStore, batches: list[pa.RecordBatch]) -> SegmentDocument:
     """Write the columns of a segment as the index step does."""
     with tempfile.TemporaryDirectory() as folder:
-        with written.ColumnsWriter(Path(folder)) as writer:
-            for batch in batches:
-                writer.append(batch)
-            for shard in SHARDS:
-                writer.add_shard(shard)
-            file = writer.finish()
+        file = write_index(Path(folder), batches, SHARDS)
         assert [path.name for path in Path(folder).iterdir()] == [file.path.name]
         path = layout.index_key("s", "rows", file.sha256)
         data = file.path.read_bytes()
@@ -95,7 +86,7 @@ def read(
     store: MemoryStore, segment: SegmentDocument, first_row: int, rows: int
 ) -> list[IndexedSample]:
     with tempfile.TemporaryDirectory() as folder:
-        columns = SegmentColumns(store, segment, Path(folder))
+        columns = SegmentColumns(store, segment.file("rows"), Path(folder), segment.samples)
         assert len(list(columns.shards("train"))) == 2
         return list(columns.samples(np.arange(first_row, first_row + rows)))
 
@@ -107,7 +98,7 @@ def read(
 )
 def test_columns_are_read_as_they_were_written(lots, block_rows, data):
     store = MemoryStore(name := uuid.uuid4().hex)
-    batches = [pa.RecordBatch.from_pylist(rows, schema=SAMPLES) for rows in lots]
+    batches = [pa.RecordBatch.from_pylist(rows, schema=INDEXED) for rows in lots]
     expected = list(read_index(batches))
     count = len(expected)
     start = data.draw(st.integers(0, count))
@@ -135,7 +126,7 @@ def test_columns_are_read_as_they_were_written(lots, block_rows, data):
 @given(lots=st.lists(SAMPLE, min_size=1, max_size=9), data=st.data())
 def test_a_damaged_end_of_the_file_is_no_error_of_another_kind(lots, data):
     store = MemoryStore(name := uuid.uuid4().hex)
-    segment = put_columns(store, [pa.RecordBatch.from_pylist(lots, schema=SAMPLES)])
+    segment = put_columns(store, [pa.RecordBatch.from_pylist(lots, schema=INDEXED)])
     (file,) = segment.files
     content = bytearray(store.get(file.path))
     for _ in range(data.draw(st.integers(1, 4))):
@@ -150,7 +141,7 @@ def test_a_damaged_end_of_the_file_is_no_error_of_another_kind(lots, data):
 def test_numpy_reads_the_file_alone(tmp_path):
     store = MemoryStore(name := uuid.uuid4().hex)
     rows = [ROW | {"key": f"{n}", "parts": [PART]} for n in range(3)]
-    segment = put_columns(store, [pa.RecordBatch.from_pylist(rows, schema=SAMPLES)])
+    segment = put_columns(store, [pa.RecordBatch.from_pylist(rows, schema=INDEXED)])
     content = store.get(segment.files[0].path)
     arrays = np.load(BytesIO(content), allow_pickle=False)
     members = read_directory(content, len(content))
@@ -163,15 +154,12 @@ def test_numpy_reads_the_file_alone(tmp_path):
 
 
 ROW = {
-    "id": 0,
-    "split": "train",
-    "segment": "s",
     "shard": "x",
     "label": 1,
     "offset": 0,
     "length": 9,
 }
-PART = {"ext": "bin", "source": None, "etag": None, "offset": 0, "length": 9, "crc32c": 1}
+PART = {"ext": "bin", "offset": 0, "length": 9, "crc32c": 1}
 LIES: list[tuple[str, str, int, Any]] = [
     *(("rows", name, 1, value) for name in ("key_end", "part_end") for value in (-1, 0, 9, 2**62)),
     *(("rows", "shard", 0, value) for value in (-1, 1)),
@@ -184,6 +172,7 @@ LIES: list[tuple[str, str, int, Any]] = [
     *(("digests", "name", 0, value) for value in (b"../x", b"", b"\xff")),
     *(("digests", name, 0, value) for name in ("bytes", "samples") for value in (-1, 2**53)),
     ("digests", "split", 0, b"../x"),
+    *(("digests", "kind", 0, value) for value in (b"../x", b"\xff", b"dali")),
     *(("exts", "", 0, b"\xff"), ("keys", "", 0, 0xFF)),
 ]
 
@@ -194,7 +183,7 @@ def test_what_is_not_there_is_damage(tmp_path, role, field, row, value, local):
     """With the digests and checksums of somebody who may write to the bucket."""
     memory = MemoryStore(name := uuid.uuid4().hex)
     rows = [ROW | {"key": f"{n}", "parts": [PART]} for n in range(3)]
-    segment = put_columns(memory, [pa.RecordBatch.from_pylist(rows, schema=SAMPLES)])
+    segment = put_columns(memory, [pa.RecordBatch.from_pylist(rows, schema=INDEXED)])
     arrays: dict[str, Any] = dict(np.load(BytesIO(memory.get(segment.files[0].path))))
     if arrays[role].dtype.kind == "S":
         arrays[role] = arrays[role].astype("S20")
@@ -213,7 +202,7 @@ def test_what_is_not_there_is_damage(tmp_path, role, field, row, value, local):
 def test_a_header_of_other_items_is_damage(tmp_path, role, header):
     memory = MemoryStore(name := uuid.uuid4().hex)
     rows = [ROW | {"key": f"{n}", "parts": [PART]} for n in range(3)]
-    segment = put_columns(memory, [pa.RecordBatch.from_pylist(rows, schema=SAMPLES)])
+    segment = put_columns(memory, [pa.RecordBatch.from_pylist(rows, schema=INDEXED)])
     arrays: dict[str, Any] = dict(np.load(BytesIO(memory.get(segment.files[0].path))))
     dtype, length = header
     arrays[role] = array_header(dtype or arrays[role].dtype, length)
@@ -237,7 +226,7 @@ def damaged(
     changed = replace(file, bytes=len(data), sha256=sha256_hex(data))
 
     def read_all() -> None:
-        read = SegmentColumns(store, replace(segment, files=(changed,)), folder, classes=2)
+        read = SegmentColumns(store, changed, folder, segment.samples, classes=2)
         list(read.samples(np.arange(3)))
         list(read.shards("train"))
 
@@ -248,10 +237,7 @@ def damaged(
 def test_the_same_samples_give_the_same_bytes_however_they_arrive():
     rows = [
         {
-            "id": number,
-            "split": "train",
             "key": f"höhe/{number}",
-            "segment": "s",
             "shard": f"d-train-{number // 9_000:06}.tar",
             "offset": 10 * number,
             "length": 10,
@@ -265,7 +251,7 @@ def test_the_same_samples_give_the_same_bytes_however_they_arrive():
         store = MemoryStore(name := uuid.uuid4().hex)
         starts = range(0, len(rows), size)
         batches = [
-            pa.RecordBatch.from_pylist(rows[at : at + size], schema=SAMPLES) for at in starts
+            pa.RecordBatch.from_pylist(rows[at : at + size], schema=INDEXED) for at in starts
         ]
         segment = put_columns(store, batches)
         digests.append([file.sha256 for file in segment.files])
@@ -277,7 +263,7 @@ def test_the_same_samples_give_the_same_bytes_however_they_arrive():
 def test_the_files_of_shards_are_read_by_split(tmp_path):
     store = MemoryStore(name := uuid.uuid4().hex)
     segment = put_columns(store, [])
-    read = SegmentColumns(store, segment, tmp_path)
+    read = SegmentColumns(store, segment.file("rows"), tmp_path)
     assert list(read.shards("train")) == SHARDS[:2]
     assert list(read.shards("none")) == []
     assert read_shards(store, segment.file("rows")) == SHARDS

@@ -16,7 +16,7 @@ from larder.shards.old_shards import OldShards
 from larder.store import Store
 from tests.support import packing
 from tests.support.memory import MemoryStore, forget
-from tests.support.packing import index_of, planned
+from tests.support.packing import places_of, planned
 from tests.support.sample_orders import Content, order_samples, with_packed
 
 FORMAT = st.sampled_from([*RAGGED, column_format.NAME])
@@ -94,7 +94,7 @@ def test_packed_from_old_shards_as_from_the_source(
         own = [row for row, place in enumerate(places) if place == number]
         some = in_splits(order, data.draw(st.permutations(own)))
         for result in pack(some, store, f"s{number}", old_format, old_bytes):
-            index += index_of(result, f"s{number}")
+            index += places_of(result, f"s{number}")
     # Now they may have another split, another label and another order.
     columns = {
         "split": data.draw(st.lists(SPLIT, min_size=count, max_size=count)),

@@ -9,14 +9,13 @@ import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from larder.cache.fields import LABEL, field_names
 from larder.cache.file import open_file
@@ -24,13 +23,14 @@ from larder.cache.record import Array, CacheFileFacts
 from larder.cache.schema import KEY
 from larder.config.shape import FormatUse
 from larder.manifest.files import read_manifest
-from larder.manifest.schemas import INDEXES, SAMPLES, SKIPPED
+from larder.manifest.schemas import SKIPPED, SOURCES
 from larder.manifest.spool import Spool
 from larder.samples.decoders import Decoders
 from larder.samples.indexed import IndexedSample, read_index
 from larder.samples.naming import LABEL_EXT
+from larder.segments.rows import INDEXED, read_rows
 from larder.shards.formats import shard_format
-from larder.shards.indexes import IndexFile, index_files
+from larder.shards.indexes import index_files
 from larder.store.base import Store
 from larder.versions import layout
 from larder.versions.columns import SegmentColumns, read_shards
@@ -89,14 +89,16 @@ def check_segment(root: Store, segment: str) -> SegmentContent:
     with tempfile.TemporaryDirectory() as folder:
         files = {file.role: _local(root, file, Path(folder) / file.role) for file in document.files}
         assert list(files) == [file.role for file in document.files], "two files of a role"
-        needed = {"samples", "rows", "order", "plan"}
-        assert needed <= set(files) <= needed | {"indexes", "skipped"}
+        needed = {"rows", "sources", "order", "plan"}
+        assert needed <= set(files) <= needed | {"skipped"}
         if "skipped" in files:
             bad = sum(batch.num_rows for batch in read_manifest(files["skipped"], SKIPPED))
             assert bad == document.skipped > 0
-        index = _index(files["samples"], document)
-        _check_columns(root, document, files["samples"])
-        _check_reader_indexes(root, document, files)
+        rows = pa.Table.from_batches(read_rows(root, document.file("rows")), INDEXED)
+        index = _index(rows, document)
+        _check_columns(root, document, rows)
+        _check_sources(files["sources"], rows)
+        _check_reader_indexes(root, document, rows)
         shards = _shards(root, document)
     samples = {
         split: list(_contents(root, document, split, shards[split], index[split]))
@@ -106,12 +108,27 @@ def check_segment(root: Store, segment: str) -> SegmentContent:
     return SegmentContent(document, samples, shards)
 
 
-def _check_columns(root: Store, document: SegmentDocument, samples: Path) -> None:
-    """The columns say the same as the manifest of samples."""
-    expected = list(read_index(read_manifest(samples, SAMPLES)))
+def _check_columns(root: Store, document: SegmentDocument, rows: pa.Table) -> None:
+    """What readers get one by one is what the steps of a build read at once."""
+    expected = list(read_index(rows.to_batches()))
     with tempfile.TemporaryDirectory() as folder:
-        columns = SegmentColumns(root, document, Path(folder))
+        columns = SegmentColumns(root, document.file("rows"), Path(folder), document.samples)
         assert list(columns.samples(np.arange(len(expected)))) == expected
+
+
+def _check_sources(path: Path, rows: pa.Table) -> None:
+    """Every sample of the index has its sources, and every part but that of a label has one."""
+    sources = [row for batch in read_manifest(path, SOURCES) for row in batch.to_pylist()]
+    for source, row in zip(sources, rows.to_pylist(), strict=True):
+        assert (source["key"], source["label"]) == (row["key"], row["label"])
+        names = ("ext", "length", "crc32c")
+        parts = [
+            {name: part[name] for name in names}
+            for part in row["parts"]
+            if part["ext"] != LABEL_EXT or row["label"] is None
+        ]
+        assert [{name: part[name] for name in names} for part in source["parts"]] == parts
+        assert all(part["source"] for part in source["parts"])
 
 
 def _local(root: Store, file: FileFacts, path: Path) -> Path:
@@ -119,13 +136,9 @@ def _local(root: Store, file: FileFacts, path: Path) -> Path:
     return path
 
 
-def _index(path: Path, document: SegmentDocument) -> dict[str, list[IndexedSample]]:
-    """By split, its samples: consecutive rows of the manifest, numbered from 0."""
-    batches = list(read_manifest(path, SAMPLES))
-    samples = [sample for batch in batches for sample in read_index([batch])]
-    heads = [
-        row for batch in batches for row in batch.select(["segment", "split", "id"]).to_pylist()
-    ]
+def _index(rows: pa.Table, document: SegmentDocument) -> dict[str, list[IndexedSample]]:
+    """By split, its samples: consecutive rows of the index."""
+    samples = list(read_index(rows.to_batches()))
     row = 0
     index: dict[str, list[IndexedSample]] = {}
     in_order = sorted(
@@ -134,11 +147,6 @@ def _index(path: Path, document: SegmentDocument) -> dict[str, list[IndexedSampl
     for split, facts in in_order:
         assert facts.first_row == row, f"the samples of {split} begin at another row"
         stop = row + facts.samples
-        wanted = [
-            {"segment": document.id, "split": split, "id": number}
-            for number in range(facts.samples)
-        ]
-        assert heads[row:stop] == wanted, f"the index of {document.id}, {split}"
         index[split] = samples[row:stop]
         row = stop
     assert row == len(samples), f"{document.id}: samples of no split"
@@ -149,7 +157,7 @@ def _shards(root: Store, document: SegmentDocument) -> dict[str, list[ShardConte
     """By split, its shards, with the files of their format, under the names that they may have."""
     format_ = shard_format(*document.shape.use)
     found: dict[str, list[ShardContent]] = {split: [] for split in document.splits}
-    for split, samples, files in read_shards(root, document.file("rows")):
+    for split, samples, files, _ in read_shards(root, document.file("rows")):
         assert [file.name for file in files] == list(format_.file_names(files[0].name))
         assert samples > 0
         found[split].append(ShardContent(files, samples))
@@ -188,35 +196,25 @@ def _contents(
             _check_archive(key, bytes(root.get(key)), own)
 
 
-def _row(file: IndexFile) -> dict[str, Any]:
-    return {name: value for name, value in asdict(file).items() if name != "etag"}
-
-
-def _check_reader_indexes(root: Store, document: SegmentDocument, files: dict[str, Path]) -> None:
+def _check_reader_indexes(root: Store, document: SegmentDocument, rows: pa.Table) -> None:
     """Every shard has the index files of its format, with what its rows say, and no others."""
     kinds = shard_format(*document.shape.use).indexes
-    noted = list(read_manifest(files["indexes"], INDEXES)) if "indexes" in files else []
-    rows = [row for batch in noted for row in batch.to_pylist()]
-    samples = pa.Table.from_batches(read_manifest(files["samples"], SAMPLES), schema=SAMPLES)
-    wanted = []
-    for split, shard in dict.fromkeys(
-        zip(*(samples[name].to_pylist() for name in ("split", "shard")), strict=True)
-    ):
-        here = pc.and_(pc.equal(samples["split"], split), pc.equal(samples["shard"], shard))
-        own = Spool.of(samples.filter(here).to_batches(), SAMPLES)
-        for file, data in index_files(kinds, shard, own):
-            wanted.append({"segment": document.id, "split": split, "shard": shard, **_row(file)})
+    named, first_row = set(), 0
+    for split, samples, files, indexes in read_shards(root, document.file("rows")):
+        own = Spool.of(rows.slice(first_row, samples).to_batches(), INDEXED)
+        first_row += samples
+        wanted = list(index_files(kinds, files[0].name, own))
+        assert [tuple(index) for index in indexes] == [
+            (file.kind, file.name, file.bytes, file.sha256) for file, _ in wanted
+        ]
+        for file, data in wanted:
             key = layout.reader_index_key(document.id, file.kind, split, file.name)
             assert same_bytes(root, key, file.bytes, file.sha256) == data
-    assert rows == wanted, f"{document.id}: the indexes for other readers"
+            named.add(key)
     manifests = {file.path for file in document.files}
     keys = {info.key for page in root.list(layout.index_prefix(document.id)) for info in page}
-    found = {key for key in keys - manifests if not key.endswith(".parquet")}
-    named = (
-        layout.reader_index_key(row["segment"], row["kind"], row["split"], row["name"])
-        for row in rows
-    )
-    assert found == set(named), f"{document.id}: other files beside the indexes"
+    others = {key for key in keys - manifests if not key.endswith((".parquet", ".npz"))}
+    assert others == named, f"{document.id}: other files beside the indexes"
 
 
 def _read_shard(

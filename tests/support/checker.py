@@ -183,7 +183,7 @@ class _Check:
         files = self.document.files
         for file in files:
             same_bytes(self.root, file.path, file.bytes, file.sha256)
-        for role in ("samples", "rows"):
+        for role in ("rows", "sources"):
             wanted = [segment.document.file(role) for segment in self.used]
             assert [file for file in files if file.role == role] == wanted, f"the files {role}"
         assert len([file for file in files if file.role == "objects"]) == 1
@@ -193,7 +193,7 @@ class _Check:
             if file.role in ("omitted", "list", "objects", "classes", "readers"):
                 assert file.path.startswith(own)
             else:
-                roles = ("samples", "rows", "indexes", "skipped", "order", "plan")
+                roles = ("rows", "sources", "skipped", "order", "plan")
                 assert file.role in roles
         self._check_classes([file for file in files if file.role == "classes"])
 

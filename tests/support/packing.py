@@ -1,6 +1,8 @@
 """Packs samples into shards, and reads them back, without a plan or a pipeline."""
 
 from collections.abc import Iterable, Iterator
+from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -8,18 +10,21 @@ import pyarrow as pa
 from larder.config.shape import FormatOptions, Layout
 from larder.disk import scratch
 from larder.errors import Failure
+from larder.manifest.files import ManifestFile
 from larder.samples.indexed import IndexedSample, read_index
+from larder.segments.columns import ColumnsWriter
+from larder.segments.rows import INDEXED
 from larder.shards.build import ShardBuild, build_shard
 from larder.shards.formats import shard_format
 from larder.shards.formats.base import ShardFormat
 from larder.shards.images.check import ImageRules
-from larder.shards.index_rows import sample_rows
 from larder.shards.model import ShardPlan, ShardResult, read_samples
 from larder.shards.packing import plan_shards, running_totals
 from larder.shards.reading.fetch import skipped_failure
 from larder.shards.reading.readahead import open_reads
 from larder.shards.sizes import split_sizes
 from larder.store.base import Readable, Store
+from larder.versions.columns import Shard
 from tests.support.sample_orders import Content
 
 UNCHECKED = ImageRules(validate="none")
@@ -76,12 +81,31 @@ def surveyed(
     return shard_format(name, FormatOptions(layout=format_.survey(batches, before)))
 
 
-def index_of(result: ShardResult, segment: str = "s") -> Iterator[pa.RecordBatch]:
-    """The rows of a shard's samples in the index of a segment of which it is the first."""
-    first_id = 0
+def index_of(result: ShardResult) -> Iterator[pa.RecordBatch]:
+    """The rows of a shard's samples in the index of a segment, by INDEXED."""
     for rows in result.samples.read():
-        yield sample_rows(rows, segment, result.split, result.name, first_id)
-        first_id += rows.num_rows
+        samples = [{**row, "shard": result.name} for row in rows.to_pylist()]
+        yield pa.RecordBatch.from_pylist(samples, schema=INDEXED)
+
+
+def places_of(result: ShardResult, segment: str) -> Iterator[dict[str, Any]]:
+    """Where the samples of a shard are packed, as in SAMPLE_ORDER, with their keys."""
+    for row in (row for rows in result.samples.read() for row in rows.to_pylist()):
+        place = {"segment": segment, "split": result.split, "shard": result.name}
+        yield {**row, **place, "parts": [part for part in row["parts"] if part["source"]]}
+
+
+def write_index(
+    folder: Path, rows: Iterable[pa.RecordBatch], shards: Iterable[Shard]
+) -> ManifestFile:
+    """The index of a segment with these samples, by INDEXED, and shards."""
+    with ColumnsWriter(folder) as writer:
+        samples = (row for batch in rows for row in batch.to_pylist())
+        for shard, group in groupby(samples, key=lambda row: row["shard"]):
+            writer.append(shard, pa.RecordBatch.from_pylist(list(group), schema=INDEXED))
+        for each in shards:
+            writer.add_shard(each)
+        return writer.finish()
 
 
 def indexed(result: ShardResult) -> list[IndexedSample]:

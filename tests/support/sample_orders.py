@@ -1,6 +1,6 @@
 """Puts samples into a store, and makes the sample order that names them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -33,16 +33,11 @@ def order_samples(store: Store, samples: Iterable[Content]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, schema=SAMPLE_ORDER)
 
 
-def with_packed(order: pa.RecordBatch, index: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """The same rows of ``SAMPLE_ORDER``, read from old shards if these have them in ``index``."""
-    places = {row["key"]: _place(row) for batch in index for row in batch.to_pylist()}
-    found = [places.get(key) for key in order.column("key").to_pylist()]
+def with_packed(order: pa.RecordBatch, places: Iterable[Mapping[str, Any]]) -> pa.RecordBatch:
+    """The same rows of ``SAMPLE_ORDER``, read from old shards if these have them."""
+    by_key = {place["key"]: place for place in places}
+    found = [by_key.get(key) for key in order.column("key").to_pylist()]
     at = SAMPLE_ORDER.get_field_index("packed")
     return order.set_column(
         at, SAMPLE_ORDER.field(at), pa.array(found, SAMPLE_ORDER.field(at).type)
     )
-
-
-def _place(row: Mapping[str, Any]) -> dict[str, Any]:
-    place = {name: row[name] for name in ("segment", "split", "shard", "offset", "length")}
-    return {**place, "parts": [part for part in row["parts"] if part["source"] is not None]}

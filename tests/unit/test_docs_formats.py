@@ -8,7 +8,7 @@ import pytest
 
 from larder.cache.record import Codec
 from larder.cache.schema import Field, RecordSchema
-from larder.manifest.schemas import INDEXES, OBJECTS, SAMPLES, SKIPPED
+from larder.manifest.schemas import OBJECTS, SKIPPED, SOURCES
 from larder.samples.images import EXTENSIONS
 from larder.segments.contents import MAX_PATTERNS
 from larder.versions.columns import BLOCK_ROWS, BLOCKS, HEADER_BYTES, PARTS, ROWS
@@ -55,8 +55,7 @@ def test_the_schema_of_the_example_is_canonical():
     ("name", "schema"),
     [
         ("objects", OBJECTS),
-        ("samples", SAMPLES),
-        ("indexes", INDEXES),
+        ("sources", SOURCES),
         ("skipped", SKIPPED),
     ],
 )
@@ -81,10 +80,10 @@ def test_items_are_those_of_the_columns(name, items):
     assert f"{BLOCK_ROWS:,} samples" in PAGE
 
 
-def test_parts_are_those_of_the_samples():
-    (text,) = re.findall(r"`parts` holds structs of (.*): where", PAGE.replace("\n  ", " "))
+def test_parts_are_those_of_the_sources():
+    (text,) = re.findall(r"`parts` holds structs of (.*?): ", PAGE.replace("\n  ", " "))
     stated = re.findall(r"`(\w+)` (\w+\??)", text)
-    struct = SAMPLES.field("parts").type.value_type
+    struct = SOURCES.field("parts").type.value_type
     assert stated == [(field.name, str(field.type) + "?" * field.nullable) for field in struct]
 
 

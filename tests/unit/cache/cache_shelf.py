@@ -7,7 +7,7 @@ import google_crc32c
 import pyarrow as pa
 
 from larder.cache.from_samples import SplitSamples
-from larder.manifest.schemas import SAMPLES
+from larder.segments.rows import INDEXED
 from larder.shards.reading.ranges import PartReader
 from tests.support.memory import MemoryStore
 
@@ -36,10 +36,7 @@ class Shelf:
                 data += content
             self.rows.append(
                 {
-                    "id": len(self.rows),
-                    "split": "train",
                     "key": key,
-                    "segment": "s",
                     "shard": name,
                     "offset": begin,
                     "length": len(data) - begin,
@@ -56,5 +53,5 @@ class Shelf:
         return PartReader(self.store, f"shards/{name}")
 
     def batches(self) -> list[pa.RecordBatch]:
-        table = pa.Table.from_pylist(self.rows, SAMPLES)
+        table = pa.Table.from_pylist(self.rows, INDEXED)
         return [batch for batch in table.to_batches(max_chunksize=3) if batch.num_rows]

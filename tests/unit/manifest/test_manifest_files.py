@@ -14,7 +14,8 @@ from required import missing
 from larder.disk import disk_errors
 from larder.errors import DamageError
 from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest, write_manifest
-from larder.manifest.schemas import INDEXES, SAMPLE_ORDER
+from larder.manifest.schemas import SAMPLE_ORDER, SOURCES
+from larder.segments.pack import SHARD_PLAN
 from tests.support.errors import larder_error
 
 Row = tuple[str, str, int | None, list[dict[str, Any]], dict[str, Any] | None, str | None]
@@ -56,19 +57,22 @@ def manifest(tmp_path: Path) -> ManifestFile:
 
 
 def test_a_row_group_is_held_at_a_time(tmp_path):
-    def indexes() -> Iterator[pa.RecordBatch]:
+    def samples() -> Iterator[pa.RecordBatch]:
         for at in range(40):
             digests = [hashlib.sha256(b"%d %d" % (at, row)).hexdigest() for row in range(2_000)]
-            segments = ["0" * 32] * 2_000
-            texts = [segments, ["t"] * 2_000, digests, ["k"] * 2_000, digests]
-            arrays = [*map(pa.array, texts), pa.array([at] * 2_000), pa.array(digests)]
-            yield pa.RecordBatch.from_arrays(arrays, schema=INDEXES)
+            sources = [
+                [{"ext": "x", "source": each, "etag": each, "length": at, "crc32c": at}]
+                for each in digests
+            ]
+            columns = {"key": digests, "label": [at] * 2_000, "parts": sources}
+            arrays = [pa.array(columns[field.name], field.type) for field in SOURCES]
+            yield pa.RecordBatch.from_arrays(arrays, schema=SOURCES)
 
-    file = write_manifest(tmp_path / "m.parquet", INDEXES, indexes(), row_group_rows=2_000)
+    file = write_manifest(tmp_path / "m.parquet", SOURCES, samples(), row_group_rows=2_000)
     before = pa.total_allocated_bytes()
     held = [
         pa.total_allocated_bytes() - before
-        for _ in read_manifest(file.path, INDEXES, batch_rows=2_000)
+        for _ in read_manifest(file.path, SOURCES, batch_rows=2_000)
     ]
     assert len(held) == 40
     assert max(held) < file.bytes / 4
@@ -157,7 +161,7 @@ def test_a_file_that_is_not_a_manifest_is_damage(tmp_path, data):
 
 def test_another_schema_is_damage(manifest):
     with pytest.raises(DamageError):
-        list(read_manifest(manifest.path, INDEXES))
+        list(read_manifest(manifest.path, SOURCES))
 
 
 @pytest.mark.parametrize(("first_row", "rows"), [(101, None), (90, 11), (0, 101)])
@@ -176,8 +180,8 @@ def test_a_full_disk_while_writing():
 
 @pytest.mark.parametrize("size_bytes", [-1, 2**53, 2**63 - 1])
 def test_numbers_that_no_file_has_are_refused(tmp_path, size_bytes):
-    row = ("0" * 32, "train", "d.tar", "dali", "d.idx", size_bytes, "0" * 64)
-    rows = pa.RecordBatch.from_pylist([dict(zip(INDEXES.names, row, strict=True))], INDEXES)
-    file = write_manifest(tmp_path / "m.parquet", INDEXES, [rows])
+    row = ("train", 0, "d.tar", 0, 1, size_bytes)
+    rows = pa.RecordBatch.from_pylist([dict(zip(SHARD_PLAN.names, row, strict=True))], SHARD_PLAN)
+    file = write_manifest(tmp_path / "m.parquet", SHARD_PLAN, [rows])
     with pytest.raises(DamageError, match="invalid bytes"):
-        list(read_manifest(file.path, INDEXES))
+        list(read_manifest(file.path, SHARD_PLAN))

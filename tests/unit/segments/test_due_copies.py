@@ -1,11 +1,11 @@
 import pyarrow as pa
 import pytest
 
-from larder.manifest.schemas import SAMPLE_ORDER, SAMPLES
+from larder.manifest.schemas import SAMPLE_ORDER
 from larder.samples.order import from_objects
 from larder.segments.mirror import _due
 
-KEPT = pa.schema([SAMPLES.field(name) for name in ("split", "key")])
+KEPT = pa.schema([SAMPLE_ORDER.field(name) for name in ("split", "key")])
 FIELDS = ("ext", "key", "size_bytes", "etag")
 
 

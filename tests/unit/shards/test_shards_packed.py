@@ -18,7 +18,7 @@ from larder.shards.old_shards import OldShards
 from larder.store import Store
 from tests.support.errors import larder_error
 from tests.support.memory import MemoryStore, forget
-from tests.support.packing import index_of, left_out, planned
+from tests.support.packing import left_out, places_of, planned
 from tests.support.packing import pack as packed_into
 from tests.support.sample_orders import Content, order_samples, with_packed
 from tests.support.stores import FaultyStore, NoGets, RecordingStore, unreadable
@@ -90,8 +90,8 @@ def pack(
     )
 
 
-def index(results: Sequence[ShardResult], segment: str) -> list[pa.RecordBatch]:
-    return [rows for result in results for rows in index_of(result, segment)]
+def index(results: Sequence[ShardResult], segment: str) -> list[dict[str, Any]]:
+    return [place for result in results for place in places_of(result, segment)]
 
 
 def packed(

@@ -6,11 +6,11 @@ import pyarrow as pa
 import pytest
 
 from larder.errors import ObjectError
-from larder.manifest.schemas import SAMPLES
+from larder.segments.rows import INDEXED
 from larder.shards.formats import shard_format
-from larder.shards.model import ShardFile
 from larder.verify.findings import MISSING, Finding
 from larder.verify.shard_check import ShardIndex, inspect_shard
+from larder.versions.columns import ShardFile
 from tests.support.memory import MemoryStore
 from tests.support.stores import Fail, FaultyStore
 
@@ -22,8 +22,6 @@ def part(ext: str, offset: int | None, length: int, data: bytes = DATA) -> dict[
     crc32c = google_crc32c.value(content)
     return {
         "ext": ext,
-        "source": None,
-        "etag": None,
         "offset": offset,
         "length": length,
         "crc32c": crc32c,
@@ -39,10 +37,7 @@ def index(*samples: tuple[int, int, int | None, list[dict[str, Any]]]) -> ShardI
     """Of offset, length, label and parts of each sample."""
     rows = [
         {
-            "id": number,
-            "split": "train",
             "key": f"k{number}",
-            "segment": "s",
             "shard": "x.tar",
             "offset": offset,
             "length": length,
@@ -51,7 +46,7 @@ def index(*samples: tuple[int, int, int | None, list[dict[str, Any]]]) -> ShardI
         }
         for number, (offset, length, class_, parts) in enumerate(samples)
     ]
-    return ShardIndex(pa.Table.from_pylist(rows, SAMPLES))
+    return ShardIndex(pa.RecordBatch.from_pylist(rows, schema=INDEXED))
 
 
 def test_places_in_order_are_possible():

@@ -80,7 +80,7 @@ def made(name: str, contents: Sequence[bytes], *, labelled: bool) -> Shard:
     )
     format_ = surveyed(name, [order])
     (result,) = pack(order, store, format_, memory_bytes=1 << 20)
-    index = ShardIndex(pa.Table.from_batches(index_of(result, "s")))
+    index = ShardIndex(pa.Table.from_batches(index_of(result)).combine_chunks().to_batches()[0])
     return Shard(store, format_, result.files, index)
 
 

@@ -80,7 +80,7 @@ def test_keys_of_the_layout_are_pinned():
     assert layout.tag_key("latest") == "tags/latest.json"
     sha256, short = "f" * 64, "f" * 16
     assert layout.aside_prefix("r") == "work/repair/r/"
-    assert layout.index_key("s", "samples", sha256) == f"segments/s/index/samples-{short}.parquet"
+    assert layout.index_key("s", "sources", sha256) == f"segments/s/index/sources-{short}.parquet"
     assert layout.cache_key("s", "c") == "segments/s/caches/c/cache.json"
     file = layout.cache_file_key(layout.cache_place("s", "c", "train"), sha256)
     assert file == f"segments/s/caches/c/train-{short}.mdb"

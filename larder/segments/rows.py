@@ -1,0 +1,83 @@
+"""The index of a segment as rows, for steps that read much of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from larder.errors import DamageError
+from larder.jobs.manifests import fetched
+from larder.manifest.schemas import columns, parts_of
+from larder.store import object_url, open_store
+from larder.store.base import Store
+from larder.versions.arrays import Array
+from larder.versions.columns import BLOCK_ROWS, NONE, SegmentColumns
+from larder.versions.documents import FileFacts
+
+INDEXED = pa.schema(
+    columns(
+        key="string",
+        shard="string",
+        offset="int64",
+        length="int64",
+        label="int32?",
+        parts=parts_of(ext="string", offset="int64?", length="int64", crc32c="uint32"),
+    )
+)
+"""A sample in the index of a segment; the columns are those of `larder.shards.model.ROWS`."""
+
+_PARTS = INDEXED.field("parts").type
+
+
+@contextmanager
+def open_index(root: Store, file: FileFacts) -> Iterator[SegmentColumns]:
+    """The index of a segment, given its file of role ``rows``, of which the digest is compared.
+
+    From a bucket it is downloaded, once for all steps of this process.
+    """
+    with fetched(root, file.manifest) as path:
+        if root.features.local_path:
+            yield SegmentColumns(root, file, path.parent)
+            return
+        store, copy = open_store(str(path.parent)), replace(file, path=path.name)
+        try:
+            yield SegmentColumns(store, copy, path.parent)
+        except DamageError as error:
+            where, hint = object_url(root.url, file.path), error.hint
+            raise DamageError(error.code, error.message, where=where, hint=hint) from error
+
+
+def read_rows(
+    root: Store, file: FileFacts, first_row: int = 0, rows: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Consecutive rows of a segment's index, by `INDEXED`; by default all."""
+    with open_index(root, file) as index:
+        stop = index.count if rows is None else first_row + rows
+        for start in range(first_row, stop, BLOCK_ROWS):
+            yield index_rows(index, np.arange(start, min(start + BLOCK_ROWS, stop)))
+
+
+def index_rows(index: SegmentColumns, rows: Array) -> pa.RecordBatch:
+    """Samples by `INDEXED`, given their rows in ascending order."""
+    places = index.places(rows)
+    numbers, parts = places.rows, places.parts
+    names, exts = (pa.array(texts, pa.string()) for texts in (index.names, index.exts))
+    fields = {
+        "ext": exts.take(pa.array(parts["ext"])),
+        "offset": pa.array(parts["offset"], mask=parts["offset"] == NONE),
+        **{name: pa.array(parts[name]) for name in ("length", "crc32c")},
+    }
+    structs = pa.StructArray.from_arrays(list(fields.values()), fields=list(_PARTS.value_type))
+    stops = pa.array(np.append(0, np.cumsum(places.part_counts)), pa.int32())
+    values = {
+        "key": pa.array(index.keys(rows), pa.string()),
+        "shard": names.take(pa.array(numbers["shard"])),
+        **{name: pa.array(numbers[name]) for name in ("offset", "length")},
+        "label": pa.array(numbers["label"], mask=numbers["label"] == NONE),
+        "parts": pa.ListArray.from_arrays(stops, structs, type=_PARTS),
+    }
+    return pa.RecordBatch.from_arrays([values[name] for name in INDEXED.names], schema=INDEXED)
