@@ -39,7 +39,7 @@ class ColumnsWriter(ExitStack):
         self._folder = folder
         self._names: dict[str, int] = {}
         self._exts: dict[str, int] = {}
-        self._files: list[tuple[str, int, ReaderIndexFile]] = []
+        self._files: list[tuple[str, int, int, ReaderIndexFile]] = []
         self._rows, self._parts, self._keys = (
             self.enter_context(ArrayFile(folder / f"{name}.npy", dtype))
             for name, dtype in ITEMS.items()
@@ -67,10 +67,10 @@ class ColumnsWriter(ExitStack):
         self._keys.append(np.frombuffer(text.encode(), KEYS))
 
     def add_shard(self, shard: Shard) -> None:
-        samples = shard.samples
+        samples, first = shard.samples, shard.first
         for file in (*(ReaderIndexFile("", *file) for file in shard.files), *shard.indexes):
-            self._files.append((shard.split, samples, file))
-            samples = 0
+            self._files.append((shard.split, samples, first, file))
+            samples = first = 0
 
     def finish(self) -> ManifestFile:
         """The file of role ``rows``."""
@@ -94,11 +94,11 @@ class ColumnsWriter(ExitStack):
         return ManifestFile(path, samples, path.stat().st_size, sha256_file(path))
 
     def _digests(self) -> Array:
-        texts = [(split, file.kind, file.name) for split, _, file in self._files]
+        texts = [(split, file.kind, file.name) for split, *_, file in self._files]
         lengths = [max(map(len, column)) for column in zip(*texts, strict=True)] or [0, 0, 0]
         array = np.empty(len(texts), digests_dtype(*lengths))
-        for number, (_, samples, file) in enumerate(self._files):
-            array[number] = (*texts[number], file.bytes, samples, bytes.fromhex(file.sha256))
+        for number, (_, *numbers, file) in enumerate(self._files):
+            array[number] = (*texts[number], file.bytes, *numbers, bytes.fromhex(file.sha256))
         return array
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -23,6 +23,7 @@ from larder.segments.columns import ColumnsWriter
 from larder.segments.completeness import check_segment
 from larder.segments.contents import listed_shards, listed_splits, read_listed
 from larder.segments.job import Job, SegmentJob, UsedSegment, open_root
+from larder.segments.pack import planned_shards
 from larder.segments.reader_indexes import PutIndexes, ShardIndexes, put_indexes
 from larder.segments.receipts import Receipt, Shard, planned_receipts
 from larder.shards.formats import shard_format
@@ -64,12 +65,9 @@ def index_shards(job: Job, *, progress: Progress) -> Index:
         progress.finish("index")
         return index
     with ExitStack() as stack:
-        made = make_manifests(root, job, stack.enter_context(scratch()))
+        plans = planned_shards(stack.enter_context(fetched(root, job.shard_plan)))
+        made = make_manifests(root, job, plans, stack.enter_context(scratch()))
         check_forms(job, root, made.forms)
-        files = {**made.files}
-        for role, ref in (("order", job.sample_order), ("plan", job.shard_plan)):
-            path = stack.enter_context(fetched(root, ref))
-            files[role] = ManifestFile(path, ref.rows, ref.bytes, ref.sha256)
         listed = listed_splits(listed_shards(job.segment, made.shards, {}))
         index = Index(
             segment=UsedSegment(
@@ -82,7 +80,7 @@ def index_shards(job: Job, *, progress: Progress) -> Index:
                         put_named(root, layout.index_key(job.segment, role, file.sha256), file),
                         role,
                     )
-                    for role, file in files.items()
+                    for role, file in made.files.items()
                 ),
             ),
             omitted=tuple(made.omitted),
@@ -122,9 +120,13 @@ def _left_out(root: Store, document: SegmentDocument) -> Iterator[Failure]:
 
 
 def make_manifests(
-    root: Store, job: SegmentJob, folder: Path, put: PutIndexes = put_indexes
+    root: Store,
+    job: SegmentJob,
+    plans: Iterable[ShardPlan],
+    folder: Path,
+    put: PutIndexes = put_indexes,
 ) -> Manifests:
-    """Make the manifests of a segment as local files, in one pass over the receipts of its shards.
+    """Make the files of a segment's index locally, in one pass over the receipts of its shards.
 
     ``put`` is called for a shard that lacks an index file for other readers.
     """
@@ -136,7 +138,7 @@ def make_manifests(
             for role, schema in schemas.items()
         }
         manifests = Manifests(root, job, writers, columns, put)
-        for plan, receipt in planned_receipts(root, job):
+        for plan, receipt in planned_receipts(root, job, plans):
             manifests.add(plan, receipt)
         index = columns.finish()
     manifests.files = {"rows": index, "sources": writers["sources"].file}
@@ -187,6 +189,7 @@ class Manifests:
         self.omitted: list[Failure] = []
         self.omitted_count = 0
         self.shards: list[PublishedShard] = []
+        self._planned = 0
         self._check = image_check(job.dataset)
         self._indexes = ShardIndexes(root, job.segment, shard_format(*job.shape.use), put)
         self._writers = writers
@@ -194,8 +197,9 @@ class Manifests:
 
     def add(self, plan: ShardPlan, receipt: Receipt) -> None:
         """Add the next shard in the order of the plan."""
-        shard, split = receipt.shard, plan.split
+        shard, split, first = receipt.shard, plan.split, self._planned
         for rows in receipt.rows():
+            self._planned += rows.num_rows
             bad = rows.column("bad").is_valid()
             self._add_skipped(split, rows.filter(bad))
             samples = rows.filter(pc.invert(bad))
@@ -207,7 +211,7 @@ class Manifests:
                 ReaderIndexFile(file.kind, file.name, file.bytes, file.sha256)
                 for file in self._indexes.of(receipt)
             )
-            self.shards.append(PublishedShard(split, shard.samples, files, indexes))
+            self.shards.append(PublishedShard(split, shard.samples, first, files, indexes))
             self._columns.add_shard(self.shards[-1])
         self.forms[split] = joined([self.forms.get(split, ()), shard.forms])
         self._count(plan, shard)

@@ -48,14 +48,23 @@ class UsedSegment:
 class NewSegment:
     """A segment to build; ``complete``: it existed when the run was planned.
 
-    The manifests are of schemas SAMPLE_ORDER and SHARD_PLAN.
+    The manifests are of schemas SAMPLE_ORDER and SHARD_PLAN; None if nothing is planned, because
+    shards of the segment are made again.
     """
 
     id: str
     shape: Shape
     complete: bool
-    sample_order: ManifestRef
-    shard_plan: ManifestRef
+    sample_order: ManifestRef | None
+    shard_plan: ManifestRef | None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRows:
+    """What a published shard was packed from: its rows of its segment's SOURCES."""
+
+    manifest: ManifestRef
+    first_row: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,9 +74,8 @@ class SegmentJob:
     By ID, ``formats`` has the format of the shards of each segment of the previous version;
     ``weaker`` are those whose images were checked more weakly than they are now.
 
-    ``again``: the run makes again what was published: the digests of what comes out decide, so
-    objects are read wherever they are, whatever their etags. ``unpacked``: samples that were packed
-    before are read from their objects all the same.
+    ``again``: a shard that was published is made again, from these rows: the digest of what comes
+    out decides, so objects are read wherever they are, whatever their etags.
     """
 
     dataset: Dataset
@@ -75,8 +83,7 @@ class SegmentJob:
     new: NewSegment | None = None
     formats: Mapping[str, FormatUse] = field(default_factory=dict)
     weaker: tuple[str, ...] = ()
-    again: bool = False
-    unpacked: bool = False
+    again: SourceRows | None = None
 
     @property
     def segment(self) -> str:
@@ -88,11 +95,11 @@ class SegmentJob:
 
     @property
     def sample_order(self) -> ManifestRef:
-        return self._new.sample_order
+        return _planned(self._new.sample_order)
 
     @property
     def shard_plan(self) -> ManifestRef:
-        return self._new.shard_plan
+        return _planned(self._new.shard_plan)
 
     @property
     def _new(self) -> NewSegment:
@@ -108,6 +115,11 @@ class SegmentJob:
     def root(self) -> str:
         """URL of the dataset's root in the storage."""
         return root_url(self.dataset, self.cluster)
+
+
+def _planned(manifest: ManifestRef | None) -> ManifestRef:
+    assert manifest is not None, "nothing is planned for a segment that is complete"
+    return manifest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

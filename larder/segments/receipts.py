@@ -25,7 +25,6 @@ import pyarrow.parquet as pq
 
 from larder.disk import disk_errors, scratch
 from larder.errors import DamageError, FatalError
-from larder.jobs.manifests import fetched
 from larder.limits import map_ahead
 from larder.manifest.digest import canonical_json, sha256_hex
 from larder.manifest.files import read_manifest, write_manifest
@@ -33,7 +32,6 @@ from larder.manifest.sealed import from_plain, seal, unseal
 from larder.names import FileName, SplitName
 from larder.progress import Progress
 from larder.segments.job import SegmentJob
-from larder.segments.pack import planned_shards
 from larder.shards.formats import shard_format
 from larder.shards.images.check import FormNote
 from larder.shards.indexes import IndexFile
@@ -43,6 +41,7 @@ from larder.store.base import ObjectInfo, Store
 from larder.store.own_files import has_sha256, listed, published_file_errors, read_digest
 from larder.units import format_count
 from larder.versions import layout
+from larder.versions.documents import SegmentDocument
 
 READERS = 8
 
@@ -256,13 +255,31 @@ def _is_of(root: Store, segment: str, shard: ListedShard, key: str, folder: Path
     return True
 
 
-def planned_receipts(root: Store, job: SegmentJob) -> Iterator[tuple[ShardPlan, Receipt]]:
-    """All shards of a segment in the order of its plan, each with its receipt, read ahead.
+def published_plans(root: Store, document: SegmentDocument) -> list[ShardPlan]:
+    """The shards of a published segment that have receipts, in the order of their plan.
+
+    Of the plan, only splits and names are known.
+    """
+    prefix = layout.receipts_prefix(document.id)
+    keys = (info.key for info in listed(root, prefix))
+    names = {(key.removeprefix(prefix).split("/")[0], layout.receipt_shard(key)) for key in keys}
+    if (missing := sum(facts.shards for facts in document.splits.values()) - len(names)) > 0:
+        message = f"{format_count(missing, 'shard')} without a receipt"
+        raise FatalError("run.failed", message, where=object_url(root.url, prefix))
+    splits = sorted(document.splits.items(), key=lambda item: (item[1].first_row, item[1].samples))
+    places = {split: place for place, (split, _) in enumerate(splits)}
+    in_order = sorted(names, key=lambda name: (places.get(name[0], -1), len(name[1]), name[1]))
+    return [ShardPlan(split, 0, name, 0, 0, 0) for split, name in in_order]
+
+
+def planned_receipts(
+    root: Store, job: SegmentJob, plans: Iterable[ShardPlan]
+) -> Iterator[tuple[ShardPlan, Receipt]]:
+    """The shards of a segment in the order of its plan, each with its receipt, read ahead.
 
     Of several receipts, the one of the objects that are there. ``run.failed``: a shard has none.
     """
-    with fetched(root, job.shard_plan) as path:
-        shards = list_shards(root, job, planned_shards(path))
+    shards = list_shards(root, job, plans)
     if missing := [shard.plan.name for shard in shards if not shard.receipts]:
         number = format_count(len(missing), "shard")
         message = f"{number} without a receipt, such as {missing[0]}"

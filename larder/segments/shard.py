@@ -10,6 +10,7 @@ from functools import partial
 from itertools import chain, islice, takewhile
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -21,13 +22,14 @@ from larder.jobs.manifests import fetched, read_ref
 from larder.jobs.processes import WORTH_ROWS, suits, work
 from larder.jobs.results import BatchReport, Totals
 from larder.machine import usable_cores
-from larder.manifest.schemas import SAMPLE_ORDER
+from larder.manifest.schemas import SAMPLE_ORDER, SOURCES
 from larder.manifest.sealed import ManifestRef
 from larder.progress import Progress
 from larder.samples.order import FROM_PREVIOUS, from_objects
 from larder.segments.image_rules import batch_read_bytes, check_codecs, image_rules, strongest_check
 from larder.segments.job import (
     SegmentJob,
+    SourceRows,
     open_origin,
     open_root,
     open_source,
@@ -194,7 +196,7 @@ def shard_batch_here(
 def _finish(
     job: SegmentJob, root: Store, format_: ShardFormat, result: ShardResult, folder: Path
 ) -> None:
-    """Write the indexes of a shard, then its receipt; in a repair, whose receipts exist, none."""
+    """Write the indexes of a shard, then its receipt; if it is made again, that exists."""
     place = (job.segment, result.split, result.name)
     indexes = put_indexes(root, *place, format_, result.samples)
     if not job.again:
@@ -208,6 +210,8 @@ def _pass_over(samples: Iterator[PlannedSample]) -> None:
 
 def _reads(job: SegmentJob, root: Store, batch: PackBatch) -> tuple[bool, bool]:
     """Whether any samples of the batch are read from their objects, and any from old shards."""
+    if job.again is not None:
+        return True, False
     objects = packed = False
     for rows in _order(job, root, batch, FROM_PREVIOUS):
         objects |= bool(from_objects(rows).any())
@@ -268,7 +272,7 @@ def _without_copy(job: SegmentJob, root: Store, batch: PackBatch) -> pa.ChunkedA
 def _order(
     job: SegmentJob, root: Store, batch: PackBatch, columns: Sequence[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    rows = read_ref(
+    return read_ref(
         root,
         job.sample_order,
         SAMPLE_ORDER,
@@ -277,17 +281,48 @@ def _order(
         rows=batch.rows,
         batch_rows=_PIECE_ROWS,
     )
-    return map(_unpacked, rows) if job.unpacked else rows
 
 
-def _unpacked(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows of the order, without what is known of the old shards of their samples."""
-    place = rows.schema.get_field_index("packed")
-    if place < 0:
-        return rows
-    field = rows.schema.field(place)
-    return rows.set_column(place, field, pa.nulls(len(rows), field.type))
+_PARTS = SAMPLE_ORDER.field("parts").type
+
+
+def _published_order(
+    job: SegmentJob, again: SourceRows, root: Store, batch: PackBatch
+) -> Iterator[pa.RecordBatch]:
+    """The samples of a published shard as they would be planned; all are read from objects."""
+    (plan,) = batch.shards
+    source = _anywhere(job) if job.shape.images.transform else None
+    batches = read_ref(
+        root,
+        again.manifest,
+        SOURCES,
+        first_row=again.first_row,
+        rows=plan.rows,
+        batch_rows=_PIECE_ROWS,
+    )
+    for rows in batches:
+        lists = rows.column("parts")
+        parts, count = lists.flatten(), rows.num_rows
+        keys, nulls = parts.field("source"), pa.nulls(len(parts), pa.string())
+        lengths = parts.field("length")
+        if source is not None:  # the lengths are those of transformed images
+            lengths = pa.array([source.head(key).size_bytes for key in keys.to_pylist()])
+        fields = [parts.field("ext"), keys, lengths, parts.field("etag"), nulls, nulls]
+        structs = pa.StructArray.from_arrays(fields, fields=list(_PARTS.value_type))
+        counts = pc.list_value_length(lists).to_numpy()
+        stops = pa.array(np.append(0, np.cumsum(counts)), pa.int32())
+        columns = [
+            pa.repeat(pa.scalar(plan.split), count),
+            rows.column("key"),
+            rows.column("label"),
+            pa.ListArray.from_arrays(stops, structs, type=_PARTS),
+            *(pa.nulls(count, SAMPLE_ORDER.field(name).type) for name in ("packed", "bad")),
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=SAMPLE_ORDER)
 
 
 def _samples(job: SegmentJob, root: Store, batch: PackBatch) -> Generator[PlannedSample]:
-    yield from read_samples(_order(job, root, batch))
+    if job.again is None:
+        yield from read_samples(_order(job, root, batch))
+    else:
+        yield from read_samples(_published_order(job, job.again, root, batch))

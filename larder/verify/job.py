@@ -35,7 +35,8 @@ class VerifyJob:
 class ShardToVerify:
     """What was published of a shard.
 
-    ``first_row`` is the row of its first sample in the segment's index.
+    ``first_row`` is the row of its first sample in the segment's index; ``first`` is that of
+    `larder.versions.columns.Shard`.
     """
 
     split: str
@@ -43,6 +44,7 @@ class ShardToVerify:
     files: tuple[ShardFile, ...]
     first_row: int
     rows: int
+    first: int
     indexes: tuple[ReaderIndexFile, ...] = ()
 
     @property
@@ -75,12 +77,13 @@ class ShardToVerify:
 class VerifyBatch:
     """Files of one segment that a task reads: some shards, or a cache file.
 
-    ``format`` is None if segment.json is damaged, ``index`` if the index of the segment is.
+    ``format`` is None if segment.json is damaged, ``index`` and ``sources`` if those files are.
     """
 
     segment: str
     format: FormatUse | None
     index: FileFacts | None
+    sources: FileFacts | None
     classes: int
     shards: tuple[ShardToVerify, ...] = ()
     cache: CacheFile | None = None

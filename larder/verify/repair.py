@@ -6,14 +6,9 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import pyarrow.compute as pc
-
 from larder.config.models import Cache
-from larder.config.shape import FormatUse
 from larder.disk import scratch, sha256_file
-from larder.errors import DamageError, LarderError, NotFoundError, RetryableError, StoreError
-from larder.jobs.manifests import fetched, read_ref
-from larder.manifest.schemas import SAMPLE_ORDER
+from larder.errors import LarderError, RetryableError, StoreError
 from larder.manifest.spool import Spool
 from larder.pipeline.planning.expanding import expand_inventory
 from larder.pipeline.planning.source import take_source
@@ -22,9 +17,9 @@ from larder.segments.cache import CacheBatch, cache_split
 from larder.segments.completeness import document_of
 from larder.segments.contents import derived_files, read_listed
 from larder.segments.index import make_manifests
-from larder.segments.job import NewSegment, SegmentJob, source_of
-from larder.segments.pack import planned_shards
+from larder.segments.job import NewSegment, SegmentJob, SourceRows, source_of
 from larder.segments.reader_indexes import described_indexes, put_indexes
+from larder.segments.receipts import published_plans
 from larder.segments.rows import INDEXED, read_rows
 from larder.segments.shard import PackBatch, shard_batch_here
 from larder.shards.formats import shard_format
@@ -50,7 +45,7 @@ from larder.versions.publish import probe_conditions, read_segment, read_version
 from larder.versions.tags import TAG, move_tag
 
 _OF_SEGMENT = ("rows", "sources", "skipped")
-_FIRST = ("order", "plan", "omitted", "rows")
+_FIRST = ("omitted", "rows")
 """Roles of manifests that others are made from."""
 
 _PUT_BACK = (
@@ -154,8 +149,9 @@ def _made(
                 return path, "version.json and the indexes of its segments"
     if file.role in _OF_SEGMENT and file.path.startswith(layout.SEGMENTS_PREFIX):
         document = _segment(root, file.path.split("/")[1])
-        build = _segment_job(job, root, document)
-        files = make_manifests(root, build, folder, described_indexes).files
+        plans = published_plans(root, document)
+        build = _segment_job(job, document)
+        files = make_manifests(root, build, plans, folder, described_indexes).files
         if file.role in files:
             return files[file.role].path, "the receipts of the shards"
     raise _Refused(refusal(file.path, version.id))
@@ -179,22 +175,15 @@ def _segment(root: Store, segment: str) -> SegmentDocument:
     return document
 
 
-def _segment_job(job: VerifyJob, root: Store, document: SegmentDocument) -> SegmentJob:
-    """The job that makes the shards of a segment again, from its stored order and plan."""
-    refs = {file.role: file.manifest for file in document.files}
-    for role in ("order", "plan"):
-        try:
-            with fetched(root, refs[role]):
-                pass
-        except (DamageError, NotFoundError):
-            raise _Refused(f"{refs[role].key} has to be repaired first") from None
+def _segment_job(job: VerifyJob, document: SegmentDocument) -> SegmentJob:
+    """The job that made a segment, of which nothing is planned any more."""
     update = {
         "validate_": document.validate,
         "on_bad_sample": "skip" if document.skipped else job.dataset.on_bad_sample,
     }
-    new = NewSegment(document.id, document.shape, True, refs["order"], refs["plan"])
+    new = NewSegment(document.id, document.shape, True, None, None)
     dataset = job.dataset.model_copy(update=update)
-    return SegmentJob(dataset=dataset, cluster=job.cluster, new=new, again=True)
+    return SegmentJob(dataset=dataset, cluster=job.cluster, new=new)
 
 
 def repair_large(
@@ -273,62 +262,26 @@ def _make(
         spool = Spool.of(rows, INDEXED)
         put_indexes(root, batch.segment, shard.split, shard.name, format_, spool)
         return
-    _make_shard(root, _segment_job(job, root, document), batch, shard, concurrent_batches)
+    if batch.sources is None:
+        raise _Refused("the sources of its segment have to be repaired first")
+    _make_shard(_segment_job(job, document), batch.sources, shard, concurrent_batches)
 
 
 def _make_shard(
-    root: Store, job: SegmentJob, batch: VerifyBatch, shard: ShardToVerify, concurrent_batches: int
+    job: SegmentJob, sources: FileFacts, shard: ShardToVerify, concurrent_batches: int
 ) -> None:
-    with fetched(root, job.shard_plan) as path:
-        plans = planned_shards(path)
-        plan = next(
-            (each for each in plans if (each.split, each.name) == (shard.split, shard.name)), None
-        )
-    if plan is None:
-        raise _Refused(f"the plan of its segment has no shard {shard.name}")
-    job = replace(job, formats=_formats(root, job, plan))
-    key, size_bytes, sha256 = shard.published(batch.segment)[0]
-    why: LarderError | _Refused | None = None
-    for unpacked in (False, True):  # what is packed is in old shards, and may be in the source
-        try:
-            report = shard_batch_here(
-                replace(job, unpacked=unpacked),
-                PackBatch(0, (plan,)),
-                progress=NullProgress(),
-                concurrent_batches=concurrent_batches,
-            )
-        except (StoreError, RetryableError):
-            raise
-        except LarderError as error:
-            why = why or error
-            continue
-        if report.failed:
-            more = report.failed - 1
-            others = f" (and {format_count(more, 'more object')})" if more else ""
-            why = why or _Refused(f"{report.failures[0].line}{others}; {_PUT_BACK}")
-        elif has_content(root, key, size_bytes, sha256):
-            return
-    if why:
-        raise why
-
-
-def _formats(root: Store, job: SegmentJob, plan: ShardPlan) -> dict[str, FormatUse]:
-    """The formats of the segments that samples of a shard were packed in before."""
-    rows = read_ref(
-        root,
-        job.sample_order,
-        SAMPLE_ORDER,
-        columns=["packed"],
-        first_row=plan.first_row,
-        rows=plan.rows,
+    size_bytes = sum(file.bytes for file in shard.files)
+    plan = ShardPlan(shard.split, 0, shard.name, shard.first, shard.rows, size_bytes)
+    report = shard_batch_here(
+        replace(job, again=SourceRows(sources.manifest, shard.first_row)),
+        PackBatch(0, (plan,)),
+        progress=NullProgress(),
+        concurrent_batches=concurrent_batches,
     )
-    segments = {
-        segment
-        for batch in rows
-        for segment in pc.unique(batch.column("packed").field("segment")).to_pylist()
-    }
-    documents = (read_segment(root, segment) for segment in segments - {None})
-    return {document.id: document.shape.use for document in documents if document}
+    if report.failed:
+        more = report.failed - 1
+        others = f" (and {format_count(more, 'more object')})" if more else ""
+        raise _Refused(f"{report.failures[0].line}{others}; {_PUT_BACK}")
 
 
 def _make_cache(

@@ -201,6 +201,7 @@ def batches_of(
             segment.id,
             segment.document.shape.use if segment.document else None,
             segment.file("rows"),
+            segment.file("sources"),
             len(version.classes),
         )
         due = [
@@ -244,9 +245,9 @@ def _listed_shards(
     shards = segment.shards or []
     names = {(each.split, each.files[0].name) for each in (listed or {}).get(segment.id, shards)}
     first_row = 0
-    for split, samples, files, indexes in shards:
+    for split, samples, first, files, indexes in shards:
         if (split, files[0].name) in names:
-            yield ShardToVerify(split, files[0].name, files, first_row, samples, indexes)
+            yield ShardToVerify(split, files[0].name, files, first_row, samples, first, indexes)
         first_row += samples
 
 

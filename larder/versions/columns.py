@@ -73,12 +73,14 @@ BLOCKS = np.dtype(
 
 def digests_dtype(split_bytes: int, kind_bytes: int, name_bytes: int) -> np.dtype[Any]:
     """A file of a shard: the split, the kind of index that it is (empty for the shard itself) and
-    its name, in UTF-8 of at most so many bytes, its length, how many samples the shard has (0 for
-    its files after the first), and the file's digest.
+    its name, in UTF-8 of at most so many bytes, its length, how many samples the shard has, how
+    many were planned for the shards before it, with those that were left out as bad (both 0 for its
+    files after the first), and the file's digest.
     """
     lengths = {"split": split_bytes, "kind": kind_bytes, "name": name_bytes}
     texts = [(name, f"S{max(1, length)}") for name, length in lengths.items()]
-    return np.dtype([*texts, ("bytes", "<i8"), ("samples", "<i8"), ("sha256", "V32")])
+    numbers = [(name, "<i8") for name in ("bytes", "samples", "first")]
+    return np.dtype([*texts, *numbers, ("sha256", "V32")])
 
 
 _MAX_BYTES = 1 << 62
@@ -130,12 +132,13 @@ class ReaderIndexFile(NamedTuple):
 
 
 class Shard(NamedTuple):
-    """A shard: how many rows it has, its files, of which the first has its name, and its indexes
-    for other readers.
+    """A shard: how many rows it has, how many samples were planned for the shards before it, its
+    files, of which the first has its name, and its indexes for other readers.
     """
 
     split: str
     samples: int
+    first: int
     files: tuple[ShardFile, ...]
     indexes: tuple[ReaderIndexFile, ...] = ()
 
@@ -410,20 +413,21 @@ def _shards(archive: ArchiveReader) -> Iterator[Shard]:
     files = archive.array("digests")
     if not _is_of_files(files):
         raise archive.invalid("digests is not an array of files")
-    if len(files) and max(_most(files["bytes"]), _most(files["samples"])) >= MAX_NUMBER:
+    numbers = ("bytes", "samples", "first")
+    if len(files) and max(_most(files[name]) for name in numbers) >= MAX_NUMBER:
         raise archive.invalid("a number of a file is none")
     shard: list[ShardFile] = []
     indexes: list[ReaderIndexFile] = []
-    first = "", 0
-    for *texts, size_bytes, samples, sha256 in files.tolist():
+    head = "", 0, 0
+    for *texts, size_bytes, samples, first, sha256 in files.tolist():
         split, kind, name = (str(text, "latin-1") for text in texts)
         if not (SPLIT.allows(split) and FILE.allows(name) and (not kind or NAME.allows(kind))):
             raise archive.invalid("the name of a file is none")
-        if shard and (samples or split != first[0]):  # the first file of the next shard
-            yield Shard(*first, tuple(shard), tuple(indexes))
+        if shard and (samples or split != head[0]):  # the first file of the next shard
+            yield Shard(*head, tuple(shard), tuple(indexes))
             shard, indexes = [], []
         if not shard:
-            first = split, samples
+            head = split, samples, first
         if kind and shard:
             indexes.append(ReaderIndexFile(kind, name, size_bytes, sha256.hex()))
         elif kind:
@@ -431,7 +435,7 @@ def _shards(archive: ArchiveReader) -> Iterator[Shard]:
         else:
             shard.append(ShardFile(name, size_bytes, sha256.hex()))
     if shard:
-        yield Shard(*first, tuple(shard), tuple(indexes))
+        yield Shard(*head, tuple(shard), tuple(indexes))
 
 
 def _is_of_files(array: Array) -> bool:

@@ -26,8 +26,6 @@ ROLES = (
     "rows",
     "sources",
     "skipped",
-    "order",
-    "plan",
     "objects",
     "omitted",
     "list",
@@ -35,9 +33,8 @@ ROLES = (
     "readers",
 )
 """What the files of a version are: the indexes of its segments, what samples were packed from,
-those that were left out as bad, all of them in their order and the shards that were planned for
-them, the objects in the source, rows that the version omits, the shards of a split as a list, the
-number of each class, and indexes of a split for other readers.
+those that were left out as bad, the objects in the source, rows that the version omits, the shards
+of a split as a list, the number of each class, and indexes of a split for other readers.
 """
 
 
@@ -145,8 +142,8 @@ class SegmentDocument:
 
     Attributes:
         validate: How its images were checked.
-        files: Its index, ``rows``; ``sources``, which growth compares with; if samples were left
-            out, ``skipped``; ``order`` and ``plan``, from which a repair makes shards again.
+        files: Its index, ``rows``; ``sources``, which growth compares with, and from which a repair
+            makes shards again; if samples were left out, ``skipped``.
         skipped: Number of samples that were left out because they are bad.
     """
 

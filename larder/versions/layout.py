@@ -14,8 +14,8 @@
     segments/SEG/              immutable once segment.json is there
       segment.json             the last write
       shards/SPLIT/NAME        shards and nothing else
-      index/                   manifests: the order and the plan of its shards, samples and readers'
-                               indexes; and the samples and shards as arrays of numpy
+      index/                   its samples and shards as arrays of numpy, and what samples were
+                               packed from
       index/KIND/SPLIT/NAME    what readers other than Larder's need to find samples in a shard
       caches/CACHE/            one LMDB file per split; cache.json is the last write
       work/shards/SPLIT/       a receipt of each finished shard: its rows of the index

@@ -22,7 +22,7 @@ FIELDS: dict[str, Any] = {
 }
 SHARD = "shards/train/d-train-000001.tar"
 CACHE = "train-*.mdb"
-ROLES = ("rows", "sources", "order", "plan")
+ROLES = ("rows", "sources")
 
 
 def cut_off(lab: Lab, key: str = "segment.json") -> None:

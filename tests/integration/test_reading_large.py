@@ -199,7 +199,7 @@ class Simulated(MemoryStore):
 def small() -> dict[str, _Array]:
     """The arrays that are read as a whole."""
     names = [f"d-train-{shard:06}.bin".encode() for shard in range(SHARDS)]
-    digests = np.zeros(0, digests_dtype(1, 1))
+    digests = np.zeros(0, digests_dtype(1, 1, 1))
     exts = np.array([b"bin"])
     return {"digests": digests, "names": np.array(names), "exts": exts, "blocks": blocks()}
 

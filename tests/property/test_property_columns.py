@@ -32,9 +32,9 @@ from tests.support.packing import write_index
 ARRAYS = ("rows", "parts", "keys", "digests", "names", "exts", "blocks")
 FILES = ShardFile("groesse-0.rec", 12, "ab" * 32), ShardFile("groesse-0.idx", 7, "00" * 32)
 SHARDS = [
-    Shard("train", 3, FILES, (ReaderIndexFile("dali", "groesse-0.idx", 9, "cd" * 32),)),
-    Shard("train", 1, (ShardFile("y", 5, "00" * 31 + "01"),)),
-    Shard("other", 1, (ShardFile("x", 1, "01" * 32),)),
+    Shard("train", 3, 0, FILES, (ReaderIndexFile("dali", "groesse-0.idx", 9, "cd" * 32),)),
+    Shard("train", 1, 4, (ShardFile("y", 5, "00" * 31 + "01"),)),
+    Shard("other", 1, 5, (ShardFile("x", 1, "01" * 32),)),
 ]
 BIG = st.integers(0, 2**57)
 TEXT = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=9)
@@ -170,7 +170,11 @@ LIES: list[tuple[str, str, int, Any]] = [
     *(("blocks", name, 0, value) for name in ("key_start", "part_start") for value in (-1, 9)),
     *(("names", "", 0, value) for value in (b"../x", b"/x", b"a/b", b"", b"\xff", b"a::pipe:b")),
     *(("digests", "name", 0, value) for value in (b"../x", b"", b"\xff")),
-    *(("digests", name, 0, value) for name in ("bytes", "samples") for value in (-1, 2**53)),
+    *(
+        ("digests", name, 0, value)
+        for name in ("bytes", "samples", "first")
+        for value in (-1, 2**53)
+    ),
     ("digests", "split", 0, b"../x"),
     *(("digests", "kind", 0, value) for value in (b"../x", b"\xff", b"dali")),
     *(("exts", "", 0, b"\xff"), ("keys", "", 0, 0xFF)),

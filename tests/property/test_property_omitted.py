@@ -125,7 +125,7 @@ def published(found: list[Any]) -> list[Shard]:
         number += 1 + gap
         names = [f"d-{split}-{number:06d}.{ext}" for ext in ("tar", "idx1", "idx2")[:files]]
         of_shard = (ShardFile(name, 10 + file, f"{number}") for file, name in enumerate(names))
-        all_shards.append(Shard(split, len(mask), tuple(of_shard)))
+        all_shards.append(Shard(split, len(mask), 0, tuple(of_shard)))
     return all_shards
 
 

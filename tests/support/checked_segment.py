@@ -89,7 +89,7 @@ def check_segment(root: Store, segment: str) -> SegmentContent:
     with tempfile.TemporaryDirectory() as folder:
         files = {file.role: _local(root, file, Path(folder) / file.role) for file in document.files}
         assert list(files) == [file.role for file in document.files], "two files of a role"
-        needed = {"rows", "sources", "order", "plan"}
+        needed = {"rows", "sources"}
         assert needed <= set(files) <= needed | {"skipped"}
         if "skipped" in files:
             bad = sum(batch.num_rows for batch in read_manifest(files["skipped"], SKIPPED))
@@ -157,7 +157,7 @@ def _shards(root: Store, document: SegmentDocument) -> dict[str, list[ShardConte
     """By split, its shards, with the files of their format, under the names that they may have."""
     format_ = shard_format(*document.shape.use)
     found: dict[str, list[ShardContent]] = {split: [] for split in document.splits}
-    for split, samples, files, _ in read_shards(root, document.file("rows")):
+    for split, samples, _, files, _ in read_shards(root, document.file("rows")):
         assert [file.name for file in files] == list(format_.file_names(files[0].name))
         assert samples > 0
         found[split].append(ShardContent(files, samples))
@@ -200,7 +200,7 @@ def _check_reader_indexes(root: Store, document: SegmentDocument, rows: pa.Table
     """Every shard has the index files of its format, with what its rows say, and no others."""
     kinds = shard_format(*document.shape.use).indexes
     named, first_row = set(), 0
-    for split, samples, files, indexes in read_shards(root, document.file("rows")):
+    for split, samples, _, files, indexes in read_shards(root, document.file("rows")):
         own = Spool.of(rows.slice(first_row, samples).to_batches(), INDEXED)
         first_row += samples
         wanted = list(index_files(kinds, files[0].name, own))

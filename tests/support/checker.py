@@ -193,7 +193,7 @@ class _Check:
             if file.role in ("omitted", "list", "objects", "classes", "readers"):
                 assert file.path.startswith(own)
             else:
-                roles = ("rows", "sources", "skipped", "order", "plan")
+                roles = ("rows", "sources", "skipped")
                 assert file.role in roles
         self._check_classes([file for file in files if file.role == "classes"])
 

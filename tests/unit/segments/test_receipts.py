@@ -8,17 +8,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
-import pyarrow as pa
 import pytest
 
 from larder.config.shape import FormatOptions
 from larder.disk import scratch
 from larder.errors import DamageError
-from larder.jobs.manifests import put_named
-from larder.manifest.files import write_manifest
 from larder.progress import NullProgress
 from larder.segments.job import Job
-from larder.segments.pack import SHARD_PLAN
 from larder.segments.receipts import (
     Shard,
     finished_shards,
@@ -57,15 +53,8 @@ def plans(*numbers: int, split: str = "train") -> list[ShardPlan]:
     return [ShardPlan(split, number, name(number), 0, 2, 5) for number in numbers]
 
 
-def job(root: Store, folder: Path, numbers: Sequence[int] = (1,)) -> Job:
-    """A job whose plan has these shards of split ``train``."""
-    count = len(numbers)
-    columns = [["train"] * count, numbers, [*map(name, numbers)], [0] * count, [1] * count]
-    rows = pa.record_batch([*columns, [5] * count], schema=SHARD_PLAN)
-    file = write_manifest(folder / "plan.parquet", SHARD_PLAN, [rows])
-    shape = SimpleNamespace(use=("webdataset", FormatOptions()))
-    ref = put_named(root, "plan.parquet", file)
-    return cast("Job", SimpleNamespace(segment="s", shard_plan=ref, shape=shape))
+SHAPE = SimpleNamespace(use=("webdataset", FormatOptions()))
+JOB = cast("Job", SimpleNamespace(segment="s", shape=SHAPE))
 
 
 def result(number: int, files: Sequence[ShardFile], skipped: int) -> ShardResult:
@@ -114,51 +103,49 @@ def test_a_receipt_has_the_shard_its_samples_and_those_left_out(root):
     assert samples.column("key").to_pylist() == ["1/good"]
 
 
-def test_shards_are_found_by_listings_alone(root, tmp_path):
+def test_shards_are_found_by_listings_alone(root):
     for number in (1, 2, 4, 5, 7):
         put_shard(root, number)
     root.delete(layout.shard_key("s", "train", name(4)))
     root.put(layout.shard_key("s", "train", name(6)), b"of a run that was killed")
     put_shard(root, 8, b"")  # all of its samples were left out
-    asked = job(root, tmp_path)
     root.forget()
-    finished = finished_shards(root, asked, plans(2, 3, 4, 5, 6, 8), QUIET)
+    finished = finished_shards(root, JOB, plans(2, 3, 4, 5, 6, 8), QUIET)
     assert numbers(finished) == [2, 5, 8]
     assert [shard.bytes for shard in finished] == [5, 5, 0]
     assert {call.method for call in root.calls} == {"list"}
 
 
-def test_only_what_is_between_the_first_and_the_last_shard_is_listed(root, tmp_path):
+def test_only_what_is_between_the_first_and_the_last_shard_is_listed(root):
     for number in range(1, 8):
         put_shard(root, number)
-    listed = list_shards(root, job(root, tmp_path), plans(3, 4))
+    listed = list_shards(root, JOB, plans(3, 4))
     assert [len(shard.receipts) for shard in listed] == [1, 1]
     lists = [call for call in root.calls if call.method == "list"]
     assert len(lists) == 2
 
 
-def test_a_shard_that_was_written_again_with_the_same_bytes_gets_a_receipt(root, tmp_path):
+def test_a_shard_that_was_written_again_with_the_same_bytes_gets_a_receipt(root):
     put_shard(root, 1, b"right")
     put_shard(root, 2, b"right")
     for number, data in ((1, b"right"), (2, b"wrong")):
         root.delete(layout.shard_key("s", "train", name(number)))
         root.put(layout.shard_key("s", "train", name(number)), data)
-    asked = job(root, tmp_path)
     before = keys_of(root, RECEIPTS)
-    assert numbers(finished_shards(root, asked, plans(1, 2), QUIET)) == [1]
+    assert numbers(finished_shards(root, JOB, plans(1, 2), QUIET)) == [1]
     if root.features.local_path:  # in memory, an etag is of the content
         assert len(keys_of(root, RECEIPTS)) == len(before) + 1
     root.forget()
-    (first, second) = list_shards(root, asked, plans(1, 2))
+    (first, second) = list_shards(root, JOB, plans(1, 2))
     assert first.receipt
     assert not second.receipt
 
 
-def test_of_several_receipts_the_one_of_the_objects_counts(root, tmp_path):
+def test_of_several_receipts_the_one_of_the_objects_counts(root):
     put_shard(root, 1, b"first")
     put_shard(root, 1, b"other")
     put_shard(root, 2, b"first")
-    receipts = dict(planned_receipts(root, job(root, tmp_path, [1, 2])))
+    receipts = dict(planned_receipts(root, JOB, plans(1, 2)))
     found = {plan.index: receipt.shard.files[0].sha256 for plan, receipt in receipts.items()}
     assert found == {
         1: hashlib.sha256(b"other").hexdigest(),
@@ -166,25 +153,24 @@ def test_of_several_receipts_the_one_of_the_objects_counts(root, tmp_path):
     }
 
 
-def test_a_shard_without_a_receipt_is_named(root, tmp_path):
+def test_a_shard_without_a_receipt_is_named(root):
     put_shard(root, 1)
     with larder_error("run.failed") as caught:
-        list(planned_receipts(root, job(root, tmp_path, [1, 2, 3])))
+        list(planned_receipts(root, JOB, plans(1, 2, 3)))
     assert name(2) in caught.value.message
 
 
 @pytest.mark.parametrize("root", ["memory"], indirect=True)
-def test_a_damaged_receipt_is_named(root, tmp_path):
+def test_a_damaged_receipt_is_named(root):
     """At any place: in its rows, or in what it says of the shard."""
     put_shard(root, 1)
     (key,) = keys_of(root, RECEIPTS)
     data = bytes(root.get(key))
-    asked = job(root, tmp_path)
     accepted = 0
     for place in range(0, len(data), STEP):
         root.put(key, data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
         try:
-            for _, receipt in planned_receipts(root, asked):
+            for _, receipt in planned_receipts(root, JOB, plans(1)):
                 rows = [row for batch in receipt.rows() for row in batch.to_pylist()]
                 assert [row["key"] for row in rows] == ["1/good", "1/bad0"]
                 accepted += 1
@@ -200,9 +186,8 @@ def test_what_receipts_say_of_shards_does_not_stay_in_memory(tmp_path):
         put_shard(root, number, skipped=20)
 
     def peak_bytes(count: int) -> int:
-        asked = job(root, tmp_path, range(count))
         tracemalloc.start()
-        for _, receipt in planned_receipts(root, asked):
+        for _, receipt in planned_receipts(root, JOB, plans(*range(count))):
             assert receipt.shard.samples == 1
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
