@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from math import exp, lgamma
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
+
+from larder.store import open_store
+from larder.versions.columns import Shard
+from larder.versions.columns import read_shards as segment_shards
+from larder.versions.publish import read_version
+from larder.versions.tags import TAG, read_tag
 
 __all__ = ["Shards", "read_shards", "share_of_equal_shards"]
 
@@ -74,28 +80,21 @@ def _missed(total: int, shard: int, picked: int) -> float:
     return exp(logarithm)
 
 
-def read_shards(root: Path) -> Shards:
+def read_shards(folder: Path) -> Shards:
     """The shards of the version that ``latest`` names, in the dataset's folder."""
-    tag = json.loads((root / "tags" / "latest.json").read_bytes())
-    document = json.loads((root / "versions" / tag["version"] / "version.json").read_bytes())
-    shards: list[Mapping[str, Any]] = []
-    numbers: dict[tuple[str, str], int] = {}
-    for row in _rows(root, document, "shards", ["segment", "name", "bytes", "samples"]):
-        numbers[row["segment"], row["name"]] = len(shards)
-        shards.append(row)
-    of_key = {
-        part["source"]: numbers[row["segment"], row["shard"]]
-        for row in _rows(root, document, "samples", ["segment", "shard", "parts"])
-        for part in row["parts"]
-        if part["source"] is not None
-    }
-    return Shards([row["samples"] for row in shards], [row["bytes"] for row in shards], of_key)
-
-
-def _rows(
-    root: Path, document: Mapping[str, Any], role: str, columns: list[str]
-) -> Iterable[Mapping[str, Any]]:
-    for file in document["files"]:
-        if file["role"] == role:
-            for batch in pq.ParquetFile(root / file["path"]).iter_batches(columns=columns):
-                yield from batch.to_pylist()
+    root = open_store(str(folder))
+    tag = read_tag(root, TAG)
+    document = read_version(root, tag.version) if tag else None
+    assert document is not None, "nothing was published"
+    shards: list[Shard] = []
+    of_key: dict[str, int] = {}
+    for rows, sources in zip(document.files_of("rows"), document.files_of("sources"), strict=True):
+        of_segment = segment_shards(root, rows)
+        owners = np.repeat(np.arange(len(of_segment)), [each.samples for each in of_segment])
+        numbers = (owners + len(shards)).tolist()
+        batches = pq.ParquetFile(folder / sources.path).iter_batches(columns=["parts"])
+        samples = chain.from_iterable(batch.column("parts").to_pylist() for batch in batches)
+        for number, parts in zip(numbers, samples, strict=True):
+            of_key |= {part["source"]: number for part in parts}
+        shards += of_segment
+    return Shards([shard.samples for shard in shards], [shard.bytes for shard in shards], of_key)
