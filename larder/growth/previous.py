@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from larder.jobs.manifests import read_ref
 from larder.manifest.query import Stream, query
 from larder.manifest.schemas import SKIPPED, SOURCES, columns
 from larder.manifest.sealed import MAKE_AGAIN
+from larder.manifest.spool import Spool
 from larder.samples.strata import PUBLISHED
 from larder.segments.rows import INDEXED, index_rows, open_index
 from larder.store import object_url
@@ -114,7 +116,7 @@ class Previous:
         """Its samples, rows of `PACKED`."""
         return Stream(PACKED, _packed(self))
 
-    def places(self, samples: Iterable[pa.RecordBatch]) -> Stream:
+    def places(self, samples: Spool) -> Stream:
         """The places of samples, rows of `PLACES`; given their segments and rows, in this order."""
         return Stream(PLACES, _places(self, samples))
 
@@ -211,22 +213,27 @@ def _packed(previous: Previous) -> Iterator[pa.RecordBatch]:
             raise DamageError("damage.manifest", message, where=where, hint=MAKE_AGAIN)
 
 
-def _places(previous: Previous, samples: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _places(previous: Previous, samples: Spool) -> Iterator[pa.RecordBatch]:
+    every = sum(segment.samples for segment in previous.segments)
     with ExitStack() as stack:
-        opened: dict[int, SegmentColumns] = {}
-        for batch in samples:
+
+        @cache
+        def index_of(place: int) -> SegmentColumns:
+            file = previous.segments[place].document.file("rows")
+            if 2 * samples.num_rows > every:
+                return stack.enter_context(open_index(previous.root, file))
+            return SegmentColumns(previous.root, file, Path())  # only the blocks that are needed
+
+        for batch in samples.read():
             segments, rows = (batch.column(name).to_numpy() for name in ("segment", "row"))
             for place in np.unique(segments).tolist():
-                segment = previous.segments[place]
-                if place not in opened:
-                    file = segment.document.file("rows")
-                    opened[place] = stack.enter_context(open_index(previous.root, file))
-                rows_inside = rows[segments == place]
-                for start in range(0, len(rows_inside), BLOCK_ROWS):
-                    some = rows_inside[start : start + BLOCK_ROWS]
-                    places = index_rows(opened[place], some)
+                inside = rows[segments == place]
+                blocks = np.flatnonzero(np.diff(inside // BLOCK_ROWS)) + 1
+                for some in np.split(inside, blocks):
+                    places = index_rows(index_of(place), some)
                     numbers = pa.array(np.full(len(some), place, np.int32))
-                    arrays = [numbers, pa.array(some), segment.splits(some), *places.columns]
+                    splits = previous.segments[place].splits(some)
+                    arrays = [numbers, pa.array(some), splits, *places.columns]
                     yield pa.RecordBatch.from_arrays(arrays, schema=PLACES)
 
 

@@ -223,7 +223,7 @@ class Selection:
             batch.filter(batch.column("is_packed")).select(_ROWS.names) for batch in chosen.read()
         )
         rows = sort(Stream(_ROWS, packed), _ROWS.names, work_dir=self._folder)
-        return self._previous.places(Spool.of(rows, _ROWS).read())
+        return self._previous.places(Spool.of(rows, _ROWS))
 
     def _skipped(self, order: SampleOrder, check: str) -> tuple[ManifestFile | None, str | None]:
         """Records of bad samples for the version itself, and a digest of them."""
