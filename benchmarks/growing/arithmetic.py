@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from larder.store import open_store
-from larder.versions.columns import Shard
-from larder.versions.columns import read_shards as segment_shards
+from larder.versions.index import Shard
+from larder.versions.index import read_shards as segment_shards
 from larder.versions.publish import read_version
 from larder.versions.tags import TAG, read_tag
 

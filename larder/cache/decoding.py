@@ -35,7 +35,7 @@ HINT: Final = "fix or exclude it, or use a cache of encoded records"
 """What to do about a part that cannot be decoded."""
 
 
-class Picture:
+class OpenedImage:
     """An image whose header was read; decoding needs ``loading_bytes`` besides the array."""
 
     def __init__(self, image: Image.Image, where: str, *, mask: bool) -> None:
@@ -60,13 +60,13 @@ class Picture:
 
 def open_picture(
     data: bytes, where: str, *, max_pixels: int = MAX_PIXELS, mask: bool = False
-) -> Picture:
+) -> OpenedImage:
     """Read the header of an image; ``sample.undecodable`` if it cannot become an array."""
     if not data:
         message = "the image cannot be decoded: it is empty"
         raise ObjectError("sample.undecodable", message, where=where, hint=HINT)
     with decoding(where, HINT):
-        return Picture(open_image(io.BytesIO(data), max_pixels), where, mask=mask)
+        return OpenedImage(open_image(io.BytesIO(data), max_pixels), where, mask=mask)
 
 
 _AHEAD = 4

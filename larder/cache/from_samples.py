@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from larder.cache.build import build_file
-from larder.cache.decoding import HINT, Making, Picture, ToDecode, in_order, open_picture
+from larder.cache.decoding import HINT, Making, OpenedImage, ToDecode, in_order, open_picture
 from larder.cache.fields import (
     LABEL,
     Kind,
@@ -48,7 +48,7 @@ WINDOW_BYTES: Final = 64 * 1024**2
 
 
 @dataclass(frozen=True, slots=True)
-class SplitSamples:
+class CacheInput:
     """The samples of one split, and how they become records.
 
     ``rows`` returns batches of `larder.segments.rows.INDEXED`, from the beginning at every call.
@@ -76,7 +76,7 @@ class Misfit(Exception):  # noqa: N818 - not an error: the build starts again
 
 
 def build_samples(
-    samples: SplitSamples,
+    samples: CacheInput,
     path: Path,
     *,
     limit_bytes: int | None,
@@ -119,7 +119,7 @@ def build_samples(
 
 
 def sample_records(
-    samples: SplitSamples,
+    samples: CacheInput,
     schema: RecordSchema,
     *,
     threads: int | None = None,
@@ -145,7 +145,7 @@ def sample_records(
             yield record.values
 
 
-def _records(samples: SplitSamples, schema: RecordSchema) -> Generator[Making]:
+def _records(samples: CacheInput, schema: RecordSchema) -> Generator[Making]:
     fields = {field.name: field for field in schema.fields}
     for shard, group in groupby(read_index(samples.rows()), key=lambda sample: sample.shard):
         with samples.open_shard(shard) as reader:
@@ -154,7 +154,7 @@ def _records(samples: SplitSamples, schema: RecordSchema) -> Generator[Making]:
 
 
 def _record(
-    samples: SplitSamples,
+    samples: CacheInput,
     sample: IndexedSample,
     shard: SampleReader,
     schema: RecordSchema,
@@ -189,7 +189,7 @@ def _record(
     return record
 
 
-def _picture(picture: Picture, schema: RecordSchema, field: Field, where: str) -> ToDecode:
+def _picture(picture: OpenedImage, schema: RecordSchema, field: Field, where: str) -> ToDecode:
     form, shape = picture.form, image_shape(picture.form, field)
     if not fits(field, form.dtype, shape):
         raise Misfit(widened(schema, field.name, form.dtype, shape, where))

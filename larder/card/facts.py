@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from larder.readers.access import Access
+from larder.readers.access import DatasetAccess
 from larder.readers.numbers import Array
 from larder.readers.split import SplitSamples
 from larder.store.base import Store
@@ -23,7 +23,7 @@ _BINS = 64 * BINS_PER_DOUBLING
 
 
 @dataclass(frozen=True, slots=True)
-class StorageAccess(Access):
+class StorageAccess(DatasetAccess):
     """A dataset's root that is open already, with the credentials that the cluster file names."""
 
     opened: Store | None = None

@@ -11,7 +11,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from larder.config.models.field_types import RefusedError
+from larder.config.models.field_types import RuleError
 from larder.config.text import Document, KeyPath, dotted
 from larder.config.urls import shown
 from larder.errors import ConfigError
@@ -136,10 +136,10 @@ class _Messages:
 
     def _own_rule(
         self, path: KeyPath, detail: ErrorDetails
-    ) -> tuple[KeyPath, KeyPath, RefusedError, str]:
+    ) -> tuple[KeyPath, KeyPath, RuleError, str]:
         """A rule of Larder's own models: its message is already plain."""
         error = detail.get("ctx", {}).get("error")
-        refused = error if isinstance(error, RefusedError) else RefusedError(str(error))
+        refused = error if isinstance(error, RuleError) else RuleError(str(error))
         cause = (*path[:-1], refused.beside) if refused.beside else path
         path = (*path, *refused.key.split(".")) if refused.key else path
         text = str(refused)

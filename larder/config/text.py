@@ -298,7 +298,7 @@ def interpolate(text: str, environ: Mapping[str, str]) -> Interpolation:
 
 
 @dataclass(slots=True)
-class Expanded:
+class ExpandedText:
     """A document with its variables replaced, as far as possible.
 
     Attributes:
@@ -319,14 +319,14 @@ def expand(
     *,
     prefix: str = "",
     unread: Collection[KeyPath] = (),
-) -> Expanded:
+) -> ExpandedText:
     """Replace the variables in every string of a document.
 
     Variables are not needed in paths that --set replaces (``overridden``) and in URLs that nothing
     is read from (``unread``). ``prefix`` is what --set puts before the keys of this file:
     ``cluster.``.
     """
-    expanded = Expanded(document)
+    expanded = ExpandedText(document)
     variables: dict[KeyPath, tuple[str, ...]] = {}
     missing: dict[str, KeyPath] = {}
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from larder.copy.difference import Outstanding, outstanding
-from larder.copy.receipts import Receipt, find_receipts, receipt_rows
+from larder.copy.receipts import CopyReceipt, find_receipts, receipt_rows
 from larder.copy.record import CopyDocument, CopyPlace, Origin, read_record, record_rows
 from larder.copy.settings import CopySettings
 from larder.errors import ConfigError, Failure, FatalError
@@ -24,7 +24,7 @@ from larder.manifest.schemas import OBJECTS
 from larder.manifest.sort import SortedFile, sort, sort_to_file, whole_keys
 from larder.progress import Progress
 from larder.samples.columns import Flags
-from larder.source.inventory import Listed, list_source, object_batches
+from larder.source.inventory import Listing, list_source, object_batches
 from larder.source.reports import open_report
 from larder.source.selection import KeyRule, Unlisted, without_own
 from larder.store.base import Store
@@ -49,7 +49,7 @@ class CopyState:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class CopyComparison:
     """What is at a source and at a storage.
 
     ``objects`` are those at the source that the globs select, and ``stored`` all at the storage;
@@ -57,9 +57,9 @@ class Comparison:
     did not end; ``pieces`` are the comparison, and can be read once.
     """
 
-    objects: Listed
+    objects: Listing
     stored: SortedFile
-    receipts: list[Receipt]
+    receipts: list[CopyReceipt]
     pieces: Iterator[Outstanding]
 
 
@@ -82,7 +82,7 @@ def read_state(
 @contextmanager
 def compared(
     settings: CopySettings, state: CopyState, folder: Path, progress: Progress
-) -> Iterator[Comparison]:
+) -> Iterator[CopyComparison]:
     """List the source and the storage, and compare them while a ``with`` block reads the pieces.
 
     Paths in the source that cannot be listed are in ``state.unlisted``; what the storage has there
@@ -107,11 +107,11 @@ def compared(
             markers=not root.features.local_path,
             selected=_selected(settings, state.unlisted),
         )
-        yield Comparison(objects, stored, receipts, _counted(pieces, progress))
+        yield CopyComparison(objects, stored, receipts, _counted(pieces, progress))
     progress.finish("compare")
 
 
-def _objects(settings: CopySettings, state: CopyState, folder: Path, progress: Progress) -> Listed:
+def _objects(settings: CopySettings, state: CopyState, folder: Path, progress: Progress) -> Listing:
     """The objects at the source; ``run.failed``: none, but paths that cannot be listed."""
     report = settings.source.inventory
     try:

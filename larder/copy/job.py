@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from larder.copy.difference import in_order, places
 from larder.copy.engine import copy_batch
 from larder.copy.limits import CopyLimits
-from larder.copy.receipts import SET_BYTES, CopySets, Receipt, find_receipts, receipt_rows
+from larder.copy.receipts import SET_BYTES, CopyReceipt, CopySets, find_receipts, receipt_rows
 from larder.copy.record import (
     CopyDocument,
     read_record,
@@ -195,7 +195,7 @@ def _objects(job: CopyJob, root: Store, batch: CopyBatch) -> Iterator[ObjectInfo
         yield from map(ObjectInfo, *columns, repeat(0))
 
 
-def _receipts(root: Store, job: CopyJob, batch: CopyBatch) -> list[Receipt]:
+def _receipts(root: Store, job: CopyJob, batch: CopyBatch) -> list[CopyReceipt]:
     """What an earlier attempt at a batch has left."""
     rows = range(batch.first_row, batch.first_row + batch.rows)
     return [
@@ -227,7 +227,7 @@ class Standing:
 
     copies: SortedFile | None = None
     record: CopyDocument | None = None
-    receipts: Sequence[Receipt] = ()
+    receipts: Sequence[CopyReceipt] = ()
     unlisted: ManifestFile | None = None
     stopped: bool = False
 
@@ -273,7 +273,7 @@ def end_copy(
     return document
 
 
-def _latest(root: Store, receipts: Iterable[Receipt], folder: Path) -> Iterator[pa.RecordBatch]:
+def _latest(root: Store, receipts: Iterable[CopyReceipt], folder: Path) -> Iterator[pa.RecordBatch]:
     """The rows of receipts, ordered by key: the latest of each, as two may have copied it."""
     rows = Stream(OBJECTS, receipt_rows(root, receipts))
     ties = ("modified", "etag", "mirror_etag")

@@ -14,7 +14,7 @@ from larder.errors import NotFoundError, ObjectError
 from larder.limits import WRITER_BYTES
 from larder.manifest.digest import format_crc32c
 from larder.store.base import ObjectInfo, Reader
-from larder.store.etags import ContentCheck, changed, is_md5
+from larder.store.etags import StreamCheck, changed, is_md5
 
 WHOLE_BYTES = 8 * 1024**2
 """Up to this size, an object is held in memory as a whole."""
@@ -100,7 +100,7 @@ def _check_read(way: ObjectCopy, info: ObjectInfo, crc32c: str) -> None:
 
 def _proved(way: ObjectCopy, data: bytes, content: Content) -> Content:
     """The content, once what was read is compared with the etag; see `larder.store.etags`."""
-    check = ContentCheck(way.source, way.info.key, way.info.etag, way.info.size_bytes)
+    check = StreamCheck(way.source, way.info.key, way.info.etag, way.info.size_bytes)
     check.add(data)
     md5 = way.info.etag if check.check() else None
     return content._replace(md5=md5, read_md5=md5)
@@ -112,7 +112,7 @@ def _md5(data: bytes) -> str:
 
 def _copy_stream(way: ObjectCopy, limits: CopyLimits, ready: Callable[[], None]) -> CopiedObject:
     source, info = way.source, way.info
-    check = ContentCheck(source, info.key, info.etag, info.size_bytes)
+    check = StreamCheck(source, info.key, info.etag, info.size_bytes)
     with (
         source.open(info.key, if_match=info.etag or None) as reader,
         way.target.writer(way.key, like=reader.info, sync=False) as writer,

@@ -11,11 +11,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.copy.compare import Comparison, CopyState, compared, read_state
+from larder.copy.compare import CopyComparison, CopyState, compared, read_state
 from larder.copy.difference import Outstanding, without
 from larder.copy.job import Standing
 from larder.copy.prices import Cost, estimate_cost
-from larder.copy.receipts import Receipt
+from larder.copy.receipts import CopyReceipt
 from larder.copy.record import CopyDocument, record_rows
 from larder.copy.route import Route
 from larder.copy.settings import CopySettings
@@ -31,7 +31,7 @@ from larder.manifest.sort import SortedFile, sort, sort_to_file
 from larder.progress import Progress
 from larder.samples.columns import column_texts
 from larder.source.archived import archived_among
-from larder.source.inventory import Listed, object_batches
+from larder.source.inventory import Listing, object_batches
 from larder.source.selection import NEVER_TRIED
 from larder.source.storable import Storage, Unfit, unfit_keys
 from larder.store.base import ObjectInfo
@@ -90,12 +90,12 @@ class CopyPlan:
 
     settings: CopySettings
     state: CopyState
-    listed: Listed | None
+    listed: Listing | None
     objects: Totals
     due: ManifestFile
     sums: CopySums
     verified: SortedFile
-    receipts: Sequence[Receipt]
+    receipts: Sequence[CopyReceipt]
     unfit: Unfit
     unlisted: BatchReport = field(default_factory=BatchReport)
     unlisted_file: ManifestFile | None = None
@@ -204,7 +204,7 @@ def _plan_everything(
     )
 
 
-def _archived(due: ManifestFile, listed: Listed, folder: Path) -> Unfit:
+def _archived(due: ManifestFile, listed: Listing, folder: Path) -> Unfit:
     keys = read_manifest(due.path, DUE, columns=("key",))
     return archived_among(keys, listed.archived, folder) if listed.archived else Unfit()
 
@@ -217,7 +217,7 @@ def due_rows(objects: pa.RecordBatch, samples: pa.Array | None = None) -> pa.Rec
 
 
 def summed(
-    comparison: Comparison,
+    comparison: CopyComparison,
     folder: Path,
     pick: Callable[[Outstanding], pa.RecordBatch],
     schema: pa.Schema = OBJECTS,

@@ -18,7 +18,7 @@ import pyarrow as pa
 from larder.copy.compare import CopyState, compared, not_listed, read_state
 from larder.copy.difference import without
 from larder.copy.plan import CopySums, summed
-from larder.copy.receipts import Receipt
+from larder.copy.receipts import CopyReceipt
 from larder.copy.record import read_record, write_record
 from larder.copy.settings import CopySettings
 from larder.disk import scratch
@@ -77,7 +77,7 @@ class PrunePlan:
     gone: ManifestFile
     sums: CopySums
     verified: SortedFile
-    receipts: Sequence[Receipt]
+    receipts: Sequence[CopyReceipt]
 
 
 def plan_prune(settings: PruneSettings, folder: Path, *, progress: Progress) -> PrunePlan:

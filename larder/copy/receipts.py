@@ -42,30 +42,30 @@ _READERS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt:
+class CopyReceipt:
     """What a run has copied of some rows of what was due."""
 
     rows: range
     manifest: ManifestRef
 
 
-def find_receipts(root: Store, place: CopyPlace, run: str = "") -> list[Receipt]:
+def find_receipts(root: Store, place: CopyPlace, run: str = "") -> list[CopyReceipt]:
     """The receipts of a run, or of all runs, in the order of their names, with one listing."""
     receipts = []
     for info in listed(root, f"{place.receipts}{run}"):
         _, first_row, rows, sha256 = info.key.rpartition("/")[2].partition(".")[0].split("-")
         manifest = ManifestRef(info.key, sha256, info.size_bytes, rows=-1)
-        receipts.append(Receipt(range(int(first_row), int(first_row) + int(rows)), manifest))
+        receipts.append(CopyReceipt(range(int(first_row), int(first_row) + int(rows)), manifest))
     return receipts
 
 
-def receipt_rows(root: Store, receipts: Iterable[Receipt]) -> Iterator[pa.RecordBatch]:
+def receipt_rows(root: Store, receipts: Iterable[CopyReceipt]) -> Iterator[pa.RecordBatch]:
     """The rows of receipts, of schema OBJECTS.
 
     One that is gone is in the record of a run that has just ended.
     """
 
-    def read(receipt: Receipt) -> list[pa.RecordBatch]:
+    def read(receipt: CopyReceipt) -> list[pa.RecordBatch]:
         with suppress(NotFoundError):
             return list(read_ref(root, receipt.manifest, OBJECTS))
         return []
@@ -101,7 +101,7 @@ class CopySets:
         folder: Path,
         *,
         set_bytes: int = SET_BYTES,
-        receipts: Iterable[Receipt] = (),
+        receipts: Iterable[CopyReceipt] = (),
     ) -> None:
         self._root = root
         self._prefix = prefix

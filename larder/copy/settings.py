@@ -27,7 +27,7 @@ from larder.config.models import (
     Source,
     StageLimits,
 )
-from larder.config.models.field_types import RefusedError
+from larder.config.models.field_types import RuleError
 from larder.config.text import Document, KeyPath, Position, Setting, apply, parse_settings
 from larder.config.urls import check_overlap, directory, is_inside
 from larder.copy.site import in_region
@@ -37,7 +37,7 @@ from larder.store import OnUnlisted, open_location
 from larder.store.base import Store
 
 
-class Places(Model):
+class CopyPlaces(Model):
     """Where a command copies from and to, and the limits of that."""
 
     source: Source = Field(description="where the data lives")
@@ -49,7 +49,7 @@ class Places(Model):
     def _whole_objects(self) -> Self:
         if self.source.expands:
             hint = "leave source.archives and source.rows out"
-            raise RefusedError("objects are copied as they are", hint=hint)
+            raise RuleError("objects are copied as they are", hint=hint)
         return self
 
 
@@ -68,12 +68,12 @@ class Argument:
     name: str
 
 
-_SCHEMA = Schema(Places, "command")
+_SCHEMA = Schema(CopyPlaces, "command")
 
 
 def read_places(
     arguments: Sequence[Argument], settings: Sequence[str] = (), cluster: Cluster | None = None
-) -> Places:
+) -> CopyPlaces:
     """Read the arguments of a command; several mistakes are a `ProblemsError` with all of them.
 
     ``source.url`` and ``storage.url`` are required. ``settings`` are all ``--set`` arguments, and
@@ -84,7 +84,7 @@ def read_places(
     document = _document([each for each in arguments if each.value is not None], cluster)
     document = apply(document, of_command, problems)
     try:
-        places = Places.model_validate(document.value, by_alias=True, by_name=False)
+        places = CopyPlaces.model_validate(document.value, by_alias=True, by_name=False)
     except ValidationError as error:
         problems += refusals(error, _SCHEMA, document)
     if problems:

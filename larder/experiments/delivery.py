@@ -78,7 +78,7 @@ class DeliveredVersion:
 
 
 @dataclass(frozen=True, slots=True)
-class ShardFile:
+class DeliveredFile:
     """A file of a shard: its split, its path below the dataset's root, and its digest."""
 
     split: str
@@ -91,7 +91,7 @@ class ShardFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class VersionContents:
     """What a published version contains.
 
     Attributes:
@@ -111,7 +111,7 @@ class Contents:
     cache: Mapping[str, tuple[str, ...]] | None = None
     index: tuple[str, ...] = ()
     class_names: tuple[str, ...] = ()
-    shard_files: Callable[[], Sequence[ShardFile]] = tuple
+    shard_files: Callable[[], Sequence[DeliveredFile]] = tuple
 
     def __post_init__(self) -> None:
         _check_paths((*self.index, *chain.from_iterable((self.cache or {}).values())))

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.growth.content_check import ContentCheck
+from larder.growth.content_check import ObjectCheck
 from larder.growth.previous import PACKED, RECORDS, Previous
 from larder.jobs.manifests import read_ref
 from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest, write_manifest
@@ -198,7 +198,7 @@ def compare(
     order: SampleOrder,
     previous: Previous,
     check: str | None,
-    content: ContentCheck,
+    content: ObjectCheck,
     folder: Path,
 ) -> Comparison:
     """Compare all samples with those of the previous version.
@@ -240,7 +240,7 @@ def _compared(
     order: SampleOrder,
     previous: Previous,
     check: str | None,
-    content: ContentCheck,
+    content: ObjectCheck,
     folder: Path,
 ) -> ManifestFile:
     inputs = {
@@ -266,7 +266,7 @@ def _different(
     doubts: Spool,
     order: SampleOrder,
     previous: Previous,
-    content: ContentCheck,
+    content: ObjectCheck,
     folder: Path,
 ) -> Spool:
     """The places of samples that are not as they were, of those with other etags."""
@@ -290,7 +290,7 @@ def _different(
     return different
 
 
-def _as_sources(packed: Stream, content: ContentCheck) -> Stream:
+def _as_sources(packed: Stream, content: ObjectCheck) -> Stream:
     """Samples whose parts have no length where it is not that of the object."""
     schema = PACKED.set(PACKED.get_field_index("parts"), pa.field("parts", pa.list_(_SOURCE)))
 

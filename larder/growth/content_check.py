@@ -36,7 +36,7 @@ MAX_CHECKED_BYTES = 64 * 1024**2
 _Flags = npt.NDArray[np.bool_]
 
 
-class ContentCheck:
+class ObjectCheck:
     """Compares the contents of objects with checksums; a context manager.
 
     ``transforms`` are those of the previous segments. The source is read only if etags do not tell
@@ -125,7 +125,7 @@ class ContentCheck:
             self._progress.advance("compare", objects=1)
         return crc == crc32c
 
-    def __enter__(self) -> ContentCheck:
+    def __enter__(self) -> ObjectCheck:
         return self
 
     def __exit__(self, *_: object) -> None:

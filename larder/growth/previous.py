@@ -24,8 +24,8 @@ from larder.segments.rows import INDEXED, index_rows, open_index
 from larder.store import object_url
 from larder.store.base import Store
 from larder.versions import layout
-from larder.versions.columns import BLOCK_ROWS, SegmentColumns, Shard, read_shards
 from larder.versions.documents import SegmentDocument, VersionDocument
+from larder.versions.index import BLOCK_ROWS, SegmentIndex, Shard, read_shards
 from larder.versions.omitted import Omitted, read_omitted
 from larder.versions.publish import read_segment
 
@@ -218,11 +218,11 @@ def _places(previous: Previous, samples: Spool) -> Iterator[pa.RecordBatch]:
     with ExitStack() as stack:
 
         @cache
-        def index_of(place: int) -> SegmentColumns:
+        def index_of(place: int) -> SegmentIndex:
             file = previous.segments[place].document.file("rows")
             if 2 * samples.num_rows > every:
                 return stack.enter_context(open_index(previous.root, file))
-            return SegmentColumns(previous.root, file, Path())  # only the blocks that are needed
+            return SegmentIndex(previous.root, file, Path())  # only the blocks that are needed
 
         for batch in samples.read():
             segments, rows = (batch.column(name).to_numpy() for name in ("segment", "row"))

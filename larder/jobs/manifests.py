@@ -44,7 +44,7 @@ class _Entry:
         """The etag of the verified file, for a directory."""
 
 
-class Manifests:
+class LocalManifests:
     """The manifests that a process has on its disk. All methods may be called from many threads.
 
     At most ``kept`` stay on the disk while nothing reads them.
@@ -147,7 +147,7 @@ def _verify(store: Store, ref: ManifestRef, copy: BinaryIO | None = None) -> str
     return reader.info.etag
 
 
-_manifests = Manifests()
+_manifests = LocalManifests()
 
 
 fetched, forget = _manifests.fetched, _manifests.forget

@@ -14,10 +14,10 @@ from larder.experiments.consumers.registry import consumer_of
 from larder.experiments.delivery import (
     Advice,
     ConfigFile,
-    Contents,
+    DeliveredFile,
     DeliveredSplit,
     DeliveredVersion,
-    ShardFile,
+    VersionContents,
 )
 from larder.experiments.emit import Written, differing, write_configs
 from larder.pipeline.delivery import chosen, split_prefixes, version_choices
@@ -58,7 +58,7 @@ def check_configs(
     consumer_of(settings.cluster).config_files(
         settings.template,
         _place(settings, version, delivery),
-        Contents("", splits, index=(layout.version_key(version),)),
+        VersionContents("", splits, index=(layout.version_key(version),)),
         settings.cluster,
         where=settings.template_name,
     )
@@ -96,7 +96,7 @@ def _rendered(settings: Settings, version: VersionDocument) -> tuple[ConfigFile,
     root = storage_of(settings.dataset, settings.cluster)
     for split in version.splits:
         check_shards(root, version, split)
-    contents = Contents(
+    contents = VersionContents(
         digest=version.digest,
         splits={
             name: DeliveredSplit(
@@ -144,11 +144,11 @@ def _index(version: VersionDocument) -> Iterator[str]:
     yield from (file.path for file in version.files if file.role in roles)
 
 
-def _shard_files(settings: Settings, version: VersionDocument) -> list[ShardFile]:
+def _shard_files(settings: Settings, version: VersionDocument) -> list[DeliveredFile]:
     root = storage_of(settings.dataset, settings.cluster)
     files = segment_files(root, version.files, read_omitted(root, version))
     return [
-        ShardFile(file.path.split("/")[-2], file.path, file.bytes, file.sha256)
+        DeliveredFile(file.path.split("/")[-2], file.path, file.bytes, file.sha256)
         for file in files
         if file.role == "shard" and file.bytes is not None
     ]

@@ -10,7 +10,7 @@ from larder.store.base import Store
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class DatasetAccess:
     """How to reach a dataset's root.
 
     Attributes:

@@ -15,7 +15,7 @@ from larder.config.patterns import expand_braces
 from larder.config.urls import check_url
 from larder.errors import ConfigError, DamageError, StoreError
 from larder.packages import require_module
-from larder.readers.access import Access
+from larder.readers.access import DatasetAccess
 from larder.readers.batches import Decoding
 from larder.readers.cache import CacheReader
 from larder.readers.columns import check_list
@@ -24,7 +24,7 @@ from larder.readers.download import download_version
 from larder.readers.job import job_location
 from larder.readers.keep import KeptShards
 from larder.readers.launcher import rank_of
-from larder.readers.loader import CacheSource, Loader, OnError, ShardSource, Source
+from larder.readers.loader import BatchSource, CacheSource, Loader, OnError, ShardSource
 from larder.readers.order import Even
 from larder.readers.sagemaker import pipe_samples, with_shards
 from larder.readers.samples import Sample
@@ -93,7 +93,7 @@ class Data:
         access: How to reach the dataset's root.
     """
 
-    def __init__(self, document: VersionDocument, access: Access) -> None:
+    def __init__(self, document: VersionDocument, access: DatasetAccess) -> None:
         self._document = document
         self._access = access
 
@@ -544,14 +544,14 @@ class Data:
                 reader.close()
             raise
 
-    def _source(self, samples: SplitSamples, check: Check) -> Source:
+    def _source(self, samples: SplitSamples, check: Check) -> BatchSource:
         """What the samples of a split are read from by number."""
         if not self._is_cached(samples.split):
             return ShardSource(samples)
         once, always = check == "once", check == "always"
         return CacheSource(self.cache(samples.split, verify=once, check_records=always))
 
-    def _checked(self, decoding: Decoding, samples: SplitSamples, source: Source) -> Decoding:
+    def _checked(self, decoding: Decoding, samples: SplitSamples, source: BatchSource) -> Decoding:
         """With the version's masks, and only if all names exist."""
         if decoding == Decoding():
             return decoding
@@ -624,7 +624,7 @@ def open_data(
     cache_dir: str | Path | None = None,
 ) -> Data:
     address = parse_address(job_location() if url is None else url)
-    access = Access(address.root, cache_directory(cache_dir), endpoint, region, profile)
+    access = DatasetAccess(address.root, cache_directory(cache_dir), endpoint, region, profile)
     document = _read(access, address)
     if url is None:
         check_emitted(document.id, document.digest)
@@ -634,7 +634,7 @@ def open_data(
     return Data(document, access)
 
 
-def _read(access: Access, address: Address) -> VersionDocument:
+def _read(access: DatasetAccess, address: Address) -> VersionDocument:
     store = access.store()
     version = address.name if address.is_version else _tagged(store, address, access.cache_dir)
     document = read_shared_version(store, version, access.cache_dir)

@@ -12,8 +12,8 @@ from larder.disk import TEMPORARY_PREFIX, check_names, disk_errors, write_file
 from larder.errors import ConfigError
 from larder.store.base import Store
 from larder.store.download import download, locked, path_below, removed_if_abandoned
-from larder.versions.columns import ShardFile
 from larder.versions.documents import VersionDocument
+from larder.versions.index import ShardFile
 
 THREADS = 8
 

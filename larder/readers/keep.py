@@ -25,7 +25,7 @@ from larder.errors import ConfigError, NotFoundError
 from larder.store import open_store
 from larder.store.base import Store
 from larder.store.download import download_once, free_room, locked, removed_if_abandoned
-from larder.versions.columns import ShardFile
+from larder.versions.index import ShardFile
 
 T = TypeVar("T")
 

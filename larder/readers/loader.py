@@ -17,7 +17,7 @@ from larder.errors import DamageError, Failure, Failures, FatalError, LarderErro
 from larder.readers.batches import KEY, LABEL, Batch, batch_of, chosen
 from larder.readers.cache import CacheReader
 from larder.readers.order import WINDOW_SAMPLES, Numbers, Order
-from larder.readers.schedule import Schedule, ShardIndex, invalid, whole
+from larder.readers.schedule import Schedule, WindowIndex, invalid, whole
 from larder.readers.split import SplitSamples
 from larder.samples.naming import LABEL_EXT
 from larder.units import format_count
@@ -49,7 +49,7 @@ class _Made(NamedTuple):
     skipped: Sequence[Failure]
 
 
-class Source(Protocol):
+class BatchSource(Protocol):
     """What batches are read from."""
 
     @property
@@ -122,9 +122,9 @@ class Loader:
 
     def __init__(
         self,
-        source: Source,
+        source: BatchSource,
         schedule: Schedule,
-        index: ShardIndex,
+        index: WindowIndex,
         *,
         rank: int,
         world: int,

@@ -26,7 +26,7 @@ import numpy as np
 from larder.config.patterns import expand_braces
 from larder.disk import disk_errors
 from larder.errors import ConfigError, DamageError, FatalError
-from larder.readers.access import Access
+from larder.readers.access import DatasetAccess
 from larder.readers.samples import Sample
 from larder.readers.split import SplitSamples
 from larder.samples.indexed import IndexedSample
@@ -61,7 +61,7 @@ def channel_location() -> str | None:
     return str(documents[0].parent) if len(documents) == 1 else None
 
 
-def with_shards(version: VersionDocument, access: Access) -> Path | None:
+def with_shards(version: VersionDocument, access: DatasetAccess) -> Path | None:
     """In a job of SageMaker, the dataset's root with the shards that are in other channels.
 
     It is a directory of links. None if the version is in no channel, or its channel has the shards.

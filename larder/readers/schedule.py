@@ -27,7 +27,7 @@ from larder.versions.documents import SplitFacts
 FORMAT: Final = "larder-loader-1"
 
 
-class ShardIndex(Protocol):
+class WindowIndex(Protocol):
     """What the order ``window`` has to know of a split."""
 
     @property
@@ -61,7 +61,7 @@ class Schedule:
     def division(self, world: int) -> Division:
         return Division(self.samples, self.batch_size, world, self.even)
 
-    def order(self, epoch: int, index: ShardIndex) -> Order:
+    def order(self, epoch: int, index: WindowIndex) -> Order:
         kind, window, lanes = astuple(self.shuffle)
         words = epoch_words(self.version, self.split, self.seed, epoch, kind)
         if kind == "sequential":

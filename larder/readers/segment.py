@@ -24,16 +24,16 @@ from larder.samples.naming import LABEL_EXT
 from larder.shards.reading.ranges import RangeReader, spans
 from larder.store.base import Store
 from larder.versions import layout
-from larder.versions.columns import (
+from larder.versions.documents import SegmentDocument
+from larder.versions.index import (
     NONE,
     Mapper,
     Places,
-    SegmentColumns,
+    SegmentIndex,
     Shard,
     ShardFile,
     listed_shards,
 )
-from larder.versions.documents import SegmentDocument
 from larder.versions.omitted import Omitted
 
 SPAN_BYTES = 8 << 20
@@ -50,7 +50,7 @@ class LiveSamples:
     """
 
     def __init__(
-        self, document: SegmentDocument, split: str, omitted: Omitted, columns: SegmentColumns
+        self, document: SegmentDocument, split: str, omitted: Omitted, columns: SegmentIndex
     ) -> None:
         facts = document.splits[split]
         if len(omitted.ranges) and omitted.ranges[-1, 1] > facts.samples:

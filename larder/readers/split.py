@@ -17,7 +17,7 @@ from larder.errors import DamageError, ObjectError
 from larder.forking import cached_property
 from larder.manifest.sealed import MAKE_AGAIN
 from larder.packages import missing_package
-from larder.readers.access import Access
+from larder.readers.access import DatasetAccess
 from larder.readers.keep import KeptShards
 from larder.readers.numbers import Array, checked_numbers
 from larder.readers.samples import Sample
@@ -29,8 +29,8 @@ from larder.shards.formats import shard_format
 from larder.store import object_url
 from larder.store.base import Store
 from larder.versions import layout
-from larder.versions.columns import SegmentColumns, ShardFile
 from larder.versions.documents import SegmentDocument, VersionDocument
+from larder.versions.index import SegmentIndex, ShardFile
 from larder.versions.omitted import Omitted, read_omitted
 from larder.versions.publish import existing_segment
 
@@ -74,7 +74,7 @@ class SplitSamples(Sequence[Sample]):
         self,
         version: VersionDocument,
         split: str,
-        access: Access,
+        access: DatasetAccess,
         check: Check = "always",
         kept: KeptShards | None = None,
     ) -> None:
@@ -246,7 +246,7 @@ class SplitSamples(Sequence[Sample]):
                     document,
                     self.split,
                     omitted.get((document.id, self.split), Omitted.none()),
-                    SegmentColumns(
+                    SegmentIndex(
                         store, document.file("rows"), directory, document.samples, classes
                     ),
                 )

@@ -11,7 +11,7 @@ import torch.utils.data
 
 from larder.errors import Failures
 from larder.readers.batches import Batch, share_cores
-from larder.readers.loader import Decode, Loader, Source
+from larder.readers.loader import BatchSource, Decode, Loader
 from larder.readers.schedule import invalid, whole
 
 _FORMAT: Final = "larder-torch-worker-1"
@@ -269,7 +269,7 @@ class SampleDataset(torch.utils.data.Dataset[dict[str, Any]]):
     kind.
     """
 
-    def __init__(self, source: Source, samples: int, decode: Decode | None = None) -> None:
+    def __init__(self, source: BatchSource, samples: int, decode: Decode | None = None) -> None:
         self._source = source
         self._samples = samples
         self._decode = decode

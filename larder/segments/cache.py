@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from larder.cache.file import open_file
-from larder.cache.from_samples import SplitSamples, build_samples
+from larder.cache.from_samples import CacheInput, build_samples
 from larder.config.shape import FormatUse
 from larder.disk import workshop
 from larder.errors import Failure, FatalError, NotFoundError, ObjectError
@@ -223,7 +223,7 @@ def _workshop_place(root: Store) -> Path:
     return Path(tempfile.gettempdir())
 
 
-def _samples(job: SegmentJob, root: Store, batch: CacheBatch) -> SplitSamples:
+def _samples(job: SegmentJob, root: Store, batch: CacheBatch) -> CacheInput:
     assert job.dataset.cache is not None, "there is no cache to build"
 
     def rows() -> Iterator[pa.RecordBatch]:
@@ -233,7 +233,7 @@ def _samples(job: SegmentJob, root: Store, batch: CacheBatch) -> SplitSamples:
         key = layout.shard_key(batch.segment, batch.split, name)
         return shard_format(*batch.format).open(root, key)
 
-    return SplitSamples(
+    return CacheInput(
         rows,
         open_shard,
         kind=job.dataset.cache.records,

@@ -17,10 +17,9 @@ from larder.shards.packing import brace_patterns
 from larder.store.base import Store
 from larder.store.own_files import published_file_errors
 from larder.versions import layout
-from larder.versions.columns import ReaderIndexFile, ShardFile, read_shards
-from larder.versions.columns import Shard as PublishedShard
 from larder.versions.documents import FileFacts, SplitFacts, VersionDocument
 from larder.versions.identity import ShardIdentity
+from larder.versions.index import ReaderIndexFile, Shard, ShardFile, read_shards
 from larder.versions.omitted import Omitted
 
 _NONE = Omitted.none()
@@ -47,7 +46,7 @@ class ListedShard(NamedTuple):
 
 
 def listed_shards(
-    segment: str, shards: Iterable[PublishedShard], omitted: _Omitted
+    segment: str, shards: Iterable[Shard], omitted: _Omitted
 ) -> Iterator[ListedShard]:
     """The listed shards of a segment, given all of them, in order.
 

@@ -19,23 +19,22 @@ from larder.manifest.files import ManifestFile, ManifestWriter
 from larder.manifest.schemas import SKIPPED, SOURCES
 from larder.progress import Progress
 from larder.segments.cache import check_forms
-from larder.segments.columns import ColumnsWriter
 from larder.segments.completeness import check_segment
 from larder.segments.contents import listed_shards, listed_splits, read_listed
+from larder.segments.index_writer import IndexWriter
 from larder.segments.job import Job, SegmentJob, UsedSegment, open_root
 from larder.segments.pack import planned_shards
 from larder.segments.reader_indexes import PutIndexes, ShardIndexes, put_indexes
-from larder.segments.receipts import Receipt, Shard, planned_receipts
+from larder.segments.receipts import FinishedShard, Receipt, planned_receipts
 from larder.shards.formats import shard_format
 from larder.shards.images.check import FormNote, joined
 from larder.shards.model import ShardPlan
 from larder.shards.reading.fetch import skipped_failure
 from larder.store.base import Store
 from larder.versions import layout
-from larder.versions.columns import ReaderIndexFile, ShardFile
-from larder.versions.columns import Shard as PublishedShard
 from larder.versions.documents import FileFacts, SegmentDocument, SegmentSplit, SegmentUse
 from larder.versions.identity import image_check
+from larder.versions.index import ReaderIndexFile, Shard, ShardFile
 from larder.versions.publish import read_segment
 
 
@@ -125,19 +124,19 @@ def make_manifests(
     plans: Iterable[ShardPlan],
     folder: Path,
     put: PutIndexes = put_indexes,
-) -> Manifests:
+) -> IndexBuild:
     """Make the files of a segment's index locally, in one pass over the receipts of its shards.
 
     ``put`` is called for a shard that lacks an index file for other readers.
     """
     schemas = {"sources": SOURCES, "skipped": SKIPPED}
     with ExitStack() as stack:
-        columns = stack.enter_context(ColumnsWriter(folder))
+        columns = stack.enter_context(IndexWriter(folder))
         writers = {
             role: stack.enter_context(ManifestWriter(folder / f"{role}.parquet", schema))
             for role, schema in schemas.items()
         }
-        manifests = Manifests(root, job, writers, columns, put)
+        manifests = IndexBuild(root, job, writers, columns, put)
         for plan, receipt in planned_receipts(root, job, plans):
             manifests.add(plan, receipt)
         index = columns.finish()
@@ -167,7 +166,7 @@ def _sources(samples: pa.RecordBatch) -> pa.RecordBatch:
     )
 
 
-class Manifests:
+class IndexBuild:
     """What the receipts of a segment's shards add up to.
 
     ``files`` are its files by role, once all shards were added; ``shards`` are those with
@@ -180,7 +179,7 @@ class Manifests:
         root: Store,
         job: SegmentJob,
         writers: Mapping[str, ManifestWriter],
-        columns: ColumnsWriter,
+        columns: IndexWriter,
         put: PutIndexes,
     ) -> None:
         self.files: dict[str, ManifestFile] = {}
@@ -188,7 +187,7 @@ class Manifests:
         self.forms: dict[str, tuple[FormNote, ...]] = {}
         self.omitted: list[Failure] = []
         self.omitted_count = 0
-        self.shards: list[PublishedShard] = []
+        self.shards: list[Shard] = []
         self._planned = 0
         self._check = image_check(job.dataset)
         self._indexes = ShardIndexes(root, job.segment, shard_format(*job.shape.use), put)
@@ -211,7 +210,7 @@ class Manifests:
                 ReaderIndexFile(file.kind, file.name, file.bytes, file.sha256)
                 for file in self._indexes.of(receipt)
             )
-            self.shards.append(PublishedShard(split, shard.samples, first, files, indexes))
+            self.shards.append(Shard(split, shard.samples, first, files, indexes))
             self._columns.add_shard(self.shards[-1])
         self.forms[split] = joined([self.forms.get(split, ()), shard.forms])
         self._count(plan, shard)
@@ -234,7 +233,7 @@ class Manifests:
             if len(self.omitted) < SHOWN_FAILURES:
                 self.omitted.append(skipped_failure(row["key"], keys, row["bad"]))
 
-    def _count(self, plan: ShardPlan, shard: Shard) -> None:
+    def _count(self, plan: ShardPlan, shard: FinishedShard) -> None:
         before = self.splits.get(plan.split) or SegmentSplit(
             samples=0,
             shards=0,

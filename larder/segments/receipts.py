@@ -35,7 +35,7 @@ from larder.segments.job import SegmentJob
 from larder.shards.formats import shard_format
 from larder.shards.images.check import FormNote
 from larder.shards.indexes import IndexFile
-from larder.shards.model import RECEIPT_ROWS, ROWS, ShardFile, ShardPlan, ShardResult
+from larder.shards.model import RECEIPT_ROWS, ROWS, ShardPlan, ShardResult, WrittenFile
 from larder.store import local_path, object_url
 from larder.store.base import ObjectInfo, Store
 from larder.store.own_files import has_sha256, listed, published_file_errors, read_digest
@@ -52,7 +52,7 @@ _METADATA = b"larder.shard"
 
 
 @dataclass(frozen=True, slots=True)
-class Shard:
+class FinishedShard:
     """A finished shard; it has no ``files`` if all of its samples were left out as bad.
 
     ``forms`` says what its images decode to, if that was asked for; ``indexes`` are its index files
@@ -61,7 +61,7 @@ class Shard:
 
     split: SplitName
     name: FileName
-    files: tuple[ShardFile, ...]
+    files: tuple[WrittenFile, ...]
     samples: int
     forms: tuple[FormNote, ...] = ()
     indexes: tuple[IndexFile, ...] = ()
@@ -71,14 +71,16 @@ class Shard:
         return sum(file.bytes for file in self.files)
 
 
-def shard_of(result: ShardResult, indexes: Sequence[IndexFile] = ()) -> Shard:
+def shard_of(result: ShardResult, indexes: Sequence[IndexFile] = ()) -> FinishedShard:
     """A shard that did not fail, with its index files for other readers."""
     samples = result.samples.num_rows
-    return Shard(result.split, result.name, result.files, samples, result.forms, tuple(indexes))
+    return FinishedShard(
+        result.split, result.name, result.files, samples, result.forms, tuple(indexes)
+    )
 
 
 def put_receipt(
-    root: Store, segment: str, shard: Shard, rows: Iterable[pa.RecordBatch], folder: Path
+    root: Store, segment: str, shard: FinishedShard, rows: Iterable[pa.RecordBatch], folder: Path
 ) -> None:
     """Write the receipt of a shard; ``rows`` are of `larder.shards.model.RECEIPT_ROWS`.
 
@@ -104,7 +106,7 @@ class Receipt:
 
     url: str
     path: Path
-    shard: Shard
+    shard: FinishedShard
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         """The samples of the shard, then those that were left out as bad.
@@ -140,16 +142,16 @@ def read_receipt(root: Store, key: str, folder: Path) -> Receipt:
     return Receipt(url, path, _shard(path, url))
 
 
-def _shard(path: Path, url: str) -> Shard:
+def _shard(path: Path, url: str) -> FinishedShard:
     try:
         plain = unseal(pq.read_schema(path).metadata[_METADATA], url)
-        return from_plain(Shard, plain["shard"])
+        return from_plain(FinishedShard, plain["shard"])
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError, DamageError) as error:
         raise _damaged(url, f"the receipt cannot be read: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
-class ListedShard:
+class ShardObjects:
     """What listings show of a planned shard.
 
     ``objects`` are those of its files that exist; ``receipts`` are the keys of all its receipts,
@@ -167,13 +169,13 @@ class ListedShard:
         return sum(info.size_bytes for info in self.objects)
 
 
-def list_shards(root: Store, job: SegmentJob, plans: Iterable[ShardPlan]) -> list[ListedShard]:
+def list_shards(root: Store, job: SegmentJob, plans: Iterable[ShardPlan]) -> list[ShardObjects]:
     """List the objects and the receipts of some shards of a segment, in their order.
 
     Of each split, everything between its first and its last of these shards is listed.
     """
     format_ = shard_format(*job.shape.use)
-    shards: list[ListedShard] = []
+    shards: list[ShardObjects] = []
     for split, members in groupby(plans, key=lambda plan: plan.split):
         files = {plan: format_.file_names(plan.name) for plan in members}
         names = sorted(chain.from_iterable(files.values()))
@@ -204,7 +206,7 @@ def _listed_shard(
     names: Sequence[str],
     infos: Sequence[ObjectInfo | None],
     receipts: Sequence[str],
-) -> ListedShard:
+) -> ShardObjects:
     files = [
         (name, info.size_bytes, info.etag)
         for name, info in zip(names, infos, strict=True)
@@ -212,12 +214,12 @@ def _listed_shard(
     ]
     key = layout.receipt_key(segment, plan.split, plan.name, _digest(files))
     objects = tuple(info for info in infos if info is not None)
-    return ListedShard(plan, objects, tuple(receipts), key if key in receipts else None)
+    return ShardObjects(plan, objects, tuple(receipts), key if key in receipts else None)
 
 
 def finished_shards(
     root: Store, job: SegmentJob, plans: Iterable[ShardPlan], progress: Progress
-) -> list[ListedShard]:
+) -> list[ShardObjects]:
     """The shards that are finished, among some of a segment.
 
     Where a shard has receipts, of which none is of its objects, it is read and compared with them;
@@ -231,7 +233,7 @@ def finished_shards(
     progress.start("compare", objects=len(doubtful), bytes=sum(shard.bytes for shard in doubtful))
     with scratch() as folder, ThreadPoolExecutor(READERS, thread_name_prefix="check") as pool:
 
-        def compared(shard: ListedShard) -> bool:
+        def compared(shard: ShardObjects) -> bool:
             right = any(_is_of(root, job.segment, shard, key, folder) for key in shard.receipts)
             progress.advance("compare", objects=1, bytes=shard.bytes)
             return right
@@ -241,7 +243,7 @@ def finished_shards(
     return finished + [shard for shard, right in zip(doubtful, verdicts, strict=True) if right]
 
 
-def _is_of(root: Store, segment: str, shard: ListedShard, key: str, folder: Path) -> bool:
+def _is_of(root: Store, segment: str, shard: ShardObjects, key: str, folder: Path) -> bool:
     """Whether a receipt has the contents of a shard; if so, another one gets its etags."""
     receipt = read_receipt(root, key, folder)
     files = receipt.shard.files
@@ -286,7 +288,7 @@ def planned_receipts(
         raise FatalError("run.failed", message, where=root.url, hint="run again")
     with scratch() as folder, ThreadPoolExecutor(READERS, thread_name_prefix="receipt") as pool:
 
-        def read(shard: ListedShard) -> tuple[ShardPlan, Receipt]:
+        def read(shard: ShardObjects) -> tuple[ShardPlan, Receipt]:
             return shard.plan, read_receipt(root, shard.receipt or shard.receipts[-1], folder)
 
         for plan, receipt in map_ahead(pool, read, shards, window=2 * READERS):

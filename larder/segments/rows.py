@@ -15,8 +15,8 @@ from larder.manifest.schemas import columns, parts_of
 from larder.store import object_url, open_store
 from larder.store.base import Store
 from larder.versions.arrays import Array
-from larder.versions.columns import BLOCK_ROWS, NONE, SegmentColumns
 from larder.versions.documents import FileFacts
+from larder.versions.index import BLOCK_ROWS, NONE, SegmentIndex
 
 INDEXED = pa.schema(
     columns(
@@ -34,18 +34,18 @@ _PARTS = INDEXED.field("parts").type
 
 
 @contextmanager
-def open_index(root: Store, file: FileFacts) -> Iterator[SegmentColumns]:
+def open_index(root: Store, file: FileFacts) -> Iterator[SegmentIndex]:
     """The index of a segment, given its file of role ``rows``, of which the digest is compared.
 
     From a bucket it is downloaded, once for all steps of this process.
     """
     with fetched(root, file.manifest) as path:
         if root.features.local_path:
-            yield SegmentColumns(root, file, path.parent)
+            yield SegmentIndex(root, file, path.parent)
             return
         store, copy = open_store(str(path.parent)), replace(file, path=path.name)
         try:
-            yield SegmentColumns(store, copy, path.parent)
+            yield SegmentIndex(store, copy, path.parent)
         except DamageError as error:
             where, hint = object_url(root.url, file.path), error.hint
             raise DamageError(error.code, error.message, where=where, hint=hint) from error
@@ -61,7 +61,7 @@ def read_rows(
             yield index_rows(index, np.arange(start, min(start + BLOCK_ROWS, stop)))
 
 
-def index_rows(index: SegmentColumns, rows: Array) -> pa.RecordBatch:
+def index_rows(index: SegmentIndex, rows: Array) -> pa.RecordBatch:
     """Samples by `INDEXED`, given their rows in ascending order."""
     places = index.places(rows)
     numbers, parts = places.rows, places.parts

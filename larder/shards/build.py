@@ -13,7 +13,7 @@ from larder.progress import NullProgress, Progress
 from larder.shards.formats.base import ShardFormat
 from larder.shards.images.check import PLAIN, FormTally, ImageRules
 from larder.shards.index_rows import SkippedRows
-from larder.shards.model import NO_ROWS, PlannedSample, ShardFile, ShardPlan, ShardResult
+from larder.shards.model import NO_ROWS, PlannedSample, ShardPlan, ShardResult, WrittenFile
 from larder.shards.old_shards import OldShards
 from larder.shards.output import HashedOutput
 from larder.shards.reading.fetch import (
@@ -83,7 +83,7 @@ def build_shard(
         building.add(islice(samples, plan.rows))
         skipped, failures = building.skipped, building.failures
 
-        def result(files: tuple[ShardFile, ...], rows: Spool) -> ShardResult:
+        def result(files: tuple[WrittenFile, ...], rows: Spool) -> ShardResult:
             return ShardResult(
                 plan.split,
                 plan.name,
@@ -104,7 +104,7 @@ def build_shard(
         assert as_planned or not building.sizes_known, "a shard is as long as planned"
         # The first file last, so that the others are there if it is.
         etags = [writer.commit().etag for writer in reversed(writers)][::-1]
-    return result(tuple(map(ShardFile, names, sizes, sums, etags)), rows)
+    return result(tuple(map(WrittenFile, names, sizes, sums, etags)), rows)
 
 
 class _Building:

@@ -153,7 +153,7 @@ class ShardBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class ShardFile:
+class WrittenFile:
     """A file of a shard. In most formats a shard has one.
 
     The etag is empty if unknown. It is not compared: it depends on the store, not on the content.
@@ -176,7 +176,7 @@ class ShardResult:
 
     split: str
     name: str
-    files: tuple[ShardFile, ...]
+    files: tuple[WrittenFile, ...]
     samples: Spool
     skipped: Spool
     failures: tuple[Failure, ...] = ()

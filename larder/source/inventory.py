@@ -57,7 +57,7 @@ class InContainers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
+class Listing:
     """What a listing has returned of a source.
 
     Attributes:
@@ -85,7 +85,7 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Inventory(Listed):
+class Inventory(Listing):
     """The objects at a source at one time.
 
     Attributes:
@@ -162,7 +162,7 @@ def list_source(
     out: Path,
     progress: Progress,
     report: Reported | None = None,
-) -> Listed:
+) -> Listing:
     """The same as `take_inventory`, into a file that is used only now: without a digest."""
     tally = _Tally(include, exclude, progress)
 
@@ -180,7 +180,7 @@ def _listed(
     progress: Progress,
     report: Reported | None,
     write: Callable[[Iterator[pa.RecordBatch]], Written],
-) -> tuple[Written, Listed]:
+) -> tuple[Written, Listing]:
     """What ``write`` returns for the objects of a source, and what was listed, without rows."""
     progress.start("inventory")
     pages = report.pages(out.parent) if report else store.list()
@@ -270,11 +270,11 @@ class _Tally:
         self.digest.update_batch(batch.select(IDENTITY))
         return batch
 
-    def listing(self, store: Readable, report: Reported | None) -> Listed:
+    def listing(self, store: Readable, report: Reported | None) -> Listing:
         """The result, once all batches were read."""
         if not self.objects:
             raise self._nothing(store)
-        return Listed(
+        return Listing(
             objects=self.objects,
             bytes=self.bytes,
             listed=self.listed,

@@ -47,11 +47,11 @@ def changed(where: str, listed_bytes: int, read_bytes: int) -> PreconditionError
 
 
 def checked_crc32c(store: Readable, key: str, etag: str, listed_bytes: int, data: bytes) -> int:
-    """The CRC32C of an object read as a whole, if it is as it was listed; see `ContentCheck`."""
+    """The CRC32C of an object read as a whole, if it is as it was listed; see `StreamCheck`."""
     if len(data) == listed_bytes and not (is_md5(etag) and store.features.etag_is_md5):
         crc32c: int = google_crc32c.value(data)
         return crc32c
-    content = ContentCheck(store, key, etag, listed_bytes)
+    content = StreamCheck(store, key, etag, listed_bytes)
     content.add(data)
     content.check()
     return content.crc32c
@@ -70,7 +70,7 @@ def checked_crc32cs(
     ]
 
 
-class ContentCheck:
+class StreamCheck:
     """Checksums the bytes of an object as they are read, and compares them with the listing, whose
     etag may be empty.
     """

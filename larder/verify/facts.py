@@ -9,7 +9,6 @@ from typing import Any
 
 from larder.segments.contents import ListedShard, combined, listed_splits, shard_identities
 from larder.versions import layout
-from larder.versions.columns import Shard
 from larder.versions.documents import (
     CacheDocument,
     CacheFile,
@@ -19,6 +18,7 @@ from larder.versions.documents import (
     VersionDocument,
 )
 from larder.versions.identity import content_digest, version_id
+from larder.versions.index import Shard
 from larder.versions.omitted import Omitted
 
 _Problem = tuple[str, str]

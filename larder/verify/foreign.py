@@ -34,7 +34,7 @@ _NAMED_BY_DIGEST = re.compile(
 """Keys that `larder.versions.layout` makes from a digest."""
 
 
-class Listed(NamedTuple):
+class ListedObject(NamedTuple):
     """An object below the prefixes of a version.
 
     ``foreign``: nothing names it; ``unused``: the same, but Larder wrote or moved it there.
@@ -49,24 +49,24 @@ def objects_of(
     root: Store,
     version: VersionDocument,
     segments: Sequence[SegmentFacts],
-) -> Iterator[Listed]:
+) -> Iterator[ListedObject]:
     """All objects below the prefixes of a version, and which of them are foreign.
 
     Receipts and other work are neither listed nor foreign: there may be more of them than of all
     else. Nor are unfinished caches, whose builder may be at work.
     """
     named = {file.path for file in named_by_document(version)}
-    yield from (Listed(info, "unused") for info in listed(root, layout.aside_prefix()))
+    yield from (ListedObject(info, "unused") for info in listed(root, layout.aside_prefix()))
     named.add(layout.card_key(version.id))
     consumers = layout.consumers_prefix(version.id)
     for info in listed(root, layout.version_prefix(version.id)):
         is_named = info.key in named or info.key.startswith(consumers)
-        yield Listed(info) if is_named else _unnamed(root, info)
+        yield ListedObject(info) if is_named else _unnamed(root, info)
     for segment in segments:
         yield from _of_segment(root, segment, named)
 
 
-def _of_segment(root: Store, segment: SegmentFacts, named: set[str]) -> Iterator[Listed]:
+def _of_segment(root: Store, segment: SegmentFacts, named: set[str]) -> Iterator[ListedObject]:
     named |= {
         layout.shard_key(segment.id, shard.split, file.name)
         for shard in segment.shards or ()
@@ -89,27 +89,27 @@ def _of_segment(root: Store, segment: SegmentFacts, named: set[str]) -> Iterator
         )
         unknown = of_shard and segment.shards is None  # as the index of the segment is damaged
         if unknown or info.key in named or files is None or info.key in files:
-            yield Listed(info)
+            yield ListedObject(info)
         else:
             yield _unnamed(root, info)
 
 
-def _unnamed(root: Store, info: ObjectInfo) -> Listed:
+def _unnamed(root: Store, info: ObjectInfo) -> ListedObject:
     """Whether a file that nothing names is foreign, or proves itself by the digest in its name."""
     match = _NAMED_BY_DIGEST.fullmatch(info.key)
     if match is None:
-        return Listed(info, "foreign", _UNNAMED)
+        return ListedObject(info, "foreign", _UNNAMED)
     try:
         _, sha256 = read_digest(root, info.key)
     except NotFoundError:
-        return Listed(info)  # deleted in the meantime
+        return ListedObject(info)  # deleted in the meantime
     except LarderError as error:
         if not is_broken(root, error):
             raise
         sha256 = ""
     if sha256.startswith(match["digest"]):
-        return Listed(info, "unused")
-    return Listed(info, "foreign", _OTHER_BYTES)
+        return ListedObject(info, "unused")
+    return ListedObject(info, "foreign", _OTHER_BYTES)
 
 
 def _cache_files(root: Store, segment: str, cache: str) -> Collection[str] | None:

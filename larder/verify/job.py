@@ -9,8 +9,8 @@ from larder.config.shape import FormatUse
 from larder.segments.job import storage_of
 from larder.store.base import Store
 from larder.versions import layout
-from larder.versions.columns import ReaderIndexFile, ShardFile
 from larder.versions.documents import CacheFile, FileFacts, VersionDocument
+from larder.versions.index import ReaderIndexFile, ShardFile
 
 SHOWN_UNUSED = 20
 """Maximum number of unused files that are named."""
@@ -36,7 +36,7 @@ class ShardToVerify:
     """What was published of a shard.
 
     ``first_row`` is the row of its first sample in the segment's index; ``first`` is that of
-    `larder.versions.columns.Shard`.
+    `larder.versions.index.Shard`.
     """
 
     split: str

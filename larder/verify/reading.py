@@ -28,8 +28,8 @@ from larder.verify.findings import MISSING, SHOWN_SAMPLES, Finding, Role, Verifi
 from larder.verify.job import ShardToVerify, VerifyBatch, VerifyJob, open_verified
 from larder.verify.shard_check import ShardIndex, inspect_shard
 from larder.versions import layout
-from larder.versions.columns import SegmentColumns
 from larder.versions.documents import CacheFile
+from larder.versions.index import SegmentIndex
 
 STAGE = "verify"
 
@@ -92,7 +92,7 @@ def _shards_index(root: Store, batch: VerifyBatch) -> Iterator[Indexed]:
             yield _indexed(index, shard) if index is not None else (shard, None, problem)
 
 
-def _indexed(index: SegmentColumns, shard: ShardToVerify) -> Indexed:
+def _indexed(index: SegmentIndex, shard: ShardToVerify) -> Indexed:
     try:
         rows = index_rows(index, np.arange(shard.first_row, shard.first_row + shard.rows))
     except DamageError as error:

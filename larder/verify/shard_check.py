@@ -26,7 +26,7 @@ from larder.shards.formats.base import ShardFormat
 from larder.shards.model import label_bytes
 from larder.store.base import Readable, Store
 from larder.verify.findings import MISSING, SHOWN_SAMPLES, Finding, Role, compared, is_broken
-from larder.versions.columns import ShardFile
+from larder.versions.index import ShardFile
 
 _CHUNK_ROWS = 4_096
 
@@ -34,7 +34,7 @@ _Numbers = npt.NDArray[np.int64]
 _Flags = npt.NDArray[np.bool_]
 
 
-class Span(NamedTuple):
+class CheckedRange(NamedTuple):
     """A range of a file, its checksum, and the place of the sample that it belongs to."""
 
     start: int
@@ -142,7 +142,7 @@ class ShardIndex:
         labelled: _Flags = one & (np.bincount(samples[right], minlength=len(self)) == 1)
         return labelled
 
-    def spans(self) -> Iterator[Span]:
+    def spans(self) -> Iterator[CheckedRange]:
         """The parts that are ranges, in order, without empty ones."""
         places = self._in_order(self._placed & (self._lengths > 0))
         crc32c = _numbers(self._parts.field("crc32c"))
@@ -151,7 +151,7 @@ class ShardIndex:
             starts = self._offsets[chunk]
             stops = starts + self._lengths[chunk]
             columns = (starts, stops, crc32c[chunk], self._samples[chunk])
-            yield from map(Span, *(column.tolist() for column in columns))
+            yield from map(CheckedRange, *(column.tolist() for column in columns))
 
     def _part(self, place: int) -> str:
         (key,) = self.named([int(self._samples[place])])
@@ -251,7 +251,7 @@ def _pieces_to(each: Sequence[Callable[[memoryview], object]]) -> Callable[[memo
 class _Spans:
     """The samples whose ranges of a file that is read from front to back differ."""
 
-    def __init__(self, spans: Iterator[Span]) -> None:
+    def __init__(self, spans: Iterator[CheckedRange]) -> None:
         self._bad: set[int] = set()
         self._size_bytes = 0
         self._spans = spans

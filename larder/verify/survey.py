@@ -33,7 +33,6 @@ from larder.verify.job import (
     open_verified,
 )
 from larder.versions import layout
-from larder.versions.columns import read_shards
 from larder.versions.documents import (
     CacheDocument,
     CacheFile,
@@ -41,6 +40,7 @@ from larder.versions.documents import (
     SegmentDocument,
     VersionDocument,
 )
+from larder.versions.index import read_shards
 from larder.versions.omitted import Omitted, read_omitted
 
 

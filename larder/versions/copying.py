@@ -19,8 +19,8 @@ from larder.store import object_url
 from larder.store.base import Store
 from larder.store.download import download, locked, path_below, removed_if_abandoned
 from larder.versions import layout
-from larder.versions.columns import SegmentColumns, listed_shards
 from larder.versions.documents import FileFacts, VersionDocument
+from larder.versions.index import SegmentIndex, listed_shards
 from larder.versions.omitted import Omitted, read_omitted
 from larder.versions.publish import existing_segment, read_version
 
@@ -35,7 +35,7 @@ def version_files(store: Store, version: VersionDocument) -> Iterator[FileFacts]
     omitted = read_omitted(store, version)
     for use in version.segments:
         document = existing_segment(store, use.id)
-        columns = SegmentColumns(store, document.file("rows"), Path(), document.samples)
+        columns = SegmentIndex(store, document.file("rows"), Path(), document.samples)
         for split, facts in document.splits.items():
             rows = omitted.get((use.id, split), Omitted.none())
             for shard, _ in listed_shards(columns, split, facts.samples, rows):

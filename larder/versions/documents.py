@@ -165,6 +165,8 @@ class SegmentDocument:
         return sum(split.samples for split in self.splits.values())
 
     def check(self) -> None:
+        if not self.splits:
+            raise ValueError("it has no splits")
         _check_places(self.files, [layout.segment_prefix(self.id)])
         if any(each.first_row + each.samples > self.samples for each in self.splits.values()):
             raise ValueError("a split ends after the last sample")

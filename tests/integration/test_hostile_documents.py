@@ -48,7 +48,7 @@ from larder.versions.arrays import (
     read_directory,
     write_archive,
 )
-from larder.versions.columns import BLOCK_ROWS
+from larder.versions.index import BLOCK_ROWS
 from tests.support.memory import forget
 from tests.support.runs import between
 
@@ -363,9 +363,9 @@ def read(address: str, area: Path) -> None:
     for split in data.splits:
         attempt(lambda split=split: data.shards(split))
         attempt(lambda split=split: list(data.samples(split)))
-        attempt(lambda split=split: data.samples_of(split, check="once")[0])
-        attempt(lambda split=split: data.samples_of(split, keep=area / "kept")[0])
-        attempt(lambda split=split: data.cache(split)[0])
+        attempt(lambda split=split: data.samples_of(split, check="once")[:1])
+        attempt(lambda split=split: data.samples_of(split, keep=area / "kept")[:1])
+        attempt(lambda split=split: data.cache(split)[:1])
         attempt(lambda split=split: next(iter(data.loader(split, batch_size=2))))
         attempt(lambda split=split: next(iter(data.loader(split, batch_size=2, shuffle=True))))
 

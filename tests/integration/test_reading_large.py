@@ -30,17 +30,6 @@ from larder.store.base import ObjectInfo, Reader
 from larder.store.delegate import BytesReader
 from larder.versions import layout
 from larder.versions.arrays import HEADER_BYTES, array_header, read_directory
-from larder.versions.columns import (
-    BLOCK_ROWS,
-    BLOCKS,
-    ITEMS,
-    KEYS,
-    NONE,
-    PARTS,
-    ROWS,
-    checksum,
-    digests_dtype,
-)
 from larder.versions.documents import (
     FileFacts,
     OmittedRows,
@@ -50,6 +39,17 @@ from larder.versions.documents import (
     Shape,
     SplitFacts,
     VersionDocument,
+)
+from larder.versions.index import (
+    BLOCK_ROWS,
+    BLOCKS,
+    ITEMS,
+    KEYS,
+    NONE,
+    PARTS,
+    ROWS,
+    checksum,
+    digests_dtype,
 )
 from tests.support.memory import MemoryStore, forget
 

@@ -385,7 +385,7 @@ def test_from_a_bucket(tmp_path, s3_env, monkeypatch):
     numbers = random.Random(7).choices(range(len(wanted)), k=90)
     assert samples.batch(numbers) == [wanted[number] for number in numbers]
     assert not list((tmp_path / "cache").glob("*.npz"))
-    monkeypatch.setattr("larder.versions.columns._FEW_BLOCKS", 0)
+    monkeypatch.setattr("larder.versions.index._FEW_BLOCKS", 0)
     other = data.samples_of("train")
     assert numbered(other) == wanted
     assert len(list((tmp_path / "cache").glob("*.npz"))) == 2, "of two segments"

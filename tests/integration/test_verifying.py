@@ -19,7 +19,7 @@ from larder.manifest.sealed import seal, unseal
 from larder.segments.rows import INDEXED, read_rows
 from larder.store.base import Store
 from larder.versions import layout
-from larder.versions.columns import read_shards
+from larder.versions.index import read_shards
 from larder.versions.publish import existing_segment
 from tests.support.packing import write_index
 from tests.support.runs import between

@@ -12,7 +12,7 @@ from larder.config.load import load_template
 from larder.config.models import Cluster
 from larder.errors import ConfigError
 from larder.experiments.consumers.registry import CONSUMERS
-from larder.experiments.delivery import Advice, Contents, DeliveredSplit, DeliveredVersion
+from larder.experiments.delivery import Advice, DeliveredSplit, DeliveredVersion, VersionContents
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 VERSION = "0123456789abcdef" * 2
@@ -70,7 +70,9 @@ def test_a_template_makes_a_config_or_is_refused(kind, delivery, data):
     forced = data.draw(st.booleans())
     here = DeliveredVersion("d", VERSION, place, ROOT, "s3://bucket/", Advice(delivery, ""), forced)
     train = DeliveredSplit(2, 1, 10, (f"{PREFIX}d-train-000000.tar",), prefixes=(PREFIX,))
-    contents = Contents("c0de", {"train": train}, index=(f"versions/{VERSION}/version.json",))
+    contents = VersionContents(
+        "c0de", {"train": train}, index=(f"versions/{VERSION}/version.json",)
+    )
     first, again = (rendered(kind, template, here, contents, cluster) for _ in range(2))
     assert first == again
     if isinstance(first[0], str):

@@ -51,7 +51,7 @@ DOCUMENTS: list[Any] = [
             FormatOptions({"train": Feature("part", "float", "x.txt")}, ("a", "ü"), 7),
         ),
         validate="header",
-        splits={},
+        splits={"train": SegmentSplit(0, 0, 0, 0, 0, 0)},
         files=(),
     ),
     CacheDocument("d", S, C, "encoded", {"train": FILE}),
@@ -236,6 +236,7 @@ def test_the_document_of_another_kind_is_refused(document):
     ("document", "fields"),
     [
         (DOCUMENTS[0], {"validate": ""}),
+        (DOCUMENTS[0], {"splits": {}}),
         (DOCUMENTS[-1], {"splits": {}}),
         (DOCUMENTS[-1], {"splits": {"test": SplitFacts(0, 0, 0, ())}}),
     ],

@@ -13,7 +13,6 @@ from larder.manifest.sealed import seal
 from larder.segments.contents import combined, listed_shards, listed_splits, shard_identities
 from larder.store import open_store
 from larder.versions import layout, omitted
-from larder.versions.columns import Shard, ShardFile
 from larder.versions.documents import (
     FileFacts,
     SegmentUse,
@@ -21,6 +20,7 @@ from larder.versions.documents import (
     VersionDocument,
     parse_document,
 )
+from larder.versions.index import Shard, ShardFile
 from larder.versions.omitted import Omitted, encode_omitted, read_omitted
 from tests.support.memory import forget
 

@@ -33,8 +33,8 @@ from larder.shards.formats import shard_format
 from larder.shards.indexes import index_files
 from larder.store.base import Store
 from larder.versions import layout
-from larder.versions.columns import SegmentColumns, read_shards
 from larder.versions.documents import CacheDocument, CacheFile, FileFacts, SegmentDocument
+from larder.versions.index import SegmentIndex, read_shards
 from larder.versions.publish import read_cache, read_segment
 
 
@@ -112,7 +112,7 @@ def _check_columns(root: Store, document: SegmentDocument, rows: pa.Table) -> No
     """What readers get one by one is what the steps of a build read at once."""
     expected = list(read_index(rows.to_batches()))
     with tempfile.TemporaryDirectory() as folder:
-        columns = SegmentColumns(root, document.file("rows"), Path(folder), document.samples)
+        columns = SegmentIndex(root, document.file("rows"), Path(folder), document.samples)
         assert list(columns.samples(np.arange(len(expected)))) == expected
 
 

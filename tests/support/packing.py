@@ -12,7 +12,7 @@ from larder.disk import scratch
 from larder.errors import Failure
 from larder.manifest.files import ManifestFile
 from larder.samples.indexed import IndexedSample, read_index
-from larder.segments.columns import ColumnsWriter
+from larder.segments.index_writer import IndexWriter
 from larder.segments.rows import INDEXED
 from larder.shards.build import ShardBuild, build_shard
 from larder.shards.formats import shard_format
@@ -24,7 +24,7 @@ from larder.shards.reading.fetch import skipped_failure
 from larder.shards.reading.readahead import open_reads
 from larder.shards.sizes import split_sizes
 from larder.store.base import Readable, Store
-from larder.versions.columns import Shard
+from larder.versions.index import Shard
 from tests.support.sample_orders import Content
 
 UNCHECKED = ImageRules(validate="none")
@@ -99,7 +99,7 @@ def write_index(
     folder: Path, rows: Iterable[pa.RecordBatch], shards: Iterable[Shard]
 ) -> ManifestFile:
     """The index of a segment with these samples, by INDEXED, and shards."""
-    with ColumnsWriter(folder) as writer:
+    with IndexWriter(folder) as writer:
         samples = (row for batch in rows for row in batch.to_pylist())
         for shard, group in groupby(samples, key=lambda row: row["shard"]):
             writer.append(shard, pa.RecordBatch.from_pylist(list(group), schema=INDEXED))

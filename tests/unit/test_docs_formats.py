@@ -11,7 +11,6 @@ from larder.cache.schema import Field, RecordSchema
 from larder.manifest.schemas import OBJECTS, SKIPPED, SOURCES
 from larder.samples.images import EXTENSIONS
 from larder.segments.contents import MAX_PATTERNS
-from larder.versions.columns import BLOCK_ROWS, BLOCKS, HEADER_BYTES, PARTS, ROWS
 from larder.versions.documents import (
     ROLES,
     CacheDocument,
@@ -24,6 +23,7 @@ from larder.versions.documents import (
     SplitFacts,
     VersionDocument,
 )
+from larder.versions.index import BLOCK_ROWS, BLOCKS, HEADER_BYTES, PARTS, ROWS
 from larder.versions.omitted import MAX_INLINE_RANGES
 
 REFERENCE = Path(__file__).parents[2] / "docs/reference"

@@ -13,8 +13,8 @@ from larder.config.models.field_types import (
     Name,
     Number,
     OrNull,
-    RefusedError,
     Region,
+    RuleError,
     Text,
     Whole,
 )
@@ -257,7 +257,7 @@ class Consumer(Model):
             default = type(self).model_fields[name].default
             if self.kind != "sagemaker" and getattr(self, name) is not default:
                 message = f"does not apply to kind: {self.kind}"
-                raise RefusedError(message, key=name, hint="remove it, or change consumer.kind")
+                raise RuleError(message, key=name, hint="remove it, or change consumer.kind")
         return self
 
 
@@ -287,7 +287,7 @@ class RunnerConfig(Model):
     def _address_of_a_kind(self) -> Self:
         if self.address and self.kind == "local":
             message = "is of another machine, but batches run on this one"
-            raise RefusedError(
+            raise RuleError(
                 message, key="address", hint="set runner.kind to dask or ray, or address to null"
             )
         return self

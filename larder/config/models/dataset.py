@@ -29,7 +29,7 @@ from larder.config.models.field_types import (
     Name,
     Number,
     OrNull,
-    RefusedError,
+    RuleError,
     SplitName,
     Text,
     Texts,
@@ -115,7 +115,7 @@ class HashSplits(Model):
     @classmethod
     def _add_up(cls, value: dict[str, float]) -> dict[str, float]:
         if any(fraction <= 0 for fraction in value.values()) or abs(sum(value.values()) - 1) > 1e-9:
-            raise RefusedError("fractions must be above 0 and add up to 1")
+            raise RuleError("fractions must be above 0 and add up to 1")
         return value
 
     @field_validator("group")
@@ -161,7 +161,7 @@ class Labels(Model):
         twice = next((name for name, count in Counter(value or ()).items() if count > 1), None)
         if twice is not None:
             message, detail = "duplicate class", repr(twice)
-            raise RefusedError(message, code="config.label", detail=detail)
+            raise RuleError(message, code="config.label", detail=detail)
         return value
 
     @field_validator("pattern")
@@ -183,10 +183,10 @@ class Labels(Model):
     def _one_source(self) -> Self:
         for name, value in (("pattern", self.pattern), ("column", self.column)):
             if self.source == name and value is None:
-                raise RefusedError(f"{name} needs labels.{name}", key="from")
+                raise RuleError(f"{name} needs labels.{name}", key="from")
             if self.source != name and value is not None:
                 hint = f"set labels.from: {name}, or remove labels.{name}"
-                raise RefusedError("not used", key=name, hint=hint)
+                raise RuleError("not used", key=name, hint=hint)
         return self
 
 
@@ -259,11 +259,11 @@ class Shards(Model):
     def _of_format(self) -> Self:
         if self.features is not None and self.format != "tfrecord":
             hint = "set shards.format: tfrecord, or leave features out"
-            raise RefusedError("only tfrecord has them", key="features", hint=hint)
+            raise RuleError("only tfrecord has them", key="features", hint=hint)
         if self.images is not None and self.format == "records":
             message = "records have equal sizes, and images get theirs as they are encoded"
             hint = "choose another format, or leave images out"
-            raise RefusedError(message, key="images", hint=hint)
+            raise RuleError(message, key="images", hint=hint)
         return self
 
     @field_validator("format", mode="before")
@@ -282,10 +282,10 @@ class Shards(Model):
                 if other in self.model_fields_set and getattr(self, other) is not None:
                     hint = f"remove one of them, such as with --set shards.{other}="
                     message = f"cannot be combined with {other}"
-                    raise RefusedError(message, key="samples_per_shard", hint=hint)
+                    raise RuleError(message, key="samples_per_shard", hint=hint)
         elif self.format == "batches":
             hint = "set samples_per_shard to the number of samples of a batch"
-            raise RefusedError("batches needs samples_per_shard", key="format", hint=hint)
+            raise RuleError("batches needs samples_per_shard", key="format", hint=hint)
         return self
 
 
@@ -438,23 +438,23 @@ class Dataset(Model):
             try:
                 parse_decoder(ext, text)
             except ValueError as error:
-                raise RefusedError(str(error), key=ext) from None
+                raise RuleError(str(error), key=ext) from None
         return lines
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
         if not self.split_names:
-            raise RefusedError("at least one split is required", key="splits")
+            raise RuleError("at least one split is required", key="splits")
         if self.labels:
             names = set(self.split_names)
             unknown = [repr(split) for split in self.labels.files if split not in names]
             if unknown:
                 listed = format_names(unknown, _SHOWN)
-                raise RefusedError(f"there is no split {listed}", key="labels.files")
+                raise RuleError(f"there is no split {listed}", key="labels.files")
             tables = (self.samples.annotations, self.source.rows)
             if self.labels.source == "column" and tables == (None, None):
                 hint = "name the file in samples.annotations.files, or set source.rows"
-                raise RefusedError("there is no table", key="labels.column", hint=hint)
+                raise RuleError("there is no table", key="labels.column", hint=hint)
         self._check_stratified()
         of_labels = [
             name
@@ -463,28 +463,26 @@ class Dataset(Model):
         ]
         if of_labels and not self.labels:
             message, hint = f"{of_labels[0]!r} needs labels", "set labels, or leave it out"
-            raise RefusedError(message, key="shards.features", hint=hint)
+            raise RuleError(message, key="shards.features", hint=hint)
         if self.mirror is True and self.source.expands:
             hint = "leave mirror out: shards are made from the source"
-            raise RefusedError(
+            raise RuleError(
                 "members of archives and rows are not mirrored", key="mirror", hint=hint
             )
         if self.cache and self.cache.records == "decoded" and self.validate_ != "decode":
             hint = "set validate: decode, or cache.records: encoded"
-            raise RefusedError("decoded needs validate: decode", key="cache.records", hint=hint)
+            raise RuleError("decoded needs validate: decode", key="cache.records", hint=hint)
         if self.decoding and self.validate_ != "decode":
             hint = "set validate: decode, or remove decoding"
-            raise RefusedError(
-                "parts are decoded while they are checked", key="decoding", hint=hint
-            )
+            raise RuleError("parts are decoded while they are checked", key="decoding", hint=hint)
         masks = [ext for ext, text in self.decoding.items() if text.split()[0] == "mask"]
         if masks and self.shards.images:
             hint = "name it there, such as seg for seg.png"
             message = "images that are encoded again have their masks in shards.images.masks"
-            raise RefusedError(message, key=f"decoding.{masks[0]}", hint=hint)
+            raise RuleError(message, key=f"decoding.{masks[0]}", hint=hint)
         if self.cache and self.cache.same_size and self.cache.records != "decoded":
             hint = "set cache.records: decoded, or remove it"
-            raise RefusedError("only for decoded images", key="cache.same_size", hint=hint)
+            raise RuleError("only for decoded images", key="cache.same_size", hint=hint)
         return self
 
     def _check_stratified(self) -> None:
@@ -492,12 +490,12 @@ class Dataset(Model):
             return
         if self.labels is None:
             hint = "add labels, or remove splits.stratify"
-            raise RefusedError("classes need labels", key="splits.stratify", hint=hint)
+            raise RuleError("classes need labels", key="splits.stratify", hint=hint)
         files = self.labels.files
         if files and (files.keys() != set(self.split_names) or len(set(files.values())) > 1):
             message = "the labels have to be known before there are splits"
             hint = "name one file for all splits in labels.files"
-            raise RefusedError(message, key="splits.stratify", hint=hint)
+            raise RuleError(message, key="splits.stratify", hint=hint)
 
     @property
     def image_options(self) -> ImageOptions:

@@ -45,7 +45,7 @@ MAX_BYTES = 10**18
 _UNFIT = re.compile(r"[\x00\ud800-\udfff]")
 
 
-class RefusedError(ValueError):
+class RuleError(ValueError):
     """A value that one of Larder's own rules refuses.
 
     Attributes:
@@ -86,7 +86,7 @@ def _fit(value: str) -> str:
 def _open_text(value: str) -> str:
     if holds_url_with_credentials(value):
         message, hint = "must not contain credentials", "remove them"
-        raise RefusedError(message, code="config.secret", hint=hint)
+        raise RuleError(message, code="config.secret", hint=hint)
     return value
 
 
@@ -95,9 +95,9 @@ def _accepted_by(compiler: Callable[[str], Any]) -> AfterValidator:
         try:
             compiler(value)
         except ConfigError as error:
-            raise RefusedError(error.message, code=error.code, hint=error.hint) from None
+            raise RuleError(error.message, code=error.code, hint=error.hint) from None
         except ValueError as error:
-            raise RefusedError(str(error)) from None
+            raise RuleError(str(error)) from None
         return value
 
     return AfterValidator(check)
@@ -215,7 +215,7 @@ def grouping_pattern(value: str | None, example: str) -> str | None:
         try:
             groups = re.compile(value).groups
         except (re.error, OverflowError, RecursionError) as error:
-            raise RefusedError("not a regular expression", detail=str(error)) from None
+            raise RuleError("not a regular expression", detail=str(error)) from None
         if groups < 1:
-            raise RefusedError(f"the pattern needs a group, as in {example}")
+            raise RuleError(f"the pattern needs a group, as in {example}")
     return value

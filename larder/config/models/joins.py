@@ -13,7 +13,7 @@ from larder.config.models.field_types import (
     OrNull,
     PartName,
     PartPattern,
-    RefusedError,
+    RuleError,
     Text,
     listed,
 )
@@ -55,9 +55,9 @@ class Annotations(Model):
     @model_validator(mode="after")
     def _agree(self) -> Self:
         if self.part in self.columns:
-            raise RefusedError(f"{self.part} is the part of the entry", key="columns")
+            raise RuleError(f"{self.part} is the part of the entry", key="columns")
         if len(set(self.files)) < len(self.files):
-            raise RefusedError("a file is named twice", key="files")
+            raise RuleError("a file is named twice", key="files")
         return self
 
 
@@ -98,9 +98,9 @@ class Samples(Model):
         if value is not None:
             texts = list(value.values() if isinstance(value, dict) else value)
             if not 1 <= len(texts) <= _MOST_PATTERNS:
-                raise RefusedError(f"expected 1 to {_MOST_PATTERNS} patterns")
+                raise RuleError(f"expected 1 to {_MOST_PATTERNS} patterns")
             if len({part_pattern(text).placeholder for text in texts}) > 1:
-                raise RefusedError("all patterns need the same name in braces")
+                raise RuleError("all patterns need the same name in braces")
             if len(set(texts)) < len(texts):
-                raise RefusedError("a pattern is there twice")
+                raise RuleError("a pattern is there twice")
         return value

@@ -20,8 +20,8 @@ from larder.config.models.field_types import (
     Flag,
     Globs,
     Model,
-    RefusedError,
     Region,
+    RuleError,
     Text,
     Url,
 )
@@ -42,20 +42,20 @@ def _no_key(value: str) -> str:
     """A name as it is; ``config.secret`` if it may be an access key, a secret or a token."""
     if may_be_key(value):
         hint = "name the credentials, and keep them where the name is looked up"
-        raise RefusedError("must not contain credentials", code="config.secret", hint=hint)
+        raise RuleError("must not contain credentials", code="config.secret", hint=hint)
     return value
 
 
 def _profile(value: str) -> str:
     if not value.isprintable() or "[" in value or "]" in value:
-        raise RefusedError("not the name of an AWS profile", hint="see ~/.aws/config")
+        raise RuleError("not the name of an AWS profile", hint="see ~/.aws/config")
     return value
 
 
 def _role(value: str) -> str:
     if value and not _ROLE.fullmatch(value):
         hint = "write arn:aws:iam::ACCOUNT:role/NAME"
-        raise RefusedError("not the ARN of an IAM role", hint=hint)
+        raise RuleError("not the ARN of an IAM role", hint=hint)
     return value
 
 
@@ -64,7 +64,7 @@ def _check_block(value: str, provider: str) -> None:
     kinds = _BLOCK_KINDS[provider]
     if kind not in kinds or not _BLOCK_NAME.fullmatch(name):
         hint = f"write {' or '.join(f'{each}/NAME' for each in kinds)}"
-        raise RefusedError("not the KIND/NAME of a Prefect block with credentials", hint=hint)
+        raise RuleError("not the KIND/NAME of a Prefect block with credentials", hint=hint)
 
 
 _Name = Annotated[Text, AfterValidator(_no_key)]
@@ -129,7 +129,7 @@ class Location(Model):
         provider = parse_url(url).scheme
         if name not in _KEYS.get(provider, ()):
             message = f"does not apply to {_NOUNS.get(provider, 'a directory')}"
-            raise RefusedError(message, hint="remove it, or set it to null", beside="url")
+            raise RuleError(message, hint="remove it, or set it to null", beside="url")
         if name == "block":
             _check_block(value, provider)
         return value
@@ -139,10 +139,10 @@ class Location(Model):
         for name in ("profile", "role", "block", "requester_pays", "kms_key", "project"):
             if self.anonymous and getattr(self, name):
                 message = f"requests that are not signed cannot have {name}"
-                raise RefusedError(message, key="anonymous", hint=f"remove anonymous or {name}")
+                raise RuleError(message, key="anonymous", hint=f"remove anonymous or {name}")
         if self.block and self.profile:
             message = "credentials come from a profile or from a block, not both"
-            raise RefusedError(message, key="block", hint="remove block or profile")
+            raise RuleError(message, key="block", hint="remove block or profile")
         return self
 
 
@@ -193,23 +193,23 @@ class Rows(Model):
         for ext in given:
             if not all(ext.split(".")) or "/" in ext or ext in _RESERVED:
                 hint = "write it without a dot before it, as in jpg; json has the other columns"
-                raise RefusedError("not an extension", hint=hint, detail=repr(ext))
+                raise RuleError("not an extension", hint=hint, detail=repr(ext))
             if given.count(ext) > 1:
-                raise RefusedError("two columns with one extension", detail=repr(ext))
+                raise RuleError("two columns with one extension", detail=repr(ext))
         return value
 
     @field_validator("delimiter")
     @classmethod
     def _separates(cls, value: str | None) -> str | None:
         if value is not None and (len(value) != 1 or value in '\n\r"'):
-            raise RefusedError("not one character that can separate fields")
+            raise RuleError("not one character that can separate fields")
         return value
 
     @model_validator(mode="after")
     def _agree(self) -> Self:
         if self.files is not None and self.format == "auto":
             message = "the format of all of them has to be named"
-            raise RefusedError(message, key="files", hint="set rows.format")
+            raise RuleError(message, key="files", hint="set rows.format")
         for name, given, formats in (
             ("key", self.key, ("auto", "jsonl", "csv", "parquet")),
             ("delimiter", self.delimiter, ("auto", "csv")),
@@ -217,7 +217,7 @@ class Rows(Model):
         ):
             if given and self.format not in formats:
                 message = f"does not apply to rows.format: {self.format}"
-                raise RefusedError(message, key=name, hint="remove it, or change rows.format")
+                raise RuleError(message, key=name, hint="remove it, or change rows.format")
         return self
 
 
@@ -264,5 +264,5 @@ class Source(Location):
         report, source = parse_url(value.url), parse_url(url)
         if not report.is_directory and report.scheme != source.scheme:
             hint = "credentials are those of the source: copy it there, or to a directory"
-            raise RefusedError("not in the source's provider", key="url", hint=hint, beside="url")
+            raise RuleError("not in the source's provider", key="url", hint=hint, beside="url")
         return value

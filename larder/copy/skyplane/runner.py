@@ -63,7 +63,7 @@ class Events:
             self._file.flush()
 
 
-class Runner:
+class TransferRunner:
     """One transfer, or the end of one that was killed; tests replace machines in ``local``."""
 
     def __init__(
@@ -260,7 +260,7 @@ class Runner:
 class _Hook:
     """What Skyplane's tracker calls; its own classes declare `on_transfer_end` differently."""
 
-    def __init__(self, runner: Runner) -> None:
+    def __init__(self, runner: TransferRunner) -> None:
         self._runner = runner
 
     def on_chunk_dispatched(self, chunks: list[Any]) -> None:
@@ -349,7 +349,7 @@ def _configure(request: dict[str, Any]) -> None:
     )
 
 
-def _stop_at_end_of_input(runner: Runner) -> None:
+def _stop_at_end_of_input(runner: TransferRunner) -> None:
     sys.stdin.read()
     runner.stop()
 
@@ -361,7 +361,7 @@ def main(local: Callable[[Any, Any], None] | None = None) -> None:
     try:
         request = json.loads(sys.stdin.readline())
         _configure(request)
-        runner = Runner(request, emit, local)
+        runner = TransferRunner(request, emit, local)
         if request["sweep"]:
             runner.sweep()
             if request["remove_home"] and Path.home().name.startswith(_HOME):

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from larder.config.models import Cluster
-from larder.experiments.delivery import ConfigFile, Contents, DeliveredVersion
+from larder.experiments.delivery import ConfigFile, DeliveredVersion, VersionContents
 
 
-class Consumer(Protocol):
+class ConsumerConfigs(Protocol):
     """What makes the configs of one kind of consumer; pure functions.
 
     ``where`` names the template in errors.
@@ -26,7 +26,7 @@ class Consumer(Protocol):
         self,
         template: dict[str, Any],
         delivered: DeliveredVersion,
-        contents: Contents,
+        contents: VersionContents,
         cluster: Cluster,
         *,
         where: str,

@@ -11,7 +11,7 @@ from typing import Any
 
 from larder.config.models import Cluster
 from larder.experiments.consumers.plain import DELIVERIES, TEMPLATES, command, to_json
-from larder.experiments.delivery import ConfigFile, Contents, DeliveredVersion, ShardFile
+from larder.experiments.delivery import ConfigFile, DeliveredFile, DeliveredVersion, VersionContents
 
 __all__ = ["DELIVERIES", "TEMPLATES", "command", "config_files"]
 
@@ -33,7 +33,7 @@ _TYPES = {"tar": "application/x-tar", "parquet": "application/vnd.apache.parquet
 def config_files(
     template: dict[str, Any],
     delivered: DeliveredVersion,
-    contents: Contents,
+    contents: VersionContents,
     cluster: Cluster,
     *,
     where: str = "",
@@ -72,7 +72,7 @@ def config_files(
     return (ConfigFile("croissant.json", to_json(document)),)
 
 
-def _file_object(root: str, file: ShardFile) -> dict[str, Any]:
+def _file_object(root: str, file: DeliveredFile) -> dict[str, Any]:
     return {
         "@type": "cr:FileObject",
         "@id": file.path,
@@ -84,7 +84,7 @@ def _file_object(root: str, file: ShardFile) -> dict[str, Any]:
     }
 
 
-def _members(split: str, tars: Sequence[ShardFile]) -> dict[str, Any]:
+def _members(split: str, tars: Sequence[DeliveredFile]) -> dict[str, Any]:
     return {
         "@type": "cr:FileSet",
         "@id": f"{split}/parts",

@@ -22,7 +22,7 @@ from larder.config.urls import parse_url
 from larder.errors import ConfigError
 from larder.experiments.consumers.determined.mounts import bind, check_patterns
 from larder.experiments.consumers.template import job_name, refused, section, to_yaml
-from larder.experiments.delivery import LOCATION, ConfigFile, Contents, DeliveredVersion
+from larder.experiments.delivery import LOCATION, ConfigFile, DeliveredVersion, VersionContents
 
 DELIVERIES: tuple[str, ...] = ("volume", "bind_mount", "bucket")
 TEMPLATES: str | None = "kubernetes"
@@ -56,7 +56,7 @@ class _Volume:
 def config_files(
     template: dict[str, Any],
     delivered: DeliveredVersion,
-    contents: Contents,
+    contents: VersionContents,
     cluster: Cluster,
     *,
     where: str = "",
@@ -137,7 +137,7 @@ def _cache_volume(cluster: Cluster) -> _Volume:
 
 
 def _addresses(
-    delivered: DeliveredVersion, contents: Contents, root: str
+    delivered: DeliveredVersion, contents: VersionContents, root: str
 ) -> Iterator[tuple[str, str]]:
     """The variables that say where the version and its shards are, as the container sees them."""
     yield LOCATION, f"{root}/versions/{delivered.version}"

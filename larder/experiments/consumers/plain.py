@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from larder.config.models import Cluster
-from larder.experiments.delivery import ConfigFile, Contents, DeliveredVersion
+from larder.experiments.delivery import ConfigFile, DeliveredVersion, VersionContents
 
 DELIVERIES: tuple[str, ...] = ("bucket", "bind_mount")
 TEMPLATES: str | None = None
@@ -17,7 +17,7 @@ TEMPLATES: str | None = None
 def config_files(
     template: dict[str, Any],
     delivered: DeliveredVersion,
-    contents: Contents,
+    contents: VersionContents,
     cluster: Cluster,
     *,
     where: str = "",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from larder.config.models import Cluster
 from larder.experiments.consumers import croissant, kubeflow, kubernetes, plain
-from larder.experiments.consumers.base import Consumer
+from larder.experiments.consumers.base import ConsumerConfigs
 from larder.experiments.consumers.determined import config as determined
 from larder.experiments.consumers.sagemaker import config as sagemaker
 
-CONSUMERS: dict[str, Consumer] = {
+CONSUMERS: dict[str, ConsumerConfigs] = {
     "determined": determined,
     "sagemaker": sagemaker,
     "kubernetes": kubernetes,
@@ -18,5 +18,5 @@ CONSUMERS: dict[str, Consumer] = {
 }
 
 
-def consumer_of(cluster: Cluster) -> Consumer:
+def consumer_of(cluster: Cluster) -> ConsumerConfigs:
     return CONSUMERS[cluster.consumer.kind]

@@ -9,7 +9,7 @@ from typing import Any
 
 from larder.config.models import Dataset
 from larder.growth.compare import Changes, Comparison, compare
-from larder.growth.content_check import ContentCheck
+from larder.growth.content_check import ObjectCheck
 from larder.growth.decide import Decision, SegmentState, decide
 from larder.growth.previous import Previous, PreviousSegment, is_first_build, read_previous
 from larder.growth.select import Selected, Selection, select_all
@@ -37,7 +37,7 @@ from larder.versions.omitted import Omitted, encode_omitted
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Growth:
+class GrowthPlan:
     """What a version shares with the ``previous`` one, and what is new.
 
     ``selected`` are the samples of the new segment; ``kept`` are the segments that it shares with
@@ -108,13 +108,13 @@ def plan_growth(
     order: SampleOrder,
     folder: Path,
     progress: Progress,
-) -> Growth:
+) -> GrowthPlan:
     """Compare all samples with the previous version, and decide what becomes of it."""
     dataset = state.dataset
     if previous is None:
         decision = decide((), Changes(added=order.samples), dataset.growth)
         changes = Changes(added=order.samples)
-        return Growth(None, decision, changes, select_all(order), (), {}, None, 0)
+        return GrowthPlan(None, decision, changes, select_all(order), (), {}, None, 0)
     comparison = _compare(state, previous, order, folder, progress)
     decision = decide(
         _states(previous, comparison),
@@ -127,7 +127,7 @@ def plan_growth(
     selection = Selection(previous, comparison, decision, transform, whole_bytes, folder)
     omitted = selection.omitted()
     encoded, file = encode_omitted(omitted)
-    return Growth(
+    return GrowthPlan(
         previous=previous,
         decision=decision,
         changes=comparison.changes,
@@ -154,7 +154,7 @@ def _compare(
     check = image_check(dataset) if dataset.on_bad_sample == "skip" else None
     transforms = [segment.document.shape.images.transform for segment in previous.segments]
     source, rules = source_of(dataset, state.cluster), image_rules(dataset, state.cluster)
-    with ContentCheck(source, rules, transforms, progress) as content:
+    with ObjectCheck(source, rules, transforms, progress) as content:
         return compare(order, previous, check, content, folder)
 
 

@@ -11,7 +11,7 @@ from larder.config.shape import NUMBERED, FormatOptions, ImageOptions
 from larder.growth.previous import Previous
 from larder.jobs.results import Totals
 from larder.manifest.files import ManifestFile
-from larder.pipeline.planning.growth import Growth
+from larder.pipeline.planning.growth import GrowthPlan
 from larder.pipeline.planning.source import SourceState
 from larder.segments.image_rules import image_options
 from larder.segments.job import UsedSegment
@@ -41,7 +41,7 @@ class PlannedSegment:
 def plan_segment(
     state: SourceState,
     root: Store,
-    growth: Growth,
+    growth: GrowthPlan,
     classes: Sequence[str],
     folder: Path,
 ) -> PlannedSegment | None:

@@ -26,7 +26,7 @@ from larder.manifest.schemas import OBJECTS
 from larder.pipeline.delivery import choices, chosen, split_prefixes
 from larder.pipeline.planning.expanding import match_annotations
 from larder.pipeline.planning.growth import (
-    Growth,
+    GrowthPlan,
     find_previous,
     keeps_splits,
     known_classes,
@@ -68,7 +68,7 @@ class Plan:
 
     source_state: SourceState
     sample_order: SampleOrder
-    growth: Growth
+    growth: GrowthPlan
     new: PlannedSegment | None
     mirror: MirrorChoice
     copies: Totals | None
@@ -192,7 +192,7 @@ def make_plan(state: SourceState, folder: Path, progress: Progress) -> Plan:
 
 
 def _version_id(
-    dataset: Dataset, new: PlannedSegment | None, growth: Growth, classes: tuple[str, ...]
+    dataset: Dataset, new: PlannedSegment | None, growth: GrowthPlan, classes: tuple[str, ...]
 ) -> str:
     segments = [*(segment.id for segment in growth.kept), *([new.id] if new else [])]
     return version_id(

@@ -25,7 +25,7 @@ from larder.shards.model import Part, PlannedSample
 from larder.shards.reading.fetch import Body, Fetched, failure_of
 from larder.store.base import Features, ObjectInfo, Readable, Reader
 from larder.store.delegate import BytesReader
-from larder.store.etags import ContentCheck, changed
+from larder.store.etags import StreamCheck, changed
 from larder.store.seekable import ObjectFile
 
 RANGE_BYTES = 1 << 20
@@ -59,7 +59,7 @@ def check_streamed(
 
 def stream(source: Readable, part: Part) -> Iterator[bytes]:
     """The content of a part, in buffers: exactly as many bytes as planned, or an `ObjectError`."""
-    content = ContentCheck(source, part.key, part.etag, part.size_bytes)
+    content = StreamCheck(source, part.key, part.etag, part.size_bytes)
     with source.open(part.key, if_match=part.etag or None) as reader:
         for buffer in reader:
             data = bytes(buffer)

@@ -103,7 +103,7 @@ def index_annotations(
             else text_file(map(bytes, opened))
         )
         stream = stack.enter_context(closing(_entries(options, info.key, file, folder)))
-        groups: Iterator[list[Entry]] = ([entry] for entry in stream)
+        groups: Iterator[list[AnnotationEntry]] = ([entry] for entry in stream)
         if options.many:
             groups = _several(stream, kind, folder, stack)
         _write(indexed, groups, options, label_column, indexes)
@@ -118,7 +118,7 @@ def _downloaded(buffers: Iterable[Buffer], path: Path) -> Path:
 
 def _write(
     indexed: Indexed,
-    groups: Iterator[list[Entry]],
+    groups: Iterator[list[AnnotationEntry]],
     options: Annotations,
     label_column: str | None,
     indexes: Indexes,
@@ -135,7 +135,7 @@ def _write(
 
 
 def _named(
-    group: list[Entry], options: Annotations, label_column: str | None
+    group: list[AnnotationEntry], options: Annotations, label_column: str | None
 ) -> Iterator[tuple[str, bytes, str | None]]:
     """The parts of an entry, with their names; the first one has its class."""
     label = _label_of(label_column, group) if label_column else None
@@ -150,8 +150,8 @@ def _named(
 
 
 def _several(
-    stream: Iterator[Entry], kind: str, folder: Path, stack: ExitStack
-) -> Generator[list[Entry]]:
+    stream: Iterator[AnnotationEntry], kind: str, folder: Path, stack: ExitStack
+) -> Generator[list[AnnotationEntry]]:
     """The entries with the same name, each time in the order of the file."""
     ordered = stack.enter_context(
         closing(sort(Stream(_NAMED, _rows(stream)), ("name", "place"), work_dir=folder))
@@ -161,10 +161,10 @@ def _several(
     )
     for name, group in groupby(rows, key=lambda row: row[0]):
         values = [(parse_json(value, where), where) for _, _, value, where in group]
-        yield [Entry(name, _fields(value, kind), value, where) for value, where in values]
+        yield [AnnotationEntry(name, _fields(value, kind), value, where) for value, where in values]
 
 
-def _rows(stream: Iterator[Entry]) -> Iterator[pa.RecordBatch]:
+def _rows(stream: Iterator[AnnotationEntry]) -> Iterator[pa.RecordBatch]:
     place = 0
     while chunk := list(islice(stream, _BATCH)):
         columns = [
@@ -180,7 +180,7 @@ def _rows(stream: Iterator[Entry]) -> Iterator[pa.RecordBatch]:
 _FORMATS = {end: kind for end, kind in FORMATS.items() if kind != "text"} | {".json": "coco"}
 
 
-class Entry(NamedTuple):
+class AnnotationEntry(NamedTuple):
     """An entry of a file.
 
     Attributes:
@@ -216,7 +216,7 @@ def file_format(options: Annotations, key: str) -> str:
 
 def _entries(
     options: Annotations, key: str, file: io.TextIOWrapper | Path, work_dir: Path
-) -> Generator[Entry]:
+) -> Generator[AnnotationEntry]:
     """The entries of a file, in its order; those of a COCO file in the order of image IDs.
 
     The file is a text from `text_file`, or a local path if it is in Parquet.
@@ -235,7 +235,7 @@ def _entries(
     with _text_errors(key), closing(rows):
         for value, where in rows:
             fields = _fields(value, kind)
-            yield Entry(_name(fields, options.key, where), fields, value, where)
+            yield AnnotationEntry(_name(fields, options.key, where), fields, value, where)
 
 
 _Row = tuple[dict[str, Any], str]
@@ -317,7 +317,7 @@ def _name(fields: Mapping[str, Any], column: str, where: str) -> str:
     return text.removeprefix("./")
 
 
-def _parts(options: Annotations, group: list[Entry]) -> list[tuple[str, bytes]]:
+def _parts(options: Annotations, group: list[AnnotationEntry]) -> list[tuple[str, bytes]]:
     """The parts that an entry becomes, or with ``many`` all entries of a sample, by extension.
 
     ``config.annotations``: a column that is missing, or a number that JSON has not.
@@ -337,7 +337,7 @@ def _parts(options: Annotations, group: list[Entry]) -> list[tuple[str, bytes]]:
     return parts
 
 
-def _label_of(column: str, group: list[Entry]) -> str | None:
+def _label_of(column: str, group: list[AnnotationEntry]) -> str | None:
     """The class that an entry names; None if the column is null.
 
     ``config.label``: not a text or a whole number, or several classes.

@@ -6,7 +6,7 @@ from typing import Any
 import google_crc32c
 import pyarrow as pa
 
-from larder.cache.from_samples import SplitSamples
+from larder.cache.from_samples import CacheInput
 from larder.segments.rows import INDEXED
 from larder.shards.reading.ranges import PartReader
 from tests.support.memory import MemoryStore
@@ -46,8 +46,8 @@ class Shelf:
             )
         self.store.put(f"shards/{name}", bytes(data))
 
-    def samples(self, kind: Any, **options: Any) -> SplitSamples:
-        return SplitSamples(self.batches, self.open_shard, kind, **options)
+    def samples(self, kind: Any, **options: Any) -> CacheInput:
+        return CacheInput(self.batches, self.open_shard, kind, **options)
 
     def open_shard(self, name: str) -> PartReader:
         return PartReader(self.store, f"shards/{name}")

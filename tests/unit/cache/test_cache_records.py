@@ -12,7 +12,7 @@ from PIL import Image
 from larder.cache.decoding import Making, ToDecode, in_order
 from larder.cache.fields import field_name
 from larder.cache.file import CacheFileReader, open_file
-from larder.cache.from_samples import SplitSamples, build_samples
+from larder.cache.from_samples import CacheInput, build_samples
 from larder.cache.schema import Field
 from larder.errors import LarderError
 from larder.limits import ByteBudget
@@ -73,7 +73,7 @@ def test_every_shard_is_read_once_in_one_pass(labelled, tmp_path):
         return labelled.open_shard(name)
 
     for kind in ("encoded", "decoded"):
-        samples = SplitSamples(labelled.batches, noted, kind)
+        samples = CacheInput(labelled.batches, noted, kind)
         build_samples(samples, tmp_path / f"{kind}.mdb", limit_bytes=AMPLE_BYTES)
     once = ["0.tar", "1.tar", "2.tar"]
     # The first image of all says what shape to begin with.

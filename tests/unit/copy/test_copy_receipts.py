@@ -9,7 +9,7 @@ import pytest
 
 from larder.copy import receipts as module
 from larder.copy.proof import CopiedObject
-from larder.copy.receipts import CopySets, Receipt, find_receipts, receipt_rows
+from larder.copy.receipts import CopyReceipt, CopySets, find_receipts, receipt_rows
 from larder.copy.record import CopyPlace, Origin
 from larder.errors import RetryableError
 from larder.jobs.results import Totals
@@ -29,7 +29,7 @@ def root() -> RecordingStore:
 
 @pytest.fixture
 def sets(root: RecordingStore, tmp_path: Path) -> Callable[..., CopySets]:
-    def make(store: Store = root, receipts: Sequence[Receipt] = ()) -> CopySets:
+    def make(store: Store = root, receipts: Sequence[CopyReceipt] = ()) -> CopySets:
         prefix = f"{PLACE.receipts}{RUN}-"
         return CopySets(store, prefix, tmp_path, set_bytes=10, receipts=receipts)
 

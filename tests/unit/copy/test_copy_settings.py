@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from larder.config.models import Cluster
-from larder.copy.settings import Argument, Places, read_places
+from larder.copy.settings import Argument, CopyPlaces, read_places
 from larder.errors import ConfigError, ProblemsError
 
 
@@ -15,7 +15,7 @@ def places(
     *settings: str,
     cluster: Cluster | None = None,
     include: Any = None,
-) -> Places:
+) -> CopyPlaces:
     given = (
         Argument(("source", "url"), source, "SOURCE"),
         Argument(("storage", "url"), storage, "STORAGE"),

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from larder.copy.skyplane.runner import Runner
+from larder.copy.skyplane.runner import TransferRunner
 
 
 class Lab:
     def __init__(self, **request: Any) -> None:
         self.events: list[tuple[str, dict[str, Any]]] = []
-        self.runner = Runner(request, self.emit)
+        self.runner = TransferRunner(request, self.emit)
 
     def emit(self, event: str, **fields: Any) -> None:
         self.events.append((event, fields))

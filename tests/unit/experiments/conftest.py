@@ -6,7 +6,7 @@ import pytest
 from larder.config.models import Cluster, Limits
 from larder.config.urls import parse_url
 from larder.experiments.advice import advise
-from larder.experiments.delivery import Advice, Contents, DeliveredSplit, DeliveredVersion
+from larder.experiments.delivery import Advice, DeliveredSplit, DeliveredVersion, VersionContents
 from larder.experiments.rules import Facts
 
 VERSION = "0123456789abcdef0123456789abcdef"
@@ -15,7 +15,7 @@ SHARDS = "segments/5eed/shards"
 
 def make_version_info(
     storage_url: str, *, cache: bool = True, dataset: str = "digits", requested: str = "auto"
-) -> tuple[DeliveredVersion, Contents]:
+) -> tuple[DeliveredVersion, VersionContents]:
     storage = storage_url if storage_url.endswith("/") else f"{storage_url}/"
     root = f"{storage}larder/{dataset}/"
     splits = {
@@ -38,7 +38,7 @@ def make_version_info(
         storage_url=storage_url,
         delivery=Advice(option.delivery, option.deciding.sentence),
     )
-    return delivered, Contents("fedcba98" * 8, splits, 10, files if cache else None)
+    return delivered, VersionContents("fedcba98" * 8, splits, 10, files if cache else None)
 
 
 def make_cluster(url: str, *mounts: tuple[str, str], **more: Any) -> Cluster:
@@ -54,7 +54,7 @@ def make_cluster(url: str, *mounts: tuple[str, str], **more: Any) -> Cluster:
 
 
 @pytest.fixture
-def delivered() -> Callable[..., tuple[DeliveredVersion, Contents]]:
+def delivered() -> Callable[..., tuple[DeliveredVersion, VersionContents]]:
     return make_version_info
 
 

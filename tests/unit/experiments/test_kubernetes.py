@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 from larder.config.load import load_template
 from larder.config.models import Cluster
 from larder.experiments.consumers.kubernetes import config_files
-from larder.experiments.delivery import Advice, Contents, DeliveredSplit, DeliveredVersion
+from larder.experiments.delivery import Advice, DeliveredSplit, DeliveredVersion, VersionContents
 from tests.support.errors import larder_error
 
 ROOT = Path(__file__).parents[3]
@@ -36,7 +36,7 @@ def template(kind: str) -> dict[str, Any]:
     return load_template(ROOT / "configs", f"{kind}/default.yaml")
 
 
-def contents(*, listed: bool = False) -> Contents:
+def contents(*, listed: bool = False) -> VersionContents:
     patterns = (
         f"{SHARDS}/train/d-train-{{000000..000003}}.tar",
         f"{SHARDS}/train/d-train-000007.tar",
@@ -47,7 +47,7 @@ def contents(*, listed: bool = False) -> Contents:
         "hold-out": DeliveredSplit(1, 1, 10, (f"{SHARDS}/hold-out/d-hold-out-000000.tar",)),
         "empty": DeliveredSplit(0, 0, 0, ()),
     }
-    return Contents("fedcba98" * 8, splits, 10)
+    return VersionContents("fedcba98" * 8, splits, 10)
 
 
 def place(url: str, delivery: str, *, shards: bool = True) -> DeliveredVersion:
@@ -75,7 +75,7 @@ CASES: dict[str, tuple[str, tuple[str, str, dict[str, Any]]]] = {
 }
 
 
-def emitted(kind: str, where: tuple[str, str, dict[str, Any]], found: Contents) -> str:
+def emitted(kind: str, where: tuple[str, str, dict[str, Any]], found: VersionContents) -> str:
     url, delivery, options = where
     here = cluster(url, **options)
     (file,) = config_files(template(kind), place(url, delivery), found, here, where="t.yaml")
@@ -127,7 +127,7 @@ def test_kubernetes_and_kubeflow_accept_what_is_emitted():
     assert read_by_others(VALIDATE, right + wrong) == [True] * 5 + [False] * 5
 
 
-def variables(kind: str, where: Any, found: Contents) -> dict[str, str]:
+def variables(kind: str, where: Any, found: VersionContents) -> dict[str, str]:
     config = loaded(emitted(kind, where, found))
     if kind == "kubeflow":
         env = config["spec"]["trainer"]["env"]
@@ -162,7 +162,7 @@ def test_shards_with_omitted_samples_are_not_named():
 def test_splits_that_would_share_a_variable_are_refused(pair):
     splits = dict.fromkeys(pair, contents().splits["train"])
     with larder_error("config.invalid_value", "splits"):
-        emitted("kubernetes", BUCKET, Contents("", splits))
+        emitted("kubernetes", BUCKET, VersionContents("", splits))
 
 
 names = st.text(st.characters(codec="utf-8", exclude_characters="\0/"), min_size=1, max_size=8)

@@ -19,7 +19,7 @@ from larder.config.models.cluster import Consumer
 from larder.errors import ConfigError
 from larder.experiments.consumers.sagemaker import config
 from larder.experiments.consumers.sagemaker.rules import check_request, model_problems
-from larder.experiments.delivery import Advice, Contents, DeliveredSplit, DeliveredVersion
+from larder.experiments.delivery import Advice, DeliveredSplit, DeliveredVersion, VersionContents
 from tests.support.errors import larder_error
 
 ROOT = Path(__file__).parents[3]
@@ -66,7 +66,7 @@ def emitted(
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """The request, and the texts of the manifests by the URL that names them."""
     here = replace(version(url, delivery), replaces=force)
-    contents = Contents("", splits, index=INDEX)
+    contents = VersionContents("", splits, index=INDEX)
     merged = {**template(), **(changes or {})}
     *manifests, job = config.config_files(merged, here, contents, cluster(url, **consumer))
     assert (job.name, job.in_storage) == ("training-job.json", False)
@@ -141,7 +141,7 @@ def test_channels_have_all_shards_and_nothing_else(chosen, url, delivery, augmen
         for name, (found, clean, shards) in chosen.items()
     }
     augmented = augmented and delivery == "pipe"
-    contents = Contents("", splits, index=INDEX)
+    contents = VersionContents("", splits, index=INDEX)
     here = version(url, delivery)
     consumer = {"kind": "sagemaker", "augmented": augmented}
     there = cluster("s3://bucket/").model_copy(
@@ -251,7 +251,7 @@ def test_shards_with_omitted_samples_are_in_no_channel_of_their_own():
     mounted = version("/fsx/", "fsx", shards=False)
     there = cluster("/fsx/", file_system=FILE_SYSTEM, vpc=VPC)
     splits = {"train": split("train", "a", clean=False)}
-    (job,) = config.config_files(template(), mounted, Contents("", splits), there)
+    (job,) = config.config_files(template(), mounted, VersionContents("", splits), there)
     assert list(sources(json.loads(job.text))) == ["larder"]
 
 
@@ -294,7 +294,7 @@ def test_a_job_has_a_name_whatever_the_dataset_is_called(name):
         version("s3://bucket/", "file"), dataset=name, root=f"s3://bucket/larder/{name}/"
     )
     (*_, job) = config.config_files(
-        template(), here, Contents("", ONE, index=INDEX), cluster("s3://bucket/")
+        template(), here, VersionContents("", ONE, index=INDEX), cluster("s3://bucket/")
     )
     assert len(json.loads(job.text)["TrainingJobName"]) + len("-20261125-235959") <= 63
 

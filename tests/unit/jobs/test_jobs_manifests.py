@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from larder.errors import NotFoundError
-from larder.jobs.manifests import Manifests, put_named
+from larder.jobs.manifests import LocalManifests, put_named
 from larder.manifest.files import read_manifest, write_manifest
 from larder.manifest.sealed import ManifestRef
 from larder.store import open_store
@@ -38,7 +38,7 @@ def rows(path: Path) -> list[int]:
 
 
 def test_a_manifest_is_read_from_the_store_once(store, tmp_path):
-    ref, manifests = put(store, tmp_path, 1), Manifests()
+    ref, manifests = put(store, tmp_path, 1), LocalManifests()
 
     def read(_: int) -> list[int]:
         with manifests.fetched(store, ref) as path:
@@ -54,7 +54,7 @@ def test_a_manifest_is_read_from_the_store_once(store, tmp_path):
 
 def test_fetching_one_does_not_block_another(store, tmp_path):
     slow, other = put(store, tmp_path, 1), put(store, tmp_path, 2)
-    manifests, begun, done = Manifests(), threading.Event(), threading.Event()
+    manifests, begun, done = LocalManifests(), threading.Event(), threading.Event()
 
     def wait() -> None:
         begun.set()
@@ -79,7 +79,7 @@ def test_fetching_one_does_not_block_another(store, tmp_path):
 
 def test_unused_manifests_are_dropped(store, tmp_path):
     refs = [put(store, tmp_path, number) for number in range(4)]
-    manifests, paths = Manifests(kept=2), []
+    manifests, paths = LocalManifests(kept=2), []
     with manifests.fetched(store, refs[0]) as held:
         for ref in refs[1:]:
             with manifests.fetched(store, ref) as path:
@@ -93,7 +93,7 @@ def test_unused_manifests_are_dropped(store, tmp_path):
 
 
 def test_damage_is_found(store, tmp_path):
-    ref, manifests = put(store, tmp_path, 1), Manifests()
+    ref, manifests = put(store, tmp_path, 1), LocalManifests()
     with manifests.fetched(store, ref):
         pass
     store.put(ref.key, bytes(ref.bytes))
@@ -105,7 +105,7 @@ def test_damage_is_found(store, tmp_path):
 
 
 def test_a_missing_one(store, tmp_path):
-    ref, manifests = put(store, tmp_path, 1), Manifests()
+    ref, manifests = put(store, tmp_path, 1), LocalManifests()
     store.delete(ref.key)
     with pytest.raises(NotFoundError), manifests.fetched(store, ref):
         pass

@@ -16,7 +16,7 @@ from larder.errors import DamageError
 from larder.progress import NullProgress
 from larder.segments.job import Job
 from larder.segments.receipts import (
-    Shard,
+    FinishedShard,
     finished_shards,
     list_shards,
     planned_receipts,
@@ -25,7 +25,7 @@ from larder.segments.receipts import (
 )
 from larder.shards.index_rows import IndexRows, SkippedRows, receipt_rows
 from larder.shards.indexes import IndexFile
-from larder.shards.model import Part, PlannedSample, ShardFile, ShardPlan, ShardResult
+from larder.shards.model import Part, PlannedSample, ShardPlan, ShardResult, WrittenFile
 from larder.store import open_store
 from larder.store.base import Store
 from larder.versions import layout
@@ -57,7 +57,7 @@ SHAPE = SimpleNamespace(use=("webdataset", FormatOptions()))
 JOB = cast("Job", SimpleNamespace(segment="s", shape=SHAPE))
 
 
-def result(number: int, files: Sequence[ShardFile], skipped: int) -> ShardResult:
+def result(number: int, files: Sequence[WrittenFile], skipped: int) -> ShardResult:
     """A shard of one sample if it has files, and of samples that were left out."""
     rows, bad = IndexRows(), SkippedRows()
     if files:
@@ -68,14 +68,14 @@ def result(number: int, files: Sequence[ShardFile], skipped: int) -> ShardResult
     return ShardResult("train", name(number), tuple(files), rows.finish(), bad.finish())
 
 
-def put_shard(root: Store, number: int, data: bytes = b"shard", skipped: int = 1) -> Shard:
+def put_shard(root: Store, number: int, data: bytes = b"shard", skipped: int = 1) -> FinishedShard:
     """Write a shard and its receipt; without data, all of its samples were left out."""
-    files: tuple[ShardFile, ...] = ()
+    files: tuple[WrittenFile, ...] = ()
     if data:
         etag = root.put(layout.shard_key("s", "train", name(number)), data).etag
-        files = (ShardFile(name(number), len(data), hashlib.sha256(data).hexdigest(), etag),)
+        files = (WrittenFile(name(number), len(data), hashlib.sha256(data).hexdigest(), etag),)
     index = IndexFile("dali", "x", 1, "0" * 64)
-    shard = Shard("train", name(number), files, len(files), (), (index,))
+    shard = FinishedShard("train", name(number), files, len(files), (), (index,))
     with scratch() as folder:
         put_receipt(root, "s", shard, receipt_rows(result(number, files, skipped)), folder)
     return shard

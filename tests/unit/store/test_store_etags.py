@@ -10,7 +10,7 @@ from larder.config.urls import Access
 from larder.errors import ObjectError
 from larder.store import open_store
 from larder.store.base import Store
-from larder.store.etags import ContentCheck
+from larder.store.etags import StreamCheck
 from larder.store.s3 import S3Store
 from tests.support.errors import larder_error
 from tests.support.stores import EncryptedStore, FaultyStore, FlipBit, RecordingStore
@@ -30,7 +30,7 @@ def encrypted(inner: Store) -> RecordingStore:
 def arrive(store: Store, key: str) -> bool:
     """Read an object like any reader; returns whether its etag proved it."""
     info = store.head(key)
-    content_check = ContentCheck(store, key, info.etag, info.size_bytes)
+    content_check = StreamCheck(store, key, info.etag, info.size_bytes)
     content_check.add(store.get(key, if_match=info.etag))
     return content_check.check()
 

@@ -10,7 +10,7 @@ from larder.segments.rows import INDEXED
 from larder.shards.formats import shard_format
 from larder.verify.findings import MISSING, Finding
 from larder.verify.shard_check import ShardIndex, inspect_shard
-from larder.versions.columns import ShardFile
+from larder.versions.index import ShardFile
 from tests.support.memory import MemoryStore
 from tests.support.stores import Fail, FaultyStore
 

@@ -12,7 +12,7 @@ from larder.shards.formats import FORMATS
 from larder.shards.formats.base import ShardFormat
 from larder.shards.formats.recordio import MAGIC
 from larder.shards.formats.webdataset import WebDataset
-from larder.shards.model import ShardFile
+from larder.shards.model import WrittenFile
 from larder.store import Store, open_store
 from larder.verify.findings import Finding
 from larder.verify.shard_check import ShardIndex, inspect_shard
@@ -29,7 +29,7 @@ class Shard(NamedTuple):
 
     store: Store
     format: ShardFormat
-    files: Sequence[ShardFile]
+    files: Sequence[WrittenFile]
     index: ShardIndex
 
     @property

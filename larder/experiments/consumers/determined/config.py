@@ -24,9 +24,9 @@ from larder.experiments.consumers.determined.validate import release_number, val
 from larder.experiments.consumers.template import to_yaml
 from larder.experiments.delivery import (
     ConfigFile,
-    Contents,
     DeliveredSplit,
     DeliveredVersion,
+    VersionContents,
 )
 
 DELIVERIES: tuple[str, ...] = (
@@ -68,7 +68,7 @@ _DATA = frozenset(
 def config_files(
     template: dict[str, Any],
     delivered: DeliveredVersion,
-    contents: Contents,
+    contents: VersionContents,
     cluster: Cluster,
     *,
     where: str = "",
@@ -112,7 +112,7 @@ def command(output: Path, names: Sequence[str], cluster: Cluster) -> str:
 def render(
     template: dict[str, Any],
     delivered: DeliveredVersion,
-    contents: Contents,
+    contents: VersionContents,
     cluster: Cluster,
     *,
     where: str = "",

@@ -14,7 +14,7 @@ from pathspec import GitIgnoreSpec
 
 from larder.disk import disk_errors
 from larder.errors import ConfigError
-from larder.experiments.delivery import ConfigFile, Contents, DeliveredVersion
+from larder.experiments.delivery import ConfigFile, DeliveredVersion, VersionContents
 from larder.units import format_bytes
 
 INLINE = "data"
@@ -38,7 +38,7 @@ _IGNORED = (
 """What is left out in any case."""
 
 
-def inline_mark(delivered: DeliveredVersion, contents: Contents) -> ConfigFile:
+def inline_mark(delivered: DeliveredVersion, contents: VersionContents) -> ConfigFile:
     """The file that says which version is beside the model code."""
     mark = {"dataset": delivered.dataset, "version": delivered.version, "digest": contents.digest}
     return ConfigFile(f"{INLINE}/larder.json", f"{json.dumps(mark, indent=1)}\n", with_data=True)

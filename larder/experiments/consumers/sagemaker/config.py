@@ -28,8 +28,8 @@ from larder.experiments.delivery import (
     LOCATION,
     MAX_CHANNELS,
     ConfigFile,
-    Contents,
     DeliveredVersion,
+    VersionContents,
 )
 from larder.manifest.digest import sha256_hex
 
@@ -67,7 +67,7 @@ class _Source:
 def config_files(
     template: dict[str, Any],
     delivered: DeliveredVersion,
-    contents: Contents,
+    contents: VersionContents,
     cluster: Cluster,
     *,
     where: str = "",
@@ -131,7 +131,7 @@ def _name(channel: Any) -> Any:
 
 
 def _sources(
-    delivered: DeliveredVersion, contents: Contents, cluster: Cluster
+    delivered: DeliveredVersion, contents: VersionContents, cluster: Cluster
 ) -> Iterator[_Source]:
     """The sources of all splits that have shards; refuses what a mode cannot read."""
     delivery, consumer = delivered.delivery.delivery, cluster.consumer
@@ -238,7 +238,7 @@ def _json(value: Any) -> str:
 
 
 def _directories(
-    delivered: DeliveredVersion, contents: Contents, cluster: Cluster
+    delivered: DeliveredVersion, contents: VersionContents, cluster: Cluster
 ) -> Iterator[dict[str, Any]]:
     """The directory of each segment's shards where it has no others, and ``STORAGE/larder``."""
     file_system = cluster.consumer.file_system

@@ -179,7 +179,7 @@ _WHOLE_BYTES = 2 << 30
 """A longer index is never downloaded as a whole."""
 
 
-class SegmentColumns:
+class SegmentIndex:
     """The index of the samples of a segment. It may be used by many threads and after a fork.
 
     In a directory the file is mapped. From a bucket, blocks are read by their ranges, of which 128
@@ -456,7 +456,7 @@ def _ranges(starts: Array, ends: Array) -> Array:
 
 
 def listed_shards(
-    columns: SegmentColumns, split: str, samples: int, omitted: Omitted
+    columns: SegmentIndex, split: str, samples: int, omitted: Omitted
 ) -> Iterator[tuple[Shard, int]]:
     """The shards of a segment's split with samples that are not omitted, and how many of these.
 

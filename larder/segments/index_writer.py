@@ -1,4 +1,4 @@
-"""Writes the index of a segment as the arrays that `larder.versions.columns` describes."""
+"""Writes the index of a segment as the arrays that `larder.versions.index` describes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from larder.disk import sha256_file
 from larder.manifest.files import ManifestFile
 from larder.versions.arrays import Array, ArrayFile, write_archive
-from larder.versions.columns import (
+from larder.versions.index import (
     BLOCK_ROWS,
     BLOCKS,
     ITEMS,
@@ -29,7 +29,7 @@ from larder.versions.columns import (
 )
 
 
-class ColumnsWriter(ExitStack):
+class IndexWriter(ExitStack):
     """Writes the columns into a folder, as a context manager. Memory does not grow with the rows,
     but for the names of shards.
     """

@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 from larder.errors import DamageError
 from larder.manifest.digest import sha256_hex
 from larder.samples.indexed import IndexedSample, read_index
-from larder.segments import columns as written
+from larder.segments import index_writer
 from larder.segments.rows import INDEXED
 from larder.store.local.store import LocalStore
-from larder.versions import columns, layout
+from larder.versions import index, layout
 from larder.versions.arrays import HEADER_BYTES, array_header, read_directory, write_archive
-from larder.versions.columns import ReaderIndexFile, SegmentColumns, Shard, ShardFile, read_shards
 from larder.versions.documents import FileFacts, SegmentDocument, SegmentSplit, Shape
+from larder.versions.index import ReaderIndexFile, SegmentIndex, Shard, ShardFile, read_shards
 from tests.support.errors import larder_error
 from tests.support.memory import MemoryStore, forget
 from tests.support.packing import write_index
@@ -86,7 +86,7 @@ def read(
     store: MemoryStore, segment: SegmentDocument, first_row: int, rows: int
 ) -> list[IndexedSample]:
     with tempfile.TemporaryDirectory() as folder:
-        columns = SegmentColumns(store, segment.file("rows"), Path(folder), segment.samples)
+        columns = SegmentIndex(store, segment.file("rows"), Path(folder), segment.samples)
         assert len(list(columns.shards("train"))) == 2
         return list(columns.samples(np.arange(first_row, first_row + rows)))
 
@@ -104,8 +104,8 @@ def test_columns_are_read_as_they_were_written(lots, block_rows, data):
     start = data.draw(st.integers(0, count))
     stop = data.draw(st.integers(start, count))
     with (
-        mock.patch.object(columns, "BLOCK_ROWS", block_rows),
-        mock.patch.object(written, "BLOCK_ROWS", block_rows),
+        mock.patch.object(index, "BLOCK_ROWS", block_rows),
+        mock.patch.object(index_writer, "BLOCK_ROWS", block_rows),
     ):
         segment = put_columns(store, batches)
         assert read(store, segment, start, stop - start) == expected[start:stop]
@@ -193,7 +193,7 @@ def test_what_is_not_there_is_damage(tmp_path, role, field, row, value, local):
         arrays[role] = arrays[role].astype("S20")
     (arrays[role][field] if field else arrays[role])[row] = value
     for each in ("rows", "parts", "keys"):
-        arrays["blocks"][f"{each}_crc32c"] = columns.checksum(arrays[each])
+        arrays["blocks"][f"{each}_crc32c"] = index.checksum(arrays[each])
     damaged(memory, segment, arrays, tmp_path, local=local)
     forget(name)
 
@@ -230,7 +230,7 @@ def damaged(
     changed = replace(file, bytes=len(data), sha256=sha256_hex(data))
 
     def read_all() -> None:
-        read = SegmentColumns(store, changed, folder, segment.samples, classes=2)
+        read = SegmentIndex(store, changed, folder, segment.samples, classes=2)
         list(read.samples(np.arange(3)))
         list(read.shards("train"))
 
@@ -267,7 +267,7 @@ def test_the_same_samples_give_the_same_bytes_however_they_arrive():
 def test_the_files_of_shards_are_read_by_split(tmp_path):
     store = MemoryStore(name := uuid.uuid4().hex)
     segment = put_columns(store, [])
-    read = SegmentColumns(store, segment.file("rows"), tmp_path)
+    read = SegmentIndex(store, segment.file("rows"), tmp_path)
     assert list(read.shards("train")) == SHARDS[:2]
     assert list(read.shards("none")) == []
     assert read_shards(store, segment.file("rows")) == SHARDS
