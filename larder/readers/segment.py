@@ -50,14 +50,14 @@ class LiveSamples:
     """
 
     def __init__(
-        self, document: SegmentDocument, split: str, omitted: Omitted, columns: SegmentIndex
+        self, document: SegmentDocument, split: str, omitted: Omitted, index: SegmentIndex
     ) -> None:
         facts = document.splits[split]
         if len(omitted.ranges) and omitted.ranges[-1, 1] > facts.samples:
             message = f"the version omits samples that do not exist: there are {facts.samples}"
             raise DamageError("damage.manifest", message, where=layout.segment_key(document.id))
         self.document = document
-        self.columns = columns
+        self.index = index
         self.split = split
         self._omitted = omitted
         self._first_row = facts.first_row
@@ -73,7 +73,7 @@ class LiveSamples:
 
     def measures(self, numbers: Array, mapped: Mapper) -> tuple[Array, Array]:
         """The same, and the labels of the samples, or -1; int64."""
-        places = self.columns.places(self.row_numbers(numbers), mapped)
+        places = self.index.places(self.row_numbers(numbers), mapped)
         sums = np.bincount(places.owners, places.parts["length"], len(places.rows))
         return sums.astype(np.int64), places.rows["label"].astype(np.int64)
 
@@ -84,7 +84,7 @@ class LiveSamples:
 
     def listed_shards(self) -> Iterator[tuple[Shard, int]]:
         """The shards with samples that are not omitted, in order, and how many each has."""
-        return listed_shards(self.columns, self.split, self._rows, self._omitted)
+        return listed_shards(self.index, self.split, self._rows, self._omitted)
 
     def spread(self, name: str, most: int) -> list[int]:
         """The numbers of at most so many samples from all over a shard, in order."""
@@ -105,7 +105,7 @@ class LiveSamples:
             mapped: What calls the function that reads a block of the index.
         """
         rows = self.row_numbers(numbers)
-        places = self.columns.places(rows, mapped)
+        places = self.index.places(rows, mapped)
         return LocatedSamples(self, rows, places, unchecked[places.owners])
 
     def shard_key(self, name: str) -> str:
@@ -114,7 +114,7 @@ class LiveSamples:
     @cached_property
     def shard_files(self) -> Mapping[str, ShardFile]:
         """By the name of a shard, the file that samples are read from."""
-        return {shard.files[0].name: shard.files[0] for shard in self.columns.shards(self.split)}
+        return {shard.files[0].name: shard.files[0] for shard in self.index.shards(self.split)}
 
     def row_numbers(self, numbers: Array) -> Array:
         """The segment's rows of samples."""
@@ -183,35 +183,35 @@ class LocatedSamples:
         stops = places[0] + places[1]
         inside = (places[0][1:] < stops[:-1]) & (shards[order][1:] == shards[order][:-1])
         if inside.any():  # so that what is read is no longer than the shard
-            name = self.live.columns.names[shards[order][1:][inside][0]]
+            name = self.live.index.names[shards[order][1:][inside][0]]
             where = self.live.shard_key(name)
             raise DamageError("damage.manifest", "the index has a part in another", where=where)
         ranges = map(PartRange, *(each.tolist() for each in (shards[order], *places, numbers)))
-        columns = self.live.columns
+        index = self.live.index
         for shard, group in groupby(ranges, key=itemgetter(0)):
             for span in spans(group, SPAN_BYTES):
-                yield Span(self, columns.names[shard], span)
+                yield Span(self, index.names[shard], span)
 
     def put(self, number: int, data: bytes, url: str) -> None:
         """Take the content of a part; ``damage.record`` if it is not what the index says."""
         if self.unchecked[number] and google_crc32c.value(data) != self._crc32c[number]:
             sample = int(np.searchsorted(np.cumsum(self.places.part_counts), number, "right"))
-            (key,) = self.live.columns.keys(self.rows[sample : sample + 1])
-            ext = self.live.columns.exts[self.places.parts["ext"][number]]
+            (key,) = self.live.index.keys(self.rows[sample : sample + 1])
+            ext = self.live.index.exts[self.places.parts["ext"][number]]
             message = "its CRC-32C differs from the index"
             raise DamageError("damage.record", message, where=f"{url}: {key}.{ext}")
         self.contents[number] = data
 
     def finish(self, read_all: ReadAll) -> Iterator[Sample]:
         """The samples in order, once all spans were read; ``read_all`` reads the others."""
-        columns = self.live.columns
-        exts = [columns.exts[ext] for ext in self.places.parts["ext"].tolist()]
+        index = self.live.index
+        exts = [index.exts[ext] for ext in self.places.parts["ext"].tolist()]
         stops = np.cumsum(self.places.part_counts).tolist()
         labels = [None if label == NONE else label for label in self.places.rows["label"].tolist()]
         offsets = self.places.parts["offset"].tolist()
         others = self._others(read_all)
         start = 0
-        keys = columns.keys(self.rows)
+        keys = index.keys(self.rows)
         for key, label, stop, in_ranges in zip(
             keys, labels, stops, self._in_ranges.tolist(), strict=True
         ):
@@ -226,14 +226,14 @@ class LocatedSamples:
 
     def _others(self, read_all: ReadAll) -> Iterator[dict[str, bytes]]:
         """The parts of the samples that only the reader of their format returns, in order."""
-        samples = self.live.columns.samples(self.rows[~self._in_ranges])
+        samples = self.live.index.samples(self.rows[~self._in_ranges])
         for shard, group in groupby(samples, key=lambda sample: sample.shard):
             yield from read_all(self.live, shard, list(group))
 
     def _of_ranges(self) -> Array:
         """Whether all parts of each sample, but a label, are ranges of the shard as they are."""
         rows, parts, owners = self.places.rows, self.places.parts, self.places.owners
-        exts = self.live.columns.exts
+        exts = self.live.index.exts
         label_ext = exts.index(LABEL_EXT) if LABEL_EXT in exts else NONE
         is_label = (parts["ext"] == label_ext) & (rows["label"][owners] != NONE)
         others = owners[(parts["offset"] == NONE) & ~is_label]

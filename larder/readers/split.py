@@ -190,7 +190,7 @@ class SplitSamples(Sequence[Sample]):
     def indexed(self, numbers: Array) -> Iterator[IndexedSample]:
         """The entries of samples in the index, given their numbers in ascending order."""
         for segment, inside, _ in self._segments_of(numbers):
-            yield from segment.columns.samples(segment.row_numbers(inside))
+            yield from segment.index.samples(segment.row_numbers(inside))
 
     @property
     def has_shards_local(self) -> bool:
@@ -202,7 +202,7 @@ class SplitSamples(Sequence[Sample]):
     def exts(self) -> set[str]:
         """The extensions of parts, also of some that are in other splits alone."""
         _, segments, _ = self._parts
-        return {ext for segment in segments for ext in segment.columns.exts}
+        return {ext for segment in segments for ext in segment.index.exts}
 
     @property
     def is_labelled(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -65,7 +65,7 @@ def index_shards(job: Job, *, progress: Progress) -> Index:
         return index
     with ExitStack() as stack:
         plans = planned_shards(stack.enter_context(fetched(root, job.shard_plan)))
-        made = make_manifests(root, job, plans, stack.enter_context(scratch()))
+        made = make_index(root, job, plans, stack.enter_context(scratch()))
         check_forms(job, root, made.forms)
         listed = listed_splits(listed_shards(job.segment, made.shards, {}))
         index = Index(
@@ -118,7 +118,7 @@ def _left_out(root: Store, document: SegmentDocument) -> Iterator[Failure]:
                 yield skipped_failure(row["key"], keys, row["message"])
 
 
-def make_manifests(
+def make_index(
     root: Store,
     job: SegmentJob,
     plans: Iterable[ShardPlan],
@@ -129,21 +129,11 @@ def make_manifests(
 
     ``put`` is called for a shard that lacks an index file for other readers.
     """
-    schemas = {"sources": SOURCES, "skipped": SKIPPED}
-    with ExitStack() as stack:
-        columns = stack.enter_context(IndexWriter(folder))
-        writers = {
-            role: stack.enter_context(ManifestWriter(folder / f"{role}.parquet", schema))
-            for role, schema in schemas.items()
-        }
-        manifests = IndexBuild(root, job, writers, columns, put)
+    with IndexBuild(root, job, folder, put) as build:
         for plan, receipt in planned_receipts(root, job, plans):
-            manifests.add(plan, receipt)
-        index = columns.finish()
-    manifests.files = {"rows": index, "sources": writers["sources"].file}
-    if manifests.omitted_count:
-        manifests.files |= {"skipped": writers["skipped"].file}
-    return manifests
+            build.add(plan, receipt)
+        build.finish()
+    return build
 
 
 _SOURCES = SOURCES.field("parts").type
@@ -166,7 +156,7 @@ def _sources(samples: pa.RecordBatch) -> pa.RecordBatch:
     )
 
 
-class IndexBuild:
+class IndexBuild(ExitStack):
     """What the receipts of a segment's shards add up to.
 
     ``files`` are its files by role, once all shards were added; ``shards`` are those with
@@ -174,14 +164,8 @@ class IndexBuild:
     the ``omitted_count`` samples that were left out as bad.
     """
 
-    def __init__(
-        self,
-        root: Store,
-        job: SegmentJob,
-        writers: Mapping[str, ManifestWriter],
-        columns: IndexWriter,
-        put: PutIndexes,
-    ) -> None:
+    def __init__(self, root: Store, job: SegmentJob, folder: Path, put: PutIndexes) -> None:
+        super().__init__()
         self.files: dict[str, ManifestFile] = {}
         self.splits: dict[str, SegmentSplit] = {}
         self.forms: dict[str, tuple[FormNote, ...]] = {}
@@ -191,8 +175,19 @@ class IndexBuild:
         self._planned = 0
         self._check = image_check(job.dataset)
         self._indexes = ShardIndexes(root, job.segment, shard_format(*job.shape.use), put)
-        self._writers = writers
-        self._columns = columns
+        self._rows = self.enter_context(IndexWriter(folder))
+        self._sources, self._skipped = (
+            self.enter_context(ManifestWriter(folder / f"{role}.parquet", schema))
+            for role, schema in {"sources": SOURCES, "skipped": SKIPPED}.items()
+        )
+
+    def finish(self) -> None:
+        """Complete the files."""
+        self.files["rows"] = self._rows.finish()
+        self.close()
+        self.files["sources"] = self._sources.file
+        if self.omitted_count:
+            self.files["skipped"] = self._skipped.file
 
     def add(self, plan: ShardPlan, receipt: Receipt) -> None:
         """Add the next shard in the order of the plan."""
@@ -202,8 +197,8 @@ class IndexBuild:
             bad = rows.column("bad").is_valid()
             self._add_skipped(split, rows.filter(bad))
             samples = rows.filter(pc.invert(bad))
-            self._columns.append(shard.name, samples)
-            self._writers["sources"].append_batch(_sources(samples))
+            self._rows.append(shard.name, samples)
+            self._sources.append_batch(_sources(samples))
         if shard.files:
             files = tuple(ShardFile(file.name, file.bytes, file.sha256) for file in shard.files)
             indexes = tuple(
@@ -211,7 +206,7 @@ class IndexBuild:
                 for file in self._indexes.of(receipt)
             )
             self.shards.append(Shard(split, shard.samples, first, files, indexes))
-            self._columns.add_shard(self.shards[-1])
+            self._rows.add_shard(self.shards[-1])
         self.forms[split] = joined([self.forms.get(split, ()), shard.forms])
         self._count(plan, shard)
 
@@ -228,7 +223,7 @@ class IndexBuild:
                 for part in row["parts"]
             ]
             record = (split, row["key"], parts, self._check, row["bad"])
-            self._writers["skipped"].append([record])
+            self._skipped.append([record])
             self.omitted_count += 1
             if len(self.omitted) < SHOWN_FAILURES:
                 self.omitted.append(skipped_failure(row["key"], keys, row["bad"]))

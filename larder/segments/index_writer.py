@@ -30,7 +30,7 @@ from larder.versions.index import (
 
 
 class IndexWriter(ExitStack):
-    """Writes the columns into a folder, as a context manager. Memory does not grow with the rows,
+    """Writes the arrays into a folder, as a context manager. Memory does not grow with the rows,
     but for the names of shards.
     """
 

@@ -16,7 +16,7 @@ from larder.progress import NullProgress, Progress
 from larder.segments.cache import CacheBatch, cache_split
 from larder.segments.completeness import document_of
 from larder.segments.contents import derived_files, read_listed
-from larder.segments.index import make_manifests
+from larder.segments.index import make_index
 from larder.segments.job import NewSegment, SegmentJob, SourceRows, source_of
 from larder.segments.reader_indexes import described_indexes, put_indexes
 from larder.segments.receipts import published_plans
@@ -151,7 +151,7 @@ def _made(
         document = _segment(root, file.path.split("/")[1])
         plans = published_plans(root, document)
         build = _segment_job(job, document)
-        files = make_manifests(root, build, plans, folder, described_indexes).files
+        files = make_index(root, build, plans, folder, described_indexes).files
         if file.role in files:
             return files[file.role].path, "the receipts of the shards"
     raise _Refused(refusal(file.path, version.id))

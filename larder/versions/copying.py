@@ -35,10 +35,10 @@ def version_files(store: Store, version: VersionDocument) -> Iterator[FileFacts]
     omitted = read_omitted(store, version)
     for use in version.segments:
         document = existing_segment(store, use.id)
-        columns = SegmentIndex(store, document.file("rows"), Path(), document.samples)
+        index = SegmentIndex(store, document.file("rows"), Path(), document.samples)
         for split, facts in document.splits.items():
             rows = omitted.get((use.id, split), Omitted.none())
-            for shard, _ in listed_shards(columns, split, facts.samples, rows):
+            for shard, _ in listed_shards(index, split, facts.samples, rows):
                 for file in shard.files:
                     key = layout.shard_key(use.id, split, file.name)
                     yield FileFacts(key, file.bytes, file.sha256, "shard")

@@ -456,14 +456,14 @@ def _ranges(starts: Array, ends: Array) -> Array:
 
 
 def listed_shards(
-    columns: SegmentIndex, split: str, samples: int, omitted: Omitted
+    index: SegmentIndex, split: str, samples: int, omitted: Omitted
 ) -> Iterator[tuple[Shard, int]]:
     """The shards of a segment's split with samples that are not omitted, and how many of these.
 
     ``samples`` is how many samples the split has, with those that are omitted.
     """
-    shards = list(columns.shards(split))
+    shards = list(index.shards(split))
     counts = np.array([shard.samples for shard in shards], np.int64)
-    columns.check_count(split, int(counts.sum()), samples)
+    index.check_count(split, int(counts.sum()), samples)
     live = counts - np.diff(omitted.count_before(np.cumsum(counts)), prepend=0)
     yield from (pair for pair in zip(shards, live.tolist(), strict=True) if pair[1])
