@@ -97,11 +97,12 @@ class PreviousSegment:
 
     def splits(self, rows: _Numbers) -> pa.Array:
         """The names of the splits of rows."""
-        splits = sorted(self.document.splits.items(), key=lambda item: item[1].first_row)
-        ends = [facts.first_row + facts.samples for _, facts in splits]
-        names = pa.array([name for name, _ in splits], pa.string())
+        items = self.document.splits.items()
+        in_order = sorted(items, key=lambda item: (item[1].first_row, item[1].samples))
+        ends = [facts.first_row + facts.samples for _, facts in in_order]
+        names = pa.array([name for name, _ in in_order], pa.string())
         numbers = np.searchsorted(ends, rows, side="right")
-        return names.take(pa.array(np.minimum(numbers, len(splits) - 1)))
+        return names.take(pa.array(np.minimum(numbers, len(in_order) - 1)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -197,8 +197,9 @@ class IndexBuild(ExitStack):
             bad = rows.column("bad").is_valid()
             self._add_skipped(split, rows.filter(bad))
             samples = rows.filter(pc.invert(bad))
-            self._rows.append(shard.name, samples)
-            self._sources.append_batch(_sources(samples))
+            if samples.num_rows:
+                self._rows.append(shard.name, samples)
+                self._sources.append_batch(_sources(samples))
         if shard.files:
             files = tuple(ShardFile(file.name, file.bytes, file.sha256) for file in shard.files)
             indexes = tuple(

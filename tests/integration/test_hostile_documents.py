@@ -88,7 +88,9 @@ class Watch:
             return
         if event in RUNS:
             self.seen.append(f"{event} {arguments!r:.200}")
-        elif event in WRITES or (event == "open" and _writes(arguments[2])):
+        elif event == "open" and (isinstance(arguments[0], int) or not _writes(arguments[2])):
+            return  # a file that is open already, by its number
+        elif event in WRITES or event == "open":
             names = [os.fsdecode(each) for each in arguments[:2] if isinstance(each, str | bytes)]
             for name in names[:1] if event == "open" else names:
                 # shutil.rmtree gives names with an open folder, as the last argument.
