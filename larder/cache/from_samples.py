@@ -51,7 +51,7 @@ WINDOW_BYTES: Final = 64 * 1024**2
 class CacheInput:
     """The samples of one split, and how they become records.
 
-    ``rows`` returns batches of `larder.segments.rows.INDEXED`, from the beginning at every call.
+    ``rows`` returns batches of `larder.versions.rows.INDEXED`, from the beginning at every call.
     """
 
     rows: Callable[[], Iterable[pa.RecordBatch]]

@@ -20,7 +20,6 @@ from larder.manifest.schemas import SKIPPED, SOURCES, columns
 from larder.manifest.sealed import MAKE_AGAIN
 from larder.manifest.spool import Spool
 from larder.samples.strata import PUBLISHED
-from larder.segments.rows import INDEXED, index_rows, open_index
 from larder.store import object_url
 from larder.store.base import Store
 from larder.versions import layout
@@ -28,6 +27,7 @@ from larder.versions.documents import SegmentDocument, VersionDocument
 from larder.versions.index import BLOCK_ROWS, SegmentIndex, Shard, read_shards
 from larder.versions.omitted import Omitted, read_omitted
 from larder.versions.publish import read_segment
+from larder.versions.rows import INDEXED, index_rows, open_index
 
 PACKED = pa.schema(
     [*columns(segment="int32", row="int64", shard="int32", split="string"), *SOURCES]

@@ -97,7 +97,7 @@ def part_place(url: str, sample: IndexedSample, ext: str) -> str:
 
 
 def read_index(batches: Iterable[pa.RecordBatch]) -> Iterator[IndexedSample]:
-    """The samples of record batches of `larder.segments.rows.INDEXED`, in their order."""
+    """The samples of record batches of `larder.versions.rows.INDEXED`, in their order."""
     for batch in batches:
         heads = [column_values(batch.column(name)) for name in IndexedSample._fields[:-1]]
         parts = column_structs(batch.column("parts"), IndexedPart._fields, IndexedPart)

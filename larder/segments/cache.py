@@ -25,7 +25,6 @@ from larder.samples.indexed import SampleReader, read_index
 from larder.segments.completeness import written_since
 from larder.segments.image_rules import image_rules
 from larder.segments.job import Job, SegmentJob, UsedSegment, open_root
-from larder.segments.rows import read_rows
 from larder.shards.formats import shard_format
 from larder.shards.images.check import (
     FormNote,
@@ -42,6 +41,7 @@ from larder.versions import layout
 from larder.versions.documents import CacheFile, FileFacts
 from larder.versions.identity import cache_decoders, dataset_cache_id
 from larder.versions.publish import read_cache, read_version
+from larder.versions.rows import read_rows
 
 DISK_RESERVE = 0.05
 """The fraction of the disk space, free when a cache file is started, that remains free."""

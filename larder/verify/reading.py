@@ -19,7 +19,6 @@ from larder.errors import DamageError, NotFoundError
 from larder.jobs.results import Totals
 from larder.limits import map_ahead
 from larder.progress import Progress
-from larder.segments.rows import index_rows, open_index
 from larder.shards.formats import shard_format
 from larder.store import local_path, open_store
 from larder.store.base import Store
@@ -30,6 +29,7 @@ from larder.verify.shard_check import ShardIndex, inspect_shard
 from larder.versions import layout
 from larder.versions.documents import CacheFile
 from larder.versions.index import SegmentIndex
+from larder.versions.rows import index_rows, open_index
 
 STAGE = "verify"
 

@@ -20,7 +20,6 @@ from larder.segments.index import make_index
 from larder.segments.job import NewSegment, SegmentJob, SourceRows, source_of
 from larder.segments.reader_indexes import described_indexes, put_indexes
 from larder.segments.receipts import published_plans
-from larder.segments.rows import INDEXED, read_rows
 from larder.segments.shard import PackBatch, shard_batch_here
 from larder.shards.formats import shard_format
 from larder.shards.model import ShardPlan
@@ -42,6 +41,7 @@ from larder.versions.documents import (
 from larder.versions.identity import dataset_cache_id
 from larder.versions.omitted import read_omitted
 from larder.versions.publish import probe_conditions, read_segment, read_version
+from larder.versions.rows import INDEXED, read_rows
 from larder.versions.tags import TAG, move_tag
 
 _OF_SEGMENT = ("rows", "sources", "skipped")

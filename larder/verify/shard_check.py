@@ -47,7 +47,7 @@ class ShardIndex:
     """The samples of a shard, in a tenth of the memory that they take as objects."""
 
     def __init__(self, rows: pa.RecordBatch) -> None:
-        """``rows`` are by `larder.segments.rows.INDEXED`."""
+        """``rows`` are by `larder.versions.rows.INDEXED`."""
         self._rows = rows
         lists = rows.column("parts")
         self._parts = lists.flatten()

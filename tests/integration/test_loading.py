@@ -63,7 +63,7 @@ def test_a_loader_from_a_cache_does_not_open_the_index_of_shards(lab, monkeypatc
     def refused(*_: object) -> None:
         raise AssertionError("the index was opened")
 
-    monkeypatch.setattr(split, "SegmentColumns", refused)
+    monkeypatch.setattr(split, "SegmentIndex", refused)
     loader = opened(lab).loader("train", batch_size=4, shuffle=True)
     assert loader.state_dict()["order"]["kind"] == "full"
     assert len(list(chain(*keys(loader)))) == 18

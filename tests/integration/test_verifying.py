@@ -16,11 +16,11 @@ from verify_lab import verified as verify
 from larder.errors import ConfigError
 from larder.manifest.digest import sha256_hex
 from larder.manifest.sealed import seal, unseal
-from larder.segments.rows import INDEXED, read_rows
 from larder.store.base import Store
 from larder.versions import layout
 from larder.versions.index import read_shards
 from larder.versions.publish import existing_segment
+from larder.versions.rows import INDEXED, read_rows
 from tests.support.packing import write_index
 from tests.support.runs import between
 from tests.support.stores import Recorder

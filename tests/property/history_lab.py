@@ -41,12 +41,12 @@ from larder.progress import StageTimes
 from larder.samples.indexed import read_index
 from larder.samples.naming import LABEL_EXT
 from larder.segments import contents
-from larder.segments.rows import read_rows
 from larder.store import Store, open_store
 from larder.verify.run import VerifySettings, verify
 from larder.versions import omitted
 from larder.versions.documents import VersionDocument
 from larder.versions.publish import existing_segment, read_version
+from larder.versions.rows import read_rows
 from larder.versions.tags import read_tag
 from tests.support import checker
 from tests.support.checker import Published, check_all, check_version

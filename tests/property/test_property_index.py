@@ -19,12 +19,12 @@ from larder.errors import DamageError
 from larder.manifest.digest import sha256_hex
 from larder.samples.indexed import IndexedSample, read_index
 from larder.segments import index_writer
-from larder.segments.rows import INDEXED
 from larder.store.local.store import LocalStore
 from larder.versions import index, layout
 from larder.versions.arrays import HEADER_BYTES, array_header, read_directory, write_archive
 from larder.versions.documents import FileFacts, SegmentDocument, SegmentSplit, Shape
 from larder.versions.index import ReaderIndexFile, SegmentIndex, Shard, ShardFile, read_shards
+from larder.versions.rows import INDEXED
 from tests.support.errors import larder_error
 from tests.support.memory import MemoryStore, forget
 from tests.support.packing import write_index

@@ -28,7 +28,6 @@ from larder.manifest.spool import Spool
 from larder.samples.decoders import Decoders
 from larder.samples.indexed import IndexedSample, read_index
 from larder.samples.naming import LABEL_EXT
-from larder.segments.rows import INDEXED, read_rows
 from larder.shards.formats import shard_format
 from larder.shards.indexes import index_files
 from larder.store.base import Store
@@ -36,6 +35,7 @@ from larder.versions import layout
 from larder.versions.documents import CacheDocument, CacheFile, FileFacts, SegmentDocument
 from larder.versions.index import SegmentIndex, read_shards
 from larder.versions.publish import read_cache, read_segment
+from larder.versions.rows import INDEXED, read_rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from larder.errors import Failure
 from larder.manifest.files import ManifestFile
 from larder.samples.indexed import IndexedSample, read_index
 from larder.segments.index_writer import IndexWriter
-from larder.segments.rows import INDEXED
 from larder.shards.build import ShardBuild, build_shard
 from larder.shards.formats import shard_format
 from larder.shards.formats.base import ShardFormat
@@ -25,6 +24,7 @@ from larder.shards.reading.readahead import open_reads
 from larder.shards.sizes import split_sizes
 from larder.store.base import Readable, Store
 from larder.versions.index import Shard
+from larder.versions.rows import INDEXED
 from tests.support.sample_orders import Content
 
 UNCHECKED = ImageRules(validate="none")

@@ -61,7 +61,7 @@ def forget_manifests() -> None:
 
 def copy_batches(root: Path, batch_bytes: int) -> int:
     """The number of batches in which the mirror below a dataset's root was copied, all at once."""
-    (order,) = root.glob("segments/*/index/order-*.parquet")
+    (order,) = root.glob("segments/*/work/order-*.parquet")
     rows = read_manifest(order, SAMPLE_ORDER, columns=["parts"])
     parts = (pa.RecordBatch.from_struct_array(each.column("parts").flatten()) for each in rows)
     return len(list(cut_batches(parts, batch_bytes)))

@@ -7,8 +7,8 @@ import google_crc32c
 import pyarrow as pa
 
 from larder.cache.from_samples import CacheInput
-from larder.segments.rows import INDEXED
 from larder.shards.reading.ranges import PartReader
+from larder.versions.rows import INDEXED
 from tests.support.memory import MemoryStore
 
 GAP = b"a header"

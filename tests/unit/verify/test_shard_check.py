@@ -6,11 +6,11 @@ import pyarrow as pa
 import pytest
 
 from larder.errors import ObjectError
-from larder.segments.rows import INDEXED
 from larder.shards.formats import shard_format
 from larder.verify.findings import MISSING, Finding
 from larder.verify.shard_check import ShardIndex, inspect_shard
 from larder.versions.index import ShardFile
+from larder.versions.rows import INDEXED
 from tests.support.memory import MemoryStore
 from tests.support.stores import Fail, FaultyStore
 
