@@ -83,7 +83,6 @@ CODES: dict[str, str] = {
     "store.unconditional": "the store does not support a conditional write that is needed",
     "run.failed": "some objects could not be handled; nothing was published",
     "run.endless": "a dataset that does not end, or exceeds its byte budget",
-    "run.time_limit": "a stage took longer than the cluster file allows",
     "run.timeout": "a service did not start in time",
     "run.repairing": "another repair of the dataset has begun, and not ended",
     "run.limit": "a limit of the system is reached: open files, or memory",

@@ -7,7 +7,7 @@ command line has one that draws.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from threading import Event, Lock
 from typing import Any, Protocol
@@ -36,12 +36,6 @@ class TimedProgress(Progress, Protocol):
 
     def seconds(self) -> float:
         """Since this began to listen."""
-
-    def limit(self, seconds: Mapping[str, float]) -> None:
-        """Stages may take so long from now on, by name; see `check`."""
-
-    def check(self) -> None:
-        """``run.time_limit``: a stage takes too long. So does every call that makes progress."""
 
     def stages(self) -> dict[str, dict[str, Any]]:
         """For each stage, in the order in which they started: ``seconds``, ``objects``, ``bytes``.
@@ -136,7 +130,6 @@ class StageTimes:
         self._clock = clock
         self._lock = Lock()
         self._attempts: list[dict[str, Stage]] = [{}]
-        self._limits: dict[str, float] = {}
         self._began = clock()
 
     def start(self, stage: str, *, objects: int | None = None, bytes: int | None = None) -> None:
@@ -152,7 +145,6 @@ class StageTimes:
                 current.total_bytes = bytes
             if first:
                 self._started(current)
-        self.check()
         self._listener.start(stage, objects=objects, bytes=bytes)
 
     def advance(self, stage: str, *, objects: int = 0, bytes: int = 0) -> None:
@@ -161,7 +153,6 @@ class StageTimes:
             current.objects += objects
             current.bytes += bytes
             self._advanced(current)
-        self.check()
         self._listener.advance(stage, objects=objects, bytes=bytes)
 
     def finish(self, stage: str) -> None:
@@ -179,21 +170,6 @@ class StageTimes:
                 stage.ended = self._clock() if stage.ended is None else stage.ended
             self._attempts.append({})
         self._listener.restart(reason)
-
-    def limit(self, seconds: Mapping[str, float]) -> None:
-        """See `TimedProgress.limit`; what stages have taken before does not count."""
-        spent = {stage.name: stage.seconds(self._clock()) for stage in self.current()}
-        self._limits = {name: spent.get(name, 0.0) + most for name, most in seconds.items()}
-
-    def check(self) -> None:
-        for name, most in self._limits.items():
-            with self._lock:
-                stage = self._attempts[-1].get(name)
-                if stage is None or stage.ended is not None or stage.seconds(self._clock()) <= most:
-                    continue
-                stage.ended = self._clock()
-            message = f"{name} takes longer than limits.{name}_seconds allows"
-            raise FatalError("run.time_limit", message, hint="run again to continue, or raise it")
 
     def seconds(self) -> float:
         return self._clock() - self._began

@@ -130,7 +130,6 @@ class TaskRunner:
                 return done.get(timeout=POLL_SECONDS)
             except Empty:
                 current_progress()
-                self.times.check()
 
     def _told(self, done: Done) -> Any:
         """The result of a batch that ran elsewhere, whose progress is reported now."""

@@ -45,7 +45,6 @@ def copy(
     is executed. A RunError says that some objects could not be copied, or paths not be listed: the
     others were copied, and both are recorded. After any other failure, the next copy continues.
     """
-    runner.times.limit(settings.stages.of_stages)
     with scratch() as folder:
         plan = runner.run(checked_copy, settings, folder)
         if plan.current:
@@ -84,7 +83,6 @@ def _execute(plan: CopyPlan, runner: Runner) -> dict[str, Any]:
     What could not be copied is recorded with what could, so that it can be tried again by itself;
     then the RunError is raised. ``run.interrupted``: the steps were asked to stop.
     """
-    runner.times.limit(plan.settings.stages.of_stages)
     job, report, ahead = None, BatchReport(), SentAhead()
     if plan.copies.count:
         job = begin(plan.route, plan.settings.runner.batch_bytes, plan.due)

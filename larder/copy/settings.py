@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,7 +25,6 @@ from larder.config.models import (
     Model,
     RunnerConfig,
     Source,
-    StageLimits,
 )
 from larder.config.models.field_types import RuleError
 from larder.config.text import Document, KeyPath, Position, Setting, apply, parse_settings
@@ -146,7 +145,6 @@ class CopySettings:
     storage: Location
     limits: CopyConfig
     runner: RunnerConfig
-    stages: StageLimits = field(default_factory=StageLimits)
     retry_failed: bool = False
 
     @property
@@ -214,7 +212,6 @@ def load_copy_settings(
         storage=located(places.storage, os.environ, "STORAGE"),
         limits=places.copy_,
         runner=places.runner,
-        stages=described.limits if described else StageLimits(),
     )
     check_overlap(
         resolved.source.url,

@@ -78,7 +78,6 @@ def prepare(
     if runner is None:
         only_here(settings.cluster.runner)
         runner = InlineRunner(settings.workers, StageTimes())
-    runner.times.limit(settings.cluster.limits.of_stages)
     with nullcontext() if plan_only else runner.claim(settings.dataset.name):
         planned = _planned(settings, runner, plan_only=plan_only)
         if planned.job is None:
@@ -121,7 +120,6 @@ def _execute(
     is not done again: what differs by then is added to its own result. ``run.interrupted``: the
     steps were asked to stop; other errors as in `prepare`.
     """
-    runner.times.limit(settings.cluster.limits.of_stages)
     for restart in range(1, RESTARTS + 1):
         try:
             return _built(settings, job, document, runner)

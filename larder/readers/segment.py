@@ -27,10 +27,10 @@ from larder.versions import layout
 from larder.versions.documents import SegmentDocument
 from larder.versions.index import (
     NONE,
+    ListedShard,
     Mapper,
     Places,
     SegmentIndex,
-    Shard,
     ShardFile,
     listed_shards,
 )
@@ -79,21 +79,23 @@ class LiveSamples:
 
     def shard_samples(self) -> Array:
         """How many of the samples each shard has, without shards that have none; int64."""
-        counts = [count for _, count in self.listed_shards()]
+        counts = [shard.samples for shard in self.listed_shards()]
         return np.array(counts, np.int64)
 
-    def listed_shards(self) -> Iterator[tuple[Shard, int]]:
-        """The shards with samples that are not omitted, in order, and how many each has."""
-        return listed_shards(self.index, self.split, self._rows, self._omitted)
+    def listed_shards(self) -> Iterator[ListedShard]:
+        """The shards with samples that are not omitted, in order."""
+        shards = self.index.shards(self.split, self._rows)
+        segment = self.document.id
+        return listed_shards(segment, shards, {(segment, self.split): self._omitted})
 
     def spread(self, name: str, most: int) -> list[int]:
         """The numbers of at most so many samples from all over a shard, in order."""
         start = 0
-        for shard, count in self.listed_shards():
+        for shard in self.listed_shards():
             if shard.files[0].name == name:
-                numbers = np.linspace(start, start + count - 1, most).tolist()
+                numbers = np.linspace(start, start + shard.samples - 1, most).tolist()
                 return sorted(set(map(int, numbers)))
-            start += count
+            start += shard.samples
         return []
 
     def locate(self, numbers: Array, unchecked: Array, mapped: Mapper) -> LocatedSamples:
@@ -114,7 +116,8 @@ class LiveSamples:
     @cached_property
     def shard_files(self) -> Mapping[str, ShardFile]:
         """By the name of a shard, the file that samples are read from."""
-        return {shard.files[0].name: shard.files[0] for shard in self.index.shards(self.split)}
+        shards = self.index.shards(self.split, self._rows)
+        return {shard.files[0].name: shard.files[0] for shard in shards}
 
     def row_numbers(self, numbers: Array) -> Array:
         """The segment's rows of samples."""

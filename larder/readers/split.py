@@ -226,7 +226,7 @@ class SplitSamples(Sequence[Sample]):
         """All files of the shards of the split in order, each with its key in the dataset."""
         _, segments, _ = self._parts
         for segment in segments:
-            for shard, _ in segment.listed_shards():
+            for shard in segment.listed_shards():
                 yield from ((segment.shard_key(file.name), file) for file in shard.files)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
@@ -19,53 +18,12 @@ from larder.store.own_files import published_file_errors
 from larder.versions import layout
 from larder.versions.documents import FileFacts, SplitFacts, VersionDocument
 from larder.versions.identity import ShardIdentity
-from larder.versions.index import ReaderIndexFile, Shard, ShardFile, read_shards
+from larder.versions.index import ListedShard, listed_shards, read_shards
 from larder.versions.omitted import Omitted
-
-_NONE = Omitted.none()
-_Omitted = Mapping[tuple[str, str], Omitted]
-
-
-class ListedShard(NamedTuple):
-    """A shard with samples that are not omitted; the first file has the shard's name.
-
-    ``samples`` counts those that are not omitted; ``omitted`` are ranges of its rows, counted from
-    its first sample.
-    """
-
-    segment: str
-    split: str
-    files: tuple[ShardFile, ...]
-    indexes: tuple[ReaderIndexFile, ...]
-    samples: int
-    omitted: tuple[tuple[int, int], ...]
-
-    @property
-    def bytes(self) -> int:
-        return sum(file.bytes for file in self.files)
-
-
-def listed_shards(
-    segment: str, shards: Iterable[Shard], omitted: _Omitted
-) -> Iterator[ListedShard]:
-    """The listed shards of a segment, given all of them, in order.
-
-    ``omitted`` are the rows that the version omits, by segment and split.
-    """
-    first_rows: Counter[str] = Counter()
-    for shard in shards:
-        first_row = first_rows[shard.split]
-        first_rows[shard.split] += shard.samples
-        gone = omitted.get((segment, shard.split), _NONE)
-        inside = gone.within(first_row, shard.samples)
-        live = shard.samples - inside.count
-        if live:
-            ranges = tuple((a, b) for a, b in inside.ranges.tolist())
-            yield ListedShard(segment, shard.split, shard.files, shard.indexes, live, ranges)
 
 
 def read_listed(
-    root: Store, files: Iterable[FileFacts], omitted: _Omitted
+    root: Store, files: Iterable[FileFacts], omitted: Mapping[tuple[str, str], Omitted]
 ) -> Iterator[ListedShard]:
     """The listed shards of segments, in order, given what they consist of; see `listed_shards`."""
     for file in files:

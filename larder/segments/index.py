@@ -20,7 +20,7 @@ from larder.manifest.schemas import SKIPPED, SOURCES
 from larder.progress import Progress
 from larder.segments.cache import check_forms
 from larder.segments.completeness import check_segment
-from larder.segments.contents import listed_shards, listed_splits, read_listed
+from larder.segments.contents import listed_splits, read_listed
 from larder.segments.index_writer import IndexWriter
 from larder.segments.job import Job, SegmentJob, UsedSegment, open_root
 from larder.segments.pack import planned_shards
@@ -34,7 +34,7 @@ from larder.store.base import Store
 from larder.versions import layout
 from larder.versions.documents import FileFacts, SegmentDocument, SegmentSplit, SegmentUse
 from larder.versions.identity import image_check
-from larder.versions.index import ReaderIndexFile, Shard, ShardFile
+from larder.versions.index import ReaderIndexFile, Shard, ShardFile, listed_shards
 from larder.versions.publish import read_segment
 
 

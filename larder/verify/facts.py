@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from itertools import chain
 from typing import Any
 
-from larder.segments.contents import ListedShard, combined, listed_splits, shard_identities
+from larder.segments.contents import combined, listed_splits, shard_identities
 from larder.versions import layout
 from larder.versions.documents import (
     CacheDocument,
@@ -18,7 +18,7 @@ from larder.versions.documents import (
     VersionDocument,
 )
 from larder.versions.identity import content_digest, version_id
-from larder.versions.index import Shard
+from larder.versions.index import ListedShard, Shard
 from larder.versions.omitted import Omitted
 
 _Problem = tuple[str, str]

@@ -79,7 +79,6 @@ def verify(options: VerifySettings, runner: Runner) -> dict[str, Any]:
     """
     # In the order in which repairs begin: of what several have set aside, the latest goes back.
     job, run = options.job(), f"{time.time_ns():016x}"
-    runner.times.limit(job.cluster.limits.of_stages)
     rounds = _Rounds(job, runner, run)
     if options.repair:
         with only_repair(open_verified(job), run):

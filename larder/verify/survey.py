@@ -16,7 +16,6 @@ from larder.errors import ConfigError, DamageError, LarderError, NotFoundError, 
 from larder.jobs import manifests
 from larder.jobs.manifests import fetched
 from larder.progress import Progress
-from larder.segments.contents import ListedShard, listed_shards
 from larder.segments.shard import BATCH_SAMPLES
 from larder.shards.formats import shard_format
 from larder.store.base import ObjectInfo
@@ -40,7 +39,7 @@ from larder.versions.documents import (
     SegmentDocument,
     VersionDocument,
 )
-from larder.versions.index import read_shards
+from larder.versions.index import ListedShard, listed_shards, read_shards
 from larder.versions.omitted import Omitted, read_omitted
 
 

@@ -21,7 +21,7 @@ from larder.store.download import download, locked, path_below, removed_if_aband
 from larder.versions import layout
 from larder.versions.documents import FileFacts, VersionDocument
 from larder.versions.index import SegmentIndex, listed_shards
-from larder.versions.omitted import Omitted, read_omitted
+from larder.versions.omitted import read_omitted
 from larder.versions.publish import existing_segment, read_version
 
 _ROLES = frozenset({"rows", "omitted", "list", "classes", "readers"})
@@ -37,8 +37,7 @@ def version_files(store: Store, version: VersionDocument) -> Iterator[FileFacts]
         document = existing_segment(store, use.id)
         index = SegmentIndex(store, document.file("rows"), Path(), document.samples)
         for split, facts in document.splits.items():
-            rows = omitted.get((use.id, split), Omitted.none())
-            for shard, _ in listed_shards(index, split, facts.samples, rows):
+            for shard in listed_shards(use.id, index.shards(split, facts.samples), omitted):
                 for file in shard.files:
                     key = layout.shard_key(use.id, split, file.name)
                     yield FileFacts(key, file.bytes, file.sha256, "shard")

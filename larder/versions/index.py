@@ -18,7 +18,8 @@ tells where everything is, so that a block is read by its ranges.
 from __future__ import annotations
 
 import mmap  # noqa: F401 - numpy imports it, but in a thread, while another may fork
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -234,14 +235,12 @@ class SegmentIndex:
             parts.append(block.parts[_ranges(starts, ends)])
         return Places(np.concatenate(places), np.concatenate(counts), np.concatenate(parts))
 
-    def shards(self, split: str) -> Iterator[Shard]:
-        """The shards of a split in order, also those without samples."""
-        return (shard for shard in _shards(self._archive) if shard.split == split)
-
-    def check_count(self, split: str, samples: int, wanted: int) -> None:
-        """Refuse shards of a split that have more or fewer samples than it has."""
-        if samples != wanted:
+    def shards(self, split: str, samples: int) -> list[Shard]:
+        """The shards of a split, which has so many samples, in order."""
+        shards = [shard for shard in _shards(self._archive) if shard.split == split]
+        if sum(shard.samples for shard in shards) != samples:
             raise self._archive.invalid(f"split {split} has another number of samples")
+        return shards
 
     def keys(self, rows: Array) -> Iterator[str]:
         """The keys of samples, given their rows in ascending order."""
@@ -455,15 +454,42 @@ def _ranges(starts: Array, ends: Array) -> Array:
     return np.repeat(starts - before, counts) + np.arange(counts.sum())
 
 
-def listed_shards(
-    index: SegmentIndex, split: str, samples: int, omitted: Omitted
-) -> Iterator[tuple[Shard, int]]:
-    """The shards of a segment's split with samples that are not omitted, and how many of these.
+class ListedShard(NamedTuple):
+    """A shard with samples that are not omitted; the first file has the shard's name.
 
-    ``samples`` is how many samples the split has, with those that are omitted.
+    ``samples`` counts those that are not omitted; ``omitted`` are ranges of its rows, counted from
+    its first sample.
     """
-    shards = list(index.shards(split))
-    counts = np.array([shard.samples for shard in shards], np.int64)
-    index.check_count(split, int(counts.sum()), samples)
-    live = counts - np.diff(omitted.count_before(np.cumsum(counts)), prepend=0)
-    yield from (pair for pair in zip(shards, live.tolist(), strict=True) if pair[1])
+
+    segment: str
+    split: str
+    files: tuple[ShardFile, ...]
+    indexes: tuple[ReaderIndexFile, ...]
+    samples: int
+    omitted: tuple[tuple[int, int], ...]
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.files)
+
+
+def listed_shards(
+    segment: str, shards: Iterable[Shard], omitted: Mapping[tuple[str, str], Omitted]
+) -> Iterator[ListedShard]:
+    """The listed shards of a segment, given all of them, in order.
+
+    ``omitted`` are the rows that the version omits, by segment and split.
+    """
+    first_rows: Counter[str] = Counter()
+    for shard in shards:
+        first_row = first_rows[shard.split]
+        first_rows[shard.split] += shard.samples
+        live = shard.samples
+        ranges: tuple[tuple[int, int], ...] = ()
+        gone = omitted.get((segment, shard.split))
+        if gone is not None and len(gone.ranges):
+            inside = gone.within(first_row, shard.samples)
+            live -= inside.count
+            ranges = tuple((a, b) for a, b in inside.ranges.tolist())
+        if live:
+            yield ListedShard(segment, shard.split, shard.files, shard.indexes, live, ranges)

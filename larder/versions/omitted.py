@@ -89,17 +89,6 @@ class Omitted:
         flags: _Flags = np.cumsum(steps[:-1]).astype(np.bool_)
         return flags
 
-    def count_before(self, rows: npt.ArrayLike) -> Numbers:
-        """How many rows before each of some rows are omitted."""
-        starts, stops = self.ranges[:, 0], self.ranges[:, 1]
-        borders = np.asarray(rows, np.int64)
-        passed = np.searchsorted(stops, borders, side="right")
-        begun = np.searchsorted(starts, borders, side="left")
-        counts = np.concatenate(([0], np.cumsum(stops - starts)))[passed]
-        inside = begun > passed
-        counts[inside] += borders[inside] - starts[passed[inside]]
-        return counts
-
     def rows_of(self, numbers: npt.ArrayLike) -> Numbers:
         """The rows of samples, given their numbers among the samples that are not omitted."""
         before, after = self._cut

@@ -87,7 +87,7 @@ def read(
 ) -> list[IndexedSample]:
     with tempfile.TemporaryDirectory() as folder:
         columns = SegmentIndex(store, segment.file("rows"), Path(folder), segment.samples)
-        assert len(list(columns.shards("train"))) == 2
+        assert len(columns.shards("train", 4)) == 2
         return list(columns.samples(np.arange(first_row, first_row + rows)))
 
 
@@ -232,7 +232,7 @@ def damaged(
     def read_all() -> None:
         read = SegmentIndex(store, changed, folder, segment.samples, classes=2)
         list(read.samples(np.arange(3)))
-        list(read.shards("train"))
+        read.shards("train", 4)
 
     with larder_error("damage.manifest"):
         read_all()
@@ -268,7 +268,9 @@ def test_the_files_of_shards_are_read_by_split(tmp_path):
     store = MemoryStore(name := uuid.uuid4().hex)
     segment = put_columns(store, [])
     read = SegmentIndex(store, segment.file("rows"), tmp_path)
-    assert list(read.shards("train")) == SHARDS[:2]
-    assert list(read.shards("none")) == []
+    assert read.shards("train", 4) == SHARDS[:2]
+    assert read.shards("none", 0) == []
+    with larder_error("damage.manifest"):
+        read.shards("train", 5)
     assert read_shards(store, segment.file("rows")) == SHARDS
     forget(name)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from larder.config.patterns import expand_braces
 from larder.manifest.digest import sha256_hex
 from larder.manifest.sealed import seal
-from larder.segments.contents import combined, listed_shards, listed_splits, shard_identities
+from larder.segments.contents import combined, listed_splits, shard_identities
 from larder.store import open_store
 from larder.versions import layout, omitted
 from larder.versions.documents import (
@@ -20,7 +20,7 @@ from larder.versions.documents import (
     VersionDocument,
     parse_document,
 )
-from larder.versions.index import Shard, ShardFile
+from larder.versions.index import Shard, ShardFile, listed_shards
 from larder.versions.omitted import Omitted, encode_omitted, read_omitted
 from tests.support.memory import forget
 
@@ -63,12 +63,6 @@ def test_numbers_of_samples_are_those_that_are_left(mask, data):
     left = [row for row in range(len(mask) + 5) if row >= len(mask) or not mask[row]]
     numbers = data.draw(st.lists(st.integers(0, len(left) - 1)))
     assert of_rows(mask).rows_of(numbers).tolist() == [left[number] for number in numbers]
-
-
-@given(masks)
-def test_rows_are_counted_up_to_any_of_them(mask):
-    counts = [sum(mask[:row]) for row in range(len(mask) + 3)]
-    assert of_rows(mask).count_before(range(len(mask) + 3)).tolist() == counts
 
 
 S, T, V = "5" * 32, "6" * 32, "7" * 32

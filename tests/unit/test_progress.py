@@ -81,25 +81,3 @@ def test_a_run_that_starts_again_ends_its_stages_and_adds_to_them():
         "list": {"seconds": 5.0, "objects": 6, "bytes": 0},
         "publish": {"seconds": 10.0, "objects": 0, "bytes": 0},
     }
-
-
-def test_a_stage_that_takes_too_long_is_ended():
-    now = 100.0
-    times = StageTimes(clock=lambda: now)
-    times.limit({"copy": 10, "pack": 5})
-    times.start("copy")
-    now += 10
-    times.advance("copy", objects=1)
-    times.finish("copy")
-    now += 100
-    times.start("pack")
-    times.limit({"copy": 10})  # of another dataset
-    times.start("copy")
-    now += 10
-    times.advance("copy", objects=1)
-    now += 1
-    with larder_error("run.time_limit"):
-        times.advance("pack", objects=1)
-    times.check()  # it has ended
-    times.limit({"copy": 1})
-    times.start("copy")

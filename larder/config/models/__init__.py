@@ -13,7 +13,6 @@ from larder.config.models.cluster import (
     Nodes,
     RunnerConfig,
     Skyplane,
-    StageLimits,
 )
 from larder.config.models.dataset import (
     Cache,
@@ -62,5 +61,4 @@ __all__ = [
     "Shards",
     "Skyplane",
     "Source",
-    "StageLimits",
 ]

@@ -293,25 +293,6 @@ class RunnerConfig(Model):
         return self
 
 
-Limit = Annotated[Seconds | None, OrNull]
-
-
-class StageLimits(Model):
-    """When stages are ended; the next run continues."""
-
-    inventory_seconds: Limit = Field(None, description="of listing the source; null: no limit")
-    plan_seconds: Limit = Field(None, description="of planning; null: no limit")
-    mirror_seconds: Limit = Field(None, description="of copying objects; null: no limit")
-    shard_seconds: Limit = Field(None, description="of writing shards; null: no limit")
-    cache_seconds: Limit = Field(None, description="of building caches; null: no limit")
-    verify_seconds: Limit = Field(None, description="of reading a version again; null: no limit")
-
-    @property
-    def of_stages(self) -> dict[str, int]:
-        """Seconds by the names of stages."""
-        return {name.removesuffix("_seconds"): each for name, each in self if each is not None}
-
-
 class Cluster(Model):
     """Where training runs."""
 
@@ -323,4 +304,3 @@ class Cluster(Model):
     copy_: CopyConfig = Field(CopyConfig(), alias="copy", description="how objects are copied")
     memory: Memory = Field(Memory(), description="what a run may use beside the objects")
     runner: RunnerConfig = Field(RunnerConfig(), description="what runs the batches")
-    limits: StageLimits = Field(StageLimits(), description="how long stages may take")

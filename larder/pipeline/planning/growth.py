@@ -17,7 +17,7 @@ from larder.pipeline.planning.source import SourceState
 from larder.progress import Progress
 from larder.samples.order import SampleOrder
 from larder.segments.completeness import check_complete
-from larder.segments.contents import listed_shards, listed_splits
+from larder.segments.contents import listed_splits
 from larder.segments.image_rules import image_rules, planned_transform
 from larder.segments.job import UsedSegment, source_of
 from larder.segments.pack import pack
@@ -33,6 +33,7 @@ from larder.versions.identity import (
     shaped_images,
     split_rule,
 )
+from larder.versions.index import listed_shards
 from larder.versions.omitted import Omitted, encode_omitted
 
 
