@@ -93,8 +93,11 @@ def _shards_index(root: Store, batch: VerifyBatch) -> Iterator[Indexed]:
 
 
 def _indexed(index: SegmentIndex, shard: ShardToVerify) -> Indexed:
+    stop_row = shard.first_row + shard.rows
+    if stop_row > index.count:
+        return shard, None, f"the index has {index.count:,} samples, not {stop_row:,}"
     try:
-        rows = index_rows(index, np.arange(shard.first_row, shard.first_row + shard.rows))
+        rows = index_rows(index, np.arange(shard.first_row, stop_row))
     except DamageError as error:
         return shard, None, f"its index cannot be read: {error.message}"
     if not pc.all(pc.equal(rows.column("shard"), shard.name), min_count=0).as_py():

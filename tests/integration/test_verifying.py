@@ -225,12 +225,16 @@ def test_figures_that_do_not_agree_are_found(
     assert key in findings(document)
 
 
-INDEX_CHANGES: dict[str, tuple[Callable[[list[Any]], object], str]] = {
-    "label": (lambda rows: rows[-1].update(label=(rows[-1]["label"] + 1) % 3), "is not its label"),
-    "crc32c": (lambda rows: rows[-1]["parts"][-1].update(crc32c=1), "differ from the index"),
-    "beyond": (lambda rows: rows[-1]["parts"][-1].update(offset=10**9), "outside of its sample"),
-    "shard": (lambda rows: rows[-1].update(shard="d-train-000000.tar"), "another shard"),
-    "fewer": (lambda rows: rows.clear(), "its index cannot be read"),
+INDEX_CHANGES: dict[str, tuple[Callable[[list[Any], list[Any]], object], str]] = {
+    "label": (
+        lambda rows, _: rows[-1].update(label=(rows[-1]["label"] + 1) % 3),
+        "is not its label",
+    ),
+    "crc32c": (lambda rows, _: rows[-1]["parts"][-1].update(crc32c=1), "differ from the index"),
+    "beyond": (lambda rows, _: rows[-1]["parts"][-1].update(offset=10**9), "outside of its sample"),
+    "shard": (lambda rows, _: rows[-1].update(shard="d-train-000000.tar"), "another shard"),
+    "fewer": (lambda rows, _: rows.clear(), "the index has 0 samples"),
+    "many": (lambda _, shards: shards.append(shards.pop()._replace(samples=2**40)), "not 1,099"),
 }
 
 
@@ -244,9 +248,10 @@ def test_an_index_that_says_something_else_is_found(
     segment = key.split("/")[1]
     rows_file = existing_segment(root, segment).file("rows")
     rows = [row for batch in read_rows(root, rows_file) for row in batch.to_pylist()]
-    alter(rows)
+    shards = read_shards(root, rows_file)
+    alter(rows, shards)
     changed = [pa.RecordBatch.from_pylist(rows, schema=INDEXED)]
-    data = write_index(tmp_path, changed, read_shards(root, rows_file)).path.read_bytes()
+    data = write_index(tmp_path, changed, shards).path.read_bytes()
     other = layout.index_key(segment, "rows", sha256_hex(data))
 
     def facts(plain: dict[str, Any]) -> None:

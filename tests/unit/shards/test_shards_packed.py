@@ -114,6 +114,17 @@ def pack_again(
     return pack(order, NoObjects(), target, "webdataset", old_shards=old_shards, **options)
 
 
+@pytest.mark.parametrize("memory_bytes", [WHOLE, 4_000])
+def test_an_index_with_other_parts_is_damage(store, source, target, memory_bytes):
+    order = order_samples(source, CONTENTS[:30])
+    rows = packed(order, source, store, "webdataset").to_pylist()
+    for part in rows[3]["packed"]["parts"]:
+        part["ext"] = f"x{part['ext']}"
+    again = pa.RecordBatch.from_pylist(rows, schema=order.schema)
+    with larder_error("damage.manifest"):
+        pack_again(again, old(store), target, memory_bytes=memory_bytes)
+
+
 def test_neighbours_are_read_with_one_request(store, source, target):
     order = order_samples(source, CONTENTS[:30])
     again = packed(order, source, store, "webdataset")
