@@ -7,7 +7,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from larder.errors import Failure, Failures
+from larder.errors import Failure, Failures, FatalError
 from larder.manifest.spool import Spool
 from larder.progress import NullProgress, Progress
 from larder.shards.formats.base import ShardFormat
@@ -100,8 +100,9 @@ def build_shard(
         rows = building.shard.finish()
         sums = [output.finish() for output in outputs]
         sizes = [output.bytes for output in outputs]
-        as_planned = skipped.count or sum(sizes) == plan.bytes
-        assert as_planned or not building.sizes_known, "a shard is as long as planned"
+        if building.sizes_known and not skipped.count and sum(sizes) != plan.bytes:
+            message = f"the shard has {sum(sizes):,} bytes, and not {plan.bytes:,} as planned"
+            raise FatalError("run.internal", message, where=plan.name)
         # The first file last, so that the others are there if it is.
         etags = [writer.commit().etag for writer in reversed(writers)][::-1]
     return result(tuple(map(WrittenFile, names, sizes, sums, etags)), rows)

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from larder.shards.model import PlannedSample, ShardPlan, ShardResult, read_samp
 from larder.shards.reading.readahead import open_reads
 from larder.store import Store, open_store
 from larder.store.base import Readable
+from tests.support.errors import larder_error
 from tests.support.memory import forget
 from tests.support.packing import left_out
 from tests.support.packing import planned as shards_of
@@ -89,6 +91,14 @@ def build(
         more = {"progress": progress} if progress else {}
         options = ShardBuild(source, reads, rules=ImageRules(**rules), **more)
         return build_shard(planned[0], iter(planned[1]), format_, target.writer, options)
+
+
+def test_a_shard_of_another_length_than_planned_is_not_committed(source, target):
+    """As in a repair by an index that is wrong."""
+    shard, samples = plan(source, IMAGES)
+    with larder_error("run.internal"):
+        build((replace(shard, bytes=shard.bytes + 1), samples), source, target)
+    assert not keys_of(target)
 
 
 def test_the_result_describes_the_file(source, target):
