@@ -72,12 +72,15 @@ FAILURES = table(key="string", code="string", message="string", attempts="int64"
 `larder.errors.Failure` describes the columns.
 """
 
+INDEXED_PARTS = parts_of(ext="string", offset="int64?", length="int64", crc32c="uint32")
+"""The parts of a sample in a shard, as the index of a segment has them."""
+
 _PACKED = pa.struct(
     [
         *columns(
             segment="string?", split="string?", shard="string?", offset="int64?", length="int64?"
         ),
-        pa.field("parts", parts_of(ext="string", offset="int64?", length="int64", crc32c="uint32")),
+        pa.field("parts", INDEXED_PARTS),
     ]
 )
 

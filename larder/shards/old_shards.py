@@ -76,7 +76,7 @@ class OldShards(Closing):
                 parts = read_parts(self._store, key, old_samples)
                 contents |= zip(numbers, parts, strict=True)
         return [
-            _fetched(sample, contents[number], self.rules_for(sample, rules), self._url(sample))
+            _fetched(sample, contents[number], self.rules_for(sample, rules))
             for number, sample in enumerate(samples)
         ]
 
@@ -87,7 +87,7 @@ class OldShards(Closing):
         with old_shard_errors(object_url(self._store.url, key)):
             reader = self._reader(packed, key)
             contents = reader.read(packed.sample, packed.sample.parts)
-        return _fetched(sample, contents, self.rules_for(sample, rules), self._url(sample))
+        return _fetched(sample, contents, self.rules_for(sample, rules))
 
     def parts(self, sample: PlannedSample) -> PackedParts:
         """The objects of a large sample whose parts are ranges, to be read in buffers."""
@@ -116,9 +116,6 @@ class OldShards(Closing):
             unused.close()
         return reader
 
-    def _url(self, sample: PlannedSample) -> str:
-        return object_url(self._store.url, self._key(_packed(sample)))
-
     def _key(self, packed: Packed) -> str:
         return self._shard_key(packed.segment, packed.split, packed.sample.shard)
 
@@ -128,20 +125,20 @@ def _packed(sample: PlannedSample) -> Packed:
     return sample.packed
 
 
-def _indexed_parts(sample: PlannedSample, url: str) -> list[IndexedPart]:
+def _indexed_parts(sample: PlannedSample) -> list[IndexedPart]:
     """The parts of a sample in its old shard, in the order of its objects."""
-    by_ext = {part.ext: part for part in _packed(sample).sample.parts}
-    if any(part.ext not in by_ext for part in sample.parts):
+    packed = _packed(sample)
+    by_ext = {part.ext: part for part in packed.sample.parts}
+    try:
+        return [by_ext[part.ext] for part in sample.parts]
+    except KeyError:
         message = f"the index lists other parts of {sample.key} than were packed"
-        raise DamageError("damage.manifest", message, where=url, hint=_HINT)
-    return [by_ext[part.ext] for part in sample.parts]
+        where = f"segment {packed.segment}"
+        raise DamageError("damage.manifest", message, where=where, hint=_HINT) from None
 
 
-def _fetched(
-    sample: PlannedSample, contents: Mapping[str, bytes], rules: ImageRules, url: str
-) -> Fetched:
-    parts = _indexed_parts(sample, url)
-    bodies = [Body(contents[part.ext], part.crc32c) for part in parts]
+def _fetched(sample: PlannedSample, contents: Mapping[str, bytes], rules: ImageRules) -> Fetched:
+    bodies = [Body(contents[part.ext], part.crc32c) for part in _indexed_parts(sample)]
     failures: list[Failure] = []
     forms: dict[str, Form | str] = {}
     for part, body in zip(sample.parts, bodies, strict=True):
@@ -187,8 +184,7 @@ class PackedParts(Readable):
         self._store = store
         self._key = key
         self._old = _packed(sample).sample
-        parts = _indexed_parts(sample, object_url(store.url, key))
-        pairs = list(zip(sample.parts, parts, strict=True))
+        pairs = list(zip(sample.parts, _indexed_parts(sample), strict=True))
         self._parts = {part.key: (part.etag, indexed) for part, indexed in pairs}
         stored = (part._replace(size_bytes=indexed.length) for part, indexed in pairs)
         self.sample = sample._replace(parts=tuple(stored))

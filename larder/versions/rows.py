@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from larder.errors import DamageError
 from larder.jobs.manifests import fetched
-from larder.manifest.schemas import columns, parts_of
+from larder.manifest.schemas import INDEXED_PARTS, columns
 from larder.store import object_url, open_store
 from larder.store.base import Store
 from larder.versions.arrays import Array
@@ -25,12 +25,10 @@ INDEXED = pa.schema(
         offset="int64",
         length="int64",
         label="int32?",
-        parts=parts_of(ext="string", offset="int64?", length="int64", crc32c="uint32"),
+        parts=INDEXED_PARTS,
     )
 )
 """A sample in the index of a segment; the columns are those of `larder.shards.model.ROWS`."""
-
-_PARTS = INDEXED.field("parts").type
 
 
 @contextmanager
@@ -71,13 +69,15 @@ def index_rows(index: SegmentIndex, rows: Array) -> pa.RecordBatch:
         "offset": pa.array(parts["offset"], mask=parts["offset"] == NONE),
         **{name: pa.array(parts[name]) for name in ("length", "crc32c")},
     }
-    structs = pa.StructArray.from_arrays(list(fields.values()), fields=list(_PARTS.value_type))
+    structs = pa.StructArray.from_arrays(
+        list(fields.values()), fields=list(INDEXED_PARTS.value_type)
+    )
     stops = pa.array(np.append(0, np.cumsum(places.part_counts)), pa.int32())
     values = {
         "key": pa.array(index.keys(rows), pa.string()),
         "shard": names.take(pa.array(numbers["shard"])),
         **{name: pa.array(numbers[name]) for name in ("offset", "length")},
         "label": pa.array(numbers["label"], mask=numbers["label"] == NONE),
-        "parts": pa.ListArray.from_arrays(stops, structs, type=_PARTS),
+        "parts": pa.ListArray.from_arrays(stops, structs, type=INDEXED_PARTS),
     }
     return pa.RecordBatch.from_arrays([values[name] for name in INDEXED.names], schema=INDEXED)
