@@ -84,7 +84,6 @@ CODES: dict[str, str] = {
     "run.failed": "some objects could not be handled; nothing was published",
     "run.endless": "a dataset that does not end, or exceeds its byte budget",
     "run.timeout": "a service did not start in time",
-    "run.repairing": "another repair of the dataset has begun, and not ended",
     "run.limit": "a limit of the system is reached: open files, or memory",
     "run.internal": "an unexpected error: a bug in Larder",
     "cache.format": "a cache in another, unsupported format",

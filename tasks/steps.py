@@ -28,7 +28,7 @@ from larder.pipeline import configs, publish
 from larder.pipeline.planning import checks as plan_checks
 from larder.pipeline.planning import source
 from larder.segments import cache, index, shard
-from larder.verify import aside, reading, repair, survey
+from larder.verify import reading, repair, survey
 from tasks.artifacts import card_note, config_note, plan_table
 from tasks.elsewhere import Done, reported_later
 from tasks.progress import current_progress
@@ -89,11 +89,9 @@ STEPS = (
     Step(prune_objects, "prune", "prune what is gone"),
     Step(survey.inspect_version, "inspect version", "documents of {job.version}"),
     Step(reading.verify_batch, "verify", "verify {batch.name}"),
-    Step(aside.set_aside, "set aside", "damaged files are moved aside"),
     Step(repair.repair_small, "repair documents", "repair of documents and manifests"),
     Step(repair.repair_large, "repair", "repair of {batch.name}"),
     Step(repair.name_version, "name version", "latest names {job.version}"),
-    Step(aside.put_back, "put back", "what was not repaired is moved back"),
 )
 
 

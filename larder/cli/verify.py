@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 _DESCRIPTION = """\
 Read everything again that a version lists, and compare it with what was published: documents,
 manifests, shards, the checksum of every part, labels, caches. What is damaged, missing, exchanged
-or foreign is named, and the exit status is 4. With --repair, what is damaged is moved aside and
-made again to the same bytes; it comes back where that fails, and nothing is lost.\
+or foreign is named, and the exit status is 4. With --repair, what is damaged is made again and
+replaced if it has the same bytes as were published; what was in its place is kept.\
 """
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -142,7 +142,21 @@ def cache_split(
     if file is not None:
         progress.advance("cache", objects=batch.rows, bytes=batch.bytes)
         return file
-    with workshop(_workshop_place(root)) as folder:
+    with built_split(job, batch, progress=progress) as (path, file):
+        stored = root.upload(file.path, path)
+    _leave_receipt(root, note, file, stored.etag)
+    return file
+
+
+@contextmanager
+def built_split(
+    job: SegmentJob, batch: CacheBatch, *, progress: Progress
+) -> Iterator[tuple[Path, CacheFile]]:
+    """The file of one split of a segment, verified, in a temporary place; see `cache_split`."""
+    root = open_root(job)
+    cache = dataset_cache_id(job.dataset, batch.segment)
+    assert cache is not None, "there is no cache to build"
+    with workshop(workshop_place(root)) as folder:
         path = folder / f"{batch.split}.mdb"
         facts = build_samples(
             _samples(job, root, batch),
@@ -156,20 +170,19 @@ def cache_split(
         with closing(open_file(path, facts)) as built:
             built.verify()
             fields = {field.name: field.kind for field in built.schema.fields}
-        key = layout.cache_file_key(facts.place, facts.sha256)
-        stored = root.upload(key, path)
-    file = CacheFile(
-        path=key,
-        bytes=facts.bytes,
-        sha256=facts.sha256,
-        digest=facts.digest,
-        records=facts.records,
-        segment=batch.segment,
-        split=batch.split,
-        fields=fields,
-    )
-    _leave_receipt(root, note, file, stored.etag)
-    return file
+        yield (
+            path,
+            CacheFile(
+                path=layout.cache_file_key(facts.place, facts.sha256),
+                bytes=facts.bytes,
+                sha256=facts.sha256,
+                digest=facts.digest,
+                records=facts.records,
+                segment=batch.segment,
+                split=batch.split,
+                fields=fields,
+            ),
+        )
 
 
 def check_fields(files: Iterable[CacheFile]) -> None:
@@ -213,7 +226,7 @@ def _leave_receipt(root: Store, note: str, file: CacheFile, etag: str) -> None:
     root.put(note, seal({**asdict(file), "etag": etag}))
 
 
-def _workshop_place(root: Store) -> Path:
+def workshop_place(root: Store) -> Path:
     """Where to build: on the storage's own disk, if it is a directory.
 
     The place is the same for all segments, so that any run finds what a killed run left.

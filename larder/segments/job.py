@@ -59,23 +59,12 @@ class NewSegment:
     shard_plan: ManifestRef | None
 
 
-@dataclass(frozen=True, slots=True)
-class SourceRows:
-    """What a published shard was packed from: its rows of its segment's SOURCES."""
-
-    manifest: ManifestRef
-    first_row: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentJob:
     """What the steps that make shards and caches share; ``new`` is the segment to build, if any.
 
     By ID, ``formats`` has the format of the shards of each segment of the previous version;
     ``weaker`` are those whose images were checked more weakly than they are now.
-
-    ``again``: a shard that was published is made again, from these rows: the digest of what comes
-    out decides, so objects are read wherever they are, whatever their etags.
     """
 
     dataset: Dataset
@@ -83,7 +72,6 @@ class SegmentJob:
     new: NewSegment | None = None
     formats: Mapping[str, FormatUse] = field(default_factory=dict)
     weaker: tuple[str, ...] = ()
-    again: SourceRows | None = None
 
     @property
     def segment(self) -> str:

@@ -4,33 +4,29 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice, takewhile
-from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.copy.job import CopyJob
-from larder.copy.mirror_reader import Copies, FirstOf, Mirror, Unconditional
+from larder.copy.mirror_reader import Copies, Mirror
 from larder.disk import scratch
 from larder.errors import Failures
 from larder.jobs.manifests import fetched, read_ref
 from larder.jobs.processes import WORTH_ROWS, suits, work
 from larder.jobs.results import BatchReport, Totals
 from larder.machine import usable_cores
-from larder.manifest.schemas import SAMPLE_ORDER, SOURCES
+from larder.manifest.schemas import SAMPLE_ORDER
 from larder.manifest.sealed import ManifestRef
 from larder.progress import Progress
 from larder.samples.order import FROM_PREVIOUS, from_objects
 from larder.segments.image_rules import batch_read_bytes, check_codecs, image_rules, strongest_check
 from larder.segments.job import (
     SegmentJob,
-    SourceRows,
-    open_origin,
     open_root,
     open_source,
     storage_of,
@@ -42,10 +38,9 @@ from larder.segments.reader_indexes import put_indexes
 from larder.segments.receipts import finished_shards, list_shards, put_receipt, shard_of
 from larder.shards.build import ShardBuild, build_shard
 from larder.shards.formats import shard_format
-from larder.shards.formats.base import ShardFormat
 from larder.shards.images.pool import shared_pool
 from larder.shards.index_rows import receipt_rows
-from larder.shards.model import PlannedSample, ShardBatch, ShardPlan, ShardResult, read_samples
+from larder.shards.model import PlannedSample, ShardBatch, ShardPlan, read_samples
 from larder.shards.old_shards import OldShards
 from larder.shards.packing import batch_shards
 from larder.shards.reading.readahead import open_reads, suited_concurrency
@@ -53,12 +48,12 @@ from larder.store.base import Readable, Store, Writer
 from larder.versions import layout
 
 BATCH_SAMPLES = 100_000
-"""Maximum number of samples in a batch, of which `_PIECE_ROWS` are objects at a time."""
+"""Maximum number of samples in a batch, of which `PIECE_ROWS` are objects at a time."""
 
 
 _LEAST_BYTES = 256_000_000
 
-_PIECE_ROWS = 2_048
+PIECE_ROWS = 2_048
 """So many samples are objects at a time: in columns they take a tenth of the memory."""
 
 
@@ -144,63 +139,68 @@ def shard_batch_here(
     job: SegmentJob, batch: PackBatch, *, progress: Progress, concurrent_batches: int = 1
 ) -> BatchReport:
     """The same as `shard_batch`, in this process."""
-    limits = job.cluster.copy_
-    allowed = max(1, limits.concurrency // concurrent_batches)
     format_ = shard_format(*job.shape.use)
     failures, done = Failures(), Totals()
-    rules = image_rules(job.dataset, job.cluster)
     check_codecs(job.shape.images.transform)
-    check = strongest_check(job.dataset)
-    processes = (job.cluster.runner.workers or usable_cores()) if rules.transform else 1
     root = open_root(job)
-    finished = () if job.again else list_shards(root, job, batch.shards)
+    finished = list_shards(root, job, batch.shards)
     receipts = {shard.plan: shard for shard in finished if shard.receipt}
     objects, packed = _reads(job, root, batch)
     source = _reading(job, root, batch) if objects else root
     stores = [source, root] if packed else [source]
-    # A batch of local files waits for nothing else than its core.
-    waits = not all(store.features.local_path for store in (source, root))
     with (
-        OldShards(root, job.formats, layout.shard_key, weaker=job.weaker) as old_shards,
-        open_reads(
-            max(suited_concurrency(store, check, allowed) for store in stores),
-            batch_read_bytes(
-                job.dataset, job.cluster, concurrent_batches, local=root.features.local_path
-            ),
-        ) as reads,
-        shared_pool(processes) as pool,
+        open_build(job, stores, concurrent_batches, progress) as build,
         closing(_samples(job, root, batch)) as samples,
         scratch() as folder,
     ):
-        beside = waits or concurrent_batches < usable_cores()
-        checks = replace(rules, pool=pool)
-        build = ShardBuild(source, reads, old_shards, checks, beside, progress)
         for plan in batch.shards:
             shard_samples = islice(samples, plan.rows)
             if plan in receipts:
                 _pass_over(shard_samples)
                 size_bytes = receipts[plan].bytes
             else:
-                open_writer = partial(_writer, root, job.segment, plan.split)
+                open_writer = partial(shard_writer, root, job.segment, plan.split)
                 result = build_shard(plan, shard_samples, format_, open_writer, build)
                 _pass_over(shard_samples)
                 failures.add_counted(result.failures, result.failed)
                 progress.advance("shard")  # no receipt is written for what ends after a stop
                 if not result.failed:
-                    _finish(job, root, format_, result, folder)
+                    place = (job.segment, result.split, result.name)
+                    indexes = put_indexes(root, *place, format_, result.samples)
+                    shard = shard_of(result, indexes)
+                    put_receipt(root, job.segment, shard, receipt_rows(result), folder)
                 size_bytes = result.bytes
             done += Totals(1, size_bytes) if size_bytes else Totals()
     return BatchReport.of(failures, done)
 
 
-def _finish(
-    job: SegmentJob, root: Store, format_: ShardFormat, result: ShardResult, folder: Path
-) -> None:
-    """Write the indexes of a shard, then its receipt; if it is made again, that exists."""
-    place = (job.segment, result.split, result.name)
-    indexes = put_indexes(root, *place, format_, result.samples)
-    if not job.again:
-        put_receipt(root, job.segment, shard_of(result, indexes), receipt_rows(result), folder)
+@contextmanager
+def open_build(
+    job: SegmentJob, stores: Sequence[Readable], concurrent_batches: int, progress: Progress
+) -> Iterator[ShardBuild]:
+    """What the shards of a batch are made from: the first of some stores, and old shards.
+
+    Concurrent batches share what the cluster allows for reading the ``stores``.
+    """
+    root, limits = open_root(job), job.cluster.copy_
+    allowed = max(1, limits.concurrency // concurrent_batches)
+    rules = image_rules(job.dataset, job.cluster)
+    check = strongest_check(job.dataset)
+    processes = (job.cluster.runner.workers or usable_cores()) if rules.transform else 1
+    local = root.features.local_path
+    # A batch of local files waits for nothing else than its core.
+    waits = not (local and stores[0].features.local_path)
+    with (
+        OldShards(root, job.formats, layout.shard_key, weaker=job.weaker) as old_shards,
+        open_reads(
+            max(suited_concurrency(store, check, allowed) for store in stores),
+            batch_read_bytes(job.dataset, job.cluster, concurrent_batches, local=local),
+        ) as reads,
+        shared_pool(processes) as pool,
+    ):
+        beside = waits or concurrent_batches < usable_cores()
+        checks = replace(rules, pool=pool)
+        yield ShardBuild(stores[0], reads, old_shards, checks, beside, progress)
 
 
 def _pass_over(samples: Iterator[PlannedSample]) -> None:
@@ -210,8 +210,6 @@ def _pass_over(samples: Iterator[PlannedSample]) -> None:
 
 def _reads(job: SegmentJob, root: Store, batch: PackBatch) -> tuple[bool, bool]:
     """Whether any samples of the batch are read from their objects, and any from old shards."""
-    if job.again is not None:
-        return True, False
     objects = packed = False
     for rows in _order(job, root, batch, FROM_PREVIOUS):
         objects |= bool(from_objects(rows).any())
@@ -221,8 +219,6 @@ def _reads(job: SegmentJob, root: Store, batch: PackBatch) -> tuple[bool, bool]:
 
 def _reading(job: SegmentJob, root: Store, batch: PackBatch) -> Readable:
     """The store with the objects of samples: the mirror if there is one, else the source."""
-    if job.again:
-        return _anywhere(job)
     if not job.mirrored:
         return open_source(job)
     # What the plan knew counts, as it has read the receipts of earlier runs.
@@ -232,17 +228,7 @@ def _reading(job: SegmentJob, root: Store, batch: PackBatch) -> Readable:
     return with_derived(Mirror(store, copies), job.dataset, job.cluster)
 
 
-def _anywhere(job: SegmentJob) -> Readable:
-    """Objects in the state that was planned, else in any that the mirror or the source has."""
-    mirror = storage_of(job.dataset, job.cluster, layout.MIRROR_PREFIX)
-    others = (
-        with_derived(Unconditional(each), job.dataset, job.cluster)
-        for each in (mirror, open_origin(job))
-    )
-    return FirstOf([open_source(job), *others])
-
-
-def _writer(root: Store, segment: str, split: str, name: str) -> Writer:
+def shard_writer(root: Store, segment: str, split: str, name: str) -> Writer:
     return root.writer(layout.shard_key(segment, split, name))
 
 
@@ -279,50 +265,9 @@ def _order(
         columns=columns,
         first_row=batch.first_row,
         rows=batch.rows,
-        batch_rows=_PIECE_ROWS,
+        batch_rows=PIECE_ROWS,
     )
-
-
-_PARTS = SAMPLE_ORDER.field("parts").type
-
-
-def _published_order(
-    job: SegmentJob, again: SourceRows, root: Store, batch: PackBatch
-) -> Iterator[pa.RecordBatch]:
-    """The samples of a published shard as they would be planned; all are read from objects."""
-    (plan,) = batch.shards
-    source = _anywhere(job) if job.shape.images.transform else None
-    batches = read_ref(
-        root,
-        again.manifest,
-        SOURCES,
-        first_row=again.first_row,
-        rows=plan.rows,
-        batch_rows=_PIECE_ROWS,
-    )
-    for rows in batches:
-        lists = rows.column("parts")
-        parts, count = lists.flatten(), rows.num_rows
-        keys, nulls = parts.field("source"), pa.nulls(len(parts), pa.string())
-        lengths = parts.field("length")
-        if source is not None:  # the lengths are those of transformed images
-            lengths = pa.array([source.head(key).size_bytes for key in keys.to_pylist()])
-        fields = [parts.field("ext"), keys, lengths, parts.field("etag"), nulls, nulls]
-        structs = pa.StructArray.from_arrays(fields, fields=list(_PARTS.value_type))
-        counts = pc.list_value_length(lists).to_numpy()
-        stops = pa.array(np.append(0, np.cumsum(counts)), pa.int32())
-        columns = [
-            pa.repeat(pa.scalar(plan.split), count),
-            rows.column("key"),
-            rows.column("label"),
-            pa.ListArray.from_arrays(stops, structs, type=_PARTS),
-            *(pa.nulls(count, SAMPLE_ORDER.field(name).type) for name in ("packed", "bad")),
-        ]
-        yield pa.RecordBatch.from_arrays(columns, schema=SAMPLE_ORDER)
 
 
 def _samples(job: SegmentJob, root: Store, batch: PackBatch) -> Generator[PlannedSample]:
-    if job.again is None:
-        yield from read_samples(_order(job, root, batch))
-    else:
-        yield from read_samples(_published_order(job, job.again, root, batch))
+    yield from read_samples(_order(job, root, batch))

@@ -2,7 +2,7 @@
 
 ::
 
-    put_back -> inspect_version -> repair_small ... -> verify_batch ... -> repair_large ...
+    inspect_version -> repair_small ... -> verify_batch ... -> repair_large ...
 
 Without repair there are only `inspect_version` and `verify_batch`, and nothing is written.
 """

@@ -56,7 +56,7 @@ def objects_of(
     else. Nor are unfinished caches, whose builder may be at work.
     """
     named = {file.path for file in named_by_document(version)}
-    yield from (ListedObject(info, "unused") for info in listed(root, layout.aside_prefix()))
+    yield from (ListedObject(info, "unused") for info in listed(root, layout.REPLACED_PREFIX))
     named.add(layout.card_key(version.id))
     consumers = layout.consumers_prefix(version.id)
     for info in listed(root, layout.version_prefix(version.id)):

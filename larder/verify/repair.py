@@ -1,35 +1,39 @@
-"""Makes files whose places are free again, by the steps of a build."""
+"""Makes damaged files again, by the steps of a build, and puts them in their places.
+
+A file is made in a temporary place, and its sha256 compared with what was published: what differs,
+or cannot be made, is refused, and what is in its place stays.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
+from contextlib import contextmanager
 from pathlib import Path
 
 from larder.config.models import Cache
-from larder.disk import scratch, sha256_file
+from larder.disk import scratch, sha256_file, workshop
 from larder.errors import LarderError, RetryableError, StoreError
 from larder.manifest.spool import Spool
 from larder.pipeline.planning.expanding import expand_inventory
 from larder.pipeline.planning.source import take_source
 from larder.progress import NullProgress, Progress
-from larder.segments.cache import CacheBatch, cache_split
+from larder.segments.cache import CacheBatch, built_split, workshop_place
 from larder.segments.completeness import document_of
 from larder.segments.contents import derived_files, read_listed
 from larder.segments.index import make_index
-from larder.segments.job import NewSegment, SegmentJob, SourceRows, source_of
+from larder.segments.job import NewSegment, SegmentJob, source_of
 from larder.segments.reader_indexes import described_indexes, put_indexes
 from larder.segments.receipts import published_plans
-from larder.segments.shard import PackBatch, shard_batch_here
+from larder.segments.repacking import SourceRows, pack_again
 from larder.shards.formats import shard_format
 from larder.shards.model import ShardPlan
 from larder.source.selection import Unlisted
+from larder.store import local_path, open_store
 from larder.store.base import Store
-from larder.store.own_files import published_file_errors
 from larder.units import format_count
-from larder.verify.aside import STAGE, Repair, Spares, exists
 from larder.verify.findings import has_content, readable
-from larder.verify.job import Inspected, ShardToVerify, VerifyBatch, VerifyJob, open_verified
+from larder.verify.job import Inspected, VerifyBatch, VerifyJob, open_verified
+from larder.verify.replacing import STAGE, Content, Repair, Spares, check_place, keep, replace_file
 from larder.versions import layout
 from larder.versions.documents import (
     CacheFile,
@@ -52,7 +56,6 @@ _PUT_BACK = (
     "put what it was made from back as it was, or restore the file; or prepare the dataset again:"
     " the next version follows the source"
 )
-_TAKEN = "something was put in its place meanwhile; repair again"
 
 
 class _Refused(Exception):  # noqa: N818 - it is no error of the program
@@ -62,7 +65,7 @@ class _Refused(Exception):  # noqa: N818 - it is no error of the program
 def repair_small(
     job: VerifyJob, inspected: Inspected, paths: Sequence[str], *, progress: Progress
 ) -> list[Repair]:
-    """Make manifests again whose places are free."""
+    """Make manifests again."""
     root, version = open_verified(job), inspected.version
     assert version is not None, "it has named what is damaged"
     files = [file for file in version.files if file.path in paths]
@@ -71,17 +74,23 @@ def repair_small(
     def order(file: FileFacts) -> int:
         return _FIRST.index(file.role) if file.role in _FIRST else len(_FIRST)
 
-    repairs = []
+    repairs: list[Repair] = []
     for file in sorted(files, key=order):
-        path = file.path
-        try:
-            repairs.append(Repair(path, True, _manifest(job, root, version, file, spares)))
-        except (StoreError, RetryableError):
-            raise
-        except (_Refused, LarderError) as error:
-            repairs.append(Repair(path, False, str(error)))
+        with _refusing(file.path, repairs):
+            repairs.append(Repair(file.path, True, _manifest(job, root, version, file, spares)))
         progress.advance(STAGE, objects=1)
     return repairs
+
+
+@contextmanager
+def _refusing(path: str, repairs: list[Repair]) -> Iterator[None]:
+    """Note why a file is not repaired, unless that is about the whole store."""
+    try:
+        yield
+    except (StoreError, RetryableError):
+        raise
+    except (_Refused, LarderError) as error:
+        repairs.append(Repair(path, False, str(error)))
 
 
 def refusal(path: str, version: str, why: str = "nothing else has what was in it") -> str:
@@ -98,28 +107,31 @@ def name_version(job: VerifyJob, *, progress: Progress) -> Repair:
     root, key = open_verified(job), layout.tag_key(TAG)
     data = readable(root, layout.version_key(job.version)) or b""
     version = parse_document(VersionDocument, data, layout.version_key(job.version))
-    move_tag(root, TAG, version.id, version.inputs, None, probe_conditions(root))
+    repairs: list[Repair] = []
+    with _refusing(key, repairs):
+        check_place(root, key)
+        if etag := keep(root, key):
+            root.delete(key, if_match=etag)
+        move_tag(root, TAG, version.id, version.inputs, None, probe_conditions(root))
+        repairs.append(Repair(key, True, "it names the version that was asked for"))
     progress.advance(STAGE, objects=1)
-    return Repair(key, True, "it names the version that was asked for")
+    return repairs[0]
 
 
 def _manifest(
     job: VerifyJob, root: Store, version: VersionDocument, file: FileFacts, spares: Spares
 ) -> str:
     """Make a file again that version.json names; returns what it was made from."""
-    source = spares.fill(file.path, file.bytes, file.sha256)
-    if source:
+    content = file.path, file.bytes, file.sha256
+    check_place(root, file.path)
+    if source := spares.fill(content):
         return f"copied from {source}"
     with scratch() as folder:
         path, source = _made(job, root, version, file, folder)
         if (path.stat().st_size, sha256_file(path)) != (file.bytes, file.sha256):
             why = f"made again from {source}, it has other bytes"
             raise _Refused(f"{why}: {_difference(file, version.id)}")
-        content = file.path, file.bytes, file.sha256
-        if exists(root, file.path) and not has_content(root, *content):
-            raise _Refused(_TAKEN)
-        with published_file_errors():
-            root.upload(file.path, path)
+        replace_file(root, content, path)
     return f"made again from {source}"
 
 
@@ -189,10 +201,7 @@ def _segment_job(job: VerifyJob, document: SegmentDocument) -> SegmentJob:
 def repair_large(
     job: VerifyJob, batch: VerifyBatch, *, progress: Progress, concurrent_batches: int = 1
 ) -> list[Repair]:
-    """Make shards or a cache file again, and say what became of each of their files.
-
-    What differs from what was published is removed again.
-    """
+    """Make what is damaged of shards or a cache file again; says what became of each file."""
     root = open_verified(job)
     spares = Spares(root, {size_bytes for _, size_bytes, _ in batch.published()})
     repairs: list[Repair] = []
@@ -204,35 +213,53 @@ def repair_large(
 
 def _repaired(
     job: VerifyJob, root: Store, batch: VerifyBatch, spares: Spares, concurrent_batches: int
-) -> Iterator[Repair]:
+) -> list[Repair]:
     """Find the files of one shard or cache elsewhere, or make them."""
-    files = batch.published()
-    sources = {
-        file[0]: "" if exists(root, file[0]) else spares.fill(*file)
-        for file in files
-        if not has_content(root, *file)
-    }
-    missing = {path for path, source in sources.items() if not source}
-    taken = any(exists(root, path) for path in missing)
-    why = _TAKEN if taken else ""
-    if missing and not taken:
-        try:
-            _make(job, root, batch, missing, concurrent_batches)
-        except (StoreError, RetryableError):
-            raise
-        except (_Refused, LarderError) as error:
-            why = str(error)
-    for file in files:
+    repairs: list[Repair] = []
+    missing: list[Content] = []
+    for file in batch.published():
+        if has_content(root, *file):
+            repairs.append(Repair(file[0], True, "it is as it was published"))
+            continue
+        with _refusing(file[0], repairs):
+            check_place(root, file[0])
+            if source := spares.fill(file):
+                repairs.append(Repair(file[0], True, f"copied from {source}"))
+            else:
+                missing.append(file)
+    if missing:
+        with workshop(workshop_place(root)) as folder:
+            repairs += _made_again(job, root, batch, missing, folder, concurrent_batches)
+    return repairs
+
+
+def _made_again(
+    job: VerifyJob,
+    root: Store,
+    batch: VerifyBatch,
+    missing: Sequence[Content],
+    folder: Path,
+    concurrent_batches: int,
+) -> list[Repair]:
+    """Make some files of a shard or cache, below a folder, and replace each that is right."""
+    output = open_store(str(folder))
+    repairs: list[Repair] = []
+    why = f"made again, it has other bytes; {_PUT_BACK}"
+    try:
+        paths = {path for path, _, _ in missing}
+        _make(job, root, batch, paths, output, concurrent_batches)
+    except (StoreError, RetryableError):
+        raise
+    except (_Refused, LarderError) as error:
+        why = str(error)
+    for file in missing:
         path = file[0]
-        right = has_content(root, *file)
-        if not right and not taken:
-            root.delete(path)
-            right = bool(spares.fill(*file))
-        if right:
-            source = sources.get(path)
-            yield Repair(path, True, f"copied from {source}" if source else "made again")
-        else:
-            yield Repair(path, False, why or f"made again, it has other bytes; {_PUT_BACK}")
+        with _refusing(path, repairs):
+            if not has_content(output, *file):
+                raise _Refused(why)
+            replace_file(root, file, local_path(output, path))
+            repairs.append(Repair(path, True, "made again"))
+    return repairs
 
 
 def _make(
@@ -240,13 +267,15 @@ def _make(
     root: Store,
     batch: VerifyBatch,
     missing: Collection[str],
+    output: Store,
     concurrent_batches: int,
 ) -> None:
+    """Make the files of a shard or cache, in another store under their keys."""
     version, document = read_version(root, job.version), read_segment(root, batch.segment)
     if version is None or document is None:
         raise _Refused(f"{layout.segment_key(batch.segment)} has to be restored first")
     if batch.cache:
-        _make_cache(job, root, version, document, batch, batch.cache)
+        _make_cache(job, version, document, batch, batch.cache, output)
         return
     (shard,) = batch.shards
     format_ = shard_format(*document.shape.use)
@@ -260,37 +289,32 @@ def _make(
     if batch.index and all(path.startswith(index) for path in missing):
         rows = read_rows(root, batch.index, shard.first_row, shard.rows)
         spool = Spool.of(rows, INDEXED)
-        put_indexes(root, batch.segment, shard.split, shard.name, format_, spool)
+        put_indexes(output, batch.segment, shard.split, shard.name, format_, spool)
         return
     if batch.sources is None:
         raise _Refused("the sources of its segment have to be repaired first")
-    _make_shard(_segment_job(job, document), batch.sources, shard, concurrent_batches)
-
-
-def _make_shard(
-    job: SegmentJob, sources: FileFacts, shard: ShardToVerify, concurrent_batches: int
-) -> None:
     size_bytes = sum(file.bytes for file in shard.files)
     plan = ShardPlan(shard.split, 0, shard.name, shard.first, shard.rows, size_bytes)
-    report = shard_batch_here(
-        replace(job, again=SourceRows(sources.manifest, shard.first_row)),
-        PackBatch(0, (plan,)),
-        progress=NullProgress(),
-        concurrent_batches=concurrent_batches,
+    result = pack_again(
+        _segment_job(job, document),
+        plan,
+        SourceRows(batch.sources.manifest, shard.first_row),
+        output,
+        concurrent_batches,
     )
-    if report.failed:
-        more = report.failed - 1
+    if result.failed:
+        more = result.failed - 1
         others = f" (and {format_count(more, 'more object')})" if more else ""
-        raise _Refused(f"{report.failures[0].line}{others}; {_PUT_BACK}")
+        raise _Refused(f"{result.failures[0].line}{others}; {_PUT_BACK}")
 
 
 def _make_cache(
     job: VerifyJob,
-    root: Store,
     version: VersionDocument,
     document: SegmentDocument,
     batch: VerifyBatch,
     file: CacheFile,
+    output: Store,
 ) -> None:
     assert version.cache is not None, "a cache file is of a cache"
     dataset = job.dataset.model_copy(
@@ -303,27 +327,27 @@ def _make_cache(
     facts = document.splits.get(file.split)
     if facts is None:
         raise _Refused(f"its segment has no split {file.split}")
-    made = cache_split(
-        SegmentJob(dataset=dataset, cluster=job.cluster),
-        CacheBatch(
-            document.id,
-            document.shape.use,
-            file.split,
-            batch.index,
-            facts.first_row,
-            facts.samples,
-            facts.bytes,
-        ),
-        progress=NullProgress(),
+    cache_batch = CacheBatch(
+        document.id,
+        document.shape.use,
+        file.split,
+        batch.index,
+        facts.first_row,
+        facts.samples,
+        facts.bytes,
     )
-    if made.path != file.path:
-        root.delete(made.path)
-        if made.digest == file.digest:
+    segment_job = SegmentJob(dataset=dataset, cluster=job.cluster)
+    with built_split(segment_job, cache_batch, progress=NullProgress()) as (path, made):
+        if made.path == file.path:
+            output.upload(file.path, path)
+        elif made.digest == file.digest:
             raise _Refused(
                 "built again, it has the same records but other bytes: those of LMDB depend on the"
                 " page size of the machine; repair it on a machine like the one that built it"
             )
-        raise _Refused(
-            "built again, it has other records than were published: decoded images depend on the"
-            " version of Pillow; repair it with the packages that built it, or restore the file"
-        )
+        else:
+            raise _Refused(
+                "built again, it has other records than were published: decoded images depend on"
+                " the version of Pillow; repair it with the packages that built it, or restore the"
+                " file"
+            )

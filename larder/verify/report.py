@@ -11,9 +11,9 @@ from larder.jobs.results import Totals
 from larder.progress import TimedProgress
 from larder.segments.job import root_url
 from larder.units import format_bytes, format_count, format_seconds
-from larder.verify.aside import Repair
 from larder.verify.findings import Finding
 from larder.verify.job import Inspected, VerifyJob
+from larder.verify.replacing import Repair
 
 SHOWN_FINDINGS = 1_000
 """Maximum number of findings in a document; the others are counted."""
@@ -111,7 +111,7 @@ def _unused_lines(unused: Mapping[str, Any]) -> list[str]:
     more = f" and {unused['files'] - 1:,} more" if unused["files"] > 1 else ""
     return [
         f"  unused   {amount}: {printable(unused['keys'][0])}{more};"
-        " left by another run, or moved aside by a repair; this version does not need them"
+        " left by another run, or replaced by a repair; this version does not need them"
     ]
 
 

@@ -1,30 +1,29 @@
 """The composition of a verification: what is small, then shards and caches in batches; and repair.
 
-A repair goes in rounds, as manifests name shards: what is damaged is moved aside, made again, and
-moved back where that fails. Documents stay where they are, damaged or not: nothing else has what is
-in them. A verification without repair writes nothing.
+Each repair comes before what needs the result: manifests name shards, of which caches are made.
+Documents stay as they are, damaged or not: nothing else has what is in them. A verification
+without repair writes nothing.
 """
 
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from larder.errors import ConfigError, LarderError
+from larder.errors import ConfigError
 from larder.jobs.results import Totals
 from larder.jobs.runner import Runner
 from larder.pipeline.settings import Settings
-from larder.verify.aside import STAGE as REPAIR
-from larder.verify.aside import Repair, only_repair, put_back, set_aside
 from larder.verify.documents import is_id
 from larder.verify.findings import DamagedError, Finding, Verified
-from larder.verify.job import Inspected, VerifyBatch, VerifyJob, open_verified
+from larder.verify.job import Inspected, VerifyBatch, VerifyJob
 from larder.verify.reading import STAGE, verify_batch
 from larder.verify.repair import name_version, refusal, repair_large, repair_small
+from larder.verify.replacing import STAGE as REPAIR
+from larder.verify.replacing import Repair
 from larder.verify.report import verify_document
 from larder.verify.survey import inspect_version
 from larder.versions import layout
@@ -33,9 +32,6 @@ from larder.versions.tags import TAG
 _LARGE = ("shard", "index", "cache")
 _SHARDS = 16
 """Maximum number of shards that a task makes again."""
-
-_ROUNDS = 4
-"""Maximum number of rounds: later ones only make what needs something that one before has made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,32 +71,24 @@ def verify(options: VerifySettings, runner: Runner) -> dict[str, Any]:
     """Read a version again, compare it with what was published, and repair it if asked to.
 
     Returns the JSON document; while something is damaged, a `DamagedError` has it. Refused with
-    ``version.missing``, and with ``run.repairing`` during another repair.
+    ``version.missing``.
     """
-    # In the order in which repairs begin: of what several have set aside, the latest goes back.
-    job, run = options.job(), f"{time.time_ns():016x}"
-    rounds = _Rounds(job, runner, run)
+    verification = _Verification(options.job(), runner)
+    verification.inspect()
     if options.repair:
-        with only_repair(open_verified(job), run):
-            runner.run(put_back, job)
-            rounds.inspect()
-            try:
-                rounds.repair()
-            except LarderError:
-                with suppress(LarderError):
-                    runner.run(put_back, job)
-                raise
-    else:
-        rounds.inspect()
-        rounds.read()
-    findings, left = tuple(dict.fromkeys(rounds.before)), rounds.left
+        verification.repair_small()
+    verification.read()
+    if options.repair:
+        verification.repair_large()
+        verification.end()
+    findings, left = tuple(dict.fromkeys(verification.before)), verification.left
     document = verify_document(
-        rounds.job,
-        rounds.inspected,
+        verification.job,
+        verification.inspected,
         findings,
         left,
-        rounds.repairs,
-        rounds.verified.read,
+        verification.repairs,
+        verification.verified.read,
         runner.times,
     )
     if left:
@@ -119,8 +107,8 @@ def _hint(left: Sequence[Finding], repair: bool) -> str:
 
 
 @dataclass
-class _Rounds:
-    """The rounds of one verification.
+class _Verification:
+    """A verification under way.
 
     ``small`` and ``verified`` are what was found last, ``before`` is everything that was ever
     found, in order; ``repairs`` are by path.
@@ -128,7 +116,6 @@ class _Rounds:
 
     job: VerifyJob
     runner: Runner
-    run: str
     inspected: Inspected = field(default_factory=lambda: Inspected(None, ""))
     small: Sequence[Finding] = ()
     before: list[Finding] = field(default_factory=list)
@@ -145,16 +132,6 @@ class _Rounds:
             if not (self._is_done(finding.path) and finding.role in since)
         ]
 
-    def repair(self) -> None:
-        """Repair what can be repaired, until a round is no more help."""
-        for _ in range(_ROUNDS):
-            self.repair_small()
-            self.read()
-            helped = self.repair_large()
-            if not (helped and any(finding.role == "manifest" for finding in self.left)):
-                break
-        self.end()
-
     def inspect(self) -> None:
         """Inspect the version again."""
         self.inspected, self.small = self.runner.run(inspect_version, self.job)
@@ -165,8 +142,8 @@ class _Rounds:
         """Repair manifests: each names what is looked at next."""
         while due := self._due(self.small, ("manifest",)):
             before = self._done()
-            with self._repairing(due) as free:
-                self._note(self.runner.run(repair_small, self.job, self.inspected, sorted(free)))
+            with self._repairing(due):
+                self._note(self.runner.run(repair_small, self.job, self.inspected, due))
             if self._done() == before:
                 break
             self.inspect()
@@ -184,29 +161,21 @@ class _Rounds:
         self.verified = Verified(tuple(findings), sum((one.read for one in results), Totals()))
         self.before += findings
 
-    def repair_large(self) -> bool:
-        """Repair shards, segment by segment, then caches; returns whether any could be."""
-        damaged = frozenset(self._due(self.verified.findings, _LARGE))
-        if not damaged:
-            return False
-        before = self._done()
+    def repair_large(self) -> None:
+        """Repair shards, segment by segment, then caches."""
+        damaged = self._due(self.verified.findings, _LARGE)
         due = [
-            (one, _made_with(one, damaged))
+            one
             for batch in self.inspected.batches
             for one in batch.singles
-            if damaged.intersection(path for path, _, _ in one.published())
+            if not set(damaged).isdisjoint(path for path, _, _ in one.published())
         ]
-        with self._repairing([path for _, made in due for path in made]) as free:
-            stuck = {path for _, made in due if not made <= free for path in made}
-            message = "another file of its shard cannot be moved aside"
-            self._note(Repair(path, False, message) for path in stuck & free & damaged)
-            for group in _groups(one for one, made in due if made <= free):
+        with self._repairing(damaged):
+            for group in _groups(due):
                 for repairs in self.runner.map(repair_large, self.job, group):
                     self._note(repair for repair in repairs if repair.path in damaged)
-        helped = self._done() > before
-        if helped:
+        if not self._done().isdisjoint(damaged):
             self.inspect()
-        return helped
 
     def end(self) -> None:
         """Refuse what nothing else has the content of; set a lost tag, if the user has chosen."""
@@ -221,7 +190,7 @@ class _Rounds:
             if path == key and self.job.by_id:
                 message = "repair, or move away, the rest first"
             self.repairs[path] = Repair(path, False, message)
-        if key in tags and self.job.by_id and not others and self._set_aside([key]):
+        if key in tags and self.job.by_id and not others:
             self.repairs[key] = self.runner.run(name_version, self.job)
 
     def _due(self, findings: Iterable[Finding], roles: Sequence[str]) -> list[str]:
@@ -230,18 +199,10 @@ class _Rounds:
         return [path for path in paths if not self._is_done(path)]
 
     @contextmanager
-    def _repairing(self, paths: Sequence[str]) -> Iterator[set[str]]:
-        """Within, files are aside: those whose places are free; afterwards what failed is back."""
+    def _repairing(self, paths: Sequence[str]) -> Iterator[None]:
         self.runner.progress.start(REPAIR, objects=len(paths))
-        yield self._set_aside(paths)
-        self.runner.run(put_back, self.job)
+        yield
         self.runner.progress.finish(REPAIR)
-
-    def _set_aside(self, paths: Sequence[str]) -> set[str]:
-        """Move files aside; returns those whose places are free now."""
-        refused = self.runner.run(set_aside, self.job, self.run, paths)
-        self._note(refused)
-        return set(paths) - {repair.path for repair in refused}
 
     def _note(self, repairs: Iterable[Repair]) -> None:
         self.repairs |= {repair.path: repair for repair in repairs}
@@ -251,14 +212,6 @@ class _Rounds:
 
     def _is_done(self, path: str) -> bool:
         return path in self.repairs and self.repairs[path].done
-
-
-def _made_with(batch: VerifyBatch, damaged: frozenset[str]) -> set[str]:
-    """The files of a shard or cache that are made again: only indexes, if no more is damaged."""
-    paths = {path for path, _, _ in batch.published()}
-    index = layout.index_prefix(batch.segment)
-    indexes = {path for path in paths if path.startswith(index)}
-    return indexes if batch.index and damaged & paths <= indexes else paths
 
 
 def _groups(batches: Iterable[VerifyBatch]) -> Iterator[list[VerifyBatch]]:

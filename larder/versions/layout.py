@@ -4,8 +4,7 @@
 
     mirror/KEY                 the mirrored objects
     work/mirror/               the record of the mirror (`larder.copy.record`)
-    work/repair/RUN/PATH       what a repair has moved aside
-    work/repair.json           the repair that is under way
+    work/replaced/PATH-STATE   what a repair has replaced
     work/conditions.json       which conditional writes the store keeps
     work/derived/              indexes of containers, and containers of Larder's own, which samples
                                are read from by their names (`larder.manifest.extents`)
@@ -46,7 +45,8 @@ COPIES_PREFIX = "work/mirror/"
 """Prefix of the record of the copies in the mirror."""
 CONDITIONS_KEY = "work/conditions.json"
 MEASURED_KEY = "work/measured.json"
-REPAIR_KEY = "work/repair.json"
+REPLACED_PREFIX = "work/replaced/"
+"""Prefix of what was in the places of files that were repaired."""
 PROBE_PREFIX = "work/probe-"
 SPLIT_INDEX_TO_ROOT = "../../../.."
 """From the folder of a `split_index_key` to the dataset's root."""
@@ -134,9 +134,9 @@ def cache_work_prefix(segment: str, cache: str) -> str:
     return f"{work_prefix(segment)}caches/{cache}/"
 
 
-def aside_prefix(run: str = "") -> str:
-    """Prefix of what a repair has moved aside; of all repairs if it is empty."""
-    return "work/repair/" + (f"{run}/" if run else "")
+def replaced_key(path: str, state: str) -> str:
+    """Key of what a repair has replaced; ``state`` is 16 hex digits that tell its etag."""
+    return f"{REPLACED_PREFIX}{path}-{state}"
 
 
 def receipts_prefix(segment: str, split: str = "") -> str:

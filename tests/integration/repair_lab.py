@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline_lab import Lab, directory_lab, images, png
-from verify_lab import DOCUMENTS, SPLITS, in_a_process_that_ends, is_work, text_lab, verified
+from verify_lab import DOCUMENTS, SPLITS, is_work, text_lab, verified
 
 from tests.support.runs import between, forget_manifests
 from tests.support.stores import Stop, Stopped, StoppingStore
@@ -99,6 +99,10 @@ class Base:
                 yield path
             (self.root / path).parent.mkdir(parents=True, exist_ok=True)
             moved.rename(self.root / path)
+
+    @property
+    def document(self) -> str:
+        return f"versions/{self.version}/version.json"
 
     @property
     def versions(self) -> list[str]:
@@ -206,6 +210,8 @@ def trial(base: Base, seed: int) -> list[str]:
     problems: list[str] = []
     try:
         damage = _damage(base, chance)
+        if not base.versions and {"tags/latest.json", base.document} <= damage.keys():
+            return []  # nothing says that it was published: it is refused with version.missing
         with _source(base, state):
             problems += _repaired(base, damage, state, kill)
     finally:
@@ -219,7 +225,7 @@ def _repaired(base: Base, damage: dict[str, str], state: str, kill: int | None) 
     worthy = {_digest(base.files[path]): path for path in named}
     if kill is not None:
         stop = Stop(after=kill)
-        with in_a_process_that_ends(), between(lambda store: StoppingStore(store, stop)):
+        with between(lambda store: StoppingStore(store, stop)):
             try:
                 _verified(base)
             except Stopped:
@@ -278,5 +284,5 @@ def _may_refuse(base: Base, damage: dict[str, str]) -> bool:
     if damage.keys() & base.fragile:
         return True
     if "exchanged with tags/latest.json" in damage.values():
-        return True  # the tag, with its history, is aside until the user puts it back
+        return True  # it is among what was replaced until the user puts it back
     return any(path.endswith(DOCUMENTS) for path in damage)

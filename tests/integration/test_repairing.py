@@ -2,35 +2,40 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from pipeline_lab import Lab, directory_lab, images, png, write
 from verify_lab import (
     DAMAGES,
     DOCUMENTS,
-    aside,
     damaged,
     findings,
     flipped,
-    forget_aside,
+    forget_replaced,
     grown_lab,
     listed_files,
     published,
+    replaced,
     shards,
     sibling_of,
     text_lab,
     verified,
 )
 
-from larder.errors import ConfigError
+from larder.errors import ObjectError
 from larder.segments import cache
 from larder.shards.formats import tar
 from larder.shards.formats.webdataset import WebDataset
 from larder.store.base import Store
+from larder.store.delegate import DelegatingStore
 from larder.versions import omitted
 from larder.versions.publish import read_cache, read_version
 from tests.support.runs import between
@@ -70,7 +75,7 @@ def test_every_file_is_made_again_to_the_same_bytes(lab: Lab, damage: str) -> No
                 assert repair["done"], f"{damage} of {key}: {repair['message']}"
                 assert document["status"] == "repaired"
                 assert published(root) == files, f"{damage} of {key}"
-                assert forget_aside(root) == ([] if wrong is None else [wrong])
+                assert forget_replaced(root) == ([] if wrong is None else [wrong])
         assert verified(lab)["status"] == "intact"
 
 
@@ -98,7 +103,7 @@ def test_a_changed_source_is_refused_with_what_helps(text: Lab, root: Store) -> 
     document = verified(text, repair=True)
     assert document["status"] == "repaired", document["findings"]
     assert bytes(root.get(key)) == before
-    assert forget_aside(root) == [flipped(before)]
+    assert forget_replaced(root) == [flipped(before)]
 
 
 def test_preparing_again_leaves_a_lost_sample_behind(tmp_path: Path) -> None:
@@ -288,9 +293,7 @@ def test_exchanged_files_are_put_where_they_belong(
     assert published(root) == files
 
 
-def test_what_another_version_needs_is_moved_aside_until_that_is_repaired(
-    text: Lab, root: Store
-) -> None:
+def test_what_another_version_needs_is_kept_until_that_is_repaired(text: Lab, root: Store) -> None:
     old = verified(text)["version"]
     inventory = next(key for key in published(root) if "/manifests/objects-" in key)
     write(str(text.source), {"b/new.txt": b"new"})
@@ -302,27 +305,9 @@ def test_what_another_version_needs_is_moved_aside_until_that_is_repaired(
     assert verified(text, repair=True)["status"] == "repaired"
     document = verified(text)
     assert document["status"] == "intact"
-    assert document["unused"]["keys"] == aside(root)
+    assert document["unused"]["keys"] == replaced(root)
     assert verified(text, version=old, repair=True)["status"] == "repaired"
     assert published(root) == files
-
-
-def test_what_a_killed_repair_has_left_is_named_and_put_back(
-    text: Lab, root: Store, tmp_path: Path
-) -> None:
-    files = published(root)
-    shard = shards(root)[0]
-    folder = text.folder
-    left = f"work/repair/1234abcd/{shard}"
-    (folder / left).parent.mkdir(parents=True)
-    (folder / shard).rename(folder / left)
-    (tmp_path / "source").rename(tmp_path / "gone")
-    document = verified(text)
-    assert document["unused"]["keys"] == [left]
-    assert findings(document)[shard]["message"] == "the file is missing"
-    assert verified(text, repair=True)["status"] == "intact"
-    assert published(root) == files
-    assert not aside(root)
 
 
 def test_a_kind_of_cache_that_would_differ_is_refused(
@@ -418,13 +403,71 @@ def test_segments_of_every_shape_are_made_again(tmp_path: Path, shape: str) -> N
         assert published(root) == files
 
 
-def test_an_object_that_cannot_be_moved_stays(text: Lab, root: Store) -> None:
-    """Something is where the folder of what is aside would be."""
+def test_what_cannot_be_kept_stays(text: Lab, root: Store) -> None:
+    """Something is where the folder of what was replaced would be."""
     key = shards(root)[0]
     root.put(key, b"gone")
-    root.put("work/repair", b"of somebody else")
-    with pytest.raises(ConfigError, match="cannot be written"):
-        verified(text, repair=True)
+    root.put("work/replaced", b"of somebody else")
+    repair = findings(verified(text, repair=True))[key]["repair"]
+    assert not repair["done"]
+    assert "work/replaced/" in repair["message"]
+    assert "cannot be created" in repair["message"]
     assert bytes(root.get(key)) == b"gone"
-    root.delete("work/repair")
+    root.delete("work/replaced")
     assert verified(text, repair=True)["status"] == "repaired"
+
+
+class BadSector(DelegatingStore):
+    """A file cannot be read while it has the bytes that are on the bad sector."""
+
+    def __init__(self, inner: Store, key: str, data: bytes) -> None:
+        super().__init__(inner)
+        self.bad = key, data
+
+    def around(self, method: str, key: str, call: Callable[..., Any], **options: Any) -> Any:
+        at_once = method in ("open", "get") and key == self.bad[0]
+        if at_once and bytes(self.inner.get(key)) == self.bad[1]:
+            raise ObjectError("object.unreadable", "Input/output error")
+        return call(**options)
+
+
+@pytest.mark.parametrize("names", [2, 1])
+def test_what_cannot_be_read_is_kept_by_a_second_name_or_stays(
+    text: Lab, root: Store, monkeypatch: pytest.MonkeyPatch, names: int
+) -> None:
+    key, files = shards(root)[0], published(root)
+    wrong = flipped(files[key])
+    root.put(key, wrong)
+    if names == 1:
+        monkeypatch.setattr(os, "link", mock.Mock(side_effect=PermissionError(errno.EPERM, "no")))
+    with between(lambda store: BadSector(store, key, wrong)):
+        repair = findings(verified(text, repair=True))[key]["repair"]
+    assert repair["done"] == (names == 2)
+    assert published(root) == (files if names == 2 else {**files, key: wrong})
+    assert forget_replaced(root) == ([wrong] if names == 2 else [])
+
+
+def test_without_second_names_what_is_replaced_is_copied(
+    text: Lab, root: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, files = shards(root)[0], published(root)
+    monkeypatch.setattr(os, "link", mock.Mock(side_effect=PermissionError(errno.EPERM, "no links")))
+    root.put(key, flipped(files[key]))
+    assert verified(text, repair=True)["status"] == "repaired"
+    assert published(root) == files
+    assert forget_replaced(root) == [flipped(files[key])]
+
+
+def test_a_link_in_the_place_of_a_file_stays(text: Lab, root: Store, tmp_path: Path) -> None:
+    """Nothing is written where it leads to."""
+    one, other, *_ = shards(root)
+    place, target = text.folder / one, tmp_path / "of somebody else"
+    target.write_bytes(b"x")
+    place.unlink()
+    place.symlink_to(target)
+    root.put(other, b"gone")
+    rows = findings(verified(text, repair=True))
+    assert rows[other]["repair"]["done"]
+    assert "what has its name is no file; move" in rows[one]["repair"]["message"]
+    assert place.is_symlink()
+    assert target.read_bytes() == b"x"

@@ -8,21 +8,22 @@ from typing import Any
 import pytest
 from pipeline_lab import Lab, write
 from verify_lab import (
-    aside,
     everything,
     findings,
     flipped,
+    forget_replaced,
     published,
     shards,
     text_lab,
     verified,
 )
 
-from larder.errors import FatalError
-from larder.manifest.sealed import seal
+from larder.errors import DamageError
+from larder.manifest.digest import sha256_hex
 from larder.store.base import Store
+from larder.store.delegate import DelegatingStore
 from larder.verify import run
-from larder.verify.aside import Spares
+from larder.verify.replacing import Spares
 
 pytestmark = pytest.mark.exhaustive
 
@@ -34,7 +35,7 @@ def exchange(root: Store, one: str, other: str) -> None:
     root.put(other, data)
 
 
-def test_what_is_moved_aside_is_never_deleted(tmp_path: Path) -> None:
+def test_what_is_replaced_is_never_deleted(tmp_path: Path) -> None:
     """It may be an object of the mirror, a tag, or a file of a segment that is being built."""
     lab = text_lab(tmp_path, mirror=True)
     write(str(lab.source), {"b/new.txt": b"new"})
@@ -51,75 +52,66 @@ def test_what_is_moved_aside_is_never_deleted(tmp_path: Path) -> None:
         assert verified(lab, version=version)["status"] == "intact"
 
 
-def test_what_was_put_in_a_free_place_is_not_written_over(
+def test_what_changes_during_a_repair_is_kept(
     text: Lab, root: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As by another repair, which puts back what this one has moved aside."""
-    one, other, *_ = shards(root)
-    size_bytes, sha256 = len(bytes(root.get(one))), "0" * 64
-    assert Spares(root, {size_bytes}).fill(other, size_bytes, sha256) == ""
-    wrong, made = flipped(bytes(root.get(one))), run.repair_large
-    root.put(one, wrong)
+    """A repair writes nothing but what was published, whatever others do meanwhile."""
+    one, *_ = shards(root)
+    files, made = published(root), run.repair_large
+    root.put(one, flipped(files[one]))
 
     def late(*arguments: Any, **named: Any) -> Any:
         root.put(one, b"of another run")
         return made(*arguments, **named)
 
     monkeypatch.setattr(run, "repair_large", late)
-    repair = findings(verified(text, repair=True))[one]["repair"]
-    assert "something was put in its place meanwhile" in repair["message"]
-    assert bytes(root.get(one)) == b"of another run"
-    assert [bytes(root.get(kept)) for kept in aside(root)] == [wrong]
+    assert findings(verified(text, repair=True))[one]["repair"]["done"]
+    assert published(root) == files
+    assert forget_replaced(root) == [b"of another run"]
 
 
-def test_of_two_repairs_at_once_the_second_is_refused(
+def test_two_repairs_at_once_do_no_harm(
     text: Lab, root: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root.put(shards(root)[0], b"gone")
-    made, refused = run.repair_large, []
+    """What the other one has repaired meanwhile is not made again."""
+    one, other, *_ = shards(root)
+    files, made = published(root), run.repair_large
+    exchange(root, one, other)
+    statuses = []
 
     def during(*arguments: Any, **named: Any) -> Any:
-        with pytest.raises(FatalError, match="has begun, and not ended") as caught:
-            verified(text, repair=True)
-        refused.append(caught.value)
+        monkeypatch.setattr(run, "repair_large", made)
+        statuses.append(verified(text, repair=True)["status"])
         return made(*arguments, **named)
 
     monkeypatch.setattr(run, "repair_large", during)
-    assert verified(text, repair=True)["status"] == "repaired"
-    (error,) = refused
-    assert (error.code, error.where) == ("run.repairing", f"{text.root}work/repair.json")
-    assert "if it was killed, delete" in error.hint
-    assert "work/repair.json" not in everything(root)
+    document = verified(text, repair=True)
+    assert [*statuses, document["status"]] == ["repaired", "repaired"]
+    assert findings(document)[one]["repair"]["message"] == "it is as it was published"
+    assert published(root) == files
 
 
-@pytest.mark.parametrize("claim", [b"?", b"", seal({"run": "1", "host": "other", "process": 1})])
-def test_a_claim_of_another_machine_is_removed_by_hand(
-    text: Lab, root: Store, claim: bytes
-) -> None:
-    root.put("work/repair.json", claim)
-    with pytest.raises(FatalError, match="has begun, and not ended"):
-        verified(text, repair=True)
-    assert verified(text)["status"] == "intact", "only repairs exclude each other"
-    root.delete("work/repair.json")
-    assert verified(text, repair=True)["status"] == "intact"
-
-
-def test_what_cannot_be_put_back_does_not_end_a_repair(text: Lab, root: Store) -> None:
+def test_a_copy_of_what_changes_meanwhile_is_not_published(text: Lab, root: Store) -> None:
     one, other, *_ = shards(root)
-    place, left = text.folder / one, f"work/repair/1234abcd/{one}"
-    root.put(left, b"gone")
-    place.unlink()
-    place.mkdir()
-    root.put(other, b"gone")
-    rows = findings(verified(text, repair=True))
-    assert rows[other]["repair"]["done"]
-    assert left in aside(root)
+    wanted = (one, len(bytes(root.get(other))), sha256_hex(bytes(root.get(other))))
+    before = bytes(root.get(one))
+    changed = iter([bytes(root.get(other)), b"x"])
+
+    class Changing(DelegatingStore):
+        def open(self, key: str, **options: Any) -> Any:
+            if key == other:
+                root.put(other, next(changed))
+            return super().open(key, **options)
+
+    with pytest.raises(DamageError, match="changed meanwhile"):
+        Spares(Changing(root), {wanted[1]}).fill(wanted)
+    assert bytes(root.get(one)) == before
 
 
 def test_stray_files_end_no_repair(text: Lab, root: Store) -> None:
     segment = shards(root)[0].split("/")[1]
     stray = f"segments/{segment}/caches"
-    for key in (stray, "work/repair/.DS_Store"):
+    for key in (stray, "work/replaced/.DS_Store"):
         root.put(key, b"?")
     root.put(shards(root)[0], b"gone")
     document = verified(text, repair=True)

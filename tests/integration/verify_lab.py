@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 from pipeline_lab import Lab, directory_lab, images, png
 
@@ -24,8 +23,6 @@ SPLITS = {"train": ["a/**", "b/**"], "validation": "c/**"}
 DOCUMENT = dict[str, Any]
 DOCUMENTS = ("version.json", "segment.json", "cache.json")
 """Nothing else has what is in them: a repair leaves them as they are."""
-_ENDED = (1 << 22) + 1
-"""More than the number of any process."""
 
 Damage = Callable[[bytes, bytes], bytes | None]
 """Makes damaged bytes of those of a file and of a sibling; None removes the file."""
@@ -88,13 +85,6 @@ def verified(lab: Lab, **asked: Any) -> DOCUMENT:
         return error.document
 
 
-@contextmanager
-def in_a_process_that_ends() -> Iterator[None]:
-    """Within, a repair runs as in a process of this machine that is gone afterwards."""
-    with mock.patch("larder.verify.aside.process_id", return_value=_ENDED):
-        yield
-
-
 def findings(document: DOCUMENT) -> dict[str, DOCUMENT]:
     """By path, the findings of a document."""
     return {row["path"]: row for row in document["findings"]}
@@ -107,19 +97,19 @@ def published(root: Store) -> dict[str, bytes]:
 
 
 def everything(root: Store) -> dict[str, bytes]:
-    """Also work, and what is aside."""
+    """Also work, and what repairs have replaced."""
     return {info.key: bytes(root.get(info.key)) for page in root.list() for info in page}
 
 
-def aside(root: Store) -> list[str]:
-    """What repairs have moved aside."""
-    return [info.key for page in root.list("work/repair/") for info in page]
+def replaced(root: Store) -> list[str]:
+    """Where what repairs have replaced is."""
+    return [info.key for page in root.list("work/replaced/") for info in page]
 
 
-def forget_aside(root: Store) -> list[bytes]:
-    """Delete what repairs have moved aside, so that it is no spare of another file."""
-    contents = [bytes(root.get(key)) for key in aside(root)]
-    for key in aside(root):
+def forget_replaced(root: Store) -> list[bytes]:
+    """Delete what repairs have replaced, so that it is no spare of another file."""
+    contents = [bytes(root.get(key)) for key in replaced(root)]
+    for key in replaced(root):
         root.delete(key)
     return contents
 

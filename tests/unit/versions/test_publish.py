@@ -79,7 +79,7 @@ def test_keys_of_the_layout_are_pinned():
     assert layout.version_key("v") == "versions/v/version.json"
     assert layout.tag_key("latest") == "tags/latest.json"
     sha256, short = "f" * 64, "f" * 16
-    assert layout.aside_prefix("r") == "work/repair/r/"
+    assert layout.replaced_key("tags/a.json", "0f") == "work/replaced/tags/a.json-0f"
     assert layout.index_key("s", "sources", sha256) == f"segments/s/index/sources-{short}.parquet"
     assert layout.cache_key("s", "c") == "segments/s/caches/c/cache.json"
     file = layout.cache_file_key(layout.cache_place("s", "c", "train"), sha256)

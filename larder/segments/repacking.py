@@ -1,0 +1,95 @@
+"""Packs one published shard again, into another store; the caller compares the bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+
+from larder.copy.mirror_reader import FirstOf, Unconditional
+from larder.jobs.manifests import read_ref
+from larder.manifest.schemas import SOURCES
+from larder.manifest.sealed import ManifestRef
+from larder.progress import NullProgress
+from larder.samples.columns import column_structs
+from larder.segments.image_rules import check_codecs
+from larder.segments.job import (
+    SegmentJob,
+    open_origin,
+    open_root,
+    open_source,
+    storage_of,
+    with_derived,
+)
+from larder.segments.reader_indexes import put_indexes
+from larder.segments.shard import PIECE_ROWS, open_build, shard_writer
+from larder.shards.build import build_shard
+from larder.shards.formats import shard_format
+from larder.shards.model import Part, PlannedSample, ShardPlan, ShardResult
+from larder.store.base import Readable, Store
+from larder.versions import layout
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRows:
+    """What a published shard was packed from: its rows of its segment's SOURCES."""
+
+    manifest: ManifestRef
+    first_row: int
+
+
+def pack_again(
+    job: SegmentJob, plan: ShardPlan, rows: SourceRows, output: Store, concurrent_batches: int = 1
+) -> ShardResult:
+    """Write a shard and its indexes for other readers into ``output``, under their keys.
+
+    Objects are read from the source or the mirror, whatever their etags. ``run.failed``: this
+    machine cannot transform images as planned.
+    """
+    check_codecs(job.shape.images.transform)
+    source, format_ = _anywhere(job), shard_format(*job.shape.use)
+    with (
+        open_build(job, [source], concurrent_batches, NullProgress()) as build,
+        closing(_samples(job, source, plan, rows)) as samples,
+    ):
+        open_writer = partial(shard_writer, output, job.segment, plan.split)
+        result = build_shard(plan, samples, format_, open_writer, build)
+    if not result.failed:
+        put_indexes(output, job.segment, plan.split, plan.name, format_, result.samples)
+    return result
+
+
+def _anywhere(job: SegmentJob) -> Readable:
+    """Objects in the state that was planned, else in any that the mirror or the source has."""
+    mirror = storage_of(job.dataset, job.cluster, layout.MIRROR_PREFIX)
+    others = (
+        with_derived(Unconditional(each), job.dataset, job.cluster)
+        for each in (mirror, open_origin(job))
+    )
+    return FirstOf([open_source(job), *others])
+
+
+def _samples(
+    job: SegmentJob, source: Readable, plan: ShardPlan, rows: SourceRows
+) -> Generator[PlannedSample]:
+    """The samples of a shard as they were planned."""
+    batches = read_ref(
+        open_root(job),
+        rows.manifest,
+        SOURCES,
+        first_row=rows.first_row,
+        rows=plan.rows,
+        batch_rows=PIECE_ROWS,
+    )
+    for batch in batches:
+        keys, labels = (batch.column(name).to_pylist() for name in ("key", "label"))
+        parts = column_structs(batch.column("parts"), ("ext", "source", "length", "etag"), Part)
+        if job.shape.images.transform:  # the lengths are those of transformed images
+            parts = (tuple(_with_size(source, part) for part in each) for each in parts)
+        for key, label, sample_parts in zip(keys, labels, parts, strict=True):
+            yield PlannedSample(plan.split, key, label, sample_parts)
+
+
+def _with_size(source: Readable, part: Part) -> Part:
+    return part._replace(size_bytes=source.head(part.key).size_bytes)

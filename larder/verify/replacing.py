@@ -1,0 +1,137 @@
+"""Puts a file in the place of a damaged one, in one write: nothing is lost.
+
+What was in the place is at work/replaced/PATH-STATE before: it may be the only file with what
+belongs elsewhere, as after two files were exchanged.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+
+from larder.disk import check_inside, sync_folder
+from larder.errors import DamageError, NotFoundError, ObjectError
+from larder.manifest.digest import sha256_hex
+from larder.store import local_path, object_url
+from larder.store.base import ObjectInfo, Store
+from larder.store.own_files import listed, published_file_errors, read_digest
+from larder.verify.findings import has_content
+from larder.versions import layout
+
+STAGE = "repair"
+
+Content = tuple[str, int, str]
+"""Path, length and sha256 of a file, as they were published."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """What became of a damaged file; ``message`` says what it was made from, or why it was not."""
+
+    path: str
+    done: bool
+    message: str
+
+
+def check_place(root: Store, path: str) -> None:
+    """Refuse to replace what is no file: ``object.bad_key``."""
+    if root.features.local_path:
+        place = local_path(root, path)
+        if os.path.lexists(place) and (place.is_symlink() or not place.is_file()):
+            hint = "move what is in its place elsewhere, and repair again"
+            message = f"what has its name is no file; {hint}"
+            where = object_url(root.url, path)
+            raise ObjectError("object.bad_key", message, where=where, hint=hint)
+
+
+def replace_file(root: Store, file: Content, made: Path) -> None:
+    """Put a file that was made, and compared, in its place.
+
+    ``damage.digest``: the store has not kept the bytes.
+    """
+    path = file[0]
+    keep(root, path)
+    with published_file_errors():
+        root.upload(path, made)
+    _check(root, file)
+
+
+def keep(root: Store, path: str) -> str | None:
+    """Copy what is in a place to where replaced files are; in a directory, as a hard link.
+
+    Returns its etag; None if there is nothing.
+    """
+    try:
+        etag = root.head(path).etag
+    except NotFoundError:
+        return None
+    kept = layout.replaced_key(path, sha256_hex(etag.encode())[:16])
+    if not _linked(root, path, kept):
+        _copy(root, path, (kept, *read_digest(root, path)))
+    return etag
+
+
+def _linked(root: Store, path: str, kept: str) -> bool:
+    """Whether a file has a second name now; not every file system has these, and no bucket."""
+    if not root.features.local_path:
+        return False
+    place = local_path(root, kept)
+    with suppress(OSError):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        check_inside(os.fsencode(place.parent), os.fsencode(local_path(root, "x").parent))
+        with suppress(FileExistsError):  # a repair was stopped right after
+            os.link(local_path(root, path), place)
+        sync_folder(os.fsencode(place.parent))
+        return True
+    return False
+
+
+def _copy(root: Store, source: str, file: Content) -> None:
+    """Put a copy in the place of a file, if it has the content of that."""
+    path, size_bytes, sha256 = file
+    with published_file_errors(), root.writer(path) as writer:
+        if read_digest(root, source, writer.write) != (size_bytes, sha256):
+            message = "it was changed meanwhile; repair again"
+            raise DamageError("damage.digest", message, where=object_url(root.url, source))
+        writer.commit()
+    _check(root, file)
+
+
+def _check(root: Store, file: Content) -> None:
+    if not has_content(root, *file):
+        message = "the store has not kept the bytes that were written"
+        raise DamageError("damage.digest", message, where=object_url(root.url, file[0]))
+
+
+@dataclass
+class Spares:
+    """Files that may have the content of others: all that have one of the lengths looked for."""
+
+    root: Store
+    sizes: Collection[int]
+    _published: list[ObjectInfo] | None = field(default=None, init=False)
+
+    def fill(self, file: Content) -> str:
+        """Copy a file from where its exact content is; returns that path, empty if nowhere."""
+        path, size_bytes, sha256 = file
+        for key in self._keys(size_bytes):
+            if key != path and has_content(self.root, key, size_bytes, sha256):
+                keep(self.root, path)
+                _copy(self.root, key, file)
+                return key
+        return ""
+
+    def _keys(self, size_bytes: int) -> Iterator[str]:
+        """What is published first: what is replaced meanwhile is among the replaced then."""
+        if self._published is None:
+            prefixes = "versions/", layout.SEGMENTS_PREFIX, "tags/"
+            infos = chain.from_iterable(listed(self.root, prefix) for prefix in prefixes)
+            self._published = [info for info in infos if info.size_bytes in self.sizes]
+        replaced = listed(self.root, layout.REPLACED_PREFIX)
+        for info in chain(self._published, replaced):
+            if info.size_bytes == size_bytes:
+                yield info.key
