@@ -42,7 +42,7 @@ from larder.jobs.runner import Runner
 from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest, write_manifest
 from larder.manifest.query import Stream
 from larder.manifest.schemas import DUE, FAILURES, OBJECTS
-from larder.manifest.sealed import ManifestRef
+from larder.manifest.sealed import StoredFile
 from larder.manifest.sort import SortedFile, aligned, sort, whole_keys, write_rows
 from larder.progress import Progress
 from larder.samples.columns import column_flags, column_texts
@@ -63,7 +63,7 @@ class CopyJob:
 
     route: Route
     batch_bytes: int
-    due: ManifestRef
+    due: StoredFile
     run: str
     adopt: bool = False
 
@@ -80,7 +80,7 @@ class CopyBatch:
 def begin(route: Route, batch_bytes: int, due: ManifestFile) -> CopyJob:
     """Put the list of what is due into the storage, where every task finds it."""
     run = secrets.token_hex(8)
-    ref = put_named(route.open_root(), f"{route.place.work}due-{run}.parquet", due)
+    ref = put_named(route.open_root(), f"{route.place.work}due-{run}.parquet", due, "due")
     return CopyJob(route, batch_bytes, ref, run)
 
 
@@ -207,13 +207,13 @@ def _receipts(root: Store, job: CopyJob, batch: CopyBatch) -> list[CopyReceipt]:
 
 def _put_failures(
     root: Store, prefix: str, failures: Sequence[Failure], folder: Path
-) -> tuple[ManifestRef, ...]:
+) -> tuple[StoredFile, ...]:
     if not failures:
         return ()
     with ManifestWriter(folder / "failures.parquet", FAILURES) as writer:
         writer.append(map(astuple, failures))
     file = writer.file
-    return (put_named(root, f"{prefix}-{file.sha256[:16]}.parquet", file),)
+    return (put_named(root, f"{prefix}-{file.sha256[:16]}.parquet", file, "failures"),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,14 +297,14 @@ def _over(
 def _gathered_failures(
     root: Store,
     route: Route,
-    lists: Sequence[ManifestRef],
+    lists: Sequence[StoredFile],
     unlisted: ManifestFile | None,
     folder: Path,
-) -> ManifestRef | None:
+) -> StoredFile | None:
     """The failures of all batches in one list, after the paths that cannot be listed."""
     if not lists and unlisted is None:
         return None
     first = read_manifest(unlisted.path, FAILURES) if unlisted else iter(())
     rows = chain(first, *(read_ref(root, ref, FAILURES) for ref in lists))
     file = write_manifest(folder / "all-failures.parquet", FAILURES, rows)
-    return put_named(root, route.place.file("failures", file.sha256), file)
+    return put_named(root, route.place.file("failures", file.sha256), file, "failures")

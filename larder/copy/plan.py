@@ -256,7 +256,7 @@ def _plan_failed(
         raise ConfigError("config.invalid_flag", message, where="--retry-failed", hint=hint)
     failed = state.record.failures
     keys = Stream(FAILURES, read_ref(state.root, failed, FAILURES))
-    progress.start("inventory", objects=failed.rows)
+    progress.start("inventory")
     with closing(sort(keys, ("key",), ties=("code",), work_dir=folder)) as ordered:
         infos = _now(settings, state, _tried(ordered, note), progress)
         with ManifestWriter(folder / "due.parquet", DUE) as writer:

@@ -184,7 +184,8 @@ def prune_objects(plan: PrunePlan, *, progress: Progress) -> Pruned:
     """Delete what is planned, each object only if it is still as it was listed."""
     root = plan.state.root
     progress.start("prune", objects=plan.sums.gone.count, bytes=plan.sums.gone.bytes)
-    written = put_named(root, plan.state.place.file("pruned", plan.gone.sha256), plan.gone)
+    key = plan.state.place.file("pruned", plan.gone.sha256)
+    written = put_named(root, key, plan.gone, "pruned")
     done, kept, failures = Totals(), 0, Failures()
 
     def delete(row: tuple[str, int, str]) -> Failure | bool:
@@ -216,7 +217,7 @@ def prune_objects(plan: PrunePlan, *, progress: Progress) -> Pruned:
                 kept += 1
     _write_record(plan, failures.count > 0)
     progress.finish("prune")
-    return Pruned(BatchReport.of(failures, done), kept, written.key)
+    return Pruned(BatchReport.of(failures, done), kept, written.path)
 
 
 def _rows(plan: PrunePlan) -> Iterator[tuple[str, int, str]]:

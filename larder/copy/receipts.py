@@ -26,7 +26,7 @@ from larder.jobs.results import Totals
 from larder.limits import map_ahead
 from larder.manifest.files import ManifestWriter
 from larder.manifest.schemas import OBJECTS
-from larder.manifest.sealed import ManifestRef
+from larder.manifest.sealed import StoredFile
 from larder.store.base import ObjectInfo, Store
 from larder.store.own_files import listed
 
@@ -46,7 +46,7 @@ class CopyReceipt:
     """What a run has copied of some rows of what was due."""
 
     rows: range
-    manifest: ManifestRef
+    manifest: StoredFile
 
 
 def find_receipts(root: Store, place: CopyPlace, run: str = "") -> list[CopyReceipt]:
@@ -54,7 +54,7 @@ def find_receipts(root: Store, place: CopyPlace, run: str = "") -> list[CopyRece
     receipts = []
     for info in listed(root, f"{place.receipts}{run}"):
         _, first_row, rows, sha256 = info.key.rpartition("/")[2].partition(".")[0].split("-")
-        manifest = ManifestRef(info.key, sha256, info.size_bytes, rows=-1)
+        manifest = StoredFile(info.key, info.size_bytes, sha256, "receipt")
         receipts.append(CopyReceipt(range(int(first_row), int(first_row) + int(rows)), manifest))
     return receipts
 
@@ -208,7 +208,8 @@ class CopySets:
         with ManifestWriter(self._folder / f"{done.first_row}.parquet", OBJECTS) as writer:
             writer.append(done.copies)
         rows = f"{done.first_row:012d}-{done.rows}"
-        put_named(self._root, f"{self._prefix}{rows}-{writer.file.sha256}.parquet", writer.file)
+        key = f"{self._prefix}{rows}-{writer.file.sha256}.parquet"
+        put_named(self._root, key, writer.file, "receipt")
         writer.file.path.unlink()
 
     def __enter__(self) -> Self:

@@ -33,14 +33,14 @@ from larder.manifest.digest import sha256_hex
 from larder.manifest.files import write_manifest
 from larder.manifest.rows import RowDigest
 from larder.manifest.schemas import OBJECTS
-from larder.manifest.sealed import ManifestRef, read_sealed, seal
+from larder.manifest.sealed import StoredFile, read_sealed, seal
 from larder.source.inventory import IDENTITY
 from larder.source.selection import OWN_PREFIX
 from larder.store import object_url
 from larder.store.base import Store
 from larder.store.own_files import listed, published_file_errors, read_optional
 
-FORMAT = "larder-copy-1"
+FORMAT = "larder-copy-2"
 
 _HINT = "delete it: the next copy compares what is there, and writes it again"
 _WORK_ABANDONED_US = 7 * 86_400 * 1_000_000
@@ -113,16 +113,16 @@ class CopyDocument:
     """
 
     source: Origin
-    manifest: ManifestRef
+    manifest: StoredFile
     bytes: int
     digest: str
     checks: Mapping[str, int] = field(default_factory=dict)
-    failures: ManifestRef | None = None
+    failures: StoredFile | None = None
     stopped: int = 0
     format: str = FORMAT
 
     @property
-    def files(self) -> list[ManifestRef]:
+    def files(self) -> list[StoredFile]:
         return [self.manifest, *([self.failures] if self.failures else [])]
 
 
@@ -150,7 +150,7 @@ def record_rows(
             current = read_record(root, place)
             if current == record:
                 where = object_url(root.url, place.document)
-                message = f"there is no {record.manifest.key}, which it names"
+                message = f"there is no {record.manifest.path}, which it names"
                 raise DamageError("damage.manifest", message, where=where, hint=_HINT) from None
             record = current
 
@@ -161,9 +161,9 @@ def write_record(
     rows: Iterable[pa.RecordBatch],
     folder: Path,
     *,
-    failures: ManifestRef | None,
+    failures: StoredFile | None,
     stopped: bool,
-    replaced: Iterable[ManifestRef],
+    replaced: Iterable[StoredFile],
 ) -> CopyDocument:
     """Write the manifest of all verified copies, then the document that names it.
 
@@ -175,7 +175,7 @@ def write_record(
     file = write_manifest(folder / "manifest.parquet", OBJECTS, map(tally.add, rows))
     document = CopyDocument(
         source=place.origin,
-        manifest=put_named(root, place.file("manifest", file.sha256), file),
+        manifest=put_named(root, place.file("manifest", file.sha256), file, "manifest"),
         bytes=tally.bytes,
         digest=tally.digest.hexdigest(),
         checks=dict(sorted(tally.checks.items())),
@@ -184,13 +184,13 @@ def write_record(
     )
     with published_file_errors():
         root.put(place.document, seal(document))
-    kept = {ref.key for ref in document.files}
-    for key in {ref.key: None for ref in replaced if ref.key not in kept}:
+    kept = {file.path for file in document.files}
+    for key in {file.path: None for file in replaced if file.path not in kept}:
         root.delete(key)
     # A run with the same rows writes a manifest of the same name, which another run deletes if it
     # replaces the record of the first. The later of the two sees it: either record is good.
     while not _is_whole(root, place):
-        put_named(root, document.manifest.key, file)
+        put_named(root, document.manifest.path, file, "manifest")
         with published_file_errors():
             root.put(place.document, seal(document))
     _remove_abandoned(root, place)
@@ -203,7 +203,7 @@ def _is_whole(root: Store, place: CopyPlace) -> bool:
     if record is None:
         return False
     try:
-        root.head(record.manifest.key)
+        root.head(record.manifest.path)
     except NotFoundError:
         return False
     return True

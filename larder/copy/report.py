@@ -69,7 +69,7 @@ def _ended(
     return {
         **_document(plan, status, copied),
         "checks": dict(record.checks),
-        "manifest": object_url(plan.state.root.url, record.manifest.key),
+        "manifest": object_url(plan.state.root.url, record.manifest.path),
         "digest": record.digest,
         "seconds": round(times.seconds(), 3),
         "stages": times.stages(),
@@ -143,7 +143,7 @@ def failed_hint(plan: CopyPlan, report: BatchReport, record: CopyDocument) -> st
         these = f"{unlisted} that cannot be listed" if report.failed else "them"
         hint = f"the others were copied; fix or exclude {these}, then run again"
     if record.failures:
-        hint += f"; they are listed in {object_url(plan.state.root.url, record.failures.key)}"
+        hint += f"; they are listed in {object_url(plan.state.root.url, record.failures.path)}"
     return hint
 
 

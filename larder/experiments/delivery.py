@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 
 from larder.errors import DamageError
-from larder.manifest.sealed import MAKE_AGAIN
+from larder.manifest.sealed import MAKE_AGAIN, StoredFile
 from larder.names import DELIVERED
 
 MAX_CHANNELS = 20
@@ -78,19 +78,6 @@ class DeliveredVersion:
 
 
 @dataclass(frozen=True, slots=True)
-class DeliveredFile:
-    """A file of a shard: its split, its path below the dataset's root, and its digest."""
-
-    split: str
-    path: str
-    bytes: int
-    sha256: str
-
-    def __post_init__(self) -> None:
-        _check_paths((self.path,))
-
-
-@dataclass(frozen=True, slots=True)
 class VersionContents:
     """What a published version contains.
 
@@ -102,7 +89,8 @@ class VersionContents:
             the version has no cache.
         index: Paths of the documents and indexes with which Larder finds samples in the shards.
         class_names: In the order of their numbers.
-        shard_files: Reads which files the shards have, in order, for consumers that list them.
+        shard_files: Reads which files the shards of each split have, in order, for consumers that
+            list them.
     """
 
     digest: str
@@ -111,7 +99,7 @@ class VersionContents:
     cache: Mapping[str, tuple[str, ...]] | None = None
     index: tuple[str, ...] = ()
     class_names: tuple[str, ...] = ()
-    shard_files: Callable[[], Sequence[DeliveredFile]] = tuple
+    shard_files: Callable[[], Mapping[str, Sequence[StoredFile]]] = dict
 
     def __post_init__(self) -> None:
         _check_paths((*self.index, *chain.from_iterable((self.cache or {}).values())))

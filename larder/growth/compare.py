@@ -24,7 +24,7 @@ from larder.jobs.manifests import read_ref
 from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest, write_manifest
 from larder.manifest.query import Stream, query
 from larder.manifest.rows import RowDigest
-from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER, columns, parts_of, table
+from larder.manifest.schemas import OBJECTS, SAMPLE_ORDER, columns, lists_of, parts_of, table
 from larder.manifest.sort import sorted_query
 from larder.manifest.spool import Spool
 from larder.samples.order import SampleOrder
@@ -271,7 +271,7 @@ def _different(
 ) -> Spool:
     """The places of samples that are not as they were, of those with other etags."""
     different, bad = Spool(_PLACES), Spool(_PLACES)
-    objects = previous.version.file("objects").manifest
+    objects = previous.version.file("objects")
     inputs = {
         "matched": Stream(_MATCHED, doubts.read()),
         "objects": Stream(_SEEN, read_ref(previous.root, objects, OBJECTS, columns=_SEEN.names)),
@@ -302,8 +302,8 @@ def _as_sources(packed: Stream, content: ObjectCheck) -> Stream:
             stored = pa.array(content.stored(parts.field("ext"), segments))
             columns = {field.name: parts.field(field.name) for field in _SOURCE}
             columns["length"] = pc.if_else(stored, None, columns["length"])
-            structs = pa.StructArray.from_arrays(list(columns.values()), fields=list(_SOURCE))
-            sources = pa.ListArray.from_arrays(pa.array(offsets - offsets[0]), structs)
+            kind = schema.field("parts").type
+            sources = lists_of(kind, columns.__getitem__, offsets - offsets[0])
             yield pa.RecordBatch.from_arrays([*batch.columns[:-1], sources], schema=schema)
 
     return Stream(schema, batches())

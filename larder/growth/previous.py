@@ -194,7 +194,7 @@ def _packed(previous: Previous) -> Iterator[pa.RecordBatch]:
     for place, segment in enumerate(previous.segments):
         first_row = 0
         file = segment.document.file("sources")
-        for batch in read_ref(previous.root, file.manifest, SOURCES):
+        for batch in read_ref(previous.root, file, SOURCES):
             rows = np.arange(first_row, first_row + batch.num_rows)
             shards = np.searchsorted(segment.first_rows, rows, side="right") - 1
             values = {
@@ -255,7 +255,7 @@ def _records(previous: Previous) -> Iterator[pa.RecordBatch]:
     places = {segment.id: place for place, segment in enumerate(previous.segments)}
     for rank, file in enumerate(reversed(previous.version.files_of("skipped")), 1):
         place = next((at for id_, at in places.items() if id_ in file.path.split("/")), -1)
-        for batch in read_ref(previous.root, file.manifest, SKIPPED):
+        for batch in read_ref(previous.root, file, SKIPPED):
             count = batch.num_rows
             places_and_ranks = (
                 pa.array(np.full(count, each), pa.int32()) for each in (place, rank)

@@ -22,7 +22,7 @@ import pyarrow as pa
 from larder.disk import disk_errors, scratch
 from larder.errors import DamageError, NotFoundError
 from larder.manifest.files import BATCH_ROWS, ManifestFile, read_manifest
-from larder.manifest.sealed import MAKE_AGAIN, ManifestRef
+from larder.manifest.sealed import MAKE_AGAIN, StoredFile
 from larder.store import local_path, object_url
 from larder.store.base import Store
 from larder.store.own_files import published_file_errors
@@ -58,12 +58,12 @@ class LocalManifests:
         self._folder: Path | None = None
 
     @contextmanager
-    def fetched(self, store: Store, ref: ManifestRef) -> Iterator[Path]:
+    def fetched(self, store: Store, ref: StoredFile) -> Iterator[Path]:
         """A manifest as a local file, which exists for the duration of a ``with`` block.
 
         ``damage.digest``: its bytes do not match the reference. NotFoundError: it is gone.
         """
-        name = object_url(store.url, ref.key), ref.sha256
+        name = object_url(store.url, ref.path), ref.sha256
         entry = self._enter(name)
         try:
             with entry.filling:
@@ -97,18 +97,18 @@ class LocalManifests:
             self._entries.move_to_end(name)
             self._let_go(self._kept)
 
-    def _fill(self, entry: _Entry, store: Store, ref: ManifestRef) -> Path:
+    def _fill(self, entry: _Entry, store: Store, ref: StoredFile) -> Path:
         if not store.features.local_path:
             entry.download = entry.download or self._download(store, ref)
             return entry.download
         with published_file_errors():
-            etag = store.head(ref.key).etag
+            etag = store.head(ref.path).etag
         if etag != entry.verified_etag:
             # Without a condition on the etag: another run may write the same bytes there.
             entry.verified_etag = _verify(store, ref)
-        return local_path(store, ref.key)
+        return local_path(store, ref.path)
 
-    def _download(self, store: Store, ref: ManifestRef) -> Path:
+    def _download(self, store: Store, ref: StoredFile) -> Path:
         folder = self._made_folder()
         with disk_errors(folder):
             handle, name = tempfile.mkstemp(dir=folder, suffix=".parquet")
@@ -129,19 +129,19 @@ class LocalManifests:
             return self._folder
 
 
-def _verify(store: Store, ref: ManifestRef, copy: BinaryIO | None = None) -> str:
+def _verify(store: Store, ref: StoredFile, copy: BinaryIO | None = None) -> str:
     """Compare the bytes of a manifest with its reference, and write them to ``copy``.
 
     Returns the etag of the object that was read.
     """
     hasher = hashlib.sha256()
-    with published_file_errors(), store.open(ref.key) as reader:
+    with published_file_errors(), store.open(ref.path) as reader:
         for buffer in reader:
             hasher.update(buffer)
             if copy:
                 copy.write(buffer)
     if hasher.hexdigest() != ref.sha256:
-        where = object_url(store.url, ref.key)
+        where = object_url(store.url, ref.path)
         message = "the bytes do not match the digest"
         raise DamageError("damage.digest", message, where=where, hint=MAKE_AGAIN)
     return reader.info.etag
@@ -155,7 +155,7 @@ fetched, forget = _manifests.fetched, _manifests.forget
 
 def read_ref(
     store: Store,
-    ref: ManifestRef,
+    ref: StoredFile,
     schema: pa.Schema,
     *,
     columns: Sequence[str] | None = None,
@@ -175,11 +175,11 @@ def read_ref(
         except DamageError:
             if path.exists():
                 raise
-            where = object_url(store.url, ref.key)  # another run has replaced it
+            where = object_url(store.url, ref.path)  # another run has replaced it
             raise NotFoundError("object.missing", "no such manifest", where=where) from None
 
 
-def put_named(store: Store, key: str, file: ManifestFile) -> ManifestRef:
+def put_named(store: Store, key: str, file: ManifestFile, role: str) -> StoredFile:
     with published_file_errors():
         store.upload(key, file.path)
-    return ManifestRef(key=key, sha256=file.sha256, bytes=file.bytes, rows=file.rows)
+    return StoredFile(key, file.bytes, file.sha256, role)

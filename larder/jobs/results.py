@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from larder.errors import ConfigError, Failure, Failures, FatalError, printable
 
 if TYPE_CHECKING:
-    from larder.manifest.sealed import ManifestRef
+    from larder.manifest.sealed import StoredFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class BatchReport:
     done: Totals = field(default_factory=Totals)
     failures: tuple[Failure, ...] = ()
     failed: int = 0
-    lists: tuple[ManifestRef, ...] = ()
+    lists: tuple[StoredFile, ...] = ()
     stopped: str = ""
 
     @staticmethod
@@ -47,7 +47,7 @@ class BatchReport:
 def merge_reports(reports: Iterable[BatchReport | None]) -> BatchReport:
     """Merge reports; None is a batch not started because too much failed in another one."""
     failures = Failures()
-    lists: list[ManifestRef] = []
+    lists: list[StoredFile] = []
     done, stopped = Totals(), ""
     for report in reports:
         if report is None:

@@ -5,6 +5,9 @@ A manifest is an Arrow table in a Parquet file. Strings are compared by their UT
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import numpy.typing as npt
 import pyarrow as pa
 
 from larder.names import FILE, SPLIT
@@ -35,6 +38,15 @@ def table(**types: str | pa.DataType) -> pa.Schema:
 def parts_of(**types: str) -> pa.ListType:
     """The type of a column with the parts of each sample, given the columns of a part."""
     return pa.list_(pa.field("part", pa.struct(columns(**types)), nullable=False))
+
+
+def lists_of(
+    kind: pa.ListType, column: Callable[[str], pa.Array], offsets: npt.ArrayLike
+) -> pa.ListArray:
+    """Lists of structs, given the column of each field, and where lists begin and end, from 0."""
+    fields = list(kind.value_type)
+    structs = pa.StructArray.from_arrays([column(field.name) for field in fields], fields=fields)
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), structs, type=kind)
 
 
 OBJECTS = table(

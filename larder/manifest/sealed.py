@@ -8,7 +8,7 @@ person who may write to the bucket. What it says is checked against the types of
 (`from_plain`), so that nothing behind this meets a string for a number, or a path that leads
 elsewhere (`larder.names`).
 
-A `ManifestRef` is what they have of a manifest, and what steps pass on of one.
+A `StoredFile` is what they have of another file, and what steps pass on of a manifest.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from larder.errors import DamageError
 from larder.manifest.digest import canonical_json
-from larder.names import Digest
+from larder.names import Digest, FilePath, PlainName
 
 Value = TypeVar("Value")
 
@@ -203,10 +203,18 @@ def read_sealed(
 
 
 @dataclass(frozen=True, slots=True)
-class ManifestRef:
-    """A manifest in a store: key below the root, digest, bytes, rows; -1 if they are not known."""
+class StoredFile:
+    """A file that Larder has stored: its path below the root, length and digest, and what it is.
 
-    key: str
-    sha256: Digest
+    In documents, ``role`` is one of `larder.versions.documents.ROLES`; of a shard it is ``shard``,
+    of its index for another reader the kind of that.
+    """
+
+    path: FilePath
     bytes: int
-    rows: int
+    sha256: Digest
+    role: PlainName
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]

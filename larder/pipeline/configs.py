@@ -14,16 +14,16 @@ from larder.experiments.consumers.registry import consumer_of
 from larder.experiments.delivery import (
     Advice,
     ConfigFile,
-    DeliveredFile,
     DeliveredSplit,
     DeliveredVersion,
     VersionContents,
 )
 from larder.experiments.emit import Written, differing, write_configs
+from larder.manifest.sealed import StoredFile
 from larder.pipeline.delivery import chosen, split_prefixes, version_choices
 from larder.pipeline.settings import Settings
 from larder.progress import Progress
-from larder.segments.contents import segment_files
+from larder.segments.contents import read_listed
 from larder.segments.job import root_url, storage_of
 from larder.store import object_url
 from larder.store.own_files import published_file_errors
@@ -144,14 +144,12 @@ def _index(version: VersionDocument) -> Iterator[str]:
     yield from (file.path for file in version.files if file.role in roles)
 
 
-def _shard_files(settings: Settings, version: VersionDocument) -> list[DeliveredFile]:
+def _shard_files(settings: Settings, version: VersionDocument) -> dict[str, list[StoredFile]]:
     root = storage_of(settings.dataset, settings.cluster)
-    files = segment_files(root, version.files, read_omitted(root, version))
-    return [
-        DeliveredFile(file.path.split("/")[-2], file.path, file.bytes, file.sha256)
-        for file in files
-        if file.role == "shard" and file.bytes is not None
-    ]
+    files: dict[str, list[StoredFile]] = {}
+    for shard in read_listed(root, version.files, read_omitted(root, version)):
+        files.setdefault(shard.split, []).extend(shard.files)
+    return files
 
 
 def emit_configs(

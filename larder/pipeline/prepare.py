@@ -25,7 +25,7 @@ from larder.jobs.runner import InlineRunner, Runner, Start, only_here
 from larder.manifest.digest import sha256_hex
 from larder.manifest.files import ManifestFile
 from larder.manifest.query import tables_in
-from larder.manifest.sealed import ManifestRef
+from larder.manifest.sealed import StoredFile
 from larder.pipeline.build import build
 from larder.pipeline.configs import emit_configs, pending_configs, submit_command
 from larder.pipeline.planning.checks import check_archived, checked_plan
@@ -42,7 +42,6 @@ from larder.segments.mirror import PLACE as MIRROR
 from larder.store.base import Store
 from larder.store.own_files import published_file_errors
 from larder.versions import layout
-from larder.versions.documents import FileFacts
 from larder.versions.publish import probe_conditions
 
 RESTARTS = 3
@@ -182,7 +181,7 @@ def _put_segment(root: Store, new: PlannedSegment, order: ManifestFile) -> NewSe
     )
 
 
-def _put_files(root: Store, plan: Plan) -> tuple[FileFacts, ...]:
+def _put_files(root: Store, plan: Plan) -> tuple[StoredFile, ...]:
     """The omitted rows, if they are many, and the records of bad samples of the version itself."""
     files = []
     omitted, skipped = plan.growth.omitted_file, plan.growth.selected.skipped
@@ -191,16 +190,16 @@ def _put_files(root: Store, plan: Plan) -> tuple[FileFacts, ...]:
         key = layout.omitted_key(plan.version, sha256)
         with published_file_errors():
             root.put(key, omitted)
-        files.append(FileFacts(key, len(omitted), sha256, "omitted"))
+        files.append(StoredFile(key, len(omitted), sha256, "omitted"))
     if skipped is not None and not plan.published:
         key = layout.manifest_key(plan.version, "skipped", skipped.sha256)
-        files.append(FileFacts.of(put_named(root, key, skipped), "skipped"))
+        files.append(put_named(root, key, skipped, "skipped"))
     return tuple(files)
 
 
-def _put_inventory(root: Store, plan: Plan) -> ManifestRef:
+def _put_inventory(root: Store, plan: Plan) -> StoredFile:
     file = plan.source_state.inventory.file
     key = layout.manifest_key(plan.version, "objects", file.sha256)
     if plan.published:  # from another inventory, which is kept
-        return ManifestRef(key, file.sha256, file.bytes, file.rows)
-    return put_named(root, key, file)
+        return StoredFile(key, file.bytes, file.sha256, "objects")
+    return put_named(root, key, file, "objects")

@@ -10,6 +10,7 @@ from itertools import chain
 
 from larder.disk import TEMPORARY_PREFIX
 from larder.errors import DamageError, NotFoundError
+from larder.manifest.sealed import StoredFile
 from larder.progress import Progress
 from larder.segments.completeness import Written, check_complete, check_stored
 from larder.segments.contents import (
@@ -29,7 +30,6 @@ from larder.versions.documents import (
     CacheDocument,
     CacheFacts,
     CacheFile,
-    FileFacts,
     SegmentDocument,
     VersionDocument,
 )
@@ -150,7 +150,7 @@ def _with_cache(
     return used, tuple(published.files.values())
 
 
-def _check_files(root: Store, files: Iterable[FileFacts | CacheFile], document: str) -> None:
+def _check_files(root: Store, files: Iterable[StoredFile | CacheFile], document: str) -> None:
     """Check that the files of a document exist, which another run has written (``damage.size``).
 
     Their bytes may differ from those of this run, so this run has not replaced those that are lost.
@@ -206,7 +206,7 @@ def _version_document(
         files=(
             *(file for segment in segments for file in segment.files),
             *job.files,
-            FileFacts.of(job.inventory, "objects"),
+            job.inventory,
         ),
         cache=cache,
         skipped=job.skipped + (index.omitted_count if index else 0),

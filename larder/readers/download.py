@@ -10,10 +10,10 @@ from pathlib import Path
 
 from larder.disk import TEMPORARY_PREFIX, check_names, disk_errors, write_file
 from larder.errors import ConfigError
+from larder.manifest.sealed import StoredFile
 from larder.store.base import Store
 from larder.store.download import download, locked, path_below, removed_if_abandoned
 from larder.versions.documents import VersionDocument
-from larder.versions.index import ShardFile
 
 THREADS = 8
 
@@ -25,10 +25,10 @@ _LOCK = ".larder.lock"
 def download_version(
     store: Store,
     version: VersionDocument,
-    shards: Mapping[str, Iterable[tuple[str, ShardFile]]],
+    shards: Mapping[str, Iterable[StoredFile]],
     directory: Path,
 ) -> None:
-    """Download shards, given by split with their keys, and the numbers of the classes.
+    """Download shards, given by split, and the numbers of the classes.
 
     The file larder.json says which version the directory has.
     """
@@ -42,9 +42,9 @@ def download_version(
                 removed_if_abandoned(draft)
         with ThreadPoolExecutor(THREADS, thread_name_prefix="larder-download") as threads:
             pending = [
-                threads.submit(_download, store, key, directory, f"{split}/{file.name}", file)
+                threads.submit(_download, store, directory, f"{split}/{file.name}", file)
                 for split, files in shards.items()
-                for key, file in files
+                for file in files
             ]
             try:
                 for each in pending:
@@ -55,8 +55,8 @@ def download_version(
             download(store, facts.path, directory / CLASSES, facts.bytes, facts.sha256)
 
 
-def _download(store: Store, key: str, directory: Path, path: str, file: ShardFile) -> None:
-    download(store, key, path_below(directory, path), file.bytes, file.sha256)
+def _download(store: Store, directory: Path, path: str, file: StoredFile) -> None:
+    download(store, file.path, path_below(directory, path), file.bytes, file.sha256)
 
 
 def _mark(version: VersionDocument, directory: Path) -> None:

@@ -22,10 +22,10 @@ from typing import NamedTuple, TypeVar
 
 from larder.disk import DRAFT_PREFIX, disk_errors, sha256_file
 from larder.errors import ConfigError, NotFoundError
+from larder.manifest.sealed import StoredFile
 from larder.store import open_store
 from larder.store.base import Store
 from larder.store.download import download_once, free_room, locked, removed_if_abandoned
-from larder.versions.index import ShardFile
 
 T = TypeVar("T")
 
@@ -63,15 +63,12 @@ class KeptShards:
             hint = "raise it to that of the largest shard at least, better to that of many"
             raise ConfigError("config.invalid_value", message, where="keep_bytes", hint=hint)
 
-    def read(
-        self, store: Store, key: str, file: ShardFile, reading: Callable[[Store, str], T]
-    ) -> T:
+    def read(self, store: Store, file: StoredFile, reading: Callable[[Store, str], T]) -> T:
         """Call a function with the store and the key of the copy, downloaded first if needed.
 
         Args:
             store: The store of the shard.
-            key: Its key there.
-            file: Its name, length and digest.
+            file: Its path there, length and digest.
             reading: What reads the copy. It is called again if others had to remove the copy
                 before it was opened.
 
@@ -85,7 +82,7 @@ class KeptShards:
         path = self._directory / name
         copies = open_store(str(self._directory))
         while True:
-            download_once(store, key, path, file.bytes, file.sha256, self._room)
+            download_once(store, file.path, path, file.bytes, file.sha256, self._room)
             try:
                 self._verify(path, file.sha256)
                 _touch(path)

@@ -17,6 +17,7 @@ import numpy as np
 
 from larder.errors import DamageError
 from larder.forking import cached_property
+from larder.manifest.sealed import StoredFile
 from larder.readers.numbers import Array
 from larder.readers.samples import Sample
 from larder.samples.indexed import IndexedSample
@@ -27,11 +28,10 @@ from larder.versions import layout
 from larder.versions.documents import SegmentDocument
 from larder.versions.index import (
     NONE,
-    ListedShard,
     Mapper,
     Places,
     SegmentIndex,
-    ShardFile,
+    Shard,
     listed_shards,
 )
 from larder.versions.omitted import Omitted
@@ -82,17 +82,16 @@ class LiveSamples:
         counts = [shard.samples for shard in self.listed_shards()]
         return np.array(counts, np.int64)
 
-    def listed_shards(self) -> Iterator[ListedShard]:
+    def listed_shards(self) -> Iterator[Shard]:
         """The shards with samples that are not omitted, in order."""
         shards = self.index.shards(self.split, self._rows)
-        segment = self.document.id
-        return listed_shards(segment, shards, {(segment, self.split): self._omitted})
+        return listed_shards(shards, {(self.document.id, self.split): self._omitted})
 
     def spread(self, name: str, most: int) -> list[int]:
         """The numbers of at most so many samples from all over a shard, in order."""
         start = 0
         for shard in self.listed_shards():
-            if shard.files[0].name == name:
+            if shard.name == name:
                 numbers = np.linspace(start, start + shard.samples - 1, most).tolist()
                 return sorted(set(map(int, numbers)))
             start += shard.samples
@@ -114,10 +113,10 @@ class LiveSamples:
         return layout.shard_key(self.document.id, self.split, name)
 
     @cached_property
-    def shard_files(self) -> Mapping[str, ShardFile]:
+    def shard_files(self) -> Mapping[str, StoredFile]:
         """By the name of a shard, the file that samples are read from."""
         shards = self.index.shards(self.split, self._rows)
-        return {shard.files[0].name: shard.files[0] for shard in shards}
+        return {shard.name: shard.files[0] for shard in shards}
 
     def row_numbers(self, numbers: Array) -> Array:
         """The segment's rows of samples."""

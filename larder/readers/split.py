@@ -15,7 +15,7 @@ import numpy as np
 from larder.config.shape import DecoderUse
 from larder.errors import DamageError, ObjectError
 from larder.forking import cached_property
-from larder.manifest.sealed import MAKE_AGAIN
+from larder.manifest.sealed import MAKE_AGAIN, StoredFile
 from larder.packages import missing_package
 from larder.readers.access import DatasetAccess
 from larder.readers.keep import KeptShards
@@ -30,7 +30,7 @@ from larder.store import object_url
 from larder.store.base import Store
 from larder.versions import layout
 from larder.versions.documents import SegmentDocument, VersionDocument
-from larder.versions.index import SegmentIndex, ShardFile
+from larder.versions.index import SegmentIndex
 from larder.versions.omitted import Omitted, read_omitted
 from larder.versions.publish import existing_segment
 
@@ -89,7 +89,7 @@ class SplitSamples(Sequence[Sample]):
         self._etags: dict[str, str] = {}
         self._open: tuple[int, str, int, SampleReader] | None = None
         if kept is not None:
-            kept.check_limit(max((file.bytes for _, file in self.shard_files()), default=0))
+            kept.check_limit(max((file.bytes for file in self.shard_files()), default=0))
 
     def __repr__(self) -> str:
         """Dataset, version, split and the number of samples."""
@@ -222,12 +222,12 @@ class SplitSamples(Sequence[Sample]):
         documents = (existing_segment(store, use.id) for use in self._version.segments)
         return [document for document in documents if self.split in document.splits]
 
-    def shard_files(self) -> Iterator[tuple[str, ShardFile]]:
-        """All files of the shards of the split in order, each with its key in the dataset."""
+    def shard_files(self) -> Iterator[StoredFile]:
+        """All files of the shards of the split in order."""
         _, segments, _ = self._parts
         for segment in segments:
             for shard in segment.listed_shards():
-                yield from ((segment.shard_key(file.name), file) for file in shard.files)
+                yield from shard.files
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
@@ -310,7 +310,7 @@ class SplitSamples(Sequence[Sample]):
                 raise self._replaced(key)
             self._etags[key] = etag  # its parts were compared: it was restored
 
-    def _is_other(self, key: str, published: ShardFile) -> bool:
+    def _is_other(self, key: str, published: StoredFile) -> bool:
         """Whether a shard in which something is damaged is not the one that was published, or that
         was read before.
         """
@@ -354,7 +354,7 @@ class SplitSamples(Sequence[Sample]):
         if published is None:
             message, where = "the split has no such shard", object_url(store.url, key)
             raise DamageError("damage.manifest", message, where=where)
-        return self._kept.read(store, key, published, reading)
+        return self._kept.read(store, published, reading)
 
     def _is_lost(self, segment: LiveSamples, name: str) -> bool:
         """Whether samples from all over a shard, if it has several, cannot be read."""

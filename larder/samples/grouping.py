@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from larder.config.models import Missing
 from larder.errors import ConfigError, Failure, Failures
 from larder.manifest.extents import is_own
-from larder.manifest.schemas import SAMPLE_ORDER
+from larder.manifest.schemas import SAMPLE_ORDER, lists_of
 from larder.samples.columns import Flags, column_flags
 
 _PARTS = SAMPLE_ORDER.field("parts").type
@@ -37,11 +37,8 @@ class Grouped:
         return self.rows.column(column).take(pa.array(self._starts))
 
     def parts(self, fields: Sequence[pa.Field] = tuple(_PARTS.value_type)) -> pa.Array:
-        columns = [self.rows.column(field.name) for field in fields]
-        structs = pa.StructArray.from_arrays(columns, fields=list(fields))
-        offsets = pa.array(np.append(self._starts, self.rows.num_rows), pa.int32())
-        kind = pa.list_(pa.field("part", structs.type, nullable=False))
-        return pa.ListArray.from_arrays(offsets, structs, type=kind)
+        kind = pa.list_(pa.field("part", pa.struct(fields), nullable=False))
+        return lists_of(kind, self.rows.column, np.append(self._starts, self.rows.num_rows))
 
 
 def group_parts(

@@ -22,7 +22,7 @@ from larder.errors import ConfigError, Failure, Failures
 from larder.manifest.files import ManifestFile, write_manifest
 from larder.manifest.query import Stream
 from larder.manifest.rows import RowDigest
-from larder.manifest.schemas import SAMPLE_ORDER, SKIPPED
+from larder.manifest.schemas import SAMPLE_ORDER, SKIPPED, lists_of
 from larder.manifest.sort import sort, work_folder
 from larder.samples.columns import Flags, column_flags, column_texts
 from larder.samples.grouping import Complete, Grouped, group_parts, without_duplicates
@@ -306,11 +306,7 @@ def identity_parts(lists: pa.Array) -> pa.Array:
     """Parts as in the schema SKIPPED: without what earlier runs have made of their objects."""
     kind = SKIPPED.field("parts").type
     parts, offsets = lists.flatten(), lists.offsets.to_numpy()
-    structs = pa.StructArray.from_arrays(
-        [parts.field(field.name) for field in kind.value_type], fields=list(kind.value_type)
-    )
-    starts = pa.array(offsets - offsets[0], pa.int32())
-    return pa.ListArray.from_arrays(starts, structs, type=kind)
+    return lists_of(kind, parts.field, offsets - offsets[0])
 
 
 class _OrderTally:

@@ -18,7 +18,7 @@ from larder.disk import workshop
 from larder.errors import Failure, FatalError, NotFoundError, ObjectError
 from larder.jobs.results import BatchReport, RunError
 from larder.limits import decoding_budget
-from larder.manifest.sealed import from_plain, seal, unseal
+from larder.manifest.sealed import StoredFile, from_plain, seal, unseal
 from larder.progress import Progress
 from larder.samples.decoders import Decoders
 from larder.samples.indexed import SampleReader, read_index
@@ -38,7 +38,7 @@ from larder.store.base import Store
 from larder.store.own_files import has_sha256, listed
 from larder.units import format_count
 from larder.versions import layout
-from larder.versions.documents import CacheFile, FileFacts
+from larder.versions.documents import CacheFile
 from larder.versions.identity import cache_decoders, dataset_cache_id
 from larder.versions.publish import read_cache, read_version
 from larder.versions.rows import read_rows
@@ -57,7 +57,7 @@ class CacheBatch:
     segment: str
     format: FormatUse
     split: str
-    index: FileFacts
+    index: StoredFile
     first_row: int
     rows: int
     bytes: int

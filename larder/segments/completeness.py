@@ -19,19 +19,20 @@ from itertools import chain
 
 from larder.errors import DamageError, NotFoundError
 from larder.limits import map_ahead
+from larder.manifest.sealed import StoredFile
 from larder.progress import Progress
-from larder.segments.contents import NamedFile, named_by_document, segment_files
+from larder.segments.contents import named_by_document, segment_files
 from larder.segments.receipts import READERS
 from larder.store import local_path, object_url
 from larder.store.base import ObjectInfo, Store
 from larder.store.own_files import has_sha256, listed
 from larder.units import format_count
 from larder.versions import layout
-from larder.versions.documents import CacheFile, FileFacts, SegmentDocument, VersionDocument
+from larder.versions.documents import CacheFile, SegmentDocument, VersionDocument
 from larder.versions.omitted import read_omitted
 from larder.versions.publish import not_kept
 
-Written = NamedFile | FileFacts | CacheFile
+Written = StoredFile | CacheFile
 
 
 def check_complete(root: Store, version: VersionDocument, *, caches_remade: bool = False) -> None:
@@ -40,7 +41,7 @@ def check_complete(root: Store, version: VersionDocument, *, caches_remade: bool
     With ``caches_remade``, caches without a document are made again, so they are not missed.
     """
     sizes = {info.key: info.size_bytes for info in _there(root, version)}
-    wanted = {file.path: file.bytes for file in named_by_document(version)}
+    wanted = named_by_document(version)
     if caches_remade:
         wanted = {key: size for key, size in wanted.items() if _needed(key, sizes)}
     sizes |= {info.key: info.size_bytes for info in _elsewhere(root, version, wanted)}

@@ -4,50 +4,49 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain, groupby
 from typing import NamedTuple
 
 from larder.config.shape import FormatUse
 from larder.manifest.digest import sha256_hex
+from larder.manifest.sealed import StoredFile
 from larder.shards.formats import shard_format
 from larder.shards.indexes import Split, SplitShard
 from larder.shards.packing import brace_patterns
 from larder.store.base import Store
 from larder.store.own_files import published_file_errors
 from larder.versions import layout
-from larder.versions.documents import FileFacts, SplitFacts, VersionDocument
+from larder.versions.documents import SplitFacts, VersionDocument
 from larder.versions.identity import ShardIdentity
-from larder.versions.index import ListedShard, listed_shards, read_shards
+from larder.versions.index import Shard, listed_shards, read_shards
 from larder.versions.omitted import Omitted
 
 
 def read_listed(
-    root: Store, files: Iterable[FileFacts], omitted: Mapping[tuple[str, str], Omitted]
-) -> Iterator[ListedShard]:
+    root: Store, files: Iterable[StoredFile], omitted: Mapping[tuple[str, str], Omitted]
+) -> Iterator[Shard]:
     """The listed shards of segments, in order, given what they consist of; see `listed_shards`."""
     for file in files:
         if file.role == "rows":
-            segment = file.path.split("/")[1]
-            yield from listed_shards(segment, read_shards(root, file), omitted)
+            yield from listed_shards(read_shards(root, file), omitted)
 
 
-def shard_identities(shards: Iterable[ListedShard]) -> Iterator[ShardIdentity]:
+def shard_identities(shards: Iterable[Shard]) -> Iterator[ShardIdentity]:
     """What the content digest covers of listed shards."""
     for shard in shards:
         for number, file in enumerate(shard.files):
             gone = () if number else shard.omitted
-            yield ShardIdentity(shard.split, *file, gone)
+            yield ShardIdentity(shard.split, file.name, file.bytes, file.sha256, gone)
 
 
-def listed_splits(shards: Iterable[ListedShard]) -> dict[str, SplitFacts]:
+def listed_splits(shards: Iterable[Shard]) -> dict[str, SplitFacts]:
     """What listed shards of one segment add up to in each split."""
     splits: dict[str, SplitFacts] = {}
     for (segment, split), group in groupby(shards, key=lambda shard: shard[:2]):
         samples = size_bytes = omitted = 0
         names = []
         for shard in group:
-            names.append(shard.files[0].name)
+            names.append(shard.name)
             samples += shard.samples
             size_bytes += shard.bytes
             omitted += sum(stop - start for start, stop in shard.omitted)
@@ -77,48 +76,27 @@ def combined(facts: Iterable[SplitFacts]) -> SplitFacts:
     return total
 
 
-@dataclass(frozen=True, slots=True)
-class NamedFile:
-    """A file of a version, with its path below the dataset's root.
+def named_by_document(version: VersionDocument) -> dict[str, int | None]:
+    """By path, the length of each file that version.json names, and None of the documents.
 
-    A document, which no other one describes, has no ``bytes`` and an empty ``sha256``. ``role`` is
-    ``document``, ``cache``, ``shard``, ``index`` (of a shard, for other readers), or one of
-    `larder.versions.documents.ROLES`; ``segment`` is empty for a file of the version itself.
+    Nothing is read.
     """
-
-    path: str
-    bytes: int | None
-    sha256: str
-    role: str
-    segment: str = ""
-
-
-def named_by_document(version: VersionDocument) -> Iterator[NamedFile]:
-    """The files that version.json names itself, and the documents; nothing is read."""
-    yield NamedFile(layout.version_key(version.id), None, "", "document")
-    for use in version.segments:
-        yield NamedFile(layout.segment_key(use.id), None, "", "document", use.id)
-        if use.cache:
-            yield NamedFile(layout.cache_key(use.id, use.cache), None, "", "document", use.id)
-    for file in version.files:
-        segment = file.path.split("/")[1] if file.path.startswith(layout.SEGMENTS_PREFIX) else ""
-        yield NamedFile(file.path, file.bytes, file.sha256, file.role, segment)
     caches = version.cache.splits.values() if version.cache else ()
-    for part in chain.from_iterable(caches):
-        yield NamedFile(part.path, part.bytes, part.sha256, "cache", part.segment)
+    named: dict[str, int | None] = {layout.version_key(version.id): None}
+    for use in version.segments:
+        named[layout.segment_key(use.id)] = None
+        if use.cache:
+            named[layout.cache_key(use.id, use.cache)] = None
+    named |= {file.path: file.bytes for file in version.files}
+    return named | {file.path: file.bytes for file in chain.from_iterable(caches)}
 
 
 def segment_files(
-    root: Store, files: Iterable[FileFacts], omitted: Mapping[tuple[str, str], Omitted]
-) -> Iterator[NamedFile]:
-    """The listed shards of segments, and their indexes for other readers."""
+    root: Store, files: Iterable[StoredFile], omitted: Mapping[tuple[str, str], Omitted]
+) -> Iterator[StoredFile]:
+    """The files of the listed shards of segments, with their indexes for other readers."""
     for shard in read_listed(root, files, omitted):
-        for name, size_bytes, sha256 in shard.files:
-            path = layout.shard_key(shard.segment, shard.split, name)
-            yield NamedFile(path, size_bytes, sha256, "shard", shard.segment)
-        for index in shard.indexes:
-            path = layout.reader_index_key(shard.segment, index.kind, shard.split, index.name)
-            yield NamedFile(path, index.bytes, index.sha256, "index", shard.segment)
+        yield from shard.published
 
 
 MAX_PATTERNS = 100
@@ -134,8 +112,8 @@ class Derived(NamedTuple):
 
 
 def put_derived(
-    root: Store, version: VersionDocument, last: FormatUse, listed: Sequence[ListedShard]
-) -> tuple[FileFacts, ...]:
+    root: Store, version: VersionDocument, last: FormatUse, listed: Sequence[Shard]
+) -> tuple[StoredFile, ...]:
     """Write the files that follow from a version, which is complete but for them.
 
     ``last`` is the format of its last segment; ``listed`` are its shards.
@@ -144,12 +122,12 @@ def put_derived(
     for path, role, data in derived_files(version, last, listed):
         with published_file_errors():
             root.put(path, data)
-        facts.append(FileFacts(path, len(data), sha256_hex(data), role))
+        facts.append(StoredFile(path, len(data), sha256_hex(data), role))
     return tuple(facts)
 
 
 def derived_files(
-    version: VersionDocument, last: FormatUse, listed: Sequence[ListedShard]
+    version: VersionDocument, last: FormatUse, listed: Sequence[Shard]
 ) -> Iterator[Derived]:
     """The files that follow from a version; the arguments are those of `put_derived`.
 
@@ -157,14 +135,17 @@ def derived_files(
     """
     for split, facts in version.splits.items():
         if len(facts.patterns) > MAX_PATTERNS:
-            keys = (key for key, _ in _shards_of(split, listed))
-            data = "".join(f"{key}\n" for key in keys).encode()
+            paths = (shard.files[0].path for shard in listed if shard.split == split)
+            data = "".join(f"{path}\n" for path in paths).encode()
             yield Derived(layout.list_key(version.id, split, sha256_hex(data)), "list", data)
     format_ = shard_format(*last)
     for name, facts in version.splits.items() if format_.split_indexes else ():
         if facts.shards and not facts.omitted:
-            of_split = _shards_of(name, listed)
-            shards = [SplitShard(key, one.files[0].bytes, one.samples) for key, one in of_split]
+            shards = [
+                SplitShard(shard.files[0].path, shard.files[0].bytes, shard.samples)
+                for shard in listed
+                if shard.split == name
+            ]
             split_ = Split(version.dataset, name, shards, layout.SPLIT_INDEX_TO_ROOT)
             for index in format_.split_indexes:
                 key = layout.split_index_key(version.id, index.kind, name)
@@ -173,10 +154,3 @@ def derived_files(
         numbers = {name: number for number, name in enumerate(version.classes)}
         data = (json.dumps(numbers, ensure_ascii=False, indent=0) + "\n").encode()
         yield Derived(layout.classes_key(version.id), "classes", data)
-
-
-def _shards_of(split: str, listed: Iterable[ListedShard]) -> Iterator[tuple[str, ListedShard]]:
-    """The shards of one split, in order, each with its key."""
-    for shard in listed:
-        if shard.split == split:
-            yield layout.shard_key(shard.segment, split, shard.files[0].name), shard

@@ -16,7 +16,8 @@ from larder.disk import scratch
 from larder.errors import SHOWN_FAILURES, Failure, FatalError
 from larder.jobs.manifests import fetched, put_named, read_ref
 from larder.manifest.files import ManifestFile, ManifestWriter
-from larder.manifest.schemas import SKIPPED, SOURCES
+from larder.manifest.schemas import SKIPPED, SOURCES, lists_of
+from larder.manifest.sealed import StoredFile
 from larder.progress import Progress
 from larder.segments.cache import check_forms
 from larder.segments.completeness import check_segment
@@ -28,13 +29,14 @@ from larder.segments.reader_indexes import PutIndexes, ShardIndexes, put_indexes
 from larder.segments.receipts import FinishedShard, Receipt, planned_receipts
 from larder.shards.formats import shard_format
 from larder.shards.images.check import FormNote, joined
-from larder.shards.model import ShardPlan
+from larder.shards.indexes import IndexFile
+from larder.shards.model import ShardPlan, WrittenFile
 from larder.shards.reading.fetch import skipped_failure
 from larder.store.base import Store
 from larder.versions import layout
-from larder.versions.documents import FileFacts, SegmentDocument, SegmentSplit, SegmentUse
+from larder.versions.documents import SegmentDocument, SegmentSplit, SegmentUse
 from larder.versions.identity import image_check
-from larder.versions.index import ReaderIndexFile, Shard, ShardFile, listed_shards
+from larder.versions.index import Shard, listed_shards
 from larder.versions.publish import read_segment
 
 
@@ -67,7 +69,7 @@ def index_shards(job: Job, *, progress: Progress) -> Index:
         plans = planned_shards(stack.enter_context(fetched(root, job.shard_plan)))
         made = make_index(root, job, plans, stack.enter_context(scratch()))
         check_forms(job, root, made.forms)
-        listed = listed_splits(listed_shards(job.segment, made.shards, {}))
+        listed = listed_splits(listed_shards(made.shards, {}))
         index = Index(
             segment=UsedSegment(
                 use=SegmentUse(job.segment),
@@ -75,10 +77,7 @@ def index_shards(job: Job, *, progress: Progress) -> Index:
                 splits=made.splits,
                 listed=listed,
                 files=tuple(
-                    FileFacts.of(
-                        put_named(root, layout.index_key(job.segment, role, file.sha256), file),
-                        role,
-                    )
+                    put_named(root, layout.index_key(job.segment, role, file.sha256), file, role)
                     for role, file in made.files.items()
                 ),
             ),
@@ -112,7 +111,7 @@ def _left_out(root: Store, document: SegmentDocument) -> Iterator[Failure]:
     columns = ["key", "parts", "message"]
     for file in document.files:
         if file.role == "skipped":
-            rows = read_ref(root, file.manifest, SKIPPED, columns=columns, rows=shown)
+            rows = read_ref(root, file, SKIPPED, columns=columns, rows=shown)
             for row in chain.from_iterable(batch.to_pylist() for batch in rows):
                 keys = (part["key"] for part in row["parts"])
                 yield skipped_failure(row["key"], keys, row["message"])
@@ -146,11 +145,7 @@ def _sources(samples: pa.RecordBatch) -> pa.RecordBatch:
     kept = parts.field("source").is_valid()
     counts = np.append(0, np.cumsum(kept.to_numpy(zero_copy_only=False)))
     offsets = lists.offsets.to_numpy()
-    kept_parts = parts.filter(kept)
-    fields = [kept_parts.field(field.name) for field in _SOURCES.value_type]
-    structs = pa.StructArray.from_arrays(fields, fields=list(_SOURCES.value_type))
-    stops = pa.array(counts[offsets - offsets[0]], pa.int32())
-    lists = pa.ListArray.from_arrays(stops, structs, type=_SOURCES)
+    lists = lists_of(_SOURCES, parts.filter(kept).field, counts[offsets - offsets[0]])
     return pa.RecordBatch.from_arrays(
         [samples.column("key"), samples.column("label"), lists], schema=SOURCES
     )
@@ -173,6 +168,7 @@ class IndexBuild(ExitStack):
         self.omitted_count = 0
         self.shards: list[Shard] = []
         self._planned = 0
+        self._segment = job.segment
         self._check = image_check(job.dataset)
         self._indexes = ShardIndexes(root, job.segment, shard_format(*job.shape.use), put)
         self._rows = self.enter_context(IndexWriter(folder))
@@ -201,13 +197,20 @@ class IndexBuild(ExitStack):
                 self._rows.append(shard.name, samples)
                 self._sources.append_batch(_sources(samples))
         if shard.files:
-            files = tuple(ShardFile(file.name, file.bytes, file.sha256) for file in shard.files)
+            segment, first_row = self._segment, sum(each.samples for each in self.splits.values())
+            files = tuple(
+                _stored(layout.shard_key(segment, split, file.name), file, "shard")
+                for file in shard.files
+            )
             indexes = tuple(
-                ReaderIndexFile(file.kind, file.name, file.bytes, file.sha256)
+                _stored(
+                    layout.reader_index_key(segment, file.kind, split, file.name), file, file.kind
+                )
                 for file in self._indexes.of(receipt)
             )
-            self.shards.append(Shard(split, shard.samples, first, files, indexes))
-            self._rows.add_shard(self.shards[-1])
+            published = Shard(segment, split, first_row, shard.samples, first, files, indexes)
+            self.shards.append(published)
+            self._rows.add_shard(published)
         self.forms[split] = joined([self.forms.get(split, ()), shard.forms])
         self._count(plan, shard)
 
@@ -245,3 +248,7 @@ class IndexBuild(ExitStack):
             bytes=before.bytes + shard.bytes,
             end_shard=plan.index + 1,
         )
+
+
+def _stored(path: str, file: WrittenFile | IndexFile, role: str) -> StoredFile:
+    return StoredFile(path, file.bytes, file.sha256, role)

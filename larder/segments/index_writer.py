@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from larder.disk import sha256_file
 from larder.manifest.files import ManifestFile
+from larder.manifest.sealed import StoredFile
 from larder.versions.arrays import Array, ArrayFile, write_archive
 from larder.versions.index import (
     BLOCK_ROWS,
@@ -22,7 +23,6 @@ from larder.versions.index import (
     NONE,
     PARTS,
     ROWS,
-    ReaderIndexFile,
     Shard,
     checksum,
     digests_dtype,
@@ -39,7 +39,7 @@ class IndexWriter(ExitStack):
         self._folder = folder
         self._names: dict[str, int] = {}
         self._exts: dict[str, int] = {}
-        self._files: list[tuple[str, int, int, ReaderIndexFile]] = []
+        self._files: list[tuple[str, int, int, StoredFile]] = []
         self._rows, self._parts, self._keys = (
             self.enter_context(ArrayFile(folder / f"{name}.npy", dtype))
             for name, dtype in ITEMS.items()
@@ -68,7 +68,7 @@ class IndexWriter(ExitStack):
 
     def add_shard(self, shard: Shard) -> None:
         samples, first = shard.samples, shard.first
-        for file in (*(ReaderIndexFile("", *file) for file in shard.files), *shard.indexes):
+        for file in shard.published:
             self._files.append((shard.split, samples, first, file))
             samples = first = 0
 
@@ -94,7 +94,10 @@ class IndexWriter(ExitStack):
         return ManifestFile(path, samples, path.stat().st_size, sha256_file(path))
 
     def _digests(self) -> Array:
-        texts = [(split, file.kind, file.name) for split, *_, file in self._files]
+        texts = [
+            (split, file.role if file.role != "shard" else "", file.name)
+            for split, *_, file in self._files
+        ]
         lengths = [max(map(len, column)) for column in zip(*texts, strict=True)] or [0, 0, 0]
         array = np.empty(len(texts), digests_dtype(*lengths))
         for number, (_, *numbers, file) in enumerate(self._files):

@@ -14,12 +14,12 @@ from larder.config.shape import FormatUse
 from larder.config.urls import parse_url
 from larder.jobs.manifests import put_named
 from larder.manifest.files import ManifestFile
-from larder.manifest.sealed import ManifestRef
+from larder.manifest.sealed import StoredFile
 from larder.store import OnUnlisted, object_url, open_location
 from larder.store.base import Readable, Store
 from larder.store.derived import DerivedObjects
 from larder.versions import layout
-from larder.versions.documents import FileFacts, SegmentSplit, SegmentUse, Shape, SplitFacts
+from larder.versions.documents import SegmentSplit, SegmentUse, Shape, SplitFacts
 from larder.versions.publish import Conditions
 
 
@@ -34,13 +34,13 @@ class UsedSegment:
     format: FormatUse
     splits: Mapping[str, SegmentSplit]
     listed: Mapping[str, SplitFacts]
-    files: tuple[FileFacts, ...]
+    files: tuple[StoredFile, ...]
 
     @property
     def id(self) -> str:
         return self.use.id
 
-    def file(self, role: str) -> FileFacts:
+    def file(self, role: str) -> StoredFile:
         return next(file for file in self.files if file.role == role)
 
 
@@ -55,8 +55,8 @@ class NewSegment:
     id: str
     shape: Shape
     complete: bool
-    sample_order: ManifestRef | None
-    shard_plan: ManifestRef | None
+    sample_order: StoredFile | None
+    shard_plan: StoredFile | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,11 +82,11 @@ class SegmentJob:
         return self._new.shape
 
     @property
-    def sample_order(self) -> ManifestRef:
+    def sample_order(self) -> StoredFile:
         return _planned(self._new.sample_order)
 
     @property
-    def shard_plan(self) -> ManifestRef:
+    def shard_plan(self) -> StoredFile:
         return _planned(self._new.shard_plan)
 
     @property
@@ -105,7 +105,7 @@ class SegmentJob:
         return root_url(self.dataset, self.cluster)
 
 
-def _planned(manifest: ManifestRef | None) -> ManifestRef:
+def _planned(manifest: StoredFile | None) -> StoredFile:
     assert manifest is not None, "nothing is planned for a segment that is complete"
     return manifest
 
@@ -132,8 +132,8 @@ class Job(SegmentJob):
     conditions: Conditions
     published: bool
     skipped: int
-    inventory: ManifestRef
-    files: tuple[FileFacts, ...] = ()
+    inventory: StoredFile
+    files: tuple[StoredFile, ...] = ()
 
 
 def root_url(dataset: Dataset, cluster: Cluster) -> str:
@@ -194,6 +194,7 @@ def open_source(job: SegmentJob) -> Readable:
     return source_of(job.dataset, job.cluster)
 
 
-def put_work(store: Store, segment: str, role: str, file: ManifestFile) -> ManifestRef:
+def put_work(store: Store, segment: str, role: str, file: ManifestFile) -> StoredFile:
     """Write a manifest into the work folder of the segment that is being built."""
-    return put_named(store, f"{layout.work_prefix(segment)}{role}-{file.sha256[:16]}.parquet", file)
+    key = f"{layout.work_prefix(segment)}{role}-{file.sha256[:16]}.parquet"
+    return put_named(store, key, file, role)

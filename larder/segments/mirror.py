@@ -29,7 +29,7 @@ from larder.jobs.manifests import read_ref
 from larder.jobs.results import Totals
 from larder.manifest.files import ManifestWriter
 from larder.manifest.schemas import DUE, OBJECTS, SAMPLE_ORDER
-from larder.manifest.sealed import ManifestRef, seal, unseal
+from larder.manifest.sealed import StoredFile, seal, unseal
 from larder.samples.columns import column_flags
 from larder.samples.order import FROM_PREVIOUS, from_objects
 from larder.segments.job import Job, open_root, root_url
@@ -99,7 +99,7 @@ def has_receipts(job: Job) -> bool:
     return job.mirrored and bool(find_receipts(open_root(job), PLACE))
 
 
-def receipts_by_sample(root: Store, job: CopyJob) -> list[tuple[range, ManifestRef]]:
+def receipts_by_sample(root: Store, job: CopyJob) -> list[tuple[range, StoredFile]]:
     """The receipts of a run, each with the rows of the samples whose objects it has."""
     receipts = find_receipts(root, job.route.place, job.run)
     ends = np.array([[each.rows.start, each.rows.stop - 1] for each in receipts]).reshape(-1, 2)
@@ -115,7 +115,7 @@ def receipts_by_sample(root: Store, job: CopyJob) -> list[tuple[range, ManifestR
     ]
 
 
-def copied_rows(root: Store, receipt: ManifestRef) -> Iterator[pa.RecordBatch]:
+def copied_rows(root: Store, receipt: StoredFile) -> Iterator[pa.RecordBatch]:
     """The rows of a receipt; if another run has ended and removed it, those of its record."""
     try:
         yield from read_ref(root, receipt, OBJECTS)
@@ -126,7 +126,7 @@ def copied_rows(root: Store, receipt: ManifestRef) -> Iterator[pa.RecordBatch]:
 def failed_hint(job: Job, record: CopyDocument) -> str:
     """What to do about objects that could not be copied."""
     assert record.failures is not None, "some objects failed"
-    listed_in = object_url(root_url(job.dataset, job.cluster), record.failures.key)
+    listed_in = object_url(root_url(job.dataset, job.cluster), record.failures.path)
     hint = "nothing was published; fix or exclude them, then run again to continue"
     return f"{hint}; they are listed in {listed_in}"
 

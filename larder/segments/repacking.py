@@ -10,7 +10,7 @@ from functools import partial
 from larder.copy.mirror_reader import FirstOf, Unconditional
 from larder.jobs.manifests import read_ref
 from larder.manifest.schemas import SOURCES
-from larder.manifest.sealed import ManifestRef
+from larder.manifest.sealed import StoredFile
 from larder.progress import NullProgress
 from larder.samples.columns import column_structs
 from larder.segments.image_rules import check_codecs
@@ -35,7 +35,7 @@ from larder.versions import layout
 class SourceRows:
     """What a published shard was packed from: its rows of its segment's SOURCES."""
 
-    manifest: ManifestRef
+    sources: StoredFile
     first_row: int
 
 
@@ -76,7 +76,7 @@ def _samples(
     """The samples of a shard as they were planned."""
     batches = read_ref(
         open_root(job),
-        rows.manifest,
+        rows.sources,
         SOURCES,
         first_row=rows.first_row,
         rows=plan.rows,

@@ -21,7 +21,7 @@ from larder.jobs.processes import WORTH_ROWS, suits, work
 from larder.jobs.results import BatchReport, Totals
 from larder.machine import usable_cores
 from larder.manifest.schemas import SAMPLE_ORDER
-from larder.manifest.sealed import ManifestRef
+from larder.manifest.sealed import StoredFile
 from larder.progress import Progress
 from larder.samples.order import FROM_PREVIOUS, from_objects
 from larder.segments.image_rules import batch_read_bytes, check_codecs, image_rules, strongest_check
@@ -64,7 +64,7 @@ class PackBatch(ShardBatch):
     ``copies`` are of schema OBJECTS; empty without a mirror, or if everything was mirrored before.
     """
 
-    copies: tuple[ManifestRef, ...] = ()
+    copies: tuple[StoredFile, ...] = ()
 
 
 def shard_batches(
@@ -100,7 +100,7 @@ def _batch_size(job: SegmentJob, plans: Sequence[ShardPlan]) -> tuple[int, int]:
 
 
 def with_receipts(
-    batches: Iterable[ShardBatch], receipts: Iterable[tuple[range, ManifestRef]]
+    batches: Iterable[ShardBatch], receipts: Iterable[tuple[range, StoredFile]]
 ) -> Iterator[PackBatch]:
     """Give each batch the receipts of copies whose rows it reads, in one pass over both.
 

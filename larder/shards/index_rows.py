@@ -7,6 +7,7 @@ from itertools import accumulate
 
 import pyarrow as pa
 
+from larder.manifest.schemas import lists_of
 from larder.manifest.spool import Spool
 from larder.samples.naming import LABEL_EXT
 from larder.shards.members import label_body, label_place
@@ -85,19 +86,18 @@ class IndexRows:
             self._pack()
 
     def _pack(self) -> None:
-        parts = pa.StructArray.from_arrays(
-            [_array(*pair) for pair in zip(self._parts, _PART_FIELDS, strict=True)],
-            fields=_PART_FIELDS,
-        )
-        stops = pa.array(accumulate(self._counts, initial=0), pa.int32())
-        columns = [_array(*pair) for pair in zip(self._samples, _SAMPLE_FIELDS, strict=True)]
-        columns.append(pa.ListArray.from_arrays(stops, parts, type=_PARTS))
+        parts = {
+            field.name: pa.array(values, field.type)
+            for values, field in zip(self._parts, _PART_FIELDS, strict=True)
+        }
+        offsets = list(accumulate(self._counts, initial=0))
+        columns = [
+            pa.array(values, field.type)
+            for values, field in zip(self._samples, _SAMPLE_FIELDS, strict=True)
+        ]
+        columns.append(lists_of(_PARTS, parts.__getitem__, offsets))
         self._packed.append(pa.RecordBatch.from_arrays(columns, schema=ROWS))
         self._begin()
-
-
-def _array(values: Sequence[object], field: pa.Field) -> pa.Array:
-    return pa.array(values, field.type)
 
 
 class SkippedRows:

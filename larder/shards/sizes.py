@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from larder.config.shape import Layout, Transform
 from larder.errors import ConfigError
+from larder.manifest.schemas import lists_of
 from larder.samples.images import role
 from larder.samples.naming import LABEL_EXT
 from larder.units import format_count
@@ -88,16 +89,12 @@ def with_estimates(batch: pa.RecordBatch, transform: Transform | None) -> pa.Rec
         if role(ext).image:
             flags = codes == code
             estimates[flags] = expected_bytes(ext, sizes[flags], transform)
-    fields = list(lists.type.value_type)
-    columns = [
-        pa.array(estimates) if f.name == "size_bytes" else parts.field(f.name) for f in fields
-    ]
+
+    def column(name: str) -> pa.Array:
+        return pa.array(estimates) if name == "size_bytes" else parts.field(name)
+
     offsets = lists.offsets.to_numpy()
-    replaced = pa.ListArray.from_arrays(
-        pa.array(offsets - offsets[0], pa.int32()),
-        pa.StructArray.from_arrays(columns, fields=fields),
-        type=lists.type,
-    )
+    replaced = lists_of(lists.type, column, offsets - offsets[0])
     place = batch.schema.get_field_index("parts")
     return batch.set_column(place, batch.schema.field(place), replaced)
 

@@ -7,18 +7,18 @@ from dataclasses import dataclass, fields
 from itertools import chain
 from typing import Any
 
+from larder.manifest.sealed import StoredFile
 from larder.segments.contents import combined, listed_splits, shard_identities
 from larder.versions import layout
 from larder.versions.documents import (
     CacheDocument,
     CacheFile,
-    FileFacts,
     SegmentDocument,
     SplitFacts,
     VersionDocument,
 )
 from larder.versions.identity import content_digest, version_id
-from larder.versions.index import ListedShard, Shard
+from larder.versions.index import Shard
 from larder.versions.omitted import Omitted
 
 _Problem = tuple[str, str]
@@ -34,12 +34,12 @@ class SegmentFacts:
 
     id: str
     document: SegmentDocument | None
-    files: tuple[FileFacts, ...]
+    files: tuple[StoredFile, ...]
     damaged: frozenset[str]
     shards: list[Shard] | None = None
     cache: CacheDocument | None = None
 
-    def file(self, role: str) -> FileFacts | None:
+    def file(self, role: str) -> StoredFile | None:
         """The file with that role; None if there is none that is not damaged."""
         return next(
             (file for file in self.files if file.role == role and file.path not in self.damaged),
@@ -61,7 +61,7 @@ def version_problems(
     version: VersionDocument,
     segments: Sequence[SegmentFacts],
     omitted: Mapping[tuple[str, str], Omitted],
-    listed: Mapping[str, Sequence[ListedShard]],
+    listed: Mapping[str, Sequence[Shard]],
 ) -> Iterator[_Problem]:
     """What does not agree between version.json and the rest."""
     path = layout.version_key(version.id)

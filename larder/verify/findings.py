@@ -8,9 +8,11 @@ from typing import Any, Literal
 
 from larder.errors import DamageError, LarderError, NotFoundError, ObjectError, printable
 from larder.jobs.results import Totals
+from larder.manifest.sealed import StoredFile
 from larder.store.base import Readable, Store
 from larder.store.own_files import read_digest
 from larder.units import format_count
+from larder.versions.documents import CacheFile
 
 SHOWN_SAMPLES = 10
 """Maximum number of samples of a finding that are kept by name."""
@@ -81,30 +83,30 @@ MISSING = "the file is missing"
 
 
 def compared(
-    store: Readable, key: str, size_bytes: int, sha256: str, each: Callable[[Any], object] = len
+    store: Readable, file: StoredFile | CacheFile, each: Callable[[Any], object] = len
 ) -> tuple[str, str]:
     """Read a file once; ``each`` gets every buffer of it.
 
     Returns the code and the message of what is wrong, empty if nothing is.
     """
     try:
-        actual_bytes, digest = read_digest(store, key, each)
+        size_bytes, sha256 = read_digest(store, file.path, each)
     except NotFoundError:
         return "damage.size", MISSING
     except ObjectError as error:
         if not is_broken(store, error):
             raise
         return "damage.size", f"the file cannot be read completely: {error.message}"
-    if actual_bytes != size_bytes:
-        return "damage.size", f"the file has {actual_bytes:,} bytes instead of {size_bytes:,}"
-    if digest != sha256:
+    if size_bytes != file.bytes:
+        return "damage.size", f"the file has {size_bytes:,} bytes instead of {file.bytes:,}"
+    if sha256 != file.sha256:
         return "damage.digest", "the bytes do not match the digest"
     return "", ""
 
 
-def has_content(store: Readable, key: str, size_bytes: int, sha256: str) -> bool:
-    """Whether a file can be read, and has these bytes."""
-    return not compared(store, key, size_bytes, sha256)[0]
+def has_content(store: Readable, file: StoredFile) -> bool:
+    """Whether a file can be read, and has the bytes that it should have."""
+    return not compared(store, file)[0]
 
 
 def readable(root: Store, path: str) -> bytes | None:

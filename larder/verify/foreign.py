@@ -55,7 +55,7 @@ def objects_of(
     Receipts and other work are neither listed nor foreign: there may be more of them than of all
     else. Nor are unfinished caches, whose builder may be at work.
     """
-    named = {file.path for file in named_by_document(version)}
+    named = set(named_by_document(version))
     yield from (ListedObject(info, "unused") for info in listed(root, layout.REPLACED_PREFIX))
     named.add(layout.card_key(version.id))
     consumers = layout.consumers_prefix(version.id)
@@ -67,16 +67,8 @@ def objects_of(
 
 
 def _of_segment(root: Store, segment: SegmentFacts, named: set[str]) -> Iterator[ListedObject]:
-    named |= {
-        layout.shard_key(segment.id, shard.split, file.name)
-        for shard in segment.shards or ()
-        for file in shard.files
-    }
-    named |= {
-        layout.reader_index_key(segment.id, file.kind, shard.split, file.name)
-        for shard in segment.shards or ()
-        for file in shard.indexes
-    }
+    for shard in segment.shards or ():
+        named |= {file.path for file in shard.published}
     index = layout.index_prefix(segment.id)
     caches: dict[str, Collection[str] | None] = {}
     for info in _listed(root, segment.id):

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 
 from larder.config.models import Cluster, Dataset
 from larder.config.shape import FormatUse
+from larder.manifest.sealed import StoredFile
 from larder.segments.job import storage_of
 from larder.store.base import Store
-from larder.versions import layout
-from larder.versions.documents import CacheFile, FileFacts, VersionDocument
-from larder.versions.index import ReaderIndexFile, ShardFile
+from larder.versions.documents import CacheFile, VersionDocument
+from larder.versions.index import Shard
 
 SHOWN_UNUSED = 20
 """Maximum number of unused files that are named."""
@@ -32,48 +32,6 @@ class VerifyJob:
 
 
 @dataclass(frozen=True, slots=True)
-class ShardToVerify:
-    """What was published of a shard.
-
-    ``first_row`` is the row of its first sample in the segment's index; ``first`` is that of
-    `larder.versions.index.Shard`.
-    """
-
-    split: str
-    name: str
-    files: tuple[ShardFile, ...]
-    first_row: int
-    rows: int
-    first: int
-    indexes: tuple[ReaderIndexFile, ...] = ()
-
-    @property
-    def bytes(self) -> int:
-        """Total size of its files, with those of its indexes."""
-        return sum(file.bytes for file in self.files) + sum(file.bytes for file in self.indexes)
-
-    @property
-    def count(self) -> int:
-        """Number of its files, with those of its indexes."""
-        return len(self.files) + len(self.indexes)
-
-    def published(self, segment: str) -> list[tuple[str, int, str]]:
-        """Path, length and digest of these."""
-        shards = [
-            (layout.shard_key(segment, self.split, file.name), file.bytes, file.sha256)
-            for file in self.files
-        ]
-        return shards + [
-            (
-                layout.reader_index_key(segment, file.kind, self.split, file.name),
-                file.bytes,
-                file.sha256,
-            )
-            for file in self.indexes
-        ]
-
-
-@dataclass(frozen=True, slots=True)
 class VerifyBatch:
     """Files of one segment that a task reads: some shards, or a cache file.
 
@@ -82,10 +40,10 @@ class VerifyBatch:
 
     segment: str
     format: FormatUse | None
-    index: FileFacts | None
-    sources: FileFacts | None
+    index: StoredFile | None
+    sources: StoredFile | None
     classes: int
-    shards: tuple[ShardToVerify, ...] = ()
+    shards: tuple[Shard, ...] = ()
     cache: CacheFile | None = None
 
     @property
@@ -95,22 +53,23 @@ class VerifyBatch:
 
     @property
     def files(self) -> int:
-        return 1 if self.cache else sum(shard.count for shard in self.shards)
+        return len(self.published)
 
     @property
     def bytes(self) -> int:
-        return self.cache.bytes if self.cache else sum(shard.bytes for shard in self.shards)
+        return sum(file.bytes for file in self.published)
 
     @property
     def singles(self) -> list[VerifyBatch]:
         """The cache file, or each shard, as a batch of its own."""
         return [self] if self.cache else [replace(self, shards=(each,)) for each in self.shards]
 
-    def published(self) -> list[tuple[str, int, str]]:
-        """Path, length and digest of these."""
+    @property
+    def published(self) -> list[StoredFile]:
+        """What these files were when they were published."""
         if self.cache:
-            return [(self.cache.path, self.cache.bytes, self.cache.sha256)]
-        return [file for shard in self.shards for file in shard.published(self.segment)]
+            return [StoredFile(self.cache.path, self.cache.bytes, self.cache.sha256, "cache")]
+        return [file for shard in self.shards for file in shard.published]
 
 
 @dataclass(frozen=True, slots=True)

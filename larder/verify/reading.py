@@ -24,11 +24,11 @@ from larder.store import local_path, open_store
 from larder.store.base import Store
 from larder.store.own_files import published_file_errors
 from larder.verify.findings import MISSING, SHOWN_SAMPLES, Finding, Role, Verified, compared
-from larder.verify.job import ShardToVerify, VerifyBatch, VerifyJob, open_verified
+from larder.verify.job import VerifyBatch, VerifyJob, open_verified
 from larder.verify.shard_check import ShardIndex, inspect_shard
 from larder.versions import layout
 from larder.versions.documents import CacheFile
-from larder.versions.index import SegmentIndex
+from larder.versions.index import SegmentIndex, Shard
 from larder.versions.rows import index_rows, open_index
 
 STAGE = "verify"
@@ -36,7 +36,7 @@ STAGE = "verify"
 _READ_BYTES = 16 << 20
 """What a thread that reads a shard may hold."""
 
-Indexed = tuple[ShardToVerify, ShardIndex | None, str]
+Indexed = tuple[Shard, ShardIndex | None, str]
 """A shard, its index if that is known, and what is wrong with the index."""
 
 
@@ -66,7 +66,7 @@ def verify_batch(
     def one(indexed: Indexed) -> list[Finding]:
         with published_file_errors():
             findings = list(_verify_shard(root, batch, *indexed, count))
-        progress.advance(STAGE, objects=indexed[0].count)
+        progress.advance(STAGE, objects=len(indexed[0].published))
         return findings
 
     indexed = _shards_index(root, batch)
@@ -92,8 +92,8 @@ def _shards_index(root: Store, batch: VerifyBatch) -> Iterator[Indexed]:
             yield _indexed(index, shard) if index is not None else (shard, None, problem)
 
 
-def _indexed(index: SegmentIndex, shard: ShardToVerify) -> Indexed:
-    stop_row = shard.first_row + shard.rows
+def _indexed(index: SegmentIndex, shard: Shard) -> Indexed:
+    stop_row = shard.first_row + shard.samples
     if stop_row > index.count:
         return shard, None, f"the index has {index.count:,} samples, not {stop_row:,}"
     try:
@@ -101,7 +101,7 @@ def _indexed(index: SegmentIndex, shard: ShardToVerify) -> Indexed:
     except DamageError as error:
         return shard, None, f"its index cannot be read: {error.message}"
     if not pc.all(pc.equal(rows.column("shard"), shard.name), min_count=0).as_py():
-        problem = f"the index has another shard for some of its {shard.rows:,} samples"
+        problem = f"the index has another shard for some of its {shard.samples:,} samples"
         return shard, None, problem
     return shard, ShardIndex(rows), ""
 
@@ -109,40 +109,36 @@ def _indexed(index: SegmentIndex, shard: ShardToVerify) -> Indexed:
 def _verify_shard(
     root: Store,
     batch: VerifyBatch,
-    shard: ShardToVerify,
+    shard: Shard,
     samples: ShardIndex | None,
     problem: str,
     count: Callable[[int], None],
 ) -> Iterator[Finding]:
-    keys = [layout.shard_key(batch.segment, shard.split, file.name) for file in shard.files]
     format_ = shard_format(*batch.format) if batch.format else None
     with ExitStack() as stack:
         spool = None
         if not root.features.local_path and samples and not samples.is_ranges:
             spool = open_store(str(stack.enter_context(scratch())))
-        findings = inspect_shard(root, keys, shard.files, samples, format_, count, spool)
+        findings = inspect_shard(root, shard.files, samples, format_, count, spool)
     for finding in findings:
         if samples is None:
             message = f"{finding.message}; its index is not known"
-            yield replace(finding, message=message, count=shard.rows)
-        elif finding.count or finding.message == MISSING or len(keys) > 1:
+            yield replace(finding, message=message, count=shard.samples)
+        elif finding.count or finding.message == MISSING or len(shard.files) > 1:
             yield finding
         else:
             message = f"{finding.message}; the parts of its samples are intact"
             yield replace(finding, message=message)
     for file in shard.indexes:
-        path = layout.reader_index_key(batch.segment, file.kind, shard.split, file.name)
-        code, message = compared(
-            root, path, file.bytes, file.sha256, lambda buffer: count(len(buffer))
-        )
+        code, message = compared(root, file, lambda buffer: count(len(buffer)))
         if code:
-            yield Finding(path, "index", code, message)
+            yield Finding(file.path, "index", code, message)
     if problem:
-        yield Finding(keys[0], "content", "damage.manifest", problem, (), shard.rows)
+        yield Finding(shard.files[0].path, "content", "damage.manifest", problem, (), shard.samples)
     message, wrong = samples.label_problems(batch.classes) if samples else ("", [])
     if samples and wrong:
         named = samples.named(wrong[:SHOWN_SAMPLES])
-        yield Finding(keys[0], "content", "damage.manifest", message, named, len(wrong))
+        yield Finding(shard.files[0].path, "content", "damage.manifest", message, named, len(wrong))
 
 
 def _verify_cache(root: Store, file: CacheFile, count: Callable[[int], None]) -> Iterator[Finding]:
@@ -161,7 +157,7 @@ def _verify_cache(root: Store, file: CacheFile, count: Callable[[int], None]) ->
             if copy:
                 copy.write(buffer)
 
-        code, message = compared(root, file.path, file.bytes, file.sha256, each)
+        code, message = compared(root, file, each)
         if copy:
             copy.flush()
         role: Role = "cache"

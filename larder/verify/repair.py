@@ -6,13 +6,14 @@ or cannot be made, is refused, and what is in its place stays.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from larder.config.models import Cache
 from larder.disk import scratch, sha256_file, workshop
 from larder.errors import LarderError, RetryableError, StoreError
+from larder.manifest.sealed import StoredFile
 from larder.manifest.spool import Spool
 from larder.pipeline.planning.expanding import expand_inventory
 from larder.pipeline.planning.source import take_source
@@ -33,15 +34,9 @@ from larder.store.base import Store
 from larder.units import format_count
 from larder.verify.findings import has_content, readable
 from larder.verify.job import Inspected, VerifyBatch, VerifyJob, open_verified
-from larder.verify.replacing import STAGE, Content, Repair, Spares, check_place, keep, replace_file
+from larder.verify.replacing import STAGE, Repair, Spares, check_place, keep, replace_file
 from larder.versions import layout
-from larder.versions.documents import (
-    CacheFile,
-    FileFacts,
-    SegmentDocument,
-    VersionDocument,
-    parse_document,
-)
+from larder.versions.documents import CacheFile, SegmentDocument, VersionDocument, parse_document
 from larder.versions.identity import dataset_cache_id
 from larder.versions.omitted import read_omitted
 from larder.versions.publish import probe_conditions, read_segment, read_version
@@ -71,7 +66,7 @@ def repair_small(
     files = [file for file in version.files if file.path in paths]
     spares = Spares(root, {file.bytes for file in files})
 
-    def order(file: FileFacts) -> int:
+    def order(file: StoredFile) -> int:
         return _FIRST.index(file.role) if file.role in _FIRST else len(_FIRST)
 
     repairs: list[Repair] = []
@@ -119,23 +114,22 @@ def name_version(job: VerifyJob, *, progress: Progress) -> Repair:
 
 
 def _manifest(
-    job: VerifyJob, root: Store, version: VersionDocument, file: FileFacts, spares: Spares
+    job: VerifyJob, root: Store, version: VersionDocument, file: StoredFile, spares: Spares
 ) -> str:
     """Make a file again that version.json names; returns what it was made from."""
-    content = file.path, file.bytes, file.sha256
     check_place(root, file.path)
-    if source := spares.fill(content):
+    if source := spares.fill(file):
         return f"copied from {source}"
     with scratch() as folder:
         path, source = _made(job, root, version, file, folder)
         if (path.stat().st_size, sha256_file(path)) != (file.bytes, file.sha256):
             why = f"made again from {source}, it has other bytes"
             raise _Refused(f"{why}: {_difference(file, version.id)}")
-        replace_file(root, content, path)
+        replace_file(root, file, path)
     return f"made again from {source}"
 
 
-def _difference(file: FileFacts, version: str) -> str:
+def _difference(file: StoredFile, version: str) -> str:
     if file.role == "objects":
         return refusal(file.path, version, "the source has changed since")
     if file.path.endswith(".parquet"):
@@ -146,7 +140,7 @@ def _difference(file: FileFacts, version: str) -> str:
 
 
 def _made(
-    job: VerifyJob, root: Store, version: VersionDocument, file: FileFacts, folder: Path
+    job: VerifyJob, root: Store, version: VersionDocument, file: StoredFile, folder: Path
 ) -> tuple[Path, str]:
     """A file as the steps of a build make it, and what it was made from."""
     if file.role == "objects":
@@ -203,7 +197,7 @@ def repair_large(
 ) -> list[Repair]:
     """Make what is damaged of shards or a cache file again; says what became of each file."""
     root = open_verified(job)
-    spares = Spares(root, {size_bytes for _, size_bytes, _ in batch.published()})
+    spares = Spares(root, {file.bytes for file in batch.published})
     repairs: list[Repair] = []
     for one in batch.singles:
         repairs += _repaired(job, root, one, spares, concurrent_batches)
@@ -216,15 +210,15 @@ def _repaired(
 ) -> list[Repair]:
     """Find the files of one shard or cache elsewhere, or make them."""
     repairs: list[Repair] = []
-    missing: list[Content] = []
-    for file in batch.published():
-        if has_content(root, *file):
-            repairs.append(Repair(file[0], True, "it is as it was published"))
+    missing: list[StoredFile] = []
+    for file in batch.published:
+        if has_content(root, file):
+            repairs.append(Repair(file.path, True, "it is as it was published"))
             continue
-        with _refusing(file[0], repairs):
-            check_place(root, file[0])
+        with _refusing(file.path, repairs):
+            check_place(root, file.path)
             if source := spares.fill(file):
-                repairs.append(Repair(file[0], True, f"copied from {source}"))
+                repairs.append(Repair(file.path, True, f"copied from {source}"))
             else:
                 missing.append(file)
     if missing:
@@ -237,7 +231,7 @@ def _made_again(
     job: VerifyJob,
     root: Store,
     batch: VerifyBatch,
-    missing: Sequence[Content],
+    missing: Sequence[StoredFile],
     folder: Path,
     concurrent_batches: int,
 ) -> list[Repair]:
@@ -246,19 +240,17 @@ def _made_again(
     repairs: list[Repair] = []
     why = f"made again, it has other bytes; {_PUT_BACK}"
     try:
-        paths = {path for path, _, _ in missing}
-        _make(job, root, batch, paths, output, concurrent_batches)
+        _make(job, root, batch, missing, output, concurrent_batches)
     except (StoreError, RetryableError):
         raise
     except (_Refused, LarderError) as error:
         why = str(error)
     for file in missing:
-        path = file[0]
-        with _refusing(path, repairs):
-            if not has_content(output, *file):
+        with _refusing(file.path, repairs):
+            if not has_content(output, file):
                 raise _Refused(why)
-            replace_file(root, file, local_path(output, path))
-            repairs.append(Repair(path, True, "made again"))
+            replace_file(root, file, local_path(output, file.path))
+            repairs.append(Repair(file.path, True, "made again"))
     return repairs
 
 
@@ -266,7 +258,7 @@ def _make(
     job: VerifyJob,
     root: Store,
     batch: VerifyBatch,
-    missing: Collection[str],
+    missing: Sequence[StoredFile],
     output: Store,
     concurrent_batches: int,
 ) -> None:
@@ -285,20 +277,19 @@ def _make(
             f" {document.shape.format}, and this Larder writes version {format_.version}; repair it"
             " with the one that wrote it"
         )
-    index = layout.index_prefix(batch.segment)
-    if batch.index and all(path.startswith(index) for path in missing):
-        rows = read_rows(root, batch.index, shard.first_row, shard.rows)
+    if batch.index and not any(file.role == "shard" for file in missing):
+        rows = read_rows(root, batch.index, shard.first_row, shard.samples)
         spool = Spool.of(rows, INDEXED)
         put_indexes(output, batch.segment, shard.split, shard.name, format_, spool)
         return
     if batch.sources is None:
         raise _Refused("the sources of its segment have to be repaired first")
     size_bytes = sum(file.bytes for file in shard.files)
-    plan = ShardPlan(shard.split, 0, shard.name, shard.first, shard.rows, size_bytes)
+    plan = ShardPlan(shard.split, 0, shard.name, shard.first, shard.samples, size_bytes)
     result = pack_again(
         _segment_job(job, document),
         plan,
-        SourceRows(batch.sources.manifest, shard.first_row),
+        SourceRows(batch.sources, shard.first_row),
         output,
         concurrent_batches,
     )

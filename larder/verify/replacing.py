@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 
 from larder.disk import check_inside, sync_folder
 from larder.errors import DamageError, NotFoundError, ObjectError
 from larder.manifest.digest import sha256_hex
+from larder.manifest.sealed import StoredFile
 from larder.store import local_path, object_url
 from larder.store.base import ObjectInfo, Store
 from larder.store.own_files import listed, published_file_errors, read_digest
@@ -23,9 +24,6 @@ from larder.verify.findings import has_content
 from larder.versions import layout
 
 STAGE = "repair"
-
-Content = tuple[str, int, str]
-"""Path, length and sha256 of a file, as they were published."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +46,14 @@ def check_place(root: Store, path: str) -> None:
             raise ObjectError("object.bad_key", message, where=where, hint=hint)
 
 
-def replace_file(root: Store, file: Content, made: Path) -> None:
+def replace_file(root: Store, file: StoredFile, made: Path) -> None:
     """Put a file that was made, and compared, in its place.
 
     ``damage.digest``: the store has not kept the bytes.
     """
-    path = file[0]
-    keep(root, path)
+    keep(root, file.path)
     with published_file_errors():
-        root.upload(path, made)
+        root.upload(file.path, made)
     _check(root, file)
 
 
@@ -71,7 +68,7 @@ def keep(root: Store, path: str) -> str | None:
         return None
     kept = layout.replaced_key(path, sha256_hex(etag.encode())[:16])
     if not _linked(root, path, kept):
-        _copy(root, path, (kept, *read_digest(root, path)))
+        _copy(root, path, StoredFile(kept, *read_digest(root, path), "replaced"))
     return etag
 
 
@@ -90,21 +87,20 @@ def _linked(root: Store, path: str, kept: str) -> bool:
     return False
 
 
-def _copy(root: Store, source: str, file: Content) -> None:
+def _copy(root: Store, source: str, file: StoredFile) -> None:
     """Put a copy in the place of a file, if it has the content of that."""
-    path, size_bytes, sha256 = file
-    with published_file_errors(), root.writer(path) as writer:
-        if read_digest(root, source, writer.write) != (size_bytes, sha256):
+    with published_file_errors(), root.writer(file.path) as writer:
+        if read_digest(root, source, writer.write) != (file.bytes, file.sha256):
             message = "it was changed meanwhile; repair again"
             raise DamageError("damage.digest", message, where=object_url(root.url, source))
         writer.commit()
     _check(root, file)
 
 
-def _check(root: Store, file: Content) -> None:
-    if not has_content(root, *file):
+def _check(root: Store, file: StoredFile) -> None:
+    if not has_content(root, file):
         message = "the store has not kept the bytes that were written"
-        raise DamageError("damage.digest", message, where=object_url(root.url, file[0]))
+        raise DamageError("damage.digest", message, where=object_url(root.url, file.path))
 
 
 @dataclass
@@ -115,12 +111,11 @@ class Spares:
     sizes: Collection[int]
     _published: list[ObjectInfo] | None = field(default=None, init=False)
 
-    def fill(self, file: Content) -> str:
+    def fill(self, file: StoredFile) -> str:
         """Copy a file from where its exact content is; returns that path, empty if nowhere."""
-        path, size_bytes, sha256 = file
-        for key in self._keys(size_bytes):
-            if key != path and has_content(self.root, key, size_bytes, sha256):
-                keep(self.root, path)
+        for key in self._keys(file.bytes):
+            if key != file.path and has_content(self.root, replace(file, path=key)):
+                keep(self.root, file.path)
                 _copy(self.root, key, file)
                 return key
         return ""

@@ -168,7 +168,7 @@ class _Verification:
             one
             for batch in self.inspected.batches
             for one in batch.singles
-            if not set(damaged).isdisjoint(path for path, _, _ in one.published())
+            if not set(damaged).isdisjoint(file.path for file in one.published)
         ]
         with self._repairing(damaged):
             for group in _groups(due):

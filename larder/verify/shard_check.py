@@ -20,13 +20,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.errors import DamageError, NotFoundError, ObjectError
+from larder.manifest.sealed import StoredFile
 from larder.samples.indexed import IndexedSample, read_index
 from larder.samples.naming import LABEL_EXT
 from larder.shards.formats.base import ShardFormat
 from larder.shards.model import label_bytes
 from larder.store.base import Readable, Store
 from larder.verify.findings import MISSING, SHOWN_SAMPLES, Finding, Role, compared, is_broken
-from larder.versions.index import ShardFile
 
 _CHUNK_ROWS = 4_096
 
@@ -170,8 +170,7 @@ _READERS_TRIED = 1_000
 
 def inspect_shard(
     store: Readable,
-    keys: Sequence[str],
-    files: Sequence[ShardFile],
+    files: Sequence[StoredFile],
     samples: ShardIndex | None,
     shard_format: ShardFormat | None,
     count: Callable[[int], None] = lambda size_bytes: None,
@@ -184,20 +183,21 @@ def inspect_shard(
     store, and for damaged shards and parts that are no ranges of the file what the format's reader
     holds of one sample.
     """
+    path = files[0].path
     places = samples.places_problem(files[0].bytes) if samples else ""
     index = None if places else samples
     spooled = spool if index and not index.is_ranges else None
     wrong: list[tuple[int, str, str]] = []
     bad: set[int] = set()
-    for number, (key, file) in enumerate(zip(keys, files, strict=True)):
+    for number, file in enumerate(files):
         spans = _Spans(index.spans() if index and number == 0 else iter(()))
         with ExitStack() as stack:
             each: list[Callable[[memoryview], object]] = [spans.add, lambda data: count(len(data))]
             if spooled:
-                writer = stack.enter_context(spooled.writer(file.name))
+                writer = stack.enter_context(spooled.writer(file.path))
                 each.append(writer.write)
             give = _pieces_to(each)
-            code, message = compared(store, key, file.bytes, file.sha256, give)
+            code, message = compared(store, file, give)
             if spooled:
                 writer.commit()
         bad |= spans.bad()
@@ -205,21 +205,20 @@ def inspect_shard(
             wrong.append((number, code, message))
     if wrong:
         if index and shard_format:
-            bad |= _unreadable(store, keys[0], index, shard_format, bad)
+            bad |= _unreadable(store, path, index, shard_format, bad)
         if wrong[0][0] == 0 and wrong[0][2] == MISSING:
             bad = set(range(len(samples or ())))
         return [
-            _finding(keys[number], "shard", code, message, samples, bad)
+            _finding(files[number].path, "shard", code, message, samples, bad)
             for number, code, message in wrong
         ]
     if places:
-        return [_finding(keys[0], "content", "damage.manifest", places, samples)]
+        return [_finding(path, "content", "damage.manifest", places, samples)]
     if not bad and index and shard_format and not index.is_ranges:
-        place = (spooled, files[0].name) if spooled else (store, keys[0])
-        bad = _unreadable(*place, index, shard_format)
+        bad = _unreadable(spooled or store, path, index, shard_format)
     if bad:
         message = "the file is as it was published, but its samples differ from the index"
-        return [_finding(keys[0], "content", "damage.record", message, samples, bad)]
+        return [_finding(path, "content", "damage.record", message, samples, bad)]
     return []
 
 

@@ -15,6 +15,7 @@ from dataclasses import replace
 from larder.errors import ConfigError, DamageError, LarderError, NotFoundError, ObjectError
 from larder.jobs import manifests
 from larder.jobs.manifests import fetched
+from larder.manifest.sealed import StoredFile
 from larder.progress import Progress
 from larder.segments.shard import BATCH_SAMPLES
 from larder.shards.formats import shard_format
@@ -25,21 +26,14 @@ from larder.verify.findings import Finding, compared
 from larder.verify.foreign import objects_of
 from larder.verify.job import (
     Inspected,
-    ShardToVerify,
     Unused,
     VerifyBatch,
     VerifyJob,
     open_verified,
 )
 from larder.versions import layout
-from larder.versions.documents import (
-    CacheDocument,
-    CacheFile,
-    FileFacts,
-    SegmentDocument,
-    VersionDocument,
-)
-from larder.versions.index import ListedShard, listed_shards, read_shards
+from larder.versions.documents import CacheDocument, CacheFile, SegmentDocument, VersionDocument
+from larder.versions.index import Shard, listed_shards, read_shards
 from larder.versions.omitted import Omitted, read_omitted
 
 
@@ -74,7 +68,7 @@ class _Inspection(DocumentReader):
         shards = None
         if omitted is not None:
             shards = {
-                segment.id: list(listed_shards(segment.id, segment.shards, omitted))
+                segment.id: list(listed_shards(segment.shards, omitted))
                 for segment in segments
                 if segment.shards is not None
             }
@@ -86,17 +80,17 @@ class _Inspection(DocumentReader):
         batches, files, size_bytes = batches_of(self.job, version, segments, shards, infos)
         return Inspected(version, version.id, tuple(batches), files, size_bytes, unused)
 
-    def _is_whole(self, file: FileFacts) -> bool:
+    def _is_whole(self, file: StoredFile) -> bool:
         """Whether a file has its digest; else there is a finding."""
         try:
             if file.path.endswith((".parquet", ".npz")):
-                with fetched(self.root, file.manifest):
+                with fetched(self.root, file):
                     self.progress.advance("inspect", objects=1, bytes=file.bytes)
                 return True
         except LarderError as error:
             if not isinstance(error, DamageError | NotFoundError) and not _is_of_file(error):
                 raise
-        code, message = compared(self.root, file.path, file.bytes, file.sha256)
+        code, message = compared(self.root, file)
         if code:
             self.note(file.path, "manifest", code, message)
         return not code
@@ -174,7 +168,7 @@ def batches_of(
     job: VerifyJob,
     version: VersionDocument,
     segments: Sequence[SegmentFacts],
-    listed: Mapping[str, Sequence[ListedShard]] | None,
+    listed: Mapping[str, Sequence[Shard]] | None,
     infos: Mapping[str, ObjectInfo],
 ) -> tuple[list[VerifyBatch], int, int]:
     """What to read: all files, or a seeded choice, and those that the listing proves damaged.
@@ -183,15 +177,16 @@ def batches_of(
         The batches, each of about ``runner.batch_bytes``, or one cache file; the number of files
         of shards and caches of the version, and their bytes.
     """
-    shards = {segment.id: list(_listed_shards(segment, listed)) for segment in segments}
+    shards = {segment.id: _listed(segment, listed) for segment in segments}
+    every = [shard for id_ in shards for shard in shards[id_]]
     splits = version.cache.splits.values() if version.cache else ()
     caches: list[CacheFile] = [file for split in splits for file in split]
-    places = [(shard.split, _key(id_, shard)) for id_ in shards for shard in shards[id_]]
-    wanted = chosen(job, places) | chosen(job, (("", file.path) for file in caches))
+    wanted = chosen(job, ((shard.split, shard.files[0].path) for shard in every))
+    wanted |= chosen(job, (("", file.path) for file in caches))
 
-    def is_due(key: str, files: Iterable[tuple[str, int, str]]) -> bool:
-        return key in wanted or not all(
-            path in infos and infos[path].size_bytes == size_bytes for path, size_bytes, _ in files
+    def is_due(files: Sequence[StoredFile]) -> bool:
+        return files[0].path in wanted or not all(
+            file.path in infos and infos[file.path].size_bytes == file.bytes for file in files
         )
 
     batches: list[VerifyBatch] = []
@@ -203,20 +198,15 @@ def batches_of(
             segment.file("sources"),
             len(version.classes),
         )
-        due = [
-            shard
-            for shard in shards[segment.id]
-            if is_due(_key(segment.id, shard), shard.published(segment.id))
-        ]
+        due = [shard for shard in shards[segment.id] if is_due(shard.published)]
         batches += _shard_batches(job.cluster.runner.batch_bytes, empty, due)
         for cache in caches:
             batch = replace(empty, cache=cache)
-            if cache.segment == segment.id and is_due(cache.path, batch.published()):
+            if cache.segment == segment.id and is_due(batch.published):
                 batches.append(batch)
-    every = [shard for segment in shards.values() for shard in segment]
-    count = sum(shard.count for shard in every) + len(caches)
-    size_bytes = sum(shard.bytes for shard in every) + sum(file.bytes for file in caches)
-    return batches, count, size_bytes
+    files = [file for shard in every for file in shard.published]
+    size_bytes = sum(file.bytes for file in files) + sum(file.bytes for file in caches)
+    return batches, len(files) + len(caches), size_bytes
 
 
 def chosen(job: VerifyJob, places: Iterable[tuple[str, str]]) -> set[str]:
@@ -237,33 +227,24 @@ def chosen(job: VerifyJob, places: Iterable[tuple[str, str]]) -> set[str]:
     return choice
 
 
-def _listed_shards(
-    segment: SegmentFacts, listed: Mapping[str, Sequence[ListedShard]] | None
-) -> Iterator[ShardToVerify]:
+def _listed(segment: SegmentFacts, listed: Mapping[str, Sequence[Shard]] | None) -> list[Shard]:
     """The shards of a segment that the version lists; all of them if that is not known."""
     shards = segment.shards or []
-    names = {(each.split, each.files[0].name) for each in (listed or {}).get(segment.id, shards)}
-    first_row = 0
-    for split, samples, first, files, indexes in shards:
-        if (split, files[0].name) in names:
-            yield ShardToVerify(split, files[0].name, files, first_row, samples, first, indexes)
-        first_row += samples
-
-
-def _key(segment: str, shard: ShardToVerify) -> str:
-    return layout.shard_key(segment, shard.split, shard.name)
+    paths = {shard.files[0].path for shard in (listed or {}).get(segment.id, shards)}
+    return [shard for shard in shards if shard.files[0].path in paths]
 
 
 def _shard_batches(
-    batch_bytes: int, empty: VerifyBatch, shards: Sequence[ShardToVerify]
+    batch_bytes: int, empty: VerifyBatch, shards: Sequence[Shard]
 ) -> Iterator[VerifyBatch]:
-    batch: list[ShardToVerify] = []
+    batch: list[Shard] = []
     size_bytes = rows = 0
     for shard in shards:
-        size_bytes, rows = size_bytes + shard.bytes, rows + shard.rows
+        shard_bytes = sum(file.bytes for file in shard.published)
+        size_bytes, rows = size_bytes + shard_bytes, rows + shard.samples
         if batch and (size_bytes > batch_bytes or rows > BATCH_SAMPLES):
             yield replace(empty, shards=tuple(batch))
-            batch, size_bytes, rows = [], shard.bytes, shard.rows
+            batch, size_bytes, rows = [], shard_bytes, shard.samples
         batch.append(shard)
     if batch:
         yield replace(empty, shards=tuple(batch))

@@ -22,11 +22,10 @@ import numpy.typing as npt
 
 from larder.disk import disk_errors
 from larder.errors import DamageError, ObjectError
-from larder.manifest.sealed import MAKE_AGAIN
+from larder.manifest.sealed import MAKE_AGAIN, StoredFile
 from larder.store import object_url
 from larder.store.base import Store
 from larder.store.own_files import published_file_errors
-from larder.versions.documents import FileFacts
 
 HEADER_BYTES = 256
 """Of a .npy file: its items follow."""
@@ -197,7 +196,7 @@ def read_directory(tail: bytes, archive_bytes: int) -> dict[str, Member]:
 class ArchiveReader:
     """An archive in a store, of which the end is read first. What differs is a `DamageError`."""
 
-    def __init__(self, store: Store, file: FileFacts, names: Collection[str]) -> None:
+    def __init__(self, store: Store, file: StoredFile, names: Collection[str]) -> None:
         """Read the directory, which has to have members with some names."""
         self.file = file
         self._store = store

@@ -14,12 +14,12 @@ from pathlib import Path
 
 from larder.disk import TEMPORARY_PREFIX, check_names, disk_errors, write_file
 from larder.errors import DamageError
-from larder.manifest.sealed import MAKE_AGAIN
+from larder.manifest.sealed import MAKE_AGAIN, StoredFile
 from larder.store import object_url
 from larder.store.base import Store
 from larder.store.download import download, locked, path_below, removed_if_abandoned
 from larder.versions import layout
-from larder.versions.documents import FileFacts, VersionDocument
+from larder.versions.documents import VersionDocument
 from larder.versions.index import SegmentIndex, listed_shards
 from larder.versions.omitted import read_omitted
 from larder.versions.publish import existing_segment, read_version
@@ -29,7 +29,7 @@ _LOCK = ".larder.lock"
 THREADS = 8
 
 
-def version_files(store: Store, version: VersionDocument) -> Iterator[FileFacts]:
+def version_files(store: Store, version: VersionDocument) -> Iterator[StoredFile]:
     """What readers read of a version, but for its documents."""
     yield from (file for file in version.files if file.role in _ROLES)
     omitted = read_omitted(store, version)
@@ -37,12 +37,10 @@ def version_files(store: Store, version: VersionDocument) -> Iterator[FileFacts]
         document = existing_segment(store, use.id)
         index = SegmentIndex(store, document.file("rows"), Path(), document.samples)
         for split, facts in document.splits.items():
-            for shard in listed_shards(use.id, index.shards(split, facts.samples), omitted):
-                for file in shard.files:
-                    key = layout.shard_key(use.id, split, file.name)
-                    yield FileFacts(key, file.bytes, file.sha256, "shard")
+            for shard in listed_shards(index.shards(split, facts.samples), omitted):
+                yield from shard.files
     for files in version.cache.splits.values() if version.cache else ():
-        yield from (FileFacts(file.path, file.bytes, file.sha256, "cache") for file in files)
+        yield from (StoredFile(file.path, file.bytes, file.sha256, "cache") for file in files)
 
 
 _FEW_SHARDS = 10_000
@@ -63,7 +61,7 @@ def check_shards(store: Store, version: VersionDocument, split: str) -> None:
 
 
 def copy_version(
-    store: Store, version: VersionDocument, files: Iterable[FileFacts], root: Path
+    store: Store, version: VersionDocument, files: Iterable[StoredFile], root: Path
 ) -> None:
     """Copy the files of a version, and then its documents, below a directory.
 
@@ -94,5 +92,5 @@ def copy_version(
             raise DamageError("damage.size", "the file is missing", where=where)
 
 
-def _copy(store: Store, file: FileFacts, root: Path) -> None:
+def _copy(store: Store, file: StoredFile, root: Path) -> None:
     download(store, file.path, path_below(root, file.path), file.bytes, file.sha256)

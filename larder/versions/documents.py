@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar
 from larder.config.patterns import count_braces
 from larder.config.shape import DEFAULTS, DecoderUse, FormatOptions, FormatUse, ImageOptions
 from larder.errors import DamageError
-from larder.manifest.sealed import SPARSE, ManifestRef, read_sealed
+from larder.manifest.sealed import SPARSE, StoredFile, read_sealed
 from larder.names import Digest, FilePath, HexId, PlainName, Rule, ShardPattern, SplitName
 from larder.versions import layout
 
@@ -66,28 +66,6 @@ class SplitFacts:
     def check(self) -> None:
         if sum(map(count_braces, self.patterns)) != self.shards:
             raise ValueError("the patterns of a split have another number of shards than it has")
-
-
-@dataclass(frozen=True, slots=True)
-class FileFacts:
-    """A published file other than a shard: its path below the dataset's root and its digest.
-
-    ``role`` is one of `ROLES`.
-    """
-
-    path: FilePath
-    bytes: int
-    sha256: Digest
-    role: PlainName
-
-    @classmethod
-    def of(cls, manifest: ManifestRef, role: str) -> FileFacts:
-        return cls(path=manifest.key, bytes=manifest.bytes, sha256=manifest.sha256, role=role)
-
-    @property
-    def manifest(self) -> ManifestRef:
-        """How it is read, if it is a manifest."""
-        return ManifestRef(self.path, self.sha256, self.bytes, rows=-1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,11 +130,11 @@ class SegmentDocument:
     shape: Shape
     validate: Validated
     splits: Mapping[SplitName, SegmentSplit]
-    files: tuple[FileFacts, ...]
+    files: tuple[StoredFile, ...]
     skipped: int = 0
     format: str = SEGMENT_FORMAT
 
-    def file(self, role: str) -> FileFacts:
+    def file(self, role: str) -> StoredFile:
         """The file with that role; ``damage.manifest`` if there is none."""
         return _file(self.files, role, "segment.json")
 
@@ -283,17 +261,17 @@ class VersionDocument:
     segments: tuple[SegmentUse, ...]
     splits: Mapping[SplitName, SplitFacts]
     classes: tuple[str, ...]
-    files: tuple[FileFacts, ...]
+    files: tuple[StoredFile, ...]
     cache: CacheFacts | None
     skipped: int = 0
     format: str = VERSION_FORMAT
     split_rule: str = field(default="", metadata=SPARSE)
 
-    def file(self, role: str) -> FileFacts:
+    def file(self, role: str) -> StoredFile:
         """The only file with that role; ``damage.manifest`` if there is none."""
         return _file(self.files, role, "version.json")
 
-    def files_of(self, role: str) -> tuple[FileFacts, ...]:
+    def files_of(self, role: str) -> tuple[StoredFile, ...]:
         return tuple(entry for entry in self.files if entry.role == role)
 
     @property
@@ -316,7 +294,7 @@ class VersionDocument:
                 raise ValueError(f"splits.{split}: patterns of no segment of the version")
 
 
-def _check_places(files: Iterable[FileFacts | CacheFile], prefixes: Iterable[str]) -> None:
+def _check_places(files: Iterable[StoredFile | CacheFile], prefixes: Iterable[str]) -> None:
     """Refuse files that are elsewhere than below one of some prefixes."""
     places = tuple(prefixes)
     for file in files:
@@ -324,7 +302,7 @@ def _check_places(files: Iterable[FileFacts | CacheFile], prefixes: Iterable[str
             raise ValueError(f"{file.path} is not among the files of this document")
 
 
-def _file(files: Iterable[FileFacts], role: str, where: str) -> FileFacts:
+def _file(files: Iterable[StoredFile], role: str, where: str) -> StoredFile:
     for entry in files:
         if entry.role == role:
             return entry

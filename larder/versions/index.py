@@ -30,13 +30,14 @@ import numpy as np
 
 from larder.disk import disk_errors
 from larder.errors import ConfigError, StoreError
+from larder.manifest.sealed import StoredFile
 from larder.names import FILE, MAX_NUMBER, NAME, SPLIT
 from larder.samples.indexed import IndexedPart, IndexedSample
 from larder.store import local_path
 from larder.store.base import Store
 from larder.store.download import download_once
+from larder.versions import layout
 from larder.versions.arrays import HEADER_BYTES, ArchiveReader, Array
-from larder.versions.documents import FileFacts
 from larder.versions.omitted import Omitted
 
 BLOCK_ROWS = 4_096
@@ -115,33 +116,35 @@ class Places(NamedTuple):
         return np.repeat(np.arange(len(self.rows)), self.part_counts)
 
 
-class ShardFile(NamedTuple):
-    """A file of a shard."""
-
-    name: str
-    bytes: int
-    sha256: str
-
-
-class ReaderIndexFile(NamedTuple):
-    """An index of a shard that other readers need; see `larder.shards.indexes`."""
-
-    kind: str
-    name: str
-    bytes: int
-    sha256: str
-
-
 class Shard(NamedTuple):
-    """A shard: how many rows it has, how many samples were planned for the shards before it, its
-    files, of which the first has its name, and its indexes for other readers.
+    """A shard of a segment.
+
+    Attributes:
+        first_row: The row of its first sample in the index of the segment.
+        samples: Without those that are omitted, if a version lists it.
+        first: How many samples were planned for the shards before it.
+        files: The first has its name.
+        indexes: Those that other readers need; see `larder.shards.indexes`.
+        omitted: Ranges of its samples, counted from the first, that the version omits.
     """
 
+    segment: str
     split: str
+    first_row: int
     samples: int
     first: int
-    files: tuple[ShardFile, ...]
-    indexes: tuple[ReaderIndexFile, ...] = ()
+    files: tuple[StoredFile, ...]
+    indexes: tuple[StoredFile, ...] = ()
+    omitted: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.files[0].name
+
+    @property
+    def published(self) -> tuple[StoredFile, ...]:
+        """Its files and its indexes."""
+        return self.files + self.indexes
 
     @property
     def bytes(self) -> int:
@@ -197,7 +200,7 @@ class SegmentIndex:
     def __init__(
         self,
         store: Store,
-        file: FileFacts,
+        file: StoredFile,
         directory: Path,
         samples: int | None = None,
         classes: int | None = None,
@@ -403,7 +406,7 @@ class SegmentIndex:
         return length
 
 
-def read_shards(store: Store, file: FileFacts) -> list[Shard]:
+def read_shards(store: Store, file: StoredFile) -> list[Shard]:
     """The shards of a segment in order, given its file of role ``rows``."""
     return list(_shards(ArchiveReader(store, file, _NAMES)))
 
@@ -415,26 +418,29 @@ def _shards(archive: ArchiveReader) -> Iterator[Shard]:
     numbers = ("bytes", "samples", "first")
     if len(files) and max(_most(files[name]) for name in numbers) >= MAX_NUMBER:
         raise archive.invalid("a number of a file is none")
-    shard: list[ShardFile] = []
-    indexes: list[ReaderIndexFile] = []
-    head = "", 0, 0
+    segment = archive.file.path.split("/")[1]
+    shard = Shard(segment, "", 0, 0, 0, ())
     for *texts, size_bytes, samples, first, sha256 in files.tolist():
         split, kind, name = (str(text, "latin-1") for text in texts)
         if not (SPLIT.allows(split) and FILE.allows(name) and (not kind or NAME.allows(kind))):
             raise archive.invalid("the name of a file is none")
-        if shard and (samples or split != head[0]):  # the first file of the next shard
-            yield Shard(*head, tuple(shard), tuple(indexes))
-            shard, indexes = [], []
-        if not shard:
-            head = split, samples, first
-        if kind and shard:
-            indexes.append(ReaderIndexFile(kind, name, size_bytes, sha256.hex()))
-        elif kind:
-            raise archive.invalid("an index is of no shard")
+        if not shard.files or samples or split != shard.split:  # the first file of the next shard
+            if kind:
+                raise archive.invalid("an index is of no shard")
+            if shard.files:
+                yield shard
+            first_row = shard.first_row + shard.samples
+            shard = Shard(segment, split, first_row, samples, first, ())
+        if kind:
+            path = layout.reader_index_key(segment, kind, split, name)
+            index = StoredFile(path, size_bytes, sha256.hex(), kind)
+            shard = shard._replace(indexes=(*shard.indexes, index))
         else:
-            shard.append(ShardFile(name, size_bytes, sha256.hex()))
-    if shard:
-        yield Shard(*head, tuple(shard), tuple(indexes))
+            path = layout.shard_key(segment, split, name)
+            file = StoredFile(path, size_bytes, sha256.hex(), "shard")
+            shard = shard._replace(files=(*shard.files, file))
+    if shard.files:
+        yield shard
 
 
 def _is_of_files(array: Array) -> bool:
@@ -454,42 +460,22 @@ def _ranges(starts: Array, ends: Array) -> Array:
     return np.repeat(starts - before, counts) + np.arange(counts.sum())
 
 
-class ListedShard(NamedTuple):
-    """A shard with samples that are not omitted; the first file has the shard's name.
-
-    ``samples`` counts those that are not omitted; ``omitted`` are ranges of its rows, counted from
-    its first sample.
-    """
-
-    segment: str
-    split: str
-    files: tuple[ShardFile, ...]
-    indexes: tuple[ReaderIndexFile, ...]
-    samples: int
-    omitted: tuple[tuple[int, int], ...]
-
-    @property
-    def bytes(self) -> int:
-        return sum(file.bytes for file in self.files)
-
-
 def listed_shards(
-    segment: str, shards: Iterable[Shard], omitted: Mapping[tuple[str, str], Omitted]
-) -> Iterator[ListedShard]:
-    """The listed shards of a segment, given all of them, in order.
+    shards: Iterable[Shard], omitted: Mapping[tuple[str, str], Omitted]
+) -> Iterator[Shard]:
+    """The shards with samples that are not omitted, given all of some segments, in order.
 
     ``omitted`` are the rows that the version omits, by segment and split.
     """
-    first_rows: Counter[str] = Counter()
+    first_rows: Counter[tuple[str, str]] = Counter()
     for shard in shards:
-        first_row = first_rows[shard.split]
-        first_rows[shard.split] += shard.samples
-        live = shard.samples
-        ranges: tuple[tuple[int, int], ...] = ()
-        gone = omitted.get((segment, shard.split))
+        place = shard.segment, shard.split
+        first_row = first_rows[place]
+        first_rows[place] += shard.samples
+        gone = omitted.get(place)
         if gone is not None and len(gone.ranges):
             inside = gone.within(first_row, shard.samples)
-            live -= inside.count
             ranges = tuple((a, b) for a, b in inside.ranges.tolist())
-        if live:
-            yield ListedShard(segment, shard.split, shard.files, shard.indexes, live, ranges)
+            shard = shard._replace(samples=shard.samples - inside.count, omitted=ranges)
+        if shard.samples:
+            yield shard

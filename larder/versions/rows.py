@@ -11,11 +11,11 @@ import pyarrow as pa
 
 from larder.errors import DamageError
 from larder.jobs.manifests import fetched
-from larder.manifest.schemas import INDEXED_PARTS, columns
+from larder.manifest.schemas import INDEXED_PARTS, columns, lists_of
+from larder.manifest.sealed import StoredFile
 from larder.store import object_url, open_store
 from larder.store.base import Store
 from larder.versions.arrays import Array
-from larder.versions.documents import FileFacts
 from larder.versions.index import BLOCK_ROWS, NONE, SegmentIndex
 
 INDEXED = pa.schema(
@@ -32,12 +32,12 @@ INDEXED = pa.schema(
 
 
 @contextmanager
-def open_index(root: Store, file: FileFacts) -> Iterator[SegmentIndex]:
+def open_index(root: Store, file: StoredFile) -> Iterator[SegmentIndex]:
     """The index of a segment, given its file of role ``rows``, of which the digest is compared.
 
     From a bucket it is downloaded, once for all steps of this process.
     """
-    with fetched(root, file.manifest) as path:
+    with fetched(root, file) as path:
         if root.features.local_path:
             yield SegmentIndex(root, file, path.parent)
             return
@@ -50,7 +50,7 @@ def open_index(root: Store, file: FileFacts) -> Iterator[SegmentIndex]:
 
 
 def read_rows(
-    root: Store, file: FileFacts, first_row: int = 0, rows: int | None = None
+    root: Store, file: StoredFile, first_row: int = 0, rows: int | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Consecutive rows of a segment's index, by `INDEXED`; by default all."""
     with open_index(root, file) as index:
@@ -69,15 +69,12 @@ def index_rows(index: SegmentIndex, rows: Array) -> pa.RecordBatch:
         "offset": pa.array(parts["offset"], mask=parts["offset"] == NONE),
         **{name: pa.array(parts[name]) for name in ("length", "crc32c")},
     }
-    structs = pa.StructArray.from_arrays(
-        list(fields.values()), fields=list(INDEXED_PARTS.value_type)
-    )
-    stops = pa.array(np.append(0, np.cumsum(places.part_counts)), pa.int32())
+    offsets = np.append(0, np.cumsum(places.part_counts))
     values = {
         "key": pa.array(index.keys(rows), pa.string()),
         "shard": names.take(pa.array(numbers["shard"])),
         **{name: pa.array(numbers[name]) for name in ("offset", "length")},
         "label": pa.array(numbers["label"], mask=numbers["label"] == NONE),
-        "parts": pa.ListArray.from_arrays(stops, structs, type=INDEXED_PARTS),
+        "parts": lists_of(INDEXED_PARTS, fields.__getitem__, offsets),
     }
     return pa.RecordBatch.from_arrays([values[name] for name in INDEXED.names], schema=INDEXED)

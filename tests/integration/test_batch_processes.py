@@ -17,7 +17,7 @@ from larder.jobs import processes
 from larder.jobs.manifests import fetched
 from larder.jobs.results import RunError
 from larder.jobs.runner import InlineRunner
-from larder.manifest.sealed import ManifestRef
+from larder.manifest.sealed import StoredFile
 from larder.pipeline.prepare import prepare
 from larder.progress import StageTimes
 from larder.store import open_store
@@ -151,7 +151,7 @@ class Bucket:
         local_path = False
 
 
-def download(folder: str, ref: ManifestRef) -> str:
+def download(folder: str, ref: StoredFile) -> str:
     with fetched(Bucket(folder), ref) as path:  # type: ignore[arg-type]
         return str(path)
 
@@ -163,7 +163,7 @@ def test_a_process_removes_what_it_has_downloaded(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
     process = processes.Process()
-    ref = ManifestRef(key="m", sha256=hashlib.sha256(b"").hexdigest(), bytes=0, rows=0)
+    ref = StoredFile("m", 0, hashlib.sha256(b"").hexdigest(), "rows")
     path = Path(process.call(download, str(tmp_path / "bucket"), ref))
     assert path.is_relative_to(tmp_path / "tmp")
     assert path.exists()

@@ -88,7 +88,7 @@ def test_the_limit_is_kept_and_the_least_recently_used_goes(data, tmp_path, shar
     for number in (0, EACH, 2 * EACH, 0, 3 * EACH):
         assert samples[number] == wanted[number]
     kept = {path.stem for path in shards_in(keep)}
-    names = [file.sha256 for _, file in samples.shard_files()]
+    names = [file.sha256 for file in samples.shard_files()]
     assert kept == {names[shard] for shard in (0, 2, 3)}
     assert list(samples) == wanted
     assert len(shards_in(keep)) == 3
@@ -139,7 +139,7 @@ def test_only_what_was_recorded_is_removed(data, tmp_path, shard_bytes):
     """The record of a folder that was copied may be missing, and others have files there."""
     wanted = list(data.samples("train"))
     keep = tmp_path / "keep"
-    (file, *_) = (file for _, file in data.samples_of("train").shard_files())
+    (file, *_) = data.samples_of("train").shard_files()
     names = ["a" * 64, f"{'b' * 64}.tar", ".larder-tmp-lock", f"{'c' * 64}.tar"]
     list(data.samples_of("train", keep=keep))
     (keep / ".larder-kept").unlink()

@@ -24,14 +24,13 @@ import larder
 import larder.readers.access
 from larder.config.shape import FormatOptions, Layout
 from larder.errors import ConfigError
-from larder.manifest.sealed import seal
+from larder.manifest.sealed import StoredFile, seal
 from larder.readers.data import Data
 from larder.store.base import ObjectInfo, Reader
 from larder.store.delegate import BytesReader
 from larder.versions import layout
 from larder.versions.arrays import HEADER_BYTES, array_header, read_directory
 from larder.versions.documents import (
-    FileFacts,
     OmittedRows,
     SegmentDocument,
     SegmentSplit,
@@ -210,7 +209,7 @@ def store(small: dict[str, _Array]) -> Iterator[Simulated]:
     store = Simulated(name)
     store.before, store.tail = tail_of(small)
     key = layout.index_key(SEGMENT, "rows", "0" * 64)
-    files = (FileFacts(key, store.before + len(store.tail), "0" * 64, "rows"),)
+    files = (StoredFile(key, store.before + len(store.tail), "0" * 64, "rows"),)
     options = FormatOptions(layout=Layout({"bin": RECORD_BYTES}, labelled=False))
     count = SAMPLES_IN_ALL // SHARD_ROWS
     segment = SegmentDocument(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from larder.copy import job
 from larder.copy.job import cut_batches
-from larder.manifest.sealed import ManifestRef
+from larder.manifest.sealed import StoredFile
 from larder.segments.shard import with_receipts
 from larder.shards.model import ShardBatch, ShardPlan
 
@@ -26,15 +26,15 @@ def test_a_batch_gets_every_receipt_of_its_rows(gaps_and_rows, ranges):
         batches.append(ShardBatch(index, (plan,)))
         first += rows
     receipts = [
-        (range(start, start + rows), ManifestRef(str(number), "", 0, 0))
+        (range(start, start + rows), StoredFile(str(number), 0, "", "receipt"))
         for number, (start, rows) in enumerate(ranges)
     ]
     found = list(with_receipts(batches, receipts))
     assert [batch.shards for batch in found] == [batch.shards for batch in batches]
     for batch in found:
         own = range(batch.first_row, batch.first_row + batch.rows)
-        wanted = {ref.key for rows, ref in receipts if set(rows) & set(own)}
-        assert {ref.key for ref in batch.copies} == wanted
+        wanted = {ref.path for rows, ref in receipts if set(rows) & set(own)}
+        assert {ref.path for ref in batch.copies} == wanted
         assert len(batch.copies) == len(wanted)
 
 

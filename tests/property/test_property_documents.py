@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 
 from larder.config.shape import Feature, FormatOptions
 from larder.errors import DamageError
-from larder.manifest.sealed import seal
+from larder.manifest.sealed import StoredFile, seal
 from larder.versions.documents import (
     CacheDocument,
     CacheFacts,
     CacheFile,
-    FileFacts,
     OmittedRows,
     SegmentDocument,
     SegmentSplit,
@@ -36,7 +35,7 @@ DOCUMENTS: list[Any] = [
         shape=Shape("webdataset", 1, 10, {"train": 5}, -7),
         validate="header",
         splits={"train": SegmentSplit(1, 1, 10, 0, 2, 3)},
-        files=(FileFacts(f"segments/{S}/a", 1, "0" * 64, "samples"),),
+        files=(StoredFile(f"segments/{S}/a", 1, "0" * 64, "samples"),),
         skipped=1,
     ),
     SegmentDocument(
@@ -66,7 +65,7 @@ DOCUMENTS: list[Any] = [
         ),
         splits={"train": SplitFacts(1, 3, 10, (f"{SHARDS}/p-{{0..1}}", f"{SHARDS}/p-3"))},
         classes=("a", "ü"),
-        files=(FileFacts(f"versions/{V}/a", 1, "0" * 64, "samples"),),
+        files=(StoredFile(f"versions/{V}/a", 1, "0" * 64, "samples"),),
         cache=CacheFacts("encoded", {"train": (FILE, FILE)}),
     ),
 ]

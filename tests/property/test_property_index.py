@@ -17,24 +17,35 @@ from hypothesis import strategies as st
 
 from larder.errors import DamageError
 from larder.manifest.digest import sha256_hex
+from larder.manifest.sealed import StoredFile
 from larder.samples.indexed import IndexedSample, read_index
 from larder.segments import index_writer
 from larder.store.local.store import LocalStore
 from larder.versions import index, layout
 from larder.versions.arrays import HEADER_BYTES, array_header, read_directory, write_archive
-from larder.versions.documents import FileFacts, SegmentDocument, SegmentSplit, Shape
-from larder.versions.index import ReaderIndexFile, SegmentIndex, Shard, ShardFile, read_shards
+from larder.versions.documents import SegmentDocument, SegmentSplit, Shape
+from larder.versions.index import SegmentIndex, Shard, read_shards
 from larder.versions.rows import INDEXED
 from tests.support.errors import larder_error
 from tests.support.memory import MemoryStore, forget
 from tests.support.packing import write_index
 
 ARRAYS = ("rows", "parts", "keys", "digests", "names", "exts", "blocks")
-FILES = ShardFile("groesse-0.rec", 12, "ab" * 32), ShardFile("groesse-0.idx", 7, "00" * 32)
+
+
+def shard_file(split: str, name: str, size_bytes: int, sha256: str) -> StoredFile:
+    return StoredFile(layout.shard_key("s", split, name), size_bytes, sha256, "shard")
+
+
+FILES = (
+    shard_file("train", "groesse-0.rec", 12, "ab" * 32),
+    shard_file("train", "groesse-0.idx", 7, "00" * 32),
+)
+OF_READER = StoredFile("segments/s/index/dali/train/groesse-0.idx", 9, "cd" * 32, "dali")
 SHARDS = [
-    Shard("train", 3, 0, FILES, (ReaderIndexFile("dali", "groesse-0.idx", 9, "cd" * 32),)),
-    Shard("train", 1, 4, (ShardFile("y", 5, "00" * 31 + "01"),)),
-    Shard("other", 1, 5, (ShardFile("x", 1, "01" * 32),)),
+    Shard("s", "train", 0, 3, 0, FILES, (OF_READER,)),
+    Shard("s", "train", 3, 1, 4, (shard_file("train", "y", 5, "00" * 31 + "01"),)),
+    Shard("s", "other", 4, 1, 5, (shard_file("other", "x", 1, "01" * 32),)),
 ]
 BIG = st.integers(0, 2**57)
 TEXT = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=9)
@@ -78,7 +89,7 @@ def put_columns(store: MemoryStore, batches: list[pa.RecordBatch]) -> SegmentDoc
         shape=Shape("webdataset", 1, 1, {}, None),
         validate="none",
         splits={"train": SegmentSplit(rows, 1, 1, 0, 0, 1)},
-        files=(FileFacts(path, file.bytes, file.sha256, "rows"),),
+        files=(StoredFile(path, file.bytes, file.sha256, "rows"),),
     )
 
 

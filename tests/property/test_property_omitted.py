@@ -9,18 +9,12 @@ from hypothesis import strategies as st
 
 from larder.config.patterns import expand_braces
 from larder.manifest.digest import sha256_hex
-from larder.manifest.sealed import seal
+from larder.manifest.sealed import StoredFile, seal
 from larder.segments.contents import combined, listed_splits, shard_identities
 from larder.store import open_store
 from larder.versions import layout, omitted
-from larder.versions.documents import (
-    FileFacts,
-    SegmentUse,
-    SplitFacts,
-    VersionDocument,
-    parse_document,
-)
-from larder.versions.index import Shard, ShardFile, listed_shards
+from larder.versions.documents import SegmentUse, SplitFacts, VersionDocument, parse_document
+from larder.versions.index import Shard, listed_shards
 from larder.versions.omitted import Omitted, encode_omitted, read_omitted
 from tests.support.memory import forget
 
@@ -83,7 +77,7 @@ def test_what_is_written_is_read(found, inline):
     files = []
     if data is not None:
         sha256 = sha256_hex(data)
-        files.append(FileFacts(layout.omitted_key(V, sha256), len(data), sha256, "omitted"))
+        files.append(StoredFile(layout.omitted_key(V, sha256), len(data), sha256, "omitted"))
         root.put(files[0].path, data)
     uses = tuple(
         SegmentUse(
@@ -118,8 +112,11 @@ def published(found: list[Any]) -> list[Shard]:
     for split, mask, files, gap in found:
         number += 1 + gap
         names = [f"d-{split}-{number:06d}.{ext}" for ext in ("tar", "idx1", "idx2")[:files]]
-        of_shard = (ShardFile(name, 10 + file, f"{number}") for file, name in enumerate(names))
-        all_shards.append(Shard(split, len(mask), 0, tuple(of_shard)))
+        of_shard = (
+            StoredFile(layout.shard_key("s", split, name), 10 + file, f"{number}", "shard")
+            for file, name in enumerate(names)
+        )
+        all_shards.append(Shard("s", split, 0, len(mask), 0, tuple(of_shard)))
     return all_shards
 
 
@@ -130,13 +127,13 @@ def test_listed_shards_are_those_with_samples_left(found):
         ("s", split): of_rows([row for own, mask, _, _ in found if own == split for row in mask])
         for split in ("train", "test")
     }
-    listed = list(listed_shards("s", published(found), gone))
+    listed = list(listed_shards(published(found), gone))
     live = [
-        (shard.files[0].name, mask, files)
+        (shard.name, mask, files)
         for shard, (_, mask, files, _) in zip(published(found), found, strict=True)
         if not all(mask)
     ]
-    assert [shard.files[0].name for shard in listed] == [name for name, _, _ in live]
+    assert [shard.name for shard in listed] == [name for name, _, _ in live]
     for shard, (_, mask, files) in zip(listed, live, strict=True):
         assert len(shard.files) == files
         assert shard.samples == mask.count(False)

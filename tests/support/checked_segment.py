@@ -24,6 +24,7 @@ from larder.cache.schema import KEY
 from larder.config.shape import FormatUse
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import SKIPPED, SOURCES
+from larder.manifest.sealed import StoredFile
 from larder.manifest.spool import Spool
 from larder.samples.decoders import Decoders
 from larder.samples.indexed import IndexedSample, read_index
@@ -32,8 +33,8 @@ from larder.shards.formats import shard_format
 from larder.shards.indexes import index_files
 from larder.store.base import Store
 from larder.versions import layout
-from larder.versions.documents import CacheDocument, CacheFile, FileFacts, SegmentDocument
-from larder.versions.index import SegmentIndex, read_shards
+from larder.versions.documents import CacheDocument, CacheFile, SegmentDocument
+from larder.versions.index import SegmentIndex, Shard, read_shards
 from larder.versions.publish import read_cache, read_segment
 from larder.versions.rows import INDEXED, read_rows
 
@@ -52,25 +53,12 @@ class SampleContent:
 
 
 @dataclass(frozen=True, slots=True)
-class ShardContent:
-    """A shard: name, bytes and sha256 of each of its files, and the number of its samples."""
-
-    files: tuple[tuple[str, int, str], ...]
-    samples: int
-
-    @property
-    def name(self) -> str:
-        """The name of its first file, which is its own."""
-        return self.files[0][0]
-
-
-@dataclass(frozen=True, slots=True)
 class SegmentContent:
     """A segment that was checked: by split, its samples and shards in order."""
 
     document: SegmentDocument
     samples: Mapping[str, Sequence[SampleContent]]
-    shards: Mapping[str, Sequence[ShardContent]]
+    shards: Mapping[str, Sequence[Shard]]
 
 
 def same_bytes(root: Store, key: str, size_bytes: int, sha256: str) -> bytes:
@@ -131,7 +119,7 @@ def _check_sources(path: Path, rows: pa.Table) -> None:
         assert all(part["source"] for part in source["parts"])
 
 
-def _local(root: Store, file: FileFacts, path: Path) -> Path:
+def _local(root: Store, file: StoredFile, path: Path) -> Path:
     path.write_bytes(same_bytes(root, file.path, file.bytes, file.sha256))
     return path
 
@@ -153,14 +141,14 @@ def _index(rows: pa.Table, document: SegmentDocument) -> dict[str, list[IndexedS
     return index
 
 
-def _shards(root: Store, document: SegmentDocument) -> dict[str, list[ShardContent]]:
+def _shards(root: Store, document: SegmentDocument) -> dict[str, list[Shard]]:
     """By split, its shards, with the files of their format, under the names that they may have."""
     format_ = shard_format(*document.shape.use)
-    found: dict[str, list[ShardContent]] = {split: [] for split in document.splits}
-    for split, samples, _, files, _ in read_shards(root, document.file("rows")):
-        assert [file.name for file in files] == list(format_.file_names(files[0].name))
-        assert samples > 0
-        found[split].append(ShardContent(files, samples))
+    found: dict[str, list[Shard]] = {split: [] for split in document.splits}
+    for shard in read_shards(root, document.file("rows")):
+        assert [file.name for file in shard.files] == list(format_.file_names(shard.name))
+        assert shard.samples > 0
+        found[shard.split].append(shard)
     for split, facts in document.splits.items():
         shards = found[split]
         count = facts.end_shard if format_.counted else 0
@@ -172,7 +160,7 @@ def _shards(root: Store, document: SegmentDocument) -> dict[str, list[ShardConte
         assert all(shard.name in planned for shard in shards), "names are in another order"
         assert facts.shards == len(shards)
         assert facts.samples == sum(shard.samples for shard in shards)
-        assert facts.bytes == sum(size for shard in shards for _, size, _ in shard.files)
+        assert facts.bytes == sum(file.bytes for shard in shards for file in shard.files)
     return found
 
 
@@ -180,15 +168,15 @@ def _contents(
     root: Store,
     document: SegmentDocument,
     split: str,
-    shards: Sequence[ShardContent],
+    shards: Sequence[Shard],
     index: Sequence[IndexedSample],
 ) -> Iterator[SampleContent]:
     groups = groupby(index, key=lambda sample: sample.shard)
     indexed = {name: list(group) for name, group in groups}
     assert list(indexed) == [shard.name for shard in shards], f"the shards of {split}"
     for shard in shards:
-        for name, size_bytes, sha256 in shard.files:
-            same_bytes(root, layout.shard_key(document.id, split, name), size_bytes, sha256)
+        for file in shard.files:
+            same_bytes(root, file.path, file.bytes, file.sha256)
         key, own = layout.shard_key(document.id, split, shard.name), indexed[shard.name]
         assert len(own) == shard.samples, f"{key}: the index has {len(own)} samples"
         yield from _read_shard(root, key, document.shape.use, own)
@@ -200,17 +188,20 @@ def _check_reader_indexes(root: Store, document: SegmentDocument, rows: pa.Table
     """Every shard has the index files of its format, with what its rows say, and no others."""
     kinds = shard_format(*document.shape.use).indexes
     named, first_row = set(), 0
-    for split, samples, _, files, indexes in read_shards(root, document.file("rows")):
-        own = Spool.of(rows.slice(first_row, samples).to_batches(), INDEXED)
-        first_row += samples
-        wanted = list(index_files(kinds, files[0].name, own))
-        assert [tuple(index) for index in indexes] == [
+    for shard in read_shards(root, document.file("rows")):
+        assert shard.first_row == first_row
+        own = Spool.of(rows.slice(first_row, shard.samples).to_batches(), INDEXED)
+        first_row += shard.samples
+        wanted = list(index_files(kinds, shard.name, own))
+        assert [(index.role, index.name, index.bytes, index.sha256) for index in shard.indexes] == [
             (file.kind, file.name, file.bytes, file.sha256) for file, _ in wanted
         ]
-        for file, data in wanted:
-            key = layout.reader_index_key(document.id, file.kind, split, file.name)
-            assert same_bytes(root, key, file.bytes, file.sha256) == data
-            named.add(key)
+        for index, (file, data) in zip(shard.indexes, wanted, strict=True):
+            assert index.path == layout.reader_index_key(
+                document.id, file.kind, shard.split, file.name
+            )
+            assert same_bytes(root, index.path, file.bytes, file.sha256) == data
+            named.add(index.path)
     manifests = {file.path for file in document.files}
     keys = {info.key for page in root.list(layout.index_prefix(document.id)) for info in page}
     others = {key for key in keys - manifests if not key.endswith((".parquet", ".npz"))}
@@ -237,15 +228,10 @@ def _check_archive(key: str, data: bytes, samples: Sequence[IndexedSample]) -> N
     assert not members, f"{key}: not in the index: {sorted(members)}"
 
 
-def _check_listing(root: Store, segment: str, shards: Mapping[str, Sequence[ShardContent]]) -> None:
+def _check_listing(root: Store, segment: str, shards: Mapping[str, Sequence[Shard]]) -> None:
     """Shards and nothing else: what a tool that lists the prefix finds."""
     pages = root.list(layout.shards_prefix(segment))
-    wanted = {
-        layout.shard_key(segment, split, name)
-        for split, own in shards.items()
-        for shard in own
-        for name, _, _ in shard.files
-    }
+    wanted = {file.path for own in shards.values() for shard in own for file in shard.files}
     assert {info.key for page in pages for info in page} == wanted
 
 

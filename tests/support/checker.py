@@ -22,16 +22,16 @@ import numpy as np
 
 from larder.config.patterns import expand_braces
 from larder.errors import StoreError
-from larder.manifest.sealed import unseal
+from larder.manifest.sealed import StoredFile, unseal
 from larder.store.base import Store
 from larder.versions import layout
-from larder.versions.documents import CacheDocument, FileFacts, OmittedRows, VersionDocument
+from larder.versions.documents import CacheDocument, OmittedRows, VersionDocument
 from larder.versions.identity import ShardIdentity, content_digest
+from larder.versions.index import Shard
 from larder.versions.publish import read_version
 from tests.support.checked_segment import (
     SampleContent,
     SegmentContent,
-    ShardContent,
     check_cache,
     check_segment,
     same_bytes,
@@ -136,7 +136,7 @@ class _Listed:
 
     segment: str
     split: str
-    shard: ShardContent
+    shard: Shard
     omitted: tuple[tuple[int, int], ...]
 
     @property
@@ -197,7 +197,7 @@ class _Check:
                 assert file.role in roles
         self._check_classes([file for file in files if file.role == "classes"])
 
-    def _check_classes(self, files: Sequence[FileFacts]) -> None:
+    def _check_classes(self, files: Sequence[StoredFile]) -> None:
         """The names and numbers of the classes, for programs without Larder."""
         found = [list(json.loads(bytes(self.root.get(file.path))).items()) for file in files]
         classes = self.document.classes
@@ -232,7 +232,7 @@ class _Check:
     def _check_splits(
         self, listed: Sequence[_Listed], samples: Mapping[str, list[SampleContent]]
     ) -> None:
-        names = [name for each in listed for name, _, _ in each.shard.files]
+        names = [file.name for each in listed for file in each.shard.files]
         assert len(set(names)) == len(names), "two shards with the same name"
         lists = {file.path: file for file in self.document.files if file.role == "list"}
         for split, facts in self.document.splits.items():
@@ -241,7 +241,7 @@ class _Check:
             assert list(chain.from_iterable(map(expand_braces, facts.patterns))) == paths
             assert all(_PATTERN.fullmatch(pattern) for pattern in facts.patterns)
             assert facts.shards == len(own)
-            assert facts.bytes == sum(size for each in own for _, size, _ in each.shard.files)
+            assert facts.bytes == sum(file.bytes for each in own for file in each.shard.files)
             assert facts.samples == len(samples[split])
             gone = (stop - start for each in own for start, stop in each.omitted)
             assert facts.omitted == sum(gone)
@@ -270,7 +270,9 @@ class _Check:
 
     def _check_digest(self, listed: Sequence[_Listed]) -> None:
         identities = [
-            ShardIdentity(each.split, *file, () if number else each.omitted)
+            ShardIdentity(
+                each.split, file.name, file.bytes, file.sha256, () if number else each.omitted
+            )
             for each in listed
             for number, file in enumerate(each.shard.files)
         ]
@@ -308,8 +310,4 @@ def _check_keys(samples: Mapping[str, list[SampleContent]]) -> None:
 
 
 def _sums(listed: Sequence[_Listed]) -> dict[str, str]:
-    return {
-        layout.shard_key(each.segment, each.split, name): sha256
-        for each in listed
-        for name, _, sha256 in each.shard.files
-    }
+    return {file.path: file.sha256 for each in listed for file in each.shard.files}

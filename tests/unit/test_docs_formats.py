@@ -9,13 +9,13 @@ import pytest
 from larder.cache.record import Codec
 from larder.cache.schema import Field, RecordSchema
 from larder.manifest.schemas import OBJECTS, SKIPPED, SOURCES
+from larder.manifest.sealed import StoredFile
 from larder.samples.images import EXTENSIONS
 from larder.segments.contents import MAX_PATTERNS
 from larder.versions.documents import (
     ROLES,
     CacheDocument,
     CacheFile,
-    FileFacts,
     SegmentDocument,
     SegmentSplit,
     SegmentUse,
@@ -114,11 +114,11 @@ def rows_of(heading: str) -> list[tuple[list[str], str]]:
     [
         ("**larder-segment-2**", "shape", Shape),
         ("**larder-segment-2**", "splits", SegmentSplit),
-        ("**larder-segment-2**", "files", FileFacts),
+        ("**larder-segment-2**", "files", StoredFile),
         ("**larder-segment-cache-1**", "files", CacheFile),
         ("**larder-version-2**", "segments", SegmentUse),
         ("**larder-version-2**", "splits", SplitFacts),
-        ("**larder-version-2**", "files", FileFacts),
+        ("**larder-version-2**", "files", StoredFile),
     ],
 )
 def test_nested_keys_are_those_of_the_documents(heading, key, nested):

@@ -11,7 +11,8 @@ from typing import Any
 
 from larder.config.models import Cluster
 from larder.experiments.consumers.plain import DELIVERIES, TEMPLATES, command, to_json
-from larder.experiments.delivery import ConfigFile, DeliveredFile, DeliveredVersion, VersionContents
+from larder.experiments.delivery import ConfigFile, DeliveredVersion, VersionContents
+from larder.manifest.sealed import StoredFile
 
 __all__ = ["DELIVERIES", "TEMPLATES", "command", "config_files"]
 
@@ -50,7 +51,7 @@ def config_files(
             {"classes/number": number, "classes/name": name} for number, name in numbered
         ]
     for split in sorted(contents.splits):
-        tars = [file for file in files if file.split == split and file.path.endswith(".tar")]
+        tars = [file for file in files.get(split, ()) if file.path.endswith(".tar")]
         if tars:
             sets.append(_members(split, tars))
             records.append(_record_set(split, {"path": "sc:Text", "content": "sc:Text"}))
@@ -66,13 +67,16 @@ def config_files(
         "url": delivered.location.removeprefix("file://"),
         "version": delivered.version,
         "identifier": contents.digest,
-        "distribution": [*(_file_object(root, file) for file in files), *sets],
+        "distribution": [
+            *(_file_object(root, file) for each in files.values() for file in each),
+            *sets,
+        ],
         "recordSet": records,
     }
     return (ConfigFile("croissant.json", to_json(document)),)
 
 
-def _file_object(root: str, file: DeliveredFile) -> dict[str, Any]:
+def _file_object(root: str, file: StoredFile) -> dict[str, Any]:
     return {
         "@type": "cr:FileObject",
         "@id": file.path,
@@ -84,7 +88,7 @@ def _file_object(root: str, file: DeliveredFile) -> dict[str, Any]:
     }
 
 
-def _members(split: str, tars: Sequence[DeliveredFile]) -> dict[str, Any]:
+def _members(split: str, tars: Sequence[StoredFile]) -> dict[str, Any]:
     return {
         "@type": "cr:FileSet",
         "@id": f"{split}/parts",

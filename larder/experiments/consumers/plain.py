@@ -24,7 +24,7 @@ def config_files(
 ) -> tuple[ConfigFile, ...]:
     """``dataset.json``; shards of which the version omits samples are not named."""
     root = delivered.root.removeprefix("file://")
-    files = contents.shard_files() if delivered.delivery.shards else ()
+    files = contents.shard_files() if delivered.delivery.shards else {}
     document = {
         "dataset": delivered.dataset,
         "version": delivered.version,
@@ -37,8 +37,7 @@ def config_files(
                 "bytes": split.bytes,
                 "files": [
                     {"url": f"{root}{file.path}", "bytes": file.bytes, "sha256": file.sha256}
-                    for file in files
-                    if file.split == name
+                    for file in files.get(name, ())
                 ],
             }
             for name, split in sorted(contents.splits.items())

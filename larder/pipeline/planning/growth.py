@@ -245,6 +245,6 @@ def _used(
         use=SegmentUse(segment.id, ranges, dataset_cache_id(dataset, segment.id)),
         format=document.shape.use,
         splits=document.splits,
-        listed=listed_splits(listed_shards(segment.id, segment.shards, omitted)),
+        listed=listed_splits(listed_shards(segment.shards, omitted)),
         files=document.files,
     )

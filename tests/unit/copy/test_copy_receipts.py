@@ -146,7 +146,7 @@ def test_a_receipt_that_is_gone_has_no_rows(root, sets):
     with sets() as batch:
         copy(batch, batch.divide(infos(1, 10), 0))
     one, other = find_receipts(root, PLACE)
-    root.delete(one.manifest.key)
+    root.delete(one.manifest.path)
     (rows,) = receipt_rows(root, [one, other])
     assert rows.column("key").to_pylist() == ["b"]
 

@@ -11,7 +11,7 @@ import pytest
 from larder.errors import NotFoundError
 from larder.jobs.manifests import LocalManifests, put_named
 from larder.manifest.files import read_manifest, write_manifest
-from larder.manifest.sealed import ManifestRef
+from larder.manifest.sealed import StoredFile
 from larder.store import open_store
 from larder.store.base import Store
 from tests.support.errors import larder_error
@@ -26,10 +26,10 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> RecordingStore:
     return RecordingStore(open_store(url))
 
 
-def put(store: Store, folder: Path, number: int) -> ManifestRef:
+def put(store: Store, folder: Path, number: int) -> StoredFile:
     batch = pa.record_batch([[number, number + 1]], schema=SCHEMA)
     return put_named(
-        store, f"m-{number}", write_manifest(folder / f"{number}.parquet", SCHEMA, [batch])
+        store, f"m-{number}", write_manifest(folder / f"{number}.parquet", SCHEMA, [batch]), "rows"
     )
 
 
@@ -61,9 +61,9 @@ def test_fetching_one_does_not_block_another(store, tmp_path):
         assert done.wait(60)
 
     meanwhile = Meanwhile()
-    meanwhile.before("open", slow.key, wait)
+    meanwhile.before("open", slow.path, wait)
 
-    def read(ref: ManifestRef) -> list[int]:
+    def read(ref: StoredFile) -> list[int]:
         with manifests.fetched(waiting, ref) as path:
             return rows(path)
 
@@ -96,7 +96,7 @@ def test_damage_is_found(store, tmp_path):
     ref, manifests = put(store, tmp_path, 1), LocalManifests()
     with manifests.fetched(store, ref):
         pass
-    store.put(ref.key, bytes(ref.bytes))
+    store.put(ref.path, bytes(ref.bytes))
     if not store.features.local_path:
         manifests.forget()  # a copy stays what it was
     for _ in range(2):
@@ -106,7 +106,7 @@ def test_damage_is_found(store, tmp_path):
 
 def test_a_missing_one(store, tmp_path):
     ref, manifests = put(store, tmp_path, 1), LocalManifests()
-    store.delete(ref.key)
+    store.delete(ref.path)
     with pytest.raises(NotFoundError), manifests.fetched(store, ref):
         pass
     put(store, tmp_path, 1)

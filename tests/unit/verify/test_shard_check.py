@@ -6,10 +6,10 @@ import pyarrow as pa
 import pytest
 
 from larder.errors import ObjectError
+from larder.manifest.sealed import StoredFile
 from larder.shards.formats import shard_format
 from larder.verify.findings import MISSING, Finding
 from larder.verify.shard_check import ShardIndex, inspect_shard
-from larder.versions.index import ShardFile
 from larder.versions.rows import INDEXED
 from tests.support.memory import MemoryStore
 from tests.support.stores import Fail, FaultyStore
@@ -99,7 +99,7 @@ def test_labels_are_those_of_their_parts():
     assert own.label_problems(0) == ("", [])
 
 
-FILE = ShardFile("x.tar", len(DATA), hashlib.sha256(DATA).hexdigest())
+FILE = StoredFile("x.tar", len(DATA), hashlib.sha256(DATA).hexdigest(), "shard")
 WHOLE = index((0, 100, None, [part("a", 10, 90)]), (100, 100, None, [part("a", 110, 80)]))
 
 
@@ -108,7 +108,7 @@ def inspected(data: bytes | None, samples: ShardIndex | None = WHOLE) -> list[Fi
     store.delete("x.tar")
     if data is not None:
         store.put("x.tar", data)
-    return inspect_shard(store, ["x.tar"], [FILE], samples, None)
+    return inspect_shard(store, [FILE], samples, None)
 
 
 def test_what_was_published_has_no_faults():
@@ -145,4 +145,4 @@ def test_what_a_store_refuses_is_raised():
     store.put("x.tar", DATA)
     store.add("open", Fail(ObjectError("object.unreadable", "403")))
     with pytest.raises(ObjectError, match="403"):
-        inspect_shard(store, ["x.tar"], [FILE], WHOLE, shard_format("webdataset"))
+        inspect_shard(store, [FILE], WHOLE, shard_format("webdataset"))

@@ -8,11 +8,11 @@ from typing import NamedTuple
 import pyarrow as pa
 import pytest
 
+from larder.manifest.sealed import StoredFile
 from larder.shards.formats import FORMATS
 from larder.shards.formats.base import ShardFormat
 from larder.shards.formats.recordio import MAGIC
 from larder.shards.formats.webdataset import WebDataset
-from larder.shards.model import WrittenFile
 from larder.store import Store, open_store
 from larder.verify.findings import Finding
 from larder.verify.shard_check import ShardIndex, inspect_shard
@@ -29,7 +29,7 @@ class Shard(NamedTuple):
 
     store: Store
     format: ShardFormat
-    files: Sequence[WrittenFile]
+    files: Sequence[StoredFile]
     index: ShardIndex
 
     @property
@@ -39,9 +39,9 @@ class Shard(NamedTuple):
 
     def faults(self, data: bytes | None = None, store: Store | None = None) -> list[Finding]:
         """What is wrong with the shard, or with its first file if that is ``data``."""
-        key, keys = self.files[0].name, [file.name for file in self.files]
+        key = self.files[0].name
         if data is None:
-            return inspect_shard(store or self.store, keys, self.files, self.index, self.format)
+            return inspect_shard(store or self.store, self.files, self.index, self.format)
         before = self.data
         self.store.put(key, data)
         try:
@@ -81,7 +81,8 @@ def made(name: str, contents: Sequence[bytes], *, labelled: bool) -> Shard:
     format_ = surveyed(name, [order])
     (result,) = pack(order, store, format_, memory_bytes=1 << 20)
     index = ShardIndex(pa.Table.from_batches(index_of(result)).combine_chunks().to_batches()[0])
-    return Shard(store, format_, result.files, index)
+    files = [StoredFile(file.name, file.bytes, file.sha256, "shard") for file in result.files]
+    return Shard(store, format_, files, index)
 
 
 @pytest.fixture(params=[False, True], ids=["without labels", "labelled"])

@@ -12,12 +12,11 @@ import pytest
 
 from larder.errors import DamageError, NotFoundError
 from larder.manifest.digest import sha256_hex
-from larder.manifest.sealed import seal
+from larder.manifest.sealed import StoredFile, seal
 from larder.store import open_store
 from larder.store.base import Store
 from larder.versions import layout
 from larder.versions.documents import (
-    FileFacts,
     OmittedRows,
     SegmentUse,
     SplitFacts,
@@ -37,18 +36,18 @@ def ranges(*pairs: tuple[int, int]) -> Omitted:
 NONE = SplitFacts(0, 0, 0, ())
 
 
-def document(rows: dict[str, Any], files: tuple[FileFacts, ...] = ()) -> VersionDocument:
+def document(rows: dict[str, Any], files: tuple[StoredFile, ...] = ()) -> VersionDocument:
     uses = (SegmentUse(SEGMENT, rows),)
     return VersionDocument(
         "d", "1" * 32, "2" * 64, "3" * 64, uses, {"train": NONE}, (), files, None
     )
 
 
-def named(root: Store, data: bytes) -> FileFacts:
+def named(root: Store, data: bytes) -> StoredFile:
     sha256 = sha256_hex(data)
     key = layout.omitted_key("v", sha256)
     root.put(key, data)
-    return FileFacts(key, len(data), sha256, "omitted")
+    return StoredFile(key, len(data), sha256, "omitted")
 
 
 def npy(array: Any, **options: Any) -> bytes:
@@ -70,7 +69,7 @@ def test_rows_may_be_as_large_as_numbers_are():
     assert read_omitted(open_store("memory://none/"), version) == {(SEGMENT, "train"): found}
 
 
-def refused(root: Store, rows: OmittedRows, *files: FileFacts) -> DamageError:
+def refused(root: Store, rows: OmittedRows, *files: StoredFile) -> DamageError:
     with pytest.raises(DamageError) as caught:
         read_omitted(root, document({"train": rows}, files))
     return caught.value
