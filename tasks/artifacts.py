@@ -22,7 +22,7 @@ from larder.cli.display import amounts, fraction
 from larder.errors import printable
 from larder.experiments.emit import Written
 from larder.pipeline.planning.plan import Plan
-from larder.pipeline.planning.report import plan_document, plan_rows
+from larder.pipeline.planning.plan_report import plan_document, plan_rows
 from larder.progress import Stage, StageTimes
 
 PROGRESS_INTERVAL_SECONDS = 5.0

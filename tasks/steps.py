@@ -19,7 +19,7 @@ from prefect.states import Cancelled
 from prefect.tasks import Task, exponential_backoff
 
 from larder.card.draw import draw_card
-from larder.copy.job import copy_objects, end_copy, send_ahead
+from larder.copy.copy_job import copy_objects, end_copy, send_ahead
 from larder.copy.prune import plan_prune, prune_objects
 from larder.copy.run import checked_copy
 from larder.errors import LarderError, RetryableError

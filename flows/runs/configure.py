@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from flows.runs.prefect_settings import load_prefect, profiles_path, startup_seconds
 from flows.runs.secrets import Hidden, auth_of
-from flows.runs.settings import load_prefect, profiles_path, startup_seconds
 from larder.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from flows.runs.configure import need_server
-from flows.runs.settings import load_prefect
+from flows.runs.prefect_settings import load_prefect
 from larder.cli.arguments import parser
 from larder.cli.exit import run
 from larder.cli.output import print_text

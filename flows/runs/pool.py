@@ -22,10 +22,10 @@ from urllib.parse import urlsplit
 from prefect.settings import get_current_settings
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
+from larder.bounds import batches_at_once
 from larder.cli.command import Operation
 from larder.config.models import Location
 from larder.errors import ConfigError
-from larder.limits import batches_at_once
 from larder.packages import require
 from tasks.elsewhere import first_object, see_object
 from tasks.runner import Pool

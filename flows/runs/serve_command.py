@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from flows.runs.configure import bypass_proxy, configure_prefect, need_server
+from flows.runs.prefect_settings import load_prefect, startup_seconds
 from flows.runs.processes import Service, wait_until
-from flows.runs.settings import load_prefect, startup_seconds
 from larder.cli.arguments import parser
 from larder.cli.exit import run
 from larder.cli.output import print_text, tell

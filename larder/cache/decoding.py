@@ -12,10 +12,10 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from larder.bounds import ByteBudget
 from larder.cache.record import Value
 from larder.config.shape import MAX_PIXELS
 from larder.errors import ObjectError
-from larder.limits import ByteBudget
 from larder.samples.images import (
     Array,
     decoded,

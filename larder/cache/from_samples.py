@@ -17,6 +17,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from larder.bounds import ByteBudget
 from larder.cache.build import build_file
 from larder.cache.decoding import HINT, Making, OpenedImage, ToDecode, in_order, open_picture
 from larder.cache.fields import (
@@ -32,7 +33,6 @@ from larder.cache.record import Array, CacheFileFacts, Value
 from larder.cache.schema import KEY, Field, RecordSchema
 from larder.config.shape import MAX_PIXELS
 from larder.errors import FatalError
-from larder.limits import ByteBudget
 from larder.machine import usable_cores
 from larder.progress import NullProgress, Progress
 from larder.samples.decoders import IMAGES_ONLY, Bound, Decoders

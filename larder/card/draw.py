@@ -19,7 +19,7 @@ from larder.pipeline.emit import published_version
 from larder.pipeline.prepare import prepare
 from larder.pipeline.settings import Settings
 from larder.progress import NullProgress, Progress
-from larder.segments.job import storage_of
+from larder.segments.stores import storage_of
 from larder.store import object_url
 from larder.store.own_files import published_file_errors
 from larder.versions import layout

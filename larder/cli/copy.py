@@ -45,9 +45,9 @@ def _prune_parser(prog: str) -> Parser:
 
 
 def _copy(*, retry_failed: bool = False, **parameters: Any) -> Operation:
-    from larder.copy.report import copy_lines
+    from larder.copy.copy_report import copy_lines
+    from larder.copy.copy_settings import load_copy_settings
     from larder.copy.run import copy
-    from larder.copy.settings import load_copy_settings
 
     settings = load_copy_settings(**parameters)
     if retry_failed:
@@ -58,8 +58,8 @@ def _copy(*, retry_failed: bool = False, **parameters: Any) -> Operation:
 
 def _prune(max_delete: int | None = None, **parameters: Any) -> Operation:
     from larder.config.models import RunnerConfig
+    from larder.copy.copy_settings import load_copy_settings
     from larder.copy.prune import PruneSettings, prune, prune_lines
-    from larder.copy.settings import load_copy_settings
 
     places = load_copy_settings(**parameters)
     compose = partial(prune, PruneSettings(places, max_delete))

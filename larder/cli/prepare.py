@@ -49,7 +49,7 @@ def _operation(
     )
     # Only now, so that invalid input is refused before anything slow is imported.
     from larder.card.draw import prepare_with_card
-    from larder.pipeline.planning.report import plan_lines
+    from larder.pipeline.planning.plan_report import plan_lines
     from larder.pipeline.run_report import run_lines
 
     compose = partial(prepare_with_card, loaded)

@@ -75,8 +75,8 @@ def _operation(
         settings=settings,
         reads_source=repair,
     )
-    from larder.verify.report import verify_lines
     from larder.verify.run import VerifySettings, verify
+    from larder.verify.verify_report import verify_lines
 
     options = VerifySettings(loaded, version, sample, seed, repair)
     compose = partial(_compose, partial(verify, options))

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from larder.copy.copy_settings import CopySettings
 from larder.copy.difference import Outstanding, outstanding
 from larder.copy.receipts import CopyReceipt, find_receipts, receipt_rows
 from larder.copy.record import CopyDocument, CopyPlace, Origin, read_record, record_rows
-from larder.copy.settings import CopySettings
 from larder.errors import ConfigError, Failure, FatalError
 from larder.jobs.results import BatchReport, RunError
 from larder.manifest.query import Stream

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 
-from larder.copy.limits import CopyLimits
+from larder.copy.allowance import CopyLimits
 from larder.copy.object import copy_object
 from larder.copy.parts import LargeObject
 from larder.copy.proof import CopiedObject, ObjectCopy, adopt

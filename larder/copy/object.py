@@ -8,10 +8,10 @@ from contextlib import suppress
 
 import google_crc32c
 
-from larder.copy.limits import CopyLimits
+from larder.bounds import WRITER_BYTES
+from larder.copy.allowance import CopyLimits
 from larder.copy.proof import Content, CopiedObject, ObjectCopy, crc32c_of, known_md5, prove
 from larder.errors import NotFoundError, ObjectError
-from larder.limits import WRITER_BYTES
 from larder.manifest.digest import format_crc32c
 from larder.store.base import ObjectInfo, Reader
 from larder.store.etags import StreamCheck, changed, is_md5

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import google_crc32c
 
-from larder.copy.limits import CopyLimits
+from larder.copy.allowance import CopyLimits
 from larder.copy.object import copy_object
 from larder.copy.proof import (
     Content,

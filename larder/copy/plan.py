@@ -11,19 +11,19 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from larder.bounds import map_ahead
 from larder.copy.compare import CopyComparison, CopyState, compared, read_state
+from larder.copy.copy_job import Standing
+from larder.copy.copy_settings import CopySettings
 from larder.copy.difference import Outstanding, without
-from larder.copy.job import Standing
 from larder.copy.prices import Cost, estimate_cost
 from larder.copy.receipts import CopyReceipt
 from larder.copy.record import CopyDocument, record_rows
 from larder.copy.route import Route
-from larder.copy.settings import CopySettings
 from larder.copy.site import Site, missing_region
 from larder.errors import ConfigError, Failure, Failures, NotFoundError
 from larder.jobs.manifests import read_ref
 from larder.jobs.results import BatchReport, Totals
-from larder.limits import map_ahead
 from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest
 from larder.manifest.query import Stream
 from larder.manifest.schemas import DUE, FAILURES, OBJECTS

@@ -15,12 +15,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from larder.bounds import map_ahead
 from larder.copy.compare import CopyState, compared, not_listed, read_state
+from larder.copy.copy_settings import CopySettings
 from larder.copy.difference import without
 from larder.copy.plan import CopySums, summed
 from larder.copy.receipts import CopyReceipt
 from larder.copy.record import read_record, write_record
-from larder.copy.settings import CopySettings
 from larder.disk import scratch
 from larder.errors import (
     ConfigError,
@@ -34,7 +35,6 @@ from larder.errors import (
 from larder.jobs.manifests import put_named
 from larder.jobs.results import BatchReport, RunError, Totals
 from larder.jobs.runner import Runner, Start
-from larder.limits import map_ahead
 from larder.manifest.files import ManifestFile, read_manifest
 from larder.manifest.query import Stream
 from larder.manifest.schemas import OBJECTS

@@ -18,12 +18,12 @@ from typing import Self
 
 import pyarrow as pa
 
+from larder.bounds import map_ahead
 from larder.copy.proof import CopiedObject
 from larder.copy.record import CopyPlace
 from larder.errors import LarderError, NotFoundError
 from larder.jobs.manifests import put_named, read_ref
 from larder.jobs.results import Totals
-from larder.limits import map_ahead
 from larder.manifest.files import ManifestWriter
 from larder.manifest.schemas import OBJECTS
 from larder.manifest.sealed import StoredFile

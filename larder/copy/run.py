@@ -12,18 +12,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from larder.copy.job import begin, end_copy, make_copies
-from larder.copy.plan import CopyPlan, plan_copy
-from larder.copy.prices import check_cost
-from larder.copy.record import CopyDocument
-from larder.copy.report import (
+from larder.copy.copy_job import begin, end_copy, make_copies
+from larder.copy.copy_report import (
     copied_document,
     copy_plan_document,
     current_document,
     failed_hint,
 )
+from larder.copy.copy_settings import CopySettings
+from larder.copy.plan import CopyPlan, plan_copy
+from larder.copy.prices import check_cost
+from larder.copy.record import CopyDocument
 from larder.copy.route import SentAhead
-from larder.copy.settings import CopySettings
 from larder.disk import check_room, scratch
 from larder.jobs.results import BatchReport, RefusedError, RunError, merge_reports
 from larder.jobs.runner import Runner, Start

@@ -25,7 +25,7 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
-from larder.copy.limits import CopyLimits
+from larder.copy.allowance import CopyLimits
 from larder.copy.object import WHOLE_BYTES
 from larder.copy.proof import Content, CopiedObject, crc32c_of, known_md5
 from larder.errors import LarderError, NotFoundError, PreconditionError, RetryableError

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from larder.bounds import map_ahead
 from larder.config.shape import Transform
 from larder.errors import ObjectError
-from larder.limits import map_ahead
 from larder.manifest.digest import format_crc32c
 from larder.manifest.extents import is_derived
 from larder.progress import Progress

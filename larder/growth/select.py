@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from larder.config.shape import Transform
 from larder.growth.compare import COMPARED, Comparison, ordered_samples
-from larder.growth.decide import Decision
+from larder.growth.decision import Decision
 from larder.growth.previous import Previous
 from larder.jobs.results import Totals
 from larder.manifest.digest import canonical_json, sha256_hex

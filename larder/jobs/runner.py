@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
+from larder.bounds import batches_at_once, map_done
 from larder.config.models import CopyConfig, RunnerConfig
 from larder.errors import ConfigError
 from larder.jobs.results import stops_others
-from larder.limits import batches_at_once, map_done
 from larder.machine import usable_cores
 from larder.progress import CancellableProgress, Progress, TimedProgress
 
@@ -19,7 +19,7 @@ from larder.progress import CancellableProgress, Progress, TimedProgress
 def workers(runner: RunnerConfig, limits: CopyConfig) -> int:
     """Number of concurrent batches: ``runner.workers``, or one per core, as far as memory allows.
 
-    See `larder.limits.batches_at_once`.
+    See `larder.bounds.batches_at_once`.
     """
     return batches_at_once(runner.workers or usable_cores(), limits.memory)
 

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
+from larder.bounds import TABLES_BYTES
 from larder.disk import disk_errors
 from larder.errors import ConfigError, FatalError, StoreError
-from larder.limits import TABLES_BYTES
 from larder.manifest.files import BATCH_ROWS
 from larder.units import format_bytes
 

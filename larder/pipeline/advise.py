@@ -10,7 +10,7 @@ from larder.pipeline.delivery import delivery_document, version_choices
 from larder.pipeline.emit import published_version
 from larder.pipeline.prepare import prepare
 from larder.pipeline.settings import Settings
-from larder.segments.job import storage_of
+from larder.segments.stores import storage_of
 from larder.units import format_bytes, format_seconds, wrapped
 from larder.versions.tags import TAG, read_tag
 

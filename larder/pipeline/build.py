@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from larder.copy.job import CopyJob, Standing, end_copy, make_copies
+from larder.copy.copy_job import CopyJob, Standing, end_copy, make_copies
 from larder.copy.record import CopyDocument
 from larder.copy.route import SentAhead
 from larder.errors import Failure
@@ -17,7 +17,6 @@ from larder.machine import give_back_memory
 from larder.pipeline.publish import publish, publish_existing
 from larder.segments.cache import cache_split, cache_splits, check_fields
 from larder.segments.index import index_shards
-from larder.segments.job import Job, UsedSegment
 from larder.segments.mirror import (
     begin_mirror,
     failed_hint,
@@ -25,6 +24,7 @@ from larder.segments.mirror import (
     mirror_route,
     write_measured,
 )
+from larder.segments.segment_job import Job, UsedSegment
 from larder.segments.shard import shard_batch, shard_batches
 from larder.versions.documents import CacheFile, VersionDocument
 

@@ -24,7 +24,7 @@ from larder.pipeline.delivery import chosen, split_prefixes, version_choices
 from larder.pipeline.settings import Settings
 from larder.progress import Progress
 from larder.segments.contents import read_listed
-from larder.segments.job import root_url, storage_of
+from larder.segments.stores import root_url, storage_of
 from larder.store import object_url
 from larder.store.own_files import published_file_errors
 from larder.versions import layout

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import chain
+from pathlib import PurePosixPath
 from typing import Any
 
 from larder.config.models import Cluster, Consumer, Dataset
@@ -12,7 +13,6 @@ from larder.config.urls import parse_url
 from larder.copy.prices import egress_usd_per_gb, estimate_cost
 from larder.copy.site import Site, distance
 from larder.experiments.advice import Choices, advise
-from larder.experiments.consumers.determined.mounts import normal, under
 from larder.experiments.consumers.registry import consumer_of
 from larder.experiments.delivery import Advice
 from larder.experiments.rules import Facts, Fired
@@ -69,11 +69,11 @@ def choices(
 
 
 def _file_systems(cluster: Cluster) -> frozenset[str]:
-    path = parse_url(cluster.storage.url).rest
+    path = PurePosixPath(parse_url(cluster.storage.url).rest)
     claims = [
         "claim"
         for mount in cluster.nodes.mounts
-        if mount.claim and under(normal(path), normal(mount.host_path)) is not None
+        if mount.claim and path.is_relative_to(mount.host_path)
     ]
     file_system = cluster.consumer.file_system
     return frozenset([*claims, file_system.type] if file_system else claims)

@@ -10,7 +10,7 @@ from larder.errors import ConfigError, DamageError
 from larder.pipeline.configs import emit_configs, location, submit_command
 from larder.pipeline.settings import Settings
 from larder.progress import NullProgress
-from larder.segments.job import storage_of
+from larder.segments.stores import storage_of
 from larder.store import object_url
 from larder.store.base import Store
 from larder.versions import layout

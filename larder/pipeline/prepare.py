@@ -32,13 +32,14 @@ from larder.pipeline.planning.checks import check_archived, checked_plan
 from larder.pipeline.planning.growth import weaker_segments
 from larder.pipeline.planning.new_segment import PlannedSegment
 from larder.pipeline.planning.plan import Plan
-from larder.pipeline.planning.report import plan_document
+from larder.pipeline.planning.plan_report import plan_document
 from larder.pipeline.planning.source import inspect_source
 from larder.pipeline.run_report import built_document, reused_document
 from larder.pipeline.settings import Settings
 from larder.progress import StageTimes
-from larder.segments.job import Job, NewSegment, put_work, storage_of
 from larder.segments.mirror import PLACE as MIRROR
+from larder.segments.segment_job import Job, NewSegment, put_work
+from larder.segments.stores import storage_of
 from larder.store.base import Store
 from larder.store.own_files import published_file_errors
 from larder.versions import layout

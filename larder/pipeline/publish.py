@@ -21,7 +21,7 @@ from larder.segments.contents import (
     shard_identities,
 )
 from larder.segments.index import Index
-from larder.segments.job import Job, UsedSegment, open_root
+from larder.segments.segment_job import Job, UsedSegment, open_root
 from larder.store import local_path, object_url
 from larder.store.base import Store
 from larder.store.download import removed_if_abandoned

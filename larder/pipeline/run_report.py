@@ -11,11 +11,11 @@ from larder.experiments.emit import Written
 from larder.jobs.results import Totals
 from larder.pipeline.build import Built
 from larder.pipeline.configs import location, submit_command
-from larder.pipeline.planning.report import changes
+from larder.pipeline.planning.plan_report import changes
 from larder.pipeline.planning.source import SourceState
 from larder.pipeline.settings import Settings
 from larder.progress import TimedProgress
-from larder.segments.job import root_url
+from larder.segments.stores import root_url
 from larder.store import object_url
 from larder.units import format_amount, format_bytes, format_count, format_seconds, warning_lines
 from larder.versions.documents import VersionDocument

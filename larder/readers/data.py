@@ -21,7 +21,7 @@ from larder.readers.cache import CacheReader
 from larder.readers.columns import check_list
 from larder.readers.determined import check_emitted
 from larder.readers.download import download_version
-from larder.readers.job import job_location
+from larder.readers.emitted import job_location
 from larder.readers.keep import KeptShards
 from larder.readers.launcher import rank_of
 from larder.readers.loader import BatchSource, CacheSource, Loader, OnError, ShardSource

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from larder.limits import MAX_KEY_BYTES
+from larder.bounds import MAX_KEY_BYTES
 
 LABEL_EXT = "cls"
 """Extension of the part with the label, as WebDataset readers expect it."""

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from larder.bounds import MAX_KEY_BYTES
 from larder.config.patterns import PartPattern, part_pattern
 from larder.config.shape import Transform
 from larder.errors import ConfigError, Failure, Failures
-from larder.limits import MAX_KEY_BYTES
 from larder.manifest.query import Stream
 from larder.manifest.schemas import OBJECTS, table
 from larder.manifest.sort import sorted_query

@@ -2,7 +2,8 @@
 
 ::
 
-    pack -> job -> mirror -> shard, receipts, reader_indexes -> index, columns -> cache
+    pack -> segment_job -> mirror -> shard, receipts, reader_indexes -> index -> cache
 
-What a version consists of is said by `contents`, and whether all of it is there by `completeness`.
+`repacking` makes one shard again, for a repair. What a version consists of is said by `contents`,
+and whether all of it is there by `completeness`.
 """

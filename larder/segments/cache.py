@@ -11,20 +11,20 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from larder.bounds import decoding_budget
 from larder.cache.file import open_file
 from larder.cache.from_samples import CacheInput, build_samples
 from larder.config.shape import FormatUse
 from larder.disk import workshop
 from larder.errors import Failure, FatalError, NotFoundError, ObjectError
 from larder.jobs.results import BatchReport, RunError
-from larder.limits import decoding_budget
 from larder.manifest.sealed import StoredFile, from_plain, seal, unseal
 from larder.progress import Progress
 from larder.samples.decoders import Decoders
 from larder.samples.indexed import SampleReader, read_index
 from larder.segments.completeness import written_since
 from larder.segments.image_rules import image_rules
-from larder.segments.job import Job, SegmentJob, UsedSegment, open_root
+from larder.segments.segment_job import Job, SegmentJob, UsedSegment, open_root
 from larder.shards.formats import shard_format
 from larder.shards.images.check import (
     FormNote,

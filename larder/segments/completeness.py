@@ -17,8 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import chain
 
+from larder.bounds import map_ahead
 from larder.errors import DamageError, NotFoundError
-from larder.limits import map_ahead
 from larder.manifest.sealed import StoredFile
 from larder.progress import Progress
 from larder.segments.contents import named_by_document, segment_files

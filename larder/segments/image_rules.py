@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from larder.bounds import decoding_budget, read_ahead_bytes
 from larder.config.models import Cluster, Dataset
 from larder.config.shape import ImageOptions, Transform
 from larder.errors import FatalError
-from larder.limits import decoding_budget, read_ahead_bytes
 from larder.machine import usable_cores
 from larder.samples.decoders import Decoders
 from larder.shards.images.check import ImageRules, Validation

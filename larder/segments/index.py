@@ -23,10 +23,10 @@ from larder.segments.cache import check_forms
 from larder.segments.completeness import check_segment
 from larder.segments.contents import listed_splits, read_listed
 from larder.segments.index_writer import IndexWriter
-from larder.segments.job import Job, SegmentJob, UsedSegment, open_root
 from larder.segments.pack import planned_shards
 from larder.segments.reader_indexes import PutIndexes, ShardIndexes, put_indexes
 from larder.segments.receipts import FinishedShard, Receipt, planned_receipts
+from larder.segments.segment_job import Job, SegmentJob, UsedSegment, open_root
 from larder.shards.formats import shard_format
 from larder.shards.images.check import FormNote, joined
 from larder.shards.indexes import IndexFile

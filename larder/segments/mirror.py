@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from larder.config.models import Cluster, Dataset
+from larder.copy.copy_job import CopyJob, begin
 from larder.copy.difference import with_copies
-from larder.copy.job import CopyJob, begin
 from larder.copy.plan import due_rows, row_totals
 from larder.copy.receipts import find_receipts, receipt_rows
 from larder.copy.record import CopyDocument, CopyPlace, Origin, read_record, record_rows
@@ -32,7 +32,8 @@ from larder.manifest.schemas import DUE, OBJECTS, SAMPLE_ORDER
 from larder.manifest.sealed import StoredFile, seal, unseal
 from larder.samples.columns import column_flags
 from larder.samples.order import FROM_PREVIOUS, from_objects
-from larder.segments.job import Job, open_root, root_url
+from larder.segments.segment_job import Job, open_root
+from larder.segments.stores import root_url
 from larder.store import object_url
 from larder.store.base import Store
 from larder.store.own_files import listed, read_optional

@@ -23,15 +23,15 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from larder.bounds import map_ahead
 from larder.disk import disk_errors, scratch
 from larder.errors import DamageError, FatalError
-from larder.limits import map_ahead
 from larder.manifest.digest import canonical_json, sha256_hex
 from larder.manifest.files import read_manifest, write_manifest
 from larder.manifest.sealed import from_plain, seal, unseal
 from larder.names import FileName, SplitName
 from larder.progress import Progress
-from larder.segments.job import SegmentJob
+from larder.segments.segment_job import SegmentJob
 from larder.shards.formats import shard_format
 from larder.shards.images.check import FormNote
 from larder.shards.indexes import IndexFile

@@ -14,16 +14,10 @@ from larder.manifest.sealed import StoredFile
 from larder.progress import NullProgress
 from larder.samples.columns import column_structs
 from larder.segments.image_rules import check_codecs
-from larder.segments.job import (
-    SegmentJob,
-    open_origin,
-    open_root,
-    open_source,
-    storage_of,
-    with_derived,
-)
 from larder.segments.reader_indexes import put_indexes
+from larder.segments.segment_job import SegmentJob, open_origin, open_root, open_source
 from larder.segments.shard import PIECE_ROWS, open_build, shard_writer
+from larder.segments.stores import storage_of, with_derived
 from larder.shards.build import build_shard
 from larder.shards.formats import shard_format
 from larder.shards.model import Part, PlannedSample, ShardPlan, ShardResult

@@ -12,7 +12,7 @@ from itertools import chain, islice, takewhile
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.copy.job import CopyJob
+from larder.copy.copy_job import CopyJob
 from larder.copy.mirror_reader import Copies, Mirror
 from larder.disk import scratch
 from larder.errors import Failures
@@ -25,17 +25,12 @@ from larder.manifest.sealed import StoredFile
 from larder.progress import Progress
 from larder.samples.order import FROM_PREVIOUS, from_objects
 from larder.segments.image_rules import batch_read_bytes, check_codecs, image_rules, strongest_check
-from larder.segments.job import (
-    SegmentJob,
-    open_root,
-    open_source,
-    storage_of,
-    with_derived,
-)
 from larder.segments.mirror import copied_rows, receipts_by_sample
 from larder.segments.pack import planned_shards
 from larder.segments.reader_indexes import put_indexes
 from larder.segments.receipts import finished_shards, list_shards, put_receipt, shard_of
+from larder.segments.segment_job import SegmentJob, open_root, open_source
+from larder.segments.stores import storage_of, with_derived
 from larder.shards.build import ShardBuild, build_shard
 from larder.shards.formats import shard_format
 from larder.shards.images.pool import shared_pool

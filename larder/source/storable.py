@@ -19,10 +19,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from larder.bounds import MAX_KEY_BYTES, MAX_NAME_BYTES, MAX_PATH_BYTES
 from larder.config.urls import parse_url
 from larder.disk import TEMPORARY_PREFIX, Folding, folding_of
 from larder.errors import Failure, Failures, ObjectError
-from larder.limits import MAX_KEY_BYTES, MAX_NAME_BYTES, MAX_PATH_BYTES
 from larder.manifest.query import Stream
 from larder.manifest.sort import sort
 from larder.samples.columns import column_texts

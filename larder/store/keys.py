@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from larder.bounds import MAX_KEY_BYTES, MAX_NAME_BYTES
 from larder.disk import TEMPORARY_PREFIX
 from larder.errors import ObjectError
-from larder.limits import MAX_KEY_BYTES, MAX_NAME_BYTES
 
 _BAD_IN_LINES = ("\n\n", "\n.", "\n/", "/\n", "//", "/.", "\0")
 """What lines of plain keys do not contain."""

@@ -13,7 +13,7 @@ from larder.store.base import Store
 from larder.store.own_files import listed, published_file_errors
 from larder.units import format_names
 from larder.verify.findings import MISSING, Finding, Role, is_broken, readable
-from larder.verify.job import VerifyJob
+from larder.verify.verify_job import VerifyJob
 from larder.versions import layout
 from larder.versions.documents import FORMATS, VersionDocument, parse_document
 from larder.versions.tags import TAG, tag_of

@@ -12,20 +12,20 @@ from pathlib import Path
 import numpy as np
 import pyarrow.compute as pc
 
+from larder.bounds import map_ahead
 from larder.cache.file import open_file
 from larder.cache.record import CacheFileFacts
 from larder.disk import disk_errors, scratch, workshop
 from larder.errors import DamageError, NotFoundError
 from larder.jobs.results import Totals
-from larder.limits import map_ahead
 from larder.progress import Progress
 from larder.shards.formats import shard_format
 from larder.store import local_path, open_store
 from larder.store.base import Store
 from larder.store.own_files import published_file_errors
 from larder.verify.findings import MISSING, SHOWN_SAMPLES, Finding, Role, Verified, compared
-from larder.verify.job import VerifyBatch, VerifyJob, open_verified
 from larder.verify.shard_check import ShardIndex, inspect_shard
+from larder.verify.verify_job import VerifyBatch, VerifyJob, open_verified
 from larder.versions import layout
 from larder.versions.documents import CacheFile
 from larder.versions.index import SegmentIndex, Shard

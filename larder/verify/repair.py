@@ -22,10 +22,11 @@ from larder.segments.cache import CacheBatch, built_split, workshop_place
 from larder.segments.completeness import document_of
 from larder.segments.contents import derived_files, read_listed
 from larder.segments.index import make_index
-from larder.segments.job import NewSegment, SegmentJob, source_of
 from larder.segments.reader_indexes import described_indexes, put_indexes
 from larder.segments.receipts import published_plans
 from larder.segments.repacking import SourceRows, pack_again
+from larder.segments.segment_job import NewSegment, SegmentJob
+from larder.segments.stores import source_of
 from larder.shards.formats import shard_format
 from larder.shards.model import ShardPlan
 from larder.source.selection import Unlisted
@@ -33,8 +34,8 @@ from larder.store import local_path, open_store
 from larder.store.base import Store
 from larder.units import format_count
 from larder.verify.findings import has_content, readable
-from larder.verify.job import Inspected, VerifyBatch, VerifyJob, open_verified
 from larder.verify.replacing import STAGE, Repair, Spares, check_place, keep, replace_file
+from larder.verify.verify_job import Inspected, VerifyBatch, VerifyJob, open_verified
 from larder.versions import layout
 from larder.versions.documents import CacheFile, SegmentDocument, VersionDocument, parse_document
 from larder.versions.identity import dataset_cache_id

@@ -19,13 +19,13 @@ from larder.jobs.runner import Runner
 from larder.pipeline.settings import Settings
 from larder.verify.documents import is_id
 from larder.verify.findings import DamagedError, Finding, Verified
-from larder.verify.job import Inspected, VerifyBatch, VerifyJob
 from larder.verify.reading import STAGE, verify_batch
 from larder.verify.repair import name_version, refusal, repair_large, repair_small
 from larder.verify.replacing import STAGE as REPAIR
 from larder.verify.replacing import Repair
-from larder.verify.report import verify_document
 from larder.verify.survey import inspect_version
+from larder.verify.verify_job import Inspected, VerifyBatch, VerifyJob
+from larder.verify.verify_report import verify_document
 from larder.versions import layout
 from larder.versions.tags import TAG
 

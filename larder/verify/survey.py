@@ -24,7 +24,7 @@ from larder.verify.documents import DocumentReader
 from larder.verify.facts import SegmentFacts, version_problems
 from larder.verify.findings import Finding, compared
 from larder.verify.foreign import objects_of
-from larder.verify.job import (
+from larder.verify.verify_job import (
     Inspected,
     Unused,
     VerifyBatch,

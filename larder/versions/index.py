@@ -20,7 +20,7 @@ from __future__ import annotations
 import mmap  # noqa: F401 - numpy imports it, but in a thread, while another may fork
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from weakref import WeakMethod
@@ -419,28 +419,32 @@ def _shards(archive: ArchiveReader) -> Iterator[Shard]:
     if len(files) and max(_most(files[name]) for name in numbers) >= MAX_NUMBER:
         raise archive.invalid("a number of a file is none")
     segment = archive.file.path.split("/")[1]
-    shard = Shard(segment, "", 0, 0, 0, ())
+    folder = cache(partial(_folder, segment))
+    head, first_row = ("", 0, 0), 0
+    shard: list[StoredFile] = []
+    indexes: list[StoredFile] = []
     for *texts, size_bytes, samples, first, sha256 in files.tolist():
         split, kind, name = (str(text, "latin-1") for text in texts)
         if not (SPLIT.allows(split) and FILE.allows(name) and (not kind or NAME.allows(kind))):
             raise archive.invalid("the name of a file is none")
-        if not shard.files or samples or split != shard.split:  # the first file of the next shard
-            if kind:
-                raise archive.invalid("an index is of no shard")
-            if shard.files:
-                yield shard
-            first_row = shard.first_row + shard.samples
-            shard = Shard(segment, split, first_row, samples, first, ())
-        if kind:
-            path = layout.reader_index_key(segment, kind, split, name)
-            index = StoredFile(path, size_bytes, sha256.hex(), kind)
-            shard = shard._replace(indexes=(*shard.indexes, index))
-        else:
-            path = layout.shard_key(segment, split, name)
-            file = StoredFile(path, size_bytes, sha256.hex(), "shard")
-            shard = shard._replace(files=(*shard.files, file))
-    if shard.files:
-        yield shard
+        if shard and (samples or split != head[0]):  # the first file of the next shard
+            yield Shard(segment, head[0], first_row, *head[1:], tuple(shard), tuple(indexes))
+            first_row += head[1]
+            shard, indexes = [], []
+        if not shard:
+            head = split, samples, first
+        file = StoredFile(folder(split, kind) + name, size_bytes, sha256.hex(), kind or "shard")
+        if kind and not shard:
+            raise archive.invalid("an index is of no shard")
+        (indexes if kind else shard).append(file)
+    if shard:
+        yield Shard(segment, head[0], first_row, *head[1:], tuple(shard), tuple(indexes))
+
+
+def _folder(segment: str, split: str, kind: str) -> str:
+    if kind:
+        return layout.reader_index_key(segment, kind, split, "")
+    return layout.shard_key(segment, split, "")
 
 
 def _is_of_files(array: Array) -> bool:

@@ -16,14 +16,14 @@ pytestmark = pytest.mark.exhaustive
 
 ENDLESS = """
 import threading
-from larder.copy import job
+from larder.copy import copy_job
 
 def endless(job, batch, *, progress, concurrent_batches):
     while True:
         progress.advance("mirror", objects=1)
         threading.Event().wait(0.01)
 
-job.copy_objects = endless
+copy_job.copy_objects = endless
 """
 DEPLOYED = f"{ENDLESS}\nfrom flows.prepare import prepare\n"
 COMMAND = f"{ENDLESS}\nimport sys\nfrom flows.runs.command import flow_command\n"

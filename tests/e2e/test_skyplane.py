@@ -11,16 +11,16 @@ import boto3
 import pytest
 from required import need_system
 
+from larder.bounds import ByteBudget
 from larder.config.models.cluster import Skyplane
 from larder.config.urls import Access
-from larder.copy.limits import CopyLimits
+from larder.copy.allowance import CopyLimits
 from larder.copy.object import copy_object
 from larder.copy.proof import ObjectCopy, adopt
 from larder.copy.skyplane import adapter
 from larder.copy.skyplane.adapter import Transfer, skyplane_python, transfer
 from larder.copy.skyplane.choice import Side
 from larder.errors import FatalError
-from larder.limits import ByteBudget
 from larder.progress import NullProgress, Progress
 from larder.store import open_store
 from larder.store.base import BucketPrefix, Features, ObjectInfo, Store

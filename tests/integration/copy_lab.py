@@ -11,12 +11,12 @@ from typing import Any
 
 from pipeline_lab import DOCUMENT, opened, write
 
+from larder.copy.allowance import CopyLimits
+from larder.copy.copy_settings import load_copy_settings
 from larder.copy.engine import copy_batch
-from larder.copy.limits import CopyLimits
 from larder.copy.proof import CopiedObject
 from larder.copy.record import CopyPlace, Origin
 from larder.copy.run import copy
-from larder.copy.settings import load_copy_settings
 from larder.copy.uploads import UploadRecords
 from larder.errors import Failure
 from larder.jobs.runner import InlineRunner

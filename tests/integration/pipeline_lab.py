@@ -18,7 +18,7 @@ from PIL import Image
 from larder.errors import DamageError
 from larder.jobs.results import RunError
 from larder.pipeline.prepare import prepare
-from larder.segments.job import root_url
+from larder.segments.stores import root_url
 from larder.store import Store, open_store
 from larder.versions.tags import TAG, Tag, read_tag
 from tests.support.checker import Published, check_all

@@ -14,12 +14,12 @@ import google_crc32c
 import pytest
 from copy_lab import batch
 
+from larder.bounds import ByteBudget
 from larder.copy import parts, uploads
-from larder.copy.limits import CopyLimits, FailureRate
+from larder.copy.allowance import CopyLimits, FailureRate
 from larder.copy.proof import CopiedObject
 from larder.copy.uploads import UploadRecords
 from larder.errors import FatalError, StoreError
-from larder.limits import ByteBudget
 from larder.manifest.digest import format_crc32c
 from larder.progress import CancellableProgress, NullProgress
 from larder.store import Store, open_store

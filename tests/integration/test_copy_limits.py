@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from copy_lab import batch
 
-from larder.copy.limits import Buffers, CopyLimits
+from larder.bounds import ByteBudget
+from larder.copy.allowance import Buffers, CopyLimits
 from larder.copy.proof import CopiedObject
 from larder.errors import FatalError, ObjectError
-from larder.limits import ByteBudget
 from larder.progress import CancellableProgress, NullProgress
 from larder.store import Access, open_store
 from larder.store.base import ObjectInfo, Reader, Store

@@ -18,9 +18,9 @@ from costs_lab import blob
 from pipeline_lab import opened, write
 from required import disk_of
 
-from larder.copy.limits import MIN_FAILURES, UNAVAILABLE
+from larder.copy.allowance import MIN_FAILURES, UNAVAILABLE
+from larder.copy.copy_report import copy_lines
 from larder.copy.record import read_record
-from larder.copy.report import copy_lines
 from larder.disk import Folding
 from larder.errors import ConfigError, DamageError, StoreError
 from larder.jobs.results import RefusedError, RunError

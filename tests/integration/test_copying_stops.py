@@ -14,7 +14,7 @@ from costs_lab import blob
 from pipeline_lab import opened, write
 from required import some
 
-from larder.copy import job
+from larder.copy import copy_job
 from larder.copy.prune import PruneSettings, prune
 from larder.copy.record import read_record
 from larder.jobs.runner import InlineRunner
@@ -38,7 +38,7 @@ def make(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[], CopyLab]]:
     """Makes labs of one kind; two objects are a set."""
-    monkeypatch.setattr(job, "SET_BYTES", 60)
+    monkeypatch.setattr(copy_job, "SET_BYTES", 60)
     folders = (tmp_path / str(number) for number in count())
     with ExitStack() as stack:
         yield lambda: stack.enter_context(lab_of(request.param, next(folders), OBJECTS, **LIMITS))

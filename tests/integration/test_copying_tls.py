@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from larder.copy.copy_settings import load_copy_settings
 from larder.copy.run import copy
-from larder.copy.settings import load_copy_settings
 from larder.errors import LarderError
 from larder.jobs.runner import InlineRunner
 from larder.progress import StageTimes

@@ -13,7 +13,7 @@ import webdataset as wds
 from pipeline_lab import Lab, directory_lab, images, png, write
 
 import larder
-from larder.pipeline.planning.report import plan_lines
+from larder.pipeline.planning.plan_report import plan_lines
 from larder.pipeline.prepare import prepare
 from larder.pipeline.run_report import run_lines
 from larder.pipeline.settings import load_settings

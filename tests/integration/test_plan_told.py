@@ -11,7 +11,7 @@ from pipeline_lab import directory_lab, images, png, write
 
 from larder.cli.prepare import PREPARE
 from larder.errors import ConfigError
-from larder.pipeline.planning.report import plan_lines
+from larder.pipeline.planning.plan_report import plan_lines
 from larder.pipeline.run_report import run_lines
 from tests.support.runs import TEMPLATE, between
 from tests.support.stores import UnconditionalStore

@@ -7,9 +7,9 @@ import pytest
 from copy_lab import batch
 from pipeline_lab import Lab, images, opened, png, reach
 
-from larder.copy.limits import CopyLimits
+from larder.bounds import ByteBudget
+from larder.copy.allowance import CopyLimits
 from larder.copy.proof import CopiedObject
-from larder.limits import ByteBudget
 from tests.support.errors import larder_error
 from tests.support.inventory import write_report
 from tests.support.servers import S3Server

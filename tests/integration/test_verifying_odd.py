@@ -25,7 +25,7 @@ from larder.errors import ConfigError, ObjectError, StoreError
 from larder.manifest.digest import sha256_hex
 from larder.manifest.sealed import seal, unseal
 from larder.store.base import Store
-from larder.verify.report import verify_lines
+from larder.verify.verify_report import verify_lines
 from tests.support.runs import between
 from tests.support.stores import FaultyStore, Stop, Stopped, StoppingStore, unreadable
 

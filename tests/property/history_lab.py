@@ -32,7 +32,7 @@ from history_model import (
 
 import larder
 from larder.errors import LarderError
-from larder.growth import decide
+from larder.growth import decision
 from larder.jobs.results import RunError
 from larder.jobs.runner import InlineRunner
 from larder.manifest.files import read_manifest
@@ -168,9 +168,9 @@ class Run:
         segments, ranges, patterns, rows = history.limits
         with ExitStack() as stack:
             for where, name, value in (
-                (decide, "MAX_SEGMENTS", segments),
+                (decision, "MAX_SEGMENTS", segments),
                 # At most MAX_SEGMENTS - 1 segments are not small, as with the real limits.
-                (decide, "SMALL", min(decide.SMALL, segments - 1)),
+                (decision, "SMALL", min(decision.SMALL, segments - 1)),
                 (omitted, "MAX_INLINE_RANGES", ranges),
                 (checker, "_INLINE", ranges),
                 (contents, "MAX_PATTERNS", patterns),

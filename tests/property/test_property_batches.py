@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from larder.copy import job
-from larder.copy.job import cut_batches
+from larder.copy import copy_job
+from larder.copy.copy_job import cut_batches
 from larder.manifest.sealed import StoredFile
 from larder.segments.shard import with_receipts
 from larder.shards.model import ShardBatch, ShardPlan
@@ -48,7 +48,7 @@ def test_batches_cover_every_row_once(sizes, most, rows):
         pa.record_batch([pa.array(each, pa.int64())], names=["size_bytes"]) for each in sizes
     ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(job, "BATCH_OBJECTS", rows)
+        patch.setattr(copy_job, "BATCH_OBJECTS", rows)
         found = list(cut_batches(batches, most))
     at = 0
     for batch in found:

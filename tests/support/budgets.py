@@ -2,7 +2,7 @@
 
 import threading
 
-from larder.limits import ByteBudget
+from larder.bounds import ByteBudget
 
 
 class WatchedBudget(ByteBudget):

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from larder import store as stores
 from larder.config.models import Cluster, Dataset
-from larder.copy.job import cut_batches
+from larder.copy.copy_job import cut_batches
 from larder.jobs import manifests
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import SAMPLE_ORDER

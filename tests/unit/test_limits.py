@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from larder.limits import ByteBudget, map_ahead, map_done
+from larder.bounds import ByteBudget, map_ahead, map_done
 
 
 @given(st.lists(st.integers(0, 150), max_size=40))

@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from larder.bounds import TABLES_BYTES
 from larder.config.models.field_types import (
     Bytes,
     Flag,
@@ -20,7 +21,6 @@ from larder.config.models.field_types import (
 )
 from larder.config.models.locations import Location
 from larder.config.urls import GIVE_UP_SECONDS
-from larder.limits import TABLES_BYTES
 from larder.machine import copy_memory_bytes
 
 MIB = 1024**2

@@ -22,8 +22,8 @@ from larder.progress import Progress
 from larder.samples.decoders import IMAGES
 from larder.samples.images import is_image, role
 from larder.segments.image_rules import strongest_check
-from larder.segments.job import source_of, storage_of
 from larder.segments.mirror import mirror_route
+from larder.segments.stores import source_of, storage_of
 from larder.shards.formats.tfrecord.features import FeatureMap
 from larder.source.archived import is_restored
 from larder.source.selection import KeyRule

@@ -32,7 +32,7 @@ from larder.progress import Progress
 from larder.samples.matching import Matching
 from larder.samples.order import ignored_keys
 from larder.samples.parts import Joins, named_objects
-from larder.segments.job import storage_of
+from larder.segments.stores import storage_of
 from larder.source.expand.annotations import Indexed, index_annotations
 from larder.source.expand.archives import archive_expansion, archives_to_list
 from larder.source.expand.containers import Indexes

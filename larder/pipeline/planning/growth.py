@@ -10,7 +10,7 @@ from typing import Any
 from larder.config.models import Dataset
 from larder.growth.compare import Changes, Comparison, compare
 from larder.growth.content_check import ObjectCheck
-from larder.growth.decide import Decision, SegmentState, decide
+from larder.growth.decision import Decision, SegmentState, decide
 from larder.growth.previous import Previous, PreviousSegment, is_first_build, read_previous
 from larder.growth.select import Selected, Selection, select_all
 from larder.pipeline.planning.source import SourceState
@@ -19,8 +19,9 @@ from larder.samples.order import SampleOrder
 from larder.segments.completeness import check_complete
 from larder.segments.contents import listed_splits
 from larder.segments.image_rules import image_rules, planned_transform
-from larder.segments.job import UsedSegment, source_of
 from larder.segments.pack import pack
+from larder.segments.segment_job import UsedSegment
+from larder.segments.stores import source_of
 from larder.shards.images.check import is_weaker
 from larder.shards.reading.readahead import WHOLE_SHARE
 from larder.store.base import Store

@@ -14,8 +14,8 @@ from larder.manifest.files import ManifestFile
 from larder.pipeline.planning.growth import GrowthPlan
 from larder.pipeline.planning.source import SourceState
 from larder.segments.image_rules import image_options
-from larder.segments.job import UsedSegment
 from larder.segments.pack import laid_out, pack
+from larder.segments.segment_job import UsedSegment
 from larder.shards.formats import shard_format
 from larder.store.base import Store
 from larder.versions.documents import SegmentDocument, Shape

@@ -37,8 +37,9 @@ from larder.pipeline.planning.source import SourceState
 from larder.progress import Progress
 from larder.samples.order import SampleOrder, order_samples
 from larder.samples.parts import with_labels
-from larder.segments.job import UsedSegment, source_of, storage_of
 from larder.segments.mirror import mirror_route, objects_with_copies, read_measured
+from larder.segments.segment_job import UsedSegment
+from larder.segments.stores import source_of, storage_of
 from larder.shards.formats import shard_format
 from larder.source.archived import archived_to_read
 from larder.source.expand.expanded import LABELS

@@ -27,7 +27,7 @@ from larder.pipeline.settings import Settings
 from larder.progress import Progress
 from larder.samples.decoders import resolved
 from larder.segments.completeness import check_complete
-from larder.segments.job import source_of, storage_of
+from larder.segments.stores import source_of, storage_of
 from larder.source.expand.annotations import Indexed
 from larder.source.inventory import Inventory, take_inventory
 from larder.source.reports import Reported, open_report

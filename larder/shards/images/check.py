@@ -11,9 +11,9 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import IO, Final, Literal, get_args
 
+from larder.bounds import ByteBudget
 from larder.config.shape import MAX_PIXELS, Transform
 from larder.errors import ObjectError
-from larder.limits import ByteBudget
 from larder.samples.decoders import IMAGES_ONLY, Decoders, kind_of
 from larder.samples.images import (
     Form,

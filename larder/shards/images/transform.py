@@ -12,8 +12,8 @@ from contextlib import nullcontext
 from functools import cache
 from typing import IO, TYPE_CHECKING, Any, Final
 
+from larder.bounds import ByteBudget
 from larder.config.shape import Transform
-from larder.limits import ByteBudget
 from larder.samples.images import (
     NotStoredError,
     decoding,

@@ -23,8 +23,8 @@ from typing import Literal, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from larder.bounds import map_ahead
 from larder.errors import ObjectError
-from larder.limits import map_ahead
 from larder.manifest.extents import in_object
 from larder.samples.columns import Flags, column_flags
 from larder.samples.naming import path_fault

@@ -20,8 +20,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from larder.bounds import map_ahead
 from larder.errors import ConfigError, Failure, Failures, ObjectError
-from larder.limits import map_ahead
 from larder.manifest.files import ManifestWriter, read_manifest
 from larder.manifest.query import Stream
 from larder.manifest.schemas import OBJECTS, columns, table

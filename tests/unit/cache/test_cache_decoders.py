@@ -11,12 +11,12 @@ from cache_shelf import Shelf
 from image_files import saved
 from PIL import Image
 
+from larder.bounds import ByteBudget
 from larder.cache.file import CacheFileReader, open_file
 from larder.cache.from_samples import build_samples
 from larder.cache.schema import Field
 from larder.config.shape import decoder_uses
 from larder.errors import LarderError
-from larder.limits import ByteBudget
 from larder.samples.decoders import Decoders
 
 BYTES = Field("key", "uint8", (None,))

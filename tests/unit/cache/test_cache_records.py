@@ -9,13 +9,13 @@ from cache_shelf import Shelf
 from image_files import saved
 from PIL import Image
 
+from larder.bounds import ByteBudget
 from larder.cache.decoding import Making, ToDecode, in_order
 from larder.cache.fields import field_name
 from larder.cache.file import CacheFileReader, open_file
 from larder.cache.from_samples import CacheInput, build_samples
 from larder.cache.schema import Field
 from larder.errors import LarderError
-from larder.limits import ByteBudget
 
 AMPLE_BYTES = 1 << 30
 

@@ -5,12 +5,12 @@ from typing import Any
 import google_crc32c
 import pytest
 
+from larder.bounds import ByteBudget
+from larder.copy.allowance import CopyLimits
 from larder.copy.engine import copy_batch
-from larder.copy.limits import CopyLimits
 from larder.copy.object import WHOLE_BYTES, copy_object
 from larder.copy.proof import CopiedObject, ObjectCopy
 from larder.errors import FatalError
-from larder.limits import ByteBudget
 from larder.manifest.digest import format_crc32c
 from larder.progress import CancellableProgress, NullProgress
 from larder.store import open_store

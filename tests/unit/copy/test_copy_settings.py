@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from larder.config.models import Cluster
-from larder.copy.settings import Argument, CopyPlaces, read_places
+from larder.copy.copy_settings import Argument, CopyPlaces, read_places
 from larder.errors import ConfigError, ProblemsError
 
 

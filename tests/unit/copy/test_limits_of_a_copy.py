@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from larder.copy.limits import (
+from larder.copy.allowance import (
     BURST_SECONDS,
     MIN_FAILURES,
     SLICE_SECONDS,

@@ -9,12 +9,12 @@ from itertools import chain
 import pyarrow as pa
 import pytest
 
-from larder.copy.limits import CopyLimits
+from larder.bounds import ByteBudget
+from larder.copy.allowance import CopyLimits
 from larder.copy.mirror_reader import Copies, FirstOf, KnownCopy, Mirror, Unconditional
 from larder.copy.object import copy_object
 from larder.copy.proof import CopiedObject, ObjectCopy
 from larder.errors import NotFoundError, ObjectError, StoreError
-from larder.limits import ByteBudget
 from larder.manifest.schemas import OBJECTS
 from larder.store import open_store
 from larder.store.base import Store

@@ -13,10 +13,10 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from flows.runs import pool
 from flows.runs.pool import pool_for
+from larder.bounds import STREAM_BYTES
 from larder.cli.command import Operation
 from larder.config.models import Location, RunnerConfig
 from larder.errors import ConfigError
-from larder.limits import STREAM_BYTES
 from tasks.elsewhere import first_object, see_object
 
 SERVER = "http://127.0.0.1:4200/api"

@@ -10,7 +10,7 @@ import pytest
 CANARY = "CANARY0987654321"
 LOAD = """
 import traceback
-from flows.runs.settings import load_prefect
+from flows.runs.prefect_settings import load_prefect
 from larder.errors import ConfigError
 try:
     print(load_prefect())
@@ -56,7 +56,7 @@ def test_a_wrong_setting_is_named_and_not_shown(tmp_path, name, value, where):
 @pytest.mark.exhaustive(after=1)
 @pytest.mark.parametrize(("given", "seconds"), [("-5", 1.0), ("9" * 30, 86_400.0)])
 def test_the_timeout_of_a_server_is_one_that_a_socket_accepts(tmp_path, given, seconds):
-    script = "from flows.runs.settings import *; load_prefect(); print(startup_seconds())"
+    script = "from flows.runs.prefect_settings import *; load_prefect(); print(startup_seconds())"
     done = run(script, tmp_path, PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS=given)
     assert float(done.stdout) == seconds
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from larder.config.models import Growth
 from larder.growth.compare import Changes
-from larder.growth.decide import MAX_SEGMENTS, Decision, SegmentState, decide
+from larder.growth.decision import MAX_SEGMENTS, Decision, SegmentState, decide
 from larder.jobs.results import Totals
 
 APPEND = Growth()

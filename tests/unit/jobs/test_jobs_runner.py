@@ -9,7 +9,7 @@ from larder.jobs.runner import InlineRunner, workers
 from larder.machine import usable_cores
 from larder.pipeline.prepare import prepare
 from larder.progress import Progress, StageTimes
-from larder.segments.job import Job
+from larder.segments.segment_job import Job
 from tests.support.errors import larder_error
 from tests.support.runs import run_settings
 

@@ -14,7 +14,6 @@ from larder.config.shape import FormatOptions
 from larder.disk import scratch
 from larder.errors import DamageError
 from larder.progress import NullProgress
-from larder.segments.job import Job
 from larder.segments.receipts import (
     FinishedShard,
     finished_shards,
@@ -23,6 +22,7 @@ from larder.segments.receipts import (
     put_receipt,
     read_receipt,
 )
+from larder.segments.segment_job import Job
 from larder.shards.index_rows import IndexRows, SkippedRows, receipt_rows
 from larder.shards.indexes import IndexFile
 from larder.shards.model import Part, PlannedSample, ShardPlan, ShardResult, WrittenFile

@@ -11,9 +11,9 @@ import pytest
 from image_files import saved
 from PIL import Image
 
+from larder.bounds import ByteBudget
 from larder.config.shape import decoder_uses
 from larder.errors import NotFoundError, ObjectError
-from larder.limits import ByteBudget
 from larder.samples.decoders import Decoders
 from larder.shards.images.check import ImageRules, check_decodable, check_image
 from tests.support.budgets import WatchedBudget

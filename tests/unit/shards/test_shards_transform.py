@@ -11,8 +11,8 @@ import pytest
 from image_files import Array, png_chunk, png_of, saved, tiff_file
 from PIL import Image, ImageCms
 
+from larder.bounds import ByteBudget
 from larder.config.shape import Transform
-from larder.limits import ByteBudget
 from larder.shards.images.check import ImageRules, stored_image
 from larder.shards.images.pool import TransformPool, shared_pool
 from larder.shards.images.transform import encode_again, target_size

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from larder.config.models import Cluster, Dataset
 from larder.config.shape import FormatUse
 from larder.manifest.sealed import StoredFile
-from larder.segments.job import storage_of
+from larder.segments.stores import storage_of
 from larder.store.base import Store
 from larder.versions.documents import CacheFile, VersionDocument
 from larder.versions.index import Shard

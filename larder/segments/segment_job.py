@@ -11,13 +11,12 @@ from dataclasses import dataclass, field
 
 from larder.config.models import Cluster, Dataset
 from larder.config.shape import FormatUse
-from larder.config.urls import parse_url
 from larder.jobs.manifests import put_named
 from larder.manifest.files import ManifestFile
 from larder.manifest.sealed import StoredFile
-from larder.store import OnUnlisted, object_url, open_location
+from larder.segments.stores import root_url, source_of, storage_of
+from larder.store import open_location
 from larder.store.base import Readable, Store
-from larder.store.derived import DerivedObjects
 from larder.versions import layout
 from larder.versions.documents import SegmentSplit, SegmentUse, Shape, SplitFacts
 from larder.versions.publish import Conditions
@@ -134,49 +133,6 @@ class Job(SegmentJob):
     skipped: int
     inventory: StoredFile
     files: tuple[StoredFile, ...] = ()
-
-
-def root_url(dataset: Dataset, cluster: Cluster) -> str:
-    """URL of ``STORAGE/larder/DATASET/``; ``file:///...`` for a directory."""
-    url = object_url(cluster.storage.url, layout.dataset_prefix(dataset.name))
-    return url if parse_url(url).scheme else f"file://{url}"
-
-
-def storage_of(
-    dataset: Dataset, cluster: Cluster, prefix: str = "", *, unlisted: OnUnlisted | None = None
-) -> Store:
-    """The dataset's root in the storage, or a prefix below it."""
-    url = root_url(dataset, cluster)
-    return open_location(
-        cluster.storage,
-        object_url(url, prefix) if prefix else url,
-        give_up_seconds=cluster.copy_.give_up_seconds,
-        unlisted=unlisted,
-    )
-
-
-def source_of(
-    dataset: Dataset,
-    cluster: Cluster,
-    url: str | None = None,
-    *,
-    unlisted: OnUnlisted | None = None,
-) -> Readable:
-    """The source of a dataset, as a run on a cluster reads it, or a URL with its credentials.
-
-    Derived objects can be read from it.
-    """
-    give_up_seconds = cluster.copy_.give_up_seconds
-    store = open_location(dataset.source, url, give_up_seconds=give_up_seconds, unlisted=unlisted)
-    return with_derived(store, dataset, cluster)
-
-
-def with_derived(store: Readable, dataset: Dataset, cluster: Cluster) -> Readable:
-    """The source, or its mirror, with the derived objects that its containers contain.
-
-    Those in containers of Larder's own are read from the storage.
-    """
-    return DerivedObjects(store, lambda: storage_of(dataset, cluster, layout.DERIVED_PREFIX))
 
 
 def open_root(job: SegmentJob) -> Store:

@@ -22,9 +22,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from larder.copy.allowance import CopyLimits
 from larder.copy.difference import in_order, places
 from larder.copy.engine import copy_batch
-from larder.copy.limits import CopyLimits
 from larder.copy.receipts import SET_BYTES, CopyReceipt, CopySets, find_receipts, receipt_rows
 from larder.copy.record import (
     CopyDocument,

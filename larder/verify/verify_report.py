@@ -9,11 +9,11 @@ from typing import Any
 from larder.errors import printable
 from larder.jobs.results import Totals
 from larder.progress import TimedProgress
-from larder.segments.job import root_url
+from larder.segments.stores import root_url
 from larder.units import format_bytes, format_count, format_seconds
 from larder.verify.findings import Finding
-from larder.verify.job import Inspected, VerifyJob
 from larder.verify.replacing import Repair
+from larder.verify.verify_job import Inspected, VerifyJob
 
 SHOWN_FINDINGS = 1_000
 """Maximum number of findings in a document; the others are counted."""

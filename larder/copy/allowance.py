@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from larder.bounds import ByteBudget
 from larder.config.models.cluster import CopyConfig
 from larder.copy.uploads import UploadRecords
 from larder.errors import Failure
-from larder.limits import ByteBudget
 
 PART_BYTES = 16 << 20
 """Size of an upload part."""
@@ -152,7 +152,7 @@ class Bandwidth:
 class Buffers:
     """Buffers of one size; larger ones are made on request, and not kept. Thread-safe.
 
-    As many are kept as were ever in use at the same time, so a `larder.limits.ByteBudget` that is
+    As many are kept as were ever in use at the same time, so a `larder.bounds.ByteBudget` that is
     held for each of them bounds their memory too.
     """
 
