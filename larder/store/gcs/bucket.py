@@ -51,13 +51,13 @@ class GcsSettings(NamedTuple):
 
 
 def import_gcsfs() -> ModuleType:
-    """The module ``gcsfs.core``, or an error that says how to install it.
+    """The package gcsfs, or an error that says how to install it.
 
     Raises:
         ConfigError: ``config.missing_package``.
     """
     try:
-        return import_module("gcsfs.core")
+        return import_module("gcsfs")
     except ImportError as error:
         raise ConfigError(
             "config.missing_package",
@@ -141,56 +141,54 @@ _VARIABLES = ("GOOGLE_", "STORAGE_EMULATOR_HOST", "CLOUDSDK_", "NO_GCE_")
 class GcsAccount:
     """Connections and credentials of one account at one server.
 
-    Of gcsfs, Larder uses the credentials, the address of the server and the parameters of requests.
-    Its calls are not used: they repeat requests on their own, drop the status and the headers of
-    answers, and keep listings. They would run in an event loop, of which there is none here.
+    Of gcsfs, Larder uses the credentials. Its calls are not used: they repeat requests on their
+    own, drop the status and the headers of answers, and keep listings. They would run in an event
+    loop, of which there is none here.
     """
 
     def __init__(self, access: Access, store_url: str) -> None:
         self._access = access
-        self.files = self._files(store_url)
-        self.http = connections(self.files._location, access)
+        settings = find_settings(store_url, access)
+        self.tokens = _renewing(settings, store_url)
+        universe = os.environ.get("GOOGLE_CLOUD_UNIVERSE_DOMAIN") or "googleapis.com"
+        self.http = connections(settings.endpoint or f"https://storage.{universe}", access)
         self.headers: RenewedKeys[dict[str, str]] = RenewedKeys(self._ask)
         """The headers of every request, with a token that is valid for some minutes."""
-        self.parameters: Mapping[str, str] = self.files._get_params({})
+        self.parameters = {"userProject": settings.project} if access.requester_pays else {}
         """Those of every request: who pays."""
         self.describing = ThreadPoolExecutor(_DESCRIBING_THREADS, "larder-describe")
         """Where objects are described while their content is requested."""
-
-    def _files(self, store_url: str) -> Any:
-        core, access = import_gcsfs(), self._access
-        settings = find_settings(store_url, access)
-        files = core.GCSFileSystem(
-            project=settings.project,
-            token=settings.credentials or "anon",
-            requester_pays=settings.project if access.requester_pays else False,
-            endpoint_url=settings.endpoint or None,
-            asynchronous=True,  # otherwise it starts an event loop in a thread
-            skip_instance_cache=True,
-            use_listings_cache=False,
-        )
-        if settings.credentials and files._use_client_cert:
-            raise ConfigError(
-                "config.invalid_value",
-                "Google's libraries are told to use a client certificate, and Larder has none",
-                where=store_url,
-                hint="set GOOGLE_API_USE_CLIENT_CERTIFICATE=false, or use other credentials",
-            )
-        return files
 
     def _ask(self, store_url: str, refused: bool) -> tuple[dict[str, str], float]:
         from gcsfs.retry import HttpError, NonRetryableError
         from google.auth.exceptions import GoogleAuthError
 
         if refused:
-            self.files = self._files(store_url)
+            self.tokens = _renewing(find_settings(store_url, self._access), store_url)
+        headers = {"Host": self.http.host}
         try:
-            headers: dict[str, str] = self.files._get_headers({"Host": self.http.host})
+            self.tokens.apply(headers)
         except (GoogleAuthError, HttpError, NonRetryableError) as error:
             raise _unrenewed(error, store_url) from error
-        expiry = getattr(self.files.credentials.credentials, "expiry", None)
+        expiry = getattr(self.tokens.credentials, "expiry", None)
         left = (expiry.replace(tzinfo=UTC) - datetime.now(UTC)) if expiry else _LOOK_AGAIN
         return headers, max(0.0, min(left, _LOOK_AGAIN).total_seconds())
+
+
+def _renewing(settings: GcsSettings, store_url: str) -> Any:
+    """The credentials of gcsfs, which renew tokens before they expire."""
+    import_gcsfs()
+    from gcsfs.credentials import GoogleCredentials
+
+    mtls: Any = import_module("google.auth.transport.mtls")
+    if settings.credentials and mtls.should_use_client_cert():
+        raise ConfigError(
+            "config.invalid_value",
+            "Google's libraries are told to use a client certificate, and Larder has none",
+            where=store_url,
+            hint="set GOOGLE_API_USE_CLIENT_CERTIFICATE=false, or use other credentials",
+        )
+    return GoogleCredentials(settings.project, "read_write", settings.credentials or "anon")
 
 
 def _unrenewed(error: Exception, store_url: str) -> LarderError:

@@ -14,7 +14,7 @@ from google.auth.credentials import AnonymousCredentials, Credentials
 from larder.errors import FatalError, RetryableError, StoreError
 from larder.store import Access, Store, open_store
 from larder.store.buckets import register
-from larder.store.gcs.bucket import SCOPE, GcsSettings, find_settings, import_gcsfs, shared_account
+from larder.store.gcs.bucket import SCOPE, GcsSettings, find_settings, shared_account
 from larder.store.interrupt import Interrupt
 from tests.support.errors import larder_error
 
@@ -35,14 +35,14 @@ def test_stores_of_one_account_share_a_client(gcs, monkeypatch):
 
 
 def test_without_gcsfs_it_says_how_to_install_it(monkeypatch):
-    monkeypatch.setitem(sys.modules, "gcsfs.core", None)
+    monkeypatch.setitem(sys.modules, "gcsfs", None)
     with larder_error("config.missing_package"):
         open_store("gs://bucket")
 
 
 def test_a_client_certificate_is_refused(gcs, monkeypatch):
     # Google's libraries would need a certificate of the machine's vendor.
-    monkeypatch.setattr(import_gcsfs(), "_use_client_cert", lambda: True)
+    monkeypatch.setenv("GOOGLE_API_USE_CLIENT_CERTIFICATE", "true")
     monkeypatch.setattr(
         "larder.store.gcs.bucket.find_settings",
         lambda *_: GcsSettings("https://127.0.0.1:9", AnonymousCredentials(), ""),
@@ -85,7 +85,7 @@ def test_credentials_that_cannot_be_renewed(gcs, retryable, kind):
     client = shared_account(
         Access(endpoint=gcs.endpoint, project=f"renewed-{retryable}"), "gs://bucket/"
     )
-    client.files.credentials.credentials = Refused(retryable=retryable)
+    client.tokens.credentials = Refused(retryable=retryable)
     with pytest.raises(kind) as caught:
         store.get("k")
     assert "secret" not in str(caught.value)
@@ -102,7 +102,7 @@ class Token:
 
 def test_a_token_is_sent_with_every_request(gcs):
     access = Access(endpoint=gcs.endpoint, project="with-token")
-    shared_account(access, "gs://bucket/").files.credentials.credentials = Token()
+    shared_account(access, "gs://bucket/").tokens.credentials = Token()
     store = open_store("gs://bucket/p", access=access, retry=None)
     store.put("k", b"1")
     with store.writer("large") as writer:
