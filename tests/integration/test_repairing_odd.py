@@ -20,6 +20,7 @@ from verify_lab import (
 
 from larder.errors import DamageError
 from larder.manifest.digest import sha256_hex
+from larder.manifest.sealed import StoredFile
 from larder.store.base import Store
 from larder.store.delegate import DelegatingStore
 from larder.verify import run
@@ -93,8 +94,8 @@ def test_two_repairs_at_once_do_no_harm(
 
 def test_a_copy_of_what_changes_meanwhile_is_not_published(text: Lab, root: Store) -> None:
     one, other, *_ = shards(root)
-    wanted = (one, len(bytes(root.get(other))), sha256_hex(bytes(root.get(other))))
-    before = bytes(root.get(one))
+    before, data = bytes(root.get(one)), bytes(root.get(other))
+    wanted = StoredFile(one, len(data), sha256_hex(data), "shard")
     changed = iter([bytes(root.get(other)), b"x"])
 
     class Changing(DelegatingStore):
@@ -104,7 +105,7 @@ def test_a_copy_of_what_changes_meanwhile_is_not_published(text: Lab, root: Stor
             return super().open(key, **options)
 
     with pytest.raises(DamageError, match="changed meanwhile"):
-        Spares(Changing(root), {wanted[1]}).fill(wanted)
+        Spares(Changing(root), {wanted.bytes}).fill(wanted)
     assert bytes(root.get(one)) == before
 
 
