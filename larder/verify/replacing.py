@@ -78,8 +78,8 @@ def _linked(root: Store, path: str, kept: str) -> bool:
         return False
     place = local_path(root, kept)
     with suppress(OSError):
-        place.parent.mkdir(parents=True, exist_ok=True)
         check_inside(os.fsencode(place.parent), os.fsencode(local_path(root, "x").parent))
+        place.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileExistsError):  # a repair was stopped right after
             os.link(local_path(root, path), place)
         sync_folder(os.fsencode(place.parent))
@@ -116,8 +116,9 @@ class Spares:
         for key in self._keys(file.bytes):
             if key != file.path and has_content(self.root, replace(file, path=key)):
                 keep(self.root, file.path)
-                _copy(self.root, key, file)
-                return key
+                with suppress(DamageError):  # repaired itself meanwhile: it is among the replaced
+                    _copy(self.root, key, file)
+                    return key
         return ""
 
     def _keys(self, size_bytes: int) -> Iterator[str]:

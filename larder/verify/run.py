@@ -164,6 +164,8 @@ class _Verification:
     def repair_large(self) -> None:
         """Repair shards, segment by segment, then caches."""
         damaged = self._due(self.verified.findings, _LARGE)
+        if not damaged:
+            return
         due = [
             one
             for batch in self.inspected.batches

@@ -18,7 +18,6 @@ from verify_lab import (
     verified,
 )
 
-from larder.errors import DamageError
 from larder.manifest.digest import sha256_hex
 from larder.manifest.sealed import StoredFile
 from larder.store.base import Store
@@ -104,9 +103,22 @@ def test_a_copy_of_what_changes_meanwhile_is_not_published(text: Lab, root: Stor
                 root.put(other, next(changed))
             return super().open(key, **options)
 
-    with pytest.raises(DamageError, match="changed meanwhile"):
-        Spares(Changing(root), {wanted.bytes}).fill(wanted)
+    assert Spares(Changing(root), {wanted.bytes}).fill(wanted) == ""
     assert bytes(root.get(one)) == before
+
+
+def test_nothing_is_kept_through_a_link_that_leads_out(
+    text: Lab, root: Store, tmp_path: Path
+) -> None:
+    key, outside = shards(root)[0], tmp_path / "outside"
+    root.put(key, b"gone")
+    outside.mkdir()
+    (text.folder / "work").mkdir(exist_ok=True)
+    (text.folder / "work/replaced").symlink_to(outside)
+    repair = findings(verified(text, repair=True))[key]["repair"]
+    assert not repair["done"]
+    assert bytes(root.get(key)) == b"gone"
+    assert not any(outside.iterdir())
 
 
 def test_stray_files_end_no_repair(text: Lab, root: Store) -> None:
