@@ -36,7 +36,6 @@ def copy(
     include: list[str] | None = None,
     exclude: list[str] | None = None,
     verify: Literal["digest", "size"] | None = None,
-    retry_failed: StrictBool = False,
     plan: StrictBool = False,
     advanced: OtherCluster = NO_OTHER_CLUSTER,
 ) -> Any:
@@ -49,7 +48,6 @@ def copy(
         include: Globs of the keys to copy; everything if there is none.
         exclude: Globs of keys to leave out.
         verify: How copies are checked, digest or size; by default what copy.verify says.
-        retry_failed: Whether to copy only what the last copy failed for.
         plan: Whether to show what would be done, and change nothing.
         advanced: What is rarely needed.
 

@@ -27,9 +27,6 @@ def _copy_parser(prog: str) -> Parser:
         metavar="HOW",
         help="how copies are checked: digest or size (default: copy.verify, which is digest)",
     )
-    parser.add_argument(
-        "--retry-failed", action="store_true", help="copy only what the last copy failed for"
-    )
     return parser
 
 
@@ -44,14 +41,12 @@ def _prune_parser(prog: str) -> Parser:
     return parser
 
 
-def _copy(*, retry_failed: bool = False, **parameters: Any) -> Operation:
+def _copy(**parameters: Any) -> Operation:
     from larder.copy.copy_report import copy_lines
     from larder.copy.copy_settings import load_copy_settings
     from larder.copy.run import copy
 
     settings = load_copy_settings(**parameters)
-    if retry_failed:
-        settings = settings.retrying()
     batches = settings.runner, settings.storage, settings.limits.memory
     return Operation(settings.workers, partial(copy, settings), copy_lines, copy_lines, *batches)
 

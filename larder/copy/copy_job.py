@@ -222,14 +222,13 @@ class Standing:
 
     ``copies`` are those that stay as they are (schema OBJECTS, ordered by key); ``record`` and
     ``receipts`` are what these were known from. ``unlisted`` are paths in the source that cannot be
-    listed (schema FAILURES). ``stopped``: some objects were not tried before, and are not now.
+    listed (schema FAILURES).
     """
 
     copies: SortedFile | None = None
     record: CopyDocument | None = None
     receipts: Sequence[CopyReceipt] = ()
     unlisted: ManifestFile | None = None
-    stopped: bool = False
 
 
 def end_copy(
@@ -264,7 +263,6 @@ def end_copy(
             rows,
             folder,
             failures=_gathered_failures(root, route, report.lists, standing.unlisted, folder),
-            stopped=bool(report.stopped) or standing.stopped,
             replaced=replaced,
         )
     if job and root.features.place:  # in a bucket

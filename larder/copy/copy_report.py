@@ -105,10 +105,8 @@ def _not_kept(plan: CopyPlan) -> str:
     return "Expires; and tags, which would take a request for each object"
 
 
-def _excluded(plan: CopyPlan) -> dict[str, Any] | None:
+def _excluded(plan: CopyPlan) -> dict[str, Any]:
     listed = plan.listed
-    if listed is None:
-        return None
     return {
         "listed": listed.listed,
         "not_included": _left_out(listed.not_included),
@@ -137,7 +135,7 @@ def _warnings(plan: CopyPlan) -> list[dict[str, str]]:
 
 def failed_hint(plan: CopyPlan, report: BatchReport, record: CopyDocument) -> str:
     """What to do about objects that could not be copied, and about paths that cannot be listed."""
-    hint = "the others were copied; run again with --retry-failed to try only these"
+    hint = "the others were copied; run again to try these"
     if plan.unlisted.failed:
         unlisted = format_count(plan.unlisted.failed, "path")
         these = f"{unlisted} that cannot be listed" if report.failed else "them"

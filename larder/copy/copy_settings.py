@@ -138,14 +138,12 @@ class CopySettings:
     """Everything that a copy is told; both places have absolute URLs.
 
     ``stages``: how long they may take, by the cluster file.
-    ``retry_failed``: only the objects are copied that the last copy failed for.
     """
 
     source: Source
     storage: Location
     limits: CopyConfig
     runner: RunnerConfig
-    retry_failed: bool = False
 
     @property
     def workers(self) -> int:
@@ -164,14 +162,6 @@ class CopySettings:
             source=in_region(self.source, source),
             storage=in_region(self.storage, storage),
         )
-
-    def retrying(self) -> CopySettings:
-        """The same for what the last copy failed for; globs are ``config.invalid_flag``."""
-        if self.source.include != ("**",) or self.source.exclude:
-            message = "failed objects are known by their keys: globs do not apply"
-            hint = "leave --include and --exclude out"
-            raise ConfigError("config.invalid_flag", message, where="--retry-failed", hint=hint)
-        return replace(self, retry_failed=True)
 
     def open_root(self) -> Store:
         return open_location(self.storage, give_up_seconds=self.limits.give_up_seconds)

@@ -3,38 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from larder.bounds import map_ahead
 from larder.copy.compare import CopyComparison, CopyState, compared, read_state
 from larder.copy.copy_job import Standing
 from larder.copy.copy_settings import CopySettings
-from larder.copy.difference import Outstanding, without
+from larder.copy.difference import Outstanding
 from larder.copy.prices import Cost, estimate_cost
 from larder.copy.receipts import CopyReceipt
-from larder.copy.record import CopyDocument, record_rows
+from larder.copy.record import CopyDocument
 from larder.copy.route import Route
 from larder.copy.site import Site, missing_region
-from larder.errors import ConfigError, Failure, Failures, NotFoundError
-from larder.jobs.manifests import read_ref
+from larder.errors import Failure, Failures
 from larder.jobs.results import BatchReport, Totals
 from larder.manifest.files import ManifestFile, ManifestWriter, read_manifest
 from larder.manifest.query import Stream
 from larder.manifest.schemas import DUE, FAILURES, OBJECTS
-from larder.manifest.sort import SortedFile, sort, sort_to_file
+from larder.manifest.sort import SortedFile, sort_to_file
 from larder.progress import Progress
 from larder.samples.columns import column_texts
 from larder.source.archived import archived_among
-from larder.source.inventory import Listing, object_batches
-from larder.source.selection import NEVER_TRIED
+from larder.source.inventory import Listing
 from larder.source.storable import Storage, Unfit, unfit_keys
-from larder.store.base import ObjectInfo
 
 _SHOWN_KEYS = 5
 
@@ -76,10 +70,9 @@ class CopySums:
 class CopyPlan:
     """Everything that a copy would do.
 
-    ``objects`` are those at the source that are selected, which ``listed`` has unless only failed
-    ones are tried again. ``due`` is a manifest of schema DUE: those to copy. ``verified`` are
-    the verified copies that stay as they are. ``receipts`` are what runs left that did not end: in
-    the record once this copy ends.
+    ``objects`` are those at the source that are selected, which ``listed`` has. ``due`` is a
+    manifest of schema DUE: those to copy. ``verified`` are the verified copies that stay as they
+    are. ``receipts`` are what runs left that did not end: in the record once this copy ends.
 
     ``unfit`` are keys that the storage cannot hold, and ``archived`` objects that cannot be read
     unless they have been restored. ``unlisted`` are paths in the source that
@@ -90,7 +83,7 @@ class CopyPlan:
 
     settings: CopySettings
     state: CopyState
-    listed: Listing | None
+    listed: Listing
     objects: Totals
     due: ManifestFile
     sums: CopySums
@@ -128,10 +121,7 @@ class CopyPlan:
 
     @property
     def standing(self) -> Standing:
-        untried = self.settings.retry_failed and self.record and self.record.stopped
-        return Standing(
-            self.verified, self.record, self.receipts, self.unlisted_file, bool(untried)
-        )
+        return Standing(self.verified, self.record, self.receipts, self.unlisted_file)
 
     @property
     def cost(self) -> Cost:
@@ -160,7 +150,7 @@ def plan_copy(settings: CopySettings, folder: Path, *, progress: Progress) -> Co
     """List the source and the storage, and plan what to copy.
 
     Writes only into ``folder``, which is private, and which the plan needs until the copy is done.
-    An empty source is refused, and so is a retry without a list of failures.
+    An empty source is refused.
     """
     failures = Failures()
     with ManifestWriter(folder / "unlisted.parquet", FAILURES) as writer:
@@ -170,10 +160,7 @@ def plan_copy(settings: CopySettings, folder: Path, *, progress: Progress) -> Co
             failures.add(failure)
 
         state = read_state(settings, note)
-        if settings.retry_failed:
-            plan = _plan_failed(settings, state, note, folder, progress)
-        else:
-            plan = _plan_everything(settings, state, folder, progress)
+        plan = _planned(settings, state, folder, progress)
     file = writer.file if failures.count else None
     plan = replace(plan, unlisted=BatchReport.of(failures), unlisted_file=file)
     return plan if plan.current else replace(plan, regions=_regions(settings, state))
@@ -184,7 +171,7 @@ def _regions(settings: CopySettings, state: CopyState) -> tuple[str | None, str 
     return source, missing_region(settings.storage, state.root)
 
 
-def _plan_everything(
+def _planned(
     settings: CopySettings, state: CopyState, folder: Path, progress: Progress
 ) -> CopyPlan:
     with compared(settings, state, folder, progress) as comparison:
@@ -235,86 +222,6 @@ def summed(
         rows = Stream(OBJECTS, verified(picked))
         kept = sort_to_file(rows, ("key",), folder / "verified.arrow")
     return sums, picked.file, kept
-
-
-def _plan_failed(
-    settings: CopySettings,
-    state: CopyState,
-    note: Callable[[Failure], None],
-    folder: Path,
-    progress: Progress,
-) -> CopyPlan:
-    """A plan for the objects that the last copy failed for, as they are in the source now.
-
-    Paths that could not be listed stay failures: only a listing can tell what they are now.
-    """
-    if state.record is None or state.record.failures is None:
-        message = "the last copy from this source has no failed objects"
-        if state.record is None:
-            message = "no copy from this source has ended here"
-        hint = "run without --retry-failed"
-        raise ConfigError("config.invalid_flag", message, where="--retry-failed", hint=hint)
-    failed = state.record.failures
-    keys = Stream(FAILURES, read_ref(state.root, failed, FAILURES))
-    progress.start("inventory")
-    with closing(sort(keys, ("key",), ties=("code",), work_dir=folder)) as ordered:
-        infos = _now(settings, state, _tried(ordered, note), progress)
-        with ManifestWriter(folder / "due.parquet", DUE) as writer:
-            for batch in object_batches(infos):
-                writer.append_batch(due_rows(batch))
-    progress.finish("inventory")
-    due = writer.file
-    rows = Stream(OBJECTS, _without(state, due))
-    kept = sort_to_file(rows, ("key",), folder / "verified.arrow")
-    copies = sum(map(row_totals, read_manifest(due.path, DUE)), Totals())
-    return CopyPlan(
-        settings=settings,
-        state=state,
-        listed=None,
-        objects=copies,
-        due=due,
-        sums=CopySums(copies),
-        verified=kept,
-        receipts=(),
-        unfit=_unfit(state, due, folder),
-    )
-
-
-def _tried(
-    failed: Iterator[pa.RecordBatch], note: Callable[[Failure], None]
-) -> Iterator[pa.RecordBatch]:
-    """The failures that have an object; the others are noted."""
-    for rows in failed:
-        tried = pc.greater(rows.column("attempts"), NEVER_TRIED)
-        for row in rows.filter(pc.invert(tried)).to_pylist():
-            note(Failure(**row))
-        yield rows.filter(tried)
-
-
-def _now(
-    settings: CopySettings, state: CopyState, failed: Iterator[pa.RecordBatch], progress: Progress
-) -> Iterator[ObjectInfo]:
-    """Objects that failed, as they are now; without those that are not there any more."""
-
-    def find(key: str) -> ObjectInfo | None:
-        try:
-            return state.source.head(key)
-        except NotFoundError:
-            return None
-
-    keys = (key for batch in failed for key in column_texts(batch.column("key")))
-    count = settings.limits.concurrency
-    with ThreadPoolExecutor(count, thread_name_prefix="head") as pool:
-        for info in map_ahead(pool, find, keys, window=4 * count):
-            progress.advance("inventory", objects=1)
-            if info is not None:
-                yield info
-
-
-def _without(state: CopyState, due: ManifestFile) -> Iterator[pa.RecordBatch]:
-    """The rows of the record, without objects that are copied again."""
-    copies = Stream(OBJECTS, record_rows(state.root, state.place, state.record))
-    return without(copies, Stream(DUE, read_manifest(due.path, DUE)))
 
 
 def _unfit(

@@ -240,7 +240,6 @@ def _write_record(plan: PrunePlan, failed: bool) -> None:
             _left(plan),
             folder,
             failures=record.failures,
-            stopped=bool(record.stopped),
             replaced=[*(receipt.manifest for receipt in plan.receipts), *record.files],
         )
 

@@ -108,8 +108,7 @@ class CopyDocument:
 
     ``manifest`` has every verified copy, also of objects that are not in the source any more, and
     ``failures`` is of schema FAILURES. ``digest`` is sha256 hex over the ordered keys, sizes and
-    etags at the source; ``checks`` says how many copies passed which check. ``stopped`` is 1 if the
-    copy stopped early because too much failed, so that some objects were not tried; else 0.
+    etags at the source; ``checks`` says how many copies passed which check.
     """
 
     source: Origin
@@ -118,7 +117,6 @@ class CopyDocument:
     digest: str
     checks: Mapping[str, int] = field(default_factory=dict)
     failures: StoredFile | None = None
-    stopped: int = 0
     format: str = FORMAT
 
     @property
@@ -162,14 +160,13 @@ def write_record(
     folder: Path,
     *,
     failures: StoredFile | None,
-    stopped: bool,
     replaced: Iterable[StoredFile],
 ) -> CopyDocument:
     """Write the manifest of all verified copies, then the document that names it.
 
     ``rows`` are of schema OBJECTS and ordered by key; ``failures`` are the objects that could not
-    be copied; ``stopped`` says that some were not tried because too much failed. Deleted are the
-    files that the record has ``replaced``, and what killed runs left in the work folder a week ago.
+    be copied. Deleted are the files that the record has ``replaced``, and what killed runs left in
+    the work folder a week ago.
     """
     tally = _Tally()
     file = write_manifest(folder / "manifest.parquet", OBJECTS, map(tally.add, rows))
@@ -180,7 +177,6 @@ def write_record(
         digest=tally.digest.hexdigest(),
         checks=dict(sorted(tally.checks.items())),
         failures=failures,
-        stopped=int(stopped),
     )
     with published_file_errors():
         root.put(place.document, seal(document))

@@ -58,7 +58,6 @@ def test_a_copy_and_a_prune(place):
     [
         (("from", "./from/"), "config.overlap"),
         (("from", "to", "more"), "config.invalid_flag"),
-        (("from", "to", "--retry-failed"), "config.invalid_flag"),
     ],
 )
 def test_odd_input_is_refused_in_one_line(arguments, code, place, monkeypatch, capsys):
@@ -113,7 +112,7 @@ def test_a_copy_as_a_flow_run(reporting, prefect_server):
     assert (row["key"], row["code"], row["attempts"]) == ("a/05.bin", "object.bad_key", 1)
 
     shutil.rmtree(storage / "a/05.bin")
-    again = ok(reporting.run(*arguments, "--retry-failed", python=FLOW_COPY))
+    again = ok(reporting.run(*arguments, python=FLOW_COPY))
     assert again.document["copied"]["count"] == 1
     assert files(storage) == files(source)
     (source / "a/01.bin").unlink()

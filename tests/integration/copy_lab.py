@@ -49,9 +49,7 @@ class CopyLab:
 
     def settings(self, **more: Any) -> Any:
         options = {**self.options, **more}
-        retry_failed = options.pop("retry_failed", False)
-        settings = load_copy_settings(self.source, self.storage, **options)
-        return settings.retrying() if retry_failed else settings
+        return load_copy_settings(self.source, self.storage, **options)
 
     def add(self, objects: Mapping[str, bytes]) -> None:
         write(self.source, objects)

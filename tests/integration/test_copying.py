@@ -22,7 +22,7 @@ from larder.copy.allowance import MIN_FAILURES, UNAVAILABLE
 from larder.copy.copy_report import copy_lines
 from larder.copy.record import read_record
 from larder.disk import Folding
-from larder.errors import ConfigError, DamageError, StoreError
+from larder.errors import DamageError, StoreError
 from larder.jobs.results import RefusedError, RunError
 from larder.manifest.files import read_manifest
 from larder.manifest.schemas import FAILURES
@@ -302,7 +302,7 @@ def test_paths_that_cannot_be_listed_are_failures_and_the_rest_is_copied(tmp_pat
         assert lab.copy(exclude=["b/caf*"])["status"] == "current"
 
 
-def test_failures_of_both_kinds_are_listed_and_only_objects_are_retried(tmp_path: Path) -> None:
+def test_failures_of_both_kinds_are_listed(tmp_path: Path) -> None:
     with directories(tmp_path, {"a/1": b"1", "b/2": b"2"}) as lab:
         unlistable(lab)
         with broken(lab.source, "get", "open", effect=unreadable(), keys=["a/1"]):
@@ -310,7 +310,7 @@ def test_failures_of_both_kinds_are_listed_and_only_objects_are_retried(tmp_path
         assert failed == {**UNLISTED, "a/1": "object.unreadable"}
         assert "3 failed in mirror" in error.message
         assert "exclude 2 paths that cannot be listed" in error.hint
-        assert failed_copy(lab, retry_failed=True)[1] == UNLISTED
+        assert failed_copy(lab)[1] == UNLISTED
         assert lab.there() == {"a/1": b"1", "b/2": b"2"}
 
 
@@ -413,7 +413,7 @@ def test_a_listing_that_fails_is_never_used(lab: CopyLab) -> None:
         assert lab.own() == before
 
 
-def test_objects_that_fail_are_listed_and_only_they_are_tried_again(lab: CopyLab) -> None:
+def test_objects_that_fail_are_listed_and_tried_again(lab: CopyLab) -> None:
     bad = {"a/003.bin", "b/011.bin"}
 
     with (
@@ -424,23 +424,13 @@ def test_objects_that_fail_are_listed_and_only_they_are_tried_again(lab: CopyLab
     error = caught.value
     assert {failure.key for failure in error.report.failures} == bad
     assert {failure.code for failure in error.report.failures} == {"store.unavailable"}
-    assert "--retry-failed" in error.hint
+    assert "run again to try these" in error.hint
     (listed,) = [key for key in lab.own() if "/failures-" in key]
     assert error.hint.endswith(listed)
     assert lab.there().keys() == contents(lab.source).keys() - bad
-    lab.add({"later.bin": b"later"})
-    done, source, _ = calls(lab, lambda: lab.copy(retry_failed=True))
-    assert done["copied"]["count"] == 2
-    assert counts(source)["list"] == 0
-    assert counts(source)["head"] == 2
-    assert lab.there() == {
-        key: data for key, data in contents(lab.source).items() if key != "later.bin"
-    }
+    assert lab.copy()["copied"]["count"] == 2
+    assert lab.there() == contents(lab.source)
     assert not [key for key in lab.own() if "/failures-" in key or "/work/" in key]
-    assert sum(done["checks"].values()) == len(lab.there())
-    with pytest.raises(ConfigError, match="no failed objects"):
-        lab.copy(retry_failed=True)
-    assert lab.copy()["copied"]["count"] == 1
 
 
 def test_too_many_failures_stop_it_early_and_are_recorded(tmp_path: Path) -> None:
@@ -456,15 +446,7 @@ def test_too_many_failures_stop_it_early_and_are_recorded(tmp_path: Path) -> Non
         assert "stopped early in mirror" in error.message
         assert "copy.max_failure_rate (0.1)" in error.message
         assert MIN_FAILURES <= error.report.failed < 200  # the batches after the first are left
-        with opened(lab.storage) as root:
-            record = read_record(root, PLACE)
-            assert record is not None
-            assert record.failures is not None
-            assert record.stopped == 1
-        retried = lab.copy(retry_failed=True)
-        assert retried["copied"]["count"] == error.report.failed
-        done = lab.copy()
-        assert done["copied"]["count"] == 600 - error.report.failed
+        assert lab.copy()["copied"]["count"] == 600
         assert lab.there() == many
         assert lab.copy()["status"] == "current"
 
@@ -515,6 +497,6 @@ def test_failed_objects_that_are_gone_by_now_fail_no_more(lab: CopyLab) -> None:
     with broken(lab.source, *READS, effect=unavailable(), keys=[KEY]), pytest.raises(RunError):
         lab.copy()
     lab.remove(KEY)
-    done = lab.copy(retry_failed=True)
+    done = lab.copy()
     assert (done["status"], done["copied"]["count"]) == ("copied", 0)
     assert lab.copy()["status"] == "current"

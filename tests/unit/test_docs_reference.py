@@ -234,7 +234,7 @@ def test_the_flags_of_copies_are_there():
     assert stated == _flags(COPY.parser("x"))
     own = {row[0].strip("`").split()[0] for row in rows("cli.md", "## prune")}
     assert own == {"--max-delete"}
-    assert stated - {"--verify", "--retry-failed"} | own == _flags(PRUNE.parser("x"))
+    assert stated - {"--verify"} | own == _flags(PRUNE.parser("x"))
 
 
 def test_the_flags_of_verifications_are_there():

@@ -118,7 +118,7 @@ def test_other_datasets_of_a_refresh_take_the_place_of_those_in_the_form():
         (compact, COMPACT, "--dataset d --config-dir there"),
         (verify, VERIFY, "--dataset d --version v1 --sample 5 --seed 7"),
         (copy, COPY, "from to --include **/*.jpg --exclude x --cluster c --verify size"),
-        (copy, COPY, "from to --retry-failed --set source.region=x"),
+        (copy, COPY, "from to --verify size --set source.region=x"),
     ],
 )
 def test_a_form_says_what_the_command_line_says(flow, command, arguments):
@@ -152,7 +152,6 @@ def test_the_shipped_deployments_say_what_exists():
         (verify, {"dataset": "digits"}, "seed", [True, 1.0, "7"]),
         (verify, {"dataset": "digits"}, "repair", [1, "yes"]),
         (prune, PLACES, "max_delete", [True, 10.0, "10"]),
-        (copy, PLACES, "retry_failed", [1, "no"]),
     ],
 )
 def test_nothing_is_taken_for_something_else(flow, given, name, values):
