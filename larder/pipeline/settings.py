@@ -65,9 +65,7 @@ def load_settings(
     variables = os.environ if environ is None else environ
     described, target = _load_both(config_dir, dataset, cluster, settings, variables, reads_source)
     folder = consumer_of(target).TEMPLATES
-    template_name = described.experiment.template or DEFAULT_TEMPLATE
-    if folder:
-        template_name = f"{folder}/{template_name}"
+    template_name = _template_name(config_dir, folder, described.experiment.template)
     where = output or Path("out") / target.name / described.name
     source = located(described.source, variables, "source.url")
     storage = located(target.storage, variables, "cluster.storage.url")
@@ -80,6 +78,16 @@ def load_settings(
         compact=compact,
         replaces=replaces,
     )
+
+
+def _template_name(config_dir: Path, folder: str | None, name: str | None) -> str:
+    """The path of a consumer's template; its default, if only Determined has one of that name."""
+    if not folder:
+        return name or DEFAULT_TEMPLATE
+    experiments, path = config_dir / "experiments", f"{folder}/{name or DEFAULT_TEMPLATE}"
+    if name and not (experiments / path).exists() and (experiments / name).is_file():
+        return f"{folder}/{DEFAULT_TEMPLATE}"
+    return path
 
 
 def _load_both(

@@ -10,7 +10,10 @@ import pytest
 
 from larder.config.models import Cluster
 from larder.experiments.consumers.registry import CONSUMERS
+from larder.jobs.results import Totals
 from larder.manifest.sealed import StoredFile
+from larder.pipeline.delivery import choices, chosen
+from larder.pipeline.settings import load_settings
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests" / "golden"
@@ -44,6 +47,37 @@ def test_every_delivery_is_advised_and_explained(kind: str):
     assert all(f"`{delivery}`" in advice for delivery in CONSUMERS[kind].DELIVERIES)
 
 
+DATASETS, CLUSTERS = (
+    [path.stem for path in sorted((ROOT / "configs" / folder).glob("*.yaml"))]
+    for folder in ("datasets", "clusters")
+)
+
+
+@pytest.mark.parametrize("dataset", DATASETS)
+@pytest.mark.parametrize("cluster", [*CLUSTERS, "kubernetes, kubeflow"])
+def test_every_shipped_dataset_works_with_every_shipped_cluster(
+    dataset: str, cluster: str, delivered: Any
+):
+    name, _, kind = cluster.partition(", ")
+    variables = ("LARDER_SOURCE", "LARDER_STORAGE", "IMAGENET_SOURCE")
+    environ = {variable: f"s3://{variable.lower()}/of-it" for variable in variables}
+    asked = load_settings(
+        dataset,
+        name,
+        config_dir=ROOT / "configs",
+        settings=[f"cluster.consumer.kind={kind}"] if kind else [],
+        environ=environ,
+    )
+    consumer = CONSUMERS[asked.cluster.consumer.kind]
+    version, contents = delivered(asked.cluster.storage.url)
+    sizes = {"samples": 1797, "omitted": 0, "unlisted": False, "cache_bytes": None}
+    offered = choices(asked.dataset, asked.cluster, Totals(5, 5_000), **sizes)
+    version = replace(version, delivery=chosen(asked.dataset, asked.cluster, offered))
+    assert consumer.config_files(
+        asked.template, version, contents, asked.cluster, where=asked.template_name
+    )
+
+
 @pytest.mark.parametrize(
     ("kind", "name"), [("croissant", "croissant.json"), ("json", "dataset.json")]
 )
@@ -65,7 +99,7 @@ def test_descriptions_are_as_they_were(kind: str, name: str, delivered: Any):
     cluster = Cluster.model_validate(
         {"name": "k", "storage": {"url": "s3://bucket/team/"}, "consumer": {"kind": kind}}
     )
-    (file,) = CONSUMERS[kind].config_files({}, version, contents, cluster)
+    (file,) = CONSUMERS[kind].config_files({}, version, contents, cluster, where="")
     path = GOLDEN / "plain" / name
     if os.environ.get("LARDER_WRITE_GOLDEN"):
         path.parent.mkdir(exist_ok=True)
