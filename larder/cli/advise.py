@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "larder advise") ->
             config_dir=Path(namespace.config_dir),
             settings=namespace.settings,
         )
-        document = advise(load)
+    document = advise(load)
     if namespace.json:
         print_json(document, hint=DONE)
     elif not namespace.quiet:

@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "larder card") -> i
             settings=namespace.settings,
             reads_source=False,
         )
-        document = card(settings, version or "latest")
+    document = card(settings, version or "latest")
     if namespace.json:
         print_json(document, hint=DONE)
     elif not namespace.quiet:

@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "larder emit") -> i
             reads_source=False,
             replaces=namespace.force,
         )
-        document = emit(settings, version or "latest")
+    document = emit(settings, version or "latest")
     if namespace.json:
         print_json(document, hint=DONE)
     elif not namespace.quiet:

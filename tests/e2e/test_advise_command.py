@@ -50,6 +50,16 @@ def test_the_facts_are_planned_until_there_is_a_version(small):
     assert [line.split()[1] for line in lines if line.startswith("  bucket")] == ["no", "-"]
 
 
+def test_a_wrong_report_is_refused_in_one_line(small):
+    """What DuckDB has not let go of would be complained of in 47 more."""
+    report = small.folder / "report.csv"
+    report.write_text("key,size\na.txt,2\na.txt,3\n")
+    done = small.run(*FILES, "--set", f"source.inventory.url={report}", python=ADVISE)
+    assert done.status == 2
+    assert len(done.err.splitlines()) == 1
+    assert "duplicate key 'a.txt'" in done.err
+
+
 @pytest.mark.parametrize(
     "wish",
     [
