@@ -24,7 +24,7 @@ import google_crc32c
 import numpy as np
 
 from larder.config.patterns import expand_braces
-from larder.disk import disk_errors
+from larder.disk import TEMPORARY_PREFIX, disk_errors
 from larder.errors import ConfigError, DamageError, FatalError
 from larder.readers.access import DatasetAccess
 from larder.readers.samples import Sample
@@ -78,10 +78,19 @@ def with_shards(version: VersionDocument, access: DatasetAccess) -> Path | None:
         targets |= _shards(split, facts)
     with disk_errors(links):
         for key, target in targets.items():
-            (links / key).parent.mkdir(parents=True, exist_ok=True)
-            with suppress(FileExistsError):  # another process was first
-                (links / key).symlink_to(target)
+            _link(links / key, target)
     return links
+
+
+def _link(link: Path, target: Path) -> None:
+    """Make a link, also in the place of one that leads to the folder of an earlier job."""
+    if link.is_symlink() and link.readlink() == target:
+        return
+    link.parent.mkdir(parents=True, exist_ok=True)
+    draft = link.with_name(f"{TEMPORARY_PREFIX}{os.getpid()}-{link.name}")
+    draft.unlink(missing_ok=True)
+    draft.symlink_to(target)
+    draft.replace(link)
 
 
 def _files(folder: Path) -> Iterator[Path]:

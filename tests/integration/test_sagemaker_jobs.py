@@ -172,6 +172,18 @@ def test_a_version_of_several_segments(delivery, cache, whole_keys, tmp_path, jo
     assert len(list(data.loader("training", batch_size=1))) == len(list(data.samples("training")))
 
 
+def test_links_of_an_earlier_job_are_made_again(tmp_path, job, monkeypatch):
+    """On one machine, with one cache: the folder of that job is gone."""
+    lab = lab_of(tmp_path, "file")
+    lay_out(lab, prepared(lab), job)
+    for folder in (job, job.with_name("another")):
+        if folder != job:
+            job.rename(folder)
+            monkeypatch.setenv("SM_INPUT_DIR", str(folder))
+        data = larder.open(cache_dir=tmp_path / "cache")
+        assert facts(samples(data)) == facts(published(lab))
+
+
 def test_shards_that_are_not_listed_are_not_in_a_channel(tmp_path, job):
     lab = lab_of(tmp_path, "file", growth={"removals": "repack"})
     prepared(lab)
