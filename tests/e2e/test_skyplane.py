@@ -260,7 +260,7 @@ def test_an_interruption_in_mid_transfer_ends_everything_and_then_its_machines(l
     with pytest.raises(FatalError):
         lab.run(OnBytes(interrupt))
     gateway = int((tmp_path / "sink.pid").read_text())
-    assert not is_running(gateway)
+    wait_until(lambda: not is_running(gateway))
     wait_until(lambda: lab.instances() == {"terminated"})
     wait_until(lambda: lab.key_pairs() == [])
     wait_until(lambda: left_behind(tmp_path) == [])
