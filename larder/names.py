@@ -38,7 +38,8 @@ SHA256 = Rule("a digest of 64 hex digits", "[0-9a-f]{64}")
 NAME = Rule("a valid name", NAME_REGEX)
 SPLIT = Rule("the name of a split", SPLIT_REGEX)
 FILE = Rule("the name of a file", _FILE)
-PATH = Rule("a path below the root", f"(?:_?{_FILE}/)*{_FILE}")
+PATH = Rule("a path below a segment or a version", f"(?:segments|versions)/{_ID}(?:/{_FILE})+")
+STORED = Rule("a path below the root", f"(?:_?{_FILE}/)*{_FILE}")
 PATTERN = Rule("a path of shards", f"segments/{_ID}/shards/{SPLIT_REGEX}/{_FILES}")
 DELIVERED = Rule("a path below the dataset's root", f"(?:{_FILE}/)*{_FILES}")
 """What may be in a config: a path, a prefix or a pattern, without anything that has a meaning in a
@@ -56,7 +57,9 @@ SplitName = Annotated[str, SPLIT]
 FileName = Annotated[str, FILE]
 """Of a shard or another file, without its folder."""
 FilePath = Annotated[str, PATH]
-"""Of one of Larder's own files, below the dataset's root."""
+"""Below the dataset's root."""
+StoredPath = Annotated[str, STORED]
+"""The same, or of the work of a dataset or a copy."""
 ShardPattern = Annotated[str, PATTERN]
 """The paths of some shards: one numeric range in braces at most, and nothing special in a shell or
 to a reader.

@@ -135,10 +135,7 @@ def _not_of_cluster(setting: Setting) -> ConfigError:
 
 @dataclass(frozen=True, slots=True)
 class CopySettings:
-    """Everything that a copy is told; both places have absolute URLs.
-
-    ``stages``: how long they may take, by the cluster file.
-    """
+    """Everything that a copy is told; both places have absolute URLs."""
 
     source: Source
     storage: Location

@@ -70,9 +70,9 @@ class CopySums:
 class CopyPlan:
     """Everything that a copy would do.
 
-    ``objects`` are those at the source that are selected, which ``listed`` has. ``due`` is a
-    manifest of schema DUE: those to copy. ``verified`` are the verified copies that stay as they
-    are. ``receipts`` are what runs left that did not end: in the record once this copy ends.
+    ``listed`` are the objects at the source that are selected. ``due`` is a manifest of schema DUE:
+    those to copy. ``verified`` are the verified copies that stay as they are. ``receipts`` are what
+    runs left that did not end: in the record once this copy ends.
 
     ``unfit`` are keys that the storage cannot hold, and ``archived`` objects that cannot be read
     unless they have been restored. ``unlisted`` are paths in the source that
@@ -84,7 +84,6 @@ class CopyPlan:
     settings: CopySettings
     state: CopyState
     listed: Listing
-    objects: Totals
     due: ManifestFile
     sums: CopySums
     verified: SortedFile
@@ -94,6 +93,10 @@ class CopyPlan:
     unlisted_file: ManifestFile | None = None
     regions: tuple[str | None, str | None] = (None, None)
     archived: Unfit = field(default_factory=Unfit)
+
+    @property
+    def objects(self) -> Totals:
+        return Totals(self.listed.objects, self.listed.bytes)
 
     @property
     def copies(self) -> Totals:
@@ -181,7 +184,6 @@ def _planned(
         settings=settings,
         state=state,
         listed=listed,
-        objects=Totals(listed.objects, listed.bytes),
         due=due,
         sums=sums,
         verified=kept,
@@ -228,8 +230,8 @@ def _unfit(
     state: CopyState,
     due: ManifestFile,
     folder: Path,
-    everything: SortedFile | None = None,
-    stored: Iterable[pa.RecordBatch] = (),
+    everything: SortedFile | None,
+    stored: Iterable[pa.RecordBatch],
 ) -> Unfit:
     """Keys that the storage cannot hold, if anything is copied.
 

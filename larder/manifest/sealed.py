@@ -23,7 +23,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from larder.errors import DamageError
 from larder.manifest.digest import canonical_json
-from larder.names import Digest, FilePath, PlainName
+from larder.names import Digest, PlainName, StoredPath
 
 Value = TypeVar("Value")
 
@@ -210,7 +210,7 @@ class StoredFile:
     of its index for another reader the kind of that.
     """
 
-    path: FilePath
+    path: StoredPath
     bytes: int
     sha256: Digest
     role: PlainName

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import PurePosixPath
+from posixpath import normpath
 from typing import Any
 
 from larder.config.models import Cluster, Consumer, Dataset
@@ -69,11 +70,11 @@ def choices(
 
 
 def _file_systems(cluster: Cluster) -> frozenset[str]:
-    path = PurePosixPath(parse_url(cluster.storage.url).rest)
+    path = PurePosixPath(normpath(parse_url(cluster.storage.url).rest))
     claims = [
         "claim"
         for mount in cluster.nodes.mounts
-        if mount.claim and path.is_relative_to(mount.host_path)
+        if mount.claim and path.is_relative_to(normpath(mount.host_path))
     ]
     file_system = cluster.consumer.file_system
     return frozenset([*claims, file_system.type] if file_system else claims)

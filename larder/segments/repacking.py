@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import closing
-from dataclasses import dataclass
 from functools import partial
 
 from larder.copy.mirror_reader import FirstOf, Unconditional
@@ -23,18 +22,11 @@ from larder.shards.formats import shard_format
 from larder.shards.model import Part, PlannedSample, ShardPlan, ShardResult
 from larder.store.base import Readable, Store
 from larder.versions import layout
-
-
-@dataclass(frozen=True, slots=True)
-class SourceRows:
-    """What a published shard was packed from: its rows of its segment's SOURCES."""
-
-    sources: StoredFile
-    first_row: int
+from larder.versions.index import Shard
 
 
 def pack_again(
-    job: SegmentJob, plan: ShardPlan, rows: SourceRows, output: Store, concurrent_batches: int = 1
+    job: SegmentJob, shard: Shard, sources: StoredFile, output: Store, concurrent_batches: int
 ) -> ShardResult:
     """Write a shard and its indexes for other readers into ``output``, under their keys.
 
@@ -43,9 +35,10 @@ def pack_again(
     """
     check_codecs(job.shape.images.transform)
     source, format_ = _anywhere(job), shard_format(*job.shape.use)
+    plan = ShardPlan(shard.split, 0, shard.name, shard.first, shard.samples, shard.bytes)
     with (
         open_build(job, [source], concurrent_batches, NullProgress()) as build,
-        closing(_samples(job, source, plan, rows)) as samples,
+        closing(_samples(job, source, shard, sources)) as samples,
     ):
         open_writer = partial(shard_writer, output, job.segment, plan.split)
         result = build_shard(plan, samples, format_, open_writer, build)
@@ -65,15 +58,15 @@ def _anywhere(job: SegmentJob) -> Readable:
 
 
 def _samples(
-    job: SegmentJob, source: Readable, plan: ShardPlan, rows: SourceRows
+    job: SegmentJob, source: Readable, shard: Shard, sources: StoredFile
 ) -> Generator[PlannedSample]:
     """The samples of a shard as they were planned."""
     batches = read_ref(
         open_root(job),
-        rows.sources,
+        sources,
         SOURCES,
-        first_row=rows.first_row,
-        rows=plan.rows,
+        first_row=shard.first_row,
+        rows=shard.samples,
         batch_rows=PIECE_ROWS,
     )
     for batch in batches:
@@ -82,7 +75,7 @@ def _samples(
         if job.shape.images.transform:  # the lengths are those of transformed images
             parts = (tuple(_with_size(source, part) for part in each) for each in parts)
         for key, label, sample_parts in zip(keys, labels, parts, strict=True):
-            yield PlannedSample(plan.split, key, label, sample_parts)
+            yield PlannedSample(shard.split, key, label, sample_parts)
 
 
 def _with_size(source: Readable, part: Part) -> Part:

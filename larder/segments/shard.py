@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -145,7 +145,7 @@ def shard_batch_here(
     stores = [source, root] if packed else [source]
     with (
         open_build(job, stores, concurrent_batches, progress) as build,
-        closing(_samples(job, root, batch)) as samples,
+        closing(read_samples(_order(job, root, batch))) as samples,
         scratch() as folder,
     ):
         for plan in batch.shards:
@@ -262,7 +262,3 @@ def _order(
         rows=batch.rows,
         batch_rows=PIECE_ROWS,
     )
-
-
-def _samples(job: SegmentJob, root: Store, batch: PackBatch) -> Generator[PlannedSample]:
-    yield from read_samples(_order(job, root, batch))

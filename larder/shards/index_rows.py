@@ -86,18 +86,17 @@ class IndexRows:
             self._pack()
 
     def _pack(self) -> None:
-        parts = {
-            field.name: pa.array(values, field.type)
-            for values, field in zip(self._parts, _PART_FIELDS, strict=True)
-        }
+        parts = _columns(self._parts, _PART_FIELDS)
         offsets = list(accumulate(self._counts, initial=0))
-        columns = [
-            pa.array(values, field.type)
-            for values, field in zip(self._samples, _SAMPLE_FIELDS, strict=True)
-        ]
-        columns.append(lists_of(_PARTS, parts.__getitem__, offsets))
+        samples = _columns(self._samples, _SAMPLE_FIELDS)
+        columns = [*samples.values(), lists_of(_PARTS, parts.__getitem__, offsets)]
         self._packed.append(pa.RecordBatch.from_arrays(columns, schema=ROWS))
         self._begin()
+
+
+def _columns(values: Iterable[object], fields: Sequence[pa.Field]) -> dict[str, pa.Array]:
+    pairs = zip(values, fields, strict=True)
+    return {field.name: pa.array(column, field.type) for column, field in pairs}
 
 
 class SkippedRows:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import compress, repeat
 from typing import TYPE_CHECKING, NamedTuple
@@ -194,7 +194,7 @@ def label_bytes(label: int) -> bytes:
     return b"%d" % label
 
 
-def read_samples(batches: Iterable[pa.RecordBatch]) -> Iterator[PlannedSample]:
+def read_samples(batches: Iterable[pa.RecordBatch]) -> Generator[PlannedSample]:
     """The samples of record batches of `larder.manifest.schemas.SAMPLE_ORDER`, in their order."""
     for batch in batches:
         # Few at a time: the garbage collector looks at all that exist again and again.

@@ -24,11 +24,10 @@ from larder.segments.contents import derived_files, read_listed
 from larder.segments.index import make_index
 from larder.segments.reader_indexes import described_indexes, put_indexes
 from larder.segments.receipts import published_plans
-from larder.segments.repacking import SourceRows, pack_again
+from larder.segments.repacking import pack_again
 from larder.segments.segment_job import NewSegment, SegmentJob
 from larder.segments.stores import source_of
 from larder.shards.formats import shard_format
-from larder.shards.model import ShardPlan
 from larder.source.selection import Unlisted
 from larder.store import local_path, open_store
 from larder.store.base import Store
@@ -285,15 +284,8 @@ def _make(
         return
     if batch.sources is None:
         raise _Refused("the sources of its segment have to be repaired first")
-    size_bytes = sum(file.bytes for file in shard.files)
-    plan = ShardPlan(shard.split, 0, shard.name, shard.first, shard.samples, size_bytes)
-    result = pack_again(
-        _segment_job(job, document),
-        plan,
-        SourceRows(batch.sources, shard.first_row),
-        output,
-        concurrent_batches,
-    )
+    segment_job = _segment_job(job, document)
+    result = pack_again(segment_job, shard, batch.sources, output, concurrent_batches)
     if result.failed:
         more = result.failed - 1
         others = f" (and {format_count(more, 'more object')})" if more else ""

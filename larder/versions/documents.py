@@ -15,7 +15,7 @@ from larder.config.patterns import count_braces
 from larder.config.shape import DEFAULTS, DecoderUse, FormatOptions, FormatUse, ImageOptions
 from larder.errors import DamageError
 from larder.manifest.sealed import SPARSE, StoredFile, read_sealed
-from larder.names import Digest, FilePath, HexId, PlainName, Rule, ShardPattern, SplitName
+from larder.names import PATH, Digest, FilePath, HexId, PlainName, Rule, ShardPattern, SplitName
 from larder.versions import layout
 
 SEGMENT_FORMAT = "larder-segment-2"
@@ -298,7 +298,7 @@ def _check_places(files: Iterable[StoredFile | CacheFile], prefixes: Iterable[st
     """Refuse files that are elsewhere than below one of some prefixes."""
     places = tuple(prefixes)
     for file in files:
-        if not file.path.startswith(places):
+        if not (file.path.startswith(places) and PATH.allows(file.path)):
             raise ValueError(f"{file.path} is not among the files of this document")
 
 

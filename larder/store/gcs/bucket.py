@@ -51,13 +51,13 @@ class GcsSettings(NamedTuple):
 
 
 def import_gcsfs() -> ModuleType:
-    """The package gcsfs, or an error that says how to install it.
+    """The module ``gcsfs.credentials``, or an error that says how to install gcsfs.
 
     Raises:
         ConfigError: ``config.missing_package``.
     """
     try:
-        return import_module("gcsfs")
+        return import_module("gcsfs.credentials")
     except ImportError as error:
         raise ConfigError(
             "config.missing_package",
@@ -177,9 +177,6 @@ class GcsAccount:
 
 def _renewing(settings: GcsSettings, store_url: str) -> Any:
     """The credentials of gcsfs, which renew tokens before they expire."""
-    import_gcsfs()
-    from gcsfs.credentials import GoogleCredentials
-
     mtls: Any = import_module("google.auth.transport.mtls")
     if settings.credentials and mtls.should_use_client_cert():
         raise ConfigError(
@@ -188,7 +185,8 @@ def _renewing(settings: GcsSettings, store_url: str) -> Any:
             where=store_url,
             hint="set GOOGLE_API_USE_CLIENT_CERTIFICATE=false, or use other credentials",
         )
-    return GoogleCredentials(settings.project, "read_write", settings.credentials or "anon")
+    gcsfs: Any = import_gcsfs()
+    return gcsfs.GoogleCredentials(settings.project, "read_write", settings.credentials or "anon")
 
 
 def _unrenewed(error: Exception, store_url: str) -> LarderError:

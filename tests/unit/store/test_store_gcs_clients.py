@@ -35,7 +35,7 @@ def test_stores_of_one_account_share_a_client(gcs, monkeypatch):
 
 
 def test_without_gcsfs_it_says_how_to_install_it(monkeypatch):
-    monkeypatch.setitem(sys.modules, "gcsfs", None)
+    monkeypatch.setitem(sys.modules, "gcsfs.credentials", None)
     with larder_error("config.missing_package"):
         open_store("gs://bucket")
 
